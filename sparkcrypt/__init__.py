@@ -1,0 +1,57 @@
+"""Tag a column once; every Spark write then encrypts it, every read respects its key, history follows every change.
+
+Names are imported when they are first used, so that the helper process of a JVM starts with the standard library alone.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from sparkcrypt.backfill.encrypt import encrypt_table
+    from sparkcrypt.backfill.verify import verify_table
+    from sparkcrypt.plan import EncryptionPlan
+    from sparkcrypt.policy.load import load_policy
+    from sparkcrypt.policy.model import Policy
+    from sparkcrypt.spark.options import parquet_options
+    from sparkcrypt.spark.planning import plan_table
+    from sparkcrypt.spark.read import read_table
+    from sparkcrypt.spark.session import configure
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "EncryptionPlan": "sparkcrypt.plan",
+    "Policy": "sparkcrypt.policy.model",
+    "configure": "sparkcrypt.spark.session",
+    "encrypt_table": "sparkcrypt.backfill.encrypt",
+    "load_policy": "sparkcrypt.policy.load",
+    "parquet_options": "sparkcrypt.spark.options",
+    "plan_table": "sparkcrypt.spark.planning",
+    "read_table": "sparkcrypt.spark.read",
+    "verify_table": "sparkcrypt.backfill.verify",
+}
+
+__all__ = [
+    "EncryptionPlan",
+    "Policy",
+    "__version__",
+    "configure",
+    "encrypt_table",
+    "load_policy",
+    "parquet_options",
+    "plan_table",
+    "read_table",
+    "verify_table",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'sparkcrypt' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,8 @@
+"""Runs the helper: ``python -m sparkcrypt.bridge``; a JVM runs the jar itself instead, so that no folder shadows it."""
+
+from __future__ import annotations
+
+from sparkcrypt.bridge.server import main
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,152 @@
+"""Which file of which table this is: the AAD prefix, told from the paths that writers and readers see.
+
+The prefix is ``<table UUID or ->/<partition path or *>/<file name>`` and a 0x00 byte; an unpartitioned file has no middle
+part.  Slashes cannot stand in a partition's values (Hive escapes them), so the parts are told apart.  The 0x00 frames the
+prefix, which Parquet joins to the file-unique without a border (spec 4.4.1).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TypeAlias
+from urllib.parse import unquote
+
+from sparkcrypt.errors import VerificationError
+
+UNKNOWN_TABLE = "-"
+UNKNOWN_PARTITION = "*"
+TERMINATOR = b"\0"
+
+_TEMPORARY = re.compile(r"^(_temporary|_attempt.*|attempt_.*|\.spark-staging-.*|\.hive-staging.*|-ext-\d+|task_.*|\d+|_tmp\..*)$")
+_UUID_PREFIX = re.compile(r"^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}-(?=part-)")
+_FOLDER = re.compile(r"^([^=/]+)=([^/]*)$")
+
+Partition: TypeAlias = "dict[str, str]"
+
+
+@dataclass(frozen=True, slots=True)
+class FileIdentity:
+    """A file's table UUID (None: not known), partition path (None: not known; empty: none) and final name."""
+
+    table_uuid: str | None
+    partition_path: str | None
+    file_name: str
+
+    def to_aad_prefix(self) -> bytes:
+        """Return the AAD prefix, 0x00-terminated."""
+        middle = UNKNOWN_PARTITION if self.partition_path is None else self.partition_path
+        parts = [self.table_uuid or UNKNOWN_TABLE, *([middle] if middle else []), self.file_name]
+        return "/".join(parts).encode() + TERMINATOR
+
+    @property
+    def partition(self) -> Partition:
+        """Partition column -> value, unescaped; empty when there is none or it is not known."""
+        return partition_values(self.partition_path or "")
+
+
+def partition_values(partition_path: str) -> Partition:
+    """Return partition column -> value of a path such as ``p=0/q=a%3Ab``."""
+    matches = (_FOLDER.match(folder) for folder in partition_path.split("/"))
+    return {unquote(match[1]): unquote(match[2]) for match in matches if match}
+
+
+def trailing_partition(folders: list[str]) -> str:
+    """Return the run of ``name=value`` folders at the end of a path, joined."""
+    count = 0
+    while count < len(folders) and _FOLDER.match(folders[-1 - count]):
+        count += 1
+    return "/".join(folders[len(folders) - count :])
+
+
+def identity_of_write(path: str, *, target: str | None, table_uuid: str | None, partition: str | None) -> FileIdentity:
+    """Tell what a file will be from the path that its writer has.
+
+    Args:
+        path: the temporary or final path at which the file is written.
+        target: the final path, where the commit protocol knows it.
+        table_uuid: the table's UUID, where it is known.
+        partition: the partition path, where the writer was told it.
+    """
+    final = path if target is None else target
+    *folders, name = final.split("/")
+    if target is None and any(folder.startswith(".spark-staging-") for folder in folders):
+        stripped = _UUID_PREFIX.sub("", name)
+        if stripped != name:  # a custom partition location: the folder says nothing
+            return FileIdentity(table_uuid, partition, stripped)
+    return FileIdentity(table_uuid, trailing_partition(folders) if partition is None else partition, name)
+
+
+def table_location(path: str) -> str:
+    """Return the folder under which a temporary path was made: the table's or partition's, or its staging area's parent."""
+    folders = path.split("/")
+    for place, folder in enumerate(folders):
+        if folder and _TEMPORARY.match(folder) and not folder.isdigit():
+            return "/".join(folders[:place])
+    return "/".join(folders[:-1])
+
+
+def check_identity(prefix: bytes | None, path: str, *, table_uuid: str | None, strict: bool) -> str | None:
+    """Check the AAD prefix that a file stores against the place where it was found.
+
+    Args:
+        prefix: the stored prefix, or None.
+        path: where the file is.
+        table_uuid: the UUID of the table that is read, or None when it is not known.
+        strict: the table requires encryption: a file without a table's identity, or by another writer, is refused.
+
+    Returns:
+        What is weaker than it could be, for a report, or None.
+
+    Raises:
+        VerificationError: the file was moved here from another table, partition or name.
+    """
+    if prefix is None:
+        if strict:
+            raise VerificationError(f"{path}: has no AAD prefix, so nothing ties it to this table; {_NEXT}")
+        return "no AAD prefix"
+    stored = _parse(prefix)
+    if stored is None:
+        if strict:
+            raise VerificationError(f"{path}: its AAD prefix was not made by sparkcrypt, or was cut or extended; {_NEXT}")
+        return "AAD prefix by another writer"
+    *folders, name = path.split("/")
+    if stored.file_name != name:
+        raise VerificationError(f"{path}: was written as {stored.file_name!r} and renamed or copied since; {_NEXT}")
+    _check_table(stored, path, table_uuid, strict)
+    return _check_partition(stored, path, folders)
+
+
+_NEXT = "restore the file from where it was written, or write it again; `sparkcrypt verify` lists all such files"
+
+
+def _parse(prefix: bytes) -> FileIdentity | None:
+    if not prefix.endswith(TERMINATOR) or prefix.count(TERMINATOR) != 1:
+        return None
+    try:
+        first, *middle, name = prefix[:-1].decode().split("/")
+    except (UnicodeDecodeError, ValueError):
+        return None
+    partition = None if middle == [UNKNOWN_PARTITION] else "/".join(middle)
+    return FileIdentity(None if first == UNKNOWN_TABLE else first, partition, name)
+
+
+def _check_table(stored: FileIdentity, path: str, table_uuid: str | None, strict: bool) -> None:
+    if stored.table_uuid is None:
+        if strict and table_uuid is not None:
+            raise VerificationError(f"{path}: was written by path, with no table's identity, and this table requires one; {_NEXT}")
+    elif table_uuid is not None and stored.table_uuid != table_uuid:
+        raise VerificationError(f"{path}: belongs to table {stored.table_uuid}, not to {table_uuid}; {_NEXT}")
+
+
+def _check_partition(stored: FileIdentity, path: str, folders: list[str]) -> str | None:
+    if stored.partition_path is None:
+        return "partition not known to its writer"
+    wanted = stored.partition_path.split("/") if stored.partition_path else []
+    if folders[len(folders) - len(wanted) :] != wanted:
+        raise VerificationError(
+            f"{path}: was written for partition {stored.partition_path!r} and moved to another; {_NEXT}"
+        )
+    if not wanted and trailing_partition(folders):
+        return "no partition in its AAD prefix"
+    return None

@@ -1,0 +1,140 @@
+"""Decides, for one file, how it is encrypted when it is written and whether it may be believed when it is read.
+
+These functions answer the bridge's ``resolve_write``, ``resolve_read`` and ``encrypted_columns``.  They know no key: the jar
+wraps and unwraps by separate calls.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from sparkcrypt import names
+from sparkcrypt.bridge.accept import check_columns, check_footer
+from sparkcrypt.bridge.context import TableContext, refuse_keys_by_hand, require_text, table_context
+from sparkcrypt.bridge.identity import (
+    check_identity,
+    identity_of_write,
+    partition_values,
+    table_location,
+    trailing_partition,
+)
+from sparkcrypt.errors import PlanError
+from sparkcrypt.keys.ids import encode_key_id
+from sparkcrypt.plan import EncryptionPlan, build_plan
+from sparkcrypt.schema import Schema, schema_from_parquet, schema_from_spark
+from sparkcrypt.tags.model import tags_of_schema
+
+
+def resolve_write(request: Mapping[str, Any]) -> dict[str, Any]:
+    """Decide how one file is encrypted.
+
+    Args:
+        request: ``policy`` (canonical JSON), ``path``, ``target`` (final path or None), ``schema`` (Spark schema JSON or
+            None), ``message_type`` (the file's fields), ``properties``.
+
+    Returns:
+        ``{"encrypt": False, "policy_digest"}``, or with ``encrypt`` true the footer key, columns and AAD prefix.
+
+    Raises:
+        ConfigError, PlanError: the file may not be written like this; the message names column or option.
+    """
+    path, properties = require_text(request, "path"), request["properties"]
+    context = table_context(require_text(request, "policy"), path, properties)
+    refuse_keys_by_hand(properties)
+    digest = context.policy.digest()
+    if not context.rule.enforce:
+        return {"encrypt": False, "policy_digest": digest}
+    plan = _plan_of_file(context, schema_from_parquet(request["message_type"]), request.get("schema"))
+    if not plan.encrypted:
+        return {"encrypt": False, "policy_digest": digest}
+    _refuse_summary_files(properties, plan)
+    identity = identity_of_write(path, target=request.get("target"), table_uuid=context.uuid, partition=context.partition)
+    around = partition_values(trailing_partition(table_location(path).split("/")))
+    keys = plan.key_ids({**around, **identity.partition})
+    return {
+        "encrypt": True,
+        "policy_digest": digest,
+        "key_service": plan.key_service_json,
+        "footer_key": encode_key_id(plan.footer_key),
+        "plaintext_footer": plan.footer_mode == "plaintext",
+        "algorithm": plan.algorithm,
+        "data_key_bits": plan.data_key_bits,
+        "aad_prefix": base64.b64encode(identity.to_aad_prefix()).decode(),
+        "columns": [
+            {"path": list(column), "key": None if key is None else encode_key_id(key)} for column, key in keys.items()
+        ],
+    }
+
+
+def resolve_read(request: Mapping[str, Any]) -> dict[str, Any]:
+    """Decide whether one file may be read, by what its footer says of its own encryption.
+
+    Args:
+        request: ``policy``, ``path``, ``properties``, ``footer`` (mode, algorithm, AAD prefix and file-unique, footer key
+            metadata, and per column whether and how it is encrypted).
+
+    Returns:
+        ``{"key_service": canonical JSON, "aad_prefix": what the reader must see, base64 or None}``.
+
+    Raises:
+        VerificationError: the file is not what the policy, its history and the file's place allow.
+    """
+    path, footer = require_text(request, "path"), request["footer"]
+    context = table_context(require_text(request, "policy"), path, request["properties"])
+    requested = request.get("requested_schema")
+    if requested:
+        context = replace(context, tagged=(*tags_of_schema(schema_from_spark(requested)), *context.tagged))
+    if context.rule.enforce:
+        check_footer(context, path, footer)
+        if footer["mode"] != "plaintext":
+            prefix = _decoded(footer.get("aad_prefix"))
+            check_identity(prefix, path, table_uuid=context.uuid, strict=context.require_encryption)
+            check_columns(context, path, footer)
+    return {"key_service": context.policy.key_service.canonical(), "aad_prefix": footer.get("aad_prefix")}
+
+
+def encrypted_columns(request: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the top-level columns of a table of which any leaf is encrypted: ``{"columns": [name, …]}``.
+
+    Args:
+        request: ``policy``, ``table``, ``schema`` (Spark schema JSON), ``properties``.
+    """
+    properties = {**request["properties"], names.TABLE: require_text(request, "table")}
+    context = table_context(require_text(request, "policy"), "/", properties)
+    schema = schema_from_spark(require_text(request, "schema"))
+    plan = build_plan(
+        schema, (*tags_of_schema(schema), *context.tagged), context.policy, table=context.name, partition_columns=None
+    )
+    return {"columns": sorted({column.leaf.logical[0] for column in plan.encrypted})}
+
+
+def _plan_of_file(context: TableContext, schema: Schema, spark_schema: str | None) -> EncryptionPlan:
+    tagged = context.tagged
+    if spark_schema:
+        tagged = (*tags_of_schema(schema_from_spark(spark_schema)), *tagged)
+    return build_plan(
+        schema,
+        tagged,
+        context.policy,
+        table=context.name,
+        partition_columns=None,
+        require_encryption=context.require_encryption,
+        history=context.history,
+    )
+
+
+def _refuse_summary_files(properties: Mapping[str, str], plan: EncryptionPlan) -> None:
+    level = properties.get(names.SUMMARY_LEVEL, "NONE").upper()
+    if level != "NONE" or properties.get(names.SUMMARY_ENABLED, "false").lower() == "true":
+        column = plan.encrypted[0].leaf.dotted
+        raise PlanError(
+            f"{names.SUMMARY_LEVEL} is {level}: the summary file would hold minimum and maximum of encrypted columns, such as "
+            f"{column}, in clear; set it to NONE and unset {names.SUMMARY_ENABLED}"
+        )
+
+
+def _decoded(text: str | None) -> bytes | None:
+    return None if text is None else base64.b64decode(text)

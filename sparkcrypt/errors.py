@@ -1,0 +1,101 @@
+"""Every public error, one tree, each family with the exit code that the command line and the jobs end with.
+
+    SparkcryptError                       1
+    ├── ConfigError                      78   a policy, option or environment that cannot be used as it stands
+    ├── PlanError                        65   tags, policy and schema do not make a plan
+    ├── KeyServiceError                  69   the key service did not do what was asked
+    │   ├── KeyNotFoundError             69   it has no such key
+    │   ├── KeyServiceUnavailableError   69   it cannot be reached, or answered that it cannot serve now
+    │   └── KeyAccessDeniedError         77   it refused these credentials
+    ├── BridgeError                      70   the jar, its helper process or their interpreter is not there or broke
+    ├── FormatError                      66   bytes that are not what the Parquet specification says
+    ├── VerificationError                74   something was checked and is not as promised
+    └── RunConflictError                 75   another run, or another policy, holds this table
+
+Usage errors of the command line end with 64, drift with 2.  A message says what happened, to which thing, what is allowed
+and the next step.  It never holds key bytes, tokens or computed authentication tags.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+EXIT_OK = 0
+EXIT_DRIFT = 2
+EXIT_USAGE = 64
+
+
+class SparkcryptError(Exception):
+    """Base of every error that sparkcrypt raises on purpose."""
+
+    exit_code: ClassVar[int] = 1
+
+
+class ConfigError(SparkcryptError):
+    """A policy file, option or environment cannot be used as it stands."""
+
+    exit_code = 78
+
+
+class PlanError(SparkcryptError):
+    """Tags, policy and schema do not make a plan."""
+
+    exit_code = 65
+
+
+class KeyServiceError(SparkcryptError):
+    """The key service did not do what was asked of it."""
+
+    exit_code = 69
+
+
+class KeyNotFoundError(KeyServiceError):
+    """The key service has no key of that name."""
+
+
+class KeyServiceUnavailableError(KeyServiceError):
+    """The key service cannot be reached, or says that it cannot serve now."""
+
+
+class KeyAccessDeniedError(KeyServiceError):
+    """The key service refused these credentials for this key."""
+
+    exit_code = 77
+
+
+class BridgeError(SparkcryptError):
+    """The jar, its helper process or their interpreter is missing or broke."""
+
+    exit_code = 70
+
+
+class FormatError(SparkcryptError):
+    """Bytes are not what the Parquet specification says they must be."""
+
+    exit_code = 66
+
+
+class VerificationError(SparkcryptError):
+    """Something was checked and is not as promised."""
+
+    exit_code = 74
+
+
+class RunConflictError(SparkcryptError):
+    """Another run, or a run under another policy, holds this table."""
+
+    exit_code = 75
+
+
+def error_named(name: str) -> type[SparkcryptError]:
+    """Return the class of this tree with that name; unknown names give the base class.
+
+    The bridge carries errors between processes by class name.
+    """
+    pending: list[type[SparkcryptError]] = [SparkcryptError]
+    while pending:
+        candidate = pending.pop()
+        if candidate.__name__ == name:
+            return candidate
+        pending.extend(candidate.__subclasses__())
+    return SparkcryptError

@@ -1,0 +1,44 @@
+"""The configuration property names that Spark, Parquet, the jar and this package share.
+
+Everything that must travel with a table begins with ``parquet.``: those are the only table properties that reach a
+Parquet writer on every path of Spark, the Hive SerDe one included.
+"""
+
+from __future__ import annotations
+
+CRYPTO_FACTORY_CLASS = "io.sparkcrypt.SchemaTagCryptoFactory"
+KMS_CLIENT_CLASS = "io.sparkcrypt.BridgeKmsClient"
+STOCK_CRYPTO_FACTORY_CLASS = "org.apache.parquet.crypto.keytools.PropertiesDrivenCryptoFactory"
+COMMIT_PROTOCOL_CLASS = "io.sparkcrypt.IdentityCommitProtocol"
+STATISTICS_GUARD_CLASS = "io.sparkcrypt.StatisticsGuard"
+
+CRYPTO_FACTORY = "parquet.crypto.factory.class"
+KMS_CLIENT = "parquet.encryption.kms.client.class"
+SUMMARY_LEVEL = "parquet.summary.metadata.level"
+SUMMARY_ENABLED = "parquet.enable.summary-metadata"
+CACHE_LIFETIME = "parquet.encryption.cache.lifetime.seconds"
+
+PREFIX = "parquet.sparkcrypt."
+POLICY = PREFIX + "policy"
+"""Canonical policy JSON (session or launch conf)."""
+KEY_SERVICE = PREFIX + "key_service"
+"""Canonical key service JSON, for the stock crypto factory, which needs no policy."""
+LOCATIONS = PREFIX + "locations"
+"""JSON: table location -> {"table": name, "uuid": uuid or null}; how a write or read by path finds its table."""
+TABLE = PREFIX + "table"
+"""Table name, ``db.table``, when the writer knows it."""
+TABLE_UUID = PREFIX + "table.uuid"
+REQUIRE_ENCRYPTION = PREFIX + "require_encryption"
+PARTITION = PREFIX + "partition"
+"""Partition path (``p=0/q=1``) of a write whose target folder does not show it."""
+TAGS_PREFIX = PREFIX + "tags."
+"""+ column path -> comma-separated tags."""
+HISTORY_PREFIX = PREFIX + "history."
+"""+ column path -> comma-separated percent-encoded key ids, or ``plaintext``, that readers still take."""
+POLICY_DIGEST = "sparkcrypt.policy.digest"
+"""Key of the footer's key-value metadata."""
+
+PYTHON = "spark.sparkcrypt.python"
+"""Launch conf only: the interpreter of the helper."""
+HELPER_DEADLINE = "spark.sparkcrypt.helper.deadline.seconds"
+"""Launch conf only: how long one helper request may take."""

@@ -1,0 +1,351 @@
+"""Tags x policy x schema -> which column is encrypted with which master key, and why.  Pure: no Spark, no JVM, no network."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from sparkcrypt.errors import PlanError
+from sparkcrypt.policy.model import Algorithm, FooterMode, Policy, TableRule, TagRule
+from sparkcrypt.policy.template import KeyTemplate
+from sparkcrypt.schema import Leaf, Node, Path, Schema, dotted
+from sparkcrypt.tags.model import SOURCES, TaggedColumn
+
+Action = Literal["encrypt", "footer_key", "plaintext"]
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnPlan:
+    """What happens to one leaf column.
+
+    ``key`` is set when ``action`` is ``encrypt``; it may hold partition values still to be filled in.  ``history`` lists key
+    ids, or ``plaintext``, that readers still take for this column.
+    """
+
+    leaf: Leaf
+    action: Action
+    key: KeyTemplate | None
+    tag: str | None
+    tags: tuple[str, ...]
+    sources: tuple[str, ...]
+    why: str
+    history: tuple[str, ...] = ()
+
+    @property
+    def path(self) -> Path:
+        """The Parquet column path."""
+        return self.leaf.parquet
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the column as JSON values."""
+        return {
+            "column": self.leaf.dotted,
+            "action": self.action,
+            "key_id": self.key.text if self.key else None,
+            "tag": self.tag,
+            "tags": list(self.tags),
+            "sources": list(self.sources),
+            "why": self.why,
+            "history": list(self.history),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class EncryptionPlan:
+    """Every leaf column of a table, or of one file, with its key; equal inputs in any order give equal plans."""
+
+    table: str | None
+    columns: tuple[ColumnPlan, ...]
+    footer_key: str
+    footer_mode: FooterMode
+    algorithm: Algorithm
+    data_key_bits: int
+    policy_digest: str
+    rule: TableRule
+    require_encryption: bool = False
+    partition_columns: tuple[str, ...] = ()
+    differences: tuple[str, ...] = ()
+    key_service_json: str = field(default="", repr=False)
+
+    @property
+    def encrypted(self) -> tuple[ColumnPlan, ...]:
+        """The columns that are not plaintext."""
+        return tuple(column for column in self.columns if column.action != "plaintext")
+
+    def key_ids(self, partition: Mapping[str, str]) -> dict[Path, str | None]:
+        """Return column path -> key id for the files of one partition; None stands for the footer key.
+
+        Raises:
+            PlanError: a key needs a partition value that is not there or cannot stand in it.
+        """
+        keys: dict[Path, str | None] = {}
+        for column in self.encrypted:
+            try:
+                keys[column.path] = column.key.render(partition) if column.key else None
+            except PlanError as error:
+                raise PlanError(f"column {column.leaf.dotted}: {error}") from error
+        return keys
+
+    def master_keys(self, partition: Mapping[str, str]) -> tuple[str, ...]:
+        """Return the distinct key ids that files of one partition need, the footer key first; none when all is plaintext."""
+        keys = self.key_ids(partition)
+        if not keys:
+            return ()
+        return tuple(dict.fromkeys((self.footer_key, *sorted(key for key in keys.values() if key is not None))))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the plan as JSON values."""
+        return {
+            "table": self.table,
+            "footer_key": self.footer_key,
+            "footer_mode": self.footer_mode,
+            "algorithm": self.algorithm,
+            "data_key_bits": self.data_key_bits,
+            "policy_digest": self.policy_digest,
+            "require_encryption": self.require_encryption,
+            "enforce": self.rule.enforce,
+            "partition_columns": list(self.partition_columns),
+            "columns": [column.to_dict() for column in self.columns],
+            "differences": list(self.differences),
+        }
+
+    def table_text(self) -> str:
+        """Return the plan as a text table: column path, tags, where they came from, key id, why."""
+        rows = [("column", "tags", "from", "key", "why")]
+        for column in self.columns:
+            key = column.key.text if column.key else {"footer_key": self.footer_key, "plaintext": "-"}[column.action]
+            rows.append((column.leaf.dotted, ",".join(column.tags) or "-", ", ".join(column.sources) or "-", key, column.why))
+        widths = [max(len(row[place]) for row in rows) for place in range(5)]
+        lines = ["  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+        lines.insert(1, "  ".join("-" * width for width in widths))
+        head = f"{self.table or 'files'}: {len(self.encrypted)} of {len(self.columns)} columns encrypted"
+        if self.encrypted:
+            head += f"; footer {self.footer_mode} under {self.footer_key}; {self.algorithm}, {self.data_key_bits} bits"
+        if not self.rule.enforce:
+            head += "; observed only (enforce: false)"
+        return "\n".join([head, *lines, *(f"differs: {one}" for one in self.differences)])
+
+    def explain(self) -> None:
+        """Print the plan as a table."""
+        print(self.table_text())  # noqa: T201  # printing is what it is for, as Spark's DataFrame.explain
+
+
+def build_plan(
+    schema: Schema,
+    tagged: Iterable[TaggedColumn],
+    policy: Policy,
+    *,
+    table: str | None = None,
+    partition_columns: Iterable[str] | None = (),
+    require_encryption: bool = False,
+    history: Mapping[Path, tuple[str, ...]] | None = None,
+    compare_stores: bool = False,
+    skip_absent: bool = False,
+) -> EncryptionPlan:
+    """Make the plan of a table or of a file.
+
+    Args:
+        schema: the columns that are in files: without partition columns.
+        tagged: tags from every source, in any order.
+        policy: what the tags mean.
+        table: ``db.table``, when it is known.
+        partition_columns: names of partition columns, which cannot be encrypted but may stand in key templates.  None: not
+            known, as to the writer of one file, which is told its partition's values only.
+        require_encryption: the table's own property asks for it; the policy may too.
+        history: column -> percent-encoded key ids or ``plaintext`` that readers still take, from the table's properties.
+        compare_stores: list where the tags in the schema's metadata and in the table's properties differ.
+        skip_absent: pass over tags of columns that the schema lacks, as an older file of a table may.
+
+    Raises:
+        PlanError: with one line for each problem of the whole schema.
+    """
+    planner = _Planner(schema, policy, table, partition_columns)
+    planner.attach(tagged, skip_absent)
+    columns = planner.columns(history or {})
+    rule = policy.table(table)
+    required = (require_encryption or rule.require_encryption) and rule.enforce
+    if required and not planner.problems and all(column.action == "plaintext" for column in columns):
+        planner.problems.append(
+            f"{table or 'this table'} requires encryption, but no column carries a tag that encrypts: its tags may have been "
+            "lost; see `sparkcrypt tags show`, and set them with `sparkcrypt tags set` or in the policy's overlay"
+        )
+    if planner.problems:
+        raise PlanError("\n".join(sorted(dict.fromkeys(planner.problems))))
+    return EncryptionPlan(
+        table=table,
+        columns=columns,
+        footer_key=policy.footer_key,
+        footer_mode=rule.footer_mode or policy.footer_mode,
+        algorithm=policy.algorithm,
+        data_key_bits=policy.data_key_bits,
+        policy_digest=policy.digest(),
+        rule=rule,
+        require_encryption=required,
+        partition_columns=planner.partition_columns,
+        differences=planner.differences() if compare_stores else (),
+        key_service_json=policy.key_service.canonical(),
+    )
+
+
+class _Planner:
+    """Matches tags to the nodes of one schema and decides for each leaf; it gathers every problem before it gives up."""
+
+    def __init__(
+        self, schema: Schema, policy: Policy, table: str | None, partition_columns: Iterable[str] | None
+    ) -> None:
+        self.problems: list[str] = []
+        self.partition_columns = tuple(partition_columns or ())
+        self._partitions_known = partition_columns is not None
+        self._schema, self._policy, self._table = schema, policy, table
+        self._index, self._folded = _index(schema)
+        self._tags: dict[Path, dict[str, tuple[str, ...]]] = {}
+
+    def attach(self, tagged: Iterable[TaggedColumn], skip_absent: bool) -> None:
+        """Put each tag at the node that its path names."""
+        for column in sorted(tagged, key=lambda one: (SOURCES.index(one.source), one.path, one.tags)):
+            self._check_tags(column)
+            if self._is_partition(column.path):
+                self.problems.append(
+                    f"column {dotted(column.path)} is a partition column and cannot be encrypted, since its values are folder "
+                    "names; remove its tag, or partition by a column that is not sensitive"
+                )
+                continue
+            node = self._find(column.path)
+            if node is None and skip_absent:
+                continue
+            if node is None:
+                self.problems.append(
+                    f"column {dotted(column.path)} is tagged {','.join(column.tags)} by the {column.source}, but the schema has "
+                    f"no such column; allowed: {self._names()}"
+                )
+                continue
+            by_source = self._tags.setdefault(node, {})
+            by_source[column.source] = tuple(dict.fromkeys((*by_source.get(column.source, ()), *column.tags)))
+
+    def _check_tags(self, column: TaggedColumn) -> None:
+        for tag in column.tags:
+            if self._policy.tag(tag) is None:
+                known = ", ".join(rule.name for rule in self._policy.tags) or "none"
+                self.problems.append(
+                    f"column {dotted(column.path)} carries the tag {tag!r} (from the {column.source}), which the policy does not "
+                    f"define; allowed: {known}"
+                )
+
+    def _is_partition(self, path: Path) -> bool:
+        return path[0].lower() in {name.lower() for name in self.partition_columns} and self._find(path) is None
+
+    def _find(self, path: Path) -> Path | None:
+        exact = self._index.get(path)
+        if exact is not None:
+            return exact
+        folded = self._folded.get(tuple(name.lower() for name in path), ())
+        if len(folded) > 1:
+            self.problems.append(
+                f"column {dotted(path)} is tagged, but {' and '.join(dotted(one) for one in sorted(folded))} differ from it only "
+                "by case; write the name as the schema has it"
+            )
+        return next(iter(sorted(folded)), None)
+
+    def _names(self) -> str:
+        names = [dotted(leaf.parquet) for leaf in self._schema.leaves()]
+        return ", ".join(names[:12]) + (f", … ({len(names)} in all)" if len(names) > 12 else "")
+
+    def columns(self, history: Mapping[Path, tuple[str, ...]]) -> tuple[ColumnPlan, ...]:
+        """Decide for every leaf."""
+        accepted: dict[Path, tuple[str, ...]] = {}
+        for path, entries in history.items():
+            node = self._find(path)
+            if node is not None:
+                accepted[node] = entries
+        return tuple(self._column(leaf, chain, accepted) for leaf, chain in self._schema.walk_leaves())
+
+    def _column(
+        self, leaf: Leaf, chain: tuple[tuple[Path, Path, Node], ...], accepted: Mapping[Path, tuple[str, ...]]
+    ) -> ColumnPlan:
+        kept = tuple(entry for logical, _, _ in chain for entry in accepted.get(logical, ()))
+        for logical, _, _ in reversed(chain):
+            by_source = self._tags.get(logical)
+            if by_source:
+                own = "its own tag" if logical == leaf.logical else f"the tag of {dotted(logical)}"
+                return self._by_tags(leaf, by_source, own, kept)
+        return self._untagged(leaf, kept)
+
+    def _by_tags(self, leaf: Leaf, by_source: Mapping[str, tuple[str, ...]], own: str, kept: tuple[str, ...]) -> ColumnPlan:
+        carried = {tag for tags in by_source.values() for tag in tags}
+        rules = [rule for rule in self._policy.tags if rule.name in carried]
+        sources = tuple(source for source in SOURCES if source in by_source)
+        if not rules:  # every tag is unknown, and said so already
+            return ColumnPlan(leaf, "plaintext", None, None, tuple(sorted(carried)), sources, "unknown tag")
+        rule = rules[0]
+        self._check_template(leaf, rule)
+        why = own if len(rules) == 1 else f"{own}, {rule.name} before {', '.join(one.name for one in rules[1:])}"
+        return ColumnPlan(
+            leaf=leaf,
+            action="encrypt" if rule.key else "plaintext",
+            key=rule.key,
+            tag=rule.name,
+            tags=tuple(one.name for one in rules),
+            sources=sources,
+            why=why,
+            history=tuple(dict.fromkeys((*rule.history, *kept))),
+        )
+
+    def _check_template(self, leaf: Leaf, rule: TagRule) -> None:
+        missing = [name for name in (rule.key.columns if rule.key else ()) if name not in self.partition_columns]
+        if missing and rule.key and self._partitions_known:
+            allowed = ", ".join(self.partition_columns) or "none, the table has no partitions"
+            self.problems.append(
+                f"column {leaf.dotted}: key {rule.key.text!r} of tag {rule.name!r} needs {', '.join(missing)}, which is not a "
+                f"partition column of {self._table or 'the table'}; allowed: {allowed}"
+            )
+
+    def _untagged(self, leaf: Leaf, kept: tuple[str, ...]) -> ColumnPlan:
+        if self._policy.untagged == "deny":
+            self.problems.append(
+                f"column {leaf.dotted} carries no tag, and the policy says 'untagged: deny'; tag it, with a plaintext tag if it "
+                "may be read by all"
+            )
+        action: Action = "footer_key" if self._policy.untagged == "footer_key" else "plaintext"
+        return ColumnPlan(leaf, action, None, None, (), (), f"untagged: {self._policy.untagged}", kept)
+
+    def differences(self) -> tuple[str, ...]:
+        """Tell where the two places in which a table keeps its tags do not agree."""
+        found = []
+        for path, by_source in sorted(self._tags.items()):
+            in_schema = set(by_source.get("schema metadata", ()))
+            in_properties = set(by_source.get("table property", ()))
+            if in_schema != in_properties and (in_schema or in_properties):
+                found.append(
+                    f"{dotted(path)}: schema metadata has {_names_of(in_schema)}, table properties have {_names_of(in_properties)}"
+                )
+        return tuple(found)
+
+
+def _names_of(tags: set[str]) -> str:
+    return ",".join(sorted(tags)) or "none"
+
+
+def _index(schema: Schema) -> tuple[dict[Path, Path], dict[Path, tuple[Path, ...]]]:
+    """Map every name of every node (logical, Parquet's, Spark's standard Parquet) to its logical path."""
+    exact: dict[Path, Path] = {}
+    folded: dict[Path, tuple[Path, ...]] = {}
+    for _, chain in schema.walk_leaves():
+        standard: Path = ()
+        above = None
+        for logical, parquet, node in chain:
+            standard = (*standard, *_standard_names(above, node))
+            above = node
+            for name in (logical, parquet, standard):
+                exact[name] = logical
+                lower = tuple(part.lower() for part in name)
+                folded[lower] = tuple(dict.fromkeys((*folded.get(lower, ()), logical)))
+    return exact, folded
+
+
+def _standard_names(above: Node | None, node: Node) -> Path:
+    if above is not None and above.kind == "list":
+        return ("list", node.name)
+    if above is not None and above.kind == "map":
+        return ("key_value", node.name)
+    return (node.name,)

@@ -1,0 +1,153 @@
+"""The frozen values that a policy file resolves to, and their canonical JSON, which travels to every writer and reader."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from sparkcrypt.policy.key_service import KeyServiceConfig, canonical_json
+from sparkcrypt.policy.template import KeyTemplate
+
+Algorithm = Literal["AES_GCM_V1", "AES_GCM_CTR_V1"]
+FooterMode = Literal["encrypted", "plaintext"]
+Untagged = Literal["plaintext", "footer_key", "deny"]
+
+ALGORITHMS: tuple[Algorithm, ...] = ("AES_GCM_V1", "AES_GCM_CTR_V1")
+FOOTER_MODES: tuple[FooterMode, ...] = ("encrypted", "plaintext")
+UNTAGGED: tuple[Untagged, ...] = ("plaintext", "footer_key", "deny")
+DATA_KEY_BITS = (128, 192, 256)
+PLAINTEXT = "plaintext"
+
+
+@dataclass(frozen=True, slots=True)
+class TagRule:
+    """What one tag means: a master key, or plaintext (``key`` is None).
+
+    ``history`` holds key ids (or ``plaintext``) of earlier policies: readers take them until a backfill has replaced them.
+    """
+
+    name: str
+    key: KeyTemplate | None
+    retention_seconds: int | None = None
+    history: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any] | str:
+        """Return the rule as it stands in a policy file."""
+        if self.key is None and not self.history:
+            return PLAINTEXT
+        document: dict[str, Any] = {"key": self.key.text if self.key else None}
+        if self.retention_seconds is not None:
+            document["retention"] = f"{self.retention_seconds}s"
+        if self.history:
+            document["history"] = list(self.history)
+        return document
+
+
+@dataclass(frozen=True, slots=True)
+class TableRule:
+    """What a policy says of one table besides the meaning of tags."""
+
+    name: str
+    require_encryption: bool = False
+    enforce: bool = True
+    footer_mode: FooterMode | None = None
+    location: str | None = None
+    tags: tuple[tuple[str, tuple[str, ...]], ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the rule as it stands in a policy file, defaults left out."""
+        document: dict[str, Any] = {}
+        if self.require_encryption:
+            document["require_encryption"] = True
+        if not self.enforce:
+            document["enforce"] = False
+        if self.footer_mode:
+            document["footer_mode"] = self.footer_mode
+        if self.location:
+            document["location"] = self.location
+        if self.tags:
+            document["tags"] = {path: list(tags) for path, tags in self.tags}
+        return document
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What each tag means, which key service holds the keys, and what the tables ask for beyond that.
+
+    ``tags`` is in order of precedence.  ``algorithm_history`` and ``footer_key_history`` are what readers still take of
+    earlier policies.
+    """
+
+    key_service: KeyServiceConfig
+    algorithm: Algorithm
+    data_key_bits: int
+    footer_key: str
+    footer_mode: FooterMode
+    untagged: Untagged
+    run_state: str
+    tags: tuple[TagRule, ...]
+    tables: tuple[TableRule, ...] = ()
+    algorithm_history: tuple[Algorithm, ...] = ()
+    footer_key_history: tuple[str, ...] = ()
+
+    def tag(self, name: str) -> TagRule | None:
+        """Return the rule of a tag, or None."""
+        return next((rule for rule in self.tags if rule.name == name), None)
+
+    def table(self, name: str | None) -> TableRule:
+        """Return the rule of a table; a table that the policy does not list has the default rule.
+
+        Names compare without case, as in the Hive metastore; ``spark_catalog.`` in front is ignored.
+        """
+        wanted = normalized_table(name or "")
+        default = TableRule(name or "")
+        return next((rule for rule in self.tables if normalized_table(rule.name) == wanted), default)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the policy as a document that ``policy_from_document`` takes; tags stay in order of precedence."""
+        footer: dict[str, Any] = {"key": self.footer_key, "mode": self.footer_mode}
+        if self.footer_key_history:
+            footer["history"] = list(self.footer_key_history)
+        document: dict[str, Any] = {
+            "version": 1,
+            "key_service": self.key_service.to_dict(),
+            "algorithm": self.algorithm,
+            "data_key_bits": self.data_key_bits,
+            "footer": footer,
+            "untagged": self.untagged,
+            "run_state": self.run_state,
+            "tags": [[rule.name, rule.to_dict()] for rule in self.tags],
+            "tables": {rule.name: rule.to_dict() for rule in self.tables},
+        }
+        if self.algorithm_history:
+            document["algorithm_history"] = list(self.algorithm_history)
+        return document
+
+    def canonical(self) -> str:
+        """Return the canonical JSON; equal texts mean the same policy."""
+        return canonical_json(self.to_dict())
+
+    def digest(self) -> str:
+        """Return SHA-256 of the canonical JSON, in hexadecimal."""
+        return hashlib.sha256(self.canonical().encode()).hexdigest()
+
+
+def normalized_table(name: str) -> str:
+    """Return a table's name as it is compared: lower case, no back-quotes, no ``spark_catalog.`` in front."""
+    return name.replace("`", "").lower().removeprefix("spark_catalog.")
+
+
+def allowed_key_ids(policy: Policy, key_id: str) -> bool:
+    """Tell whether some rule of the policy, or its history, names this key."""
+    if key_id in (policy.footer_key, *policy.footer_key_history):
+        return True
+    return any(
+        (rule.key is not None and rule.key.matches(key_id)) or key_id in rule.history for rule in policy.tags
+    )
+
+
+def as_mapping(pairs: tuple[tuple[str, tuple[str, ...]], ...]) -> Mapping[str, tuple[str, ...]]:
+    """Return a table's overlay as a mapping: dotted column path -> tags."""
+    return dict(pairs)

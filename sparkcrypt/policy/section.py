@@ -1,0 +1,109 @@
+"""Strict reading of one mapping of a document: every key is asked for by name, what is left over is a problem."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+KeyPath = tuple[str, ...]
+REQUIRED: Any = object()
+
+
+class Problems:
+    """Collects what is wrong with a document, each with its place, so that all are told at once."""
+
+    def __init__(self, locate: Callable[[KeyPath], str]) -> None:
+        self._locate = locate
+        self.messages: list[str] = []
+
+    def add(self, path: KeyPath, message: str) -> None:
+        """Record one problem at a key path."""
+        self.messages.append(f"{self._locate(path)}: {'.'.join(path) or 'the document'}: {message}")
+
+
+class Section:
+    """A mapping under strict reading; ``close`` reports the keys that nobody asked for."""
+
+    def __init__(self, value: object, path: KeyPath, problems: Problems) -> None:
+        self._path, self._problems = path, problems
+        self._asked: list[str] = []
+        self._values: Mapping[str, Any] = {}
+        if isinstance(value, Mapping):
+            self._values = value
+        else:
+            problems.add(path, f"is {shown(value)}; allowed: a mapping of names to values")
+
+    def names(self) -> Sequence[str]:
+        """Return the keys that are there."""
+        return list(self._values)
+
+    def problem(self, name: str, message: str) -> None:
+        """Record a problem of one key."""
+        self._problems.add((*self._path, name), message)
+
+    def raw(self, name: str, default: Any = REQUIRED) -> Any:
+        """Return a value unchecked; a missing one without default is a problem."""
+        self._asked.append(name)
+        if name in self._values:
+            return self._values[name]
+        if default is REQUIRED:
+            self._problems.add(self._path, f"{name!r} is missing")
+            return None
+        return default
+
+    def text(self, name: str, default: Any = REQUIRED) -> str:
+        """Return a text that is not empty."""
+        value = self.raw(name, default)
+        if value is default or (isinstance(value, str) and value.strip()):
+            return value  # type: ignore[no-any-return]  # the default is the caller's
+        if name in self._values:
+            self.problem(name, f"is {shown(value)}; allowed: a text that is not empty")
+        return ""
+
+    def choice(self, name: str, allowed: Sequence[T], default: Any = REQUIRED) -> T:
+        """Return one of the allowed values, of the same type (``true`` is not 1)."""
+        value = self.raw(name, default)
+        if any(value == one and type(value) is type(one) for one in allowed) or (value is default and name not in self._values):
+            return value  # type: ignore[no-any-return]  # checked against allowed
+        if name in self._values:
+            self.problem(name, f"is {shown(value)}; allowed: {', '.join(map(str, allowed))}")
+        return allowed[0]
+
+    def boolean(self, name: str, default: bool) -> bool:
+        """Return true or false."""
+        value = self.raw(name, default)
+        if isinstance(value, bool):
+            return value
+        self.problem(name, f"is {shown(value)}; allowed: true, false")
+        return default
+
+    def texts(self, name: str) -> tuple[str, ...]:
+        """Return a list of texts, empty when the key is absent."""
+        value = self.raw(name, [])
+        if isinstance(value, list) and all(isinstance(one, str) and one.strip() for one in value):
+            return tuple(value)
+        self.problem(name, f"is {shown(value)}; allowed: a list of names, such as [pii, contact]")
+        return ()
+
+    def section(self, name: str, default: Any = REQUIRED) -> Section:
+        """Return a mapping below this one."""
+        value = self.raw(name, default)
+        if name not in self._values and default is REQUIRED:
+            value = {}
+        return Section(value, (*self._path, name), self._problems)
+
+    def close(self) -> None:
+        """Report every key that was not asked for, with the nearest one that exists."""
+        for name in self._values:
+            if name not in self._asked:
+                near = difflib.get_close_matches(str(name), self._asked, n=1)
+                hint = f"did you mean {near[0]!r}? " if near else ""
+                self.problem(str(name), f"is not a known key; {hint}allowed: {', '.join(sorted(set(self._asked)))}")
+
+
+def shown(value: object) -> str:
+    """Return a value as a message may show it: short, and nothing of a long text but its beginning."""
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "…"

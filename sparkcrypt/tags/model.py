@@ -1,0 +1,89 @@
+"""A tagged column, and where each of its tags came from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from sparkcrypt.errors import PlanError
+from sparkcrypt.names import HISTORY_PREFIX, TAGS_PREFIX
+from sparkcrypt.schema import Path, Schema, dotted, property_name, split_dotted
+
+Source = Literal["schema metadata", "table property", "avro schema", "overlay"]
+SOURCES: tuple[Source, ...] = ("schema metadata", "table property", "avro schema", "overlay")
+
+
+@dataclass(frozen=True, slots=True)
+class TaggedColumn:
+    """Tags on one field, in the order in which its owner wrote them.
+
+    ``path`` names the field by its logical or its Parquet path, whole or a group's; which one it is, is told when it is
+    matched against a schema.
+    """
+
+    path: Path
+    tags: tuple[str, ...]
+    source: Source
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return ``{"column", "tags", "source"}``."""
+        return {"column": dotted(self.path), "tags": list(self.tags), "source": self.source}
+
+
+def tags_of_schema(schema: Schema, source: Source = "schema metadata") -> tuple[TaggedColumn, ...]:
+    """Return the tags that the fields of a schema carry themselves, groups included."""
+    found: dict[Path, TaggedColumn] = {}
+    for _, chain in schema.walk_leaves():
+        for logical, _, node in chain:
+            if node.tags:
+                found[logical] = TaggedColumn(logical, node.tags, source)
+    return tuple(found.values())
+
+
+def split_tags(text: str, where: str) -> tuple[str, ...]:
+    """Split comma-separated tags.
+
+    Raises:
+        PlanError: nothing, or an empty name, between the commas; ``where`` is named.
+    """
+    names = tuple(part.strip() for part in text.split(","))
+    if not all(names):
+        raise PlanError(f"{where}: {text!r} is not a list of tags; write names separated by commas, such as 'pii,contact'")
+    return names
+
+
+def tags_of_properties(properties: Mapping[str, str]) -> tuple[TaggedColumn, ...]:
+    """Return the tags in a table's properties, ``parquet.sparkcrypt.tags.<column path>`` = ``pii,contact``.
+
+    A blank value is no tag: Spark cannot remove an option of a ``USING parquet`` table, only blank it.
+    """
+    return tuple(
+        TaggedColumn(split_dotted(name[len(TAGS_PREFIX) :]), split_tags(value, f"table property {name}"), "table property")
+        for name, value in sorted(properties.items())
+        if name.startswith(TAGS_PREFIX) and value.strip()
+    )
+
+
+def tag_property(path: Path) -> str:
+    """Return the name of the table property that holds a column's tags."""
+    return TAGS_PREFIX + property_name(path)
+
+
+def history_property(path: Path) -> str:
+    """Return the name of the table property that holds what readers still accept for a column."""
+    return HISTORY_PREFIX + property_name(path)
+
+
+def history_of_properties(properties: Mapping[str, str]) -> dict[Path, tuple[str, ...]]:
+    """Return what readers still accept per column: percent-encoded key ids, or ``plaintext``."""
+    return {
+        split_dotted(name[len(HISTORY_PREFIX) :]): split_tags(value, f"table property {name}")
+        for name, value in sorted(properties.items())
+        if name.startswith(HISTORY_PREFIX) and value.strip()
+    }
+
+
+def tags_of_overlay(overlay: Mapping[str, tuple[str, ...]]) -> tuple[TaggedColumn, ...]:
+    """Return the tags that a policy lays over a table: dotted column path -> tags."""
+    return tuple(TaggedColumn(split_dotted(path), tags, "overlay") for path, tags in sorted(overlay.items()))
