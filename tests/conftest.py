@@ -1,0 +1,181 @@
+"""Fixtures that every kind of test uses: the jar, Spark sessions, and the real services of tests/services."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Generator, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar
+
+import pytest
+
+from tests.services import ServiceUnavailableError
+from tests.services.cluster import Cluster, start_cluster
+from tests.services.connect import start_connect_server
+from tests.services.installed import ROOT, spark_environment
+from tests.services.metastore import Metastore, start_metastore
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+JAR = ROOT / "sparkcrypt" / "_jar" / "sparkcrypt.jar"
+FRESH_JVM_SECONDS = 240.0
+REQUIRE_SERVICES = "SPARKCRYPT_REQUIRE_SERVICES"
+T = TypeVar("T")
+
+
+class FreshJvm(Protocol):
+    """Runs the text of a Python script in a new interpreter, so that its Spark is a new JVM with no cache filled."""
+
+    def __call__(
+        self, script: str, *args: object, env: dict[str, str] | None = None, timeout: float = FRESH_JVM_SECONDS
+    ) -> subprocess.CompletedProcess[str]:
+        """Return its exit code, standard output and standard error; a script that hangs is killed with its JVM."""
+
+
+def require_service(reason: str) -> NoReturn:
+    """Skip the test that needs a service which cannot be had; fail it under SPARKCRYPT_REQUIRE_SERVICES=1.
+
+    Args:
+        reason: which service, and why it cannot be had.
+    """
+    if os.environ.get(REQUIRE_SERVICES) == "1":
+        pytest.fail(f"{REQUIRE_SERVICES}=1, and {reason}", pytrace=False)
+    pytest.skip(reason)
+
+
+def _or_skip(start: Callable[..., T], *arguments: Any, **options: Any) -> T:
+    try:
+        return start(*arguments, **options)
+    except ServiceUnavailableError as unavailable:
+        require_service(str(unavailable))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Turn a skip into a failure under SPARKCRYPT_REQUIRE_SERVICES=1, whatever way the test skipped."""
+    report = yield
+    if report.skipped and not hasattr(report, "wasxfail") and os.environ.get(REQUIRE_SERVICES) == "1":
+        report.outcome = "failed"
+        report.longrepr = f"{REQUIRE_SERVICES}=1 allows no skip: {report.longrepr}"
+    return report
+
+
+@pytest.fixture(scope="session")
+def java() -> dict[str, str]:
+    """The environment for Spark processes: JDK 17 or later, 127.0.0.1, this interpreter."""
+    return _or_skip(spark_environment)
+
+
+@pytest.fixture(scope="session")
+def jar(java: dict[str, str]) -> Path:
+    """The jar of this checkout, built again when a Java or Python source is newer."""
+    sources = [path for folder in ("jars", "sparkcrypt") for path in (ROOT / folder).rglob("*") if _is_source(path)]
+    if not JAR.exists() or any(source.stat().st_mtime > JAR.stat().st_mtime for source in sources):
+        subprocess.run([sys.executable, ROOT / "jars" / "build.py"], env=java, check=True)
+    return JAR
+
+
+@pytest.fixture(scope="session")
+def spark(java: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """A classic session of the whole test run: two cores, Hive support over a Derby database of its own.
+
+    It stays unconfigured, and its JVM is shared: Parquet's static caches are too.  A test that configures encryption
+    or reads what it wrote with other keys takes ``fresh_jvm``.
+    """
+    from pyspark.sql import SparkSession
+
+    home = tmp_path_factory.mktemp("spark")
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in java.items():
+            patch.setenv(name, value)
+        session = (
+            SparkSession.builder.master("local[2]")
+            .appName("sparkcrypt tests")
+            .config("spark.ui.enabled", "false")
+            .config("spark.sql.shuffle.partitions", "2")
+            .config("spark.sql.warehouse.dir", (home / "warehouse").as_uri())
+            .config("spark.driver.extraJavaOptions", f"-Dderby.system.home={home}")
+            .config(
+                "spark.hadoop.javax.jdo.option.ConnectionURL",
+                f"jdbc:derby:;databaseName={home / 'metastore_db'};create=true",
+            )
+            .enableHiveSupport()
+            .getOrCreate()
+        )
+        session.sparkContext.setLogLevel("ERROR")
+        yield session
+        session.stop()
+
+
+@pytest.fixture(scope="session")
+def metastore(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Metastore]:
+    """A real Hive metastore process."""
+    running = _or_skip(start_metastore, tmp_path_factory.mktemp("metastore"))
+    yield running
+    running.stop()
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A real standalone cluster with two workers of one core each."""
+    running = _or_skip(start_cluster, tmp_path_factory.mktemp("cluster"))
+    yield running
+    running.stop()
+
+
+@pytest.fixture(scope="session")
+def vault() -> Iterator[Any]:
+    """A real Vault server, in memory, with its address and root token."""
+    from tests.services.vault_server import start_vault
+
+    running = _or_skip(start_vault)
+    yield running
+    running.stop()
+
+
+@pytest.fixture(scope="session")
+def connect_url(jar: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URL of a real Spark Connect server that was launched with the jar."""
+    running = _or_skip(start_connect_server, tmp_path_factory.mktemp("connect"), jar=jar)
+    yield running.url
+    running.stop()
+
+
+@pytest.fixture
+def fresh_jvm(java: dict[str, str], tmp_path: Path) -> FreshJvm:
+    """Runs a Python script in a fresh interpreter, and so a fresh JVM, with ``tmp_path`` as its working folder."""
+
+    def run(
+        script: str, *args: object, env: dict[str, str] | None = None, timeout: float = FRESH_JVM_SECONDS
+    ) -> subprocess.CompletedProcess[str]:
+        file = tmp_path / f"script-{len(list(tmp_path.glob('script-*.py')))}.py"
+        file.write_text(script)
+        path = os.pathsep.join(filter(None, [str(ROOT), java.get("PYTHONPATH")]))
+        command = [sys.executable, str(file), *map(str, args)]
+        process = subprocess.Popen(
+            command,
+            cwd=tmp_path,
+            env={**java, "PYTHONPATH": path, **(env or {})},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        try:
+            output, errors = process.communicate(timeout=timeout)
+        except BaseException:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+            raise
+        return subprocess.CompletedProcess(command, process.returncode, output, errors)
+
+    return run
+
+
+def _is_source(path: Path) -> bool:
+    return path.suffix in {".java", ".py"} and "__pycache__" not in path.parts

@@ -1,0 +1,58 @@
+"""A Spark Connect server on 127.0.0.1, launched with the jar and a conf, as an operator would."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.services.installed import spark_environment, spark_home
+from tests.services.processes import LOCAL, ServiceProcess, accepts, free_port, start_process, wait_until
+
+START_SECONDS = 90.0
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectServer:
+    """A running Connect server and the URL that ``SparkSession.builder.remote`` takes."""
+
+    url: str
+    process: ServiceProcess
+
+    def stop(self) -> None:
+        """End the server with its sessions."""
+        self.process.stop()
+
+
+def start_connect_server(
+    work_dir: Path, conf: Mapping[str, str] | None = None, jar: Path | None = None
+) -> ConnectServer:
+    """Start a server in local mode with two cores; returns when it takes connections.
+
+    Args:
+        work_dir: log, warehouse and Derby database.
+        conf: Spark properties, which win over the ones set here.
+        jar: put on the class path of driver and executors.
+
+    Raises:
+        ServiceUnavailableError: there is no JDK or no Spark.
+        ServiceFailedError: it did not come up.
+    """
+    port = free_port()
+    properties = {
+        "spark.master": "local[2]",
+        "spark.ui.enabled": "false",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.warehouse.dir": (work_dir / "warehouse").as_uri(),
+        "spark.connect.grpc.binding.address": LOCAL,
+        "spark.connect.grpc.binding.port": str(port),
+        **({"spark.jars": str(jar)} if jar else {}),
+        **(conf or {}),
+    }
+    command: list[str | Path] = [spark_home() / "bin" / "spark-submit"]
+    for name, value in properties.items():
+        command += ["--conf", f"{name}={value}"]
+    command += ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "spark-internal"]
+    process = start_process("connect", command, work_dir, spark_environment())
+    wait_until(lambda: accepts(port), process, START_SECONDS)
+    return ConnectServer(f"sc://{LOCAL}:{port}", process)

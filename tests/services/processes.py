@@ -1,0 +1,126 @@
+"""Processes that serve: started in a group of their own, waited for with a deadline, stopped by that group's id."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.services import ServiceFailedError
+
+LOCAL = "127.0.0.1"
+STOP_SECONDS = 10.0
+POLL_SECONDS = 0.1
+LOG_TAIL_CHARACTERS = 3000
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceProcess:
+    """A running process, its group (of the same id) and the file that it logs to."""
+
+    name: str
+    process: subprocess.Popen[bytes]
+    log: Path
+
+    @property
+    def pid(self) -> int:
+        """Process id, which is also the id of its group."""
+        return self.process.pid
+
+    def alive(self) -> bool:
+        """Say whether it still runs."""
+        return self.process.poll() is None
+
+    def log_tail(self) -> str:
+        """Return the end of what it has logged."""
+        return self.log.read_text(errors="replace")[-LOG_TAIL_CHARACTERS:] if self.log.exists() else ""
+
+    def stop(self) -> None:
+        """End the whole group: asked first, killed after ten seconds; a second call does nothing."""
+        _signal_group(self.pid, signal.SIGTERM)
+        try:
+            self.process.wait(timeout=STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            _signal_group(self.pid, signal.SIGKILL)
+            self.process.wait(timeout=STOP_SECONDS)
+        _end_stragglers(self.pid)
+
+
+def start_process(
+    name: str, command: Sequence[str | Path], work_dir: Path, env: Mapping[str, str] | None = None
+) -> ServiceProcess:
+    """Start a command in a group of its own, logging to ``<work_dir>/<name>.log``.
+
+    Where ``setpriv`` is there (util-linux), the process also ends when its starter dies without stopping it.
+
+    Args:
+        name: what messages and the log call it.
+        command: program and arguments.
+        work_dir: made if absent; the working folder of the process.
+        env: the whole environment; this process's when None.
+    """
+    work_dir.mkdir(parents=True, exist_ok=True)
+    log = work_dir / f"{name}.log"
+    tied = ["setpriv", "--pdeathsig", "TERM"] if shutil.which("setpriv") else []
+    with log.open("ab") as output:
+        process = subprocess.Popen(
+            [*tied, *map(str, command)],
+            cwd=work_dir,
+            env=None if env is None else dict(env),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    return ServiceProcess(name, process, log)
+
+
+def wait_until(ready: Callable[[], bool], service: ServiceProcess, deadline_seconds: float) -> None:
+    """Wait for a service to be ready; stop it when it is not.
+
+    Raises:
+        ServiceFailedError: it ended, or was not ready in time; its log's end is in the message.
+    """
+    end = time.monotonic() + deadline_seconds
+    while service.alive() and time.monotonic() < end:
+        if ready():
+            return
+        time.sleep(POLL_SECONDS)
+    what = f"was not ready within {deadline_seconds:g} s" if service.alive() else "ended before it was ready"
+    service.stop()
+    raise ServiceFailedError(f"{service.name} {what}; the end of {service.log}:\n{service.log_tail()}")
+
+
+def free_port() -> int:
+    """Return a TCP port of 127.0.0.1 that is free now."""
+    with socket.socket() as listener:
+        listener.bind((LOCAL, 0))
+        return int(listener.getsockname()[1])
+
+
+def accepts(port: int) -> bool:
+    """Say whether something listens on that port of 127.0.0.1."""
+    with socket.socket() as probe:
+        probe.settimeout(1.0)
+        return probe.connect_ex((LOCAL, port)) == 0
+
+
+def _end_stragglers(group: int) -> None:
+    """Kill what outlived the group's leader, and wait until the kernel knows no member of the group."""
+    end = time.monotonic() + STOP_SECONDS
+    while _signal_group(group, signal.SIGKILL) and time.monotonic() < end:
+        time.sleep(POLL_SECONDS)
+
+
+def _signal_group(group: int, number: signal.Signals) -> bool:
+    try:
+        os.killpg(group, number)
+    except ProcessLookupError:
+        return False
+    return True

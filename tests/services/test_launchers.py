@@ -1,0 +1,211 @@
+"""The launchers bring up what they say, and leave nothing behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import FreshJvm
+from tests.services import ServiceFailedError
+from tests.services.cluster import Cluster, start_cluster
+from tests.services.connect import start_connect_server
+from tests.services.metastore import Metastore, start_metastore
+from tests.services.processes import accepts, free_port, start_process, wait_until
+
+SESSION = """
+import json, sys
+from pyspark.sql import SparkSession
+conf = json.loads(sys.argv[1])
+builder = SparkSession.builder
+for name, value in {"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "2", **conf}.items():
+    builder = builder.config(name, value)
+spark = builder.getOrCreate()
+"""
+
+
+def _eventually(condition: Callable[[], bool], seconds: float = 10.0) -> bool:
+    end = time.monotonic() + seconds
+    while not condition() and time.monotonic() < end:
+        time.sleep(0.05)
+    return condition()
+
+
+def _runs(pid: int) -> bool:
+    """A process that is there and is no zombie."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def _group(pid: int) -> list[int]:
+    """Every live process of the group."""
+    numbers = [int(folder.name) for folder in Path("/proc").iterdir() if folder.name.isdigit()]
+    return [number for number in numbers if _runs(number) and _process_group(number) == pid]
+
+
+def _process_group(pid: int) -> int | None:
+    try:
+        return os.getpgid(pid)
+    except ProcessLookupError:
+        return None
+
+
+def test_a_service_that_ends_early_is_reported_with_the_end_of_its_log(tmp_path: Path) -> None:
+    """A process that ends before it is ready raises at once, and the message holds what it logged."""
+    process = start_process("broken", [sys.executable, "-c", "print('no such database')"], tmp_path)
+    with pytest.raises(ServiceFailedError, match=r"broken ended before it was ready.*(?s:.*)no such database"):
+        wait_until(lambda: False, process, 30)
+
+
+def test_a_service_that_is_never_ready_is_stopped_at_its_deadline(tmp_path: Path) -> None:
+    """Past the deadline the process is ended, not left behind."""
+    process = start_process("slow", [sys.executable, "-c", "import time; time.sleep(600)"], tmp_path)
+    with pytest.raises(ServiceFailedError, match=r"slow was not ready within 0\.3 s"):
+        wait_until(lambda: False, process, 0.3)
+    assert not _runs(process.pid)
+
+
+def test_stopping_ends_children_that_ignore_the_request(tmp_path: Path) -> None:
+    """A child that ignores SIGTERM ends with its group, and a second stop does nothing."""
+    script = (
+        "import signal, subprocess, sys, time\n"
+        "child = 'import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); '\n"
+        "child += 'print(1, flush=True); time.sleep(600)'\n"
+        "process = subprocess.Popen([sys.executable, '-c', child], stdout=subprocess.PIPE)\n"
+        "process.stdout.readline(); print('ready', flush=True); time.sleep(600)\n"
+    )
+    process = start_process("parent", [sys.executable, "-c", script], tmp_path)
+    wait_until(lambda: "ready" in process.log_tail(), process, 30)
+    assert len(_group(process.pid)) == 2
+    process.stop()
+    process.stop()
+    assert _group(process.pid) == []
+
+
+def test_a_service_ends_when_its_starter_is_killed(tmp_path: Path) -> None:
+    """A launcher killed without a chance to stop its service leaves none behind."""
+    script = (
+        "import sys, time; from pathlib import Path; from tests.services.processes import start_process\n"
+        "service = start_process('orphan', [sys.executable, '-c', 'import time; time.sleep(600)'], Path(sys.argv[1]))\n"
+        "print(service.pid, flush=True); time.sleep(600)\n"
+    )
+    root = Path(__file__).resolve().parents[2]
+    starter = start_process(
+        "starter",
+        [sys.executable, "-c", script, tmp_path],
+        tmp_path,
+        {**os.environ, "PYTHONPATH": str(root)},
+    )
+    wait_until(lambda: bool(starter.log_tail().strip()), starter, 30)
+    service = int(starter.log_tail())
+    assert _runs(service)
+    os.kill(starter.pid, signal.SIGKILL)
+    assert _eventually(lambda: not _runs(service))
+    starter.stop()
+
+
+@pytest.mark.services
+@pytest.mark.spark
+@pytest.mark.slow
+def test_two_sessions_share_a_table_through_the_metastore(metastore: Metastore, fresh_jvm: FreshJvm) -> None:
+    """A Hive table that one JVM makes is read by another, which knows only the metastore's address."""
+    conf = json.dumps({"spark.master": "local[1]", **metastore.spark_conf()})
+    made = fresh_jvm(
+        SESSION
+        + 'spark.sql(\'CREATE TABLE shared (id BIGINT) STORED AS PARQUET TBLPROPERTIES ("owner.team"="sales")\')\n'
+        "spark.sql('INSERT INTO shared SELECT id FROM range(7)')\n",
+        conf,
+    )
+    assert made.returncode == 0, made.stderr
+    read = fresh_jvm(
+        SESSION
+        + "print(spark.table('shared').count(), spark.sql('SHOW TBLPROPERTIES shared(`owner.team`)').first()[1])",
+        conf,
+    )
+    assert read.stdout.split() == ["7", "sales"], read.stderr
+
+
+@pytest.mark.services
+@pytest.mark.slow
+def test_a_stopped_metastore_leaves_no_process_and_no_port(java: dict[str, str], tmp_path: Path) -> None:
+    """After stop nothing listens on its port and its process is gone."""
+    running = start_metastore(tmp_path)
+    port = int(running.uri.rpartition(":")[2])
+    assert accepts(port)
+    running.stop()
+    assert not accepts(port)
+    assert _group(running.process.pid) == []
+
+
+@pytest.mark.cluster
+@pytest.mark.spark
+@pytest.mark.slow
+def test_a_job_runs_on_both_workers(cluster: Cluster, fresh_jvm: FreshJvm) -> None:
+    """Tasks of one job run in two executors, one on each worker."""
+    script = SESSION + (
+        "import os, time\n"
+        "def where(_):\n"
+        "    time.sleep(1)\n"
+        "    return os.getcwd()\n"
+        "while spark.sparkContext._jsc.sc().getExecutorMemoryStatus().size() < 3: time.sleep(0.2)\n"
+        "print(*set(spark.sparkContext.parallelize(range(4), 4).map(where).collect()), sep='\\n')\n"
+    )
+    conf = {"spark.master": cluster.master_url, "spark.executor.memory": "512m", "spark.executor.cores": "1"}
+    result = fresh_jvm(script, json.dumps(conf))
+    folders = result.stdout.split()
+    assert {Path(folder).parents[1].name for folder in folders} == {"worker-0", "worker-1"}, result.stderr
+
+
+@pytest.mark.cluster
+@pytest.mark.slow
+def test_executors_inherit_the_workers_environment(java: dict[str, str], tmp_path: Path, fresh_jvm: FreshJvm) -> None:
+    """What is given as env reaches executors, and after stop no process of the cluster is left."""
+    running = start_cluster(tmp_path / "cluster", env={"SPARKCRYPT_TEST_MARK": "inherited"}, workers=1)
+    try:
+        script = SESSION + (
+            "import os\n"
+            "print(spark.sparkContext.parallelize([0], 1).map(lambda _: os.environ['SPARKCRYPT_TEST_MARK']).first())\n"
+        )
+        conf = {"spark.master": running.master_url, "spark.executor.memory": "512m"}
+        result = fresh_jvm(script, json.dumps(conf))
+        assert result.stdout.strip() == "inherited", result.stderr
+    finally:
+        running.stop()
+    assert [pid for process in running.processes for pid in _group(process.pid)] == []
+
+
+@pytest.mark.services
+@pytest.mark.spark
+@pytest.mark.slow
+def test_a_connect_client_writes_and_reads(connect_url: str, fresh_jvm: FreshJvm, tmp_path: Path) -> None:
+    """A client without a JVM of its own writes a Parquet folder through the server and reads it back."""
+    script = (
+        "import sys; from pyspark.sql import SparkSession\n"
+        "spark = SparkSession.builder.remote(sys.argv[1]).getOrCreate()\n"
+        "spark.range(5).write.parquet(sys.argv[2])\n"
+        "print(type(spark).__module__, spark.read.parquet(sys.argv[2]).count())\n"
+    )
+    result = fresh_jvm(script, connect_url, tmp_path / "numbers")
+    assert result.stdout.split() == ["pyspark.sql.connect.session", "5"], result.stderr
+    assert list((tmp_path / "numbers").glob("*.parquet"))
+
+
+@pytest.mark.services
+@pytest.mark.slow
+def test_a_connect_server_that_cannot_start_says_why(java: dict[str, str], tmp_path: Path) -> None:
+    """A conf that Spark refuses ends the launch with the server's own words."""
+    with pytest.raises(ServiceFailedError, match="Master must"):
+        start_connect_server(tmp_path, {"spark.master": "no-such-master"})
+
+
+def test_a_free_port_is_not_listened_on() -> None:
+    """A port that is handed out has no listener yet."""
+    assert not accepts(free_port())
