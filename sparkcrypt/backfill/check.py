@@ -1,0 +1,103 @@
+"""Proof that staged files are what they must be, before anything points to them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from sparkcrypt.backfill.drift import Drift, drift_of_file
+from sparkcrypt.backfill.footers import RetrieveKey
+from sparkcrypt.backfill.units import Folder, Unit
+from sparkcrypt.bridge.identity import partition_values, trailing_partition
+from sparkcrypt.errors import FormatError, VerificationError
+from sparkcrypt.parquet import FileSummary, inspect_file, verify_file
+from sparkcrypt.plan import EncryptionPlan
+from sparkcrypt.spark.digest import RowsDigest
+from sparkcrypt.spark.files import HadoopFiles
+
+
+@dataclass(frozen=True, slots=True)
+class StagedUnit:
+    """What verification found of a staged unit."""
+
+    folders: tuple[Folder, ...]
+    summaries: Mapping[str, FileSummary]
+    total_bytes: int
+    rows: int
+    not_authenticated: tuple[str, ...]
+
+
+def verify_footers(
+    files: HadoopFiles,
+    unit: Unit,
+    folders: tuple[Folder, ...],
+    plan: EncryptionPlan,
+    retrieve_key: RetrieveKey,
+    table_uuid: str | None,
+) -> StagedUnit:
+    """Check every staged file: its footer against the plan, each of its keys, and that its modules authenticate.
+
+    Args:
+        files: the file system.
+        unit: the unit as it was listed.
+        folders: the staged files.
+        plan: what they must be.
+        retrieve_key: asks a helper of its own, so that no cache here can answer.
+        table_uuid: the table's identity.
+
+    Raises:
+        VerificationError: a file differs from the plan or does not authenticate; file and column are named.
+    """
+    summaries: dict[str, FileSummary] = {}
+    unauthenticated: list[str] = []
+    for folder in folders:
+        values = partition_of(unit, folder)
+        for file in folder.files:
+            try:
+                with files.open(file.path) as stream:
+                    summary = replace(inspect_file(stream, retrieve_key=retrieve_key), path=file.path)
+                    verified = verify_file(stream, retrieve_key=retrieve_key)
+            except FormatError as error:
+                raise VerificationError(f"{file.path}: the staged file cannot be read back: {error}") from error
+            refuse_drift(drift_of_file(summary, plan, values, table_uuid=table_uuid))
+            summaries[file.path] = summary
+            unauthenticated.extend(verified.not_authenticated)
+    return StagedUnit(
+        folders=folders,
+        summaries=summaries,
+        total_bytes=sum(file.length for folder in folders for file in folder.files),
+        rows=sum(summary.rows or 0 for summary in summaries.values()),
+        not_authenticated=tuple(sorted(set(unauthenticated))),
+    )
+
+
+def partition_of(unit: Unit, folder: Folder) -> Mapping[str, str]:
+    """Return the partition values of a folder of a unit."""
+    return unit.values or partition_values(trailing_partition(folder.relative.split("/")))
+
+
+def refuse_drift(found: Iterable[Drift]) -> None:
+    """Raise for the first difference between a staged file and the plan.
+
+    Raises:
+        VerificationError: it names file and column.
+    """
+    for one in found:
+        raise VerificationError(f"{one.file}: {one.column or 'the file'}: {one.kind}: {one.detail}; nothing was swapped")
+
+
+def compare_rows(unit: Unit, before: Mapping[str, RowsDigest], after: Mapping[str, RowsDigest]) -> int:
+    """Compare the row digests of source and staged files, folder by folder; return the count of rows.
+
+    Raises:
+        VerificationError: they differ.
+    """
+    if before.keys() != after.keys():
+        raise VerificationError(f"{unit.name}: folders {sorted(before)} became {sorted(after)}; nothing was swapped")
+    for folder, digest in before.items():
+        if after[folder] != digest:
+            raise VerificationError(
+                f"{unit.name}: the staged rows of folder {folder or '.'} differ from the source's: {digest.rows} rows became "
+                f"{after[folder].rows}, or a value changed; nothing was swapped"
+            )
+    return sum(digest.rows for digest in before.values())

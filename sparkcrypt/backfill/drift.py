@@ -1,0 +1,97 @@
+"""The difference between what a plan wants and what a file's footer says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from sparkcrypt.bridge.identity import check_identity
+from sparkcrypt.errors import VerificationError
+from sparkcrypt.parquet import FileSummary
+from sparkcrypt.plan import EncryptionPlan
+from sparkcrypt.schema import Path, dotted
+
+DriftKind = Literal[
+    "missing", "extra", "wrong_key", "wrong_algorithm", "wrong_footer", "plaintext", "aad_mismatch", "foreign_key", "unreadable"
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Drift:
+    """One difference: in which file, at which column (None for the file itself), in words, and the key that was found."""
+
+    kind: DriftKind
+    file: str
+    column: str | None
+    detail: str
+    key_id: str | None = None
+
+    def to_dict(self) -> dict[str, str | None]:
+        """Return it as JSON values."""
+        return {"kind": self.kind, "file": self.file, "column": self.column, "detail": self.detail, "key_id": self.key_id}
+
+
+def drift_of_file(
+    summary: FileSummary, plan: EncryptionPlan, partition: Mapping[str, str], *, table_uuid: str | None
+) -> tuple[Drift, ...]:
+    """Compare one file with the plan.
+
+    Args:
+        summary: what the footer says; columns must have been revealed with the footer key.
+        plan: of the file's table.
+        partition: values of the file's partition, for key templates.
+        table_uuid: the table's identity, or None.
+
+    Raises:
+        PlanError: the partition's values cannot stand in a key template.
+    """
+    columns = summary.columns or {}
+    wanted = {column: key for column, key in plan.key_ids(partition).items() if column in columns}
+    if summary.footer == "plaintext":
+        return (Drift("plaintext", summary.path, None, "the file is not encrypted"),) if wanted else ()
+    if not wanted:
+        return (Drift("extra", summary.path, None, "the file is encrypted, and the plan has no encrypted column in it"),)
+    return (
+        *_file_drift(summary, plan, table_uuid),
+        *(found for column in columns for found in _column_drift(summary, plan, column, wanted)),
+    )
+
+
+def _file_drift(summary: FileSummary, plan: EncryptionPlan, table_uuid: str | None) -> tuple[Drift, ...]:
+    found = []
+    if summary.algorithm != plan.algorithm:
+        found.append(Drift("wrong_algorithm", summary.path, None, f"{summary.algorithm}, not {plan.algorithm}"))
+    mode = "encrypted" if summary.footer == "encrypted" else "plaintext"
+    if mode != plan.footer_mode:
+        found.append(Drift("wrong_footer", summary.path, None, f"the footer is {mode}, not {plan.footer_mode}"))
+    if summary.footer_key != plan.footer_key:
+        found.append(Drift("wrong_key", summary.path, None, f"footer under {summary.footer_key!r}, not {plan.footer_key!r}", summary.footer_key))
+    try:
+        check_identity(summary.aad_prefix, summary.path, table_uuid=table_uuid, strict=table_uuid is not None)
+    except VerificationError as error:
+        found.append(Drift("aad_mismatch", summary.path, None, str(error)))
+    return tuple(found)
+
+
+def _column_drift(
+    summary: FileSummary, plan: EncryptionPlan, column: Path, wanted: Mapping[Path, str | None]
+) -> tuple[Drift, ...]:
+    actual, name = (summary.columns or {})[column], dotted(column)
+    if actual.encrypted is None:  # no row group, so nothing that could be encrypted
+        return ()
+    if column not in wanted:
+        return (Drift("extra", summary.path, name, f"encrypted with {actual.key_id!r}"),) if actual.encrypted else ()
+    if not actual.encrypted:
+        return (Drift("missing", summary.path, name, f"plaintext, not {wanted[column] or plan.footer_key!r}"),)
+    key = wanted[column] or plan.footer_key
+    if (actual.key_id or summary.footer_key) == key:
+        return ()
+    return (Drift("wrong_key", summary.path, name, f"encrypted with {actual.key_id!r}, not {key!r}", actual.key_id),)
+
+
+def unreadable(file: str, error: Exception) -> Drift:
+    """Return the drift of a file whose footer cannot be read."""
+    return Drift("unreadable", file, None, f"{type(error).__name__}: {error}")
+
+

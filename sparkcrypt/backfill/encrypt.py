@@ -1,0 +1,260 @@
+"""One run over one table or directory: plan, list, stage, verify, recheck, swap, recheck, audit."""
+
+from __future__ import annotations
+
+import getpass
+import socket
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from pyspark.sql import SparkSession
+
+from sparkcrypt.backfill.footers import own_keys
+from sparkcrypt.backfill.journal import Journal, RunRecord, check_same_policy, new_run_id
+from sparkcrypt.backfill.lock import RunLock, acquire
+from sparkcrypt.backfill.progress import Progress, Silent
+from sparkcrypt.backfill.report import Report
+from sparkcrypt.backfill.runner import Runner, UnitOutcome
+from sparkcrypt.backfill.scan import ScannedUnit, refuse_forgeries, scan_units
+from sparkcrypt.backfill.stage import SparkStager, refuse_lost_columns
+from sparkcrypt.backfill.states import open_states
+from sparkcrypt.backfill.swap import choose_swap
+from sparkcrypt.backfill.targets import CatalogTarget, Target, catalog_target, path_target
+from sparkcrypt.errors import ConfigError, RunConflictError
+from sparkcrypt.policy.model import Policy
+from sparkcrypt.schema import Schema
+from sparkcrypt.spark.catalog import Catalog
+from sparkcrypt.spark.files import HadoopFiles
+from sparkcrypt.spark.session import configure
+from sparkcrypt.spark.tagging import ensure_identity
+from sparkcrypt.tags.model import history_property
+
+Engine = Literal["spark"]
+ENGINES: tuple[Engine, ...] = ("spark",)
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """What a person may ask of a run.
+
+    ``adopt`` lets a run rewrite files that a table which requires encryption would not believe.  ``resume`` is ``auto``
+    (continue an unfinished run), a run id, or ``never``.
+    """
+
+    engine: Engine = "spark"
+    where: str | None = None
+    output: str | None = None
+    exclusive: bool = False
+    dry_run: bool = False
+    adopt: bool = False
+    resume: str = "auto"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the options that a run's journal records."""
+        return {"engine": self.engine, "where": self.where, "output": self.output, "exclusive": self.exclusive}
+
+
+def encrypt_table(
+    spark: SparkSession,
+    table: str | None,
+    policy: Policy,
+    *,
+    path: str | None = None,
+    avro: Schema | None = None,
+    options: RunOptions | None = None,
+    progress: Progress | None = None,
+    **named: Any,
+) -> Report:
+    """Encrypt what a table or directory holds, by its tags; files that match the plan already are left alone.
+
+    Args:
+        spark: a classic session; it is configured with the policy.
+        table: ``db.table``, or None with ``path``.
+        policy: what the tags mean.
+        path: a bare directory of Parquet files.
+        avro: an Avro schema whose tags are united with the target's own.
+        options: what else is asked; single options may be given by name instead (``engine="spark"``).
+        progress: hears how far the run is.
+
+    Returns:
+        The report.
+
+    Raises:
+        PlanError, ConfigError: refused before anything was written.
+        VerificationError: something was not as promised; the unit is as it was before.
+        RunConflictError: another run holds the table.
+    """
+    options = replace(options or RunOptions(), **named)
+    if options.engine not in ENGINES:
+        raise ConfigError(f"engine {options.engine!r} is not known; allowed: {', '.join(ENGINES)}")
+    if (table is None) == (path is None):
+        raise ConfigError("give either a table or a path")
+    configure(spark, policy)
+    target = _target(spark, table, path, policy, avro, options)
+    return _Run(spark, target, policy, options, progress or Silent()).run()
+
+
+def _target(
+    spark: SparkSession, table: str | None, path: str | None, policy: Policy, avro: Schema | None, options: RunOptions
+) -> Target:
+    if path is not None:
+        return path_target(spark, path, policy, avro)
+    assert table is not None
+    target = catalog_target(spark, Catalog(spark).table(table), policy, avro)
+    if target.table.bucketed:
+        raise ConfigError(
+            f"{target.name} is bucketed: Spark's engine would give its files other names, by which buckets are told; write it "
+            "anew with bucketBy after sparkcrypt.configure"
+        )
+    if options.dry_run or target.uuid is not None:
+        return target
+    return catalog_target(spark, ensure_identity(spark, table), policy, avro)
+
+
+class _Run:
+    """One execution; its steps are in the order in which they happen."""
+
+    def __init__(self, spark: SparkSession, target: Target, policy: Policy, options: RunOptions, progress: Progress) -> None:
+        self._spark, self._target, self._policy, self._options = spark, target, policy, options
+        self._progress, self._started = progress, time.monotonic()
+        self._files = HadoopFiles(spark)
+        self._keys = own_keys(policy.key_service)
+        self._store = open_states(spark, policy.run_state, outside=target.base)
+
+    def run(self) -> Report:
+        """Do it all."""
+        if self._options.dry_run:
+            choose_swap(self._spark, self._target, "dry-run", output=self._options.output, exclusive=self._options.exclusive)
+            return self._report("dry-run", self._scan(), [], "dry run")
+        run_id = self._run_id()
+        with acquire(self._store, self._target.table_id, run_id=run_id, owner=_owner()) as lock:
+            lock.keep_alive()
+            return self._locked(run_id, lock)
+
+    def _run_id(self) -> str:
+        """Return the unfinished run's id when there is one to continue, else a new one."""
+        unfinished = Journal.unfinished(self._store, self._target.table_id)
+        if self._options.resume not in ("auto", "never") and self._options.resume != unfinished:
+            raise RunConflictError(
+                f"{self._target.name}: run {self._options.resume} cannot be resumed; unfinished: {unfinished or 'none'}"
+            )
+        return unfinished or new_run_id()
+
+    def _locked(self, run_id: str, lock: RunLock) -> Report:
+        journal, resumed = self._journal(run_id, lock)
+        options = journal_options(journal, self._options) if resumed else self._options
+        swap = choose_swap(
+            self._spark, self._target, run_id, output=options.output, exclusive=options.exclusive, resumed=resumed
+        )
+        stager = SparkStager(self._spark, self._target, self._policy)
+        runner = Runner(self._spark, self._target, self._policy, stager, swap, self._store, journal, lock, self._progress)
+        done = runner.recover() if resumed else []
+        scanned = self._scan()
+        drifted = [unit for unit in scanned if unit.drift and unit.unit.files]
+        self._refuse(drifted)
+        self._progress.start(
+            self._target.name, len(drifted), sum(len(one.unit.files) for one in drifted),
+            sum(one.unit.total_bytes for one in drifted),
+        )
+        try:
+            outcomes = [*done, *(runner.process(unit) for unit in drifted)]
+        finally:
+            self._progress.finish()
+        if isinstance(self._target, CatalogTarget):
+            self._settle(self._target)
+        outcome = "done" if outcomes else "nothing to do"
+        journal.append("run_finished", outcome=outcome)
+        return self._report(run_id, scanned, outcomes, outcome, swap=swap.name, warning=swap.warning if outcomes else None)
+
+    def _journal(self, run_id: str, lock: RunLock) -> tuple[Journal, bool]:
+        if Journal.unfinished(self._store, self._target.table_id) == run_id:
+            journal = Journal.open(self._store, self._target.table_id, run_id)
+            check_same_policy(journal, self._policy.digest())
+            return journal, True
+        record = RunRecord(
+            table_id=self._target.table_id,
+            table=self._target.name,
+            run_id=run_id,
+            policy_digest=self._policy.digest(),
+            plan=self._target.plan.to_dict(),
+            options=self._options.to_dict(),
+            fencing_token=lock.token,
+        )
+        return Journal.start(self._store, record), False
+
+    def _scan(self) -> list[ScannedUnit]:
+        units = self._target.units(self._options.where)
+        return scan_units(self._files, units, self._target.plan, self._keys, self._target.uuid)
+
+    def _refuse(self, drifted: list[ScannedUnit]) -> None:
+        for scanned in drifted:
+            if not self._options.adopt:
+                refuse_forgeries(scanned, self._target.plan)
+            refuse_lost_columns(scanned.summaries, self._target.plan)
+
+    def _settle(self, target: CatalogTarget) -> None:
+        """After the whole table was done: readers need no history any more."""
+        if self._options.where is None:
+            paths = {column.leaf.logical for column in target.plan.columns}
+            Catalog(self._spark).unset_options(target.table, tuple(history_property(path) for path in sorted(paths)))
+
+    def _report(
+        self, run_id: str, scanned: list[ScannedUnit], outcomes: list[UnitOutcome], outcome: str,
+        *, swap: str | None = None, warning: str | None = None,
+    ) -> Report:
+        rewritten = sum(one.files for one in outcomes)
+        total = sum(len(one.unit.files) for one in scanned)
+        if outcome == "dry run":
+            warning = "\n".join(drift.detail for unit in scanned for drift in unit.drift[:1]) or None
+        return Report(
+            table=self._target.name,
+            run_id=run_id,
+            engine=self._options.engine,
+            files_total=total,
+            files_rewritten=rewritten,
+            files_skipped=sum(len(one.unit.files) for one in scanned if not one.drift),
+            rows=sum(one.rows for one in outcomes),
+            bytes_before=sum(one.bytes_before for one in outcomes),
+            bytes_after=sum(one.bytes_after for one in outcomes),
+            columns=_columns(self._target),
+            verified=all(one.verified for one in outcomes),
+            seconds=round(time.monotonic() - self._started, 3),
+            old_location=_old_location(outcomes),
+            outcome=outcome,
+            swap=swap,
+            units=tuple(one.to_dict() for one in outcomes),
+            warnings=(warning,) if warning else (),
+        )
+
+
+def journal_options(journal: Journal, asked: RunOptions) -> RunOptions:
+    """Return the options under which an unfinished run was started: it goes on as it began."""
+    began = journal.run.options
+    return replace(asked, where=began["where"], output=began["output"], exclusive=began["exclusive"])
+
+
+def _columns(target: Target) -> Mapping[str, str]:
+    return {
+        column.leaf.dotted: column.key.text if column.key else target.plan.footer_key for column in target.plan.encrypted
+    }
+
+
+def _old_location(outcomes: list[UnitOutcome]) -> str | None:
+    """Return the one folder under which all old files are."""
+    if not outcomes:
+        return None
+    folders = [one.old_location.rstrip("/").split("/") for one in outcomes]
+    if len(folders) == 1:
+        return "/".join(folders[0])
+    shared = []
+    for names in zip(*folders, strict=False):
+        if len(set(names)) > 1:
+            break
+        shared.append(names[0])
+    return "/".join(shared)
+
+
+def _owner() -> str:
+    return f"{getpass.getuser()}@{socket.gethostname()}"

@@ -1,0 +1,276 @@
+"""The steps of one unit, journalled: list, stage, verify, recheck, swap, recheck, audit; and recovery after a crash."""
+
+from __future__ import annotations
+
+import getpass
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from sparkcrypt.backfill.audit import append_entry, key_service_mac
+from sparkcrypt.backfill.check import StagedUnit, compare_rows, verify_footers
+from sparkcrypt.backfill.footers import fresh_keys
+from sparkcrypt.backfill.journal import Journal, state_of_units
+from sparkcrypt.backfill.lock import RunLock
+from sparkcrypt.backfill.progress import Progress
+from sparkcrypt.backfill.scan import ScannedUnit, refuse_unreadable
+from sparkcrypt.backfill.stage import SparkStager
+from sparkcrypt.backfill.store import StateStore
+from sparkcrypt.backfill.swap import Swap
+from sparkcrypt.backfill.targets import CatalogTarget, Target
+from sparkcrypt.backfill.units import Folder, SourceFile, Unit, list_folders
+from sparkcrypt.bridge.context import comparable_path
+from sparkcrypt.errors import VerificationError
+from sparkcrypt.keys.service import open_key_service
+from sparkcrypt.policy.model import Policy
+from sparkcrypt.spark.catalog import Catalog, Partition
+from sparkcrypt.spark.files import HadoopFiles
+
+
+@dataclass(frozen=True, slots=True)
+class UnitOutcome:
+    """What became of one unit."""
+
+    name: str
+    files: int
+    rows: int
+    bytes_before: int
+    bytes_after: int
+    old_location: str
+    new_location: str
+    verified: bool
+    not_authenticated: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON values."""
+        return {
+            "unit": self.name,
+            "files": self.files,
+            "rows": self.rows,
+            "bytes_before": self.bytes_before,
+            "bytes_after": self.bytes_after,
+            "old_location": self.old_location,
+            "new_location": self.new_location,
+            "verified": self.verified,
+            "not_authenticated": list(self.not_authenticated),
+        }
+
+
+class Runner:
+    """Takes units through their steps; every step is in the journal before the next begins."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        target: Target,
+        policy: Policy,
+        stager: SparkStager,
+        swap: Swap,
+        store: StateStore,
+        journal: Journal,
+        lock: RunLock,
+        progress: Progress,
+    ) -> None:
+        self._spark, self._target, self._policy = spark, target, policy
+        self._stager, self._swap, self._store = stager, swap, store
+        self._journal, self._lock, self._progress = journal, lock, progress
+        self._files = HadoopFiles(spark)
+        self._sign = key_service_mac(open_key_service(policy.key_service), policy.footer_key)
+
+    def process(self, scanned: ScannedUnit) -> UnitOutcome:
+        """Take one unit from listed to swapped.
+
+        Raises:
+            SparkcryptError: a step failed; the unit is as it was before, and the staged files are gone.
+        """
+        refuse_unreadable(scanned)
+        unit = scanned.unit
+        staged = unit.staging(self._target.base, self._journal.run.run_id)
+        self._journal.append("unit_listed", unit=unit.name, staged=staged, **_described(unit))
+        try:
+            verified, rows = self._stage(scanned, staged)
+            old = self._swap_in(unit, staged, verified)
+        except BaseException as error:
+            self._give_up(unit, staged, error)
+            raise
+        outcome = UnitOutcome(
+            name=unit.name,
+            files=len(unit.files),
+            rows=rows,
+            bytes_before=unit.total_bytes,
+            bytes_after=verified.total_bytes,
+            old_location=old,
+            new_location=self._swap.final_location(unit, staged),
+            verified=True,
+            not_authenticated=verified.not_authenticated,
+        )
+        self._record(unit, outcome, verified)
+        self._progress.advance(outcome.files, outcome.bytes_before)
+        return outcome
+
+    def _stage(self, scanned: ScannedUnit, staged: str) -> tuple[StagedUnit, int]:
+        unit = scanned.unit
+        self._progress.step(unit.name, "staging")
+        before = self._stager.digest(unit)
+        self._stager.stage(unit, staged, _codec(scanned))
+        self._files.copy_access(unit.location, staged)
+        folders = list_folders(self._files, staged)
+        self._journal.append("unit_staged", unit=unit.name, staged=staged, files=_listed(folders))
+        self._progress.step(unit.name, "verifying")
+        with fresh_keys(self._policy.key_service) as keys:
+            verified = verify_footers(self._files, unit, folders, self._target.plan, keys, self._target.uuid)
+        after = self._stager.digest(_at(unit, staged, folders))
+        rows = compare_rows(unit, before, after)
+        differing = self._files.same_access(unit.location, staged)
+        if differing:
+            raise VerificationError(f"{unit.name}: the staged folder's access differs: {'; '.join(differing)}; nothing was swapped")
+        self._journal.append("unit_verified", unit=unit.name, rows=rows, staged=staged)
+        return verified, rows
+
+    def _swap_in(self, unit: Unit, staged: str, verified: StagedUnit) -> str:
+        self._progress.step(unit.name, "swapping")
+        self._recheck(unit, unit.location)
+        self._lock.check()
+        self._journal.append("unit_swapping", unit=unit.name, staged=staged, **_described(unit))
+        catalog = Catalog(self._spark) if isinstance(self._target, CatalogTarget) else None
+        statistics = catalog.statistics(self._target.table) if catalog and isinstance(self._target, CatalogTarget) else None
+        old = self._swap.swap(unit, staged)
+        try:
+            self._recheck(unit, old)
+        except VerificationError:
+            if _names(list_folders(self._files, self._swap.final_location(unit, staged))) == _names(verified.folders):
+                self._swap.undo(unit, staged)
+            raise
+        if catalog and isinstance(self._target, CatalogTarget) and statistics is not None:
+            encrypted = frozenset(column.leaf.logical[0] for column in self._target.plan.encrypted)
+            catalog.restore_statistics(self._target.table, statistics, encrypted)
+        return old
+
+    def _recheck(self, unit: Unit, location: str) -> None:
+        """See that the source is as it was listed, wherever it is now.
+
+        Raises:
+            VerificationError: a file came, went or changed.
+        """
+        now = {_relative(location, file): file for folder in list_folders(self._files, location) for file in folder.files}
+        then = {_relative(unit.location, file): file for file in unit.files}
+        for name in sorted(now.keys() | then.keys()):
+            new, known = now.get(name), then.get(name)
+            if new is None or known is None or (new.length, new.modified_ms) != (known.length, known.modified_ms):
+                what = "is gone" if new is None else "is new" if known is None else "changed"
+                raise VerificationError(
+                    f"{unit.name}: file {name} {what} since the listing, so someone writes to it; the unit is left as it was, run again"
+                )
+
+    def _give_up(self, unit: Unit, staged: str, error: BaseException) -> None:
+        """Leave no staged files behind, unless they are in use already."""
+        if not self._swap.in_effect(unit, staged):
+            self._files.delete_tree(staged)
+        self._journal.append("unit_failed", unit=unit.name, error=f"{type(error).__name__}: {error}")
+
+    def _record(self, unit: Unit, outcome: UnitOutcome, verified: StagedUnit | None) -> None:
+        """Write the audit entry, then the journal's last word on the unit."""
+        files = [] if verified is None else [
+            {"target": path, "keys": sorted({one.key_id for one in (summary.columns or {}).values() if one.key_id})}
+            for path, summary in verified.summaries.items()
+        ]
+        entry = {
+            "who": f"{getpass.getuser()}@{socket.gethostname()}",
+            "what": "encrypt",
+            "why": {"policy_digest": self._policy.digest(), "run_id": self._journal.run.run_id},
+            "unit": outcome.to_dict(),
+            "sources": [file.to_list() for file in unit.files],
+            "files": files,
+        }
+        append_entry(self._store, self._target.table_id, entry, mac=self._sign(self._store, self._target.table_id))
+        self._journal.append("unit_swapped", unit=unit.name, outcome=outcome.to_dict())
+
+    def recover(self) -> list[UnitOutcome]:
+        """Bring the units of an interrupted run to a clean state: swapped ones stay, others lose their staged files.
+
+        Returns:
+            What was swapped already.
+        """
+        outcomes = []
+        for name, state in state_of_units(self._journal.records).items():
+            if state.step == "unit_swapped":
+                outcomes.append(_outcome(state.fields["outcome"]))
+            elif state.step == "unit_swapping":
+                outcomes.extend(self._recover_swap(name, state.fields))
+            elif "staged" in state.fields:
+                self._files.delete_tree(str(state.fields["staged"]))
+        return outcomes
+
+    def _recover_swap(self, name: str, fields: Mapping[str, Any]) -> list[UnitOutcome]:
+        unit, staged = _restored(name, fields), str(fields["staged"])
+        if not self._swap.in_effect(unit, staged):
+            self._files.delete_tree(staged)
+            return []
+        new = self._swap.final_location(unit, staged)
+        after = list_folders(self._files, new)
+        outcome = UnitOutcome(
+            name=name,
+            files=len(unit.files),
+            rows=int(fields.get("rows", 0)),
+            bytes_before=unit.total_bytes,
+            bytes_after=sum(file.length for folder in after for file in folder.files),
+            old_location=unit.location,
+            new_location=new,
+            verified=True,
+        )
+        self._record(unit, outcome, None)
+        return [outcome]
+
+
+def _described(unit: Unit) -> dict[str, Any]:
+    """Return what a journal needs to know a unit again."""
+    return {
+        "location": unit.location,
+        "partition": None if unit.partition is None else [list(pair) for pair in unit.partition.values],
+        "serde": "" if unit.partition is None else unit.partition.serde,
+        "partition_path": unit.partition_path,
+        "files": _listed(unit.folders),
+    }
+
+
+def _restored(name: str, fields: Mapping[str, Any]) -> Unit:
+    values = tuple((pair[0], pair[1]) for pair in fields["partition"] or ())
+    location = str(fields["location"])
+    return Unit(
+        name=name,
+        location=location,
+        partition=Partition(values, location, str(fields["serde"])) if values else None,
+        partition_path=str(fields["partition_path"]),
+        values=dict(values),
+        folders=tuple(Folder(one[0], tuple(SourceFile(*file) for file in one[1])) for one in fields["files"]),
+    )
+
+
+def _outcome(fields: Mapping[str, Any]) -> UnitOutcome:
+    named = {"name": fields["unit"], **{key: value for key, value in fields.items() if key != "unit"}}
+    return UnitOutcome(**{**named, "not_authenticated": tuple(fields["not_authenticated"])})
+
+
+def _listed(folders: tuple[Folder, ...]) -> list[Any]:
+    return [[folder.relative, [file.to_list() for file in folder.files]] for folder in folders]
+
+
+def _at(unit: Unit, location: str, folders: tuple[Folder, ...]) -> Unit:
+    return Unit(unit.name, location, unit.partition, unit.partition_path, unit.values, folders)
+
+
+def _names(folders: tuple[Folder, ...]) -> set[tuple[str, str, int]]:
+    return {(folder.relative, file.path.rpartition("/")[2], file.length) for folder in folders for file in folder.files}
+
+
+def _relative(location: str, file: SourceFile) -> str:
+    """Return a file's path below its unit; the URI forms of the two may differ (``file:/x`` and ``file:///x``)."""
+    return comparable_path(file.path).removeprefix(comparable_path(location)).lstrip("/")
+
+
+def _codec(scanned: ScannedUnit) -> str | None:
+    """Return the compression that every file of a unit has, or None."""
+    return None

@@ -1,0 +1,96 @@
+"""Staging with Spark: a unit's files are read and written again, encrypted, into a folder that nobody reads yet."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from pyspark.sql import DataFrame, SparkSession
+
+from sparkcrypt import names
+from sparkcrypt.backfill.targets import Target
+from sparkcrypt.backfill.units import Folder, Unit
+from sparkcrypt.bridge.identity import trailing_partition
+from sparkcrypt.errors import PlanError
+from sparkcrypt.parquet import FileSummary
+from sparkcrypt.plan import EncryptionPlan
+from sparkcrypt.policy.model import Policy, normalized_table
+from sparkcrypt.schema import Path, dotted
+from sparkcrypt.spark.digest import RowsDigest, digest_rows
+from sparkcrypt.spark.files import HadoopFiles
+
+_NO_SUCCESS_FILE = {"mapreduce.fileoutputcommitter.marksuccessfuljobs": "false"}
+
+
+class SparkStager:
+    """Stages and digests the units of one target with Spark's own reader and writer."""
+
+    engine = "spark"
+
+    def __init__(self, spark: SparkSession, target: Target, policy: Policy) -> None:
+        self._spark, self._target = spark, target
+        self._read_options = {**target.options(), names.POLICY: observing(policy, target.plan.table).canonical()}
+
+    def stage(self, unit: Unit, staged: str, codec: str | None) -> None:
+        """Write a unit's rows, encrypted, below a folder that does not exist yet.
+
+        Args:
+            unit: as it was listed.
+            staged: the new folder.
+            codec: compression of the source's files, kept where Spark can write it.
+        """
+        HadoopFiles(self._spark).delete_tree(staged)
+        for folder in unit.folders:
+            writer = self._rows(folder).write.options(**self._target.options(), **_NO_SUCCESS_FILE)
+            writer = writer.option(names.PARTITION, unit.partition_path or trailing_partition(folder.relative.split("/")))
+            if codec:
+                writer = writer.option("compression", codec.lower().replace("uncompressed", "none"))
+            writer.parquet(f"{staged}/{folder.relative}" if folder.relative else staged)
+
+    def digest(self, unit: Unit) -> dict[str, RowsDigest]:
+        """Return the digest of each folder's rows: folder -> digest."""
+        return {folder.relative: digest_rows(self._rows(folder)) for folder in unit.folders}
+
+    def _rows(self, folder: Folder) -> DataFrame:
+        reader = self._spark.read.options(**self._read_options).schema(self._target.schema)
+        return reader.parquet(*(file.path for file in folder.files))
+
+
+def observing(policy: Policy, table: str | None) -> Policy:
+    """Return a policy under which a run may read what its table's readers refuse, since it is here to mend it.
+
+    Files that must not be believed are refused by the run itself, before it reads a row.
+    """
+    if table is None:
+        return policy
+    rule = replace(policy.table(table), name=table, enforce=False)
+    others = tuple(one for one in policy.tables if normalized_table(one.name) != normalized_table(table))
+    return replace(policy, tables=(*others, rule))
+
+
+def refuse_lost_columns(summaries: Mapping[str, FileSummary], plan: EncryptionPlan) -> None:
+    """Refuse files that hold columns which the table's schema no longer has: rewriting by that schema would lose them.
+
+    Raises:
+        PlanError: it names file and column.
+    """
+    known = {_folded(column.leaf.logical) for column in plan.columns} | {_folded(column.path) for column in plan.columns}
+    tops = {column.leaf.logical[0].lower() for column in plan.columns}
+    for summary in summaries.values():
+        for column in summary.columns:
+            if column[0].lower() not in tops or (len(column) > 1 and not _covered(_folded(column), known)):
+                raise PlanError(
+                    f"{summary.path}: holds column {dotted(column)}, which the table's schema does not; rewriting by the schema "
+                    "would lose it, so add the column to the table (ALTER TABLE … ADD COLUMNS) or rewrite the file first"
+                )
+
+
+def _covered(column: Path, known: set[Path]) -> bool:
+    """Tell whether a nested leaf is among the plan's, whatever names its writer gave to lists and maps."""
+    wrappers = {"list", "bag", "array", "array_element", "element", "item", "key_value", "map"}
+    bare = tuple(name for name in column if name not in wrappers)
+    return column in known or any(bare == tuple(name for name in one if name not in wrappers) for one in known)
+
+
+def _folded(path: Path) -> Path:
+    return tuple(name.lower() for name in path)

@@ -1,0 +1,68 @@
+"""Where journals, locks and audits are kept: a state directory on a file system that can create a file exclusively."""
+
+from __future__ import annotations
+
+import uuid
+
+from pyspark.sql import SparkSession
+
+from sparkcrypt.backfill.store import StateStore, open_state_store
+from sparkcrypt.bridge.context import comparable_path
+from sparkcrypt.errors import ConfigError
+from sparkcrypt.spark.files import HadoopFiles
+
+_ATOMIC_RENAME = ("hdfs", "viewfs")
+
+
+def open_states(spark: SparkSession, uri: str, *, outside: str) -> StateStore:
+    """Open the state directory of a policy.
+
+    Args:
+        spark: a classic session, for state on HDFS.
+        uri: ``run_state`` of the policy.
+        outside: the table's folder, in which it may not lie, since INSERT OVERWRITE would delete it.
+
+    Raises:
+        ConfigError: it lies inside the table, or its file system has no conditional create.
+    """
+    if (comparable_path(uri) + "/").startswith(comparable_path(outside) + "/"):
+        raise ConfigError(f"run_state {uri} lies inside the table's folder {outside}, where an overwrite would delete it; move it out")
+    if uri.split(":", 1)[0] in _ATOMIC_RENAME:
+        return HadoopStateStore(HadoopFiles(spark), uri)
+    return open_state_store(uri)
+
+
+class HadoopStateStore:
+    """State on HDFS: a record is written under a name of its own and renamed, which HDFS refuses when the name is taken."""
+
+    def __init__(self, files: HadoopFiles, root: str) -> None:
+        self._files, self._root = files, root.rstrip("/")
+
+    def create(self, name: str, content: bytes) -> bool:
+        """Create a record that does not exist yet, whole; False when it does."""
+        target = f"{self._root}/{name}"
+        temporary = f"{target.rpartition('/')[0]}/.{uuid.uuid4()}.tmp"
+        self._files.make_folder(target.rpartition("/")[0])
+        self._files.write_new(temporary, content)
+        if self._files.try_rename(temporary, target):
+            return True
+        self._files.delete_tree(temporary)
+        return False
+
+    def read(self, name: str) -> bytes | None:
+        """Return a record's content, or None."""
+        path = f"{self._root}/{name}"
+        return self._files.read(path) if self._files.exists(path) else None
+
+    def list(self, prefix: str) -> tuple[str, ...]:
+        """Return the names of records that begin with a prefix, sorted."""
+        folder = f"{self._root}/{prefix}".rpartition("/")[0]
+        if not self._files.exists(folder):
+            return ()
+        root = self._files.status(self._root).path + "/"
+        names = (entry.path.removeprefix(root) for entry in self._files.walk(folder) if not entry.name.startswith("."))
+        return tuple(sorted(name for name in names if name.startswith(prefix)))
+
+    def delete(self, name: str) -> None:
+        """Delete a record."""
+        self._files.delete_tree(f"{self._root}/{name}")

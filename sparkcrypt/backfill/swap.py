@@ -1,0 +1,197 @@
+"""How staged files become the table's: three ways, each atomic for those who read, each with its undo.
+
+A table swaps by SET LOCATION, one change in the metastore: readers in flight keep the old files.  A managed table without
+partitions cannot: Spark's RENAME TABLE and ``saveAsTable`` with overwrite assume that such a table lies in its default folder,
+and lose sight of the data when it does not; so its folder is renamed, and readers in flight fail loudly.  A bare directory is
+written to a new one, or renamed as a whole.  A file is never replaced in place: a reader that listed it before would silently
+read the wrong bytes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from pyspark.sql import SparkSession
+
+from sparkcrypt.backfill.targets import CatalogTarget, PathTarget, Target
+from sparkcrypt.backfill.units import STAGING_SUFFIX, Unit
+from sparkcrypt.errors import ConfigError, SparkcryptError, VerificationError
+from sparkcrypt.spark.catalog import Catalog
+from sparkcrypt.spark.files import HadoopFiles
+
+
+class Swap(Protocol):
+    """One way to put staged files in a unit's place."""
+
+    name: str
+    warning: str | None
+
+    def swap(self, unit: Unit, staged: str) -> str:
+        """Put the staged folder in the unit's place; return where the old files are afterwards."""
+
+    def undo(self, unit: Unit, staged: str) -> None:
+        """Put the old files back; the staged ones are where they were before the swap."""
+
+    def in_effect(self, unit: Unit, staged: str) -> bool:
+        """Tell whether the swap has happened; a half-done one is finished or undone first."""
+
+    def final_location(self, unit: Unit, staged: str) -> str:
+        """Return where the new files are after the swap."""
+
+
+@dataclass(frozen=True, slots=True)
+class LocationSwap:
+    """ALTER TABLE or PARTITION … SET LOCATION."""
+
+    spark: SparkSession
+    target: CatalogTarget
+    name: str = "set location"
+    warning: str | None = (
+        "old files stay where they were until `sparkcrypt backfill expire`; until then DROP PARTITION followed by MSCK REPAIR "
+        "would bring them back"
+    )
+
+    def swap(self, unit: Unit, staged: str) -> str:
+        """Point the table or partition to the staged folder, if it still points to the unit's."""
+        current = self._current(unit)
+        if current != _plain(unit.location):
+            raise VerificationError(f"{unit.name}: its location is now {current}, not {unit.location}; someone moved it, run again")
+        Catalog(self.spark).set_location(self.target.table, staged, unit.partition)
+        return unit.location
+
+    def undo(self, unit: Unit, staged: str) -> None:
+        """Point it back."""
+        Catalog(self.spark).set_location(self.target.table, unit.location, unit.partition)
+
+    def in_effect(self, unit: Unit, staged: str) -> bool:
+        """Tell whether it points to the staged folder."""
+        return self._current(unit) == _plain(staged)
+
+    def final_location(self, unit: Unit, staged: str) -> str:
+        """The staged folder itself."""
+        return staged
+
+    def _current(self, unit: Unit) -> str:
+        catalog = Catalog(self.spark)
+        table = catalog.table(self.target.table.quoted)
+        if unit.partition is None:
+            return _plain(table.location)
+        for partition in catalog.partitions(table):
+            if partition.values == unit.partition.values:
+                return _plain(partition.location)
+        raise VerificationError(f"{unit.name}: the partition is no longer in the metastore; someone dropped it, run again")
+
+
+@dataclass(frozen=True, slots=True)
+class FolderSwap:
+    """Rename of the whole folder: the old one away, the staged one in its place."""
+
+    spark: SparkSession
+    target: Target
+    run_id: str
+    name: str = "rename"
+    warning: str | None = "the folder was renamed: readers that had listed the old files fail with 'file not found' and must run again"
+
+    def swap(self, unit: Unit, staged: str) -> str:
+        """Rename old away and staged in; when the second fails, the first is undone."""
+        files, old = HadoopFiles(self.spark), self._old(unit)
+        files.make_folder(old.rpartition("/")[0])
+        files.rename(unit.location, old)
+        try:
+            files.rename(staged, unit.location)
+        except SparkcryptError:
+            files.rename(old, unit.location)
+            raise
+        self._refresh()
+        return old
+
+    def undo(self, unit: Unit, staged: str) -> None:
+        """Rename both back."""
+        files = HadoopFiles(self.spark)
+        if files.exists(unit.location):
+            files.rename(unit.location, staged)
+        files.rename(self._old(unit), unit.location)
+        self._refresh()
+
+    def in_effect(self, unit: Unit, staged: str) -> bool:
+        """Tell whether both renames happened; after the first alone, the old folder is put back."""
+        files, old = HadoopFiles(self.spark), self._old(unit)
+        if files.exists(old) and not files.exists(unit.location):
+            files.rename(old, unit.location)
+            self._refresh()
+            return False
+        return files.exists(old)
+
+    def final_location(self, unit: Unit, staged: str) -> str:
+        """Where the unit always was."""
+        return unit.location
+
+    def _old(self, unit: Unit) -> str:
+        return f"{self.target.base}{STAGING_SUFFIX}/old-{self.run_id}"
+
+    def _refresh(self) -> None:
+        if isinstance(self.target, CatalogTarget):
+            self.spark.catalog.refreshTable(self.target.table.quoted)
+
+
+@dataclass(frozen=True, slots=True)
+class NewFolder:
+    """A bare directory is left as it is; the staged one gets the name that was asked for."""
+
+    spark: SparkSession
+    output: str
+    name: str = "new directory"
+    warning: str | None = "the source directory is unchanged and still holds the old files"
+
+    def swap(self, unit: Unit, staged: str) -> str:
+        """Rename the staged folder to the output."""
+        HadoopFiles(self.spark).rename(staged, self.output)
+        return unit.location
+
+    def undo(self, unit: Unit, staged: str) -> None:
+        """Rename it back."""
+        HadoopFiles(self.spark).rename(self.output, staged)
+
+    def in_effect(self, unit: Unit, staged: str) -> bool:
+        """Tell whether the output is there."""
+        return HadoopFiles(self.spark).exists(self.output)
+
+    def final_location(self, unit: Unit, staged: str) -> str:
+        """The output."""
+        return self.output
+
+
+def choose_swap(
+    spark: SparkSession, target: Target, run_id: str, *, output: str | None, exclusive: bool, resumed: bool = False
+) -> Swap:
+    """Choose the way that leaves every ordinary operation working.
+
+    Raises:
+        ConfigError: a bare directory without ``output`` or ``exclusive``, or an output that is there already.
+    """
+    if isinstance(target, CatalogTarget):
+        if output:
+            raise ConfigError("--output goes with --path; a table keeps its name, and its new files are made beside it")
+        if target.table.managed and not target.table.partition_columns:
+            return FolderSwap(spark, target, run_id)
+        return LocationSwap(spark, target)
+    assert isinstance(target, PathTarget)
+    if output:
+        qualified = HadoopFiles(spark).qualified(output.rstrip("/"))
+        if (qualified + "/").startswith(target.base + "/"):
+            raise ConfigError(f"--output {output} lies inside --path {target.path}; name a directory beside it")
+        if not resumed and HadoopFiles(spark).exists(qualified):
+            raise ConfigError(f"--output {output} is there already; name a directory that does not exist")
+        return NewFolder(spark, qualified)
+    if not exclusive:
+        raise ConfigError(
+            "a bare directory has no catalog to swap it: give --output DIR for the encrypted copy, or --exclusive to rename the "
+            "directory while nobody reads or writes it"
+        )
+    return FolderSwap(spark, target, run_id)
+
+
+def _plain(location: str) -> str:
+    """Return a location as it is compared: ``file:///x`` and ``file:/x`` are one."""
+    return location.replace("file:///", "file:/").rstrip("/")

@@ -1,0 +1,254 @@
+"""What a run works on: a table of the catalog, or a bare directory; its plan, its units, and what is refused before it starts."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from typing import Protocol
+
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from sparkcrypt import names
+from sparkcrypt.backfill.units import Folder, Unit, base_location, list_folders, refuse_overlaps
+from sparkcrypt.bridge.context import comparable_path
+from sparkcrypt.bridge.identity import partition_values, trailing_partition
+from sparkcrypt.errors import PlanError
+from sparkcrypt.plan import EncryptionPlan
+from sparkcrypt.policy.model import Policy
+from sparkcrypt.schema import Schema
+from sparkcrypt.spark.catalog import Catalog, Partition, Table
+from sparkcrypt.spark.files import HadoopFiles
+from sparkcrypt.spark.planning import plan_of, plan_path
+from sparkcrypt.tags.avro import tags_of_avro
+from sparkcrypt.tags.model import TaggedColumn, tag_property
+
+
+class Target(Protocol):
+    """What a run works on."""
+
+    @property
+    def name(self) -> str:
+        """The table's name or the directory, for reports."""
+
+    @property
+    def table_id(self) -> str:
+        """A name for the state directory that stays the same whatever the table is called."""
+
+    @property
+    def base(self) -> str:
+        """The original folder; staging is made beside it."""
+
+    @property
+    def uuid(self) -> str | None:
+        """The identity in AAD prefixes, or None."""
+
+    @property
+    def plan(self) -> EncryptionPlan:
+        """The plan of every file."""
+
+    @property
+    def schema(self) -> T.StructType:
+        """The columns in files, as Spark's schema with its metadata."""
+
+    def units(self, where: str | None) -> tuple[Unit, ...]:
+        """List the units, with their files as they are now."""
+
+    def options(self) -> dict[str, str]:
+        """Return the writer and reader options that tie files to this target."""
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogTarget:
+    """A table of the session catalog."""
+
+    spark: SparkSession
+    table: Table
+    policy: Policy
+    plan: EncryptionPlan
+    avro_tags: tuple[TaggedColumn, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """``database.table``."""
+        return self.table.full_name
+
+    @property
+    def table_id(self) -> str:
+        """The table's UUID, which survives a rename; before it has one, its name."""
+        return self.table.uuid or _digest(self.table.full_name)
+
+    @property
+    def base(self) -> str:
+        """The table's original folder."""
+        return base_location(self.table.location)
+
+    @property
+    def uuid(self) -> str | None:
+        """The table's UUID."""
+        return self.table.uuid
+
+    @property
+    def schema(self) -> T.StructType:
+        """The table's data columns."""
+        whole = T.StructType.fromJson(_json(self.table.schema_json))
+        partition = {name.lower() for name in self.table.partition_columns}
+        return T.StructType([field for field in whole.fields if field.name.lower() not in partition])
+
+    def units(self, where: str | None) -> tuple[Unit, ...]:
+        """List the table's partitions, or the table itself.
+
+        Raises:
+            PlanError: ``where`` asks for something other than partition columns, or units overlap.
+        """
+        files, catalog = HadoopFiles(self.spark), Catalog(self.spark)
+        if not self.table.partition_columns:
+            if where:
+                raise PlanError(f"{self.name} has no partitions, so it cannot be narrowed by --where; leave it out")
+            location = self.table.location
+            return (Unit(self.name, location, None, "", {}, list_folders(files, location)),)
+        partitions = self._chosen(catalog.partitions(self.table), where)
+        for partition in partitions:
+            if "parquet" not in (partition.serde or self.table.serde or "parquet").lower():
+                raise PlanError(f"{self.name}: partition {partition.folder} is not Parquet ({partition.serde}); convert it first")
+        units = tuple(
+            Unit(one.folder, one.location, one, one.folder, dict(one.values), list_folders(files, one.location))
+            for one in partitions
+        )
+        refuse_overlaps(units)
+        return units
+
+    def _chosen(self, partitions: tuple[Partition, ...], where: str | None) -> tuple[Partition, ...]:
+        if not where or not partitions:
+            return partitions
+        types = {field.name.lower(): field.dataType for field in T.StructType.fromJson(_json(self.table.schema_json)).fields}
+        texts = T.StructType([T.StructField(name, T.StringType()) for name in ("#", *self.table.partition_columns)])
+        rows = [(str(place), *(value for _, value in one.values)) for place, one in enumerate(partitions)]
+        frame = self.spark.createDataFrame(rows, texts)
+        for name in self.table.partition_columns:
+            frame = frame.withColumn(name, F.col(f"`{name}`").cast(types[name.lower()]))
+        try:
+            kept = {int(row["#"]) for row in frame.where(where).collect()}
+        except Exception as error:  # noqa: BLE001  # Spark's parser and analyser errors have no common base in 3.5 and 4
+            allowed = ", ".join(self.table.partition_columns)
+            raise PlanError(f"--where {where!r}: {str(error).splitlines()[0]}; allowed columns: {allowed}") from error
+        return tuple(one for place, one in enumerate(partitions) if place in kept)
+
+    def options(self) -> dict[str, str]:
+        """Return the table's own options, its name, and tags that come from elsewhere."""
+        own = {name: value for name, value in self.table.options.items() if name.startswith("parquet.")}
+        avro = {tag_property(one.path): ",".join(one.tags) for one in self.avro_tags}
+        return {**avro, **own, names.TABLE: self.name}
+
+
+@dataclass(frozen=True, slots=True)
+class PathTarget:
+    """A bare directory of Parquet files."""
+
+    spark: SparkSession
+    path: str
+    plan: EncryptionPlan
+    schema: T.StructType
+    tagged: tuple[TaggedColumn, ...]
+
+    @property
+    def name(self) -> str:
+        """The directory."""
+        return self.path
+
+    @property
+    def table_id(self) -> str:
+        """A digest of the path."""
+        return _digest(self.path)
+
+    @property
+    def base(self) -> str:
+        """The directory."""
+        return self.path.rstrip("/")
+
+    @property
+    def uuid(self) -> str | None:
+        """A bare path has no identity of its own."""
+        return None
+
+    def units(self, where: str | None) -> tuple[Unit, ...]:
+        """List the directory as one unit, folder by folder."""
+        if where:
+            raise PlanError("--where works on tables; a bare directory is swapped as a whole")
+        folders = list_folders(HadoopFiles(self.spark), self.path)
+        return (Unit(self.path, self.path, None, "", {}, folders),)
+
+    def options(self) -> dict[str, str]:
+        """Return the tags as options, since a bare directory has no place for them."""
+        tags = {tag_property(one.path): ",".join(one.tags) for one in self.tagged}
+        return tags if self.plan.table is None else {**tags, names.TABLE: self.plan.table}
+
+
+def catalog_target(spark: SparkSession, table: Table, policy: Policy, avro: Schema | None) -> CatalogTarget:
+    """Return a table as a target.
+
+    Raises:
+        PlanError: it is not a Parquet table whose files can be swapped; the reason is told.
+    """
+    refuse_kinds(table)
+    avro_tags = tags_of_avro(avro) if avro is not None else ()
+    return CatalogTarget(spark, table, policy, plan_of(spark, table, policy, avro=avro), avro_tags)
+
+
+def refuse_kinds(table: Table) -> None:
+    """Refuse what is not a plain Parquet table.
+
+    Raises:
+        PlanError: it says what the table is.
+    """
+    if table.kind == "VIEW":
+        raise PlanError(f"{table.full_name} is a view and has no files; name the tables that it reads")
+    if not table.is_parquet:
+        raise PlanError(f"{table.full_name} is a {table.provider} table, not Parquet; convert it first (CREATE TABLE … USING parquet AS SELECT …)")
+    if table.properties.get("transactional", "").lower() == "true":
+        raise PlanError(f"{table.full_name} is a Hive ACID table, whose files belong to Hive's transactions; it cannot be swapped")
+
+
+def path_target(spark: SparkSession, path: str, policy: Policy, avro: Schema | None) -> PathTarget:
+    """Return a bare directory as a target; its schema comes from its files, tags from it and the Avro schema.
+
+    Raises:
+        PlanError: there is no such directory, or it holds no Parquet files.
+    """
+    files = HadoopFiles(spark)
+    path = files.qualified(path.rstrip("/"))
+    if not files.exists(path):
+        raise PlanError(f"{path}: is not there; name a directory of Parquet files")
+    folders = list_folders(files, path)
+    if not folders:
+        raise PlanError(f"{path}: holds no data files; name a directory of Parquet files")
+    name = _table_at(policy, path)
+    reader = spark.read.options(**({names.TABLE: name} if name else {}))
+    schema = reader.parquet(*[one.path for folder in folders for one in folder.files][:1]).schema
+    partition_columns = tuple(dict.fromkeys(column for folder in folders for column in partition_values(_hive(folder))))
+    plan = plan_path(schema.json(), policy, partition_columns=partition_columns, table=name, avro=avro)
+    tagged = tuple(
+        TaggedColumn(column.leaf.parquet, column.tags, "table property") for column in plan.columns if column.tags
+    )
+    return PathTarget(spark, path, plan, schema, tagged)
+
+
+def _hive(folder: Folder) -> str:
+    return trailing_partition(folder.relative.split("/"))
+
+
+def _table_at(policy: Policy, path: str) -> str | None:
+    here = comparable_path(path)
+    return next((rule.name for rule in policy.tables if rule.location and comparable_path(rule.location) == here), None)
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def _json(text: str) -> dict[str, object]:
+    document: dict[str, object] = json.loads(text)
+    return document
+

@@ -1,0 +1,118 @@
+"""Units: what swaps at once, with the files that were in it when it was listed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sparkcrypt.errors import PlanError
+from sparkcrypt.spark.catalog import Partition
+from sparkcrypt.spark.files import FileStatus, HadoopFiles
+
+STAGING_SUFFIX = "__sparkcrypt"
+_STAGED = re.compile(rf"^(?P<base>.*){STAGING_SUFFIX}/(?P<run>[^/]+)(?P<rest>/.*)?$")
+_FOREIGN = {
+    "_spark_metadata": "a streaming sink keeps its own list of files there",
+    "_delta_log": "a Delta table keeps its own list of files there",
+    ".hoodie": "a Hudi table keeps its own list of files there",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFile:
+    """One data file as it was listed: URI, length in bytes, modification time in milliseconds."""
+
+    path: str
+    length: int
+    modified_ms: int
+
+    def to_list(self) -> list[Any]:
+        """Return it as it stands in a journal."""
+        return [self.path, self.length, self.modified_ms]
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """The files of one folder of a unit; ``relative`` is its path below the unit, empty for the unit itself."""
+
+    relative: str
+    files: tuple[SourceFile, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """A partition, an unpartitioned table, or a bare directory.
+
+    ``values`` are the partition's values for key templates; ``partition_path`` is what its files' AAD prefixes hold.
+    """
+
+    name: str
+    location: str
+    partition: Partition | None
+    partition_path: str
+    values: Mapping[str, str]
+    folders: tuple[Folder, ...]
+
+    @property
+    def files(self) -> tuple[SourceFile, ...]:
+        """Every data file of the unit."""
+        return tuple(file for folder in self.folders for file in folder.files)
+
+    @property
+    def total_bytes(self) -> int:
+        """The length of all files together."""
+        return sum(file.length for file in self.files)
+
+    def staging(self, base: str, run_id: str) -> str:
+        """Return where the unit's new files are made: beside the table, ending in the same partition folders."""
+        staged = f"{base}{STAGING_SUFFIX}/{run_id}"
+        return f"{staged}/{self.partition_path}" if self.partition_path else staged
+
+
+def base_location(location: str) -> str:
+    """Return the table's original folder, whether or not an earlier run has moved the table beside it."""
+    match = _STAGED.match(location.rstrip("/"))
+    return match["base"] if match else location.rstrip("/")
+
+
+def list_folders(files: HadoopFiles, location: str) -> tuple[Folder, ...]:
+    """List a unit's data files, folder by folder.
+
+    Raises:
+        PlanError: the folder belongs to a table format that keeps its own list of files.
+    """
+    if not files.exists(location):
+        return ()
+    for entry in files.children(location):
+        if entry.name in _FOREIGN:
+            raise PlanError(
+                f"{location}: has a {entry.name} folder: {_FOREIGN[entry.name]}, so its files cannot be swapped under it; write "
+                "through that format with sparkcrypt.configure, which encrypts new files"
+            )
+    by_folder: dict[str, list[SourceFile]] = {}
+    root = files.status(location).path.rstrip("/")
+    for status in files.data_files(location):
+        relative = status.path[len(root) + 1 :].rpartition("/")[0]
+        by_folder.setdefault(relative, []).append(_source(status))
+    return tuple(Folder(relative, tuple(found)) for relative, found in sorted(by_folder.items()))
+
+
+def _source(status: FileStatus) -> SourceFile:
+    return SourceFile(status.path, status.length, status.modified_ms)
+
+
+def refuse_overlaps(units: tuple[Unit, ...]) -> None:
+    """Refuse units that share a folder or lie in one another: swapping one would change the other.
+
+    Raises:
+        PlanError: it names the two units.
+    """
+    ordered = sorted(units, key=lambda unit: unit.location)
+    for before, after in zip(ordered, ordered[1:], strict=False):
+        if (after.location.rstrip("/") + "/").startswith(before.location.rstrip("/") + "/"):
+            raise PlanError(
+                f"units {before.name!r} and {after.name!r} share the folder {before.location}; give each partition a folder of "
+                "its own with ALTER TABLE … SET LOCATION, then run again"
+            )

@@ -1,0 +1,135 @@
+"""Verification of a whole table: every footer against the plan, every key opened, and what the metastore leaks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from sparkcrypt.backfill.check import partition_of
+from sparkcrypt.backfill.drift import Drift
+from sparkcrypt.backfill.footers import fresh_keys
+from sparkcrypt.backfill.scan import scan_units
+from sparkcrypt.backfill.targets import CatalogTarget, Target, catalog_target, path_target
+from sparkcrypt.backfill.units import Folder, Unit
+from sparkcrypt.bridge.identity import check_identity, trailing_partition
+from sparkcrypt.errors import FormatError, KeyServiceError, VerificationError
+from sparkcrypt.parquet import verify_file
+from sparkcrypt.plan import EncryptionPlan
+from sparkcrypt.policy.model import Policy
+from sparkcrypt.spark.catalog import Catalog
+from sparkcrypt.spark.files import HadoopFiles
+from sparkcrypt.spark.jvm import to_dict
+
+
+@dataclass(frozen=True, slots=True)
+class TableVerification:
+    """What verification found: drift from the plan, what is weaker than it could be, and how much was authenticated."""
+
+    table: str
+    files: int
+    rows: int
+    drift: tuple[Drift, ...]
+    notes: tuple[str, ...]
+    authenticated: str
+    plan: EncryptionPlan
+
+    @property
+    def ok(self) -> bool:
+        """Nothing differs from the plan."""
+        return not self.drift
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON values."""
+        return {
+            "table": self.table,
+            "files": self.files,
+            "rows": self.rows,
+            "drift": [one.to_dict() for one in self.drift],
+            "notes": list(self.notes),
+            "authenticated": self.authenticated,
+            "verified": self.ok,
+        }
+
+
+def verify_table(
+    spark: SparkSession, table: str | None, policy: Policy, *, path: str | None = None, where: str | None = None
+) -> TableVerification:
+    """Verify every file of a table or directory against its plan, with keys from a helper of its own.
+
+    Args:
+        spark: a classic session.
+        table: ``db.table``, or None with ``path``.
+        policy: what the tags mean.
+        path: a bare directory.
+        where: a predicate over partition columns.
+
+    Returns:
+        What was found; drift is not raised.
+
+    Raises:
+        PlanError: no such table, or its tags make no plan.
+        KeyServiceError: a key cannot be opened.
+    """
+    if table is not None:
+        target: Target = catalog_target(spark, Catalog(spark).table(table), policy, None)
+    else:
+        target = path_target(spark, path or "", policy, None)
+    files = HadoopFiles(spark)
+    units = target.units(where)
+    drift: list[Drift] = []
+    notes: list[str] = list(_metastore_notes(spark, target))
+    rows, partial = 0, False
+    with fresh_keys(policy.key_service) as keys:
+        for scanned in scan_units(files, units, target.plan, keys, target.uuid):
+            drift.extend(scanned.drift)
+            rows += sum(summary.rows or 0 for summary in scanned.summaries.values())
+            for folder in scanned.unit.folders:
+                for file in folder.files:
+                    if file.path in scanned.summaries and scanned.summaries[file.path].footer != "plaintext":
+                        found, weak = _authenticate(files, file.path, keys)
+                        drift.extend(found)
+                        partial = partial or weak
+                        notes.extend(_identity_note(target, scanned.unit, folder, file.path, scanned.summaries[file.path].aad_prefix))
+    return TableVerification(
+        table=target.name,
+        files=sum(len(unit.files) for unit in units),
+        rows=rows,
+        drift=tuple(drift),
+        notes=tuple(dict.fromkeys(notes)),
+        authenticated="partial" if partial or drift else "all",
+        plan=target.plan,
+    )
+
+
+def _authenticate(files: HadoopFiles, path: str, keys: Any) -> tuple[list[Drift], bool]:
+    try:
+        with files.open(path) as stream:
+            return [], verify_file(stream, retrieve_key=keys).authenticated == "partial"
+    except (FormatError, VerificationError) as error:
+        return [Drift("unreadable", path, None, str(error))], True
+    except KeyServiceError as error:
+        return [Drift("unreadable", path, None, f"{type(error).__name__}: {error}")], True
+
+
+def _identity_note(target: Target, unit: Unit, folder: Folder, path: str, prefix: bytes | None) -> list[str]:
+    """Tell of a file whose writer did not know its partition, where the partition has its ordinary folder."""
+    try:
+        weak = check_identity(prefix, path, table_uuid=target.uuid, strict=False)
+    except VerificationError:
+        return []  # reported as drift already
+    if weak is None or not (partition_of(unit, folder) or trailing_partition(path.split("/")[:-1])):
+        return []
+    return [f"{path}: {weak}; its place within the table is not authenticated"]
+
+
+def _metastore_notes(spark: SparkSession, target: Target) -> tuple[str, ...]:
+    """Tell of column statistics of encrypted columns, and of differences between the two places of tags."""
+    if not isinstance(target, CatalogTarget):
+        return target.plan.differences
+    statistics = Catalog(spark).statistics(target.table)
+    names = set(to_dict(spark, statistics.colStats())) if statistics is not None else set()
+    leaked = sorted(names & {column.leaf.logical[0] for column in target.plan.encrypted})
+    notes = [f"{target.name}: the metastore holds column statistics of the encrypted column {name} in clear" for name in leaked]
+    return (*notes, *(f"{target.name}: tags differ: {one}" for one in target.plan.differences))

@@ -1,0 +1,255 @@
+"""Tables as the session catalog knows them: kind, location, partitions, properties, statistics."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import AnalysisException
+from pyspark.sql import SparkSession
+
+from sparkcrypt.errors import PlanError
+from sparkcrypt.names import TABLE_UUID
+from sparkcrypt.policy.model import Policy
+from sparkcrypt.spark.jvm import java_session, jvm, option, to_dict, to_list
+
+HIVE = "hive"
+NULL_VALUE = "__HIVE_DEFAULT_PARTITION__"
+"""A null partition value, as folders and the metastore write it (ExternalCatalogUtils.DEFAULT_PARTITION_NAME)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """One partition: its values, and where its files are (a full URI)."""
+
+    values: tuple[tuple[str, str], ...]
+    location: str
+    serde: str
+
+    @property
+    def sql_spec(self) -> str:
+        """What stands between the parentheses of ``PARTITION (…)``."""
+        return ", ".join(
+            f"{quote_name(name)} = {'NULL' if value == NULL_VALUE else quote_text(value)}" for name, value in self.values
+        )
+
+    @property
+    def folder(self) -> str:
+        """The partition's folders as Spark names them, such as ``p=0/q=a%3Ab``."""
+        return "/".join(f"{_escape(name)}={_escape(value)}" for name, value in self.values)
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table of the session catalog.
+
+    ``options`` are the properties that reach a Parquet writer: TBLPROPERTIES of a Hive table, OPTIONS of a data source table.
+    """
+
+    database: str
+    name: str
+    kind: str
+    provider: str
+    serde: str
+    location: str
+    schema_json: str
+    partition_columns: tuple[str, ...]
+    options: Mapping[str, str]
+    properties: Mapping[str, str]
+    bucketed: bool
+    owner: str
+
+    @property
+    def full_name(self) -> str:
+        """``database.table``."""
+        return f"{self.database}.{self.name}"
+
+    @property
+    def quoted(self) -> str:
+        """The name as SQL takes it."""
+        return f"{quote_name(self.database)}.{quote_name(self.name)}"
+
+    @property
+    def is_hive(self) -> bool:
+        """A Hive table, whose TBLPROPERTIES reach the writer; else a data source table, whose OPTIONS do."""
+        return self.provider == HIVE
+
+    @property
+    def managed(self) -> bool:
+        """DROP TABLE deletes its files."""
+        return self.kind == "MANAGED"
+
+    @property
+    def is_parquet(self) -> bool:
+        """Its files are Parquet."""
+        return self.provider == "parquet" or (self.is_hive and "parquet" in self.serde.lower())
+
+    @property
+    def uuid(self) -> str | None:
+        """The table's identity in AAD prefixes, or None when it has none yet."""
+        return self.options.get(TABLE_UUID)
+
+
+def quote_name(name: str) -> str:
+    """Quote one identifier for SQL."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def quote_text(text: str) -> str:
+    """Quote a literal for SQL."""
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def _escape(text: str) -> str:
+    """Escape a partition's name or value as ``ExternalCatalogUtils.escapePathName`` does."""
+    if not text:
+        return NULL_VALUE
+    special = "\"#%'*/:=?\\\x7f{[]^"
+    return "".join(f"%{ord(sign):02X}" if sign in special or ord(sign) < 0x20 else sign for sign in text)
+
+
+class Catalog:
+    """The session catalog of a classic session."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+        self._catalog = java_session(spark).sessionState().catalog()
+
+    def identifier(self, name: str) -> Any:
+        """Return Spark's identifier of a table's name, ``table`` or ``database.table``."""
+        try:
+            parsed = java_session(self._spark).sessionState().sqlParser().parseTableIdentifier(name)
+        except Exception as error:  # noqa: BLE001  # py4j and pyspark give several types for one parse error
+            raise PlanError(f"{name!r} is not a table's name; allowed: table, or database.table, with back-quotes where needed") from error
+        if option(parsed.database()) is None:
+            maker = jvm(self._spark).org.apache.spark.sql.catalyst.TableIdentifier
+            parsed = maker(parsed.table(), jvm(self._spark).scala.Option.apply(self._catalog.getCurrentDatabase()))
+        return parsed
+
+    def exists(self, name: str) -> bool:
+        """Tell whether there is such a table."""
+        return bool(self._catalog.tableExists(self.identifier(name)))
+
+    def table(self, name: str) -> Table:
+        """Return a table.
+
+        Raises:
+            PlanError: there is none of that name.
+        """
+        identifier = self.identifier(name)
+        try:
+            found = self._catalog.getTableMetadata(identifier)
+        except (AnalysisException, Py4JJavaError) as error:
+            raise PlanError(f"table {name}: not found in the session catalog; SHOW TABLES lists what is there") from error
+        storage = found.storage()
+        options = to_dict(self._spark, storage.properties())
+        properties = to_dict(self._spark, found.properties())
+        provider = (option(found.provider()) or HIVE).lower()
+        location = option(storage.locationUri())
+        return Table(
+            database=str(option(found.identifier().database())),
+            name=str(found.identifier().table()),
+            kind=str(found.tableType().name()),
+            provider=provider,
+            serde=str(option(storage.serde()) or ""),
+            location=self._text_of(location) if location is not None else "",
+            schema_json=str(found.schema().json()),
+            partition_columns=tuple(str(one) for one in to_list(self._spark, found.partitionColumnNames())),
+            options=properties if provider == HIVE else options,
+            properties=properties,
+            bucketed=option(found.bucketSpec()) is not None,
+            owner=str(found.owner()),
+        )
+
+    def _text_of(self, uri: Any) -> str:
+        """Return a location as the text of a Hadoop path, whose escapes are those of partition folders alone."""
+        return str(jvm(self._spark).org.apache.spark.sql.catalyst.catalog.CatalogUtils.URIToString(uri))
+
+    def partitions(self, table: Table) -> tuple[Partition, ...]:
+        """Return every partition of a table that the metastore knows."""
+        none = jvm(self._spark).scala.Option.apply(None)
+        listed = to_list(self._spark, self._catalog.listPartitions(self.identifier(table.quoted), none))
+        found = []
+        for entry in listed:
+            spec = {name.lower(): value for name, value in to_dict(self._spark, entry.spec()).items()}
+            values = tuple((name, spec[name.lower()]) for name in table.partition_columns)
+            storage = entry.storage()
+            found.append(Partition(values, self._text_of(storage.locationUri().get()), str(option(storage.serde()) or "")))
+        return tuple(sorted(found, key=lambda one: one.values))
+
+    def set_options(self, table: Table, options: Mapping[str, str]) -> None:
+        """Set properties in the place from which they reach the table's writers."""
+        if options:
+            words = "TBLPROPERTIES" if table.is_hive else "SERDEPROPERTIES"
+            pairs = ", ".join(f"{quote_text(name)} = {quote_text(value)}" for name, value in sorted(options.items()))
+            self._spark.sql(f"ALTER TABLE {table.quoted} SET {words} ({pairs})")
+            self._spark.catalog.refreshTable(table.quoted)
+
+    def unset_options(self, table: Table, names: tuple[str, ...]) -> None:
+        """Remove properties; a data source table's options cannot be removed in SQL, so they are blanked."""
+        present = [name for name in names if name in table.options]
+        if not present:
+            return
+        if table.is_hive:
+            listed = ", ".join(quote_text(name) for name in present)
+            self._spark.sql(f"ALTER TABLE {table.quoted} UNSET TBLPROPERTIES IF EXISTS ({listed})")
+            self._spark.catalog.refreshTable(table.quoted)
+        else:
+            self.set_options(table, dict.fromkeys(present, ""))
+
+    def set_schema_metadata(self, table: Table, schema_json: str) -> None:
+        """Replace the Spark schema that the metastore stores for a table's data columns."""
+        schema = jvm(self._spark).org.apache.spark.sql.types.DataType.fromJson(schema_json)
+        self._catalog.alterTableDataSchema(self.identifier(table.quoted), schema)
+        self._spark.catalog.refreshTable(table.quoted)
+
+    def set_location(self, table: Table, location: str, partition: Partition | None) -> None:
+        """Point a table, or one of its partitions, to another folder: one atomic change in the metastore."""
+        spec = ""
+        if partition is not None:
+            spec = f" PARTITION ({partition.sql_spec})"
+        self._spark.sql(f"ALTER TABLE {table.quoted}{spec} SET LOCATION {quote_text(location)}")
+        self._spark.catalog.refreshTable(table.quoted)
+
+    def statistics(self, table: Table) -> Any:
+        """Return Spark's CatalogStatistics of a table, or None."""
+        return option(self._catalog.getTableMetadata(self.identifier(table.quoted)).stats())
+
+    def restore_statistics(self, table: Table, statistics: Any, without: frozenset[str]) -> None:
+        """Put table statistics back after a swap, less the column statistics of some columns."""
+        columns = statistics.colStats()
+        for name in without:
+            columns = getattr(columns, "$minus")(name)
+        machine = jvm(self._spark)
+        made = machine.org.apache.spark.sql.catalyst.catalog.CatalogStatistics(
+            statistics.sizeInBytes(), statistics.rowCount(), columns
+        )
+        self._catalog.alterTableStats(self.identifier(table.quoted), machine.scala.Option.apply(made))
+
+    def default_location(self, name: str) -> str | None:
+        """Return where Spark would put a managed table of that name, or None when its database is not there."""
+        identifier = self.identifier(name)
+        try:
+            return self._text_of(self._catalog.defaultTablePath(identifier))
+        except (AnalysisException, Py4JJavaError):
+            return None
+
+
+def table_locations(spark: SparkSession, policy: Policy) -> dict[str, dict[str, str | None]]:
+    """Return the location of every table that the policy lists: location -> table name and UUID.
+
+    A table that does not exist yet has the location that Spark would give it, so that a table dropped and made again by
+    ``saveAsTable`` stays under its rule.
+    """
+    catalog = Catalog(spark)
+    found: dict[str, dict[str, str | None]] = {}
+    for rule in policy.tables:
+        if catalog.exists(rule.name):
+            table = catalog.table(rule.name)
+            found[table.location] = {"table": rule.name, "uuid": table.uuid}
+        default = catalog.default_location(rule.name)
+        if default is not None:
+            found.setdefault(default, {"table": rule.name, "uuid": None})
+    return found

@@ -1,0 +1,57 @@
+"""The jar: where it is, and how it comes into a session that already lives."""
+
+from __future__ import annotations
+
+import os
+from importlib.resources import files
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from sparkcrypt.errors import BridgeError
+from sparkcrypt.names import CRYPTO_FACTORY_CLASS
+from sparkcrypt.spark.jvm import jvm
+
+
+def jar_path() -> Path:
+    """Return the path of the jar that belongs to this version.
+
+    Raises:
+        BridgeError: it was not built.
+    """
+    override = os.environ.get("SPARKCRYPT_JAR")
+    path = Path(override) if override else Path(str(files("sparkcrypt"))) / "_jar" / "sparkcrypt.jar"
+    if not path.is_file():
+        raise BridgeError(
+            f"the jar is not at {path}; in a checkout run `make jar`, else install the wheel of sparkcrypt, which holds it, or "
+            "name it in SPARKCRYPT_JAR"
+        )
+    return path
+
+
+def bring_jar(spark: SparkSession) -> None:
+    """Bring the jar into a live classic session: the driver's class loader and every executor.
+
+    Spark offers no public way that serves reads as well as writes; ``ADD JAR`` and ``spark.jars`` after launch serve writes
+    alone, since reads look classes up in the class loader of the driver's main thread.
+    """
+    machine = jvm(spark)
+    loader = machine.java.lang.Thread.currentThread().getContextClassLoader()
+    if _loads(machine, loader):
+        return
+    path = jar_path()
+    try:
+        loader.addURL(machine.java.io.File(str(path.absolute())).toURI().toURL())
+    except Exception as error:  # py4j raises its own tree; whichever it is, the loader cannot take a jar
+        raise BridgeError(
+            f"this session's class loader cannot take a jar; launch with --jars {path} or spark.jars={path}"
+        ) from error
+    spark.sparkContext._jsc.addJar(str(path.absolute()))
+
+
+def _loads(machine: object, loader: object) -> bool:
+    try:
+        machine.java.lang.Class.forName(CRYPTO_FACTORY_CLASS, False, loader)  # type: ignore[attr-defined]  # py4j view
+    except Exception:  # noqa: BLE001  # py4j wraps ClassNotFoundException in its own error
+        return False
+    return True

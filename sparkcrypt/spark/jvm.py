@@ -1,0 +1,55 @@
+"""The one door to the JVM behind a classic session, and the one good error when there is none."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from sparkcrypt.errors import ConfigError
+
+
+def is_connect(spark: SparkSession) -> bool:
+    """Tell whether the session is a Spark Connect client, which has no JVM."""
+    return ".connect." in type(spark).__module__
+
+
+def jvm(spark: SparkSession) -> Any:
+    """Return the py4j view of the driver's JVM.
+
+    Raises:
+        ConfigError: the session is a Spark Connect client.
+    """
+    if is_connect(spark):
+        raise ConfigError(
+            "this needs a classic Spark session, and this one is a Spark Connect client; run it with spark-submit, or on the "
+            "machine of the Connect server"
+        )
+    return spark._jvm
+
+
+def java_session(spark: SparkSession) -> Any:
+    """Return the JVM's SparkSession."""
+    jvm(spark)
+    return spark._jsparkSession
+
+
+def hadoop_conf(spark: SparkSession) -> Any:
+    """Return a Hadoop configuration with this session's settings laid over the cluster's."""
+    return java_session(spark).sessionState().newHadoopConf()
+
+
+def to_dict(spark: SparkSession, scala_map: Any) -> dict[str, str]:
+    """Copy a Scala map of texts."""
+    java_map = jvm(spark).scala.collection.JavaConverters.mapAsJavaMap(scala_map)
+    return {str(key): str(java_map[key]) for key in java_map}
+
+
+def to_list(spark: SparkSession, scala_seq: Any) -> list[Any]:
+    """Copy a Scala sequence."""
+    return list(jvm(spark).scala.collection.JavaConverters.seqAsJavaList(scala_seq))
+
+
+def option(scala_option: Any) -> Any:
+    """Return what a Scala Option holds, or None."""
+    return scala_option.get() if scala_option.isDefined() else None

@@ -1,0 +1,93 @@
+"""The configuration that makes Parquet writers and readers obey a policy, in the forms in which it can be given."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from sparkcrypt import names
+from sparkcrypt.errors import PlanError
+from sparkcrypt.keys.ids import encode_key_id
+from sparkcrypt.plan import ColumnPlan, EncryptionPlan
+from sparkcrypt.policy.model import Policy
+
+_COMMIT_PROTOCOL = "spark.sql.sources.commitProtocolClass"
+
+
+def session_options(policy: Policy, locations: Mapping[str, Mapping[str, str | None]] | None = None) -> dict[str, str]:
+    """Return the session settings under which every Parquet write and read obeys a policy.
+
+    Args:
+        policy: the policy.
+        locations: table location -> ``{"table": name, "uuid": uuid or None}``.
+    """
+    options = {
+        names.CRYPTO_FACTORY: names.CRYPTO_FACTORY_CLASS,
+        names.KMS_CLIENT: names.KMS_CLIENT_CLASS,
+        names.POLICY: policy.canonical(),
+        names.SUMMARY_LEVEL: "NONE",
+        _COMMIT_PROTOCOL: names.COMMIT_PROTOCOL_CLASS,
+        "spark.sql.files.ignoreCorruptFiles": "false",
+    }
+    if locations:
+        options[names.LOCATIONS] = json.dumps(locations, sort_keys=True)
+    return options
+
+
+def launch_conf(policy: Policy, jar: str, python: str | None = None) -> dict[str, str]:
+    """Return the launch configuration for sessions without this package: spark-sql, the Thrift server, Connect servers."""
+    conf = {"spark.jars": jar}
+    for name, value in session_options(policy).items():
+        conf[name if name.startswith("spark.") else f"spark.hadoop.{name}"] = value
+    conf["spark.sql.queryExecutionListeners"] = names.STATISTICS_GUARD_CLASS
+    if python:
+        conf[names.PYTHON] = python
+    return conf
+
+
+def defaults_lines(conf: Mapping[str, str]) -> str:
+    """Return a configuration as lines of spark-defaults.conf, a Java properties file: backslashes are doubled."""
+    return "\n".join(f"{name} {value}".replace("\\", "\\\\") for name, value in conf.items())
+
+
+def parquet_options(plan: EncryptionPlan, partition: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return the options for the stock ``PropertiesDrivenCryptoFactory`` that do what a plan says.
+
+    They serve ``.option(...)``, ``OPTIONS(...)`` and TBLPROPERTIES of Hive tables, together with the jar and no other
+    configuration.  Unlike the tags they are fixed: they do not follow a change of tags.
+
+    Args:
+        plan: what is encrypted.
+        partition: values for key templates.
+
+    Raises:
+        PlanError: a column's name cannot be written in these options, or all columns are plaintext.
+    """
+    keys = plan.key_ids(partition or {})
+    if not keys:
+        raise PlanError(f"{plan.table or 'the plan'}: no column is encrypted, so there are no options to set; tag a column first")
+    _refuse_names(plan.encrypted)
+    by_key: dict[str, list[str]] = {}
+    for column, key in keys.items():
+        by_key.setdefault(encode_key_id(key or plan.footer_key), []).append(".".join(column))
+    return {
+        names.CRYPTO_FACTORY: names.STOCK_CRYPTO_FACTORY_CLASS,
+        names.KMS_CLIENT: names.KMS_CLIENT_CLASS,
+        names.KEY_SERVICE: plan.key_service_json,
+        "parquet.encryption.footer.key": encode_key_id(plan.footer_key),
+        "parquet.encryption.column.keys": ";".join(f"{key}:{','.join(columns)}" for key, columns in sorted(by_key.items())),
+        "parquet.encryption.plaintext.footer": str(plan.footer_mode == "plaintext").lower(),
+        "parquet.encryption.algorithm": plan.algorithm,
+        "parquet.encryption.data.key.length.bits": str(plan.data_key_bits),
+        "parquet.encryption.kek.length.bits": str(plan.data_key_bits),
+    }
+
+
+def _refuse_names(columns: tuple[ColumnPlan, ...]) -> None:
+    for column in columns:
+        for name in column.path:
+            if name != name.strip() or any(sign in name for sign in ".,;:"):
+                raise PlanError(
+                    f"column {column.leaf.dotted}: a name with '.', ',', ';', ':' or spaces around it cannot be written in "
+                    "parquet.encryption.column.keys; use sparkcrypt.configure, which has no such limit, or rename the column"
+                )

@@ -1,0 +1,155 @@
+"""Set-up of a session: from ``configure`` on, every Parquet write and read of it obeys the policy."""
+
+from __future__ import annotations
+
+import secrets
+import sys
+import uuid
+
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from sparkcrypt import names
+from sparkcrypt.errors import BridgeError, ConfigError
+from sparkcrypt.policy.key_service import KeyServiceConfig
+from sparkcrypt.policy.model import Policy, TagRule
+from sparkcrypt.policy.template import KeyTemplate
+from sparkcrypt.spark.catalog import table_locations
+from sparkcrypt.spark.files import HadoopFiles
+from sparkcrypt.spark.jar import bring_jar
+from sparkcrypt.spark.jvm import is_connect, java_session, jvm
+from sparkcrypt.spark.options import session_options
+
+_IGNORE_CORRUPT = "spark.sql.files.ignoreCorruptFiles"
+_COMMIT_PROTOCOL = "spark.sql.sources.commitProtocolClass"
+_DEFAULT_COMMIT_PROTOCOL = "org.apache.spark.sql.execution.datasources.SQLHadoopMapReduceCommitProtocol"
+PROBE_PATH = "spark.sparkcrypt.probe.path"
+_probed: set[tuple[str, str]] = set()
+
+
+def configure(spark: SparkSession, policy: Policy) -> None:
+    """Make every later Parquet write and read of a session obey a policy.
+
+    Brings the jar into a live classic session (a Connect server is launched with it), sets the configuration, and probes a
+    write and a read that no cache can answer.
+
+    Args:
+        spark: a live session, classic or Connect.
+        policy: from ``load_policy``.
+
+    Raises:
+        ConfigError: the session's settings contradict the policy; nothing was changed.
+        BridgeError: the jar or its interpreter is not where it must be; the message names the configuration line.
+    """
+    _refuse_ignoring(spark)
+    options = session_options(policy, {} if is_connect(spark) else table_locations(spark, policy))
+    if spark.conf.get(_COMMIT_PROTOCOL, _DEFAULT_COMMIT_PROTOCOL) not in (
+        _DEFAULT_COMMIT_PROTOCOL,
+        names.COMMIT_PROTOCOL_CLASS,
+    ):
+        options.pop(_COMMIT_PROTOCOL)  # a committer of the object store knows its own way
+    if not is_connect(spark):
+        bring_jar(spark)
+        _name_interpreter(spark)
+    _probe_once(spark, policy)
+    for name, value in options.items():
+        spark.conf.set(name, value)
+    if not is_connect(spark):
+        _set_for_other_sessions(spark, options)
+        _guard_statistics(spark)
+
+
+def _refuse_ignoring(spark: SparkSession) -> None:
+    if str(spark.conf.get(_IGNORE_CORRUPT, "false")).lower() == "true":
+        raise ConfigError(
+            f"{_IGNORE_CORRUPT} is true: a denied key would silently give fewer rows; set it to false, and use "
+            'sparkcrypt.read_table(…, on_denied="null") where nulls are wanted'
+        )
+
+
+def _name_interpreter(spark: SparkSession) -> None:
+    """In local mode driver and executor are one JVM, so its helper may use the interpreter that runs this code."""
+    if spark.sparkContext.master.startswith("local"):
+        jvm(spark).java.lang.System.setProperty("sparkcrypt.python", sys.executable)
+
+
+def _set_for_other_sessions(spark: SparkSession, options: dict[str, str]) -> None:
+    conf = spark.sparkContext._jsc.hadoopConfiguration()
+    for name, value in options.items():
+        if not name.startswith("spark."):
+            conf.set(name, value)
+
+
+def _guard_statistics(spark: SparkSession) -> None:
+    """Register the listener that drops column statistics of encrypted columns after ANALYZE, once a session."""
+    manager = java_session(spark).listenerManager()
+    listeners = manager.listListeners()
+    if not any(names.STATISTICS_GUARD_CLASS in str(listeners[place].getClass()) for place in range(len(listeners))):
+        manager.register(jvm(spark).java.lang.Thread.currentThread().getContextClassLoader().loadClass(
+            names.STATISTICS_GUARD_CLASS
+        ).getDeclaredConstructor(None).newInstance(None))
+
+
+def _probe_once(spark: SparkSession, policy: Policy) -> None:
+    key = (spark.conf.get("spark.app.id", "") or str(id(spark)), policy.digest())
+    if key not in _probed:
+        probe(spark)
+        _probed.add(key)
+
+
+def probe(spark: SparkSession) -> None:
+    """Write and read one encrypted row under a throw-away key, so that a missing jar or interpreter is found now.
+
+    Raises:
+        BridgeError: the row could not be written, was not encrypted, or could not be read.
+    """
+    policy = Policy(
+        key_service=KeyServiceConfig.from_dict({"type": "ephemeral", "secret": secrets.token_hex(32)}),
+        algorithm="AES_GCM_V1",
+        data_key_bits=128,
+        footer_key="probe-footer",
+        footer_mode="encrypted",
+        untagged="deny",
+        run_state="/nowhere",
+        tags=(TagRule("probe", KeyTemplate("probe")),),
+    )
+    options = {**session_options(policy), "compression": "none"}
+    options = {name: value for name, value in options.items() if not name.startswith("spark.")}
+    path = f"{_probe_root(spark)}/sparkcrypt-probe-{uuid.uuid4()}"
+    word = f"probe-{uuid.uuid4()}"
+    row = spark.range(1).select(F.lit(word).alias("probe", metadata={"tags": ["probe"]}))
+    try:
+        row.coalesce(1).write.options(**options).parquet(path)
+        tails = spark.read.format("binaryFile").load(path).selectExpr("substring(content, -4) AS tail").collect()
+        read = [one["probe"] for one in spark.read.options(**options).parquet(path).collect()]
+    except Exception as error:  # noqa: BLE001  # Spark's errors have no common base that Connect and classic share
+        raise BridgeError(_explain(error)) from error
+    finally:
+        if not is_connect(spark):
+            HadoopFiles(spark).delete_tree(path)
+    if {bytes(one["tail"]) for one in tails} != {b"PARE"} or read != [word]:
+        raise BridgeError(
+            "a probe row came out in clear: another crypto factory is in force; remove parquet.crypto.factory.class from the "
+            "launch configuration"
+        )
+
+
+def _probe_root(spark: SparkSession) -> str:
+    named = spark.conf.get(PROBE_PATH, None)
+    if named:
+        return named.rstrip("/")
+    if is_connect(spark):
+        return str(spark.conf.get("spark.sql.warehouse.dir")).rstrip("/")
+    return f"{HadoopFiles(spark).default_file_system().rstrip('/')}/tmp"
+
+
+def _explain(error: Exception) -> str:
+    text = str(error)
+    causes = [line.strip() for line in text.splitlines() if "Caused by" in line or "sparkcrypt" in line.lower()]
+    cause = (causes or text.splitlines() or [type(error).__name__])[0][:400]
+    if "ClassNotFound" in text or "could not instantiate" in text.lower():
+        return f"the jar is not in this session ({cause}); launch with --jars, or spark.jars in spark-defaults, from `sparkcrypt conf`"
+    return (
+        f"a probe write and read failed: {cause}\nThe helper needs an interpreter that has the key service's library, on the "
+        f"driver and on every executor: name it in the launch configuration, {names.PYTHON}=/path/to/python3"
+    )

@@ -1,0 +1,221 @@
+"""Tags of tables: reading them from both places where a metastore keeps them, and writing both."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from sparkcrypt.errors import PlanError
+from sparkcrypt.names import TABLE_UUID
+from sparkcrypt.policy.model import Policy
+from sparkcrypt.schema import Path, Schema, dotted, schema_from_spark, split_dotted
+from sparkcrypt.spark.catalog import Catalog, Table
+from sparkcrypt.spark.files import HadoopFiles
+from sparkcrypt.tags.avro import schema_from_avro, tags_of_avro
+from sparkcrypt.tags.model import TaggedColumn, tag_property, tags_of_properties, tags_of_schema
+
+AVRO_LITERAL, AVRO_URL = "avro.schema.literal", "avro.schema.url"
+AVRO_NONE = "none"
+
+
+def tags_of_table(spark: SparkSession, table: Table) -> tuple[TaggedColumn, ...]:
+    """Return the tags of a table from its Spark schema, its properties, and the Avro schema that its properties name."""
+    return (
+        *tags_of_schema(schema_from_spark(table.schema_json)),
+        *tags_of_properties(table.options),
+        *_tags_of_avro_property(spark, table),
+    )
+
+
+def _tags_of_avro_property(spark: SparkSession, table: Table) -> tuple[TaggedColumn, ...]:
+    merged = {**table.properties, **table.options}
+    literal, url = merged.get(AVRO_LITERAL), merged.get(AVRO_URL)
+    if literal and literal.strip().lower() != AVRO_NONE:
+        return tags_of_avro(schema_from_avro(literal, where=f"{table.full_name}: {AVRO_LITERAL}"))
+    if url and url.strip().lower() != AVRO_NONE:
+        return tags_of_avro(read_avro(spark, url))
+    return ()
+
+
+def read_avro(spark: SparkSession, url: str) -> Schema:
+    """Read an Avro schema from any file system that the session knows.
+
+    Raises:
+        PlanError: it is not there, or is not an Avro record.
+    """
+    files = HadoopFiles(spark)
+    if not files.exists(url):
+        raise PlanError(f"Avro schema {url}: is not there; name an .avsc file")
+    try:
+        return schema_from_avro(files.read(url).decode("utf-8"), where=url)
+    except UnicodeDecodeError as error:
+        raise PlanError(f"Avro schema {url}: is not UTF-8 text") from error
+
+
+def set_tags(spark: SparkSession, name: str, tags: Mapping[str, Iterable[str]], policy: Policy | None = None) -> None:
+    """Set the tags of columns, in both places: the Spark schema, and the properties that reach every writer.
+
+    Args:
+        spark: a classic session.
+        name: the table.
+        tags: dotted column path -> tags; they replace the tags that the column has.
+        policy: when given, unknown tags are refused.
+
+    Raises:
+        PlanError: no such table or column, a partition column, or an unknown tag; nothing was changed.
+    """
+    catalog = Catalog(spark)
+    table = catalog.table(name)
+    schema = schema_from_spark(table.schema_json)
+    wanted = {_resolved(schema, table, column): tuple(dict.fromkeys(names)) for column, names in tags.items()}
+    if policy is not None:
+        _refuse_unknown(wanted, policy)
+    for path, names in wanted.items():
+        _check_names(path, names)
+    catalog.set_options(table, {tag_property(path): ",".join(names) for path, names in wanted.items()} | _identity(table))
+    _write_schema(catalog, catalog.table(name), wanted)
+
+
+def unset_tags(spark: SparkSession, name: str, columns: Iterable[str]) -> None:
+    """Remove all tags of columns, in both places.
+
+    Raises:
+        PlanError: no such table or column; nothing was changed.
+    """
+    catalog = Catalog(spark)
+    table = catalog.table(name)
+    schema = schema_from_spark(table.schema_json)
+    paths = [_resolved(schema, table, column) for column in columns]
+    folded = {tuple(part.lower() for part in path) for path in paths}
+    stale = tuple(
+        tag_property(tagged.path)
+        for tagged in tags_of_properties(table.options)
+        if tuple(part.lower() for part in _logical(schema, tagged.path)) in folded
+    )
+    catalog.unset_options(table, stale)
+    _write_schema(catalog, catalog.table(name), dict.fromkeys(paths, ()))
+
+
+def copy_tags(spark: SparkSession, name: str, avro: Schema, policy: Policy | None = None) -> dict[str, tuple[str, ...]]:
+    """Copy the tags of an Avro schema to a table; columns that the table lacks are an error.
+
+    Returns:
+        Dotted column path -> tags, as they were set.
+    """
+    found = {dotted(column.path): column.tags for column in tags_of_avro(avro)}
+    if not found:
+        raise PlanError(f"the Avro schema tags no field; tag one with the property \"confluent:tags\": [\"…\"], then copy to {name}")
+    set_tags(spark, name, found, policy)
+    return found
+
+
+def ensure_identity(spark: SparkSession, name: str) -> Table:
+    """Give a table a UUID if it has none, so that its files can be tied to it; return the table as it then is."""
+    catalog = Catalog(spark)
+    table = catalog.table(name)
+    catalog.set_options(table, _identity(table))
+    return catalog.table(name)
+
+
+def _identity(table: Table) -> dict[str, str]:
+    return {} if table.uuid else {TABLE_UUID: str(uuid.uuid4())}
+
+
+def _check_names(path: Path, names: tuple[str, ...]) -> None:
+    for tag in names:
+        if not tag.strip() or any(sign in tag for sign in ",;:= \t\n"):
+            raise PlanError(f"column {dotted(path)}: {tag!r} is not a tag's name; allowed: text without spaces, commas, ';', ':' or '='")
+    if not names:
+        raise PlanError(f"column {dotted(path)}: no tag given; to remove its tags use `sparkcrypt tags unset`")
+
+
+def _refuse_unknown(wanted: Mapping[Path, tuple[str, ...]], policy: Policy) -> None:
+    unknown = sorted({tag for names in wanted.values() for tag in names if policy.tag(tag) is None})
+    if unknown:
+        known = ", ".join(rule.name for rule in policy.tags)
+        raise PlanError(f"the policy does not define the tag {unknown[0]!r}; allowed: {known}")
+
+
+def _resolved(schema: Schema, table: Table, column: str) -> Path:
+    """Return the logical path of a column that a person named, exactly or up to case."""
+    path = split_dotted(column)
+    if path[0].lower() in {name.lower() for name in table.partition_columns}:
+        raise PlanError(
+            f"{table.full_name}: column {column} is a partition column and cannot be encrypted, since its values are folder "
+            "names; partition by a column that is not sensitive"
+        )
+    found = _logical(schema, path)
+    if found is None or found not in _nodes(schema):
+        names = ", ".join(dotted(leaf.logical) for leaf in schema.leaves()[:12])
+        raise PlanError(f"{table.full_name}: has no column {column!r}; allowed: {names} (a dot inside a name is written %2E)")
+    return found
+
+
+def _nodes(schema: Schema) -> dict[Path, Path]:
+    """Return every name of every node -> its logical path."""
+    nodes: dict[Path, Path] = {}
+    for _, chain in schema.walk_leaves():
+        for logical, parquet, _ in chain:
+            nodes[parquet] = logical
+    for _, chain in schema.walk_leaves():
+        for logical, _, _ in chain:
+            nodes[logical] = logical
+    return nodes
+
+
+def _logical(schema: Schema, path: Path) -> Path:
+    nodes = _nodes(schema)
+    if path in nodes:
+        return nodes[path]
+    folded = {logical for name, logical in nodes.items() if [one.lower() for one in name] == [one.lower() for one in path]}
+    return folded.pop() if len(folded) == 1 else path
+
+
+def _write_schema(catalog: Catalog, table: Table, wanted: Mapping[Path, tuple[str, ...]]) -> None:
+    """Write tags into the metadata of the stored Spark schema; list elements and map values have no metadata there."""
+    document = json.loads(table.schema_json)
+    partition = {name.lower() for name in table.partition_columns}
+    document["fields"] = [field for field in document["fields"] if field["name"].lower() not in partition]
+    changed = False
+    for path, names in wanted.items():
+        field = _field(document, path)
+        if field is not None:
+            metadata = field.setdefault("metadata", {})
+            metadata.pop("tags", None)
+            if names:
+                metadata["tags"] = list(names)
+            changed = True
+    if changed:
+        catalog.set_schema_metadata(table, json.dumps(document))
+
+
+def _field(struct: Mapping[str, Any], path: Path) -> dict[str, Any] | None:
+    """Find the struct field that a logical path names; None when it names an element, key or value."""
+    for field in struct["fields"]:
+        if field["name"] == path[0]:
+            if len(path) == 1:
+                found: dict[str, Any] = field
+                return found
+            inner, rest = _struct_below(field["type"], path[1:])
+            return _field(inner, rest) if inner is not None and rest else None
+    return None
+
+
+def _struct_below(kind: Any, path: Path) -> tuple[Mapping[str, Any] | None, Path]:
+    steps: dict[tuple[str, str], Callable[[Any], Any]] = {
+        ("array", "element"): lambda one: one["elementType"],
+        ("map", "key"): lambda one: one["keyType"],
+        ("map", "value"): lambda one: one["valueType"],
+    }
+    while isinstance(kind, Mapping) and path and kind.get("type") != "struct":
+        step = steps.get((kind["type"], path[0]))
+        if step is None:
+            return None, ()
+        kind, path = step(kind), path[1:]
+    return (kind, path) if isinstance(kind, Mapping) and kind.get("type") == "struct" else (None, ())
+
+
