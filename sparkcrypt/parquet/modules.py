@@ -1,0 +1,187 @@
+"""Encrypts and authenticates the modules of a Parquet file, and nothing else here does cryptography.
+
+A module is framed as ``length (4 bytes, little endian) | nonce (12) | ciphertext | tag (16)``; pages under
+AES_GCM_CTR_V1 have no tag.  The signature of a plaintext footer is ``nonce (12) | tag (16)``, unframed.
+Source: Parquet Modular Encryption, sections 4 and 5.1.
+"""
+
+from __future__ import annotations
+
+import hmac
+import os
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+from sparkcrypt.errors import ConfigError, FormatError, VerificationError
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+LENGTH_BYTES = 4
+NONCE_BYTES = 12
+TAG_BYTES = 16
+SIGNATURE_BYTES = NONCE_BYTES + TAG_BYTES
+FILE_UNIQUE_BYTES = 8
+"""What every known writer uses; the specification leaves it open, and a prefix may then pass for part of it."""
+MAX_ORDINAL = 0x7FFF
+MAX_INVOCATIONS = 1 << 32
+"""Encryptions under one key with random nonces (NIST SP 800-38D, section 8.3)."""
+
+_KEY_BYTES = (16, 24, 32)
+_CTR_START = b"\x00\x00\x00\x01"
+
+
+class ModuleType(IntEnum):
+    """The module types of section 4.4.2."""
+
+    FOOTER = 0
+    COLUMN_META_DATA = 1
+    DATA_PAGE = 2
+    DICTIONARY_PAGE = 3
+    DATA_PAGE_HEADER = 4
+    DICTIONARY_PAGE_HEADER = 5
+    COLUMN_INDEX = 6
+    OFFSET_INDEX = 7
+    BLOOM_FILTER_HEADER = 8
+    BLOOM_FILTER_BITSET = 9
+
+
+_ORDINALS = {
+    ModuleType.FOOTER: 0,
+    ModuleType.DATA_PAGE: 3,
+    ModuleType.DATA_PAGE_HEADER: 3,
+}
+
+
+def module_aad(file_aad: bytes, module: ModuleType, *ordinals: int) -> bytes:
+    """Return the AAD of a module.
+
+    Args:
+        file_aad: AAD prefix (if any) and file-unique, concatenated.
+        module: the module's type.
+        ordinals: row group, column, page, as far as the type has them (section 4.4.2); none for the footer.
+
+    Raises:
+        FormatError: an ordinal is outside 0 to 32,767.
+        ValueError: too many or too few ordinals for the type.
+    """
+    if len(ordinals) != _ORDINALS.get(module, 2):
+        raise ValueError(f"{module.name} takes {_ORDINALS.get(module, 2)} ordinals, not {len(ordinals)}")
+    for ordinal in ordinals:
+        if not 0 <= ordinal <= MAX_ORDINAL:
+            raise FormatError(
+                f"row group, column or page number {ordinal} of an encrypted column; expected 0 to {MAX_ORDINAL}"
+            )
+    return b"".join((file_aad, bytes((module,)), *(ordinal.to_bytes(2, "little") for ordinal in ordinals)))
+
+
+class ModuleCipher:
+    """One data key, ready to encrypt and decrypt modules.  Its key is not in its repr.
+
+    Nonces are always drawn afresh; encryptions by GCM and by CTR are counted together and refused beyond 2^32.
+    """
+
+    __slots__ = ("_aes", "_gcm", "_invocations")
+
+    def __init__(self, key: bytes) -> None:
+        """Take a key of 16, 24 or 32 bytes.
+
+        Raises:
+            ConfigError: another length.
+        """
+        from cryptography.hazmat.primitives.ciphers import algorithms
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+        if len(key) not in _KEY_BYTES:
+            raise ConfigError(
+                f"a data key has {len(key)} bytes; allowed: 16, 24 or 32; correct what retrieves or makes the key"
+            )
+        self._gcm: AESGCM = AESGCM(key)
+        self._aes = algorithms.AES(key)
+        self._invocations = 0
+
+    def encrypt(self, plaintext: bytes, aad: bytes) -> bytes:
+        """Return the framed GCM module of ``plaintext``."""
+        nonce = self._nonce()
+        sealed = self._gcm.encrypt(nonce, plaintext, aad)
+        return b"".join(((NONCE_BYTES + len(sealed)).to_bytes(LENGTH_BYTES, "little"), nonce, sealed))
+
+    def decrypt(self, module: bytes, aad: bytes, what: str) -> bytes:
+        """Authenticate and decrypt a framed GCM module; ``what`` names it in messages.
+
+        Raises:
+            FormatError: the frame's length is not the module's.
+            VerificationError: it does not authenticate.
+        """
+        from cryptography.exceptions import InvalidTag
+
+        body = unframe(module, NONCE_BYTES + TAG_BYTES, what)
+        try:
+            return self._gcm.decrypt(body[:NONCE_BYTES], body[NONCE_BYTES:], aad)
+        except InvalidTag as error:
+            raise VerificationError(_not_authentic(what)) from error
+
+    def encrypt_ctr(self, plaintext: bytes) -> bytes:
+        """Return the framed CTR module of ``plaintext``; nothing in it is authenticated."""
+        nonce = self._nonce()
+        return b"".join(
+            ((NONCE_BYTES + len(plaintext)).to_bytes(LENGTH_BYTES, "little"), nonce, self._ctr(nonce, plaintext))
+        )
+
+    def decrypt_ctr(self, module: bytes, what: str) -> bytes:
+        """Decrypt a framed CTR module; any bytes decrypt to something.
+
+        Raises:
+            FormatError: the frame's length is not the module's.
+        """
+        body = unframe(module, NONCE_BYTES, what)
+        return self._ctr(bytes(body[:NONCE_BYTES]), body[NONCE_BYTES:])
+
+    def sign(self, footer: bytes, aad: bytes) -> bytes:
+        """Return the 28-byte signature of a plaintext footer (section 5.3)."""
+        nonce = self._nonce()
+        return nonce + self._gcm.encrypt(nonce, footer, aad)[-TAG_BYTES:]
+
+    def verify_signature(self, footer: bytes, signature: bytes, aad: bytes) -> None:
+        """Check the signature of a plaintext footer.
+
+        Raises:
+            VerificationError: it is not the signature of these bytes under this key and AAD.
+        """
+        expected = self._gcm.encrypt(signature[:NONCE_BYTES], footer, aad)[-TAG_BYTES:]
+        if not hmac.compare_digest(expected, signature[NONCE_BYTES:]):
+            raise VerificationError(_not_authentic("the signature of the plaintext footer"))
+
+    def _nonce(self) -> bytes:
+        if self._invocations >= MAX_INVOCATIONS:
+            raise FormatError(
+                f"a data key was used {MAX_INVOCATIONS} times, its limit; encrypt smaller files or larger pages"
+            )
+        self._invocations += 1
+        return os.urandom(NONCE_BYTES)
+
+    def _ctr(self, nonce: bytes, data: bytes | memoryview) -> bytes:
+        from cryptography.hazmat.primitives.ciphers import Cipher, modes
+
+        context = Cipher(self._aes, modes.CTR(nonce + _CTR_START)).encryptor()
+        return context.update(data) + context.finalize()
+
+
+def unframe(module: bytes, least_bytes: int, what: str) -> memoryview:
+    """Return what follows the length of a framed module.
+
+    Raises:
+        FormatError: the length is not that of the rest, or the rest is shorter than ``least_bytes``.
+    """
+    body = memoryview(module)[LENGTH_BYTES:]
+    length = int.from_bytes(module[:LENGTH_BYTES], "little")
+    if length != len(body) or length < least_bytes:
+        raise FormatError(
+            f"{what}: module of length {length} in {len(body)} bytes; expected equal, and at least {least_bytes}"
+        )
+    return body
+
+
+def _not_authentic(what: str) -> str:
+    causes = "wrong key, wrong AAD prefix, moved from another place, or altered"
+    return f"{what} does not authenticate: {causes}; restore the file or correct the key"

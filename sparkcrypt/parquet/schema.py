@@ -1,0 +1,120 @@
+"""The schema tree of a footer, as the nested fields that the planner and the bridge speak of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Literal, TypedDict
+
+from sparkcrypt.errors import FormatError
+from sparkcrypt.parquet.metadata import ConvertedType, FileMetaData, SchemaElement
+
+Annotation = Literal["LIST", "MAP", "MAP_KEY_VALUE"]
+Path = tuple[str, ...]
+
+MAX_DEPTH = 256
+_REPETITIONS = ("required", "optional", "repeated")
+_CONVERTED: dict[int, Annotation] = {
+    ConvertedType.MAP: "MAP",
+    ConvertedType.MAP_KEY_VALUE: "MAP_KEY_VALUE",
+    ConvertedType.LIST: "LIST",
+}
+
+
+class Field(TypedDict):
+    """A node of the schema tree as JSON values; only groups are annotated, and only with what gives them shape."""
+
+    name: str
+    kind: Literal["leaf", "group"]
+    annotation: Annotation | None
+    repetition: str
+    children: list[Field]
+
+
+@dataclass(slots=True)
+class _Group:
+    """A group whose children are still being read."""
+
+    path: Path
+    missing: int
+    children: list[Field] = field(default_factory=list)
+
+
+def message_type(metadata: FileMetaData) -> list[Field]:
+    """Return the fields below the root, nested.
+
+    Raises:
+        FormatError: the list of schema elements is no tree, or nests deeper than 256 levels.
+    """
+    root: list[Field] = []
+    for parent, _, node in _walk(metadata, root):
+        parent.append(node)
+    return root
+
+
+def leaf_paths(metadata: FileMetaData) -> tuple[Path, ...]:
+    """Return the paths of the leaf columns in schema order, which is the order of the column chunks.
+
+    Raises:
+        FormatError: as `message_type`.
+    """
+    return tuple([path for _, path, node in _walk(metadata, []) if node["kind"] == "leaf"])
+
+
+def _walk(metadata: FileMetaData, root: list[Field]) -> Iterator[tuple[list[Field], Path, Field]]:
+    """Yield each node below the root, depth first, with the list that it belongs in and its path."""
+    elements = metadata.schema
+    if not elements:
+        raise FormatError("the footer has no schema element; expected a root")
+    groups = [_Group((), _child_count(elements[0]), root)]
+    for element in elements[1:]:
+        while groups and not groups[-1].missing:
+            groups.pop()
+        if not groups:
+            raise FormatError(
+                f"schema element {element.name!r} belongs to no group; expected as many as the groups announce"
+            )
+        parent = groups[-1]
+        parent.missing -= 1
+        path = (*parent.path, element.name)
+        node = _field(element)
+        yield parent.children, path, node
+        if node["kind"] == "group":
+            if len(groups) >= MAX_DEPTH:
+                raise FormatError(
+                    f"schema element {element.name!r} nests too deep; expected at most {MAX_DEPTH} levels"
+                )
+            groups.append(_Group(path, _child_count(element), node["children"]))
+    if missing := sum(group.missing for group in groups):
+        raise FormatError(f"{missing} schema elements are missing; expected as many as the groups announce")
+
+
+def _field(element: SchemaElement) -> Field:
+    repetition = element.repetition_type
+    if repetition is None or not 0 <= repetition < len(_REPETITIONS):
+        raise FormatError(
+            f"schema element {element.name!r} has repetition {repetition}; expected 0 to {len(_REPETITIONS) - 1}"
+        )
+    leaf = element.type is not None
+    return {
+        "name": element.name,
+        "kind": "leaf" if leaf else "group",
+        "annotation": None if leaf else _annotation(element),
+        "repetition": _REPETITIONS[repetition],
+        "children": [],
+    }
+
+
+def _annotation(element: SchemaElement) -> Annotation | None:
+    logical = element.logical_type
+    if logical is not None:
+        return "LIST" if logical.list is not None else "MAP" if logical.map is not None else None
+    converted = element.converted_type
+    return None if converted is None else _CONVERTED.get(converted)
+
+
+def _child_count(group: SchemaElement) -> int:
+    count = group.num_children
+    if count is None or count < 0:
+        raise FormatError(f"schema group {group.name!r} announces {count} children; expected a count")
+    return count

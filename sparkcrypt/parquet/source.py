@@ -1,0 +1,99 @@
+"""Opens what a Parquet file is read from, and reads ranges of it that are checked against its size."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias, Union
+
+from sparkcrypt.errors import FormatError, VerificationError
+
+if TYPE_CHECKING:
+    from pyarrow.fs import FileSystem
+
+Source: TypeAlias = Union[str, "os.PathLike[str]", "tuple[FileSystem, str]", BinaryIO, bytes]
+"""A path, a (pyarrow filesystem, path), an open binary file that can seek (left open), or a whole file's bytes."""
+
+
+class Input:
+    """A file of known name and size, read by ranges.  Its messages leave the name to `naming`."""
+
+    __slots__ = ("_file", "name", "size")
+
+    def __init__(self, file: BinaryIO, name: str, size: int) -> None:
+        self._file = file
+        self.name = name
+        self.size = size
+
+    def read(self, offset: int, length: int, what: str) -> bytes:
+        """Return the bytes of a range.
+
+        Raises:
+            FormatError: the range is not inside the file, or the file cannot be read.
+        """
+        if offset < 0 or length < 0 or offset + length > self.size:
+            raise FormatError(
+                f"{what} is said to be {length} bytes at offset {offset}; expected inside the file's {self.size} bytes"
+            )
+        try:
+            self._file.seek(offset)
+            data = self._file.read(length)
+            while len(data) < length and (more := self._file.read(length - len(data))):
+                data += more
+        except OSError as error:
+            raise FormatError(f"cannot be read at offset {offset}: {error}") from error
+        if len(data) != length:
+            raise FormatError(
+                f"ends at offset {offset + len(data)}; expected {self.size} bytes, so it changed while it was read"
+            )
+        return data
+
+
+@contextmanager
+def open_source(source: Source) -> Iterator[Input]:
+    """Open a source for the time of a ``with`` block.
+
+    Raises:
+        FormatError: it is not there or cannot be opened.
+    """
+    if isinstance(source, (str, os.PathLike)):
+        with _opened(os.fspath(source)) as file:
+            yield Input(file, os.fspath(source), os.fstat(file.fileno()).st_size)
+    elif isinstance(source, tuple):
+        with _opened_on(*source) as native:
+            yield Input(native, source[1], native.size())
+    elif isinstance(source, bytes):
+        yield Input(io.BytesIO(source), "<bytes>", len(source))
+    else:
+        yield Input(source, str(getattr(source, "name", "<file>")), source.seek(0, io.SEEK_END))
+
+
+@contextmanager
+def naming(file: str) -> Iterator[None]:
+    """Put the file's name before the message of what goes wrong with its bytes inside the ``with`` block."""
+    try:
+        yield
+    except (FormatError, VerificationError) as error:
+        if type(error) not in (FormatError, VerificationError):
+            raise
+        raise type(error)(f"{file}: {error}") from error
+
+
+def _opened(path: str) -> BinaryIO:
+    try:
+        return open(path, "rb", buffering=0)  # noqa: PTH123 - pathlib costs as much as a footer; the caller closes it
+    except (OSError, ValueError) as error:
+        raise FormatError(
+            f"{path}: cannot be opened: {getattr(error, 'strerror', None) or error}; give the path of a Parquet file"
+        ) from error
+
+
+def _opened_on(filesystem: FileSystem, path: str) -> Any:
+    try:
+        return filesystem.open_input_file(path)
+    except (OSError, ValueError) as error:
+        raise FormatError(
+            f"{path}: cannot be opened: {error}; give the path of a Parquet file on that file system"
+        ) from error

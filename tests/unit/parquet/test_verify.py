@@ -1,0 +1,279 @@
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from sparkcrypt.errors import ConfigError, FormatError, KeyAccessDeniedError, VerificationError
+from sparkcrypt.parquet import KeyRequest, read_footer, verify_file
+from sparkcrypt.parquet.footer import Footer
+from sparkcrypt.parquet.metadata import ColumnMetaData, PageHeader
+from sparkcrypt.parquet.modules import ModuleCipher, ModuleType, module_aad
+from sparkcrypt.parquet.pages import ChunkKey, _open_v2_body
+from sparkcrypt.parquet.source import Input
+from sparkcrypt.parquet.thrift import I32, Struct, decode_struct, field_key
+from sparkcrypt.parquet.thrift_encode import encode_struct
+from sparkcrypt.parquet.verify import _Check
+from tests.unit.parquet.writers import ALGORITHMS, FOOTER_MODES, KEY_BITS, Keys, table, write_encrypted, write_uniform
+
+KEY = b"0123456789abcdef"
+OWN = (("ssn",), ("amount",), ("person", "name"), ("labels", "key_value", "value"))
+
+
+def first_page(path: Path, keys: Keys, column: int) -> tuple[int, int]:
+    """Return where the body of a column's first page in row group 0 begins, and its length."""
+    footer = read_footer(path, retrieve_key=keys)
+    assert footer.metadata is not None and footer.columns is not None and footer.file_aad is not None
+    crypto, chunk = footer.columns[column], footer.metadata.row_groups[0].columns[column]
+    cipher = ModuleCipher(keys(KeyRequest("", crypto.path, crypto.key_metadata)))
+    sealed = chunk.encrypted_column_metadata
+    assert sealed is not None
+    aad = module_aad(footer.file_aad, ModuleType.COLUMN_META_DATA, 0, column)
+    meta_data = ColumnMetaData(decode_struct(cipher.decrypt(sealed, aad, ""))[0])
+    start = meta_data.dictionary_page_offset or meta_data.data_page_offset
+    kind = ModuleType.DICTIONARY_PAGE_HEADER if meta_data.dictionary_page_offset else ModuleType.DATA_PAGE_HEADER
+    data = path.read_bytes()
+    end = start + 4 + int.from_bytes(data[start : start + 4], "little")
+    page = () if meta_data.dictionary_page_offset else (0,)
+    header = cipher.decrypt(data[start:end], module_aad(footer.file_aad, kind, 0, column, *page), "")
+    return end, PageHeader(decode_struct(header)[0]).compressed_page_size
+
+
+@pytest.mark.parametrize("plaintext_footer", FOOTER_MODES)
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("bits", KEY_BITS)
+def test_arrow_files_verify(tmp_path: Path, plaintext_footer: bool, algorithm: str, bits: int) -> None:
+    """Every module of every mode, algorithm and key length authenticates; pages under CTR are said not to."""
+    keys = Keys()
+    path = write_encrypted(tmp_path / "f.parquet", plaintext_footer=plaintext_footer, algorithm=algorithm, bits=bits)
+    result = verify_file(path, retrieve_key=keys)
+    assert (result.rows, result.row_groups, result.algorithm) == (300, 3, algorithm)
+    assert result.authenticated == ("all" if algorithm == "AES_GCM_V1" else "partial")
+    gaps = () if algorithm == "AES_GCM_V1" else ("ssn", "amount", "person.name", "labels.key_value.value")
+    assert [gap.split(": ")[0] for gap in result.not_authenticated] == [f"pages of column {name}" for name in gaps]
+    # a footer; of four columns in three row groups: metadata, dictionary and data page with a header each
+    assert result.modules == 1 + 4 * 3 * 5
+    assert ("id",) in result.plaintext_columns and not set(result.plaintext_columns) & set(OWN)
+    assert [request.column for request in keys.asked] == [None, *OWN]
+
+
+@pytest.mark.parametrize("version", ["1.0", "2.0"])
+@pytest.mark.parametrize("compression", ["none", "snappy", "zstd"])
+def test_indexes_are_counted(tmp_path: Path, version: str, compression: str) -> None:
+    """Column and offset indexes are authenticated too, with V1 and V2 pages, whatever the codec."""
+    path = write_encrypted(
+        tmp_path / "f.parquet",
+        write_page_index=True,
+        data_page_version=version,
+        compression=compression,
+        max_rows_per_page=30,
+    )
+    result = verify_file(path, retrieve_key=Keys())
+    assert result.authenticated == "all"
+    pages = 1 + 4  # a dictionary and 100 rows by 30
+    assert result.modules == 1 + 3 * 4 * (1 + 2 * pages + 2)
+
+
+@pytest.mark.parametrize("plaintext_footer", FOOTER_MODES)
+@pytest.mark.parametrize("options", [{}, {"aad_prefix": b"t\x00"}, {"aad_prefix": b"t\x00", "store_aad_prefix": False}])
+def test_columns_under_the_footer_key_verify(tmp_path: Path, plaintext_footer: bool, options: dict[str, Any]) -> None:
+    """With one key for all, stored prefix, supplied prefix or none, nothing is in clear and all authenticates."""
+    path = write_uniform(tmp_path / "f.parquet", KEY, plaintext_footer=plaintext_footer, **options)
+    result = verify_file(path, retrieve_key=lambda _: KEY, aad_prefix=options.get("aad_prefix"))
+    assert (result.authenticated, result.plaintext_columns) == ("all", ())
+
+
+def test_a_plain_file_is_never_called_authenticated(tmp_path: Path) -> None:
+    """A file without encryption verifies as partial, and says why."""
+    pq.write_table(table(), tmp_path / "f.parquet")
+    result = verify_file(tmp_path / "f.parquet", retrieve_key=Keys())
+    assert (result.authenticated, result.modules) == ("partial", 0)
+    assert result.not_authenticated == ("the file is not encrypted",)
+
+
+@pytest.mark.parametrize("plaintext_footer", FOOTER_MODES)
+def test_an_encrypted_file_needs_keys(tmp_path: Path, plaintext_footer: bool) -> None:
+    """Without keys nothing can be promised: an error, not a partial result."""
+    with pytest.raises(ConfigError, match="pass retrieve_key"):
+        verify_file(write_encrypted(tmp_path / "f.parquet", plaintext_footer=plaintext_footer))
+
+
+@pytest.mark.parametrize("column", OWN)
+def test_a_wrong_column_key_is_found(tmp_path: Path, column: tuple[str, ...]) -> None:
+    """A key that opens another column does not open this one, which the message names."""
+    keys = Keys(change=lambda request, key: key[::-1] if request.column == column else key)
+    with pytest.raises(VerificationError, match=f"of column {'.'.join(column)} in row group 0 does not authenticate"):
+        verify_file(write_encrypted(tmp_path / "f.parquet"), retrieve_key=keys)
+
+
+def test_a_denied_column_key_reaches_the_caller(tmp_path: Path) -> None:
+    """Verification does not skip what it has no key for."""
+
+    def deny(request: KeyRequest, key: bytes) -> bytes:
+        if request.column == ("amount",):
+            raise KeyAccessDeniedError("no")
+        return key
+
+    with pytest.raises(KeyAccessDeniedError):
+        verify_file(write_encrypted(tmp_path / "f.parquet"), retrieve_key=Keys(change=deny))
+
+
+def test_a_file_of_another_prefix_is_found(tmp_path: Path) -> None:
+    """A supplied prefix that is not the file's does not authenticate."""
+    path = write_uniform(tmp_path / "f.parquet", KEY, aad_prefix=b"t\x00", store_aad_prefix=False)
+    with pytest.raises(VerificationError, match="does not authenticate"):
+        verify_file(path, retrieve_key=lambda _: KEY, aad_prefix=b"u\x00")
+
+
+@pytest.mark.parametrize("place", ["length", "nonce", "body", "tag"])
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_an_altered_page_is_found_under_gcm(tmp_path: Path, algorithm: str, place: str) -> None:
+    """One bit anywhere in a page is found; under CTR only its length is, and the result said so."""
+    keys = Keys()
+    path = write_encrypted(tmp_path / "f.parquet", algorithm=algorithm)
+    start, length = first_page(path, keys, 1)
+    data = bytearray(path.read_bytes())
+    data[start + {"length": 0, "nonce": 4, "body": 16, "tag": length - 1}[place]] ^= 1
+    if place == "length":
+        with pytest.raises(FormatError, match="page"):
+            verify_file(bytes(data), retrieve_key=keys)
+    elif algorithm == "AES_GCM_V1":
+        with pytest.raises(VerificationError, match="dictionary page of column ssn in row group 0"):
+            verify_file(bytes(data), retrieve_key=keys)
+    else:
+        assert verify_file(bytes(data), retrieve_key=keys).authenticated == "partial"
+
+
+def test_every_encrypted_byte_counts(tmp_path: Path) -> None:
+    """Flipping bytes all over a file under one key is always found: nothing in it is out of authentication."""
+    data = write_uniform(tmp_path / "f.parquet", KEY, write_page_index=True).read_bytes()
+    verify_file(data, retrieve_key=lambda _: KEY)
+    for index in range(0, len(data), 37):
+        changed = data[:index] + bytes((data[index] ^ 0x10,)) + data[index + 1 :]
+        with pytest.raises((VerificationError, FormatError)):
+            verify_file(changed, retrieve_key=lambda _: KEY)
+
+
+def test_swapped_pages_are_found(tmp_path: Path) -> None:
+    """Chunks of one column exchanged between row groups have the same key and length, and still do not authenticate."""
+    keys = Keys()
+    path = write_encrypted(tmp_path / "f.parquet", compression="none", use_dictionary=False)
+    data = bytearray(path.read_bytes())
+    start, length = first_page(path, keys, 1)
+    footer = read_footer(path, retrieve_key=keys)
+    assert footer.metadata is not None
+    distance = data.index(bytes(data[start : start + 4]), start + length) - start  # the same length, one row group on
+    data[start : start + length], data[start + distance : start + distance + length] = (
+        data[start + distance : start + distance + length],
+        data[start : start + length],
+    )
+    with pytest.raises((VerificationError, FormatError), match="column ssn in row group 0"):
+        verify_file(bytes(data), retrieve_key=keys)
+
+
+@pytest.mark.parametrize("plaintext_footer", FOOTER_MODES)
+def test_the_first_magic_must_agree_with_the_last(tmp_path: Path, plaintext_footer: bool) -> None:
+    """A file that begins otherwise than it ends is refused."""
+    data = write_encrypted(tmp_path / "f.parquet", plaintext_footer=plaintext_footer).read_bytes()
+    with pytest.raises(FormatError, match="offset 0: expected"):
+        verify_file((b"PAR1" if data[:4] == b"PARE" else b"PARE") + data[4:], retrieve_key=Keys())
+
+
+def test_a_file_unique_of_another_length_is_not_trusted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file whose prefix could pass for part of its file-unique is refused."""
+    path = write_encrypted(tmp_path / "f.parquet")
+    monkeypatch.setattr("sparkcrypt.parquet.verify.FILE_UNIQUE_BYTES", 9)
+    with pytest.raises(VerificationError, match="file-unique is 8 bytes; expected 9"):
+        verify_file(path, retrieve_key=Keys())
+
+
+class TestBloomFilters:
+    """Bloom filters, whose two modules pyarrow does not encrypt."""
+
+    def check(self, header_bytes: int = 32, swap: bool = False, cut: int = 0) -> int:
+        """Verify a Bloom filter in a file of its own; return how many modules were counted."""
+        key = ChunkKey(ModuleCipher(KEY), b"file", "AES_GCM_V1", ("c",), 0, 0)
+        modules = [ModuleType.BLOOM_FILTER_HEADER, ModuleType.BLOOM_FILTER_BITSET]
+        header = encode_struct(Struct({field_key(1, I32): header_bytes}))
+        aads = [key.aad(module) for module in (reversed(modules) if swap else modules)]
+        data = b"PARE" + key.cipher.encrypt(header, aads[0]) + key.cipher.encrypt(bytes(32), aads[1])
+        data = data[: len(data) - cut]
+        check = _Check(Input(io.BytesIO(data), "f", len(data)), Footer("f", len(data), len(data), "encrypted"), None)
+        check.check_bloom_filter(key, 4)
+        return check.modules
+
+    def test_header_and_bitset_are_two_modules(self) -> None:
+        """Both are authenticated and counted."""
+        assert self.check() == 2
+
+    def test_a_bitset_of_another_size_is_refused(self) -> None:
+        """The header's size is the bit set's."""
+        with pytest.raises(FormatError, match="has 32 bytes; expected 64"):
+            self.check(header_bytes=64)
+
+    def test_modules_in_each_others_place_are_refused(self) -> None:
+        """A bit set cannot stand for a header."""
+        with pytest.raises(VerificationError, match="bloom filter header"):
+            self.check(swap=True)
+
+    @pytest.mark.parametrize("cut", [1, 60, 70, 100, 120])
+    def test_a_cut_filter_is_refused(self, cut: int) -> None:
+        """A filter that runs into the footer is refused."""
+        with pytest.raises(FormatError, match=r"bytes that are left|expected inside"):
+            self.check(cut=cut)
+
+
+class TestV2Pages:
+    """The two families of V2 pages, told apart by lengths."""
+
+    def open_body(
+        self, levels: int, build: Callable[[ModuleCipher, bytes], bytes], algorithm: Any = "AES_GCM_V1"
+    ) -> Any:
+        """Open a page body that ``build`` makes of cipher and AAD."""
+        key = ChunkKey(ModuleCipher(KEY), b"file", algorithm, ("c",), 0, 0)
+        body = build(key.cipher, key.aad(ModuleType.DATA_PAGE, 5))
+        return _open_v2_body(key, body, levels, 5)
+
+    def test_arrows_pages_are_authenticated_whole(self) -> None:
+        """A frame around everything is Arrow's form: nothing is left out."""
+        assert self.open_body(3, lambda cipher, aad: cipher.encrypt(b"LLLvalues", aad)) is None
+
+    def test_levels_in_clear_are_reported(self) -> None:
+        """A frame behind the levels is parquet-mr's form: the levels are not authenticated."""
+        assert self.open_body(3, lambda cipher, aad: b"LLL" + cipher.encrypt(b"values", aad)) == "levels"
+
+    def test_levels_that_look_like_a_frame_do_not_hide_parquet_mrs_form(self) -> None:
+        """Levels whose first bytes happen to be the frame's length are still read as levels."""
+
+        def build(cipher: ModuleCipher, aad: bytes) -> bytes:
+            sealed = cipher.encrypt(b"values", aad)
+            return len(sealed).to_bytes(4, "little") + sealed
+
+        assert self.open_body(4, build) == "levels"
+
+    def test_pages_under_ctr_are_not_authenticated_at_all(self) -> None:
+        """Under CTR both forms are reported as unauthenticated pages."""
+        assert self.open_body(3, lambda cipher, _: b"LLL" + cipher.encrypt_ctr(bytes(40)), "AES_GCM_CTR_V1") == "page"
+        assert self.open_body(3, lambda cipher, _: cipher.encrypt_ctr(bytes(40)), "AES_GCM_CTR_V1") == "page"
+
+    @pytest.mark.parametrize("levels", [0, 3])
+    def test_an_altered_page_is_found_in_either_form(self, levels: int) -> None:
+        """Altered values do not authenticate as either form."""
+
+        def build(cipher: ModuleCipher, aad: bytes) -> bytes:
+            sealed = bytearray(cipher.encrypt(b"values", aad))
+            sealed[-1] ^= 1
+            return bytes(levels) + bytes(sealed)
+
+        with pytest.raises(VerificationError, match="data page 5"):
+            self.open_body(levels, build)
+
+    def test_levels_longer_than_the_page_are_refused(self) -> None:
+        """Lengths of levels are held against the page."""
+        for levels in (-1, 1000):
+            with pytest.raises(FormatError, match="bytes of levels"):
+                self.open_body(levels, lambda cipher, aad: cipher.encrypt(b"values", aad))
