@@ -1,7 +1,7 @@
 """The bridge's wire: frames of a 4-byte big-endian length and one JSON object in UTF-8, the same in both directions.
 
-A request is ``{"id": n, "op": name, …}``, its answer ``{"id": n, "ok": {…}}`` or ``{"id": n, "error": {"type": class name in
-sparkcrypt.errors, "message": text}}``.  Answers come in any order.  Bytes inside are base64.
+A request is ``{"id": n, "op": name, …}``, its answer ``{"id": n, "ok": {…}}`` or ``{"id": n, "error": {"type": class
+name in sparkcrypt.errors, "message": text}}``.  Answers come in any order.  Bytes inside are base64.
 """
 
 from __future__ import annotations
@@ -27,15 +27,17 @@ def read_frame(stream: BinaryIO) -> dict[str, Any] | None:
         The object in it, or None when the stream ended between two frames.
 
     Raises:
-        BridgeError: the stream ended inside a frame, the frame is over 64 MiB, or it does not hold one JSON object.  The
-            stream cannot be used after that.
+        BridgeError: the stream ended inside a frame, the frame is over 64 MiB, or it does not hold one JSON object.
+            The stream cannot be used after that.
     """
     head = _read_exactly(stream, _LENGTH.size)
     if not head:
         return None
     (length,) = _LENGTH.unpack(head)
     if length > MAX_FRAME_BYTES:
-        raise BridgeError(f"a frame of {length} bytes; allowed: {MAX_FRAME_BYTES}; something else writes to the bridge's pipe")
+        raise BridgeError(
+            f"a frame of {length} bytes; allowed: {MAX_FRAME_BYTES}; something else writes to the bridge's pipe"
+        )
     body = _read_exactly(stream, length)
     if len(body) < length:
         raise BridgeError("the bridge's pipe ended inside a frame")
@@ -56,7 +58,9 @@ def write_frame(stream: BinaryIO, document: Mapping[str, Any]) -> None:
     """
     body = json.dumps(document, separators=(",", ":")).encode()
     if len(body) > MAX_FRAME_BYTES:
-        raise BridgeError(f"a message of {len(body)} bytes; allowed: {MAX_FRAME_BYTES}; the schema or policy is too large")
+        raise BridgeError(
+            f"a message of {len(body)} bytes; allowed: {MAX_FRAME_BYTES}; the schema or policy is too large"
+        )
     stream.write(_LENGTH.pack(len(body)) + body)
     stream.flush()
 

@@ -1,0 +1,25 @@
+package io.sparkcrypt;
+
+import org.apache.hadoop.mapreduce.TaskAttemptContext;
+import org.apache.spark.internal.io.FileNameSpec;
+import org.apache.spark.sql.execution.datasources.SQLHadoopMapReduceCommitProtocol;
+
+/**
+ * Spark's own commit protocol, which also remembers where files for custom partition locations will be moved.
+ *
+ * <p>Such a file is staged without partition folders and with a UUID before its name, so its path does not tell its identity.
+ */
+public class IdentityCommitProtocol extends SQLHadoopMapReduceCommitProtocol {
+  private static final long serialVersionUID = 1L;
+
+  public IdentityCommitProtocol(String jobId, String path, boolean dynamicPartitionOverwrite) {
+    super(jobId, path, dynamicPartitionOverwrite);
+  }
+
+  @Override
+  public String newTaskTempFileAbsPath(TaskAttemptContext taskContext, String absoluteDir, FileNameSpec spec) {
+    String temporary = super.newTaskTempFileAbsPath(taskContext, absoluteDir, spec);
+    Targets.remember(temporary, absoluteDir + "/" + getFilename(taskContext, spec));
+    return temporary;
+  }
+}

@@ -1,0 +1,17 @@
+package io.sparkcrypt;
+
+/** Configuration property names; sparkcrypt/names.py has the same. */
+final class Names {
+  static final String PREFIX = "parquet.sparkcrypt.";
+  static final String POLICY = PREFIX + "policy";
+  static final String KEY_SERVICE = PREFIX + "key_service";
+  static final String ENCRYPTION_PREFIX = "parquet.encryption.";
+  static final String SUMMARY_LEVEL = "parquet.summary.metadata.level";
+  static final String SUMMARY_ENABLED = "parquet.enable.summary-metadata";
+  static final String CACHE_LIFETIME = ENCRYPTION_PREFIX + "cache.lifetime.seconds";
+  static final String SPARK_SCHEMA = "org.apache.spark.sql.parquet.row.metadata";
+  static final String REQUESTED_SCHEMA = "org.apache.spark.sql.parquet.row.requested_schema";
+  static final String POLICY_DIGEST = "sparkcrypt.policy.digest";
+
+  private Names() {}
+}

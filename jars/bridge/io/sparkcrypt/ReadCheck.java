@@ -1,0 +1,74 @@
+package io.sparkcrypt;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.io.IOException;
+import java.security.MessageDigest;
+import java.util.Arrays;
+import org.apache.hadoop.conf.Configuration;
+import org.apache.hadoop.fs.Path;
+import org.apache.parquet.crypto.FileDecryptionProperties;
+
+/** Lets the helper judge a file's footer, and turns its word into what parquet-mr decrypts by. */
+final class ReadCheck {
+  private final SessionConf session;
+  private final FileKeys keys;
+
+  ReadCheck(SessionConf session, FileKeys keys) {
+    this.session = session;
+    this.keys = keys;
+  }
+
+  /**
+   * Properties with which no footer can be read, plaintext or encrypted.
+   *
+   * <p>A reader that gives no path cannot be checked, so it opens nothing. It is not an exception, since parquet-mr 1.13 (Spark
+   * 3.5) asks without a path once more after it has read a plaintext file's footer, and then makes no use of the answer.
+   */
+  static FileDecryptionProperties opensNothing() {
+    return FileDecryptionProperties.builder()
+        .withKeyRetriever(
+            unused -> {
+              throw Refusal.of(
+                  "BridgeError",
+                  "this reader gives the crypto factory no path, so the file's footer cannot be checked; read through Spark");
+            })
+        .build();
+  }
+
+  /** Returns null for a plaintext file that may be read as such: parquet-mr then opens no encrypted one in its place. */
+  FileDecryptionProperties check(Configuration conf, Path path) throws IOException {
+    FooterFacts facts = FooterFacts.read(new Tail(conf, path), keys);
+    ObjectNode request = session.request("resolve_read", path).put("requested_schema", conf.get(Names.REQUESTED_SCHEMA));
+    request.set("footer", facts.toJson());
+    JsonNode answer = Helper.ask(request);
+    if (facts.mode.equals("plaintext")) {
+      return null;
+    }
+    return properties(path, facts, Wire.bytes(answer, "aad_prefix"));
+  }
+
+  private FileDecryptionProperties properties(Path path, FooterFacts facts, byte[] expectedPrefix) {
+    FileDecryptionProperties.Builder builder = FileDecryptionProperties.builder().withKeyRetriever(keys);
+    if (facts.supplyAadPrefix) {
+      return builder.withAADPrefix(expectedPrefix).build();
+    }
+    if (!Arrays.equals(facts.aadPrefix, expectedPrefix)) {
+      throw mismatch(path);
+    }
+    if (expectedPrefix != null) {
+      builder.withAADPrefixVerifier(
+          stored -> {
+            if (!MessageDigest.isEqual(stored, expectedPrefix)) {
+              throw mismatch(path);
+            }
+          });
+    }
+    return builder.build();
+  }
+
+  private static RuntimeException mismatch(Path path) {
+    return Refusal.of(
+        "VerificationError", path + ": its AAD prefix is not the one that belongs here: it was moved, copied or replaced");
+  }
+}

@@ -1,0 +1,78 @@
+package io.sparkcrypt;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.io.IOException;
+import org.apache.hadoop.conf.Configuration;
+import org.apache.hadoop.fs.Path;
+import org.apache.parquet.crypto.FileDecryptionProperties;
+import org.apache.parquet.crypto.FileEncryptionProperties;
+import org.apache.parquet.crypto.keytools.PropertiesDrivenCryptoFactory;
+import org.apache.parquet.hadoop.api.WriteSupport.WriteContext;
+
+/**
+ * Encrypts each file as its schema's tags and the policy say, and refuses to read a file that is not as they allow.
+ *
+ * <p>The helper decides; parquet-mr encrypts. Whatever cannot be told (no policy, no path, no helper, no answer) is an
+ * exception: null, which means plaintext, is only ever returned on the helper's word.
+ */
+public class SchemaTagCryptoFactory extends PropertiesDrivenCryptoFactory {
+  @Override
+  public FileEncryptionProperties getFileEncryptionProperties(Configuration conf, Path tempFilePath, WriteContext context) {
+    SessionConf session = new SessionConf(conf);
+    if (tempFilePath == null || context == null) {
+      throw Refusal.of(
+          "BridgeError",
+          "this writer gives the crypto factory no " + (tempFilePath == null ? "path" : "schema")
+              + ", so its columns cannot be told; write through Spark, or use parquet.encryption.* with the stock factory");
+    }
+    ObjectNode request =
+        session
+            .request("resolve_write", tempFilePath)
+            .put("target", Targets.of(tempFilePath))
+            .put("schema", context.getExtraMetaData().get(Names.SPARK_SCHEMA));
+    SchemaJson.addFields(request.putArray("message_type"), context.getSchema());
+    JsonNode answer = Helper.ask(request);
+    FooterNote.add(context, Names.POLICY_DIGEST, required(answer, "policy_digest").asText());
+    if (!required(answer, "encrypt").asBoolean(true)) {
+      return null;
+    }
+    WriteKeys keys = new WriteKeys(answer);
+    return keys.rebuild(super.getFileEncryptionProperties(keys.properties(conf), tempFilePath, context));
+  }
+
+  @Override
+  public FileDecryptionProperties getFileDecryptionProperties(Configuration conf, Path filePath) {
+    SessionConf session = new SessionConf(conf);
+    if (session.ignoresCorruptFiles()) {
+      throw new RefusedError(
+          "ConfigError: ignoreCorruptFiles is true, with which Spark reads a denied or forged file as one without rows; set "
+              + "spark.sql.files.ignoreCorruptFiles (or the read's option ignoreCorruptFiles) to false");
+    }
+    if (filePath == null) {
+      return ReadCheck.opensNothing();
+    }
+    FileKeys keys = new FileKeys(session, conf, filePath);
+    try {
+      return new ReadCheck(session, keys).check(conf, filePath);
+    } catch (IOException e) {
+      throw Sneaky.<RuntimeException>of(e); // Spark treats a missing file, or a failing file system, by the class of the exception
+    }
+  }
+
+  static JsonNode required(JsonNode answer, String field) {
+    JsonNode value = answer.get(field);
+    if (value == null || value.isNull()) {
+      throw Refusal.of("BridgeError", "the helper's answer has no '" + field + "'; jar and helper do not belong together");
+    }
+    return value;
+  }
+
+  /** Passes a checked exception through an interface that declares none. */
+  private static final class Sneaky {
+    @SuppressWarnings("unchecked")
+    static <E extends Exception> RuntimeException of(Exception e) throws E {
+      throw (E) e;
+    }
+  }
+}

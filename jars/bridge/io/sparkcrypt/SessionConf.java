@@ -1,0 +1,81 @@
+package io.sparkcrypt;
+
+import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.util.Map;
+import java.util.TreeMap;
+import org.apache.hadoop.conf.Configuration;
+import org.apache.hadoop.fs.Path;
+
+/** What one write or read finds in its configuration: the policy, and the properties that the helper judges. */
+final class SessionConf {
+  // Spark copies a read's options with their names in lower case.
+  private static final String[] IGNORE_CORRUPT_FILES = {
+    "spark.sql.files.ignorecorruptfiles", "ignorecorruptfiles", "spark.files.ignorecorruptfiles"
+  };
+
+  private final String policy;
+  private final Map<String, String> properties = new TreeMap<>();
+  private boolean ignoresCorruptFiles = "true".equalsIgnoreCase(Interpreter.launchConf("spark.files.ignoreCorruptFiles"));
+
+  SessionConf(Configuration conf) {
+    policy = conf.get(Names.POLICY);
+    if (policy == null || policy.isBlank()) {
+      throw Refusal.of(
+          "ConfigError",
+          "sparkcrypt's crypto factory is set but " + Names.POLICY + " is not, so nothing says what may be in clear; set it as "
+              + "sparkcrypt.configure or `sparkcrypt conf` do, or unset parquet.crypto.factory.class");
+    }
+    for (Map.Entry<String, String> entry : conf) {
+      String name = entry.getKey();
+      if (isJudged(name)) {
+        properties.put(name, conf.get(name)); // with its variables substituted, as parquet-mr sees it
+      } else if (isIgnoreCorruptFiles(name)) {
+        ignoresCorruptFiles |= "true".equalsIgnoreCase(conf.getTrimmed(name));
+      }
+    }
+  }
+
+  private static boolean isJudged(String name) {
+    return name.startsWith(Names.PREFIX) && !name.equals(Names.POLICY)
+        || name.startsWith(Names.ENCRYPTION_PREFIX)
+        || name.equals(Names.SUMMARY_LEVEL)
+        || name.equals(Names.SUMMARY_ENABLED);
+  }
+
+  private static boolean isIgnoreCorruptFiles(String name) {
+    for (String known : IGNORE_CORRUPT_FILES) {
+      if (known.equalsIgnoreCase(name)) {
+        return true;
+      }
+    }
+    return false;
+  }
+
+  String policy() {
+    return policy;
+  }
+
+  boolean ignoresCorruptFiles() {
+    return ignoresCorruptFiles;
+  }
+
+  /** A request about one file. Its path is Hadoop's text of it, in which nothing is escaped as in a URI. */
+  ObjectNode request(String op, Path path) {
+    ObjectNode request = Wire.request(op).put("policy", policy).put("path", path.toString());
+    ObjectNode sent = request.putObject("properties");
+    properties.forEach(sent::put);
+    return request;
+  }
+
+  /** Asks for the key under this key metadata, in the policy's key service. */
+  byte[] openKey(byte[] keyMetadata) {
+    ObjectNode request = Wire.request("open_key").put("policy", policy).put("key_metadata", Wire.base64(keyMetadata));
+    String lifetime = properties.get(Names.CACHE_LIFETIME);
+    try {
+      request.put("lifetime_seconds", lifetime == null ? null : Double.valueOf(lifetime.trim()));
+    } catch (NumberFormatException e) {
+      throw Refusal.of("ConfigError", Names.CACHE_LIFETIME + " is '" + lifetime + "'; allowed: a number of seconds", e);
+    }
+    return Wire.bytes(Helper.ask(request), "key");
+  }
+}

@@ -1,0 +1,108 @@
+package io.sparkcrypt;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.util.HashSet;
+import java.util.Set;
+import org.apache.hadoop.conf.Configuration;
+import org.apache.hadoop.fs.Path;
+import org.apache.spark.sql.execution.QueryExecution;
+import org.apache.spark.sql.util.QueryExecutionListener;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+/**
+ * Takes the statistics of encrypted columns out of the catalog after ANALYZE TABLE … FOR COLUMNS.
+ *
+ * <p>They hold minimum, maximum and histogram bounds in clear. Spark has no hook before they are stored, so they stand there
+ * for the moment until its listeners run. When the encrypted columns cannot be told, every column's statistics are dropped.
+ */
+public class StatisticsGuard implements QueryExecutionListener {
+  private static final Logger LOG = LoggerFactory.getLogger(StatisticsGuard.class);
+  private static final String COMMAND = "org.apache.spark.sql.execution.command.AnalyzeColumnCommand";
+
+  @Override
+  public void onSuccess(String function, QueryExecution execution, long durationNanos) {
+    Object command = analyzeColumnCommand(execution);
+    if (command != null) {
+      try {
+        drop(execution, Calls.call(command, "tableIdent"));
+      } catch (RuntimeException | LinkageError e) {
+        LOG.error("column statistics of {} could not be checked for encrypted columns", Calls.call(command, "tableIdent"), e);
+      }
+    }
+  }
+
+  @Override
+  public void onFailure(String function, QueryExecution execution, Exception exception) {}
+
+  private static Object analyzeColumnCommand(QueryExecution execution) {
+    Object plan = Calls.call(execution, "commandExecuted");
+    if (plan.getClass().getSimpleName().equals("CommandResult")) {
+      plan = Calls.call(plan, "commandLogicalPlan");
+    }
+    return plan.getClass().getName().equals(COMMAND) ? plan : null;
+  }
+
+  private static void drop(QueryExecution execution, Object identifier) {
+    Object state = Calls.call(Calls.call(execution, "sparkSession"), "sessionState");
+    Object catalog = Calls.call(state, "catalog");
+    Object table = Calls.call(catalog, "getTableMetadata", identifier);
+    Object statistics = Calls.call(table, "stats");
+    if (!(Boolean) Calls.call(statistics, "isDefined")) {
+      return;
+    }
+    Object held = Calls.call(statistics, "get");
+    Set<String> encrypted = encryptedColumns(state, table);
+    Object[] kept = {Calls.call(held, "colStats")};
+    Set<Object> dropped = new HashSet<>();
+    Calls.forEach(
+        kept[0],
+        (column, unused) -> {
+          if (encrypted == null || encrypted.stream().anyMatch(name -> name.equalsIgnoreCase((String) column))) {
+            dropped.add(column);
+          }
+        });
+    if (!dropped.isEmpty()) {
+      dropped.forEach(column -> kept[0] = Calls.call(kept[0], "$minus", column));
+      Object less = Calls.call(held, "copy", Calls.call(held, "sizeInBytes"), Calls.call(held, "rowCount"), kept[0]);
+      Calls.call(catalog, "alterTableStats", identifier, Calls.some(less));
+      LOG.info("dropped the column statistics of encrypted columns {} of {}", dropped, identifier);
+    }
+  }
+
+  /** Top-level columns that are encrypted, or null when that cannot be told. */
+  private static Set<String> encryptedColumns(Object state, Object table) {
+    try {
+      ObjectNode request =
+          new SessionConf((Configuration) Calls.call(state, "newHadoopConf")).request("encrypted_columns", new Path("/"));
+      ObjectNode properties = (ObjectNode) request.get("properties");
+      addParquetProperties(properties, Calls.call(Calls.call(table, "storage"), "properties"));
+      addParquetProperties(properties, Calls.call(table, "properties"));
+      request.put("table", tableName(table)).put("schema", (String) Calls.call(Calls.call(table, "schema"), "json"));
+      Set<String> names = new HashSet<>();
+      for (JsonNode name : SchemaTagCryptoFactory.required(Helper.ask(request), "columns")) {
+        names.add(name.asText());
+      }
+      return names;
+    } catch (RuntimeException e) {
+      LOG.warn("which columns of {} are encrypted cannot be told; all its column statistics are dropped", tableName(table), e);
+      return null;
+    }
+  }
+
+  private static void addParquetProperties(ObjectNode request, Object scalaMap) {
+    Calls.forEach(
+        scalaMap,
+        (name, value) -> {
+          if (((String) name).startsWith(Names.PREFIX) && !name.equals(Names.POLICY)) {
+            request.put((String) name, (String) value);
+          }
+        });
+  }
+
+  private static String tableName(Object table) {
+    Object identifier = Calls.call(table, "identifier");
+    return Calls.call(Calls.call(identifier, "database"), "get") + "." + Calls.call(identifier, "table");
+  }
+}

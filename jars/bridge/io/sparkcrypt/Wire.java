@@ -1,0 +1,68 @@
+package io.sparkcrypt;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.ObjectMapper;
+import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.io.DataInputStream;
+import java.io.IOException;
+import java.nio.ByteBuffer;
+import java.util.Base64;
+
+/** The bridge's frames: a 4-byte big-endian length and one JSON object in UTF-8 (sparkcrypt/bridge/protocol.py). */
+final class Wire {
+  static final int MAX_FRAME_BYTES = 64 * 1024 * 1024;
+  private static final ObjectMapper JSON = new ObjectMapper();
+
+  private Wire() {}
+
+  static ObjectNode object() {
+    return JSON.createObjectNode();
+  }
+
+  static ObjectNode request(String op) {
+    return object().put("op", op);
+  }
+
+  static JsonNode parse(byte[] text) throws IOException {
+    return JSON.readTree(text);
+  }
+
+  static byte[] text(JsonNode document) throws IOException {
+    return JSON.writeValueAsBytes(document);
+  }
+
+  static byte[] frame(ObjectNode document) throws IOException {
+    byte[] body = text(document);
+    if (body.length > MAX_FRAME_BYTES) {
+      throw Refusal.of(
+          "BridgeError",
+          "a request of " + body.length + " bytes; allowed: " + MAX_FRAME_BYTES + "; the schema or policy is too large");
+    }
+    return ByteBuffer.allocate(4 + body.length).putInt(body.length).put(body).array();
+  }
+
+  /** Reads one frame; EOFException at the end of the stream, IOException for anything that is not a frame. */
+  static JsonNode read(DataInputStream stream) throws IOException {
+    int length = stream.readInt();
+    if (length < 2 || length > MAX_FRAME_BYTES) {
+      throw new IOException("a frame of " + Integer.toUnsignedString(length) + " bytes; allowed: 2 to " + MAX_FRAME_BYTES);
+    }
+    byte[] body = new byte[length];
+    stream.readFully(body);
+    JsonNode document = parse(body);
+    if (document == null || !document.isObject()) {
+      throw new IOException("a frame that is not a JSON object");
+    }
+    return document;
+  }
+
+  static String base64(byte[] bytes) {
+    return bytes == null ? null : Base64.getEncoder().encodeToString(bytes);
+  }
+
+  /** The bytes of a base64 field, or null where it is absent or null. */
+  static byte[] bytes(JsonNode document, String field) {
+    JsonNode value = document.get(field);
+    return value == null || value.isNull() ? null : Base64.getDecoder().decode(value.asText());
+  }
+}

@@ -1,0 +1,102 @@
+package io.sparkcrypt;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import java.util.HashMap;
+import java.util.LinkedHashMap;
+import java.util.Map;
+import org.apache.hadoop.conf.Configuration;
+import org.apache.parquet.crypto.ColumnEncryptionProperties;
+import org.apache.parquet.crypto.FileEncryptionProperties;
+import org.apache.parquet.crypto.ParquetCipher;
+import org.apache.parquet.hadoop.metadata.ColumnPath;
+
+/**
+ * The helper's decision on one file, turned into what parquet-mr's own factory makes keys from and back.
+ *
+ * <p>That factory parses columns from one text, in which names with {@code . , ; :} cannot stand. So it is given aliases (c0,
+ * c1, …), and its keys are then put under the real paths, together with the AAD prefix, for which it has no property.
+ */
+final class WriteKeys {
+  private static final String PREFIX = Names.ENCRYPTION_PREFIX;
+
+  private final JsonNode answer;
+  private final Map<ColumnPath, String> aliases = new LinkedHashMap<>(); // null: under the footer key
+  private final Map<String, StringBuilder> aliasesByKey = new LinkedHashMap<>();
+
+  WriteKeys(JsonNode answer) {
+    this.answer = answer;
+    int number = 0;
+    for (JsonNode column : SchemaTagCryptoFactory.required(answer, "columns")) {
+      JsonNode key = column.path("key");
+      String alias = key.isTextual() ? "c" + number++ : null;
+      if (aliases.put(path(column.path("path")), alias) != null) {
+        throw Refusal.of("BridgeError", "the helper's answer names column " + column.path("path") + " twice");
+      }
+      if (alias != null) {
+        aliasesByKey.computeIfAbsent(key.asText(), unused -> new StringBuilder()).append(alias).append(',');
+      }
+    }
+    if (aliases.isEmpty()) {
+      throw Refusal.of("BridgeError", "the helper's answer asks for encryption and names no column");
+    }
+  }
+
+  /** A copy of the configuration that has this file's encryption properties and none that anyone set by hand. */
+  Configuration properties(Configuration conf) {
+    Configuration copy = new Configuration(conf);
+    for (Map.Entry<String, String> entry : conf) {
+      if (entry.getKey().startsWith(PREFIX) && !entry.getKey().equals(Names.CACHE_LIFETIME)) {
+        copy.unset(entry.getKey());
+      }
+    }
+    if (aliasesByKey.isEmpty()) {
+      copy.set(PREFIX + "uniform.key", text("footer_key")); // it refuses a footer key without column keys
+    } else {
+      StringBuilder columnKeys = new StringBuilder();
+      aliasesByKey.forEach((key, columns) -> columnKeys.append(key).append(':').append(columns).append(';'));
+      copy.set(PREFIX + "footer.key", text("footer_key"));
+      copy.set(PREFIX + "column.keys", columnKeys.toString());
+    }
+    copy.set(PREFIX + "data.key.length.bits", text("data_key_bits"));
+    copy.set(PREFIX + "kek.length.bits", text("data_key_bits"));
+    copy.set(PREFIX + "double.wrapping", "true");
+    copy.set(PREFIX + "key.material.store.internally", "true");
+    copy.set(PREFIX + "kms.client.class", BridgeKmsClient.class.getName());
+    copy.set(PREFIX + "key.access.token", text("access_token"));
+    copy.set(Names.KEY_SERVICE, text("key_service"));
+    return copy;
+  }
+
+  FileEncryptionProperties rebuild(FileEncryptionProperties made) {
+    Map<ColumnPath, ColumnEncryptionProperties> columns = new HashMap<>();
+    aliases.forEach((path, alias) -> columns.put(path, column(path, alias, made)));
+    FileEncryptionProperties.Builder builder =
+        FileEncryptionProperties.builder(made.getFooterKey())
+            .withFooterKeyMetadata(made.getFooterKeyMetadata())
+            .withAlgorithm(ParquetCipher.valueOf(text("algorithm")))
+            .withEncryptedColumns(columns)
+            .withAADPrefix(Wire.bytes(answer, "aad_prefix"));
+    return answer.path("plaintext_footer").asBoolean() ? builder.withPlaintextFooter().build() : builder.build();
+  }
+
+  private static ColumnEncryptionProperties column(ColumnPath path, String alias, FileEncryptionProperties made) {
+    ColumnEncryptionProperties.Builder builder = ColumnEncryptionProperties.builder(path);
+    if (alias != null) {
+      ColumnEncryptionProperties keyed = made.getEncryptedColumns().get(ColumnPath.get(alias));
+      builder.withKey(keyed.getKeyBytes()).withKeyMetaData(keyed.getKeyMetaData());
+    }
+    return builder.build();
+  }
+
+  private String text(String field) {
+    return SchemaTagCryptoFactory.required(answer, field).asText();
+  }
+
+  private static ColumnPath path(JsonNode names) {
+    String[] parts = new String[names.size()];
+    for (int i = 0; i < parts.length; i++) {
+      parts[i] = names.get(i).asText();
+    }
+    return ColumnPath.get(parts);
+  }
+}

@@ -1,0 +1,119 @@
+"""The helper process: reads requests from stdin, answers many at once, ends when stdin closes.
+
+The pipe's descriptors are moved away from 0 and 1 first, so that nothing that a library prints, and nothing that a
+child process inherits, can get into the protocol or keep it open.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import signal
+import sys
+import threading
+import traceback
+from typing import Any, BinaryIO
+
+from sparkcrypt.bridge.operations import OPERATIONS_ON_KEYS, Operations, hello
+from sparkcrypt.bridge.protocol import read_frame, write_frame
+from sparkcrypt.errors import BridgeError, SparkcryptError
+
+MAX_THREADS = 16
+
+
+class Server:
+    """Reads frames from one stream and writes answers to another, with a bounded number of worker threads."""
+
+    def __init__(self, source: BinaryIO, sink: BinaryIO, operations: Operations | None = None) -> None:
+        self._source = source
+        self._sink = sink
+        self._operations = operations or Operations()
+        self._write_lock = threading.Lock()
+        self._waiting: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+        self._idle = threading.Semaphore(0)
+        self._threads = 0
+
+    def serve(self) -> None:
+        """Answer requests until the source ends.
+
+        Raises:
+            BridgeError: the source holds something that is not a frame.
+        """
+        while (request := read_frame(self._source)) is not None:
+            if request.get("op") == "hello":
+                # Answered here and not in a worker: it tells a slow key service from a helper that hangs.
+                self._respond({"id": request.get("id"), "ok": hello()})
+            else:
+                self._submit(request)
+
+    def _submit(self, request: dict[str, Any]) -> None:
+        if not self._idle.acquire(blocking=False) and self._threads < MAX_THREADS:
+            self._threads += 1
+            threading.Thread(target=self._work, daemon=True).start()
+        self._waiting.put(request)
+
+    def _work(self) -> None:
+        while True:
+            self._answer(self._waiting.get())
+            self._idle.release()
+
+    def _answer(self, request: dict[str, Any]) -> None:
+        number = request.get("id")
+        try:
+            self._respond({"id": number, "ok": self._operations.answer(request)})
+        except SparkcryptError as error:
+            self._respond_error(number, type(error).__name__, str(error))
+        except Exception as error:  # noqa: BLE001  # answered as BridgeError: whoever asked must not wait
+            self._respond_error(number, BridgeError.__name__, _unforeseen(str(request.get("op")), error))
+
+    def _respond_error(self, number: object, kind: str, message: str) -> None:
+        self._respond({"id": number, "error": {"type": kind, "message": message}})
+
+    def _respond(self, document: dict[str, Any]) -> None:
+        with self._write_lock:
+            try:
+                write_frame(self._sink, document)
+            except OSError:
+                end_process(0)  # the other end is gone: nobody waits for this answer
+
+
+def _unforeseen(operation: str, error: Exception) -> str:
+    """Describe an error that no module foresaw; its text is left out where it could hold key bytes."""
+    frames = "".join(traceback.format_tb(error.__traceback__))
+    sys.stderr.write(f"sparkcrypt helper: {type(error).__name__} in {operation}\n{frames}")
+    sys.stderr.flush()
+    text = "" if operation in OPERATIONS_ON_KEYS else f": {error}"
+    return f"{operation} failed with {type(error).__name__}{text}; its place in the code is in this process's stderr"
+
+
+def end_process(code: int) -> None:
+    """End at once, with what was printed but without waiting for any thread."""
+    with contextlib.suppress(OSError, ValueError):
+        sys.stdout.flush()
+    with contextlib.suppress(OSError, ValueError):
+        sys.stderr.flush()
+    os._exit(code)
+
+
+def main() -> None:
+    """Serve on stdin and stdout until stdin closes; never returns."""
+    source, sink = _take_pipes()
+    # A terminal sends Ctrl-C to every process of the session; only the JVM decides when its helper ends.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        Server(source, sink).serve()
+    except BridgeError as error:
+        sys.stderr.write(f"sparkcrypt helper: {error}\n")
+        end_process(error.exit_code)
+    end_process(0)
+
+
+def _take_pipes() -> tuple[BinaryIO, BinaryIO]:
+    """Move the pipes to descriptors that no child inherits; 0 then reads nothing and 1 goes where 2 goes."""
+    source, sink = os.dup(0), os.dup(1)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    os.dup2(2, 1)
+    return os.fdopen(source, "rb"), os.fdopen(sink, "wb")

@@ -1,0 +1,52 @@
+"""The jar: the same bytes from the same sources, and in it what the helper needs and nothing of Spark's side."""
+
+from __future__ import annotations
+
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+sys.path.insert(0, str(ROOT / "jars"))
+import build  # type: ignore[import-not-found]  # noqa: E402  # lives beside the Java sources, outside every package
+
+sys.path.pop(0)
+
+
+@pytest.fixture(scope="module")
+def jars(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Two jars, built one after the other in different folders."""
+    built = [tmp_path_factory.mktemp(name) / "sparkcrypt.jar" for name in ("one", "two")]
+    for target in built:
+        build.build(build.installed_pyspark(), target)
+    return built
+
+
+def test_builds_are_byte_reproducible(jars: list[Path]) -> None:
+    """Two builds give the same bytes, so that what is shipped can be checked against its sources."""
+    assert jars[0].read_bytes() == jars[1].read_bytes()
+
+
+def test_jar_holds_both_halves(jars: list[Path]) -> None:
+    """Java classes, the starter, and the package with the helper are in it; Spark's side and command line are not."""
+    names = zipfile.ZipFile(jars[0]).namelist()
+    assert {"__main__.py", "io/sparkcrypt/SchemaTagCryptoFactory.class", "sparkcrypt/bridge/server.py"} <= set(names)
+    assert not {name.split("/")[1] for name in names if "/" in name} & {"spark", "cli", "backfill", "airflow", "_jar"}
+    assert len(names) == len(set(names))
+
+
+def test_missing_compiler_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Without a Java compiler the build says what to install and leaves no jar."""
+    with pytest.raises(SystemExit, match="69"):
+        build.build(build.installed_pyspark(), tmp_path / "sparkcrypt.jar", javac="no-such-javac")
+    assert "JDK 17" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def test_folder_without_jars_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A folder that is not a pyspark is named."""
+    with pytest.raises(SystemExit, match="69"):
+        build.build(tmp_path, tmp_path / "sparkcrypt.jar")
+    assert str(tmp_path) in capsys.readouterr().err
