@@ -1,0 +1,1 @@
+"""Key services, key material and data keys: with the native format layer, the only place that handles key bytes."""

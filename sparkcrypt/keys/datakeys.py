@@ -1,0 +1,183 @@
+"""Data keys: opened from the key metadata of files, and made for new ones, with as few key-service calls as can be.
+
+A reader makes one call per distinct wrapped KEK, a writer one per master key.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import os
+import threading
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from sparkcrypt.errors import ConfigError, FormatError, KeyServiceError
+from sparkcrypt.keys.material import KeyMaterial
+from sparkcrypt.keys.once import ExpiringCache
+from sparkcrypt.keys.service import KeyService
+from sparkcrypt.keys.wrapping import NotAuthenticError, seal_key, unseal_key
+
+KEY_BYTES = (16, 24, 32)
+KEK_ID_BYTES = 16
+DEFAULT_INSTANCE = "DEFAULT"
+"""What parquet-mr and Arrow write when no instance was configured (``KmsClient.KMS_INSTANCE_ID_DEFAULT``)."""
+_FOREVER = float("inf")
+
+
+class DataKeyOpener:
+    """Opens data keys, keeping each KEK for a while; safe for many threads.
+
+    The cache is keyed by master key id, KEK id and a digest of the wrapped KEK: key material is not authenticated, so a
+    file may carry another file's KEK id beside other bytes.  A refusal is never kept, and one slow answer holds up only
+    those who wait for the same KEK.
+
+    Args:
+        service: what unwraps KEKs.
+        lifetime_seconds: how long a KEK is kept after it was unwrapped; 0 or less keeps none.
+    """
+
+    def __init__(self, service: KeyService, *, lifetime_seconds: float = 600.0) -> None:
+        self._service = service
+        self._keks: ExpiringCache[tuple[str, str, bytes], bytes] = ExpiringCache(lifetime_seconds)
+
+    def __repr__(self) -> str:
+        return f"DataKeyOpener({self._service!r})"
+
+    def open(self, material: KeyMaterial) -> bytes:
+        """Return the DEK inside key material.
+
+        Raises:
+            FormatError: the DEK is not wrapped by its KEK, or a length or an encoding is wrong.
+            KeyServiceError: the key service did not unwrap.
+        """
+        if material.kek_id is None or material.wrapped_kek is None:
+            return _checked(self._service.unwrap(material.master_key_id, material.wrapped_dek), material, "data key")
+        wrapped_kek = material.wrapped_kek
+        digest = hashlib.sha256(wrapped_kek.encode("utf-8", "surrogatepass")).digest()
+        kek = self._keks.get(
+            (material.master_key_id, material.kek_id, digest),
+            lambda: _checked(self._service.unwrap(material.master_key_id, wrapped_kek), material, "KEK"),
+        )
+        try:
+            dek = unseal_key(kek, material.wrapped_dek, _kek_id_bytes(material))
+        except NotAuthenticError as error:
+            raise FormatError(
+                f"key material under master key {material.master_key_id!r}: its data key is not one that its KEK "
+                f"wrapped ({error}); restore the file or write it again"
+            ) from error
+        return _checked(dek, material, "data key")
+
+
+@dataclass(frozen=True, slots=True)
+class WrappedKek:
+    """A KEK as it may be stored and sent: wrapped.
+
+    Attributes:
+        master_key_id: the master key that wrapped it, decoded.
+        kek_id: base64 of its 16 id bytes.
+        wrapped_kek: what the key service gave.
+    """
+
+    master_key_id: str
+    kek_id: str
+    wrapped_kek: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Kek:
+    wrapped: WrappedKek
+    key: bytes = field(repr=False)
+
+
+class DataKeyMaker:
+    """Makes data keys and their key metadata, with one KEK per master key; safe for many threads.
+
+    Args:
+        service: what wraps KEKs.
+        data_key_bits: 128, 192 or 256; KEKs are as long.
+        keks: KEKs of earlier runs or of the driver, used again instead of new ones: each costs one unwrap.
+
+    Raises:
+        ConfigError: another number of bits.
+    """
+
+    def __init__(self, service: KeyService, *, data_key_bits: int, keks: Iterable[WrappedKek] = ()) -> None:
+        if data_key_bits // 8 not in KEY_BYTES or data_key_bits % 8:
+            raise ConfigError(f"data_key_bits is {data_key_bits}; allowed: 128, 192, 256")
+        self._service = service
+        self._key_bytes = data_key_bits // 8
+        self._given = {kek.master_key_id: kek for kek in keks}
+        self._keks: ExpiringCache[str, _Kek] = ExpiringCache(_FOREVER)
+        self._made: dict[str, WrappedKek] = {}
+        self._lock = threading.Lock()
+
+    def __repr__(self) -> str:
+        return f"DataKeyMaker({self._service!r}, data_key_bits={self._key_bytes * 8})"
+
+    def make(self, master_key_id: str, *, is_footer_key: bool) -> tuple[bytes, bytes]:
+        """Return a new random DEK and its key metadata.
+
+        Raises:
+            KeyServiceError: the key service did not wrap the KEK (or unwrap one that was given).
+        """
+        dek = os.urandom(self._key_bytes)
+        return dek, self.wrap(dek, master_key_id, is_footer_key=is_footer_key)
+
+    def wrap(self, dek: bytes, master_key_id: str, *, is_footer_key: bool) -> bytes:
+        """Return key metadata for a DEK that is there already (a file is re-wrapped, its data stays).
+
+        Raises:
+            KeyServiceError: the key service did not wrap the KEK (or unwrap one that was given).
+        """
+        kek = self._keks.get(master_key_id, lambda: self._kek(master_key_id))
+        return KeyMaterial(
+            is_footer_key=is_footer_key,
+            kms_instance_id=DEFAULT_INSTANCE if is_footer_key else None,
+            kms_instance_url=DEFAULT_INSTANCE if is_footer_key else None,
+            master_key_id=master_key_id,
+            wrapped_dek=seal_key(kek.key, dek, base64.b64decode(kek.wrapped.kek_id)),
+            kek_id=kek.wrapped.kek_id,
+            wrapped_kek=kek.wrapped.wrapped_kek,
+        ).to_bytes()
+
+    def wrapped_keks(self) -> tuple[WrappedKek, ...]:
+        """Return the KEKs in use, wrapped, sorted by master key id."""
+        with self._lock:
+            return tuple(self._made[key_id] for key_id in sorted(self._made))
+
+    def _kek(self, master_key_id: str) -> _Kek:
+        given = self._given.get(master_key_id)
+        if given is not None:
+            kek = _Kek(given, self._service.unwrap(master_key_id, given.wrapped_kek))
+            if len(kek.key) != self._key_bytes:
+                raise KeyServiceError(
+                    f"the KEK of master key {master_key_id!r} has {len(kek.key) * 8} bits; allowed: "
+                    f"{self._key_bytes * 8}, as data_key_bits says; let a new one be made"
+                )
+        else:
+            key, kek_id = os.urandom(self._key_bytes), base64.b64encode(os.urandom(KEK_ID_BYTES)).decode()
+            kek = _Kek(WrappedKek(master_key_id, kek_id, self._service.wrap(master_key_id, key)), key)
+        with self._lock:
+            self._made[master_key_id] = kek.wrapped
+        return kek
+
+
+def _kek_id_bytes(material: KeyMaterial) -> bytes:
+    try:
+        return base64.b64decode(material.kek_id or "", validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise FormatError(
+            f"key material under master key {material.master_key_id!r}: keyEncryptionKeyID is not base64; allowed: "
+            "base64"
+        ) from error
+
+
+def _checked(key: bytes, material: KeyMaterial, what: str) -> bytes:
+    if len(key) not in KEY_BYTES:
+        raise FormatError(
+            f"key material under master key {material.master_key_id!r}: its {what} has {len(key)} bytes; allowed: "
+            "16, 24, 32"
+        )
+    return key

@@ -1,0 +1,247 @@
+"""The files of a local key directory: one JSON file per master key, private, written whole or not at all.
+
+{"key_id": "pii", "versions": [{"version": 1, "created": "2025-01-31T12:00:00Z", "key": "<base64>"}]}
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import stat
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from sparkcrypt.errors import ConfigError, KeyAccessDeniedError, KeyNotFoundError, KeyServiceError
+from sparkcrypt.keys.ids import encode_key_id
+
+MASTER_KEY_BYTES = 32
+_SUFFIX = ".json"
+_TEMPORARY = ".tmp"
+_LOCK = ".lock"
+_NAME_MAX = 255
+_READABLE_BY_OTHERS = stat.S_IRWXG | stat.S_IRWXO
+_WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
+
+
+@dataclass(frozen=True, slots=True)
+class KeyVersion:
+    """One version of a master key."""
+
+    version: int
+    created: str
+    key: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class MasterKey:
+    """A master key: its id and its versions, oldest first."""
+
+    key_id: str
+    versions: tuple[KeyVersion, ...]
+
+    @property
+    def newest(self) -> KeyVersion:
+        """The version that wraps."""
+        return self.versions[-1]
+
+    def version(self, number: int) -> KeyVersion | None:
+        """Return a version by its number, None when there is none."""
+        return next((version for version in self.versions if version.version == number), None)
+
+
+def file_name(key_id: str) -> str:
+    """Return the name of a key's file; different key ids have different names.
+
+    The percent-encoded id; where a file system's 255 bytes do not hold it, its beginning, a ``+`` (which no encoded id
+    holds) and the SHA-256 of the whole.
+    """
+    encoded = encode_key_id(key_id)
+    if len(encoded) + len(_SUFFIX) <= _NAME_MAX:
+        return encoded + _SUFFIX
+    return f"{encoded[:120]}+{hashlib.sha256(encoded.encode()).hexdigest()}{_SUFFIX}"
+
+
+class KeyDirectory:
+    """Reads and writes the master keys of a directory; safe for many threads and processes.
+
+    Args:
+        path: an absolute directory; ``write`` makes it, with mode 0700.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __repr__(self) -> str:
+        return f"KeyDirectory({str(self.path)!r})"
+
+    def read(self, key_id: str) -> MasterKey:
+        """Return a master key.
+
+        Raises:
+            KeyNotFoundError: there is no such key here.
+            ConfigError: others may read the key's file, or write to the directory.
+            KeyAccessDeniedError: this user may not read it.
+            KeyServiceError: the file is not a key file, or it is another key's.
+        """
+        name = file_name(key_id)
+        key = _parsed(self.path / name, self._bytes(name, key_id))
+        if key.key_id != key_id:
+            raise KeyServiceError(
+                f"{self.path / name} holds key {key.key_id!r} and not {key_id!r}; restore it from a backup"
+            )
+        return key
+
+    def read_all(self) -> tuple[MasterKey, ...]:
+        """Return every master key, sorted by key id; nothing when the directory is not there."""
+        with self._translated("list"):
+            names = [entry for entry in os.listdir(self.path)] if self.path.exists() else []  # noqa: PTH208 - names only
+        keys = [_parsed(self.path / name, self._bytes(name, name)) for name in names if name.endswith(_SUFFIX)]
+        return tuple(sorted(keys, key=lambda key: key.key_id))
+
+    def write(self, key: MasterKey) -> None:
+        """Store a master key, replacing what was there, whole or not at all.  Call it under ``locked``."""
+        document = {
+            "key_id": key.key_id,
+            "versions": [
+                {"version": one.version, "created": one.created, "key": base64.b64encode(one.key).decode()}
+                for one in key.versions
+            ],
+        }
+        with self._translated(f"write key {key.key_id!r} to"):
+            self._write(file_name(key.key_id), json.dumps(document, indent=1).encode())
+
+    def remove(self, key_id: str) -> None:
+        """Remove a master key's file for good.  Call it under ``locked``.
+
+        Raises:
+            KeyNotFoundError: there is no such key here.
+        """
+        try:
+            with self._translated(f"remove key {key_id!r} from"):
+                (self.path / file_name(key_id)).unlink()
+                _sync_directory(self.path)
+        except FileNotFoundError as error:
+            raise self._absent(key_id) from error
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the directory's lock, which every thread and process that writes takes."""
+        with self._translated("lock"):
+            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._check_directory()
+            # flock belongs to the open file, so it keeps threads of one process apart as well.
+            descriptor = os.open(self.path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            self._remove_leftovers()
+            yield
+        finally:
+            os.close(descriptor)
+
+    def _write(self, name: str, content: bytes) -> None:
+        # mkstemp makes the file with mode 0600.
+        descriptor, temporary = tempfile.mkstemp(suffix=_TEMPORARY, prefix=".", dir=self.path)
+        try:
+            with os.fdopen(descriptor, "wb") as stream:
+                stream.write(content)
+                stream.flush()
+                os.fsync(stream.fileno())
+            Path(temporary).replace(self.path / name)
+        except BaseException:
+            Path(temporary).unlink(missing_ok=True)
+            raise
+        _sync_directory(self.path)
+
+    def _remove_leftovers(self) -> None:
+        """Remove what a writer that died left behind: it may hold key bytes, and under the lock nobody else writes."""
+        for leftover in self.path.glob(f".*{_TEMPORARY}"):
+            leftover.unlink(missing_ok=True)
+
+    def _bytes(self, name: str, key_id: str) -> bytes:
+        try:
+            with self._translated(f"read key {key_id!r} from"), (self.path / name).open("rb") as stream:
+                self._check_directory()
+                mode = stat.S_IMODE(os.fstat(stream.fileno()).st_mode)
+                if mode & _READABLE_BY_OTHERS:
+                    raise ConfigError(
+                        f"{self.path / name} has mode {mode:04o}, so others than its owner may use the key; allowed: "
+                        "0600; run chmod 600 on it, and rotate the key if others may have read it"
+                    )
+                return stream.read()
+        except FileNotFoundError as error:
+            raise self._absent(key_id) from error
+
+    def _check_directory(self) -> None:
+        mode = stat.S_IMODE(self.path.stat().st_mode)
+        if mode & _WRITABLE_BY_OTHERS:
+            raise ConfigError(
+                f"key directory {self.path} has mode {mode:04o}, so others than its owner may replace keys; allowed: "
+                "0700; run chmod 700 on it"
+            )
+
+    def _absent(self, key_id: str) -> KeyNotFoundError:
+        if not self.path.is_dir():
+            return KeyNotFoundError(
+                f"key {key_id!r}: the key directory {self.path} is not there on this machine; a local key service is "
+                "for one machine or a shared file system; `sparkcrypt keys create` makes directory and key"
+            )
+        return KeyNotFoundError(
+            f"key {key_id!r} is not in the key directory {self.path}; make it with `sparkcrypt keys create`, or "
+            "correct the policy's key id"
+        )
+
+    @contextlib.contextmanager
+    def _translated(self, doing: str) -> Iterator[None]:
+        try:
+            yield
+        except FileNotFoundError:
+            raise
+        except PermissionError as error:
+            raise KeyAccessDeniedError(
+                f"cannot {doing} key directory {self.path}: {error.strerror}; run as the user who owns it"
+            ) from error
+        except OSError as error:
+            raise KeyServiceError(f"cannot {doing} key directory {self.path}: {error.strerror}") from error
+
+
+def _sync_directory(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _parsed(path: Path, content: bytes) -> MasterKey:
+    """Read a key file; an error never quotes it, and is raised from nothing that holds its text."""
+    key = _parsed_or_none(content)
+    if key is None:
+        raise KeyServiceError(f"{path} is not a key file of this key service; restore it from a backup")
+    return key
+
+
+def _parsed_or_none(content: bytes) -> MasterKey | None:
+    try:
+        document = json.loads(content)
+        versions = tuple(_version(one) for one in document["versions"])
+        key_id = document["key_id"]
+    except (ValueError, KeyError, TypeError):
+        return None
+    numbers = [version.version for version in versions]
+    if not isinstance(key_id, str) or not numbers or numbers != sorted(set(numbers)):
+        return None
+    return MasterKey(key_id, versions)
+
+
+def _version(document: dict[str, Any]) -> KeyVersion:
+    key = base64.b64decode(document["key"], validate=True)
+    if len(key) != MASTER_KEY_BYTES or not isinstance(document["version"], int):
+        raise ValueError("not a version of a master key")
+    return KeyVersion(document["version"], str(document["created"]), key)

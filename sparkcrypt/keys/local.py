@@ -1,0 +1,150 @@
+"""The embedded key service: AES-256 master keys in a directory of this machine, or of a shared file system.
+
+Whoever can read the directory holds every key: it protects data that leaves the machine, not the machine itself.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime, timezone
+from pathlib import Path
+
+from sparkcrypt.errors import ConfigError, KeyNotFoundError, KeyServiceError
+from sparkcrypt.keys.ids import check_key_id
+from sparkcrypt.keys.keystore import MASTER_KEY_BYTES, KeyDirectory, KeyVersion, MasterKey
+from sparkcrypt.keys.service import KeyDescription, check_options
+from sparkcrypt.keys.wrapping import NotAuthenticError, seal_key, unseal_key
+from sparkcrypt.policy.key_service import KeyServiceConfig
+
+_WRAPPED = re.compile(r"local:v([1-9][0-9]{0,8}):([A-Za-z0-9+/]+={0,2})", re.ASCII)
+_AAD = b"sparkcrypt local wrap\0"
+
+
+class LocalKeyService:
+    """Wraps with AES-256-GCM as ``local:v<version>:<base64 of nonce(12), ciphertext, tag(16)>``, bound to the key id.
+
+    Options: ``path``, an absolute directory.  Key files are read on every call, so a rotation or a deletion counts at
+        once.
+
+    Raises:
+        ConfigError: another option, or a path that is missing or not absolute.
+    """
+
+    def __init__(self, config: KeyServiceConfig) -> None:
+        path = check_options(config, ("path",)).get("path")
+        if not isinstance(path, str) or not Path(path).is_absolute():
+            raise ConfigError(
+                f"key_service of type 'local': path is {path!r}; allowed: an absolute directory (a policy file may "
+                "name it relative to itself)"
+            )
+        self._directory = KeyDirectory(Path(path))
+
+    def __repr__(self) -> str:
+        return f"LocalKeyService({str(self._directory.path)!r})"
+
+    def wrap(self, key_id: str, key: bytes) -> str:
+        """Wrap with the newest version.
+
+        Raises:
+            KeyNotFoundError: there is no such key.
+            KeyServiceError: its file cannot be used; the message says why.
+        """
+        newest = self._directory.read(key_id).newest
+        return f"local:v{newest.version}:{seal_key(newest.key, key, _AAD + check_key_id(key_id))}"
+
+    def unwrap(self, key_id: str, wrapped: str) -> bytes:
+        """Unwrap with the version that the wrapped text names.
+
+        Raises:
+            KeyNotFoundError: there is no such key, or not in that version.
+            KeyServiceError: the text is not one that this key wrapped.
+        """
+        master_key = self._directory.read(key_id)
+        parts = _WRAPPED.fullmatch(wrapped)
+        if parts is None:
+            raise KeyServiceError(
+                f"key {key_id!r}: the wrapped key is not one of a local key service; allowed: "
+                "local:v<version>:<base64>; was it wrapped by another key service?"
+            )
+        version = master_key.version(int(parts[1]))
+        if version is None:
+            raise KeyNotFoundError(
+                f"key {key_id!r} has no version {parts[1]} in {self._directory.path}; its newest is "
+                f"{master_key.newest.version}; restore the key file from a backup"
+            )
+        try:
+            return unseal_key(version.key, parts[2], _AAD + check_key_id(key_id))
+        except NotAuthenticError as error:
+            raise KeyServiceError(
+                f"key {key_id!r}: the wrapped key is {error}; use the key directory and the key id that it was "
+                "wrapped with"
+            ) from error
+
+    def describe(self, key_id: str) -> KeyDescription:
+        """Describe a key.
+
+        Raises:
+            KeyNotFoundError: there is no such key.
+        """
+        return _described(self._directory.read(key_id))
+
+    def create(self, key_id: str) -> KeyDescription:
+        """Make a key of one version; one that is there already is left as it is."""
+        check_key_id(key_id)
+        with self._directory.locked():
+            try:
+                return _described(self._directory.read(key_id))
+            except KeyNotFoundError:
+                made = MasterKey(key_id, (_new_version(1),))
+                self._directory.write(made)
+                return _described(made)
+
+    def rotate(self, key_id: str) -> KeyDescription:
+        """Add a version, which wraps from now on; earlier versions still unwrap.
+
+        Raises:
+            KeyNotFoundError: there is no such key.
+        """
+        with self._existing():
+            key = self._directory.read(key_id)
+            rotated = MasterKey(key_id, (*key.versions, _new_version(key.newest.version + 1)))
+            self._directory.write(rotated)
+            return _described(rotated)
+
+    def delete(self, key_id: str) -> None:
+        """Remove a key with every version: what it wrapped can never be unwrapped again.
+
+        Raises:
+            KeyNotFoundError: there is no such key.
+        """
+        with self._existing():
+            self._directory.remove(key_id)
+
+    def list_keys(self) -> tuple[KeyDescription, ...]:
+        """Describe every key, sorted by key id."""
+        return tuple(_described(key) for key in self._directory.read_all())
+
+    def credential_identity(self) -> bytes:
+        """Return the user that reads the files."""
+        return str(os.geteuid()).encode()
+
+    @contextmanager
+    def _existing(self) -> Iterator[None]:
+        """Hold the lock of a directory that need not be made: nothing can be changed in one that is not there."""
+        if self._directory.path.is_dir():
+            with self._directory.locked():
+                yield
+        else:
+            yield
+
+
+def _new_version(number: int) -> KeyVersion:
+    created = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return KeyVersion(number, created, os.urandom(MASTER_KEY_BYTES))
+
+
+def _described(key: MasterKey) -> KeyDescription:
+    return KeyDescription(key.key_id, key.newest.version, key.versions[0].created)

@@ -1,0 +1,130 @@
+"""Parquet key material (PKMT1), stored inside a file's key metadata, in the JSON of parquet-mr.
+
+Source: parquet-java, ``KeyMaterial`` and ``KeyMetadata`` in ``org.apache.parquet.crypto.keytools``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sparkcrypt.errors import FormatError
+from sparkcrypt.keys.ids import decode_key_id, encode_key_id
+
+_TYPE = "PKMT1"
+
+
+@dataclass(frozen=True, slots=True)
+class KeyMaterial:
+    """A wrapped DEK and what is needed to unwrap it.
+
+    Attributes:
+        is_footer_key: whether it is the footer's; only then the instance's id and URL are written.
+        kms_instance_id: what the writer called its key service.  Never trusted to choose one.
+        kms_instance_url: likewise.
+        master_key_id: the master key's id, decoded.
+        wrapped_dek: under double wrapping base64 of nonce, ciphertext and tag under the KEK; else what the key service
+            gave.
+        kek_id: base64 of the KEK's 16 random id bytes under double wrapping, else None.
+        wrapped_kek: the KEK as the key service wrapped it under double wrapping, else None.
+    """
+
+    is_footer_key: bool
+    kms_instance_id: str | None
+    kms_instance_url: str | None
+    master_key_id: str
+    wrapped_dek: str
+    kek_id: str | None = None
+    wrapped_kek: str | None = None
+
+    @property
+    def double_wrapped(self) -> bool:
+        """Whether the DEK is wrapped by a KEK, which is wrapped by the master key."""
+        return self.kek_id is not None
+
+    def to_bytes(self) -> bytes:
+        """Return the UTF-8 JSON that goes into key metadata."""
+        document: dict[str, Any] = {
+            "keyMaterialType": _TYPE,
+            "internalStorage": True,
+            "isFooterKey": self.is_footer_key,
+        }
+        if self.is_footer_key:
+            document |= {"kmsInstanceID": self.kms_instance_id, "kmsInstanceURL": self.kms_instance_url}
+        document |= {
+            "masterKeyID": encode_key_id(self.master_key_id),
+            "wrappedDEK": self.wrapped_dek,
+            "doubleWrapping": self.double_wrapped,
+        }
+        if self.double_wrapped:
+            document |= {"keyEncryptionKeyID": self.kek_id, "wrappedKEK": self.wrapped_kek}
+        return json.dumps(document, separators=(",", ":")).encode()
+
+
+def parse_key_material(key_metadata: bytes) -> KeyMaterial:
+    """Read key material from key metadata; unknown fields are passed over, as parquet-mr does.
+
+    Raises:
+        FormatError: it is not PKMT1 JSON, a field is missing or of another type, or the material is stored outside the
+            file.
+    """
+    document = _json_object(key_metadata)
+    kind = document.get("keyMaterialType")
+    if kind != _TYPE:
+        raise FormatError(f"key metadata is of type {_shown(kind)}; allowed: {_TYPE}, which Parquet's key tools write")
+    if not _field(document, "internalStorage", bool):
+        raise FormatError(
+            "key metadata refers to key material outside the file (_KEY_MATERIAL_FOR_*.json); allowed: material "
+            "stored in the file; write it with parquet.encryption.key.material.store.internally=true"
+        )
+    is_footer_key = _field(document, "isFooterKey", bool)
+    double = _field(document, "doubleWrapping", bool)
+    return KeyMaterial(
+        is_footer_key=is_footer_key,
+        kms_instance_id=_optional_text(document, "kmsInstanceID") if is_footer_key else None,
+        kms_instance_url=_optional_text(document, "kmsInstanceURL") if is_footer_key else None,
+        master_key_id=decode_key_id(_field(document, "masterKeyID", str)),
+        wrapped_dek=_field(document, "wrappedDEK", str),
+        kek_id=_field(document, "keyEncryptionKeyID", str) if double else None,
+        wrapped_kek=_field(document, "wrappedKEK", str) if double else None,
+    )
+
+
+def _json_object(data: bytes) -> dict[str, Any]:
+    try:
+        document = json.loads(data.decode(), object_pairs_hook=_unique)
+    except (ValueError, RecursionError) as error:
+        raise FormatError(
+            f"key metadata of {len(data)} bytes is not key material; allowed: {_TYPE} JSON, which Parquet's key "
+            "tools write"
+        ) from error
+    if not isinstance(document, dict):
+        raise FormatError(f"key metadata is a JSON {type(document).__name__}; allowed: an object of type {_TYPE}")
+    return document
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Build an object; a field that stands twice is read differently by different readers."""
+    document = dict(pairs)
+    if len(document) != len(pairs):
+        raise ValueError("a field stands twice")
+    return document
+
+
+def _field(document: Mapping[str, Any], name: str, kind: type[Any]) -> Any:
+    value = document.get(name)
+    if not isinstance(value, kind):
+        what = "is missing" if value is None else f"is a JSON {type(value).__name__}"
+        raise FormatError(f"key material: {name} {what}; allowed: {'true or false' if kind is bool else 'text'}")
+    return value
+
+
+def _optional_text(document: Mapping[str, Any], name: str) -> str | None:
+    value: str | None = None if document.get(name) is None else _field(document, name, str)
+    return value
+
+
+def _shown(value: object) -> str:
+    return repr(value)[:40]

@@ -1,0 +1,67 @@
+"""What Vault's transit engine answers, read strictly: something else at that address must not pass for it."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from datetime import datetime, timezone
+from typing import Any
+
+from sparkcrypt.errors import KeyServiceUnavailableError
+from sparkcrypt.keys.service import KeyDescription
+
+
+def data_of(answer: Any) -> dict[str, Any]:
+    """Return the ``data`` of an answer; empty for one that has none, such as 204."""
+    data = answer.get("data") if isinstance(answer, dict) else None
+    return data if isinstance(data, dict) else {}
+
+
+def text_of(data: dict[str, Any], name: str, key_id: str) -> str:
+    """Return a field that holds text.
+
+    Raises:
+        KeyServiceUnavailableError: it does not.
+    """
+    value = data.get(name)
+    if not isinstance(value, str) or not value:
+        raise _not_transit(key_id)
+    return value
+
+
+def key_of(data: dict[str, Any], key_id: str) -> bytes:
+    """Return the bytes of a ``plaintext`` field.
+
+    Raises:
+        KeyServiceUnavailableError: it does not hold base64.
+    """
+    try:
+        return base64.b64decode(text_of(data, "plaintext", key_id), validate=True)
+    except binascii.Error:
+        raise _not_transit(key_id) from None
+
+
+def description_of(data: dict[str, Any], key_id: str) -> KeyDescription:
+    """Return the description in an answer of ``GET <mount>/keys/<name>``.
+
+    Raises:
+        KeyServiceUnavailableError: it holds none.
+    """
+    try:
+        oldest = data["keys"][min(data["keys"], key=int)]
+        # A symmetric key's version is a Unix time, an asymmetric one's an object.
+        created = _utc(oldest) if isinstance(oldest, int) else None
+        return KeyDescription(key_id, int(data["latest_version"]), created)
+    except (KeyError, TypeError, ValueError) as error:
+        raise _not_transit(key_id) from error
+
+
+def _utc(seconds: int) -> str:
+    return datetime.fromtimestamp(seconds, timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _not_transit(key_id: str) -> KeyServiceUnavailableError:
+    return KeyServiceUnavailableError(
+        f"what answered for key {key_id!r} is not Vault's transit engine; check that address leads to an active "
+        "Vault (redirects are not followed) and that mount_point is a transit mount"
+    )

@@ -1,0 +1,235 @@
+"""What a Vault key service is told by its options and credentials, and how key ids become its key names."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from sparkcrypt.errors import ConfigError
+from sparkcrypt.keys.ids import check_key_id
+from sparkcrypt.keys.service import check_options
+from sparkcrypt.policy.key_service import KEY_SERVICE_OPTIONS, KeyServiceConfig
+
+OPTIONS = tuple(name for name in KEY_SERVICE_OPTIONS["vault"] if name != "type")
+AUTH_OPTIONS: dict[str, tuple[str, ...]] = {
+    "token": ("method", "token_file"),
+    "approle": ("method", "mount_point", "role_id_file", "secret_id_file"),
+    "kubernetes": ("method", "mount_point", "role", "jwt_path"),
+}
+KUBERNETES_JWT = "/var/run/secrets/kubernetes.io/serviceaccount/token"
+MAX_NAME_CHARACTERS = 1024
+MAX_RETRIES = 10
+_LITERAL = re.compile(r"[A-Za-z0-9]|(?<=[A-Za-z0-9])[.-](?=[A-Za-z0-9])", re.ASCII)
+_NAME = re.compile(rb"_([0-9a-f]{2})|([A-Za-z0-9.-])")
+
+
+@dataclass(frozen=True, slots=True)
+class VaultAuth:
+    """How to get a token: the method, where it is mounted, and the files and role that it needs."""
+
+    method: str
+    mount_point: str
+    role: str | None = None
+    files: tuple[tuple[str, str], ...] = ()
+
+    def file(self, name: str) -> str | None:
+        """Return the path that an option names."""
+        return dict(self.files).get(name)
+
+
+@dataclass(frozen=True, slots=True)
+class VaultOptions:
+    """The options, checked."""
+
+    address: str
+    mount_point: str
+    namespace: str | None
+    auth: VaultAuth
+    ca_bundle: str | None
+    timeout_seconds: float
+    max_retries: int
+
+
+@dataclass(frozen=True, slots=True)
+class VaultCredential:
+    """What is shown to Vault: a token, or what a login sends."""
+
+    method: str
+    secrets: tuple[str, ...] = field(repr=False)
+
+
+def vault_options(config: KeyServiceConfig, environ: Mapping[str, str] = os.environ) -> VaultOptions:
+    """Check the options of a configuration.
+
+    Raises:
+        ConfigError: an option is not known, is missing, or has a value that is not allowed.
+    """
+    options = check_options(config, OPTIONS)
+    return VaultOptions(
+        address=_address(options.get("address"), environ),
+        mount_point=_text(options, "mount_point", "transit").strip("/"),
+        namespace=_text(options, "namespace", environ.get("VAULT_NAMESPACE", "")) or None,
+        auth=_auth(options.get("auth", {"method": "token"})),
+        ca_bundle=_file(_text(options, "ca_bundle", environ.get("VAULT_CACERT", "")) or None, "ca_bundle"),
+        timeout_seconds=_number(options, "timeout_seconds", 10.0, 0.1, 600.0),
+        max_retries=int(_number(options, "max_retries", 3, 0, MAX_RETRIES)),
+    )
+
+
+def read_credential(auth: VaultAuth, environ: Mapping[str, str] = os.environ) -> VaultCredential:
+    """Read the credential from the environment or the files that the options name; a file goes before the environment.
+
+    Raises:
+        ConfigError: it is nowhere; the message names the places.
+    """
+    if auth.method == "token":
+        return VaultCredential("token", (_token(auth, environ),))
+    if auth.method == "approle":
+        return VaultCredential(
+            "approle",
+            (
+                _secret(auth, "role_id_file", "VAULT_ROLE_ID", environ),
+                _secret(auth, "secret_id_file", "VAULT_SECRET_ID", environ),
+            ),
+        )
+    return VaultCredential("kubernetes", (auth.role or "", _read(auth.file("jwt_path") or KUBERNETES_JWT, "jwt_path")))
+
+
+def encode_key_name(key_id: str) -> str:
+    r"""Return the transit key name of a key id; different key ids have different names.
+
+    Transit takes ``\w([\w.-]*\w)?``, and its storage refuses ``..``.  ASCII letters and digits stay, and so do ``-``
+    and ``.`` between two of them; every other UTF-8 byte, ``_`` included, becomes ``_`` and two hex digits.
+
+    Raises:
+        ConfigError: the key id is empty, is not Unicode, or its name is longer than 1,024 characters.
+    """
+    check_key_id(key_id)
+    literal = {match.start() for match in _LITERAL.finditer(key_id)}
+    name = "".join(
+        character if index in literal else "".join(f"_{byte:02x}" for byte in character.encode())
+        for index, character in enumerate(key_id)
+    )
+    if len(name) > MAX_NAME_CHARACTERS:
+        raise ConfigError(
+            f"key id {key_id[:40]!r}… has a Vault key name of {len(name)} characters; allowed: {MAX_NAME_CHARACTERS}"
+        )
+    return name
+
+
+def decode_key_name(name: str) -> str | None:
+    """Return the key id of a transit key name, None for a name that no key id has."""
+    data, end = bytearray(), 0
+    for match in _NAME.finditer(name.encode("utf-8", "replace")):
+        if match.start() != end:
+            return None
+        data += bytes.fromhex(match[1].decode()) if match[1] else match[2]
+        end = match.end()
+    try:
+        key_id = data.decode()
+        return key_id if encode_key_name(key_id) == name else None
+    except (UnicodeDecodeError, ConfigError):
+        return None
+
+
+def _address(value: object, environ: Mapping[str, str]) -> str:
+    address = value if value is not None else environ.get("VAULT_ADDR")
+    if not isinstance(address, str):
+        raise ConfigError(
+            "key_service of type 'vault': address is missing; set it, or VAULT_ADDR, to https://host:port"
+        )
+    parts = urlsplit(address)
+    if parts.scheme not in {"http", "https"} or not parts.hostname:
+        raise ConfigError("key_service of type 'vault': address is not a URL; allowed: https://host:port (or http://)")
+    if parts.username is not None or parts.query or parts.fragment:
+        raise ConfigError(
+            "key_service of type 'vault': address holds more than host, port and path; allowed: https://host:port"
+        )
+    return address.rstrip("/")
+
+
+def _auth(document: object) -> VaultAuth:
+    where = "key_service of type 'vault': auth"
+    if not isinstance(document, dict):
+        raise ConfigError(f"{where} is not a mapping; allowed: {{method: {' | '.join(AUTH_OPTIONS)}, …}}")
+    method = document.get("method", "token")
+    if method not in AUTH_OPTIONS:
+        raise ConfigError(f"{where}: method {method!r} is not known; allowed: {', '.join(AUTH_OPTIONS)}")
+    unknown = sorted(set(document) - set(AUTH_OPTIONS[method]))
+    if unknown:
+        raise ConfigError(
+            f"{where}: option {', '.join(map(repr, unknown))} is not known for method {method!r}; allowed: "
+            f"{', '.join(AUTH_OPTIONS[method])}"
+        )
+    texts = {name: _text(document, name, "") for name in document}
+    if method == "kubernetes" and not texts.get("role"):
+        raise ConfigError(f"{where}: role is missing; allowed: the name of the role that this service account may take")
+    files = tuple((name, path) for name, path in sorted(texts.items()) if name.endswith(("_file", "_path")))
+    return VaultAuth(method, (texts.get("mount_point") or method).strip("/"), texts.get("role"), files)
+
+
+def _text(options: Mapping[str, Any], name: str, default: str) -> str:
+    value = options.get(name, default)
+    if not isinstance(value, str):
+        raise ConfigError(f"key_service of type 'vault': {name} is a {type(value).__name__}; allowed: text")
+    return value
+
+
+def _number(options: Mapping[str, Any], name: str, default: float, least: float, most: float) -> float:
+    value = options.get(name, default)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
+        raise ConfigError(
+            f"key_service of type 'vault': {name} is {value!r}; allowed: a number from {least:g} to {most:g}"
+        )
+    return value
+
+
+def _file(path: str | None, option: str) -> str | None:
+    if path is not None and not Path(path).exists():
+        raise ConfigError(f"key_service of type 'vault': {option} is {path!r}, which is not there on this machine")
+    return path
+
+
+def _token(auth: VaultAuth, environ: Mapping[str, str]) -> str:
+    named = auth.file("token_file")
+    if named is not None:
+        return _read(named, "token_file")
+    if environ.get("VAULT_TOKEN"):
+        return environ["VAULT_TOKEN"].strip()
+    default = Path("~/.vault-token").expanduser()
+    if default.exists():
+        return _read(str(default), "token_file")
+    raise ConfigError(
+        "Vault needs a token and there is none; set VAULT_TOKEN in the environment of this process, name a file by "
+        "auth.token_file, or log in with `vault login`, which writes ~/.vault-token"
+    )
+
+
+def _secret(auth: VaultAuth, option: str, variable: str, environ: Mapping[str, str]) -> str:
+    named = auth.file(option)
+    if named is not None:
+        return _read(named, option)
+    if not environ.get(variable):
+        raise ConfigError(
+            f"Vault AppRole needs {variable} and there is none; set it in the environment of this process, or name a "
+            f"file by auth.{option}"
+        )
+    return environ[variable].strip()
+
+
+def _read(path: str, option: str) -> str:
+    try:
+        text = Path(path).read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "not text"
+        raise ConfigError(
+            f"the credential file {path!r} (auth.{option}) cannot be read: {why}; mend it or its mode"
+        ) from None
+    if not text:
+        raise ConfigError(f"the credential file {path!r} (auth.{option}) is empty; write the credential into it")
+    return text

@@ -1,0 +1,113 @@
+"""When a Vault client's token is renewed, and when it is got anew; how either is done is the provider's."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+import time
+from typing import Any, Protocol
+
+from sparkcrypt.keys.vault_options import VaultAuth, VaultCredential, read_credential
+
+_NEVER = float("inf")
+
+
+class VaultLogin(Protocol):
+    """What a session needs of Vault."""
+
+    def log_in(self, credential: VaultCredential) -> tuple[Any, float]:
+        """Return a client with a token, and the seconds that the token lives; 0 when it needs no renewal."""
+        ...
+
+    def renew(self, client: Any) -> float | None:
+        """Renew a client's token; return the seconds that it lives now, None when it was not renewed."""
+        ...
+
+    def is_alive(self, client: Any) -> bool:
+        """Say whether Vault still knows a client's token."""
+        ...
+
+
+class VaultSession:
+    """A client whose token is renewed when less than a third of its life remains, and replaced when it is gone.
+
+    Safe for many threads: while one renews, the others go on with the old token.
+
+    Args:
+        auth: where the credential is read.
+        login: how Vault is asked.
+    """
+
+    def __init__(self, auth: VaultAuth, login: VaultLogin) -> None:
+        self._auth = auth
+        self._login = login
+        self._lock = threading.Lock()
+        self._client: Any = None
+        self._credential: VaultCredential | None = None
+        self._renew_at = _NEVER
+
+    def __repr__(self) -> str:
+        return f"VaultSession(method={self._auth.method!r})"
+
+    def client(self) -> Any:
+        """Return the client, logging in or renewing its token first where that is due."""
+        if self._client is None:
+            with self._lock:
+                if self._client is None:
+                    self._log_in()
+        elif time.monotonic() >= self._renew_at and self._lock.acquire(blocking=False):
+            try:
+                self._renew()
+            finally:
+                self._lock.release()
+        return self._client
+
+    def after_refusal(self, refused: Any) -> Any:
+        """Return a client with another token when the refused one is gone, None when the refusal was meant.
+
+        A plain token is read again, since an agent may have written a new one; the other methods log in again.
+        """
+        with self._lock:
+            if self._client is not refused:
+                return self._client  # another thread was here first
+            if self._auth.method == "token":
+                gone = read_credential(self._auth) != self._credential
+            else:
+                gone = not self._login.is_alive(refused)
+            if not gone:
+                return None
+            self._log_in()
+            return self._client
+
+    def credential_identity(self) -> bytes:
+        """Return a digest of the credential that a login would use now."""
+        credential = read_credential(self._auth)
+        # A service account's JWT is replaced every hour; the role is what it stands for.
+        shown = credential.secrets[:1] if credential.method == "kubernetes" else credential.secrets
+        return hashlib.sha256("\0".join((credential.method, *shown)).encode()).digest()
+
+    def redacted(self, text: str) -> str:
+        """Return a text without the secrets of this session."""
+        known = self._credential.secrets if self._credential is not None else ()
+        for secret in (*known, getattr(self._client, "token", None)):
+            if secret:
+                text = text.replace(secret, "[redacted]")
+        return text
+
+    def _log_in(self) -> None:
+        credential = read_credential(self._auth)
+        client, lifetime_seconds = self._login.log_in(credential)
+        self._client, self._credential = client, credential
+        self._schedule(lifetime_seconds)
+
+    def _renew(self) -> None:
+        lifetime_seconds = self._login.renew(self._client)
+        if lifetime_seconds is not None:
+            self._schedule(lifetime_seconds)
+        elif self._auth.method == "token":
+            self._renew_at = _NEVER  # it serves until Vault refuses it
+        else:
+            self._log_in()
+
+    def _schedule(self, lifetime_seconds: float) -> None:
+        self._renew_at = time.monotonic() + lifetime_seconds * 2 / 3 if lifetime_seconds > 0 else _NEVER
