@@ -1,0 +1,246 @@
+"""What holds for the whole tree: names that exist, an error tree that is true, imports that point down, clean words."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import configparser
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import sparkcrypt
+from sparkcrypt import errors
+from tests.services.installed import ROOT
+
+PACKAGE = ROOT / "sparkcrypt"
+MODULES = sorted(path.relative_to(ROOT) for path in PACKAGE.rglob("*.py"))
+CONF = sorted((ROOT / "conf").glob("*.yaml"))
+TREE_LINE = re.compile(r"^    (?P<indent>[│├└─ ]*)(?P<name>[A-Z]\w+)\s+(?P<code>\d+)", re.MULTILINE)
+
+THIRD_PARTY = {
+    "airflow": {"airflow"},
+    "boto3": {"keys"},
+    "botocore": {"keys"},
+    "click": {"cli"},
+    "cryptography": {"keys", "parquet"},
+    "fsspec": {"parquet", "spark"},
+    "hvac": {"keys.vault"},
+    "pandas": {"spark", "arrow"},
+    "py4j": {"spark"},
+    "pyarrow": {"arrow", "parquet", "spark"},
+    "pyspark": {"spark"},
+    "requests": {"keys"},
+    "rich": {"cli"},
+    "urllib3": {"keys"},
+    "yaml": {"policy.load"},
+}
+"""Which part of the package may import what it did not write; a name that is not here is imported nowhere."""
+
+BUILT_IN_ERRORS = {
+    name for name, kind in vars(builtins).items() if isinstance(kind, type) and issubclass(kind, Exception)
+}
+
+BRIDGE_START = """
+import sys
+from importlib import import_module
+for name in sys.argv[1:]:
+    import_module(name)
+print(*sorted({name.partition(".")[0] for name in sys.modules}))
+"""
+
+
+def _python_sources() -> list[Path]:
+    folders = ("sparkcrypt", "jobs", "demo", "bench", "tests", "jars", "tools")
+    return sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py"))
+
+
+def _tracked_files() -> list[Path]:
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=False)
+    if listed.returncode != 0:
+        pytest.skip("this tree is no git checkout, so its own files cannot be told from others")
+    return [ROOT / name for name in listed.stdout.split("\0") if name and (ROOT / name).is_file()]
+
+
+def _imports(module: Path) -> Iterator[str]:
+    tree = ast.parse((ROOT / module).read_text())
+    types_only = {id(node) for block in ast.walk(tree) if _is_for_types(block) for node in ast.walk(block)}
+    for node in ast.walk(tree):
+        if id(node) in types_only:
+            continue
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            yield node.module
+
+
+def _dotted(module: Path) -> str:
+    parts = module.with_suffix("").parts[1:]
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def _is_for_types(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+
+
+def _tree(base: type[errors.SparkcryptError]) -> Iterator[type[errors.SparkcryptError]]:
+    yield base
+    for child in base.__subclasses__():
+        yield from _tree(child)
+
+
+@pytest.mark.parametrize("name", sparkcrypt.__all__)
+def test_every_exported_name_exists(name: str) -> None:
+    """What ``__all__`` promises can be imported."""
+    assert getattr(sparkcrypt, name) is not None
+
+
+def test_exported_names_are_sorted_and_the_ones_that_dir_shows() -> None:
+    """``__all__`` is in order, without repeats, and ``dir`` shows the same."""
+    assert sorted(set(sparkcrypt.__all__)) == list(sparkcrypt.__all__) == dir(sparkcrypt)
+
+
+def test_a_name_that_is_not_exported_is_an_attribute_error() -> None:
+    """A misspelt name fails as in any module, and says which."""
+    with pytest.raises(AttributeError, match="encrypt_tabel"):
+        _ = sparkcrypt.encrypt_tabel
+
+
+def test_the_version_is_the_one_that_is_installed() -> None:
+    """The package's own version and the distribution's are one."""
+    configuration = configparser.ConfigParser()
+    configuration.read(ROOT / "setup.cfg")
+    assert sparkcrypt.__version__ == configuration["metadata"]["version"]
+
+
+def test_the_error_tree_in_the_docstring_is_true() -> None:
+    """The tree that is drawn names every error, under its real parent, with its real exit code."""
+    drawn, path = {}, []
+    for line in TREE_LINE.finditer(errors.__doc__ or ""):
+        depth = (len(line["indent"]) + 3) // 4
+        path[depth:] = [line["name"]]
+        drawn[line["name"]] = (path[depth - 1] if depth else "Exception", int(line["code"]))
+    real = {
+        kind.__name__: (kind.__base__.__name__, kind.exit_code)
+        for kind in _tree(errors.SparkcryptError)
+        if kind.__base__
+    }
+    assert drawn == {name: value for name, value in real.items() if hasattr(errors, name)}
+
+
+def test_every_error_is_in_the_one_tree() -> None:
+    """No module but ``errors`` defines a public exception whose base is Python's own."""
+    strays = []
+    for module in MODULES:
+        classes = [node for node in ast.walk(ast.parse((ROOT / module).read_text())) if isinstance(node, ast.ClassDef)]
+        for node in classes:
+            bases = {base.id for base in node.bases if isinstance(base, ast.Name)}
+            if bases & BUILT_IN_ERRORS and not node.name.startswith("_") and module.name != "errors.py":
+                strays.append(f"{module}: {node.name}")
+    assert strays == []
+
+
+@pytest.mark.slow
+def test_imports_point_down() -> None:
+    """The import contract of pyproject.toml holds, every module in its layer."""
+    linter = Path(sys.executable).with_name("lint-imports")
+    if not linter.exists():
+        pytest.skip("import-linter is not installed in this environment")
+    result = subprocess.run([linter, "--no-cache"], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stdout
+
+
+@pytest.mark.parametrize("module", MODULES, ids=str)
+def test_third_party_libraries_are_imported_where_they_belong(module: Path) -> None:
+    """A library that is not Python's own is imported by the parts that are named for it, lazily or not."""
+    name = _dotted(module)
+    for imported in _imports(module):
+        top = imported.partition(".")[0]
+        if top not in sys.stdlib_module_names and top != "sparkcrypt":
+            owners = THIRD_PARTY.get(top, set())
+            assert any(f"{name}.".startswith(f"{owner}.") for owner in owners), f"{module} imports {imported}"
+
+
+def test_the_helper_starts_with_the_standard_library_alone() -> None:
+    """What runs from the jar imports nothing that an interpreter on an executor may lack."""
+    parts = ("bridge", "plan", "policy", "tags", "schema", "names", "errors", "keys")
+    modules = [f"sparkcrypt.{name}" for name in map(_dotted, MODULES) if name.partition(".")[0] in parts]
+    start = [name for name in modules if not re.search(r"__main__$|policy\.load$|keys\.(vault|aws|hadoop)", name)]
+    result = subprocess.run(
+        [sys.executable, "-c", BRIDGE_START, *start], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    foreign = set(result.stdout.split()) & (set(THIRD_PARTY) - {"cryptography"})
+    assert foreign == set()
+
+
+@pytest.mark.parametrize("module", MODULES, ids=str)
+def test_modules_stay_readable(module: Path) -> None:
+    """No module is longer than 350 lines, and each says in its first line why it exists."""
+    text = (ROOT / module).read_text()
+    assert text.count("\n") <= 350, f"{module} has grown past a room"
+    assert not text.strip() or ast.get_docstring(ast.parse(text)), f"{module} does not say why it exists"
+
+
+@pytest.mark.parametrize(
+    ("pattern", "what"),
+    [
+        (r"/(?:root|home|work|Users)/\w+", "a path of one machine"),
+        (r"\b(?:files\.)?(?:pypi|pythonhosted|npmjs)\.(?:org|com)\b", "a host of a package registry"),
+        (r"\b(?:repo1?\.maven|proxy\.golang|deb\.debian|archive\.ubuntu)\.\w+", "a host of a package registry"),
+        (r"\.\./shared\b", "a folder outside the project"),
+        (r"\b(?:TODO|FIXME|XXX)\b", "a promise instead of the work"),
+    ],
+)
+def test_the_tree_speaks_of_the_project_alone(pattern: str, what: str) -> None:
+    """No file names what belongs to one machine or to a package registry, or leaves work for later."""
+    found = []
+    for path in _tracked_files():
+        if path != Path(__file__).resolve() and path.suffix not in {".parquet", ".jar", ".sum"}:
+            text = path.read_text(errors="replace")
+            found += [f"{path.relative_to(ROOT)}: {match[0]} ({what})" for match in re.finditer(pattern, text)]
+    assert found == []
+
+
+def test_every_test_says_what_it_shows() -> None:
+    """Each test function has a docstring of one sentence or more."""
+    silent = []
+    for path in sorted((ROOT / "tests").rglob("test_*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef) and node.name.startswith("test_") and not ast.get_docstring(node):
+                silent.append(f"{path.relative_to(ROOT)}: {node.name}")
+    assert silent == []
+
+
+def test_every_source_parses_on_the_oldest_python() -> None:
+    """No file uses syntax that is newer than Python 3.10."""
+    for path in _python_sources():
+        ast.parse(path.read_text(), filename=str(path), feature_version=(3, 10))
+
+
+@pytest.mark.skipif(not CONF, reason="there are no example policies")
+@pytest.mark.parametrize("example", CONF, ids=lambda path: path.name)
+def test_every_example_policy_loads(example: Path) -> None:
+    """An annotated example under conf/ is a policy as it stands."""
+    policy = sparkcrypt.load_policy(example)
+    assert policy.tags
+
+
+@pytest.mark.parametrize(("required", "outcome"), [("0", "1 skipped"), ("1", "1 failed")])
+def test_a_skip_is_a_failure_where_services_are_required(tmp_path: Path, required: str, outcome: str) -> None:
+    """A test whose service is missing skips on a developer's machine and fails where every service must be there."""
+    (tmp_path / "test_it.py").write_text("import pytest\ndef test_it():\n    pytest.skip('no such service')\n")
+    result = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "tests.conftest", "--rootdir", tmp_path, tmp_path],
+        cwd=tmp_path,
+        env={**os.environ, "SPARKCRYPT_REQUIRE_SERVICES": required, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert outcome in result.stdout
+    assert "no such service" in result.stdout or required == "0"
