@@ -164,9 +164,8 @@ def _encrypted(data: bytes, place: _Place, ciphers: FileCiphers | None) -> Foote
         return footer
     aad = module_aad(known_aad(footer), ModuleType.FOOTER)
     plaintext = ciphers.cipher(None, crypto.key_metadata).decrypt(module, aad, what)
-    struct, end = decode_struct(plaintext)
-    if end != len(plaintext):
-        raise FormatError(f"{len(plaintext) - end} bytes follow FileMetaData in the decrypted footer; expected none")
+    # Bytes may follow: parquet-mr encrypts the whole buffer that it serialised into, its unused end included.
+    struct, _ = decode_struct(plaintext)
     return _revealed(footer, FileMetaData(struct), authenticated=True)
 
 

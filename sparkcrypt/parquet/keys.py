@@ -6,9 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from sparkcrypt.errors import FormatError
 from sparkcrypt.parquet.modules import ModuleCipher
-from sparkcrypt.schema import dotted
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,20 +37,15 @@ class FileCiphers:
     def __init__(self, file: str, retrieve_key: RetrieveKey) -> None:
         self.file = file
         self._retrieve_key = retrieve_key
-        self._ciphers: dict[tuple[str, ...] | None, tuple[bytes | None, ModuleCipher]] = {}
+        self._ciphers: dict[tuple[str, ...] | None, ModuleCipher] = {}
 
     def cipher(self, column: tuple[str, ...] | None, key_metadata: bytes | None) -> ModuleCipher:
         """Return the cipher of a column's own key, or of the footer's key when ``column`` is None.
 
-        Raises:
-            FormatError: the column was asked for before with other key metadata.
+        A column's key metadata is the same in every row group, which `column_crypto` checks.
         """
         known = self._ciphers.get(column)
         if known is None:
-            known = key_metadata, ModuleCipher(self._retrieve_key(KeyRequest(self.file, column, key_metadata)))
+            known = ModuleCipher(self._retrieve_key(KeyRequest(self.file, column, key_metadata)))
             self._ciphers[column] = known
-        elif known[0] != key_metadata:
-            raise FormatError(
-                f"column {dotted(column or ())} has other key metadata in another row group; expected the same in all"
-            )
-        return known[1]
+        return known

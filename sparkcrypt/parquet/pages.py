@@ -132,7 +132,7 @@ def chunk_range(meta_data: ColumnMetaData, limit: int, what: str) -> tuple[int, 
     if dictionary is not None and 0 < dictionary < start:
         start = dictionary
     end = start + meta_data.total_compressed_size
-    if not 4 <= start <= end <= limit:
+    if not 4 <= start <= meta_data.data_page_offset <= end <= limit:
         raise FormatError(f"{what} is said to be at offset {start} to {end}; expected inside 4 to {limit}")
     return start, end
 

@@ -331,6 +331,28 @@ class TestAlteredFooters:
             with pytest.raises(FormatError, match="column chunk"):
                 read_footer(with_footer(data, encode_struct(struct) + bytes(28)))
 
+    def test_bytes_after_a_decrypted_footer_are_left_alone(self, tmp_path: Path) -> None:
+        """parquet-mr encrypts its whole buffer: what follows FileMetaData in it is authentic and means nothing."""
+        path = write_uniform(tmp_path / "f.parquet", KEY)
+        read, data = read_footer(path), path.read_bytes()
+        footer = footer_bytes(data)
+        _, end = decode_struct(footer)
+        assert read.file_aad is not None
+        cipher, aad = ModuleCipher(KEY), module_aad(read.file_aad, ModuleType.FOOTER)
+        longer = cipher.encrypt(cipher.decrypt(footer[end:], aad, "footer") + bytes(100), aad)
+        found = read_footer(with_footer(data, footer[:end] + longer), retrieve_key=lambda _: KEY)
+        assert found.metadata == read_footer(path, retrieve_key=lambda _: KEY).metadata
+
+    def test_key_metadata_that_differs_between_row_groups_is_found(self, tmp_path: Path) -> None:
+        """A column has one key in a file, so key material from elsewhere in one row group is refused."""
+        data, struct = self.signed(tmp_path)
+        crypto = FileMetaData(struct).row_groups[2].columns[1].crypto_metadata
+        own = None if crypto is None else crypto.column_key()
+        assert own is not None
+        own.struct[field_key(2, 8)] = b"other"
+        with pytest.raises(FormatError, match="row group 2: column ssn is encrypted unlike"):
+            read_footer(with_footer(data, encode_struct(struct) + bytes(28)))
+
     def test_a_column_that_is_encrypted_in_one_row_group_only_is_found(self, tmp_path: Path) -> None:
         """A row group whose chunk was replaced by a plaintext one does not pass for the others."""
         data, struct = self.signed(tmp_path)

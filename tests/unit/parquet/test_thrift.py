@@ -121,6 +121,13 @@ def test_bytes_against_the_protocol_are_refused(wire: bytes) -> None:
         decode_struct(wire)
 
 
+@pytest.mark.parametrize("case", [case for case in REFUSED if "longer than the rest" in case])
+def test_lengths_are_held_against_what_is_left_before_they_are_used(case: str) -> None:
+    """A length or count that cannot be is refused where it stands, not after the bytes have run out."""
+    with pytest.raises(FormatError, match="are announced"):
+        decode_struct(REFUSED[case])
+
+
 def test_offsets_count_from_the_origin() -> None:
     """Messages name offsets in the file when the caller says where the bytes begin."""
     with pytest.raises(FormatError, match=r"^offset 1001: "):

@@ -11,9 +11,9 @@ import pytest
 from sparkcrypt.errors import ConfigError, FormatError, KeyAccessDeniedError, VerificationError
 from sparkcrypt.parquet import KeyRequest, read_footer, verify_file
 from sparkcrypt.parquet.footer import Footer
-from sparkcrypt.parquet.metadata import ColumnMetaData, PageHeader
+from sparkcrypt.parquet.metadata import ColumnChunk, ColumnMetaData, FileMetaData, PageHeader, PageType, RowGroup
 from sparkcrypt.parquet.modules import ModuleCipher, ModuleType, module_aad
-from sparkcrypt.parquet.pages import ChunkKey, _open_v2_body
+from sparkcrypt.parquet.pages import ChunkKey, Window, _open_v2_body, read_pages
 from sparkcrypt.parquet.source import Input
 from sparkcrypt.parquet.thrift import I32, Struct, decode_struct, field_key
 from sparkcrypt.parquet.thrift_encode import encode_struct
@@ -189,6 +189,101 @@ def test_a_file_unique_of_another_length_is_not_trusted(tmp_path: Path, monkeypa
     monkeypatch.setattr("sparkcrypt.parquet.verify.FILE_UNIQUE_BYTES", 9)
     with pytest.raises(VerificationError, match="file-unique is 8 bytes; expected 9"):
         verify_file(path, retrieve_key=Keys())
+
+
+class TestSignedNonsense:
+    """Structures that contradict themselves, under a signature that holds."""
+
+    def verify(self, tmp_path: Path, change: Callable[[FileMetaData, ModuleCipher, bytes], None]) -> None:
+        """Verify a file whose plaintext footer was changed and signed again."""
+        path = write_uniform(
+            tmp_path / "f.parquet", KEY, plaintext_footer=True, write_page_index=True, row_group_size=100
+        )
+        footer, data, cipher = read_footer(path), path.read_bytes(), ModuleCipher(KEY)
+        assert footer.metadata is not None and footer.file_aad is not None
+        change(footer.metadata, cipher, footer.file_aad)
+        wire = encode_struct(footer.metadata.struct)
+        wire += cipher.sign(wire, module_aad(footer.file_aad, ModuleType.FOOTER))
+        verify_file(
+            data[: footer.offset] + wire + len(wire).to_bytes(4, "little") + b"PAR1", retrieve_key=lambda _: KEY
+        )
+
+    def test_signing_again_is_sound(self, tmp_path: Path) -> None:
+        """Without a change the file verifies, so that what the others find is their change."""
+        self.verify(tmp_path, lambda *_: None)
+
+    @pytest.mark.parametrize(
+        ("key", "value", "expected"),
+        [
+            (FileMetaData.num_rows.key, 301, "row groups hold 300 rows; expected 301"),
+            (FileMetaData.num_rows.key, None, "FileMetaData.num_rows"),
+        ],
+    )
+    def test_row_counts_must_add_up(self, tmp_path: Path, key: int, value: int | None, expected: str) -> None:
+        """The footer's rows are those of its row groups."""
+        with pytest.raises(FormatError, match=expected):
+            self.verify(tmp_path, lambda metadata, *_: _set(metadata.struct, key, value))
+
+    def test_ordinals_must_differ(self, tmp_path: Path) -> None:
+        """Two row groups of the same ordinal could be exchanged."""
+        with pytest.raises(FormatError, match="ordinal 0, as another has"):
+            self.verify(tmp_path, lambda metadata, *_: _set(metadata.row_groups[1].struct, RowGroup.ordinal.key, 0))
+
+    @pytest.mark.parametrize(
+        ("key", "value", "expected"),
+        [
+            (ColumnChunk.file_path.key, b"elsewhere", "in another file"),
+            (ColumnChunk.column_index_length.key, None, "an offset or a length; expected both"),
+            (ColumnChunk.offset_index_offset.key, 2**40, "expected inside"),
+            (ColumnChunk.offset_index_offset.key, -1, "expected inside"),
+            (ColumnChunk.offset_index_length.key, -1, "expected inside"),
+            (ColumnChunk.offset_index_length.key, 2**31 - 1, "expected inside"),
+        ],
+    )
+    def test_chunks_must_be_in_the_file(self, tmp_path: Path, key: int, value: Any, expected: str) -> None:
+        """Chunks of other files, and indexes outside of this one, are refused."""
+        with pytest.raises(FormatError, match=expected):
+            self.verify(tmp_path, lambda metadata, *_: _set(metadata.row_groups[0].columns[0].struct, key, value))
+
+    @pytest.mark.parametrize(
+        ("key", "value", "expected"),
+        [
+            (ColumnMetaData.num_values.key, 99, "pages hold 100 values; expected 99"),
+            (ColumnMetaData.data_page_offset.key, 2**50, "expected inside 4 to"),
+            (ColumnMetaData.dictionary_page_offset.key, 3, "expected inside 4 to"),
+            (ColumnMetaData.total_compressed_size.key, -(2**40), "expected inside 4 to"),
+            (ColumnMetaData.total_compressed_size.key, 50, "expected inside 4 to"),
+        ],
+    )
+    def test_encrypted_column_metadata_must_fit_its_pages(
+        self, tmp_path: Path, key: int, value: int, expected: str
+    ) -> None:
+        """Offsets, sizes and counts that the column's metadata claims are held against file and pages."""
+
+        def change(metadata: FileMetaData, cipher: ModuleCipher, file_aad: bytes) -> None:
+            chunk, aad = metadata.row_groups[0].columns[0], module_aad(file_aad, ModuleType.COLUMN_META_DATA, 0, 0)
+            assert chunk.encrypted_column_metadata is not None
+            struct = decode_struct(cipher.decrypt(chunk.encrypted_column_metadata, aad, ""))[0]
+            struct[key] = value
+            chunk.struct[ColumnChunk.encrypted_column_metadata.key] = cipher.encrypt(encode_struct(struct), aad)
+
+        with pytest.raises(FormatError, match=expected):
+            self.verify(tmp_path, change)
+
+    @pytest.mark.parametrize("kind", [PageType.DATA_PAGE, PageType.INDEX_PAGE, PageType.DATA_PAGE_V2, 7])
+    def test_a_page_is_of_its_modules_type(self, kind: int) -> None:
+        """A dictionary's module that holds another page's header is refused."""
+        key = ChunkKey(ModuleCipher(KEY), b"file", "AES_GCM_V1", ("c",), 0, 0)
+        header = encode_struct(Struct({field_key(number, I32): value for number, value in ((1, kind), (2, 0), (3, 0))}))
+        data = key.cipher.encrypt(header, key.aad(ModuleType.DICTIONARY_PAGE_HEADER))
+        with pytest.raises(FormatError, match="expected DICTIONARY_PAGE"):
+            list(read_pages(key, Window(Input(io.BytesIO(data), "f", len(data)), 0, len(data))))
+
+
+def _set(struct: Struct, key: int, value: Any) -> None:
+    struct[key] = value
+    if value is None:
+        del struct[key]
 
 
 class TestBloomFilters:

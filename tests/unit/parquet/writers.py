@@ -101,6 +101,10 @@ def write_encrypted(
 
 def write_uniform(path: Path, key: bytes, **options: Any) -> Path:
     """Write `table` with one key for everything, and whatever `create_encryption_properties` takes."""
-    writing = {name: options.pop(name) for name in ("data_page_version", "write_page_index") if name in options}
+    writing = {
+        name: options.pop(name)
+        for name in ("data_page_version", "write_page_index", "row_group_size")
+        if name in options
+    }
     pq.write_table(table(), path, encryption_properties=pe.create_encryption_properties(key, **options), **writing)
     return path
