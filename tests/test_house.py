@@ -145,6 +145,12 @@ def test_every_error_is_in_the_one_tree() -> None:
     assert strays == []
 
 
+def test_every_folder_of_the_package_is_a_package() -> None:
+    """A folder without ``__init__.py`` would be missing from the wheel and from the import contract."""
+    folders = {module.parent for module in MODULES}
+    assert [str(folder) for folder in sorted(folders) if not (ROOT / folder / "__init__.py").exists()] == []
+
+
 @pytest.mark.slow
 def test_imports_point_down() -> None:
     """The import contract of pyproject.toml holds, every module in its layer."""
