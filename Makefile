@@ -81,7 +81,8 @@ $(INSTALLED): setup.cfg setup.py pyproject.toml constraints.txt
 
 # Spark 3.5 runs on Python 3.8 to 3.11, and its worker imports distutils, which 3.12 no longer has: setuptools brings it.
 $(INSTALLED35): setup.cfg setup.py pyproject.toml constraints.txt
-	@python=$$(for name in python3.11 python3.10 $(PYTHON); do command -v $$name && break; done) && $$python -m venv $(VENV35)
+	@python=$$(for name in python3.11 python3.10 $(PYTHON); do \
+		$$name -c 'import venv, ensurepip' 2>/dev/null && echo $$name && break; done) && $$python -m venv $(VENV35)
 	@grep -vE '^(pyspark|py4j|pandas|numpy)\b' constraints.txt > $(VENV35)/constraints.txt
 	@$(VENV35)/bin/python -m pip install -q -c $(VENV35)/constraints.txt setuptools
 	@$(VENV35)/bin/python -m pip install -q --no-build-isolation -c $(VENV35)/constraints.txt \

@@ -5,7 +5,6 @@
 set -euo pipefail
 
 oldest=17
-
 feature_version() { # of a JDK's home: 17 for "javac 17.0.15", nothing when it has no compiler
     "$1/bin/javac" -version 2>&1 | sed -n 's/^javac \([0-9]*\).*/\1/p' || true
 }
@@ -44,7 +43,7 @@ jdk_package() { # Debian 12 and Ubuntu 22.04 have 17; Debian 13 begins at 21
 }
 
 install_missing() {
-    local missing=()
+    local log missing=()
     command -v ps >/dev/null || missing+=(procps)
     if [ "$(id -u)" -ne 0 ] || ! command -v apt-get >/dev/null; then
         [ -n "$home" ] || missing+=("openjdk-$oldest-jdk-headless")
@@ -53,12 +52,15 @@ install_missing() {
         exit 69
     fi
     echo "There is no JDK $oldest or later, or no ps: installing with apt-get" >&2
-    apt-get update -q >&2 || true # the installation below says what could not be had
+    log=$(mktemp)
+    apt-get update -q >"$log" 2>&1 || true # the installation below says what could not be had
     [ -n "$home" ] || missing+=("$(jdk_package)")
-    if ! DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "${missing[@]}" >&2; then
-        echo "Failed: apt-get install -y --no-install-recommends ${missing[*]}; what apt-get says above is why" >&2
+    if ! DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "${missing[@]}" >>"$log" 2>&1; then
+        tail -n 5 "$log" >&2
+        echo "That was: apt-get install -y --no-install-recommends ${missing[*]}" >&2
         exit 69
     fi
+    rm -f "$log"
 }
 
 home=$(find_home)
