@@ -12,8 +12,8 @@
     ├── VerificationError                74   something was checked and is not as promised
     └── RunConflictError                 75   another run, or another policy, holds this table
 
-Usage errors of the command line end with 64, drift with 2.  A message says what happened, to which thing, what is allowed
-and the next step.  It never holds key bytes, tokens or computed authentication tags.
+Usage errors of the command line end with 64, drift with 2.  A message says what happened, to which thing, what is
+allowed and the next step.  It never holds key bytes, tokens or computed authentication tags.
 """
 
 from __future__ import annotations
@@ -99,3 +99,9 @@ def error_named(name: str) -> type[SparkcryptError]:
             return candidate
         pending.extend(candidate.__subclasses__())
     return SparkcryptError
+
+
+def shown(value: object) -> str:
+    """Return a value as a message may show it: short, and nothing of a long text but its beginning."""
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "…"

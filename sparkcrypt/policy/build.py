@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from sparkcrypt.errors import ConfigError
+from sparkcrypt.errors import ConfigError, PlanError, shown
 from sparkcrypt.policy.key_service import KEY_SERVICE_OPTIONS, KeyServiceConfig
 from sparkcrypt.policy.model import (
     ALGORITHMS,
@@ -15,13 +16,24 @@ from sparkcrypt.policy.model import (
     FOOTER_MODES,
     PLAINTEXT,
     UNTAGGED,
+    Algorithm,
     Policy,
     TableRule,
     TagRule,
+    normalized_table,
 )
-from sparkcrypt.policy.section import KeyPath, Problems, Section, shown
+from sparkcrypt.policy.section import KeyPath, Problems, Section, is_text
 from sparkcrypt.policy.template import KeyTemplate
+from sparkcrypt.schema import split_dotted
 
+EPHEMERAL = "ephemeral"
+"""The key service of probes: its secret is drawn for one row and is worth nothing beyond it."""
+MAX_RETENTION_SECONDS = 36_500 * 86_400
+_SECRET_NAME = re.compile(
+    r"(^|[_-])(token|password|passwd|passphrase|secret|secret[_-]id|secret[_-]?(access[_-])?key|api[_-]?key|private[_-]key"
+    r"|credentials?)$",
+    re.IGNORECASE,
+)
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 
 
@@ -33,7 +45,7 @@ def policy_from_canonical(text: str) -> Policy:
     """
     try:
         document = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigError(
             "parquet.sparkcrypt.policy is not JSON; set it with sparkcrypt.configure or from `sparkcrypt conf`"
         ) from error
@@ -74,54 +86,86 @@ def _policy(root: Section, problems: Problems, resolve: Callable[[str], str]) ->
         run_state=resolve(root.text("run_state", "state/") or "state/"),
         tags=_tags(root, problems),
         tables=_tables(root, problems, resolve),
-        algorithm_history=tuple(
-            one for one in ALGORITHMS if one in _checked(root, "algorithm_history", ALGORITHMS)
-        ),
+        algorithm_history=_algorithms(root),
     )
     footer.close()
     root.close()
+    _check_footer_key(policy, footer)
+    _check_templates(policy, problems)
     _check_overlays(policy, problems)
     return policy
 
 
-def _checked(root: Section, name: str, allowed: tuple[str, ...]) -> tuple[str, ...]:
-    values = root.texts(name)
+def _algorithms(root: Section) -> tuple[Algorithm, ...]:
+    values = root.texts("algorithm_history")
     for value in values:
-        if value not in allowed:
-            root.problem(name, f"{shown(value)} is not known; allowed: {', '.join(allowed)}")
-    return values
+        if value not in ALGORITHMS:
+            root.problem("algorithm_history", f"{shown(value)} is not known; allowed: {', '.join(ALGORITHMS)}")
+    return tuple(one for one in ALGORITHMS if one in values)
+
+
+def _check_footer_key(policy: Policy, footer: Section) -> None:
+    if policy.footer_key == PLAINTEXT:
+        footer.problem("key", "a key may not be called plaintext, which in a history means no key; name another")
+    if re.search(r"\{\w+(:[^}]*)?\}", policy.footer_key):
+        footer.problem("key", f"{shown(policy.footer_key)}: the footer key cannot hold partition values; name one key")
 
 
 def _key_service(section: Section, resolve: Callable[[str], str]) -> KeyServiceConfig:
     kind = section.text("type")
     known = KEY_SERVICE_OPTIONS.get(kind)
+    for name in known or ():
+        section.raw(name, None)
     options = {name: section.raw(name) for name in section.names() if known is None or name in known}
-    if known is not None:
-        for name in known:
-            section.raw(name, None)
+    if kind != EPHEMERAL:
+        _refuse_secrets(section)
     section.close()
     if kind == "local":
-        if not isinstance(options.get("path"), str):
-            section.problem("path", "is missing; a local key service needs the directory of its keys, such as path: keys/")
-            options["path"] = ""
-        options["path"] = resolve(options["path"])
+        options["path"] = resolve(section.text("path") or "")
     options.pop("type", None)
     return KeyServiceConfig.from_dict({**options, "type": kind or "local"})
+
+
+def _refuse_secrets(section: Section) -> None:
+    """Refuse credentials: a policy travels in clear in every configuration.  Their values are not shown."""
+    for name, value in section.items():
+        if _holds_secret(name, value):
+            section.problem(
+                name,
+                "holds a secret, and a policy is no place for one; give credentials by the environment, a file that is "
+                "named here, or the platform (docs/operations.md)",
+            )
+
+
+def _holds_secret(name: str, value: object) -> bool:
+    if isinstance(value, Mapping):
+        return any(_holds_secret(str(below), one) for below, one in value.items())
+    if isinstance(value, list):
+        return any(_holds_secret(name, one) for one in value)
+    if isinstance(value, str) and re.search(r"://[^/\s]*:[^/\s]*@", value):
+        return True
+    return value is not None and _SECRET_NAME.search(name) is not None
 
 
 def _tags(root: Section, problems: Problems) -> tuple[TagRule, ...]:
     """Tags are a mapping in a file and a list of pairs in canonical JSON, where order would else be lost."""
     value = root.raw("tags", {})
-    pairs = value.items() if isinstance(value, Mapping) else value if isinstance(value, list) else None
-    if pairs is None:
+    pairs = list(value.items()) if isinstance(value, Mapping) else value
+    if not isinstance(pairs, list) or not all(
+        isinstance(pair, list | tuple) and len(pair) == 2 and isinstance(pair[0], str) for pair in pairs
+    ):
         root.problem("tags", f"is {shown(value)}; allowed: a mapping of tag names to keys, such as pii: {{key: pii}}")
         return ()
-    return tuple(_tag(str(name), rule, problems) for name, rule in pairs)
+    rules = tuple(_tag(name, rule, problems) for name, rule in pairs)
+    names = [rule.name for rule in rules]
+    for name in dict.fromkeys(name for name in names if names.count(name) > 1):
+        problems.add(("tags", name), "written twice; keep one")
+    return rules
 
 
 def _tag(name: str, rule: object, problems: Problems) -> TagRule:
     path = ("tags", name)
-    if not re.fullmatch(r"[^\s,;:=]+", name):
+    if not re.fullmatch(r"[^\s,;:=]+", name) or not is_text(name):
         problems.add(path, "a tag's name may not hold spaces, commas, semicolons, colons or '='")
     if rule == PLAINTEXT:
         return TagRule(name, None)
@@ -129,31 +173,60 @@ def _tag(name: str, rule: object, problems: Problems) -> TagRule:
         problems.add(path, f"is {shown(rule)}; allowed: plaintext, or a mapping such as {{key: {rule}}}")
         return TagRule(name, None)
     section = Section(rule, path, problems)
-    text = section.raw("key", None) if section.raw("history", None) else section.text("key")
-    key = None
-    try:
-        key = KeyTemplate(text) if isinstance(text, str) and text else None
-    except ValueError as error:
-        section.problem("key", str(error))
-    made = TagRule(name, key, _retention(section), section.texts("history"))
+    history = section.texts("history")
+    made = TagRule(name, _key(section, history), _retention(section), history)
     section.close()
     return made
+
+
+def _key(section: Section, history: tuple[str, ...]) -> KeyTemplate | None:
+    """Return the key of a tag; only an explicit null beside a history means plaintext from now on."""
+    if "key" in section.names() and section.raw("key") is None:
+        if not history:
+            section.problem("key", "is None; allowed: a key id, or write plaintext in place of the mapping")
+        return None
+    text = section.text("key")
+    if not text:
+        return None
+    if text == PLAINTEXT:
+        section.problem("key", "a key may not be called plaintext; for a tag without key write plaintext alone")
+        return None
+    try:
+        return KeyTemplate(text)
+    except ValueError as error:
+        section.problem("key", str(error))
+        return None
 
 
 def _retention(section: Section) -> int | None:
     value = section.raw("retention", None)
     if value is None:
         return None
-    match = re.fullmatch(r"([1-9][0-9]*)([smhdw])", str(value))
-    if match is None:
-        section.problem("retention", f"is {shown(value)}; allowed: a number and one of s, m, h, d, w, such as 400d")
+    match = re.fullmatch(r"([1-9][0-9]{0,10})([smhdw])", value, re.ASCII) if isinstance(value, str) else None
+    seconds = int(match[1]) * _SECONDS[match[2]] if match else 0
+    if not 0 < seconds <= MAX_RETENTION_SECONDS:
+        section.problem(
+            "retention",
+            f"is {shown(value)}; allowed: a number and one of s, m, h, d, w, such as 400d, up to 36500d",
+        )
         return None
-    return int(match[1]) * _SECONDS[match[2]]
+    return seconds
 
 
 def _tables(root: Section, problems: Problems, resolve: Callable[[str], str]) -> tuple[TableRule, ...]:
     section = root.section("tables", {})
-    return tuple(_table(name, section.section(name), problems, resolve) for name in section.names())
+    rules = tuple(_table(name, section.section(name), problems, resolve) for name in sorted(section.names()))
+    seen: dict[str, str] = {}
+    for rule in rules:
+        first = seen.setdefault(normalized_table(rule.name), rule.name)
+        if first != rule.name:
+            section.problem(rule.name, f"is the same table as {first!r}, since case does not count; keep one")
+        if not is_text(rule.name) or ("." not in rule.name and rule.location is None):
+            section.problem(
+                rule.name,
+                "a table is named database.table, such as sales.customers; a dataset without table needs its location",
+            )
+    return rules
 
 
 def _table(name: str, section: Section, problems: Problems, resolve: Callable[[str], str]) -> TableRule:
@@ -165,7 +238,7 @@ def _table(name: str, section: Section, problems: Problems, resolve: Callable[[s
         enforce=section.boolean("enforce", True),
         footer_mode=section.choice("footer_mode", FOOTER_MODES, None),
         location=resolve(location) if location else None,
-        tags=tuple((column, _one_or_many(overlay, column)) for column in overlay.names()),
+        tags=tuple((column, _one_or_many(overlay, column)) for column in sorted(overlay.names())),
     )
     section.close()
     return rule
@@ -178,13 +251,36 @@ def _one_or_many(overlay: Section, column: str) -> tuple[str, ...]:
     return overlay.texts(column)
 
 
+def _check_templates(policy: Policy, problems: Problems) -> None:
+    """Refuse a template whose key could be another rule's: who chooses a partition's value would choose the key."""
+    fixed = {policy.footer_key: "the footer's"}
+    fixed |= {rule.key.text: f"of tag {rule.name!r}" for rule in policy.tags if rule.key and not rule.key.columns}
+    for rule in policy.tags:
+        if rule.key is None or not rule.key.columns:
+            continue
+        for key_id, whose in fixed.items():
+            if rule.key.matches(key_id):
+                problems.add(
+                    ("tags", rule.name, "key"),
+                    f"{rule.key.text!r} could also give {key_id!r}, which is the key {whose}; begin it with a text of "
+                    f"its own, such as {rule.name + '-' + rule.key.text!r}",
+                )
+
+
 def _check_overlays(policy: Policy, problems: Problems) -> None:
     known = [rule.name for rule in policy.tags]
     for table in policy.tables:
         for column, tags in table.tags:
+            place = ("tables", table.name, "tags", column)
+            try:
+                split_dotted(column)
+            except PlanError as error:
+                problems.add(place, str(error))
+            if not tags:
+                problems.add(place, f"names no tag; allowed: {', '.join(known) or 'none yet'}")
             for tag in tags:
                 if tag not in known:
-                    problems.add(
-                        ("tables", table.name, "tags", column),
-                        f"tag {tag!r} is not defined under 'tags'; allowed: {', '.join(known) or 'none yet'}",
-                    )
+                    near = difflib.get_close_matches(tag, known, n=1)
+                    hint = f"did you mean {near[0]!r}? " if near else ""
+                    allowed = ", ".join(known) or "none yet"
+                    problems.add(place, f"tag {shown(tag)} is not defined under 'tags'; {hint}allowed: {allowed}")

@@ -31,12 +31,22 @@ class KeyServiceConfig:
         """Build from ``{"type": …, option: value, …}``.
 
         Raises:
-            ConfigError: ``type`` is missing or not a string.
+            ConfigError: ``type`` is missing or not a string, or an option is no JSON value.
         """
         kind = document.get("type")
         if not isinstance(kind, str) or not kind:
-            raise ConfigError("key_service: 'type' is missing; allowed: local, vault, or the name of an installed entry point of the group sparkcrypt.key_services")
-        return cls(kind, canonical_json({name: value for name, value in document.items() if name != "type"}))
+            raise ConfigError(
+                "key_service: 'type' is missing; allowed: local, vault, or the name of an installed entry point of the "
+                "group sparkcrypt.key_services"
+            )
+        options = {name: value for name, value in document.items() if name != "type"}
+        try:
+            return cls(kind, canonical_json(options))
+        except (TypeError, ValueError, RecursionError) as error:
+            raise ConfigError(
+                f"key_service: an option of {kind!r} is not a plain value; allowed: texts, finite numbers, true, "
+                "false, and lists and mappings of them"
+            ) from error
 
     @property
     def options(self) -> dict[str, Any]:

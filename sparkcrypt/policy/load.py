@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import os
+import re
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -15,6 +17,10 @@ from sparkcrypt.policy.model import Policy
 from sparkcrypt.policy.section import KeyPath
 
 MAX_BYTES = 1 << 20
+MAX_DEPTH = 20
+_INTEGER = re.compile(r"[-+]?(0|[1-9][0-9]{0,17})")
+_DECIMAL = re.compile(r"[-+]?[0-9]+\.[0-9]*([eE][-+]?[0-9]+)?")
+_URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 
 
 def load_policy(path: str | os.PathLike[str]) -> Policy:
@@ -25,7 +31,8 @@ def load_policy(path: str | os.PathLike[str]) -> Policy:
             ``policy_from_text``.
 
     Raises:
-        ConfigError: the file cannot be read or is not a policy; one line for each problem, with file, line and key path.
+        ConfigError: the file cannot be read or is not a policy; one line for each problem, with file, line and key
+            path.
     """
     text = os.fspath(path)
     if text.startswith("file:"):
@@ -33,8 +40,9 @@ def load_policy(path: str | os.PathLike[str]) -> Policy:
     elif "://" in text:
         raise ConfigError(f"policy {text}: this command reads local files only; allowed: a path, or a file: URI")
     try:
-        content = Path(text).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        with Path(text).open("rb") as stream:
+            content = stream.read(MAX_BYTES + 1).decode("utf-8")
+    except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         raise ConfigError(f"policy {text}: cannot be read ({reason}); give the path of a policy file") from error
     return policy_from_text(content, where=text, base=str(Path(text).absolute().parent))
@@ -55,22 +63,41 @@ def policy_from_text(text: str, *, where: str, base: str) -> Policy:
         raise ConfigError(f"{where}: larger than {MAX_BYTES} bytes; that is no policy file")
     reader = _Reader(where)
     try:
+        _refuse_unsafe(text, where)
         node = yaml.compose(text, Loader=yaml.SafeLoader)
         document = reader.value(node, ()) if node is not None else {}
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = f":{mark.line + 1}" if mark else ""
-        raise ConfigError(f"{where}{line}: not YAML: {getattr(error, 'problem', None) or 'it cannot be parsed'}") from error
+        reason = getattr(error, "problem", None) or getattr(error, "reason", None) or "it cannot be parsed"
+        raise ConfigError(f"{where}{line}: not YAML: {reason}; see the examples in conf/") from error
     return policy_from_document(document, locate=reader.locate, resolve=lambda relative: _absolute(relative, base))
 
 
 def _absolute(relative: str, base: str) -> str:
     """Make a path of the policy absolute; URIs stay, and a base that is a URI gives a URI."""
-    if "://" in relative or relative.startswith(("file:", "/")):
+    if _URI.match(relative) or relative.startswith("/"):
         return relative
     if "://" in base:
         return f"{base.rstrip('/')}/{relative}"
     return os.path.normpath(Path(base) / relative)
+
+
+def _refuse_unsafe(text: str, where: str) -> None:
+    """Refuse what could grow when it is composed, or be something else than it looks: aliases, tags, deep nesting.
+
+    PyYAML's parser gives events without recursion, so this also keeps its composer from overflowing the stack.
+    """
+    depth = 0
+    for event in yaml.parse(text, Loader=yaml.SafeLoader):
+        place = f"{where}:{event.start_mark.line + 1 if event.start_mark else 1}"
+        if getattr(event, "anchor", None) is not None:
+            raise ConfigError(f"{place}: anchors and aliases (& and *) are not taken; write each value out")
+        if getattr(event, "tag", None) is not None:
+            raise ConfigError(f"{place}: YAML tags (!…) are not taken; write plain texts, numbers, lists and mappings")
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > MAX_DEPTH:
+            raise ConfigError(f"{place}: nested deeper than {MAX_DEPTH} levels; that is no policy file")
 
 
 class _Reader:
@@ -90,31 +117,45 @@ class _Reader:
         """Return the Python value of a node.
 
         Raises:
-            ConfigError: a duplicate key, an alias, or a key that is no text.
+            ConfigError: a duplicate key, or a key that is no text.
         """
         self._lines.setdefault(path, node.start_mark.line + 1)
         if isinstance(node, yaml.MappingNode):
             return self._mapping(node, path)
         if isinstance(node, yaml.SequenceNode):
             return [self.value(item, (*path, str(index))) for index, item in enumerate(node.value)]
-        loader = yaml.SafeLoader("")
-        try:
-            return loader.construct_object(node)  # type: ignore[no-untyped-call]  # PyYAML's stubs leave it out
-        finally:
-            loader.dispose()  # type: ignore[no-untyped-call]  # PyYAML's stubs leave it out
+        return _scalar(node)
 
     def _mapping(self, node: yaml.MappingNode, path: KeyPath) -> dict[str, Any]:
         values: dict[str, Any] = {}
         for key_node, value_node in node.value:
-            key = key_node.value
-            here = (*path, str(key))
-            line = key_node.start_mark.line + 1
-            if not isinstance(key, str) or key == "<<":
-                raise ConfigError(f"{self._where}:{line}: {'.'.join(path) or 'the document'}: every key is a plain name")
+            key, line = key_node.value, key_node.start_mark.line + 1
+            if not isinstance(key_node, yaml.ScalarNode) or key == "<<":
+                raise ConfigError(
+                    f"{self._where}:{line}: {'.'.join(path) or 'the document'}: every key is a plain name; merge keys "
+                    "(<<) and lists or mappings as keys are not taken"
+                )
+            here = (*path, key)
             if key in values:
                 raise ConfigError(
-                    f"{self._where}:{line}: {'.'.join(here)}: written twice, first on line {self._lines[here]}; keep one"
+                    f"{self._where}:{line}: {'.'.join(here)}: written twice, first on line {self._lines[here]}; "
+                    "keep one"
                 )
             self._lines[here] = line
             values[key] = self.value(value_node, here)
         return values
+
+
+def _scalar(node: yaml.Node) -> Any:
+    """Return a scalar as YAML 1.2 reads it: ``yes``, ``no``, ``0644``, ``1:30`` and dates stay texts."""
+    text: str = node.value
+    kind = node.tag.rpartition(":")[2]
+    if kind == "null":
+        return None
+    if kind == "bool" and text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    if kind == "int" and _INTEGER.fullmatch(text):
+        return int(text)
+    if kind == "float" and _DECIMAL.fullmatch(text) and math.isfinite(float(text)):
+        return float(text)
+    return text

@@ -1,4 +1,4 @@
-"""The frozen values that a policy file resolves to, and their canonical JSON, which travels to every writer and reader."""
+"""The frozen values that a policy file resolves to, and their canonical JSON, which travels to writers and readers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ PLAINTEXT = "plaintext"
 class TagRule:
     """What one tag means: a master key, or plaintext (``key`` is None).
 
-    ``history`` holds key ids (or ``plaintext``) of earlier policies: readers take them until a backfill has replaced them.
+    ``history`` holds key ids (or ``plaintext``) of earlier policies: readers take them until a backfill has replaced
+    them.
     """
 
     name: str

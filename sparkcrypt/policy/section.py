@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
+
+from sparkcrypt.errors import shown
 
 T = TypeVar("T")
 KeyPath = tuple[str, ...]
 REQUIRED: Any = object()
+
+
+def is_text(value: object) -> bool:
+    """Tell whether a value is a text that is not blank and that UTF-8 can hold."""
+    return isinstance(value, str) and bool(value.strip()) and not re.search("[\ud800-\udfff]", value)
 
 
 class Problems:
@@ -39,6 +47,10 @@ class Section:
         """Return the keys that are there."""
         return list(self._values)
 
+    def items(self) -> Sequence[tuple[str, Any]]:
+        """Return keys and values without asking for them: what nobody asks for is still a problem."""
+        return list(self._values.items())
+
     def problem(self, name: str, message: str) -> None:
         """Record a problem of one key."""
         self._problems.add((*self._path, name), message)
@@ -56,7 +68,7 @@ class Section:
     def text(self, name: str, default: Any = REQUIRED) -> str:
         """Return a text that is not empty."""
         value = self.raw(name, default)
-        if value is default or (isinstance(value, str) and value.strip()):
+        if value is default or is_text(value):
             return value  # type: ignore[no-any-return]  # the default is the caller's
         if name in self._values:
             self.problem(name, f"is {shown(value)}; allowed: a text that is not empty")
@@ -65,7 +77,8 @@ class Section:
     def choice(self, name: str, allowed: Sequence[T], default: Any = REQUIRED) -> T:
         """Return one of the allowed values, of the same type (``true`` is not 1)."""
         value = self.raw(name, default)
-        if any(value == one and type(value) is type(one) for one in allowed) or (value is default and name not in self._values):
+        is_allowed = any(value == one and type(value) is type(one) for one in allowed)
+        if is_allowed or (value is default and name not in self._values):
             return value  # type: ignore[no-any-return]  # checked against allowed
         if name in self._values:
             self.problem(name, f"is {shown(value)}; allowed: {', '.join(map(str, allowed))}")
@@ -82,7 +95,7 @@ class Section:
     def texts(self, name: str) -> tuple[str, ...]:
         """Return a list of texts, empty when the key is absent."""
         value = self.raw(name, [])
-        if isinstance(value, list) and all(isinstance(one, str) and one.strip() for one in value):
+        if isinstance(value, list) and all(is_text(one) for one in value):
             return tuple(value)
         self.problem(name, f"is {shown(value)}; allowed: a list of names, such as [pii, contact]")
         return ()
@@ -101,9 +114,3 @@ class Section:
                 near = difflib.get_close_matches(str(name), self._asked, n=1)
                 hint = f"did you mean {near[0]!r}? " if near else ""
                 self.problem(str(name), f"is not a known key; {hint}allowed: {', '.join(sorted(set(self._asked)))}")
-
-
-def shown(value: object) -> str:
-    """Return a value as a message may show it: short, and nothing of a long text but its beginning."""
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "…"

@@ -9,14 +9,17 @@ from datetime import datetime
 from string import Formatter
 from urllib.parse import quote
 
-from sparkcrypt.errors import PlanError
+from sparkcrypt.errors import PlanError, shown
 
-_DIRECTIVES = "YmdHjUVGy"
+_DIRECTIVES = {"Y": r"\d{1,4}", "G": r"\d{1,4}", "j": r"\d{3}"} | dict.fromkeys("mdHUVy", r"\d{2}")
+_DATE = re.compile(r"(\d{4}-\d{2}-\d{2})(?:[ T](\d{2}:\d{2}(?::\d{2})?)(?:\.\d{1,9})?)?")
 
 
 @dataclass(frozen=True, slots=True)
 class KeyTemplate:
-    """The text of a key id; ``{column}`` and ``{column:%Y-%m}`` stand for a partition's value, doubled braces for themselves.
+    """The text of a key id; ``{column}`` and ``{column:%Y-%m}`` stand for a partition's value.
+
+    Doubled braces stand for themselves.
 
     Raises:
         ValueError: at construction, when the text is not a template; the loader says where.
@@ -25,16 +28,22 @@ class KeyTemplate:
     text: str
 
     def __post_init__(self) -> None:
+        """Check the text."""
         if not self.text.strip():
             raise ValueError("a key id may not be empty")
-        for _, column, date_format, conversion in Formatter().parse(self.text):
+        try:
+            parts = list(Formatter().parse(self.text))
+        except ValueError as error:
+            raise ValueError(f"{self.text!r}: {error}; write a brace that is part of the key id twice") from error
+        for _, column, date_format, conversion in parts:
             if column is None:
                 continue
-            if not column or conversion or re.search(r"[\[\].!]", column):
+            if not column.strip() or conversion or re.search(r"[\[\].!/={}]", column):
                 raise ValueError(f"{self.text!r}: write {{column}} or {{column:%Y-%m}} with a partition column's name")
-            unknown = re.findall(rf"%[^{_DIRECTIVES}]", date_format or "")
-            if date_format and ("%" not in date_format or unknown):
-                raise ValueError(f"{self.text!r}: a date format holds % and one of {', '.join(_DIRECTIVES)}")
+            if date_format and not _is_date_format(date_format):
+                raise ValueError(
+                    f"{self.text!r}: a date format holds % and one of {', '.join(_DIRECTIVES)}, and text without braces"
+                )
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -56,28 +65,51 @@ class KeyTemplate:
             if column is not None:
                 if column not in partition:
                     raise PlanError(
-                        f"key {self.text!r} needs the value of partition column {column!r}, which this write does not show; "
-                        "partition the table by it, and insert into a partitioned table"
+                        f"key {self.text!r} needs the value of partition column {column!r}, which this write does not "
+                        "show; partition the table by it, and insert into a partitioned table"
                     )
                 parts.append(self._value(column, partition[column], date_format))
         return "".join(parts)
 
     def _value(self, column: str, value: str, date_format: str | None) -> str:
-        if not value or {".", ".."} & set(value.split("/")):
-            raise PlanError(f"partition {column}={value!r} cannot stand in key {self.text!r}: it would leave the template")
+        if not value or {".", ".."} & set(re.split(r"[/\\]", value)):
+            raise PlanError(
+                f"partition {column}={shown(value)} cannot stand in key {self.text!r}: it would leave the template; "
+                "allowed: a value that is not empty and has no '.' or '..' between slashes"
+            )
         if not date_format:
-            return quote(value, safe="-_.~")
+            try:
+                return quote(value, safe="-_.~")
+            except UnicodeError as error:
+                raise PlanError(f"partition {column}={value!a} holds half a character; write it again") from error
+        match = _DATE.fullmatch(value)
         try:
-            return datetime.fromisoformat(value).strftime(date_format)
+            if match is None or not value.isascii():
+                raise ValueError(value)
+            return datetime.fromisoformat(f"{match[1]}T{match[2] or '00:00'}").strftime(date_format)
         except ValueError as error:
             raise PlanError(
-                f"partition {column}={value!r} is not a date, which key {self.text!r} needs; write dates as 2026-01-31"
+                f"partition {column}={shown(value)} is not a date, which key {self.text!r} needs; write dates as "
+                "2026-01-31, and rows without one to a table of their own"
             ) from error
 
     def matches(self, key_id: str) -> bool:
         """Tell whether a key id could come from this template, whatever the partition."""
         pattern = "".join(
-            re.escape(literal) + ("" if column is None else "[A-Za-z0-9%._~ :-]+?")
-            for literal, column, _, _ in Formatter().parse(self.text)
+            re.escape(literal) + ("" if column is None else _values_pattern(date_format))
+            for literal, column, date_format, _ in Formatter().parse(self.text)
         )
-        return re.fullmatch(pattern, key_id) is not None
+        return re.fullmatch(pattern, key_id, re.ASCII) is not None
+
+
+def _is_date_format(text: str) -> bool:
+    directives = re.findall(r"%(.?)", text, re.DOTALL)
+    return bool(directives) and set(directives) <= set(_DIRECTIVES) and not set("{}") & set(text)
+
+
+def _values_pattern(date_format: str | None) -> str:
+    """Return a pattern of everything that may stand for one column."""
+    if not date_format:
+        return "(?:[A-Za-z0-9._~-]|%[0-9A-F]{2})+"
+    parts = re.split(r"%(.)", date_format)
+    return "".join(_DIRECTIVES[part] if place % 2 else re.escape(part) for place, part in enumerate(parts))

@@ -1,0 +1,123 @@
+"""The canonical JSON of a policy is the policy: nothing is lost, nothing is ambiguous, nothing substituted."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sparkcrypt.errors import ConfigError, SparkcryptError
+from sparkcrypt.policy import Policy, policy_from_canonical, policy_from_document
+
+NAME = st.text(st.sampled_from("abcXYZé$%.-_/ß鍵"), min_size=1, max_size=6)
+KEY = st.text(st.sampled_from("abcXYZ:/é$%;,+ "), min_size=1, max_size=8).filter(str.strip)
+TAGS = ["t1", "T1", "личное", "a$b"]
+JSON_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@st.composite
+def documents(draw: st.DrawFn) -> dict[str, Any]:
+    def rule() -> Any:
+        kind = draw(st.integers(0, 3))
+        if kind == 0:
+            return "plaintext"
+        if kind == 1:
+            return {"key": None, "history": draw(st.lists(KEY, min_size=1, max_size=2))}
+        if kind == 2:
+            return {"key": draw(KEY), "retention": draw(st.sampled_from(["1s", "90m", "400d", "52w"]))}
+        return {"key": "tmpl~{p}", "history": draw(st.lists(KEY, max_size=2))}
+
+    def table() -> dict[str, Any]:
+        return {
+            "require_encryption": draw(st.booleans()),
+            "enforce": draw(st.booleans()),
+            "location": "/" + draw(NAME),
+            "tags": draw(st.dictionaries(st.sampled_from(["c", "a.b", "%2E"]), st.lists(st.sampled_from(TAGS), min_size=1))),
+            **({"footer_mode": draw(st.sampled_from(["encrypted", "plaintext"]))} if draw(st.booleans()) else {}),
+        }
+
+    return {
+        "version": 1,
+        "key_service": {"type": "own", "x": draw(NAME), "y": draw(st.lists(st.integers(), max_size=2))},
+        "algorithm": draw(st.sampled_from(["AES_GCM_V1", "AES_GCM_CTR_V1"])),
+        "data_key_bits": draw(st.sampled_from([128, 192, 256])),
+        "footer": {"key": draw(KEY), "history": draw(st.lists(KEY, max_size=2))},
+        "untagged": draw(st.sampled_from(["plaintext", "footer_key", "deny"])),
+        "run_state": "/" + draw(NAME),
+        "tags": {name: rule() for name in draw(st.permutations(TAGS))},
+        "tables": {name: table() for name in draw(st.permutations(["z.a", "a.z", "m.m$"]))},
+        "algorithm_history": draw(st.lists(st.sampled_from(["AES_GCM_V1", "AES_GCM_CTR_V1"]), max_size=3)),
+    }
+
+
+def frozen(document: object) -> Policy:
+    return policy_from_document(document, locate=lambda _: "here")
+
+
+@settings(max_examples=150)
+@given(documents())
+def test_canonical_json_is_the_policy(document: dict[str, Any]) -> None:
+    """A policy read back from its canonical JSON is equal, with the same text; ``$`` never stands in it."""
+    policy = frozen(document)
+    text = policy.canonical()
+    assert policy_from_canonical(text) == policy
+    assert policy_from_canonical(text).canonical() == text
+    assert "$" not in text and text.isascii()
+    assert [rule.name for rule in policy_from_canonical(text).tags] == list(document["tags"])
+
+
+@given(documents(), st.randoms(use_true_random=False))
+def test_order_of_tables_does_not_change_the_digest(document: dict[str, Any], random: Any) -> None:
+    """Tables, columns of an overlay and options may be written in any order; tags may not."""
+    policy = frozen(document)
+    tables = list(document["tables"].items())
+    random.shuffle(tables)
+    assert frozen({**document, "tables": dict(tables)}) == policy
+    turned = dict(reversed(list(document["tags"].items())))
+    assert frozen({**document, "tags": turned}).digest() != policy.digest()
+
+
+@given(JSON_VALUES)
+def test_any_json_is_a_policy_or_refused(value: object) -> None:
+    """Whatever JSON arrives, the answer is a policy or a ConfigError."""
+    with pytest.raises(ConfigError):
+        policy_from_canonical(json.dumps(value))
+
+
+@settings(max_examples=200)
+@given(documents(), st.data())
+def test_any_change_of_a_policy_is_a_policy_or_refused(document: dict[str, Any], data: st.DataObject) -> None:
+    """A policy with any one value replaced by any JSON is a policy or a ConfigError, never another error."""
+    place: Any = document
+    while True:
+        key = data.draw(st.sampled_from(sorted(place) if isinstance(place, dict) else range(len(place))))
+        if not isinstance(place[key], dict | list) or not place[key] or data.draw(st.booleans()):
+            break
+        place = place[key]
+    place[key] = data.draw(JSON_VALUES)
+    try:
+        policy_from_canonical(json.dumps(document)).canonical()
+    except SparkcryptError as error:
+        assert isinstance(error, ConfigError)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[" * 100_000, "nul", '{"version": NaN}', "\ud800"])
+def test_text_that_is_no_policy_is_refused(text: str) -> None:
+    """Texts that are not JSON, or no policy, are a ConfigError that says where a policy comes from."""
+    with pytest.raises(ConfigError, match=r"parquet\.sparkcrypt\.policy"):
+        policy_from_canonical(text)
+
+
+def test_a_tag_twice_in_canonical_json_is_refused() -> None:
+    """The list of tags in canonical JSON holds each tag once, as the file did."""
+    document = frozen({"version": 1, "key_service": {"type": "own"}, "footer": {"key": "f"}, "untagged": "deny"}).to_dict()
+    document["tags"] = [["pii", "plaintext"], ["pii", {"key": "k"}]]
+    with pytest.raises(ConfigError, match=r"tags\.pii: written twice"):
+        frozen(document)
