@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 from urllib.parse import quote, unquote
 
-from sparkcrypt.errors import PlanError
+from sparkcrypt.errors import PlanError, shown
 
 Path = tuple[str, ...]
 Kind = Literal["leaf", "struct", "list", "map"]
@@ -72,8 +72,7 @@ def _walk(
 ) -> Iterator[tuple[Leaf, tuple[tuple[Path, Path, Node], ...]]]:
     logical, parquet = (*logical, node.name), (*parquet, *node.parquet)
     chain = (*above, (logical, parquet, node))
-    if len(chain) > MAX_DEPTH:
-        raise PlanError(f"column {dotted(logical[:3])}…: nested deeper than {MAX_DEPTH} levels; flatten it")
+    check_depth(logical)
     if node.kind == "leaf":
         yield Leaf(logical, parquet), chain
     for child in node.children:
@@ -89,20 +88,36 @@ def split_dotted(text: str) -> Path:
     """Split a dotted path into its names, undoing percent-encoding.
 
     Raises:
-        PlanError: a name in it is empty.
+        PlanError: a name in it is empty, or is not text.
     """
-    names = tuple(unquote(part) for part in text.split("."))
+    try:
+        names = tuple(unquote(part, errors="strict") for part in text.split("."))
+    except UnicodeError as error:
+        raise PlanError(
+            f"column path {shown(text)} is not percent-encoded UTF-8; write a % in a name as %25, a dot as %2E"
+        ) from error
     if not all(names):
-        raise PlanError(f"column path {text!r} has an empty name; write names joined by single dots, a dot in a name as %2E")
+        raise PlanError(
+            f"column path {shown(text)} has an empty name; write names joined by single dots, a dot in a name as %2E"
+        )
     return names
 
 
 def property_name(path: Sequence[str]) -> str:
-    """Return a path as it stands in a table property's name: ASCII, safe for Hive, one text per path."""
-    return ".".join(quote(name, safe="-_ ").replace(".", "%2E") for name in path)
+    """Return a path as it stands in a table property's name: ASCII, safe for Hive, one text per path.
+
+    Raises:
+        PlanError: a name is not text that UTF-8 can hold.
+    """
+    try:
+        return ".".join(quote(name, safe="-_ ").replace(".", "%2E") for name in path)
+    except UnicodeError as error:
+        raise PlanError(f"column {dotted(path)!a}: its name holds half a character; rename the column") from error
 
 
 # --- from Spark's schema JSON -----------------------------------------------------------------------------------------
+
+_SPARK_HINT = "pass what StructType.json() returns"
 
 
 def schema_from_spark(document: str | Mapping[str, Any], *, leave_out: Iterable[str] = ()) -> Schema:
@@ -110,22 +125,42 @@ def schema_from_spark(document: str | Mapping[str, Any], *, leave_out: Iterable[
 
     Args:
         document: what ``StructType.json()`` gives, as text or parsed.
-        leave_out: names of top-level columns to skip (partition columns are not in files).
+        leave_out: names of top-level columns to skip (partition columns are not in files); case counts only where
+            two columns differ by nothing else.
 
     Raises:
-        PlanError: not a schema, or a field's ``tags`` metadata is neither a string nor a list of strings.
+        PlanError: not a schema, nested too deeply, or a field's ``tags`` are neither a text nor a list of texts.
     """
-    parsed = json.loads(document) if isinstance(document, str) else document
+    try:
+        parsed = json.loads(document) if isinstance(document, str) else document
+    except (ValueError, RecursionError) as error:
+        raise PlanError(f"the Spark schema is not JSON; {_SPARK_HINT}") from error
     if not isinstance(parsed, Mapping) or parsed.get("type") != "struct":
-        raise PlanError("the Spark schema is not a struct; pass what StructType.json() returns")
-    skipped = frozenset(leave_out)
-    return Schema(tuple(_spark_field(field) for field in parsed["fields"] if field["name"] not in skipped))
+        raise PlanError(f"the Spark schema is not a struct; {_SPARK_HINT}")
+    fields = _spark_fields(parsed, ())
+    names = {node.name for node in fields}
+    left_out = frozenset(leave_out)
+    folded = {name.lower() for name in left_out - names}
+    return Schema(tuple(node for node in fields if node.name not in left_out and node.name.lower() not in folded))
 
 
-def _spark_field(field: Mapping[str, Any]) -> Node:
-    name = field["name"]
-    tags = tags_from_metadata((field.get("metadata") or {}).get("tags"), name)
-    return _spark_type(name, (name,), field["type"], tags)
+def _spark_fields(struct: Mapping[str, Any], above: Path) -> tuple[Node, ...]:
+    fields = struct.get("fields")
+    if not isinstance(fields, list):
+        raise PlanError(f"{_place(above)}: a struct's 'fields' is {shown(fields)}; allowed: a list; {_SPARK_HINT}")
+    return tuple(_spark_field(field, above) for field in fields)
+
+
+def _spark_field(field: Any, above: Path) -> Node:
+    name = field.get("name") if isinstance(field, Mapping) else None
+    if not isinstance(name, str):
+        raise PlanError(f"{_place(above)}: a field is {shown(field)}; allowed: an object with a name; {_SPARK_HINT}")
+    path = (*above, name)
+    metadata = field.get("metadata")
+    if not isinstance(metadata, Mapping | None):
+        raise PlanError(f"{_place(path)}: its metadata is {shown(metadata)}; allowed: an object; {_SPARK_HINT}")
+    tags = tags_from_metadata((metadata or {}).get("tags"), dotted(path))
+    return _spark_type(Node(name, (name,), "leaf", (), tags), field.get("type"), path)
 
 
 def tags_from_metadata(value: object, column: str) -> tuple[str, ...]:
@@ -138,33 +173,65 @@ def tags_from_metadata(value: object, column: str) -> tuple[str, ...]:
         return ()
     names = value.split(",") if isinstance(value, str) else value
     if not isinstance(names, list) or not all(isinstance(name, str) and name.strip() for name in names):
-        raise PlanError(f"column {column}: its tags are {value!r}; allowed: a list of names, or one text with commas")
+        raise PlanError(
+            f"column {column}: its tags are {shown(value)}; allowed: a list of names, or one text with commas"
+        )
     return tuple(name.strip() for name in names)
 
 
-def _spark_type(name: str, parquet: Path, kind: Any, tags: tuple[str, ...]) -> Node:
-    type_name = kind.get("type") if isinstance(kind, Mapping) else kind
+def _spark_type(node: Node, kind: Any, path: Path) -> Node:
+    """Return a node with the kind and children of its type; ``path`` is for messages and the limit of depth."""
+    check_depth(path)
+    while isinstance(kind, Mapping) and kind.get("type") == "udt":
+        kind = kind.get("sqlType")
+    if kind == "variant":
+        return replace(node, kind="struct", children=(_leaf("value"), _leaf("metadata")))
+    if isinstance(kind, str) and kind:
+        return node
+    type_name = kind.get("type") if isinstance(kind, Mapping) else None
     if type_name == "struct":
-        return Node(name, parquet, "struct", tuple(_spark_field(field) for field in kind["fields"]), tags)
+        return replace(node, kind="struct", children=_spark_fields(kind, path))
     if type_name == "array":
-        element = _spark_type(ELEMENT, ("list", ELEMENT), kind["elementType"], ())
-        return Node(name, parquet, "list", (element,), tags)
+        element = _spark_type(Node(ELEMENT, ("list", ELEMENT), "leaf"), kind.get("elementType"), (*path, ELEMENT))
+        return replace(node, kind="list", children=(element,))
     if type_name == "map":
-        key = _spark_type(KEY, ("key_value", KEY), kind["keyType"], ())
-        value = _spark_type(VALUE, ("key_value", VALUE), kind["valueType"], ())
-        return Node(name, parquet, "map", (key, value), tags)
-    if type_name == "udt":
-        return _spark_type(name, parquet, kind["sqlType"], tags)
-    if type_name == "variant":
-        return Node(name, parquet, "struct", (_leaf("value"), _leaf("metadata")), tags)
-    return Node(name, parquet, "leaf", (), tags)
+        key = _spark_type(Node(KEY, ("key_value", KEY), "leaf"), kind.get("keyType"), (*path, KEY))
+        value = _spark_type(Node(VALUE, ("key_value", VALUE), "leaf"), kind.get("valueType"), (*path, VALUE))
+        return replace(node, kind="map", children=(key, value))
+    raise PlanError(
+        f"{_place(path)}: its type is {shown(kind)}; allowed: a type's name, or a struct, array, map or udt; "
+        f"{_SPARK_HINT}"
+    )
 
 
 def _leaf(name: str) -> Node:
     return Node(name, (name,), "leaf")
 
 
+def check_depth(path: Path, most: int = MAX_DEPTH) -> None:
+    """Refuse a path that is nested deeper than any reader or writer could follow.
+
+    Raises:
+        PlanError: it has more names than that.
+    """
+    if len(path) > most:
+        raise PlanError(f"column {shown_path(path[:3])}…: nested deeper than {MAX_DEPTH} levels; flatten it")
+
+
+def shown_path(path: Path) -> str:
+    """Return a column path as a message may show it."""
+    text = dotted(path)
+    return text if len(text) <= 200 else text[:197] + "…"
+
+
+def _place(path: Path) -> str:
+    return f"column {shown_path(path)}" if path else "the schema"
+
+
 # --- from a Parquet message type --------------------------------------------------------------------------------------
+
+
+_PARQUET_HINT = "the jar and this helper do not belong together"
 
 
 def schema_from_parquet(fields: Sequence[Mapping[str, Any]]) -> Schema:
@@ -173,41 +240,68 @@ def schema_from_parquet(fields: Sequence[Mapping[str, Any]]) -> Schema:
     Args:
         fields: the message's fields, each ``{"name", "kind": "leaf"|"group", "annotation": "LIST"|"MAP"|…|None,
             "repetition", "children"}``.
+
+    Raises:
+        PlanError: a field is none, or it is nested too deeply.
     """
-    return Schema(tuple(_parquet_field(field, 0) for field in fields))
+    return Schema(tuple(_parquet_field(field) for field in _checked(fields, ())))
 
 
-def _parquet_field(field: Mapping[str, Any], depth: int) -> Node:
+def _checked(fields: Any, above: Path) -> Sequence[Mapping[str, Any]]:
+    """Return fields of a message type that have all their parts, however deep."""
+    check_depth(above, 2 * MAX_DEPTH)  # a list or map has two names for one level
+    if not isinstance(fields, list | tuple):
+        raise PlanError(f"{_place(above)}: its fields are {shown(fields)}; allowed: a list; {_PARQUET_HINT}")
+    for field in fields:
+        if not (
+            isinstance(field, Mapping)
+            and isinstance(field.get("name"), str)
+            and field.get("kind") in ("leaf", "group")
+            and isinstance(field.get("repetition"), str)
+        ):
+            raise PlanError(
+                f"{_place(above)}: a field is {shown(field)}; allowed: a name, a kind and a repetition; {_PARQUET_HINT}"
+            )
+        _checked(field.get("children") or [], (*above, field["name"]))
+    return fields
+
+
+def _parquet_field(field: Mapping[str, Any]) -> Node:
     name, children = field["name"], field.get("children") or []
-    if depth > MAX_DEPTH:
-        raise PlanError(f"column {name}: the file's schema is nested deeper than {MAX_DEPTH} levels")
     annotation = field.get("annotation")
     if annotation == "LIST" and len(children) == 1 and children[0]["repetition"] == "repeated":
-        return Node(name, (name,), "list", (_list_element(name, children[0], depth + 1),))
+        return Node(name, (name,), "list", (_list_element(name, children[0]),))
     if annotation in ("MAP", "MAP_KEY_VALUE") and _is_map(children):
-        return Node(name, (name,), "map", _map_children(children[0], depth + 1))
+        return Node(name, (name,), "map", _map_children(children[0]))
     if field["kind"] == "leaf":
         return Node(name, (name,), "leaf")
-    return Node(name, (name,), "struct", tuple(_parquet_field(child, depth + 1) for child in children))
+    return Node(name, (name,), "struct", tuple(_parquet_field(child) for child in children))
 
 
 def _is_map(children: Sequence[Mapping[str, Any]]) -> bool:
-    return len(children) == 1 and children[0]["repetition"] == "repeated" and len(children[0].get("children") or ()) == 2
+    return (
+        len(children) == 1
+        and children[0]["repetition"] == "repeated"
+        and len(children[0].get("children") or ()) == 2  # a key and a value
+    )
 
 
-def _list_element(parent: str, repeated: Mapping[str, Any], depth: int) -> Node:
+def _list_element(parent: str, repeated: Mapping[str, Any]) -> Node:
     """Tell the element of a list by the backward-compatibility rules of LogicalTypes.md, "Lists"."""
     inner = repeated.get("children") or []
     is_element = (
-        repeated["kind"] == "leaf" or len(inner) != 1 or repeated["name"] in ("array", parent + "_tuple")
+        repeated["kind"] == "leaf"
+        or len(inner) != 1
+        or inner[0]["repetition"] == "repeated"
+        or repeated["name"] in ("array", parent + "_tuple")
     )
-    below = _parquet_field(repeated if is_element else inner[0], depth)
+    below = _parquet_field(repeated if is_element else inner[0])
     names = (repeated["name"],) if is_element else (repeated["name"], inner[0]["name"])
     return Node(ELEMENT, names, below.kind, below.children)
 
 
-def _map_children(repeated: Mapping[str, Any], depth: int) -> tuple[Node, ...]:
-    nodes = [_parquet_field(child, depth) for child in repeated["children"]]
+def _map_children(repeated: Mapping[str, Any]) -> tuple[Node, ...]:
+    nodes = [_parquet_field(child) for child in repeated["children"]]
     return tuple(
         Node(logical, (repeated["name"], node.name), node.kind, node.children)
         for logical, node in zip((KEY, VALUE), nodes, strict=True)

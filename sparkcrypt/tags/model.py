@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from sparkcrypt.errors import PlanError
+from sparkcrypt.errors import PlanError, shown
 from sparkcrypt.names import HISTORY_PREFIX, TAGS_PREFIX
 from sparkcrypt.schema import Path, Schema, dotted, property_name, split_dotted
 
@@ -49,7 +49,7 @@ def split_tags(text: str, where: str) -> tuple[str, ...]:
     """
     names = tuple(part.strip() for part in text.split(","))
     if not all(names):
-        raise PlanError(f"{where}: {text!r} is not a list of tags; write names separated by commas, such as 'pii,contact'")
+        raise PlanError(f"{where}: {shown(text)} is not a list of tags; write names with commas, such as 'pii,contact'")
     return names
 
 
@@ -59,10 +59,17 @@ def tags_of_properties(properties: Mapping[str, str]) -> tuple[TaggedColumn, ...
     A blank value is no tag: Spark cannot remove an option of a ``USING parquet`` table, only blank it.
     """
     return tuple(
-        TaggedColumn(split_dotted(name[len(TAGS_PREFIX) :]), split_tags(value, f"table property {name}"), "table property")
+        TaggedColumn(_path_of(name, TAGS_PREFIX), split_tags(value, f"table property {name}"), "table property")
         for name, value in sorted(properties.items())
         if name.startswith(TAGS_PREFIX) and value.strip()
     )
+
+
+def _path_of(name: str, prefix: str) -> Path:
+    try:
+        return split_dotted(name[len(prefix) :])
+    except PlanError as error:
+        raise PlanError(f"table property {name}: {error}") from error
 
 
 def tag_property(path: Path) -> str:
@@ -77,11 +84,12 @@ def history_property(path: Path) -> str:
 
 def history_of_properties(properties: Mapping[str, str]) -> dict[Path, tuple[str, ...]]:
     """Return what readers still accept per column: percent-encoded key ids, or ``plaintext``."""
-    return {
-        split_dotted(name[len(HISTORY_PREFIX) :]): split_tags(value, f"table property {name}")
-        for name, value in sorted(properties.items())
-        if name.startswith(HISTORY_PREFIX) and value.strip()
-    }
+    found: dict[Path, tuple[str, ...]] = {}
+    for name, value in sorted(properties.items()):
+        if name.startswith(HISTORY_PREFIX) and value.strip():
+            path = _path_of(name, HISTORY_PREFIX)
+            found[path] = tuple(dict.fromkeys((*found.get(path, ()), *split_tags(value, f"table property {name}"))))
+    return found
 
 
 def tags_of_overlay(overlay: Mapping[str, tuple[str, ...]]) -> tuple[TaggedColumn, ...]:
