@@ -1,15 +1,20 @@
-"""Tags x policy x schema -> which column is encrypted with which master key, and why.  Pure: no Spark, no JVM, no network."""
+"""Tags x policy x schema -> which column is encrypted with which master key, and why.
+
+Pure: no Spark, no JVM, no network.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
+from urllib.parse import quote
 
 from sparkcrypt.errors import PlanError
 from sparkcrypt.policy.model import Algorithm, FooterMode, Policy, TableRule, TagRule
 from sparkcrypt.policy.template import KeyTemplate
 from sparkcrypt.schema import Leaf, Node, Path, Schema, dotted
+from sparkcrypt.tags.match import ColumnIndex, fold
 from sparkcrypt.tags.model import SOURCES, TaggedColumn
 
 Action = Literal["encrypt", "footer_key", "plaintext"]
@@ -19,8 +24,8 @@ Action = Literal["encrypt", "footer_key", "plaintext"]
 class ColumnPlan:
     """What happens to one leaf column.
 
-    ``key`` is set when ``action`` is ``encrypt``; it may hold partition values still to be filled in.  ``history`` lists key
-    ids, or ``plaintext``, that readers still take for this column.
+    ``key`` is set when ``action`` is ``encrypt``; it may hold partition values still to be filled in.  ``history``
+    lists percent-encoded key ids, or ``plaintext``, that readers still take for this column.
     """
 
     leaf: Leaf
@@ -88,7 +93,10 @@ class EncryptionPlan:
         return keys
 
     def master_keys(self, partition: Mapping[str, str]) -> tuple[str, ...]:
-        """Return the distinct key ids that files of one partition need, the footer key first; none when all is plaintext."""
+        """Return the distinct key ids that files of one partition need, the footer key first.
+
+        There are none when every column is plaintext.
+        """
         keys = self.key_ids(partition)
         if not keys:
             return ()
@@ -115,7 +123,8 @@ class EncryptionPlan:
         rows = [("column", "tags", "from", "key", "why")]
         for column in self.columns:
             key = column.key.text if column.key else {"footer_key": self.footer_key, "plaintext": "-"}[column.action]
-            rows.append((column.leaf.dotted, ",".join(column.tags) or "-", ", ".join(column.sources) or "-", key, column.why))
+            tags, sources = ",".join(column.tags) or "-", ", ".join(column.sources) or "-"
+            rows.append((column.leaf.dotted, tags, sources, key, column.why))
         widths = [max(len(row[place]) for row in rows) for place in range(5)]
         lines = ["  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip() for row in rows]
         lines.insert(1, "  ".join("-" * width for width in widths))
@@ -150,10 +159,11 @@ def build_plan(
         tagged: tags from every source, in any order.
         policy: what the tags mean.
         table: ``db.table``, when it is known.
-        partition_columns: names of partition columns, which cannot be encrypted but may stand in key templates.  None: not
-            known, as to the writer of one file, which is told its partition's values only.
+        partition_columns: names of partition columns, which cannot be encrypted but may stand in key templates.  None:
+            not known, as to the writer of one file, which is told its partition's values only.
         require_encryption: the table's own property asks for it; the policy may too.
-        history: column -> percent-encoded key ids or ``plaintext`` that readers still take, from the table's properties.
+        history: column -> percent-encoded key ids or ``plaintext`` that readers still take, from the table's
+            properties.
         compare_stores: list where the tags in the schema's metadata and in the table's properties differ.
         skip_absent: pass over tags of columns that the schema lacks, as an older file of a table may.
 
@@ -167,8 +177,9 @@ def build_plan(
     required = (require_encryption or rule.require_encryption) and rule.enforce
     if required and not planner.problems and all(column.action == "plaintext" for column in columns):
         planner.problems.append(
-            f"{table or 'this table'} requires encryption, but no column carries a tag that encrypts: its tags may have been "
-            "lost; see `sparkcrypt tags show`, and set them with `sparkcrypt tags set` or in the policy's overlay"
+            f"{table or 'this table'} requires encryption, but no column carries a tag that encrypts: its "
+            "tags may have been lost; see `sparkcrypt tags show`, and set them with `sparkcrypt tags set` or in the "
+            "policy's overlay"
         )
     if planner.problems:
         raise PlanError("\n".join(sorted(dict.fromkeys(planner.problems))))
@@ -189,7 +200,7 @@ def build_plan(
 
 
 class _Planner:
-    """Matches tags to the nodes of one schema and decides for each leaf; it gathers every problem before it gives up."""
+    """Matches tags to the fields of one schema and decides for each leaf; it gathers every problem first."""
 
     def __init__(
         self, schema: Schema, policy: Policy, table: str | None, partition_columns: Iterable[str] | None
@@ -198,7 +209,7 @@ class _Planner:
         self.partition_columns = tuple(partition_columns or ())
         self._partitions_known = partition_columns is not None
         self._schema, self._policy, self._table = schema, policy, table
-        self._index, self._folded = _index(schema)
+        self._index = ColumnIndex(schema)
         self._tags: dict[Path, dict[str, tuple[str, ...]]] = {}
 
     def attach(self, tagged: Iterable[TaggedColumn], skip_absent: bool) -> None:
@@ -207,8 +218,8 @@ class _Planner:
             self._check_tags(column)
             if self._is_partition(column.path):
                 self.problems.append(
-                    f"column {dotted(column.path)} is a partition column and cannot be encrypted, since its values are folder "
-                    "names; remove its tag, or partition by a column that is not sensitive"
+                    f"column {dotted(column.path)} is a partition column and cannot be encrypted, since its values are "
+                    "folder names; remove its tag, or partition by a column that is not sensitive"
                 )
                 continue
             node = self._find(column.path)
@@ -216,8 +227,8 @@ class _Planner:
                 continue
             if node is None:
                 self.problems.append(
-                    f"column {dotted(column.path)} is tagged {','.join(column.tags)} by the {column.source}, but the schema has "
-                    f"no such column; allowed: {self._names()}"
+                    f"column {dotted(column.path)} is tagged {','.join(column.tags)} by the {column.source}, but the "
+                    f"schema has no such column; allowed: {self._names()}; correct the tag or remove it"
                 )
                 continue
             by_source = self._tags.setdefault(node, {})
@@ -228,24 +239,21 @@ class _Planner:
             if self._policy.tag(tag) is None:
                 known = ", ".join(rule.name for rule in self._policy.tags) or "none"
                 self.problems.append(
-                    f"column {dotted(column.path)} carries the tag {tag!r} (from the {column.source}), which the policy does not "
-                    f"define; allowed: {known}"
+                    f"column {dotted(column.path)} carries the tag {tag!r} (from the {column.source}), which the "
+                    f"policy does not define; allowed: {known}; correct the tag, or define it in the policy's 'tags'"
                 )
 
     def _is_partition(self, path: Path) -> bool:
-        return path[0].lower() in {name.lower() for name in self.partition_columns} and self._find(path) is None
+        return fold(path[:1]) in {fold((name,)) for name in self.partition_columns} and not self._index.find(path)
 
     def _find(self, path: Path) -> Path | None:
-        exact = self._index.get(path)
-        if exact is not None:
-            return exact
-        folded = self._folded.get(tuple(name.lower() for name in path), ())
-        if len(folded) > 1:
+        found = self._index.find(path)
+        if len(found) > 1:
             self.problems.append(
-                f"column {dotted(path)} is tagged, but {' and '.join(dotted(one) for one in sorted(folded))} differ from it only "
-                "by case; write the name as the schema has it"
+                f"column {dotted(path)} could be {' or '.join(map(dotted, found))}, which differ from it only by case; "
+                "write the name as the schema has it"
             )
-        return next(iter(sorted(folded)), None)
+        return found[0] if found else None
 
     def _names(self) -> str:
         names = [dotted(leaf.parquet) for leaf in self._schema.leaves()]
@@ -254,10 +262,10 @@ class _Planner:
     def columns(self, history: Mapping[Path, tuple[str, ...]]) -> tuple[ColumnPlan, ...]:
         """Decide for every leaf."""
         accepted: dict[Path, tuple[str, ...]] = {}
-        for path, entries in history.items():
+        for path, entries in sorted(history.items()):
             node = self._find(path)
             if node is not None:
-                accepted[node] = entries
+                accepted[node] = (*accepted.get(node, ()), *sorted(entries))
         return tuple(self._column(leaf, chain, accepted) for leaf, chain in self._schema.walk_leaves())
 
     def _column(
@@ -271,7 +279,9 @@ class _Planner:
                 return self._by_tags(leaf, by_source, own, kept)
         return self._untagged(leaf, kept)
 
-    def _by_tags(self, leaf: Leaf, by_source: Mapping[str, tuple[str, ...]], own: str, kept: tuple[str, ...]) -> ColumnPlan:
+    def _by_tags(
+        self, leaf: Leaf, by_source: Mapping[str, tuple[str, ...]], own: str, kept: tuple[str, ...]
+    ) -> ColumnPlan:
         carried = {tag for tags in by_source.values() for tag in tags}
         rules = [rule for rule in self._policy.tags if rule.name in carried]
         sources = tuple(source for source in SOURCES if source in by_source)
@@ -288,7 +298,7 @@ class _Planner:
             tags=tuple(one.name for one in rules),
             sources=sources,
             why=why,
-            history=tuple(dict.fromkeys((*rule.history, *kept))),
+            history=tuple(dict.fromkeys((*(quote(entry, safe="-_.~") for entry in rule.history), *kept))),
         )
 
     def _check_template(self, leaf: Leaf, rule: TagRule) -> None:
@@ -296,28 +306,35 @@ class _Planner:
         if missing and rule.key and self._partitions_known:
             allowed = ", ".join(self.partition_columns) or "none, the table has no partitions"
             self.problems.append(
-                f"column {leaf.dotted}: key {rule.key.text!r} of tag {rule.name!r} needs {', '.join(missing)}, which is not a "
-                f"partition column of {self._table or 'the table'}; allowed: {allowed}"
+                f"column {leaf.dotted}: key {rule.key.text!r} of tag {rule.name!r} needs {', '.join(missing)}, which "
+                f"is not a partition column of {self._table or 'the table'}; allowed: {allowed}; partition the table "
+                "by it, or give the tag another key"
             )
 
     def _untagged(self, leaf: Leaf, kept: tuple[str, ...]) -> ColumnPlan:
         if self._policy.untagged == "deny":
             self.problems.append(
-                f"column {leaf.dotted} carries no tag, and the policy says 'untagged: deny'; tag it, with a plaintext tag if it "
-                "may be read by all"
+                f"column {leaf.dotted} carries no tag, and the policy says 'untagged: deny'; tag it, with a plaintext "
+                "tag if it may be read by all"
             )
         action: Action = "footer_key" if self._policy.untagged == "footer_key" else "plaintext"
         return ColumnPlan(leaf, action, None, None, (), (), f"untagged: {self._policy.untagged}", kept)
 
     def differences(self) -> tuple[str, ...]:
         """Tell where the two places in which a table keeps its tags do not agree."""
+        without_metadata = {
+            logical for _, chain in self._schema.walk_leaves() for logical, _, node in chain if len(node.parquet) != 1
+        }
         found = []
         for path, by_source in sorted(self._tags.items()):
+            if path in without_metadata:  # a Spark schema has no place for the tags of an element, key or value
+                continue
             in_schema = set(by_source.get("schema metadata", ()))
             in_properties = set(by_source.get("table property", ()))
             if in_schema != in_properties and (in_schema or in_properties):
                 found.append(
-                    f"{dotted(path)}: schema metadata has {_names_of(in_schema)}, table properties have {_names_of(in_properties)}"
+                    f"{dotted(path)}: schema metadata has {_names_of(in_schema)}, "
+                    f"table properties have {_names_of(in_properties)}"
                 )
         return tuple(found)
 
@@ -325,27 +342,3 @@ class _Planner:
 def _names_of(tags: set[str]) -> str:
     return ",".join(sorted(tags)) or "none"
 
-
-def _index(schema: Schema) -> tuple[dict[Path, Path], dict[Path, tuple[Path, ...]]]:
-    """Map every name of every node (logical, Parquet's, Spark's standard Parquet) to its logical path."""
-    exact: dict[Path, Path] = {}
-    folded: dict[Path, tuple[Path, ...]] = {}
-    for _, chain in schema.walk_leaves():
-        standard: Path = ()
-        above = None
-        for logical, parquet, node in chain:
-            standard = (*standard, *_standard_names(above, node))
-            above = node
-            for name in (logical, parquet, standard):
-                exact[name] = logical
-                lower = tuple(part.lower() for part in name)
-                folded[lower] = tuple(dict.fromkeys((*folded.get(lower, ()), logical)))
-    return exact, folded
-
-
-def _standard_names(above: Node | None, node: Node) -> Path:
-    if above is not None and above.kind == "list":
-        return ("list", node.name)
-    if above is not None and above.kind == "map":
-        return ("key_value", node.name)
-    return (node.name,)
