@@ -6,23 +6,27 @@ encrypted column is a plaintext one; so a file's own word on its encryption is n
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 from sparkcrypt.bridge.context import TableContext
 from sparkcrypt.bridge.identity import partition_values, trailing_partition
-from sparkcrypt.errors import FormatError, PlanError, VerificationError
+from sparkcrypt.bridge.request import decoded
+from sparkcrypt.errors import FormatError, PlanError, VerificationError, shown
 from sparkcrypt.keys.ids import decode_key_id
 from sparkcrypt.keys.material import parse_key_material
 from sparkcrypt.plan import ColumnPlan, build_plan
 from sparkcrypt.policy.model import PLAINTEXT, allowed_key_ids
-from sparkcrypt.schema import Path, dotted, schema_from_parquet
+from sparkcrypt.schema import MAX_DEPTH, Path, Schema, schema_from_parquet, shown_path
+from sparkcrypt.tags.match import fold
 
 _Tree: TypeAlias = "dict[str, _Tree]"
 
 FILE_UNIQUE_BYTES = 8
-_NEXT = "if an earlier policy allowed it, name it under 'history' in the policy; else restore the file or write it again"
+_GROUPS = ("list", "bag", "key_value", "map")
+_MAX_NAMES = 2 * MAX_DEPTH
+_NEXT = "if an earlier policy allowed it, name it under 'history' in the policy; else restore or rewrite the file"
 
 
 def check_footer(context: TableContext, path: str, footer: Mapping[str, Any]) -> None:
@@ -32,73 +36,117 @@ def check_footer(context: TableContext, path: str, footer: Mapping[str, Any]) ->
         VerificationError: one of them is not allowed.
     """
     if footer["mode"] == "plaintext":
-        if context.require_encryption:
-            raise VerificationError(
-                f"{path}: is plaintext, and {context.name or 'its table'} requires encryption; `sparkcrypt verify` lists such "
-                "files, `encrypt_table` encrypts them"
-            )
+        _check_plaintext_file(context, path, footer)
         return
     allowed = (context.policy.algorithm, *context.policy.algorithm_history)
     if footer.get("algorithm") not in allowed:
-        raise VerificationError(f"{path}: its algorithm is {footer.get('algorithm')}; allowed: {', '.join(allowed)}; {_NEXT}")
-    unique = base64.b64decode(footer.get("aad_file_unique") or "")
+        raise VerificationError(
+            f"{path}: its algorithm is {shown(footer.get('algorithm'))}; allowed: {', '.join(allowed)}; {_NEXT} "
+            "(algorithm_history)"
+        )
+    unique = decoded(footer.get("aad_file_unique"), "aad_file_unique") or b""
     if len(unique) != FILE_UNIQUE_BYTES:
-        raise VerificationError(f"{path}: its AAD file-unique has {len(unique)} bytes; allowed: {FILE_UNIQUE_BYTES}; {_NEXT}")
+        raise VerificationError(
+            f"{path}: its AAD file-unique has {len(unique)} bytes; allowed: {FILE_UNIQUE_BYTES}; restore or rewrite "
+            "the file"
+        )
     key_id = _key_id(path, "the footer", footer.get("footer_key_metadata"))
     if key_id not in (context.policy.footer_key, *context.policy.footer_key_history):
         raise VerificationError(
-            f"{path}: its footer key is {key_id!r}; allowed: {context.policy.footer_key!r}; {_NEXT} (footer.history)"
+            f"{path}: its footer key is {shown(key_id)}; allowed: {context.policy.footer_key!r}; {_NEXT} "
+            "(footer.history)"
         )
 
 
-def check_columns(context: TableContext, path: str, footer: Mapping[str, Any]) -> None:
+def check_columns(
+    context: TableContext, path: str, footer: Mapping[str, Any], *, requested: Schema | None = None
+) -> None:
     """Check every column's key against the plan of the file's own columns.
+
+    Args:
+        context: the table.
+        path: of the file.
+        footer: what it says of itself.
+        requested: the columns that are read, where they are known.  A reader is told the tags of these and of the
+            table's properties, so a column without a tag that is not among them is not judged by lacking one.
 
     Raises:
         VerificationError: a column is plaintext, or under a key, that neither plan nor history allows.
     """
     planned = _planned(context, path, footer)
     values = partition_values(trailing_partition(path.split("/")[:-1]))
+    read = _names_of(requested)
     for column in footer["columns"]:
-        name = tuple(column["path"])
+        plan = planned.get(tuple(column["path"]))
+        if plan is None:
+            name = shown_path(tuple(column["path"]))
+            raise VerificationError(f"{path}: column {name} is also a group of columns; restore the file")
         if not column["encrypted"]:
-            _check_plaintext(context, path, name, planned.get(name))
+            _check_plaintext(context, path, plan, read)
             continue
-        if column.get("key_metadata") is None:
-            continue  # the footer key, which was checked
-        key_id = _key_id(path, f"column {dotted(name)}", column["key_metadata"])
-        if key_id not in _allowed(planned.get(name), values) and not (
-            planned.get(name) is None and allowed_key_ids(context.policy, key_id)
-        ):
-            _refuse_key(context, path, name, key_id, planned.get(name))
+        metadata = column.get("key_metadata")
+        key_id = None if metadata is None else _key_id(path, f"column {plan.leaf.dotted}", metadata)
+        _check_key(context, path, plan, key_id, values)
 
 
-def _refuse_key(context: TableContext, path: str, name: Path, key_id: str, plan: ColumnPlan | None) -> None:
-    known = allowed_key_ids(context.policy, key_id)
-    if known and not context.require_encryption:
-        return  # drift, which a backfill mends
-    wanted = plan.key.text if plan is not None and plan.key is not None else "no key"
-    raise VerificationError(f"{path}: column {dotted(name)} is encrypted with {key_id!r}; the policy wants {wanted!r}; {_NEXT}")
-
-
-def _allowed(plan: ColumnPlan | None, values: Mapping[str, str]) -> tuple[str, ...]:
-    if plan is None:
-        return ()
-    history = tuple(decode_key_id(entry) for entry in plan.history if entry != PLAINTEXT)
-    if plan.key is None:
-        return history
-    if set(plan.key.columns) <= set(values):
-        return (plan.key.render(values), *history)
-    return history
-
-
-def _check_plaintext(context: TableContext, path: str, name: Path, plan: ColumnPlan | None) -> None:
-    if not context.require_encryption or plan is None or plan.action == "plaintext" or PLAINTEXT in plan.history:
+def _check_plaintext_file(context: TableContext, path: str, footer: Mapping[str, Any]) -> None:
+    if not context.require_encryption:
         return
+    planned = _planned(context, path, footer).values()
+    history = [PLAINTEXT in plan.history for plan in planned if plan.action != "plaintext"]
+    if not history or not all(history):
+        raise VerificationError(
+            f"{path}: is plaintext, and {context.name or 'its table'} requires encryption; `sparkcrypt verify` lists "
+            "such files, `encrypt_table` encrypts them"
+        )
+
+
+def _check_key(
+    context: TableContext, path: str, plan: ColumnPlan, key_id: str | None, values: Mapping[str, str]
+) -> None:
+    """Check the key of an encrypted column; None is the footer key, which every reader holds and so proves nothing."""
+    known = key_id is None or allowed_key_ids(context.policy, key_id)
+    if known and (plan.action != "encrypt" or not context.require_encryption):
+        return  # a column that anyone may write, or drift, which a backfill mends
+    footer_keys = (context.policy.footer_key, *context.policy.footer_key_history)
+    names = footer_keys if key_id is None else (key_id,)
+    if any(_is_allowed(plan, name, values) for name in names):
+        return
+    found = "the footer key" if key_id is None else shown(key_id)
+    wanted = plan.key.text if plan.key is not None else "no key"
     raise VerificationError(
-        f"{path}: column {dotted(name)} is plaintext, and the tag {plan.tag or 'untagged'!r} of {context.name or 'its table'} "
-        f"encrypts it; {_NEXT}"
+        f"{path}: column {plan.leaf.dotted} is encrypted with {found}; the policy wants {wanted!r}; {_NEXT}"
     )
+
+
+def _is_allowed(plan: ColumnPlan, key_id: str, values: Mapping[str, str]) -> bool:
+    if key_id in (decode_key_id(entry) for entry in plan.history if entry != PLAINTEXT):
+        return True
+    if plan.key is None:
+        return False
+    if not set(plan.key.columns) <= set(values):
+        return plan.key.matches(key_id)  # a custom location: the folder does not tell the partition
+    try:
+        return plan.key.render(values) == key_id
+    except PlanError:
+        return False
+
+
+def _check_plaintext(context: TableContext, path: str, plan: ColumnPlan, read: frozenset[Path]) -> None:
+    if not context.require_encryption or plan.action == "plaintext" or PLAINTEXT in plan.history:
+        return
+    if plan.tag is None and read.isdisjoint((fold(plan.leaf.logical), fold(plan.leaf.parquet))):
+        return
+    tag = f"tag {plan.tag!r}" if plan.tag else "rule for untagged columns"
+    raise VerificationError(
+        f"{path}: column {plan.leaf.dotted} is plaintext, and the {tag} of {context.name or 'its table'} encrypts it; "
+        f"{_NEXT}"
+    )
+
+
+def _names_of(schema: Schema | None) -> frozenset[Path]:
+    leaves = schema.leaves() if schema is not None else ()
+    return frozenset(fold(name) for leaf in leaves for name in (leaf.logical, leaf.parquet))
 
 
 def _planned(context: TableContext, path: str, footer: Mapping[str, Any]) -> dict[Path, ColumnPlan]:
@@ -108,11 +156,13 @@ def _planned(context: TableContext, path: str, footer: Mapping[str, Any]) -> dic
         below = tree
         for name in column["path"]:
             below = below.setdefault(name, {})
+    # A reader is not told every tag, so a column without one is no fault of its.
+    policy = replace(context.policy, untagged="plaintext") if context.policy.untagged == "deny" else context.policy
     try:
         plan = build_plan(
             schema_from_parquet(_fields(tree)),
             context.tagged,
-            context.policy,
+            policy,
             table=context.name,
             partition_columns=None,
             history=context.history,
@@ -123,30 +173,39 @@ def _planned(context: TableContext, path: str, footer: Mapping[str, Any]) -> dic
     return {column.path: column for column in plan.columns}
 
 
-def _fields(tree: _Tree) -> list[dict[str, Any]]:
-    """Rebuild a message type from column paths: lists and maps are told by the names that writers give their groups."""
+def _fields(tree: _Tree, parent: str = "", depth: int = 0) -> list[dict[str, Any]]:
+    """Rebuild a message type from column paths: lists and maps are told by the names that writers give their groups.
+
+    A user's struct that looks like one is taken for one; its columns keep their Parquet paths, by which tags find them.
+    """
+    if depth > _MAX_NAMES:
+        raise PlanError("its columns are nested too deeply")
+    repeated = _annotation(parent, tree) is not None
     return [
         {
             "name": name,
             "kind": "group" if below else "leaf",
-            "annotation": _annotation(below),
-            "repetition": "repeated" if name in ("list", "bag", "array", "key_value", "map") else "optional",
-            "children": _fields(below),
+            "annotation": None if repeated and name in _GROUPS else _annotation(name, below),
+            "repetition": "repeated" if repeated else "optional",
+            "children": _fields(below, name, depth + 1),
         }
         for name, below in tree.items()
     ]
 
 
-def _annotation(below: _Tree) -> str | None:
-    shape = [(name, list(inner)) for name, inner in below.items()]
-    if shape in ([("list", ["element"])], [("list", ["item"])], [("bag", ["array_element"])], [("array", [])]):
+def _annotation(name: str, below: _Tree) -> str | None:
+    """Return what a group must be, by the one group in it; LogicalTypes.md, "Nested Types", lists the old forms."""
+    if len(below) != 1:
+        return None
+    (inner, inside), *_ = below.items()
+    if inner in ("array", f"{name}_tuple") or (inner in ("list", "bag") and len(inside) == 1):
         return "LIST"
-    return "MAP" if shape in ([("key_value", ["key", "value"])], [("map", ["key", "value"])]) else None
+    return "MAP" if inner in ("key_value", "map") and len(inside) == len(("key", "value")) else None
 
 
 def _key_id(path: str, what: str, key_metadata: str | None) -> str:
     try:
-        return parse_key_material(base64.b64decode(key_metadata or "")).master_key_id
+        return str(parse_key_material(decoded(key_metadata, "key_metadata") or b"").master_key_id)
     except FormatError as error:
         raise VerificationError(f"{path}: the key metadata of {what} cannot be read: {error}") from error
 

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import difflib
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 from sparkcrypt import names
-from sparkcrypt.errors import ConfigError, PlanError
+from sparkcrypt.bridge.identity import is_partition_folder
+from sparkcrypt.errors import ConfigError, shown
 from sparkcrypt.policy.build import policy_from_canonical
-from sparkcrypt.policy.model import Policy, TableRule
+from sparkcrypt.policy.model import Policy, TableRule, normalized_table
 from sparkcrypt.schema import Path
 from sparkcrypt.tags.model import TaggedColumn, history_of_properties, tags_of_overlay, tags_of_properties
 
+_URI = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(?://([^/]*))?(/.*)?", re.DOTALL)
+_SAME_STORE = {"s3": "s3a", "s3n": "s3a", "abfss": "abfs", "wasbs": "wasb"}
 _KNOWN = (
     names.POLICY,
     names.KEY_SERVICE,
@@ -25,6 +29,7 @@ _KNOWN = (
     names.REQUIRE_ENCRYPTION,
     names.PARTITION,
 )
+_BY_COLUMN = (names.TAGS_PREFIX, names.HISTORY_PREFIX)
 _BY_HAND = (
     "parquet.encryption.footer.key",
     "parquet.encryption.column.keys",
@@ -82,18 +87,40 @@ def table_context(policy_text: str, path: str, properties: Mapping[str, str]) ->
     _refuse_unknown(properties)
     policy = parse_policy(policy_text)
     located = _located(path, policy, properties.get(names.LOCATIONS))
-    name = properties.get(names.TABLE) or located.get("table")
+    name = _table_name(properties.get(names.TABLE), located.get("table"), path)
     rule = policy.table(name)
+    required = _flag(properties) or rule.require_encryption
     return TableContext(
         policy=policy,
         name=name,
-        uuid=properties.get(names.TABLE_UUID) or located.get("uuid"),
+        uuid=_identifier(properties.get(names.TABLE_UUID) or located.get("uuid")),
         rule=rule,
-        require_encryption=rule.enforce and (rule.require_encryption or _flag(properties)),
+        require_encryption=rule.enforce and required,
         tagged=(*tags_of_properties(properties), *tags_of_overlay(dict(rule.tags))),
         history=history_of_properties(properties),
-        partition=properties.get(names.PARTITION),
+        partition=_partition(properties.get(names.PARTITION)),
     )
+
+
+def _table_name(stated: str | None, located: str | None, path: str) -> str | None:
+    if stated and located and normalized_table(stated) != normalized_table(located):
+        raise ConfigError(
+            f"{names.TABLE} is {shown(stated)}, but {path} belongs to {located}, whose rule would be passed over; "
+            "remove the option, or correct the location in the policy"
+        )
+    return stated or located
+
+
+def _identifier(uuid: str | None) -> str | None:
+    if uuid and not re.fullmatch(r"[0-9A-Za-z_.][0-9A-Za-z_.-]*", uuid):
+        raise ConfigError(f"{names.TABLE_UUID} is {shown(uuid)}; allowed: a UUID, as `sparkcrypt tags set` gives one")
+    return uuid or None
+
+
+def _partition(text: str | None) -> str | None:
+    if text and not all(is_partition_folder(folder) for folder in text.split("/")):
+        raise ConfigError(f"{names.PARTITION} is {shown(text)}; allowed: folders such as p=0/q=1")
+    return text
 
 
 def refuse_keys_by_hand(properties: Mapping[str, str]) -> None:
@@ -105,21 +132,27 @@ def refuse_keys_by_hand(properties: Mapping[str, str]) -> None:
     for name in _BY_HAND:
         if properties.get(name):
             raise ConfigError(
-                f"{name} is set by hand, but {names.CRYPTO_FACTORY} is sparkcrypt's, which goes by the policy; remove it and tag "
-                f"the columns, or set {names.CRYPTO_FACTORY} to {names.STOCK_CRYPTO_FACTORY_CLASS} for this table"
+                f"{name} is set by hand, but {names.CRYPTO_FACTORY} is sparkcrypt's, which goes by the policy; remove "
+                f"it and tag the columns, or set {names.CRYPTO_FACTORY} to {names.STOCK_CRYPTO_FACTORY_CLASS}"
             )
 
 
 def _refuse_unknown(properties: Mapping[str, str]) -> None:
     for name in properties:
-        known = (
-            name in _KNOWN or name in _UPSTREAM or name.startswith((names.TAGS_PREFIX, names.HISTORY_PREFIX))
-        )
+        known = name in _KNOWN or name in _UPSTREAM or name.startswith(_BY_COLUMN)
         if not known and name.startswith((names.PREFIX, "parquet.encryption.")):
-            allowed = _KNOWN if name.startswith(names.PREFIX) else _UPSTREAM
-            near = difflib.get_close_matches(name, allowed, n=1)
+            allowed = (*_KNOWN, *_BY_COLUMN) if name.startswith(names.PREFIX) else _UPSTREAM
+            near = difflib.get_close_matches(name, allowed, n=1) or [
+                f"{prefix}<column>" for prefix in _BY_COLUMN if _resembles(name, prefix)
+            ]
             hint = f"; did you mean {near[0]}?" if near else f"; allowed: {', '.join(allowed)}"
             raise ConfigError(f"option {name} is not known, and a misspelt option would leave data in clear{hint}")
+
+
+def _resembles(name: str, prefix: str) -> bool:
+    """Tell whether the third part of a name is nearly ``tags`` or ``history``."""
+    part, wanted = name.split(".")[2], prefix.split(".")[2]
+    return name.count(".") > prefix.count(".") - 1 and bool(difflib.get_close_matches(part, [wanted], cutoff=0.7))
 
 
 def _flag(properties: Mapping[str, str]) -> bool:
@@ -130,36 +163,53 @@ def _flag(properties: Mapping[str, str]) -> bool:
 
 
 def comparable_path(path: str) -> str:
-    """Return a path or URI as it is compared: ``file:`` and ``file://`` forms alike, no slash at the end, unescaped."""
-    if path.startswith("/"):
-        return "file:" + (path.rstrip("/") or "/")
-    parts = urlsplit(path)
-    authority = f"//{parts.netloc}" if parts.netloc else ""
-    return f"{parts.scheme}:{authority}{unquote(parts.path).rstrip('/')}"
+    """Return a path or URI as it is compared: ``file:`` forms alike, no slash at the end, nothing unescaped.
+
+    Nothing is unescaped since Hadoop's text of a path is not: its ``%3A`` stands in the folder's name.
+    """
+    scheme, authority, below = _parts(path)
+    return f"{scheme or 'file'}:{f'//{authority}' if authority else ''}{below}"
+
+
+def _parts(path: str) -> tuple[str | None, str, str]:
+    """Return a path's scheme (None: none), authority and path without slash at the end."""
+    match = _URI.fullmatch(path)
+    scheme, authority, below = match.groups() if match else (None, None, path)
+    scheme = scheme.lower() if scheme else None
+    return _SAME_STORE.get(scheme or "", scheme), authority or "", re.sub("/+", "/", below or "").rstrip("/")
+
+
+def _is_within(path: str, location: str) -> bool:
+    """Tell whether a path is a location or below it.
+
+    A location without a scheme, as a policy may have it, stands for that path on any file system, and one without an
+    authority for that path on any of its scheme: a rule applies rather than not.
+    """
+    (scheme, authority, below), (other_scheme, other_authority, root) = _parts(path), _parts(location)
+    if scheme and other_scheme and scheme != other_scheme:
+        return False
+    if scheme and other_scheme and authority and other_authority and authority != other_authority:
+        return False
+    return f"{below}/".startswith(f"{root}/")
 
 
 def _located(path: str, policy: Policy, locations_json: str | None) -> dict[str, str | None]:
     """Find the table whose location is the nearest above a path."""
-    try:
-        known: dict[str, dict[str, str | None]] = json.loads(locations_json) if locations_json else {}
-    except ValueError as error:
-        raise ConfigError(f"{names.LOCATIONS} is not JSON; leave it to sparkcrypt.configure") from error
-    table_locations = [(comparable_path(location), entry) for location, entry in known.items()]
-    table_locations += [
-        (comparable_path(rule.location), {"table": rule.name}) for rule in policy.tables if rule.location
-    ]
-    here = comparable_path(path) + "/"
-    above = [(len(location), entry) for location, entry in table_locations if here.startswith(location + "/")]
+    known = _locations(locations_json)
+    known += [(rule.location, {"table": rule.name}) for rule in policy.tables if rule.location]
+    known += [(unquote(location), entry) for location, entry in known if "%" in location]
+    above = [(len(_parts(location)[2]), entry) for location, entry in known if _is_within(path, location)]
     return max(above, key=lambda pair: pair[0])[1] if above else {}
 
 
-def require_text(request: Mapping[str, object], name: str) -> str:
-    """Return a text field of a request.
-
-    Raises:
-        PlanError: it is missing or empty.
-    """
-    value = request.get(name)
-    if not isinstance(value, str) or not value:
-        raise PlanError(f"the request has no {name!r}; the jar and this helper do not belong together")
-    return value
+def _locations(text: str | None) -> list[tuple[str, dict[str, str | None]]]:
+    try:
+        known = json.loads(text) if text else {}
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{names.LOCATIONS} is not JSON; leave it to sparkcrypt.configure") from error
+    if not isinstance(known, dict) or not all(
+        isinstance(entry, dict) and all(one is None or isinstance(one, str) for one in entry.values())
+        for entry in known.values()
+    ):
+        raise ConfigError(f"{names.LOCATIONS} is {shown(known)}; leave it to sparkcrypt.configure")
+    return list(known.items())

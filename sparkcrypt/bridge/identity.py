@@ -1,8 +1,8 @@
 """Which file of which table this is: the AAD prefix, told from the paths that writers and readers see.
 
-The prefix is ``<table UUID or ->/<partition path or *>/<file name>`` and a 0x00 byte; an unpartitioned file has no middle
-part.  Slashes cannot stand in a partition's values (Hive escapes them), so the parts are told apart.  The 0x00 frames the
-prefix, which Parquet joins to the file-unique without a border (spec 4.4.1).
+The prefix is ``<table UUID or ->/<partition path or *>/<file name>`` and a 0x00 byte; an unpartitioned file has no
+middle part.  Slashes cannot stand in a partition's values (Hive escapes them), so the parts are told apart.  The 0x00
+frames the prefix, which Parquet joins to the file-unique without a border (spec 4.4.1).
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from dataclasses import dataclass
 from typing import TypeAlias
 from urllib.parse import unquote
 
-from sparkcrypt.errors import VerificationError
+from sparkcrypt.errors import PlanError, VerificationError, shown
 
 UNKNOWN_TABLE = "-"
 UNKNOWN_PARTITION = "*"
 TERMINATOR = b"\0"
 
-_TEMPORARY = re.compile(r"^(_temporary|_attempt.*|attempt_.*|\.spark-staging-.*|\.hive-staging.*|-ext-\d+|task_.*|\d+|_tmp\..*)$")
-_UUID_PREFIX = re.compile(r"^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}-(?=part-)")
-_FOLDER = re.compile(r"^([^=/]+)=([^/]*)$")
+_STAGING = re.compile(r"_temporary|\.spark-staging-.+|\.hive-staging.*|-ext-\d+|_tmp\..*|__magic.*")
+_UUID_PREFIX = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}-")
+_FOLDER = re.compile(r"([^=/]+)=([^/]*)", re.DOTALL)
 
 Partition: TypeAlias = "dict[str, str]"
 
@@ -37,7 +37,10 @@ class FileIdentity:
         """Return the AAD prefix, 0x00-terminated."""
         middle = UNKNOWN_PARTITION if self.partition_path is None else self.partition_path
         parts = [self.table_uuid or UNKNOWN_TABLE, *([middle] if middle else []), self.file_name]
-        return "/".join(parts).encode() + TERMINATOR
+        try:
+            return "/".join(parts).encode() + TERMINATOR
+        except UnicodeError as error:
+            raise PlanError(f"{self.file_name!a}: its path holds half a character; rename the folder") from error
 
     @property
     def partition(self) -> Partition:
@@ -45,16 +48,21 @@ class FileIdentity:
         return partition_values(self.partition_path or "")
 
 
+def is_partition_folder(folder: str) -> bool:
+    """Tell whether a folder's name is ``column=value``."""
+    return _FOLDER.fullmatch(folder) is not None
+
+
 def partition_values(partition_path: str) -> Partition:
     """Return partition column -> value of a path such as ``p=0/q=a%3Ab``."""
-    matches = (_FOLDER.match(folder) for folder in partition_path.split("/"))
+    matches = (_FOLDER.fullmatch(folder) for folder in partition_path.split("/"))
     return {unquote(match[1]): unquote(match[2]) for match in matches if match}
 
 
 def trailing_partition(folders: list[str]) -> str:
     """Return the run of ``name=value`` folders at the end of a path, joined."""
     count = 0
-    while count < len(folders) and _FOLDER.match(folders[-1 - count]):
+    while count < len(folders) and _FOLDER.fullmatch(folders[-1 - count]):
         count += 1
     return "/".join(folders[len(folders) - count :])
 
@@ -67,21 +75,26 @@ def identity_of_write(path: str, *, target: str | None, table_uuid: str | None, 
         target: the final path, where the commit protocol knows it.
         table_uuid: the table's UUID, where it is known.
         partition: the partition path, where the writer was told it.
+
+    Raises:
+        PlanError: the path names no file.
     """
     final = path if target is None else target
     *folders, name = final.split("/")
-    if target is None and any(folder.startswith(".spark-staging-") for folder in folders):
-        stripped = _UUID_PREFIX.sub("", name)
-        if stripped != name:  # a custom partition location: the folder says nothing
+    if not name or TERMINATOR.decode() in name:
+        raise PlanError(f"{shown(final)} is no path of a file; write to a folder")
+    if target is None and folders and folders[-1].startswith(".spark-staging-"):
+        stripped = _UUID_PREFIX.sub("", name, count=1) if _UUID_PREFIX.match(name) else name
+        if stripped not in ("", name):  # a custom partition location: the folder says nothing
             return FileIdentity(table_uuid, partition, stripped)
     return FileIdentity(table_uuid, trailing_partition(folders) if partition is None else partition, name)
 
 
 def table_location(path: str) -> str:
-    """Return the folder under which a temporary path was made: the table's or partition's, or its staging area's parent."""
+    """Return the folder under which a temporary path was made: the table's or partition's."""
     folders = path.split("/")
     for place, folder in enumerate(folders):
-        if folder and _TEMPORARY.match(folder) and not folder.isdigit():
+        if _STAGING.fullmatch(folder):
             return "/".join(folders[:place])
     return "/".join(folders[:-1])
 
@@ -108,7 +121,9 @@ def check_identity(prefix: bytes | None, path: str, *, table_uuid: str | None, s
     stored = _parse(prefix)
     if stored is None:
         if strict:
-            raise VerificationError(f"{path}: its AAD prefix was not made by sparkcrypt, or was cut or extended; {_NEXT}")
+            raise VerificationError(
+                f"{path}: its AAD prefix was not made by sparkcrypt, or was cut or extended; {_NEXT}"
+            )
         return "AAD prefix by another writer"
     *folders, name = path.split("/")
     if stored.file_name != name:
@@ -134,7 +149,9 @@ def _parse(prefix: bytes) -> FileIdentity | None:
 def _check_table(stored: FileIdentity, path: str, table_uuid: str | None, strict: bool) -> None:
     if stored.table_uuid is None:
         if strict and table_uuid is not None:
-            raise VerificationError(f"{path}: was written by path, with no table's identity, and this table requires one; {_NEXT}")
+            raise VerificationError(
+                f"{path}: was written by path, with no table's identity, and this table requires one; {_NEXT}"
+            )
     elif table_uuid is not None and stored.table_uuid != table_uuid:
         raise VerificationError(f"{path}: belongs to table {stored.table_uuid}, not to {table_uuid}; {_NEXT}")
 

@@ -1,7 +1,7 @@
 """Decides, for one file, how it is encrypted when it is written and whether it may be believed when it is read.
 
-These functions answer the bridge's ``resolve_write``, ``resolve_read`` and ``encrypted_columns``.  They know no key: the jar
-wraps and unwraps by separate calls.
+These functions answer the bridge's ``resolve_write``, ``resolve_read`` and ``encrypted_columns``.  They know no key:
+the jar wraps and unwraps by separate calls.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 from sparkcrypt import names
 from sparkcrypt.bridge.accept import check_columns, check_footer
-from sparkcrypt.bridge.context import TableContext, refuse_keys_by_hand, require_text, table_context
+from sparkcrypt.bridge.context import TableContext, refuse_keys_by_hand, table_context
 from sparkcrypt.bridge.identity import (
     check_identity,
     identity_of_write,
@@ -21,7 +21,8 @@ from sparkcrypt.bridge.identity import (
     table_location,
     trailing_partition,
 )
-from sparkcrypt.errors import PlanError
+from sparkcrypt.bridge.request import decoded, optional_text, require_footer, require_properties, require_text
+from sparkcrypt.errors import BridgeError, PlanError, shown
 from sparkcrypt.keys.ids import encode_key_id
 from sparkcrypt.plan import EncryptionPlan, build_plan
 from sparkcrypt.schema import Schema, schema_from_parquet, schema_from_spark
@@ -32,8 +33,8 @@ def resolve_write(request: Mapping[str, Any]) -> dict[str, Any]:
     """Decide how one file is encrypted.
 
     Args:
-        request: ``policy`` (canonical JSON), ``path``, ``target`` (final path or None), ``schema`` (Spark schema JSON or
-            None), ``message_type`` (the file's fields), ``properties``.
+        request: ``policy`` (canonical JSON), ``path``, ``target`` (final path or None), ``schema`` (Spark schema JSON
+            or None), ``message_type`` (the file's fields), ``properties``.
 
     Returns:
         ``{"encrypt": False, "policy_digest"}``, or with ``encrypt`` true the footer key, columns and AAD prefix.
@@ -41,17 +42,19 @@ def resolve_write(request: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         ConfigError, PlanError: the file may not be written like this; the message names column or option.
     """
-    path, properties = require_text(request, "path"), request["properties"]
+    path, properties = require_text(request, "path"), require_properties(request)
     context = table_context(require_text(request, "policy"), path, properties)
     refuse_keys_by_hand(properties)
     digest = context.policy.digest()
     if not context.rule.enforce:
         return {"encrypt": False, "policy_digest": digest}
-    plan = _plan_of_file(context, schema_from_parquet(request["message_type"]), request.get("schema"))
+    plan = _plan_of_file(context, _message_type(request), optional_text(request, "schema"))
     if not plan.encrypted:
         return {"encrypt": False, "policy_digest": digest}
     _refuse_summary_files(properties, plan)
-    identity = identity_of_write(path, target=request.get("target"), table_uuid=context.uuid, partition=context.partition)
+    identity = identity_of_write(
+        path, target=optional_text(request, "target"), table_uuid=context.uuid, partition=context.partition
+    )
     around = partition_values(trailing_partition(table_location(path).split("/")))
     keys = plan.key_ids({**around, **identity.partition})
     return {
@@ -73,8 +76,9 @@ def resolve_read(request: Mapping[str, Any]) -> dict[str, Any]:
     """Decide whether one file may be read, by what its footer says of its own encryption.
 
     Args:
-        request: ``policy``, ``path``, ``properties``, ``footer`` (mode, algorithm, AAD prefix and file-unique, footer key
-            metadata, and per column whether and how it is encrypted).
+        request: ``policy``, ``path``, ``properties``, ``requested_schema`` (Spark schema JSON or None), ``footer``
+            (mode, algorithm, AAD prefix and file-unique, footer key metadata, and per column whether and how it is
+            encrypted).
 
     Returns:
         ``{"key_service": canonical JSON, "aad_prefix": what the reader must see, base64 or None}``.
@@ -82,17 +86,18 @@ def resolve_read(request: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         VerificationError: the file is not what the policy, its history and the file's place allow.
     """
-    path, footer = require_text(request, "path"), request["footer"]
-    context = table_context(require_text(request, "policy"), path, request["properties"])
-    requested = request.get("requested_schema")
+    path, footer = require_text(request, "path"), require_footer(request)
+    context = table_context(require_text(request, "policy"), path, require_properties(request))
+    text = optional_text(request, "requested_schema")
+    requested = schema_from_spark(text) if text else None
     if requested:
-        context = replace(context, tagged=(*tags_of_schema(schema_from_spark(requested)), *context.tagged))
+        context = replace(context, tagged=(*tags_of_schema(requested), *context.tagged))
     if context.rule.enforce:
         check_footer(context, path, footer)
         if footer["mode"] != "plaintext":
-            prefix = _decoded(footer.get("aad_prefix"))
+            prefix = decoded(footer.get("aad_prefix"), "aad_prefix")
             check_identity(prefix, path, table_uuid=context.uuid, strict=context.require_encryption)
-            check_columns(context, path, footer)
+            check_columns(context, path, footer, requested=requested)
     return {"key_service": context.policy.key_service.canonical(), "aad_prefix": footer.get("aad_prefix")}
 
 
@@ -102,13 +107,23 @@ def encrypted_columns(request: Mapping[str, Any]) -> dict[str, Any]:
     Args:
         request: ``policy``, ``table``, ``schema`` (Spark schema JSON), ``properties``.
     """
-    properties = {**request["properties"], names.TABLE: require_text(request, "table")}
+    properties = {**require_properties(request), names.TABLE: require_text(request, "table")}
     context = table_context(require_text(request, "policy"), "/", properties)
     schema = schema_from_spark(require_text(request, "schema"))
     plan = build_plan(
         schema, (*tags_of_schema(schema), *context.tagged), context.policy, table=context.name, partition_columns=None
     )
     return {"columns": sorted({column.leaf.logical[0] for column in plan.encrypted})}
+
+
+def _message_type(request: Mapping[str, Any]) -> Schema:
+    fields = request.get("message_type")
+    if not isinstance(fields, list) or not fields:
+        raise BridgeError(
+            f"the request's 'message_type' is {shown(fields)}; allowed: a list of fields; the jar and this helper do "
+            "not belong together"
+        )
+    return schema_from_parquet(fields)
 
 
 def _plan_of_file(context: TableContext, schema: Schema, spark_schema: str | None) -> EncryptionPlan:
@@ -127,14 +142,12 @@ def _plan_of_file(context: TableContext, schema: Schema, spark_schema: str | Non
 
 
 def _refuse_summary_files(properties: Mapping[str, str], plan: EncryptionPlan) -> None:
-    level = properties.get(names.SUMMARY_LEVEL, "NONE").upper()
-    if level != "NONE" or properties.get(names.SUMMARY_ENABLED, "false").lower() == "true":
-        column = plan.encrypted[0].leaf.dotted
+    level = properties.get(names.SUMMARY_LEVEL, "NONE").strip().upper()
+    enabled = properties.get(names.SUMMARY_ENABLED, "false").strip().lower()
+    if level != "NONE" or enabled != "false":
+        setting = f"{names.SUMMARY_LEVEL} is {level}" if level != "NONE" else f"{names.SUMMARY_ENABLED} is {enabled}"
         raise PlanError(
-            f"{names.SUMMARY_LEVEL} is {level}: the summary file would hold minimum and maximum of encrypted columns, such as "
-            f"{column}, in clear; set it to NONE and unset {names.SUMMARY_ENABLED}"
+            f"{setting}: the summary file would hold minimum and maximum of encrypted columns, such as "
+            f"{plan.encrypted[0].leaf.dotted}, in clear; set {names.SUMMARY_LEVEL} to NONE and unset "
+            f"{names.SUMMARY_ENABLED}"
         )
-
-
-def _decoded(text: str | None) -> bytes | None:
-    return None if text is None else base64.b64decode(text)

@@ -1,0 +1,95 @@
+"""Reads the requests of the bridge: every part is checked before anything decides by it."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from typing import Any
+
+from sparkcrypt.errors import BridgeError, shown
+
+_MODES = ("encrypted", "plaintext_signed", "plaintext")
+_HINT = "the jar and this helper do not belong together"
+
+
+def require_text(request: Mapping[str, object], name: str) -> str:
+    """Return a text field of a request.
+
+    Raises:
+        BridgeError: it is missing or empty.
+    """
+    value = request.get(name)
+    if not isinstance(value, str) or not value:
+        raise BridgeError(f"the request's {name!r} is {shown(value)}; allowed: a text that is not empty; {_HINT}")
+    return value
+
+
+def optional_text(request: Mapping[str, object], name: str) -> str | None:
+    """Return a text field of a request, or None where it is missing, null or empty.
+
+    Raises:
+        BridgeError: it is something else.
+    """
+    return require_text(request, name) if request.get(name) not in (None, "") else None
+
+
+def require_properties(request: Mapping[str, object]) -> dict[str, str]:
+    """Return the configuration entries of a request.
+
+    Raises:
+        BridgeError: they are not a mapping of texts to texts.
+    """
+    value = request.get("properties")
+    if not isinstance(value, Mapping) or not all(isinstance(one, str) for pair in value.items() for one in pair):
+        raise BridgeError(f"the request's 'properties' are {shown(value)}; allowed: names with texts; {_HINT}")
+    return dict(value)
+
+
+def require_footer(request: Mapping[str, object]) -> Mapping[str, Any]:
+    """Return the footer that a request tells of.
+
+    Raises:
+        BridgeError: a part of it is missing or not what it must be.
+    """
+    footer = request.get("footer")
+    if not isinstance(footer, Mapping) or footer.get("mode") not in _MODES:
+        raise BridgeError(f"the request's 'footer' is {shown(footer)}; allowed modes: {', '.join(_MODES)}; {_HINT}")
+    for name in ("aad_prefix", "aad_file_unique", "footer_key_metadata"):
+        decoded(footer.get(name), name)
+    columns = footer.get("columns")
+    if not isinstance(columns, list):
+        raise BridgeError(f"the footer's 'columns' are {shown(columns)}; allowed: a list; {_HINT}")
+    for column in columns:
+        _check_column(column)
+    return footer
+
+
+def _check_column(column: object) -> None:
+    path = column.get("path") if isinstance(column, Mapping) else None
+    if not (
+        isinstance(column, Mapping)
+        and isinstance(path, list)
+        and path
+        and all(isinstance(name, str) for name in path)
+        and isinstance(column.get("encrypted"), bool)
+    ):
+        raise BridgeError(f"a column of the footer is {shown(column)}; allowed: its path and 'encrypted'; {_HINT}")
+    decoded(column.get("key_metadata"), "key_metadata")
+
+
+def decoded(text: object, name: str) -> bytes | None:
+    """Return the bytes of a base64 field; null is None.
+
+    Raises:
+        BridgeError: it is not base64.
+    """
+    if text is None:
+        return None
+    try:
+        return base64.b64decode(text, validate=True) if isinstance(text, str) else _refuse(name)
+    except ValueError as error:
+        raise BridgeError(f"the footer's {name!r} is not base64; {_HINT}") from error
+
+
+def _refuse(name: str) -> bytes:
+    raise BridgeError(f"the footer's {name!r} is not a text in base64; {_HINT}")
