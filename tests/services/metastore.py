@@ -9,7 +9,7 @@ from xml.sax.saxutils import escape
 from tests.services.installed import java_home, spark_environment, spark_home
 from tests.services.processes import LOCAL, ServiceProcess, accepts, free_port, start_process, wait_until
 
-START_SECONDS = 90.0
+START_SECONDS = 180.0
 
 
 @dataclass(frozen=True, slots=True)
