@@ -1,0 +1,42 @@
+"""`sparkcrypt conf`: the launch configuration for sessions that run none of this package's Python."""
+
+from __future__ import annotations
+
+import click
+
+from sparkcrypt.cli.command import Command
+from sparkcrypt.cli.options import json_option, policy_option
+from sparkcrypt.cli.output import show
+from sparkcrypt.cli.session import Workplace
+from sparkcrypt.spark.launch import require_pyspark
+
+
+@click.command(cls=Command)
+@policy_option
+@click.option(
+    "--jar", metavar="FILE", help="Where the jar will be for Spark, when not where it is here: a path or URI."
+)
+@click.option(
+    "--python", metavar="FILE", help="The helper's interpreter on every node; it needs the key service's library."
+)
+@json_option
+def conf(policy: str, jar: str | None, python: str | None, as_json: bool) -> None:
+    """Print the lines for spark-defaults.conf by which sessions without this package obey a policy.
+
+    These are spark-sql, spark-shell, the Thrift server and Connect servers.
+
+    Examples:
+      sparkcrypt conf --policy policy.yaml >> $SPARK_HOME/conf/spark-defaults.conf
+      sparkcrypt conf --policy policy.yaml --jar hdfs://nn/lib/sparkcrypt.jar --python /usr/bin/python3
+    """  # click shows the first paragraph whole
+    with Workplace("sparkcrypt conf") as workplace:
+        loaded = workplace.policy(policy)
+    if jar is None:
+        require_pyspark()
+        from sparkcrypt.spark.jar import jar_path
+
+        jar = str(jar_path())
+    from sparkcrypt.spark.options import defaults_lines, launch_conf
+
+    found = launch_conf(loaded, jar, python)
+    show(found, defaults_lines(found), as_json=as_json)

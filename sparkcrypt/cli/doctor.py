@@ -1,0 +1,194 @@
+"""`sparkcrypt doctor`: is this set-up ready; one line a check, with the fix."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from sparkcrypt.cli.checks import (
+    check_key,
+    check_key_service,
+    check_local_directory,
+    check_state,
+    java_on_path,
+    key_checks,
+)
+from sparkcrypt.cli.command import Command, described
+from sparkcrypt.cli.options import Launch, json_option, policy_option, spark_options, table_option
+from sparkcrypt.cli.output import show
+from sparkcrypt.cli.session import Workplace
+from sparkcrypt.keys.service import open_key_service
+from sparkcrypt.policy.model import Policy
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One check that was made: what it found, or what is wrong and the fix."""
+
+    check: str
+    ok: bool
+    detail: str
+    fix: str | None
+    exit_code: int = 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON values."""
+        return {"check": self.check, "ok": self.ok, "detail": self.detail, "fix": self.fix}
+
+    def line(self) -> str:
+        """Return it as one line."""
+        text = " ".join(self.detail.split())
+        return f"✓ ok    {self.check}: {text}" if self.ok else f"✗ FAIL  {self.check}: {text}; fix: {self.fix}"
+
+
+class Examination:
+    """Makes checks one after the other and remembers them.
+
+    Args:
+        tell: hears of each check as soon as it was made.
+    """
+
+    def __init__(self, tell: Callable[[Check], None]) -> None:
+        self.checks: list[Check] = []
+        self._tell = tell
+
+    def check(self, name: str, action: Callable[[], str], fix: str) -> bool:
+        """Make a check; True when it is well."""
+        try:
+            made = Check(name, True, action(), None)
+        except Exception as error:  # noqa: BLE001  # whatever a broken set-up raises is what this is to tell
+            _, message, code = described(error)
+            made = Check(name, False, message, fix, code)
+        self.checks.append(made)
+        self._tell(made)
+        return made.ok
+
+    @property
+    def exit_code(self) -> int:
+        """0, or the exit code of the first check that failed."""
+        return next((one.exit_code for one in self.checks if not one.ok), 0)
+
+
+@click.command(cls=Command)
+@policy_option
+@table_option
+@json_option
+@spark_options
+@click.pass_context
+def doctor(context: click.Context, policy: str, table: str | None, as_json: bool, launch: Launch) -> None:
+    """Check a set-up end to end: policy, key service and each key, Java, jar, helpers, state directory, and a table.
+
+    One line a check, with the fix; exits with 0 when all is well, else with the exit code of the first failure.
+    Checks that need what failed are left out.  Everything that it writes is deleted again.
+
+    Examples:
+      sparkcrypt doctor --policy policy.yaml
+      sparkcrypt doctor --policy hdfs://nn/policy.yaml --table sales.customers --master yarn
+    """
+    made = Examination(lambda check: None if as_json else click.echo(check.line()))
+    with Workplace("sparkcrypt doctor", launch) as workplace:
+        _examine(made, workplace, policy, table)
+    if as_json:
+        show([one.to_dict() for one in made.checks], "", as_json=True)
+    context.exit(made.exit_code)
+
+
+def _examine(made: Examination, workplace: Workplace, uri: str, table: str | None) -> None:
+    loaded: list[Policy] = []
+
+    def load() -> str:
+        loaded.append(workplace.policy(uri))
+        return f"{uri}: {len(loaded[0].tags)} tags, key service {loaded[0].key_service.type}"
+
+    if not made.check("policy", load, "correct the policy file at the line that is named; see the examples in conf/"):
+        return
+    policy = loaded[0]
+    _examine_keys(made, policy)
+    made.check("java", java_on_path, "install a JDK 17 or later and set JAVA_HOME to it")
+    ready = made.check(
+        "spark",
+        lambda: _session(workplace),
+        "set SPARK_HOME or pip install 'sparkcrypt[spark]', and look at --master and --conf",
+    )
+    if ready:
+        _examine_session(made, workplace, policy)
+    made.check(
+        "state directory",
+        lambda: check_state(workplace, policy.run_state),
+        "make run_state of the policy a folder that this user may write to, on a local disk or HDFS",
+    )
+    if ready and table is not None:
+        _examine_table(made, workplace, policy, table)
+
+
+def _examine_keys(made: Examination, policy: Policy) -> None:
+    if policy.key_service.type == "local":
+        made.check(
+            "key directory",
+            lambda: check_local_directory(policy.key_service),
+            "as its owner: chmod 700 on the directory and chmod 600 on the files in it",
+        )
+    if not made.check(
+        "key service",
+        lambda: check_key_service(policy),
+        "look at the key service's address, at this machine's way to it, and at the credentials in this environment",
+    ):
+        return
+    service = open_key_service(policy.key_service)
+    for key in key_checks(policy):
+        made.check(
+            f"key {key.key_id}",
+            lambda key=key: check_key(service, key),  # type: ignore[misc]  # bound early
+            f"sparkcrypt keys create {key.key_id}, or allow these credentials to wrap and unwrap with it",
+        )
+
+
+def _session(workplace: Workplace) -> str:
+    spark = workplace.spark
+    from sparkcrypt.spark.doctor import java_of_session
+
+    return java_of_session(spark)
+
+
+def _examine_session(made: Examination, workplace: Workplace, policy: Policy) -> None:
+    from sparkcrypt.spark import doctor as session
+
+    spark = workplace.spark
+    interpreter = (
+        "name an interpreter that has the key service's library: --conf spark.sparkcrypt.python=/path/to/python3"
+    )
+    if not made.check(
+        "jar", lambda: session.jar_of_session(spark), "run `make jar` in a checkout, or install the wheel again"
+    ):
+        return
+    made.check("helper on the driver", lambda: session.helper_of_driver(spark), interpreter)
+    if made.check("helper on executors", lambda: session.helpers_of_executors(spark), f"{interpreter}, on every node"):
+        made.check(
+            "write under the policy",
+            lambda: session.write_under_policy(spark, policy),
+            "give every executor's environment the key service's credentials, and its helper's interpreter the library",
+        )
+
+
+def _examine_table(made: Examination, workplace: Workplace, policy: Policy, table: str) -> None:
+    from sparkcrypt.cli.checks import check_plan, check_stores
+    from sparkcrypt.spark.catalog import Catalog
+    from sparkcrypt.spark.doctor import sibling_of
+
+    spark = workplace.spark
+    fix = f"correct tags with `sparkcrypt tags set`, or the policy; `sparkcrypt plan --table {table}` shows more"
+    if not made.check(f"plan of {table}", lambda: check_plan(spark, table, policy), fix):
+        return
+    made.check(
+        f"place of {table}",
+        lambda: sibling_of(spark, Catalog(spark).table(table).location),
+        "let this user write to the folder that holds the table's folder",
+    )
+    made.check(
+        f"tags of {table}",
+        lambda: check_stores(spark, table, policy),
+        f"`sparkcrypt tags set {table} COLUMN TAG` writes both places, or `sparkcrypt tags unset` removes from both",
+    )

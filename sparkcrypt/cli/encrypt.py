@@ -1,0 +1,119 @@
+"""`sparkcrypt encrypt`, and the job `jobs/encrypt_table.py`: encrypt what a table or directory holds, by its tags."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import click
+
+from sparkcrypt.cli.command import Command
+from sparkcrypt.cli.options import (
+    Launch,
+    avro_option,
+    json_option,
+    one_of,
+    path_option,
+    policy_option,
+    report_option,
+    spark_options,
+    table_option,
+    where_option,
+)
+from sparkcrypt.cli.output import say, show
+from sparkcrypt.cli.progress import progress_on_stderr
+from sparkcrypt.cli.reporting import failed_report
+from sparkcrypt.cli.session import Workplace, check_writable
+
+if TYPE_CHECKING:
+    from sparkcrypt.plan import EncryptionPlan
+    from sparkcrypt.policy.model import Policy
+    from sparkcrypt.schema import Schema
+
+
+@click.command(cls=Command)
+@table_option
+@path_option
+@click.option("--output", metavar="DIR", help="With --path: write the encrypted copy there; the source stays.")
+@click.option("--exclusive", is_flag=True, help="With --path: rename the directory while nobody reads or writes it.")
+@policy_option
+@avro_option
+@click.option("--engine", default="spark", show_default=True, help="What rewrites the files.")
+@where_option
+@click.option(
+    "--adopt", is_flag=True, help="Rewrite files too that a table which requires encryption would not believe."
+)
+@click.option(
+    "--resume",
+    default="auto",
+    show_default=True,
+    metavar="auto|RUN|never",
+    help="Continue an unfinished run of this table.",
+)
+@click.option("--dry-run", is_flag=True, help="Show the plan and what would be done, and change nothing.")
+@report_option
+@json_option
+@spark_options
+def encrypt(
+    table: str | None,
+    path: str | None,
+    output: str | None,
+    exclusive: bool,
+    policy: str,
+    avro_schema: str | None,
+    engine: str,
+    where: str | None,
+    adopt: bool,
+    resume: str,
+    dry_run: bool,
+    report: str | None,
+    as_json: bool,
+    launch: Launch,
+) -> None:
+    """Encrypt what a table or directory holds, by its tags; files that match the plan already are left alone.
+
+    A failure at any step leaves the table as it was, and a run that was killed is continued by the same command.
+    The report goes to stdout, and to --report; the plan and the progress to stderr.
+
+    Examples:
+      sparkcrypt encrypt --table sales.customers --policy policy.yaml --dry-run
+      spark-submit jobs/encrypt_table.py --table sales.customers --policy policy.yaml --report report.json
+      sparkcrypt encrypt --path /data/customers --output /data/customers_encrypted --policy policy.yaml
+    """
+    one_of(table, path)
+    check_writable(report)
+    with (
+        Workplace("sparkcrypt encrypt", launch) as workplace,
+        failed_report(workplace, report, table or path, engine=engine),
+    ):
+        loaded, avro = workplace.policy(policy), workplace.avro(avro_schema) if avro_schema else None
+        spark = workplace.spark
+        from sparkcrypt.backfill.encrypt import RunOptions, encrypt_table
+
+        options = RunOptions(
+            engine=engine,  # type: ignore[arg-type]  # encrypt_table refuses what it does not know, and says what it does
+            where=where,
+            output=output,
+            exclusive=exclusive,
+            dry_run=dry_run,
+            adopt=adopt,
+            resume=resume,
+        )
+        say(_plan(workplace, table, path, loaded, avro).table_text())
+        done = encrypt_table(spark, table, loaded, path=path, avro=avro, options=options, progress=progress_on_stderr())
+        if report is not None:
+            workplace.write(report, json.dumps(done.to_dict(), indent=2, ensure_ascii=False) + "\n")
+    show(done.to_dict(), done.to_text(), as_json=as_json)
+
+
+def _plan(
+    workplace: Workplace, table: str | None, path: str | None, policy: Policy, avro: Schema | None
+) -> EncryptionPlan:
+    from sparkcrypt.backfill.targets import path_target
+    from sparkcrypt.spark.planning import plan_table
+    from sparkcrypt.spark.session import configure
+
+    if table is not None:
+        return plan_table(workplace.spark, table, policy, avro=avro)
+    configure(workplace.spark, policy)  # the schema of a bare directory is in its files
+    return path_target(workplace.spark, path or "", policy, avro).plan

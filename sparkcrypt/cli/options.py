@@ -1,0 +1,74 @@
+"""Options that several commands share."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import click
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """How a command's Spark session is started."""
+
+    master: str | None = None
+    conf: tuple[tuple[str, str], ...] = ()
+    verbose: bool = False
+
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+policy_option = click.option(
+    "--policy", required=True, metavar="FILE", help="The policy file: a path, or a URI such as hdfs://nn/policy.yaml."
+)
+optional_policy_option = click.option("--policy", metavar="FILE", help="The policy file: a path or a URI.")
+table_option = click.option("--table", metavar="DB.TABLE", help="A table of the session catalog.")
+path_option = click.option("--path", metavar="DIR", help="A bare directory of Parquet files: a path or a URI.")
+avro_option = click.option(
+    "--avro-schema", "avro_schema", metavar="FILE", help="An .avsc file whose tags (confluent:tags) are used as well."
+)
+where_option = click.option("--where", metavar="PREDICATE", help="Only these partitions; partition columns only.")
+report_option = click.option(
+    "--report", metavar="FILE", help="Also write the report there as JSON, a failed run's too: a path or a URI."
+)
+
+
+def spark_options(function: F) -> F:
+    """Add ``--master``, ``--conf`` and ``--verbose``; the function gets them as one ``launch``."""
+
+    @click.option("--master", metavar="URL", help="As spark-submit's; Spark's own configuration by default.")
+    @click.option(
+        "--conf", multiple=True, metavar="KEY=VALUE", callback=_pairs, help="Spark configuration; may be repeated."
+    )
+    @click.option("--verbose", is_flag=True, help="Keep Spark's own log messages.")
+    @functools.wraps(function)
+    def collected(
+        *args: Any, master: str | None, conf: tuple[tuple[str, str], ...], verbose: bool, **named: Any
+    ) -> Any:
+        return function(*args, launch=Launch(master, conf, verbose), **named)
+
+    return collected  # type: ignore[return-value]  # click's decorators keep the callable, and so does this one
+
+
+def one_of(table: str | None, path: str | None) -> None:
+    """Refuse a call with both or none of the two.
+
+    Raises:
+        click.UsageError: it names the two options.
+    """
+    if (table is None) == (path is None):
+        raise click.UsageError("give either --table or --path")
+
+
+def _pairs(context: click.Context, option: click.Parameter, values: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
+    pairs = []
+    for value in values:
+        name, sign, rest = value.partition("=")
+        if not sign or not name.strip():
+            raise click.BadParameter(f"{value!r} is not KEY=VALUE", context, option)
+        pairs.append((name.strip(), rest))
+    return tuple(pairs)

@@ -1,0 +1,47 @@
+"""Results on stdout: one JSON document, or text that lines up."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+
+def show(document: Any, text: str, *, as_json: bool) -> None:
+    """Write a command's result to stdout.
+
+    Args:
+        document: JSON values.
+        text: the same for a person.
+        as_json: which of the two.
+    """
+    click.echo(json.dumps(document, indent=2, ensure_ascii=False) if as_json else text)
+
+
+def say(text: str) -> None:
+    """Write a line to stderr, where it is no part of the result."""
+    click.echo(text, err=True)
+
+
+def aligned(rows: Sequence[Sequence[object]], *, head: Sequence[str] = (), indent: str = "") -> str:
+    """Return rows as lines whose columns line up; None stands as a dash."""
+    cells = [["-" if cell is None else str(cell) for cell in row] for row in ([head, *rows] if head else rows)]
+    widths = [max(len(cell) for cell in column) for column in zip(*cells, strict=True)]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in cells]
+    return "\n".join(indent + line.rstrip() for line in lines)
+
+
+def counted(number: int, noun: str) -> str:
+    """Return ``1 file``, ``2 files``."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def size(total_bytes: float) -> str:
+    """Return a number of bytes with a decimal unit."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if total_bytes < 1000:
+            return f"{total_bytes:.0f} {unit}" if unit == "B" else f"{total_bytes:.1f} {unit}"
+        total_bytes /= 1000
+    return f"{total_bytes:.1f} TB"

@@ -1,0 +1,176 @@
+"""`sparkcrypt plan`: which column gets which key and why, and how the files that are there differ from it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from sparkcrypt.cli.command import Command
+from sparkcrypt.cli.options import (
+    Launch,
+    avro_option,
+    json_option,
+    one_of,
+    path_option,
+    policy_option,
+    spark_options,
+    table_option,
+    where_option,
+)
+from sparkcrypt.cli.output import counted, show
+from sparkcrypt.cli.session import Workplace, local_path
+from sparkcrypt.errors import EXIT_DRIFT, PlanError
+from sparkcrypt.plan import EncryptionPlan, build_plan
+from sparkcrypt.policy.model import Policy
+from sparkcrypt.schema import Schema, schema_from_spark
+from sparkcrypt.tags import tags_of_overlay, tags_of_schema
+from sparkcrypt.tags.avro import tags_of_avro
+
+if TYPE_CHECKING:
+    from sparkcrypt.backfill.drift import Drift
+    from sparkcrypt.backfill.scan import ScannedUnit
+
+_SHOWN = 20
+
+
+@click.command(cls=Command)
+@table_option
+@path_option
+@policy_option
+@avro_option
+@where_option
+@click.option(
+    "--schema", "schema_file", metavar="FILE", help="A Spark schema as JSON instead of a table; needs no Spark."
+)
+@click.option(
+    "--partition-column",
+    "partition_columns",
+    multiple=True,
+    metavar="NAME",
+    help="With --schema or --avro-schema alone.",
+)
+@json_option
+@spark_options
+@click.pass_context
+def plan(
+    context: click.Context,
+    table: str | None,
+    path: str | None,
+    policy: str,
+    avro_schema: str | None,
+    where: str | None,
+    schema_file: str | None,
+    partition_columns: tuple[str, ...],
+    as_json: bool,
+    launch: Launch,
+) -> None:
+    """Show the plan of a table or directory, and the drift of its files from it.
+
+    Exits with 0 when every file matches, and with 2 on drift.  With --schema, or --avro-schema alone, it plans without
+    Spark and without files; --table then only names the table whose rules in the policy count.
+
+    Examples:
+      sparkcrypt plan --table sales.customers --policy policy.yaml
+      sparkcrypt plan --path s3a://lake/customers --policy policy.yaml --json
+      sparkcrypt plan --avro-schema customer.avsc --policy policy.yaml
+    """
+    files = schema_file is None and (table is not None or path is not None)
+    if files:
+        one_of(table, path)
+    elif schema_file is None and avro_schema is None:
+        raise click.UsageError("give --table, --path, --schema or --avro-schema")
+    if files and partition_columns:
+        raise click.UsageError("--partition-column goes with --schema or --avro-schema alone; a table knows its own")
+    with Workplace("sparkcrypt plan", launch) as workplace:
+        loaded, avro = workplace.policy(policy), workplace.avro(avro_schema) if avro_schema else None
+        if not files:
+            made = _plan_of_schema(loaded, schema_file, avro, table, partition_columns)
+            show(made.to_dict(), made.table_text(), as_json=as_json)
+            return
+        made, scanned = scan_target(workplace, loaded, table, path, avro, where)
+    drift = [one for unit in scanned for one in unit.drift]
+    show({**made.to_dict(), **_files(scanned, drift)}, f"{made.table_text()}\n\n{drift_text(scanned)}", as_json=as_json)
+    context.exit(EXIT_DRIFT if drift else 0)
+
+
+def scan_target(
+    workplace: Workplace, policy: Policy, table: str | None, path: str | None, avro: Schema | None, where: str | None
+) -> tuple[EncryptionPlan, list[ScannedUnit]]:
+    """Return the plan of a table or directory, and its units with the drift of their files."""
+    spark = workplace.spark
+    from sparkcrypt.backfill.footers import own_keys
+    from sparkcrypt.backfill.scan import scan_units
+    from sparkcrypt.backfill.targets import Target, catalog_target, path_target
+    from sparkcrypt.spark.catalog import Catalog
+    from sparkcrypt.spark.files import HadoopFiles
+    from sparkcrypt.spark.session import configure
+
+    if table is not None:
+        target: Target = catalog_target(spark, Catalog(spark).table(table), policy, avro)
+    else:
+        configure(spark, policy)  # the schema of a bare directory is in its files, which may be encrypted
+        target = path_target(spark, path or "", policy, avro)
+    units = target.units(where)
+    return target.plan, scan_units(HadoopFiles(spark), units, target.plan, own_keys(policy.key_service), target.uuid)
+
+
+def drift_text(scanned: Sequence[ScannedUnit]) -> str:
+    """Return a line of counts, and one for each file that differs."""
+    by_file: dict[str, list[Drift]] = {}
+    for unit in scanned:
+        for one in unit.drift:
+            by_file.setdefault(one.file, []).append(one)
+    total = sum(len(unit.unit.files) for unit in scanned)
+    head = f"{counted(total, 'file')} in {counted(len(scanned), 'unit')}: "
+    head += (
+        f"{len(by_file):,} differ from the plan" if by_file else "all match the plan" if total else "nothing to encrypt"
+    )
+    lines = [f"  {file}: {_differences(found)}" for file, found in list(by_file.items())[:_SHOWN]]
+    more = [f"  … and {len(by_file) - _SHOWN:,} more; --json lists all"] if len(by_file) > _SHOWN else []
+    return "\n".join([head, *lines, *more])
+
+
+def _differences(found: Sequence[Drift]) -> str:
+    texts = [f"{one.column}: {one.detail}" if one.column else one.detail for one in found]
+    return "; ".join(texts[:4]) + (f"; and {len(texts) - 4} more" if len(texts) > 4 else "")
+
+
+def _files(scanned: Sequence[ScannedUnit], drift: Sequence[Drift]) -> dict[str, Any]:
+    total, drifted = sum(len(unit.unit.files) for unit in scanned), len({one.file for one in drift})
+    return {
+        "files_total": total,
+        "files_matching": total - drifted,
+        "files_drifted": drifted,
+        "drift": [one.to_dict() for one in drift],
+    }
+
+
+def _plan_of_schema(
+    policy: Policy, schema_file: str | None, avro: Schema | None, table: str | None, partition_columns: tuple[str, ...]
+) -> EncryptionPlan:
+    overlay = tags_of_overlay(dict(policy.table(table).tags)) if table else ()
+    from_avro = tags_of_avro(avro) if avro is not None else ()
+    if schema_file is not None:
+        text = _read(schema_file)
+        schema = schema_from_spark(text, leave_out=partition_columns)
+        tagged = (*tags_of_schema(schema_from_spark(text)), *from_avro, *overlay)
+    else:
+        schema, tagged = _without(avro, partition_columns), (*from_avro, *overlay)
+    return build_plan(schema, tagged, policy, table=table, partition_columns=partition_columns)
+
+
+def _without(schema: Schema | None, names: tuple[str, ...]) -> Schema:
+    left_out = {name.lower() for name in names}
+    return Schema(tuple(node for node in (schema.fields if schema else ()) if node.name.lower() not in left_out))
+
+
+def _read(file: str) -> str:
+    try:
+        return local_path(file).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise PlanError(
+            f"--schema {file}: cannot be read ({reason}); name a file that holds what df.schema.json() returns"
+        ) from error

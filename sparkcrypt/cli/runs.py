@@ -1,0 +1,96 @@
+"""The runs that a state directory knows, and which tables they belong to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from sparkcrypt.backfill.journal import Journal, state_of_units
+from sparkcrypt.backfill.store import StateStore
+from sparkcrypt.errors import ConfigError, VerificationError
+from sparkcrypt.policy.model import normalized_table
+
+
+@dataclass(frozen=True, slots=True)
+class KnownRun:
+    """A run: its table, and its journal, or why the journal cannot be read."""
+
+    table_id: str
+    run_id: str
+    journal: Journal | None
+    damage: str | None = None
+
+    @property
+    def table(self) -> str | None:
+        """The table's name when the run was made."""
+        return self.journal.run.table if self.journal else None
+
+    @property
+    def state(self) -> str:
+        """How the run ended, ``unfinished``, or ``damaged``."""
+        if self.journal is None:
+            return "damaged"
+        ends = [record for record in self.journal.records if record.kind == "run_finished"]
+        return str(ends[-1].fields.get("outcome", "finished")) if ends else "unfinished"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the run in short, as JSON values."""
+        records = self.journal.records if self.journal else ()
+        return {
+            "run_id": self.run_id,
+            "table": self.table,
+            "table_id": self.table_id,
+            "state": self.state,
+            "started": records[0].time if records else None,
+            "last": records[-1].time if records else None,
+            "units": len(state_of_units(records)),
+            "expired": any(record.kind == "run_expired" for record in records),
+            "damage": self.damage,
+        }
+
+    def details(self) -> dict[str, Any]:
+        """Return the run with each unit's last step, as JSON values."""
+        records = self.journal.records if self.journal else ()
+        options = dict(self.journal.run.options) if self.journal else None
+        digest = self.journal.run.policy_digest if self.journal else None
+        units = [
+            {
+                "unit": name,
+                "step": state.step,
+                "error": state.fields.get("error"),
+                "outcome": state.fields.get("outcome"),
+            }
+            for name, state in state_of_units(records).items()
+        ]
+        return {**self.to_dict(), "policy_digest": digest, "options": options, "units": units}
+
+
+def known_runs(store: StateStore, table: str | None = None) -> list[KnownRun]:
+    """Return the runs of a state directory, or of one table, in order of their start.
+
+    Args:
+        store: the state directory.
+        table: its name, or the directory, as it was called when a run was made; or its UUID.
+
+    Raises:
+        ConfigError: no run of that table is known.
+    """
+    places = sorted({tuple(name.split("/")[1:3]) for name in store.list("runs/")}, key=lambda place: place[1])
+    runs = [_opened(store, table_id, run_id) for table_id, run_id in places]
+    if table is None:
+        return runs
+    wanted = normalized_table(table)
+    ids = {
+        one.table_id for one in runs if one.table_id == table or (one.table and normalized_table(one.table) == wanted)
+    }
+    if not ids:
+        names = ", ".join(sorted({one.table for one in runs if one.table})) or "none"
+        raise ConfigError(f"no run of {table} is known in this state directory; known tables: {names}")
+    return [one for one in runs if one.table_id in ids]
+
+
+def _opened(store: StateStore, table_id: str, run_id: str) -> KnownRun:
+    try:
+        return KnownRun(table_id, run_id, Journal.open(store, table_id, run_id))
+    except VerificationError as error:
+        return KnownRun(table_id, run_id, None, str(error))

@@ -1,0 +1,124 @@
+"""`sparkcrypt verify`: whether files are encrypted as the plan says, and every module of theirs authenticates."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import click
+
+from sparkcrypt.cli.command import Command
+from sparkcrypt.cli.files import NamedFile, named_files, policy_keys
+from sparkcrypt.cli.options import (
+    Launch,
+    json_option,
+    one_of,
+    path_option,
+    policy_option,
+    report_option,
+    spark_options,
+    table_option,
+    where_option,
+)
+from sparkcrypt.cli.output import counted, say, show
+from sparkcrypt.cli.reporting import failed_report
+from sparkcrypt.cli.session import Workplace, check_writable
+from sparkcrypt.errors import FormatError, VerificationError
+from sparkcrypt.parquet import RetrieveKey, verify_file
+from sparkcrypt.policy.model import Policy
+
+
+@click.command(cls=Command)
+@click.argument("paths", nargs=-1, metavar="[PATH…]")
+@table_option
+@path_option
+@policy_option
+@where_option
+@report_option
+@json_option
+@spark_options
+@click.pass_context
+def verify(
+    context: click.Context,
+    paths: tuple[str, ...],
+    table: str | None,
+    path: str | None,
+    policy: str,
+    where: str | None,
+    report: str | None,
+    as_json: bool,
+    launch: Launch,
+) -> None:
+    """Verify a table or directory against its plan, or single files for themselves.
+
+    With --table or --path every footer is compared with the plan, every key is opened by a helper of its own, and every
+    encrypted module is authenticated.  With PATH… (files or folders, no Spark) only the last is done.  Exits with 74
+    when something is not as it must be.
+
+    Examples:
+      sparkcrypt verify --table sales.customers --policy policy.yaml
+      sparkcrypt verify --policy policy.yaml part-00000.snappy.parquet
+    """
+    if paths and (table or path or where):
+        raise click.UsageError("give either files, or --table, or --path; --where goes with --table")
+    if not paths:
+        one_of(table, path)
+    check_writable(report)
+    with Workplace("sparkcrypt verify", launch) as workplace, failed_report(workplace, report, table or path):
+        loaded = workplace.policy(policy)
+        if paths:
+            document, problems, text = _verify_files(workplace, paths, loaded)
+        else:
+            document, problems, text = _verify_target(workplace, table, path, loaded, where)
+        if report is not None:
+            workplace.write(report, json.dumps(document, indent=2, ensure_ascii=False) + "\n")
+    show(document, text, as_json=as_json)
+    if problems:
+        say(f"error: {counted(problems, 'difference')} found")
+        context.exit(VerificationError.exit_code)
+
+
+def _verify_target(
+    workplace: Workplace, table: str | None, path: str | None, policy: Policy, where: str | None
+) -> tuple[dict[str, Any], int, str]:
+    spark = workplace.spark
+    from sparkcrypt.backfill.verify import verify_table
+    from sparkcrypt.spark.session import configure
+
+    if path is not None:
+        configure(spark, policy)  # the schema of a bare directory is in its files
+    found = verify_table(spark, table, policy, path=path, where=where)
+    lines = [
+        f"{found.table}: {counted(found.files, 'file')}, {counted(found.rows, 'row')}: "
+        + ("as the plan says" if found.ok else f"{counted(len(found.drift), 'difference')} from the plan"),
+        *(f"  {one.file}: {f'{one.column}: ' if one.column else ''}{one.kind}: {one.detail}" for one in found.drift),
+        *(f"  note: {note}" for note in found.notes),
+        f"  authenticated: {found.authenticated}",
+    ]
+    return {**found.to_dict(), "outcome": "verified" if found.ok else "drift"}, len(found.drift), "\n".join(lines)
+
+
+def _verify_files(workplace: Workplace, paths: tuple[str, ...], policy: Policy) -> tuple[dict[str, Any], int, str]:
+    retrieve = policy_keys(policy)
+    results = [_verify_file(file, retrieve) for file in named_files(workplace, paths)]
+    problems = [one for one in results if one["error"] is not None]
+    lines = [f"{one['file']}: " + (f"FAIL: {one['error']}" if one["error"] else _said(one)) for one in results]
+    return {"files": results, "verified": not problems}, len(problems), "\n".join(lines)
+
+
+def _verify_file(file: NamedFile, retrieve: RetrieveKey) -> dict[str, Any]:
+    with file.open() as stream:
+        try:
+            found = verify_file(stream, retrieve_key=retrieve)
+        except (FormatError, VerificationError) as error:
+            return {"file": file.path, "error": str(error)}
+    return {**found.to_dict(), "file": file.path, "error": None}
+
+
+def _said(result: dict[str, Any]) -> str:
+    if result["footer"] == "plaintext":
+        return f"not encrypted, so nothing is authenticated; {counted(result['rows'], 'row')}"
+    amount = f"{counted(result['modules'], 'module')}, {counted(result['rows'], 'row')}"
+    text = f"authenticated: {result['authenticated']}; {amount}"
+    weak = "; ".join(result["not_authenticated"])
+    return f"{text}; not authenticated: {weak}" if weak else text
