@@ -44,12 +44,15 @@ def kms(spark: SparkSession, key_service: str) -> Any:
 
 
 def failure(call: Any, *arguments: Any) -> str:
-    """Return the Java exception that a call ends with, as text, or ``""``."""
+    """Return the Java exception that a call ends with and its causes, as text, or ``""``."""
     try:
         call(*arguments)
     except Exception as error:  # noqa: BLE001  # the test looks at what it is
-        java = getattr(error, "java_exception", None)
-        return str(java.toString()) if java is not None else str(error)
+        java, chain = getattr(error, "java_exception", None), []
+        while java is not None:
+            chain.append(str(java.toString()))
+            java = java.getCause()
+        return "\n".join(chain) or str(error)
     return ""
 
 
