@@ -36,7 +36,7 @@ def check_footer(context: TableContext, path: str, footer: Mapping[str, Any]) ->
         VerificationError: one of them is not allowed.
     """
     if footer["mode"] == "plaintext":
-        _check_plaintext_file(context, path, footer)
+        _refuse_plaintext_file(context, path, footer, "is plaintext")
         return
     allowed = (context.policy.algorithm, *context.policy.algorithm_history)
     if footer.get("algorithm") not in allowed:
@@ -73,6 +73,8 @@ def check_columns(
     Raises:
         VerificationError: a column is plaintext, or under a key, that neither plan nor history allows.
     """
+    if footer["columns"] and not any(column["encrypted"] for column in footer["columns"]):
+        _refuse_plaintext_file(context, path, footer, "has no encrypted column")
     planned = _planned(context, path, footer)
     values = partition_values(trailing_partition(path.split("/")[:-1]))
     read = _names_of(requested)
@@ -89,15 +91,15 @@ def check_columns(
         _check_key(context, path, plan, key_id, values)
 
 
-def _check_plaintext_file(context: TableContext, path: str, footer: Mapping[str, Any]) -> None:
+def _refuse_plaintext_file(context: TableContext, path: str, footer: Mapping[str, Any], what: str) -> None:
     if not context.require_encryption:
         return
     planned = _planned(context, path, footer).values()
     history = [PLAINTEXT in plan.history for plan in planned if plan.action != "plaintext"]
     if not history or not all(history):
         raise VerificationError(
-            f"{path}: is plaintext, and {context.name or 'its table'} requires encryption; `sparkcrypt verify` lists "
-            "such files, `encrypt_table` encrypts them"
+            f"{path}: {what}, and {context.name or 'its table'} requires encryption; `sparkcrypt verify` lists such "
+            "files, `encrypt_table` encrypts them"
         )
 
 
@@ -156,14 +158,14 @@ def _planned(context: TableContext, path: str, footer: Mapping[str, Any]) -> dic
         below = tree
         for name in column["path"]:
             below = below.setdefault(name, {})
-    # A reader is not told every tag, so a column without one is no fault of its.
+    # For the same reason a column without a tag is no fault of its.
     policy = replace(context.policy, untagged="plaintext") if context.policy.untagged == "deny" else context.policy
     try:
         plan = build_plan(
             schema_from_parquet(_fields(tree)),
             context.tagged,
             policy,
-            table=context.name,
+            table=None,  # its rule requires a tag, and a reader is not told every tag
             partition_columns=None,
             history=context.history,
             skip_absent=True,
@@ -173,24 +175,26 @@ def _planned(context: TableContext, path: str, footer: Mapping[str, Any]) -> dic
     return {column.path: column for column in plan.columns}
 
 
-def _fields(tree: _Tree, parent: str = "", depth: int = 0) -> list[dict[str, Any]]:
+def _fields(tree: _Tree, depth: int = 0, *, repeated: bool = False) -> list[dict[str, Any]]:
     """Rebuild a message type from column paths: lists and maps are told by the names that writers give their groups.
 
     A user's struct that looks like one is taken for one; its columns keep their Parquet paths, by which tags find them.
     """
     if depth > _MAX_NAMES:
         raise PlanError("its columns are nested too deeply")
-    repeated = _annotation(parent, tree) is not None
-    return [
-        {
-            "name": name,
-            "kind": "group" if below else "leaf",
-            "annotation": None if repeated and name in _GROUPS else _annotation(name, below),
-            "repetition": "repeated" if repeated else "optional",
-            "children": _fields(below, name, depth + 1),
-        }
-        for name, below in tree.items()
-    ]
+    fields = []
+    for name, below in tree.items():
+        annotation = None if repeated and name in _GROUPS else _annotation(name, below)
+        fields.append(
+            {
+                "name": name,
+                "kind": "group" if below else "leaf",
+                "annotation": annotation,
+                "repetition": "repeated" if repeated else "optional",
+                "children": _fields(below, depth + 1, repeated=annotation is not None),
+            }
+        )
+    return fields
 
 
 def _annotation(name: str, below: _Tree) -> str | None:

@@ -141,12 +141,18 @@ def _refuse_unknown(properties: Mapping[str, str]) -> None:
     for name in properties:
         known = name in _KNOWN or name in _UPSTREAM or name.startswith(_BY_COLUMN)
         if not known and name.startswith((names.PREFIX, "parquet.encryption.")):
-            allowed = (*_KNOWN, *_BY_COLUMN) if name.startswith(names.PREFIX) else _UPSTREAM
-            near = difflib.get_close_matches(name, allowed, n=1) or [
-                f"{prefix}<column>" for prefix in _BY_COLUMN if _resembles(name, prefix)
-            ]
+            allowed = _KNOWN if name.startswith(names.PREFIX) else _UPSTREAM
+            near = [f"{prefix}<column>" for prefix in _BY_COLUMN if _resembles(name, prefix)]
+            near = near or _nearest(name, allowed)
             hint = f"; did you mean {near[0]}?" if near else f"; allowed: {', '.join(allowed)}"
             raise ConfigError(f"option {name} is not known, and a misspelt option would leave data in clear{hint}")
+
+
+def _nearest(name: str, allowed: tuple[str, ...]) -> list[str]:
+    """Return the name whose own part, after what all have in common, is nearly the same."""
+    start = names.PREFIX if name.startswith(names.PREFIX) else "parquet.encryption."
+    by_own_part = {one.removeprefix(start): one for one in allowed}
+    return [by_own_part[one] for one in difflib.get_close_matches(name.removeprefix(start), list(by_own_part), n=1)]
 
 
 def _resembles(name: str, prefix: str) -> bool:
