@@ -15,7 +15,7 @@ from sparkcrypt.backfill.footers import own_keys
 from sparkcrypt.backfill.journal import Journal, RunRecord, check_same_policy, new_run_id
 from sparkcrypt.backfill.lock import RunLock, acquire
 from sparkcrypt.backfill.progress import Progress, Silent
-from sparkcrypt.backfill.report import Report
+from sparkcrypt.backfill.report import Outcome, Report
 from sparkcrypt.backfill.runner import Runner, UnitOutcome
 from sparkcrypt.backfill.scan import ScannedUnit, refuse_forgeries, scan_units
 from sparkcrypt.backfill.stage import SparkStager, refuse_lost_columns
@@ -143,19 +143,20 @@ class _Run:
         return unfinished or new_run_id()
 
     def _locked(self, run_id: str, lock: RunLock) -> Report:
-        journal, resumed = self._journal(run_id, lock)
-        options = journal_options(journal, self._options) if resumed else self._options
-        swap = choose_swap(
-            self._spark, self._target, run_id, output=options.output, exclusive=options.exclusive, resumed=resumed
-        )
-        stager = SparkStager(self._spark, self._target, self._policy)
-        runner = Runner(self._spark, self._target, self._policy, stager, swap, self._store, journal, lock, self._progress)
-        done = runner.recover() if resumed else []
+        resumed = Journal.unfinished(self._store, self._target.table_id) == run_id
+        done = self._recovered(run_id, lock) if resumed else []
+        if resumed and self._options.resume == "never":
+            resumed, done, run_id = False, [], new_run_id()
         scanned = self._scan()
         drifted = [unit for unit in scanned if unit.drift and unit.unit.files]
         self._refuse(drifted)
+        if not drifted and not resumed:
+            return self._report(run_id, scanned, [], "nothing to do")
+        runner = self._runner(run_id, lock, resumed)
         self._progress.start(
-            self._target.name, len(drifted), sum(len(one.unit.files) for one in drifted),
+            self._target.name,
+            len(drifted),
+            sum(len(one.unit.files) for one in drifted),
             sum(one.unit.total_bytes for one in drifted),
         )
         try:
@@ -164,16 +165,36 @@ class _Run:
             self._progress.finish()
         if isinstance(self._target, CatalogTarget):
             self._settle(self._target)
-        outcome = "done" if outcomes else "nothing to do"
-        journal.append("run_finished", outcome=outcome)
+        outcome: Outcome = "done" if outcomes else "nothing to do"
+        runner.journal.append("run_finished", outcome=outcome)
+        swap = runner.swap
         return self._report(run_id, scanned, outcomes, outcome, swap=swap.name, warning=swap.warning if outcomes else None)
 
-    def _journal(self, run_id: str, lock: RunLock) -> tuple[Journal, bool]:
-        if Journal.unfinished(self._store, self._target.table_id) == run_id:
-            journal = Journal.open(self._store, self._target.table_id, run_id)
-            check_same_policy(journal, self._policy.digest())
-            return journal, True
-        record = RunRecord(
+    def _recovered(self, run_id: str, lock: RunLock) -> list[UnitOutcome]:
+        """Bring an interrupted run to a clean state; under ``--resume never`` it ends there."""
+        runner = self._runner(run_id, lock, resumed=True)
+        if self._options.resume != "never":
+            check_same_policy(runner.journal, self._policy.digest())
+        done = runner.recover()
+        if self._options.resume == "never":
+            runner.journal.append("run_finished", outcome="abandoned")
+        return done
+
+    def _runner(self, run_id: str, lock: RunLock, resumed: bool) -> Runner:
+        journal = (
+            Journal.open(self._store, self._target.table_id, run_id)
+            if resumed
+            else Journal.start(self._store, self._record(run_id, lock))
+        )
+        options = journal_options(journal, self._options) if resumed else self._options
+        swap = choose_swap(
+            self._spark, self._target, run_id, output=options.output, exclusive=options.exclusive, resumed=resumed
+        )
+        stager = SparkStager(self._spark, self._target, self._policy)
+        return Runner(self._spark, self._target, self._policy, stager, swap, self._store, journal, lock, self._progress)
+
+    def _record(self, run_id: str, lock: RunLock) -> RunRecord:
+        return RunRecord(
             table_id=self._target.table_id,
             table=self._target.name,
             run_id=run_id,
@@ -182,7 +203,6 @@ class _Run:
             options=self._options.to_dict(),
             fencing_token=lock.token,
         )
-        return Journal.start(self._store, record), False
 
     def _scan(self) -> list[ScannedUnit]:
         units = self._target.units(self._options.where)
@@ -201,7 +221,7 @@ class _Run:
             Catalog(self._spark).unset_options(target.table, tuple(history_property(path) for path in sorted(paths)))
 
     def _report(
-        self, run_id: str, scanned: list[ScannedUnit], outcomes: list[UnitOutcome], outcome: str,
+        self, run_id: str, scanned: list[ScannedUnit], outcomes: list[UnitOutcome], outcome: Outcome,
         *, swap: str | None = None, warning: str | None = None,
     ) -> Report:
         rewritten = sum(one.files for one in outcomes)

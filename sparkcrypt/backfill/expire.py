@@ -9,6 +9,7 @@ from pyspark.sql import SparkSession
 
 from sparkcrypt.backfill.journal import Journal, state_of_units
 from sparkcrypt.backfill.states import open_states
+from sparkcrypt.backfill.store import StateStore
 from sparkcrypt.backfill.units import base_location, list_folders
 from sparkcrypt.bridge.context import comparable_path
 from sparkcrypt.errors import ConfigError, VerificationError
@@ -22,7 +23,7 @@ class Expired:
     """What was disposed of."""
 
     table: str
-    run_id: str
+    run_ids: tuple[str, ...]
     folders: tuple[str, ...]
     files: int
     total_bytes: int
@@ -32,7 +33,7 @@ class Expired:
         """Return it as JSON values."""
         return {
             "table": self.table,
-            "run_id": self.run_id,
+            "run_ids": list(self.run_ids),
             "folders": list(self.folders),
             "files": self.files,
             "bytes": self.total_bytes,
@@ -41,13 +42,13 @@ class Expired:
 
 
 def expire_run(spark: SparkSession, table: str, policy: Policy, *, run_id: str | None = None, dry_run: bool = False) -> Expired:
-    """Delete the old files of a finished run.
+    """Delete the old files of finished runs.
 
     Args:
         spark: a classic session.
         table: ``db.table``.
         policy: under which the run was made.
-        run_id: which run; the latest finished one by default.
+        run_id: which run; every run of the table by default.
         dry_run: tell, and delete nothing.
 
     Raises:
@@ -61,47 +62,55 @@ def expire_run(spark: SparkSession, table: str, policy: Policy, *, run_id: str |
     if table_id is None:
         raise ConfigError(f"{found.full_name} has no identity, so no run of it is known; nothing is to expire")
     store = open_states(spark, policy.run_state, outside=base_location(found.location))
-    journal = _journal(store, table_id, run_id, found.full_name)
     in_use = {comparable_path(found.location), *_partition_folders(catalog, found)}
-    folders, count, size = [], 0, 0
-    for name, state in state_of_units(journal.records).items():
-        if state.step != "unit_swapped":
-            continue
-        old = str(state.fields["outcome"]["old_location"])
-        if not files.exists(old):
-            continue
-        if comparable_path(old) in in_use:
-            raise VerificationError(f"{name}: {old} is in use by the table again; nothing was deleted")
-        known = _listed(journal, name)
-        for folder in list_folders(files, old):
-            for file in folder.files:
-                if file.path.rpartition("/")[2] not in known:
-                    raise VerificationError(
-                        f"{name}: {file.path} is in the old folder, but was not there when the run listed it: a stale writer left "
-                        "it, and it would be lost; insert its rows into the table, delete it, then expire again"
-                    )
-                count, size = count + 1, size + file.length
-        folders.append(old)
+    journals = _journals(store, table_id, run_id, found.full_name)
+    folders: list[str] = []
+    sizes: list[int] = []
+    for journal in journals:
+        for name, old in _old_folders(journal):
+            if files.exists(old):
+                if comparable_path(old) in in_use:
+                    raise VerificationError(f"{name}: {old} is in use by the table again; nothing was deleted")
+                sizes.extend(_sizes(files, name, old, _listed(journal, name)))
+                folders.append(old)
     if not dry_run:
         for old in folders:
             files.delete_tree(old)
-        if folders:
-            journal.append("run_expired", folders=folders)
-    return Expired(found.full_name, journal.run.run_id, tuple(folders), count, size, dry_run)
+    return Expired(found.full_name, tuple(one.run.run_id for one in journals), tuple(folders), len(sizes), sum(sizes), dry_run)
+
+
+def _old_folders(journal: Journal) -> list[tuple[str, str]]:
+    """Return the units that a run swapped, each with the folder of its old files."""
+    states = state_of_units(journal.records).items()
+    return [(name, str(state.fields["outcome"]["old_location"])) for name, state in states if state.step == "unit_swapped"]
+
+
+def _sizes(files: HadoopFiles, unit: str, old: str, known: set[str]) -> list[int]:
+    found = [file for folder in list_folders(files, old) for file in folder.files]
+    for file in found:
+        if file.path.rpartition("/")[2] not in known:
+            raise VerificationError(
+                f"{unit}: {file.path} is in the old folder, but was not there when the run listed it: a stale writer left it, and "
+                "it would be lost; insert its rows into the table, delete it, then expire again; nothing was deleted"
+            )
+    return [file.length for file in found]
+
+
+def _journals(store: StateStore, table_id: str, run_id: str | None, name: str) -> list[Journal]:
+    runs = sorted({one.split("/")[2] for one in store.list(f"runs/{table_id}/")})
+    if not runs:
+        raise ConfigError(f"{name}: no run is known in this state directory; nothing is to expire")
+    if run_id is not None and run_id not in runs:
+        raise ConfigError(f"{name}: run {run_id} is not known; allowed: {', '.join(runs)}")
+    opened = [Journal.open(store, table_id, one) for one in runs if run_id in (None, one)]
+    unfinished = [one.run.run_id for one in opened if one.records[-1].kind != "run_finished"]
+    if unfinished:
+        raise ConfigError(f"{name}: run {unfinished[0]} is unfinished; run the job again to finish it, then expire")
+    return opened
 
 
 def _partition_folders(catalog: Catalog, table: Table) -> set[str]:
     return {comparable_path(one.location) for one in catalog.partitions(table)} if table.partition_columns else set()
-
-
-def _journal(store: Any, table_id: str, run_id: str | None, name: str) -> Journal:
-    runs = sorted({one.split("/")[2] for one in store.list(f"runs/{table_id}/")})
-    if run_id is None and not runs:
-        raise ConfigError(f"{name}: no run is known in this state directory; nothing is to expire")
-    chosen = run_id or runs[-1]
-    if chosen not in runs:
-        raise ConfigError(f"{name}: run {chosen} is not known; allowed: {', '.join(runs)}")
-    return Journal.open(store, table_id, chosen)
 
 
 def _listed(journal: Journal, unit: str) -> set[str]:

@@ -75,8 +75,8 @@ class Runner:
         progress: Progress,
     ) -> None:
         self._spark, self._target, self._policy = spark, target, policy
-        self._stager, self._swap, self._store = stager, swap, store
-        self._journal, self._lock, self._progress = journal, lock, progress
+        self._stager, self.swap, self._store = stager, swap, store
+        self.journal, self._lock, self._progress = journal, lock, progress
         self._files = HadoopFiles(spark)
         self._sign = key_service_mac(open_key_service(policy.key_service), policy.footer_key)
 
@@ -88,8 +88,8 @@ class Runner:
         """
         refuse_unreadable(scanned)
         unit = scanned.unit
-        staged = unit.staging(self._target.base, self._journal.run.run_id)
-        self._journal.append("unit_listed", unit=unit.name, staged=staged, **_described(unit))
+        staged = unit.staging(self._target.base, self.journal.run.run_id)
+        self.journal.append("unit_listed", unit=unit.name, staged=staged, **_described(unit))
         try:
             verified, rows = self._stage(scanned, staged)
             old = self._swap_in(unit, staged, verified)
@@ -103,7 +103,7 @@ class Runner:
             bytes_before=unit.total_bytes,
             bytes_after=verified.total_bytes,
             old_location=old,
-            new_location=self._swap.final_location(unit, staged),
+            new_location=self.swap.final_location(unit, staged),
             verified=True,
             not_authenticated=verified.not_authenticated,
         )
@@ -118,7 +118,7 @@ class Runner:
         self._stager.stage(unit, staged, _codec(scanned))
         self._files.copy_access(unit.location, staged)
         folders = list_folders(self._files, staged)
-        self._journal.append("unit_staged", unit=unit.name, staged=staged, files=_listed(folders))
+        self.journal.append("unit_staged", unit=unit.name, staged=staged, files=_listed(folders))
         self._progress.step(unit.name, "verifying")
         with fresh_keys(self._policy.key_service) as keys:
             verified = verify_footers(self._files, unit, folders, self._target.plan, keys, self._target.uuid)
@@ -127,22 +127,22 @@ class Runner:
         differing = self._files.same_access(unit.location, staged)
         if differing:
             raise VerificationError(f"{unit.name}: the staged folder's access differs: {'; '.join(differing)}; nothing was swapped")
-        self._journal.append("unit_verified", unit=unit.name, rows=rows, staged=staged)
+        self.journal.append("unit_verified", unit=unit.name, rows=rows, staged=staged)
         return verified, rows
 
     def _swap_in(self, unit: Unit, staged: str, verified: StagedUnit) -> str:
         self._progress.step(unit.name, "swapping")
         self._recheck(unit, unit.location)
         self._lock.check()
-        self._journal.append("unit_swapping", unit=unit.name, staged=staged, **_described(unit))
+        self.journal.append("unit_swapping", unit=unit.name, staged=staged, **_described(unit))
         catalog = Catalog(self._spark) if isinstance(self._target, CatalogTarget) else None
         statistics = catalog.statistics(self._target.table) if catalog and isinstance(self._target, CatalogTarget) else None
-        old = self._swap.swap(unit, staged)
+        old = self.swap.swap(unit, staged)
         try:
             self._recheck(unit, old)
         except VerificationError:
-            if _names(list_folders(self._files, self._swap.final_location(unit, staged))) == _names(verified.folders):
-                self._swap.undo(unit, staged)
+            if _names(list_folders(self._files, self.swap.final_location(unit, staged))) == _names(verified.folders):
+                self.swap.undo(unit, staged)
             raise
         if catalog and isinstance(self._target, CatalogTarget) and statistics is not None:
             encrypted = frozenset(column.leaf.logical[0] for column in self._target.plan.encrypted)
@@ -167,9 +167,9 @@ class Runner:
 
     def _give_up(self, unit: Unit, staged: str, error: BaseException) -> None:
         """Leave no staged files behind, unless they are in use already."""
-        if not self._swap.in_effect(unit, staged):
+        if not self.swap.in_effect(unit, staged):
             self._files.delete_tree(staged)
-        self._journal.append("unit_failed", unit=unit.name, error=f"{type(error).__name__}: {error}")
+        self.journal.append("unit_failed", unit=unit.name, error=f"{type(error).__name__}: {error}")
 
     def _record(self, unit: Unit, outcome: UnitOutcome, verified: StagedUnit | None) -> None:
         """Write the audit entry, then the journal's last word on the unit."""
@@ -180,13 +180,13 @@ class Runner:
         entry = {
             "who": f"{getpass.getuser()}@{socket.gethostname()}",
             "what": "encrypt",
-            "why": {"policy_digest": self._policy.digest(), "run_id": self._journal.run.run_id},
+            "why": {"policy_digest": self._policy.digest(), "run_id": self.journal.run.run_id},
             "unit": outcome.to_dict(),
             "sources": [file.to_list() for file in unit.files],
             "files": files,
         }
         append_entry(self._store, self._target.table_id, entry, mac=self._sign(self._store, self._target.table_id))
-        self._journal.append("unit_swapped", unit=unit.name, outcome=outcome.to_dict())
+        self.journal.append("unit_swapped", unit=unit.name, outcome=outcome.to_dict())
 
     def recover(self) -> list[UnitOutcome]:
         """Bring the units of an interrupted run to a clean state: swapped ones stay, others lose their staged files.
@@ -195,7 +195,7 @@ class Runner:
             What was swapped already.
         """
         outcomes = []
-        for name, state in state_of_units(self._journal.records).items():
+        for name, state in state_of_units(self.journal.records).items():
             if state.step == "unit_swapped":
                 outcomes.append(_outcome(state.fields["outcome"]))
             elif state.step == "unit_swapping":
@@ -206,10 +206,10 @@ class Runner:
 
     def _recover_swap(self, name: str, fields: Mapping[str, Any]) -> list[UnitOutcome]:
         unit, staged = _restored(name, fields), str(fields["staged"])
-        if not self._swap.in_effect(unit, staged):
+        if not self.swap.in_effect(unit, staged):
             self._files.delete_tree(staged)
             return []
-        new = self._swap.final_location(unit, staged)
+        new = self.swap.final_location(unit, staged)
         after = list_folders(self._files, new)
         outcome = UnitOutcome(
             name=name,

@@ -77,7 +77,7 @@ def refuse_lost_columns(summaries: Mapping[str, FileSummary], plan: EncryptionPl
     known = {_folded(column.leaf.logical) for column in plan.columns} | {_folded(column.path) for column in plan.columns}
     tops = {column.leaf.logical[0].lower() for column in plan.columns}
     for summary in summaries.values():
-        for column in summary.columns:
+        for column in summary.columns or ():
             if column[0].lower() not in tops or (len(column) > 1 and not _covered(_folded(column), known)):
                 raise PlanError(
                     f"{summary.path}: holds column {dotted(column)}, which the table's schema does not; rewriting by the schema "

@@ -24,8 +24,13 @@ from sparkcrypt.spark.files import HadoopFiles
 class Swap(Protocol):
     """One way to put staged files in a unit's place."""
 
-    name: str
-    warning: str | None
+    @property
+    def name(self) -> str:
+        """What a report calls it."""
+
+    @property
+    def warning(self) -> str | None:
+        """What people must know after it."""
 
     def swap(self, unit: Unit, staged: str) -> str:
         """Put the staged folder in the unit's place; return where the old files are afterwards."""

@@ -6,14 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from py4j.protocol import Py4JJavaError
-from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 from sparkcrypt.errors import PlanError
-from sparkcrypt.names import TABLE_UUID
+from sparkcrypt.names import STATISTICS_GUARD_CLASS, TABLE_UUID
 from sparkcrypt.policy.model import Policy
-from sparkcrypt.spark.jvm import java_session, jvm, option, to_dict, to_list
+from sparkcrypt.spark.jvm import JVM_ERRORS, java_session, jvm, option, to_dict, to_list
 
 HIVE = "hive"
 NULL_VALUE = "__HIVE_DEFAULT_PARTITION__"
@@ -121,7 +119,7 @@ class Catalog:
         """Return Spark's identifier of a table's name, ``table`` or ``database.table``."""
         try:
             parsed = java_session(self._spark).sessionState().sqlParser().parseTableIdentifier(name)
-        except Exception as error:  # noqa: BLE001  # py4j and pyspark give several types for one parse error
+        except JVM_ERRORS as error:
             raise PlanError(f"{name!r} is not a table's name; allowed: table, or database.table, with back-quotes where needed") from error
         if option(parsed.database()) is None:
             maker = jvm(self._spark).org.apache.spark.sql.catalyst.TableIdentifier
@@ -141,7 +139,7 @@ class Catalog:
         identifier = self.identifier(name)
         try:
             found = self._catalog.getTableMetadata(identifier)
-        except (AnalysisException, Py4JJavaError) as error:
+        except JVM_ERRORS as error:
             raise PlanError(f"table {name}: not found in the session catalog; SHOW TABLES lists what is there") from error
         storage = found.storage()
         options = to_dict(self._spark, storage.properties())
@@ -219,21 +217,29 @@ class Catalog:
 
     def restore_statistics(self, table: Table, statistics: Any, without: frozenset[str]) -> None:
         """Put table statistics back after a swap, less the column statistics of some columns."""
-        columns = statistics.colStats()
-        for name in without:
-            columns = getattr(columns, "$minus")(name)
         machine = jvm(self._spark)
-        made = machine.org.apache.spark.sql.catalyst.catalog.CatalogStatistics(
-            statistics.sizeInBytes(), statistics.rowCount(), columns
-        )
-        self._catalog.alterTableStats(self.identifier(table.quoted), machine.scala.Option.apply(made))
+        guard = machine.java.lang.Thread.currentThread().getContextClassLoader().loadClass(STATISTICS_GUARD_CLASS)
+        kinds = self._array("java.lang.Class", ["java.lang.Object", "java.util.Collection"])
+        names = machine.java.util.ArrayList()
+        for name in without:
+            names.add(name)
+        arguments = self._array("java.lang.Object", [statistics, names])
+        kept = guard.getMethod("without", kinds).invoke(None, arguments)
+        self._catalog.alterTableStats(self.identifier(table.quoted), machine.scala.Option.apply(kept))
+
+    def _array(self, kind: str, values: list[Any]) -> Any:
+        machine = jvm(self._spark)
+        made = machine.java.lang.reflect.Array.newInstance(machine.java.lang.Class.forName(kind), len(values))
+        for place, value in enumerate(values):
+            made[place] = machine.java.lang.Class.forName(value) if kind == "java.lang.Class" else value
+        return made
 
     def default_location(self, name: str) -> str | None:
         """Return where Spark would put a managed table of that name, or None when its database is not there."""
         identifier = self.identifier(name)
         try:
             return self._text_of(self._catalog.defaultTablePath(identifier))
-        except (AnalysisException, Py4JJavaError):
+        except JVM_ERRORS:
             return None
 
 

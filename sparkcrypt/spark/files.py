@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from sparkcrypt.errors import ConfigError, SparkcryptError
-from sparkcrypt.spark.jvm import hadoop_conf, jvm
+from sparkcrypt.spark.jvm import JVM_ERRORS, cause_of, hadoop_conf, jvm
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +47,7 @@ class HadoopFiles:
         where = self.path(path)
         try:
             return where.getFileSystem(self._conf), where
-        except Py4JJavaError as error:
+        except JVM_ERRORS as error:
             raise _translated(error, "open the file system of", path) from error
 
     def default_file_system(self) -> str:
@@ -136,8 +135,8 @@ class HadoopFiles:
         system, where = self._of(path)
         try:
             stream = system.create(where, False)
-        except Py4JJavaError as error:
-            if "FileAlreadyExists" in str(error.java_exception.getClass().getName()):
+        except JVM_ERRORS as error:
+            if "FileAlreadyExists" in cause_of(error)[0]:
                 return False
             raise _translated(error, "create", path) from error
         try:
@@ -185,15 +184,16 @@ class HadoopFiles:
         system, where = self._of(path)
         try:
             return str(system.getAclStatus(where).getEntries().toString())
-        except Py4JJavaError as error:
-            if "UnsupportedOperation" in str(error.java_exception.getClass().getName()) or "ACL" in str(error):
+        except JVM_ERRORS as error:
+            kind, message = cause_of(error)
+            if "UnsupportedOperation" in kind or "ACL" in message:  # a file system without ACLs, or with them switched off
                 return ""
             raise _translated(error, "read the ACL of", path) from error
 
     def _call(self, verb: str, path: str, action: Any) -> Any:
         try:
             return action()
-        except Py4JJavaError as error:
+        except JVM_ERRORS as error:
             raise _translated(error, verb, path) from error
 
 
@@ -243,7 +243,7 @@ def _status(entry: Any) -> FileStatus:
     )
 
 
-def _translated(error: Py4JJavaError, verb: str, path: str) -> SparkcryptError:
-    cause = error.java_exception
-    kind = ConfigError if "UnsupportedFileSystem" in str(cause.getClass().getName()) else SparkcryptError
-    return kind(f"cannot {verb} {path}: {cause.getClass().getSimpleName()}: {cause.getMessage()}")
+def _translated(error: BaseException, verb: str, path: str) -> SparkcryptError:
+    kind, message = cause_of(error)
+    made = ConfigError if "UnsupportedFileSystem" in kind else SparkcryptError
+    return made(f"cannot {verb} {path}: {kind.rpartition('.')[2]}: {message}")

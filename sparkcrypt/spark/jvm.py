@@ -4,9 +4,23 @@ from __future__ import annotations
 
 from typing import Any
 
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from sparkcrypt.errors import ConfigError
+
+
+JVM_ERRORS = (Py4JJavaError, PySparkException)
+"""What a call into the JVM raises: py4j's own error, or what pyspark makes of exceptions that it knows."""
+
+
+def cause_of(error: BaseException) -> tuple[str, str]:
+    """Return the Java class and message behind one of ``JVM_ERRORS``."""
+    java = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
+    if java is None:
+        return type(error).__name__, str(error).splitlines()[0]
+    return str(java.getClass().getName()), str(java.getMessage())
 
 
 def is_connect(spark: SparkSession) -> bool:

@@ -145,8 +145,8 @@ def _probe_root(spark: SparkSession) -> str:
 
 def _explain(error: Exception) -> str:
     text = str(error)
-    causes = [line.strip() for line in text.splitlines() if "Caused by" in line or "sparkcrypt" in line.lower()]
-    cause = (causes or text.splitlines() or [type(error).__name__])[0][:400]
+    causes = [line.partition("Caused by: ")[2] for line in text.splitlines() if "Caused by: " in line]
+    cause = (causes or text.splitlines() or [type(error).__name__])[-1].strip()[:400]
     if "ClassNotFound" in text or "could not instantiate" in text.lower():
         return f"the jar is not in this session ({cause}); launch with --jars, or spark.jars in spark-defaults, from `sparkcrypt conf`"
     return (

@@ -2,6 +2,7 @@ package io.sparkcrypt;
 
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.util.Collection;
 import java.util.HashSet;
 import java.util.Set;
 import org.apache.hadoop.conf.Configuration;
@@ -54,21 +55,27 @@ public class StatisticsGuard implements QueryExecutionListener {
     }
     Object held = Calls.call(statistics, "get");
     Set<String> encrypted = encryptedColumns(state, table);
-    Object[] kept = {Calls.call(held, "colStats")};
     Set<Object> dropped = new HashSet<>();
     Calls.forEach(
-        kept[0],
+        Calls.call(held, "colStats"),
         (column, unused) -> {
           if (encrypted == null || encrypted.stream().anyMatch(name -> name.equalsIgnoreCase((String) column))) {
             dropped.add(column);
           }
         });
     if (!dropped.isEmpty()) {
-      dropped.forEach(column -> kept[0] = Calls.call(kept[0], "$minus", column));
-      Object less = Calls.call(held, "copy", Calls.call(held, "sizeInBytes"), Calls.call(held, "rowCount"), kept[0]);
-      Calls.call(catalog, "alterTableStats", identifier, Calls.some(less));
+      Calls.call(catalog, "alterTableStats", identifier, Calls.some(without(held, dropped)));
       LOG.info("dropped the column statistics of encrypted columns {} of {}", dropped, identifier);
     }
+  }
+
+  /** A table's statistics less those of some columns; runs call it too, since Python cannot hold Scala's numbers. */
+  public static Object without(Object statistics, Collection<?> columns) {
+    Object kept = Calls.call(statistics, "colStats");
+    for (Object column : columns) {
+      kept = Calls.call(kept, "$minus", column);
+    }
+    return Calls.call(statistics, "copy", Calls.call(statistics, "sizeInBytes"), Calls.call(statistics, "rowCount"), kept);
   }
 
   /** Top-level columns that are encrypted, or null when that cannot be told. */
