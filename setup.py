@@ -8,19 +8,19 @@ from setuptools import setup
 from setuptools.command.build_py import build_py
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-JAR = os.path.join(HERE, "sparkcrypt", "_jar", "sparkcrypt.jar")
 
 
 class BuildWithJar(build_py):
-    """Builds the jar before package data is collected; an editable install gets it from ``make jar`` instead."""
+    """Builds the jar before package data is collected, always: an older one would not match the Python half.
+
+    An editable install gets it from ``make jar`` instead.
+    """
 
     def run(self):
-        if not self.editable_mode and not os.path.exists(JAR):
+        if not self.editable_mode:
             self.announce("building the jar (this needs javac and pyspark)", level=2)
             if subprocess.run([sys.executable, os.path.join(HERE, "jars", "build.py")], check=False).returncode:
-                raise SystemExit(
-                    "the jar could not be built, and a wheel without it would encrypt nothing: run `make jar` first"
-                )
+                raise SystemExit("the jar could not be built, and a wheel without it would encrypt nothing; see above")
         super().run()
 
 
