@@ -70,7 +70,9 @@ def start_cluster(
 def _write_conf(work_dir: Path, conf: Mapping[str, str]) -> Path:
     folder = work_dir / "cluster-conf"
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "spark-defaults.conf").write_text("".join(f"{name} {value}\n" for name, value in conf.items()))
+    # The REST gateway would listen on a fixed port.
+    settings = {"spark.master.rest.enabled": "false", **conf}
+    (folder / "spark-defaults.conf").write_text("".join(f"{name} {value}\n" for name, value in settings.items()))
     return folder
 
 
