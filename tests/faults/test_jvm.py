@@ -206,7 +206,7 @@ def test_session_never_chooses_what_is_executed(scenario: Scenario, tmp_path: Pa
 from pyspark.sql import functions as F
 spark = start(jar)
 configure(spark, policy)
-for name in ("spark.sparkcrypt.python", "sparkcrypt.python", "spark.hadoop.sparkcrypt.python", "spark.pyspark.python"):
+for name in ("spark.sparkcrypt.python", "sparkcrypt.python", "spark.hadoop.sparkcrypt.python"):
     spark.conf.set(name, folder + "/evil")
     spark._jsc.hadoopConfiguration().set(name, folder + "/evil")
 rows = spark.range(10).select(F.col("id").alias("ssn", metadata={"tags": ["pii"]}))
