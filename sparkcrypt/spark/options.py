@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
 
@@ -65,7 +66,9 @@ def parquet_options(plan: EncryptionPlan, partition: Mapping[str, str] | None = 
     """
     keys = plan.key_ids(partition or {})
     if not keys:
-        raise PlanError(f"{plan.table or 'the plan'}: no column is encrypted, so there are no options to set; tag a column first")
+        raise PlanError(
+            f"{plan.table or 'the plan'}: no column is encrypted, so there are no options to set; tag a column first"
+        )
     _refuse_names(plan.encrypted)
     by_key: dict[str, list[str]] = {}
     for column, key in keys.items():
@@ -74,8 +77,12 @@ def parquet_options(plan: EncryptionPlan, partition: Mapping[str, str] | None = 
         names.CRYPTO_FACTORY: names.STOCK_CRYPTO_FACTORY_CLASS,
         names.KMS_CLIENT: names.KMS_CLIENT_CLASS,
         names.KEY_SERVICE: plan.key_service_json,
+        # parquet-mr's static caches know clients and keys by this alone: two key services must not share one.
+        "parquet.encryption.key.access.token": hashlib.sha256(plan.key_service_json.encode()).hexdigest(),
         "parquet.encryption.footer.key": encode_key_id(plan.footer_key),
-        "parquet.encryption.column.keys": ";".join(f"{key}:{','.join(columns)}" for key, columns in sorted(by_key.items())),
+        "parquet.encryption.column.keys": ";".join(
+            f"{key}:{','.join(columns)}" for key, columns in sorted(by_key.items())
+        ),
         "parquet.encryption.plaintext.footer": str(plan.footer_mode == "plaintext").lower(),
         "parquet.encryption.algorithm": plan.algorithm,
         "parquet.encryption.data.key.length.bits": str(plan.data_key_bits),

@@ -69,7 +69,7 @@ def _refuse_ignoring(spark: SparkSession) -> None:
 
 def _name_interpreter(spark: SparkSession) -> None:
     """In local mode driver and executor are one JVM, so its helper may use the interpreter that runs this code."""
-    if spark.sparkContext.master.startswith("local"):
+    if str(spark.sparkContext.master).startswith("local"):
         jvm(spark).java.lang.System.setProperty("sparkcrypt.python", sys.executable)
 
 
@@ -85,9 +85,14 @@ def _guard_statistics(spark: SparkSession) -> None:
     manager = java_session(spark).listenerManager()
     listeners = manager.listListeners()
     if not any(names.STATISTICS_GUARD_CLASS in str(listeners[place].getClass()) for place in range(len(listeners))):
-        manager.register(jvm(spark).java.lang.Thread.currentThread().getContextClassLoader().loadClass(
-            names.STATISTICS_GUARD_CLASS
-        ).getDeclaredConstructor(None).newInstance(None))
+        manager.register(
+            jvm(spark)
+            .java.lang.Thread.currentThread()
+            .getContextClassLoader()
+            .loadClass(names.STATISTICS_GUARD_CLASS)
+            .getDeclaredConstructor(None)
+            .newInstance(None)
+        )
 
 
 def _probe_once(spark: SparkSession, policy: Policy) -> None:

@@ -76,7 +76,9 @@ def set_tags(spark: SparkSession, name: str, tags: Mapping[str, Iterable[str]], 
         _refuse_unknown(wanted, policy)
     for path, names in wanted.items():
         _check_names(path, names)
-    catalog.set_options(table, {tag_property(path): ",".join(names) for path, names in wanted.items()} | _identity(table))
+    catalog.set_options(
+        table, {tag_property(path): ",".join(names) for path, names in wanted.items()} | _identity(table)
+    )
     _write_schema(catalog, catalog.table(name), wanted)
 
 
@@ -108,7 +110,9 @@ def copy_tags(spark: SparkSession, name: str, avro: Schema, policy: Policy | Non
     """
     found = {dotted(column.path): column.tags for column in tags_of_avro(avro)}
     if not found:
-        raise PlanError(f"the Avro schema tags no field; tag one with the property \"confluent:tags\": [\"…\"], then copy to {name}")
+        raise PlanError(
+            f'the Avro schema tags no field; tag one with the property "confluent:tags": ["…"], then copy to {name}'
+        )
     set_tags(spark, name, found, policy)
     return found
 
@@ -128,7 +132,9 @@ def _identity(table: Table) -> dict[str, str]:
 def _check_names(path: Path, names: tuple[str, ...]) -> None:
     for tag in names:
         if not tag.strip() or any(sign in tag for sign in ",;:= \t\n"):
-            raise PlanError(f"column {dotted(path)}: {tag!r} is not a tag's name; allowed: text without spaces, commas, ';', ':' or '='")
+            raise PlanError(
+                f"column {dotted(path)}: {tag!r} is not a tag's name; allowed: text without spaces, commas, ';', ':' or '='"
+            )
     if not names:
         raise PlanError(f"column {dotted(path)}: no tag given; to remove its tags use `sparkcrypt tags unset`")
 
@@ -149,9 +155,11 @@ def _resolved(schema: Schema, table: Table, column: str) -> Path:
             "names; partition by a column that is not sensitive"
         )
     found = _logical(schema, path)
-    if found is None or found not in _nodes(schema):
+    if found not in _nodes(schema):
         names = ", ".join(dotted(leaf.logical) for leaf in schema.leaves()[:12])
-        raise PlanError(f"{table.full_name}: has no column {column!r}; allowed: {names} (a dot inside a name is written %2E)")
+        raise PlanError(
+            f"{table.full_name}: has no column {column!r}; allowed: {names} (a dot inside a name is written %2E)"
+        )
     return found
 
 
@@ -171,7 +179,9 @@ def _logical(schema: Schema, path: Path) -> Path:
     nodes = _nodes(schema)
     if path in nodes:
         return nodes[path]
-    folded = {logical for name, logical in nodes.items() if [one.lower() for one in name] == [one.lower() for one in path]}
+    folded = {
+        logical for name, logical in nodes.items() if [one.lower() for one in name] == [one.lower() for one in path]
+    }
     return folded.pop() if len(folded) == 1 else path
 
 
@@ -217,5 +227,3 @@ def _struct_below(kind: Any, path: Path) -> tuple[Mapping[str, Any] | None, Path
             return None, ()
         kind, path = step(kind), path[1:]
     return (kind, path) if isinstance(kind, Mapping) and kind.get("type") == "struct" else (None, ())
-
-

@@ -1,0 +1,42 @@
+"""The session and database of one test, for the folders whose tests need a real Spark."""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.spark.support import Lake, clear_global, quiet
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_NUMBERS = itertools.count()
+
+
+@pytest.fixture(scope="session")
+def private_jar(jar: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A copy of the jar that nobody builds again while JVMs have it open."""
+    copy = Path(shutil.copy(jar, tmp_path_factory.mktemp("jar") / "sparkcrypt.jar"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SPARKCRYPT_JAR", str(copy))
+        yield copy
+
+
+@pytest.fixture
+def lake(spark: SparkSession, private_jar: Path, tmp_path: Path) -> Iterator[Lake]:
+    """A new session, unconfigured, with a new database in use."""
+    session = spark.newSession()
+    quiet(session)
+    database = f"lake{next(_NUMBERS)}"
+    session.sql(f"CREATE DATABASE {database} LOCATION '{(tmp_path / 'db').as_uri()}'")
+    session.sql(f"USE {database}")
+    yield Lake(session, database, tmp_path)
+    clear_global(session)
+    with Lake(session, database, tmp_path).stranger() as stranger:
+        stranger.sql("USE default")
+        stranger.sql(f"DROP DATABASE {database} CASCADE")

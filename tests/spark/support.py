@@ -1,0 +1,282 @@
+"""What the tests on a real Spark share: policies with keys, sessions, and judgements on the bytes of files."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from sparkcrypt import configure, load_policy
+from sparkcrypt.keys.datakeys import DataKeyOpener
+from sparkcrypt.keys.keystore import KeyDirectory, MasterKey
+from sparkcrypt.keys.local import LocalKeyService
+from sparkcrypt.keys.material import parse_key_material
+from sparkcrypt.parquet import FileSummary, KeyRequest, inspect_file
+from sparkcrypt.policy.key_service import KeyServiceConfig
+from sparkcrypt.policy.model import Policy
+from sparkcrypt.schema import dotted
+from sparkcrypt.spark.options import session_options
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+TAGS = """
+  pii: {key: pii}
+  fin: {key: fin}
+  public: plaintext
+"""
+SECRET, PLAIN = "CANARY-secret-value", "CANARY-plain-value"
+"""What tests write into tagged and into untagged columns, and look for in the bytes of files."""
+_GLOBAL = (
+    "parquet.crypto.",
+    "parquet.encryption.",
+    "parquet.sparkcrypt.",
+    "parquet.summary.",
+    "parquet.enable.summary",
+)
+
+
+def make_policy(
+    folder: Path,
+    tags: str = TAGS,
+    tables: str = "",
+    *,
+    keys: Sequence[str] = (),
+    footer_mode: str = "encrypted",
+    algorithm: str = "AES_GCM_V1",
+    bits: int = 256,
+    untagged: str = "plaintext",
+    more: str = "",
+) -> Policy:
+    """Write a policy file, create the keys that its tags name and those of ``keys``, and load it.
+
+    Args:
+        folder: gets ``policy.yaml``, ``keys/`` and ``state/``.
+        tags: the lines below ``tags:``, indented.
+        tables: the lines below ``tables:``, indented.
+        keys: further keys to create, such as those of templates.
+        footer_mode: encrypted or plaintext.
+        algorithm: of the policy.
+        bits: of data keys.
+        untagged: plaintext, footer_key or deny.
+        more: further lines.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / "policy.yaml"
+    file.write_text(
+        "version: 1\nkey_service: {type: local, path: keys/}\n"
+        f"algorithm: {algorithm}\ndata_key_bits: {bits}\nfooter: {{key: footer, mode: {footer_mode}}}\n"
+        f"untagged: {untagged}\nrun_state: state/\n{more}\ntags:{tags}" + (f"tables:\n{tables}" if tables else "")
+    )
+    policy = load_policy(file)
+    service = key_service(policy)
+    named = [rule.key.text for rule in policy.tags if rule.key is not None and not rule.key.columns]
+    for key_id in dict.fromkeys((policy.footer_key, *named, *keys)):
+        service.create(key_id)
+    return policy
+
+
+def key_service(policy: Policy) -> LocalKeyService:
+    """Open a policy's local key service."""
+    return LocalKeyService(policy.key_service)
+
+
+def with_keys(policy: Policy, folder: Path, change: Callable[[KeyDirectory], None]) -> Policy:
+    """Return a policy whose keys are a changed copy in another folder, so that no cache knows them."""
+    shutil.copytree(policy.key_service.options["path"], folder)
+    directory = KeyDirectory(folder)
+    change(directory)
+    return replace(policy, key_service=KeyServiceConfig.from_dict({"type": "local", "path": str(folder)}))
+
+
+def without_keys(*key_ids: str) -> Callable[[KeyDirectory], None]:
+    """Return a change that removes keys."""
+
+    def change(directory: KeyDirectory) -> None:
+        for key_id in key_ids:
+            directory.remove(key_id)
+
+    return change
+
+
+def swapped(first: str, second: str) -> Callable[[KeyDirectory], None]:
+    """Return a change that puts each of two keys under the other's id."""
+
+    def change(directory: KeyDirectory) -> None:
+        one, other = directory.read(first), directory.read(second)
+        directory.write(MasterKey(first, other.versions))
+        directory.write(MasterKey(second, one.versions))
+
+    return change
+
+
+def retriever(policy: Policy) -> Callable[[KeyRequest], bytes]:
+    """Return what opens data keys by a policy's key service, through no helper."""
+    opener = DataKeyOpener(key_service(policy))
+    return lambda request: opener.open(parse_key_material(request.key_metadata or b""))
+
+
+def data_files(path: str | Path) -> list[Path]:
+    """Return the Parquet files below a path; Hive's have no suffix."""
+    found = (file for file in Path(path).rglob("*") if file.is_file() and not file.name.startswith((".", "_")))
+    return sorted(file for file in found if file.read_bytes()[-4:] in (b"PARE", b"PAR1"))
+
+
+def footers(path: str | Path, policy: Policy) -> list[FileSummary]:
+    """Return the summaries of all files below a path, with what encrypted footers hide."""
+    return [inspect_file(file, retrieve_key=retriever(policy)) for file in data_files(path)]
+
+
+def encrypted_columns(summary: FileSummary) -> dict[str, str | None]:
+    """Return the encrypted columns of a file: dotted path -> key id."""
+    columns = summary.columns or {}
+    return {dotted(path): column.key_id for path, column in columns.items() if column.encrypted}
+
+
+def assert_encrypted(
+    path: str | Path,
+    policy: Policy,
+    columns: Mapping[str, str],
+    *,
+    hidden: Sequence[str] = (SECRET,),
+    visible: Sequence[str] = (PLAIN,),
+) -> list[Path]:
+    """Assert of every file below a path: its magic, exactly these columns under these keys, and no secret in its bytes.
+
+    Args:
+        path: a folder.
+        policy: its footer's mode and key, algorithm and keys.
+        columns: dotted column path -> key id; in every row group, which `inspect_file` checks.
+        hidden: texts that no file may hold.
+        visible: texts that some file must hold, which shows that the search finds what is there.
+    """
+    files = data_files(path)
+    assert files, f"no Parquet file below {path}"
+    magic = b"PARE" if policy.footer_mode == "encrypted" else b"PAR1"
+    mode = "encrypted" if policy.footer_mode == "encrypted" else "plaintext_signed"
+    for file in files:
+        content = file.read_bytes()
+        assert (content[:4], content[-4:]) == (magic, magic), file
+        summary = inspect_file(file, retrieve_key=retriever(policy))
+        assert (summary.footer, summary.footer_key, summary.algorithm) == (mode, policy.footer_key, policy.algorithm)
+        assert encrypted_columns(summary) == dict(columns), file
+        assert not [text for text in hidden if text.encode() in content], f"a secret stands in {file}"
+    everything = b"".join(file.read_bytes() for file in files)
+    assert all(text.encode() in everything for text in visible)
+    return files
+
+
+def assert_plaintext(path: str | Path) -> None:
+    """Assert that files are there and none is encrypted."""
+    files = data_files(path)
+    assert files
+    assert {inspect_file(file).footer for file in files} == {"plaintext"}
+
+
+def read_options(policy: Policy) -> dict[str, str]:
+    """Return a policy's options for one read or write, which win over those of the session."""
+    options = session_options(policy).items()
+    return {name: value for name, value in options if not name.startswith("spark.")}
+
+
+def rows_of(frame: DataFrame) -> list[Any]:
+    """Return the rows of a frame in an order of their own."""
+    return sorted(frame.collect(), key=repr)
+
+
+def refusal(action: Callable[[], Any]) -> str:
+    """Return everything that the error says with which an action ends; it must end with one."""
+    with pytest.raises(Exception) as caught:  # the test looks at what it says
+        action()
+    return said_of(caught.value)
+
+
+def said_of(error: BaseException) -> str:
+    """Return everything that an error says, in Python and in Java, with its causes."""
+    texts: list[str] = []
+    seen: BaseException | None = error
+    while seen is not None:
+        java = getattr(seen, "java_exception", None)
+        texts += [type(seen).__name__, str(seen), _java_causes(java)]
+        seen = seen.__cause__
+    return "\n".join(texts)
+
+
+def _java_causes(java: Any) -> str:
+    texts = []
+    while java is not None:
+        texts.append(str(java.toString()))
+        java = java.getCause()
+    return "\n".join(texts)
+
+
+@dataclass(frozen=True)
+class Lake:
+    """A session of its own with a database of its own, in the JVM of the test run."""
+
+    spark: SparkSession
+    database: str
+    root: Path
+
+    def name(self, table: str) -> str:
+        """Return ``database.table``."""
+        return f"{self.database}.{table}"
+
+    def path(self, table: str) -> Path:
+        """Return where a managed table of that name is."""
+        return self.root / "db" / table
+
+    def sql(self, text: str) -> DataFrame:
+        """Run SQL."""
+        return self.spark.sql(text)
+
+    def policy(self, tags: str = TAGS, tables: str = "", **more: Any) -> Policy:
+        """Make a policy with keys, and put the session under it."""
+        policy = make_policy(self.root / f"policy-{len(list(self.root.glob('policy-*')))}", tags, tables, **more)
+        configure(self.spark, policy)
+        return policy
+
+    @contextlib.contextmanager
+    def stranger(self) -> Iterator[SparkSession]:
+        """Yield a session on the same metastore that was never configured."""
+        conf = self.spark.sparkContext._jsc.hadoopConfiguration()
+        with _cleared(conf):
+            session = self.spark.newSession()
+            session.sql(f"USE {self.database}")
+            quiet(session)
+            yield session
+
+
+def quiet(session: SparkSession) -> None:
+    """Set what every session of these tests has: two partitions, no compression, dynamic partitions of Hive."""
+    session.conf.set("spark.sql.parquet.compression.codec", "uncompressed")
+    session.conf.set("parquet.compression", "uncompressed")  # what the Hive SerDe goes by
+    session.conf.set("hive.exec.dynamic.partition.mode", "nonstrict")
+    session.conf.set("spark.sql.shuffle.partitions", "2")
+
+
+@contextlib.contextmanager
+def _cleared(conf: Any) -> Iterator[None]:
+    """Take what ``configure`` set for all sessions out of the Hadoop configuration for a while."""
+    entries = {entry.getKey(): entry.getValue() for entry in list(conf.getPropsWithPrefix("parquet.").entrySet())}
+    mine = {f"parquet.{name}": value for name, value in entries.items() if f"parquet.{name}".startswith(_GLOBAL)}
+    for name in mine:
+        conf.unset(name)
+    try:
+        yield
+    finally:
+        for name, value in mine.items():
+            conf.set(name, value)
+
+
+def clear_global(session: SparkSession) -> None:
+    """Take what ``configure`` set for all sessions out of the Hadoop configuration for good."""
+    conf = session.sparkContext._jsc.hadoopConfiguration()
+    for entry in list(conf.getPropsWithPrefix("parquet.").entrySet()):
+        if f"parquet.{entry.getKey()}".startswith(_GLOBAL):
+            conf.unset(f"parquet.{entry.getKey()}")
