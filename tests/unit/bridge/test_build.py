@@ -2,25 +2,44 @@
 
 from __future__ import annotations
 
-import sys
+import importlib.util
+import shutil
 import zipfile
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
-sys.path.insert(0, str(ROOT / "jars"))
-import build  # type: ignore[import-not-found]  # noqa: E402  # lives beside the Java sources, outside every package
 
-sys.path.pop(0)
+
+def load_build() -> ModuleType:
+    """Load the build script, which lives beside the Java sources, outside every package."""
+    spec: Any = importlib.util.spec_from_file_location("build_jar", ROOT / "jars" / "build.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+build = load_build()
 
 
 @pytest.fixture(scope="module")
 def jars(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """Two jars, built one after the other in different folders."""
-    built = [tmp_path_factory.mktemp(name) / "sparkcrypt.jar" for name in ("one", "two")]
-    for target in built:
-        build.build(build.installed_pyspark(), target)
+    """Two jars from two copies of the sources, which have other paths and other times."""
+    first = tmp_path_factory.mktemp("one")
+    shutil.copytree(build.SOURCES, first / "bridge")
+    shutil.copytree(build.PACKAGE, first / "sparkcrypt", ignore=shutil.ignore_patterns("_jar", "__pycache__"))
+    second = tmp_path_factory.mktemp("two") / "copy"
+    shutil.copytree(first, second, copy_function=shutil.copyfile)
+    built = []
+    for folder in (first, second):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(build, "SOURCES", folder / "bridge")
+            patch.setattr(build, "PACKAGE", folder / "sparkcrypt")
+            built.append(folder / "sparkcrypt.jar")
+            build.build(build.installed_pyspark(), built[-1])
     return built
 
 
