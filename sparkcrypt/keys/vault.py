@@ -8,13 +8,14 @@ that hole in Vault itself; with it, ``read`` on ``transit/keys/<name>`` is not n
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any
 
 import hvac
 import requests
 from hvac.exceptions import Forbidden, InvalidPath, InvalidRequest, RateLimitExceeded, Unauthorized, VaultError
+from urllib3.exceptions import ReadTimeoutError
 
 from sparkcrypt.errors import (
     KeyAccessDeniedError,
@@ -144,6 +145,8 @@ class VaultKeyService:
         try:
             self.describe(key_id)
         except KeyAccessDeniedError as denied:
+            if not self._session.logged_in:
+                raise
             if self._may_create(f"{self._mount}/encrypt/{name}"):
                 raise KeyAccessDeniedError(
                     f"{denied}; this token may create the key by encrypting with it, so its absence must be seen: "
@@ -197,7 +200,7 @@ class VaultKeyService:
                 "or check mount_point and namespace"
             )
         if isinstance(error, InvalidRequest):
-            return KeyServiceError(f"{what}: {reason or 'the request was refused'}")
+            return KeyServiceError(f"{what}: {reason}")
         if isinstance(error, RateLimitExceeded):
             return KeyServiceUnavailableError(
                 f"{what}: too many requests, also after {self._options.max_retries} retries"
@@ -209,8 +212,7 @@ class VaultKeyService:
 
     def _reason(self, error: VaultError) -> str:
         """Return Vault's own words, shortened; only from the JSON of a refusal, and less any secret of ours."""
-        words = ", ".join(str(word).strip() for word in error.errors or ())
-        return self._session.redacted(" ".join(words.split()))[:_REASON_CHARACTERS]
+        return _words(error, self._session.secrets())
 
     def _unreachable(self, error: requests.RequestException) -> KeyServiceError:
         what = f"Vault at {self._options.address}"
@@ -218,7 +220,7 @@ class VaultKeyService:
             return KeyServiceUnavailableError(
                 f"{what}: its certificate was not accepted; name its CA by ca_bundle or VAULT_CACERT"
             )
-        if isinstance(error, requests.Timeout):
+        if isinstance(error, requests.Timeout) or _timed_out(error):
             return KeyServiceUnavailableError(
                 f"{what} did not answer within {self._options.timeout_seconds:g} s, {self._options.max_retries + 1} "
                 "times"
@@ -226,6 +228,18 @@ class VaultKeyService:
         return KeyServiceUnavailableError(
             f"{what} cannot be reached ({type(error).__name__}); check the address and that it runs"
         )
+
+
+def _words(error: Exception, secrets: Iterable[str]) -> str:
+    words = " ".join(", ".join(map(str, getattr(error, "errors", None) or ())).split())
+    for secret in filter(None, secrets):
+        words = words.replace(secret, "[redacted]")
+    return words[:_REASON_CHARACTERS] or "no reason given"
+
+
+def _timed_out(error: requests.RequestException) -> bool:
+    """Say whether the last retry ended by a timeout, which requests calls a connection error."""
+    return isinstance(getattr(next(iter(error.args), None), "reason", None), ReadTimeoutError)
 
 
 class _HvacLogin:
@@ -270,8 +284,8 @@ class _HvacLogin:
             return float(answer["auth"]["lease_duration"])
         except (Forbidden, Unauthorized, InvalidRequest, InvalidPath, KeyError, TypeError) as error:
             raise KeyAccessDeniedError(
-                f"Vault at {self._options.address} refused the {credential.method} login at auth/{mount}; check the "
-                "credential, the role and that the method is mounted there"
+                f"Vault at {self._options.address} refused the {credential.method} login at auth/{mount} "
+                f"({_words(error, credential.secrets)}); check the credential, the role and that the method is there"
             ) from error
 
     def _lifetime(self, client: Any) -> float:

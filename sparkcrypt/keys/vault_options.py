@@ -224,12 +224,14 @@ def _secret(auth: VaultAuth, option: str, variable: str, environ: Mapping[str, s
 
 def _read(path: str, option: str) -> str:
     try:
-        text = Path(path).read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "not text"
+        content = Path(path).read_bytes()
+    except OSError as error:
         raise ConfigError(
-            f"the credential file {path!r} (auth.{option}) cannot be read: {why}; mend it or its mode"
-        ) from None
-    if not text:
-        raise ConfigError(f"the credential file {path!r} (auth.{option}) is empty; write the credential into it")
+            f"the credential file {path!r} (auth.{option}) cannot be read: {error.strerror}; mend it or its mode"
+        ) from error
+    # A decoding error would hold the content, so bytes that are no text are found without one.
+    text = content.decode("ascii", "replace").strip()
+    if not text or not text.isascii():
+        what = "is not ASCII text" if text else "is empty"
+        raise ConfigError(f"the credential file {path!r} (auth.{option}) {what}; write the credential into it")
     return text

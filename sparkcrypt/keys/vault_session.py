@@ -86,13 +86,15 @@ class VaultSession:
         shown = credential.secrets[:1] if credential.method == "kubernetes" else credential.secrets
         return hashlib.sha256("\0".join((credential.method, *shown)).encode()).digest()
 
-    def redacted(self, text: str) -> str:
-        """Return a text without the secrets of this session."""
+    @property
+    def logged_in(self) -> bool:
+        """Whether there is a client with a token."""
+        return self._client is not None
+
+    def secrets(self) -> tuple[str, ...]:
+        """Return what no message may hold: the credential, and the token in use."""
         known = self._credential.secrets if self._credential is not None else ()
-        for secret in (*known, getattr(self._client, "token", None)):
-            if secret:
-                text = text.replace(secret, "[redacted]")
-        return text
+        return (*known, str(getattr(self._client, "token", None) or ""))
 
     def _log_in(self) -> None:
         credential = read_credential(self._auth)

@@ -1,7 +1,7 @@
-"""A real Vault (or OpenBao) server: the one on PATH, else one built from Go sources into a cache outside the checkout.
+"""A real Vault (or OpenBao) server: the one on PATH, else one built from Go sources into a cache.
 
-It keeps everything in memory, listens on 127.0.0.1, and has transit mounted twice and the AppRole and Kubernetes
-logins.
+It keeps everything in memory, listens on 127.0.0.1, and has transit mounted twice, and AppRole and Kubernetes logins.
+``python -m tests.services.vault_server`` builds it ahead of the tests, whose time limit the first build would exceed.
 """
 
 from __future__ import annotations
@@ -198,3 +198,7 @@ def _mount(server: VaultServer) -> None:
         server.api("POST", f"sys/mounts/{mount}", {"type": "transit"})
     for method in LOGINS:
         server.api("POST", f"sys/auth/{method}", {"type": method})
+
+
+if __name__ == "__main__":
+    print(shutil.which("vault") or shutil.which("bao") or built_vault())

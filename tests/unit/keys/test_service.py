@@ -1,0 +1,166 @@
+"""Opening key services, counting their calls, and the access tokens that keep their caches apart."""
+
+from __future__ import annotations
+
+import base64
+import json
+import subprocess
+import sys
+from importlib.metadata import EntryPoint
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sparkcrypt.errors import ConfigError, KeyNotFoundError
+from sparkcrypt.keys import service as opening
+from sparkcrypt.keys.access_token import access_token
+from sparkcrypt.keys.counting import CountingKeyService
+from sparkcrypt.keys.ephemeral import EphemeralKeyService
+from sparkcrypt.keys.local import LocalKeyService
+from sparkcrypt.keys.service import open_key_service
+from sparkcrypt.policy.key_service import KeyServiceConfig
+from tests.unit.keys.conftest import opened
+
+
+def config(**document: Any) -> KeyServiceConfig:
+    """Return the configuration of a policy's ``key_service`` document."""
+    return KeyServiceConfig.from_dict(document)
+
+
+def test_unknown_type_names_the_allowed_ones() -> None:
+    """A type that is neither built in nor installed is a ConfigError."""
+    with pytest.raises(ConfigError, match=r"'valt' is not known; allowed: local, vault.*sparkcrypt\.key_services"):
+        open_key_service(config(type="valt"))
+
+
+def test_entry_point_is_opened_with_its_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An installed provider is a callable that takes the configuration; a built-in name cannot be taken over."""
+    group = opening.ENTRY_POINT_GROUP
+    points = [EntryPoint("mine", "builtins:repr", group), EntryPoint("local", "builtins:repr", group)]
+    monkeypatch.setattr(opening, "entry_points", lambda group: points)
+    mine = config(type="mine", option=1)
+    assert str(open_key_service(mine)) == repr(mine)
+    assert isinstance(open_key_service(config(type="local", path="/keys")), LocalKeyService)
+
+
+@pytest.mark.parametrize(
+    ("kind", "library"), [("vault", "hvac"), ("local", "cryptography"), ("ephemeral", "cryptography")]
+)
+def test_missing_library_is_named(kind: str, library: str) -> None:
+    """An interpreter without the provider's library says which one to install."""
+    script = f"""
+import sys
+sys.modules[{library!r}] = None
+from sparkcrypt.errors import ConfigError
+from sparkcrypt.keys.service import open_key_service
+from sparkcrypt.policy.key_service import KeyServiceConfig
+try:
+    open_key_service(KeyServiceConfig.from_dict({{"type": {kind!r}, "path": "/keys", "address": "http://v"}}))
+except ConfigError as error:
+    print(error)
+"""
+    shown = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
+    assert f"{kind!r} needs {library}" in shown
+    assert "install it" in shown
+
+
+def test_opening_imports_only_what_the_type_needs(tmp_path: Path) -> None:
+    """A helper that serves the local key service loads no HTTP library, no YAML and no Arrow."""
+    script = f"""
+import sys
+from sparkcrypt.keys.service import open_key_service
+from sparkcrypt.policy.key_service import KeyServiceConfig
+open_key_service(KeyServiceConfig.from_dict({{"type": "local", "path": {str(tmp_path)!r}}})).create("pii")
+import sparkcrypt.keys.datakeys, sparkcrypt.keys.material, sparkcrypt.keys.counting, sparkcrypt.keys.access_token
+print([name for name in ("hvac", "requests", "yaml", "pyarrow", "click", "rich") if name in sys.modules])
+"""
+    answer = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert answer.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("secret", [None, "", "ab", "zz" * 32, "ab" * 31, 7])
+def test_ephemeral_secret_must_be_right(secret: object) -> None:
+    """The throw-away key service takes exactly 32 bytes in hex, and shows none of them."""
+    with pytest.raises(ConfigError, match="64 hex digits") as raised:
+        opened(type="ephemeral", secret=secret)
+    assert not secret or str(secret) * 4 not in str(raised.value)
+
+
+def test_ephemeral_keys_follow_from_the_secret() -> None:
+    """Two services of one secret open each other's wraps, one of another secret does not."""
+    one, same, other = (opened(type="ephemeral", secret=text * 32) for text in ("ab", "ab", "cd"))
+    wrapped = one.wrap("pii", b"k" * 16)
+    assert same.unwrap("pii", wrapped) == b"k" * 16
+    with pytest.raises(Exception, match="throw-away"):
+        other.unwrap("pii", wrapped)
+    assert isinstance(one, EphemeralKeyService)
+
+
+def test_calls_are_counted_per_key_and_written_down(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wraps and unwraps count per key id, failures too; the log holds one line a call and no bytes."""
+    log = tmp_path / "calls.jsonl"
+    monkeypatch.setenv("SPARKCRYPT_KEY_LOG", str(log))
+    service = CountingKeyService(opened(type="local", path=str(tmp_path / "keys")))
+    service.create("pii")
+    wrapped = service.wrap("pii", b"CANARYCANARY1234")
+    service.unwrap("pii", wrapped)
+    with pytest.raises(KeyNotFoundError):
+        service.wrap("absent", b"k" * 16)
+    assert (service.wraps, service.unwraps) == (2, 1)
+    assert (service.wraps_by_key, service.unwraps_by_key) == ({"pii": 1, "absent": 1}, {"pii": 1})
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    assert [(line["op"], line["key_id"], line["outcome"]) for line in lines] == [
+        ("create", "pii", "ok"),
+        ("wrap", "pii", "ok"),
+        ("unwrap", "pii", "ok"),
+        ("wrap", "absent", "KeyNotFoundError"),
+    ]
+    assert wrapped not in log.read_text()
+    assert "CANARY" not in log.read_text()
+
+
+def test_key_log_that_cannot_be_written_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who asks for a log of calls gets one, or an error that names the variable."""
+    service = CountingKeyService(opened(type="local", path=str(tmp_path / "keys")))
+    monkeypatch.setenv("SPARKCRYPT_KEY_LOG", str(tmp_path / "no" / "such"))
+    with pytest.raises(ConfigError, match="SPARKCRYPT_KEY_LOG"):
+        service.create("pii")
+
+
+def test_access_token_is_stable_and_long(tmp_path: Path) -> None:
+    """The same key service and credential have one value, base64 of 32 bytes, also through a counting wrapper."""
+    local = config(type="local", path=str(tmp_path))
+    first, second = open_key_service(local), open_key_service(local)
+    token = access_token(local, first)
+    assert token == access_token(local, second) == access_token(local, CountingKeyService(first))
+    assert len(base64.b64decode(token, validate=True)) == 32
+
+
+def test_access_tokens_differ_by_key_service_and_credential(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another configuration, or another token for the same one, has another value."""
+    vault = config(type="vault", address="http://127.0.0.1:1")
+    service = open_key_service(vault)
+    tokens = set()
+    for credential in ("one", "two"):
+        monkeypatch.setenv("VAULT_TOKEN", credential)
+        tokens.add(access_token(vault, service))
+    for mount in ("transit", "other"):
+        other = config(type="vault", address="http://127.0.0.1:1", mount_point=mount)
+        tokens.add(access_token(other, open_key_service(other)))
+    assert len(tokens) == 4
+
+
+def test_access_token_is_of_this_process(tmp_path: Path) -> None:
+    """Another process has another value: nobody can compute it from what a policy holds."""
+    script = """
+import sys
+from sparkcrypt.keys.access_token import access_token
+from sparkcrypt.keys.service import open_key_service
+from sparkcrypt.policy.key_service import KeyServiceConfig
+config = KeyServiceConfig.from_dict({"type": "local", "path": sys.argv[1]})
+print(access_token(config, open_key_service(config)))
+"""
+    command = [sys.executable, "-c", script, str(tmp_path)]
+    values = {subprocess.run(command, capture_output=True, text=True, check=True).stdout for _ in range(2)}
+    assert len(values) == 2
