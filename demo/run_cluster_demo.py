@@ -66,7 +66,11 @@ def grant(address: str, root_token: str) -> dict[str, str]:
 
 def policy(work: Path) -> Path:
     """Return the demo's policy with Vault as its key service."""
-    text = (HERE / "policy.yaml").read_text().replace("{type: local, path: work/keys}", "{type: vault, mount_point: transit}")
+    text = (
+        (HERE / "policy.yaml")
+        .read_text()
+        .replace("{type: local, path: work/keys}", "{type: vault, mount_point: transit}")
+    )
     path = work / "policy.yaml"
     path.write_text(text.replace("work/state", "state"))
     return path

@@ -21,7 +21,9 @@ class Reader(Showcase):
             shutil.copytree(self.work / "keys", folder)
             for key in folder.glob("aircraft*"):
                 key.unlink()
-            self.policy.write_text((HERE / "policy.yaml").read_text().replace("work/", "").replace("keys", folder.name, 1))
+            self.policy.write_text(
+                (HERE / "policy.yaml").read_text().replace("work/", "").replace("keys", folder.name, 1)
+            )
         return super().run(command, show_errors=show_errors)
 
 

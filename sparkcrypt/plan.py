@@ -341,4 +341,3 @@ class _Planner:
 
 def _names_of(tags: set[str]) -> str:
     return ",".join(sorted(tags)) or "none"
-

@@ -1,115 +1,328 @@
-"""The audit of a table: who changed which files when and why; append-only, chained, each entry authenticated."""
+"""The audit of a table: who changed which files, when and why; append-only, chained, and authenticated.
+
+    audit/<table id>/00000003.json        entry 3: its MAC, and the SHA-256 of entry 2's bytes
+    audit/<table id>/head-00000003.json   "there are 3 entries, and this is the digest of the last", with its MAC
+    audit/<table id>/mac-key.json         the table's MAC key, wrapped by a master key (``key_service_mac``)
+
+Each entry carries its own MAC over everything before it, so that an edited, forged, moved or dropped one is found, and
+a crash between an entry and its head leaves nothing that anybody could have forged; the next append writes that head.
+A cut at the end is found by the head of an entry that is gone, or where the head is gone too, by the journals of the
+same state directory: each unit that they say was swapped has its entry.
+
+Not found, since nothing in a state directory can show it: an end that was cut together with its heads and with the
+journals' records of it, or an audit that was deleted with all of the table's journals.  Against that, keep what
+``append_entry`` returns in a place that others cannot write (a report, a log service), and give it to ``verify_audit``.
+Who may unwrap the MAC key can write entries that verify; so wrap it by a master key that readers may not use.
+"""
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import hmac
-import json
-import os
-from collections.abc import Callable
+import re
+import secrets
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
 from datetime import datetime, timezone
-from typing import Any
+from typing import Any, TypeAlias
 
-from sparkcrypt.backfill.store import StateStore
-from sparkcrypt.errors import RunConflictError, VerificationError
+from sparkcrypt.backfill.journal import Journal
+from sparkcrypt.backfill.store import StateStore, decode_record, encode_record
+from sparkcrypt.errors import RunConflictError, SparkcryptError, VerificationError
 from sparkcrypt.keys.service import KeyService
 
-Mac = Callable[[bytes], str]
-_KEY_BYTES = 32
+VERSION = 1
+MAC_KEY_BYTES = 32
+Mac: TypeAlias = Callable[[bytes], str]
+CheckMac: TypeAlias = Callable[[bytes, str], bool]
+
+_NAME = re.compile(r"(?P<head>head-)?(?P<number>\d{8}|[1-9]\d{8,})\.json")
+_MAC_KEY = "mac-key.json"
+_FOUND = "someone changed the audit, or the state directory was damaged; compare it with a backup"
 
 
-def key_service_mac(service: KeyService, key_id: str) -> Callable[[StateStore, str], Mac]:
-    """Return what makes a table's MAC: HMAC-SHA256 under a key that is kept wrapped by a master key.
+@dataclass(frozen=True, slots=True)
+class AuditHead:
+    """How long an audit is, and the SHA-256 of its last entry's bytes, on which all before it bear."""
 
-    Only who may unwrap that master key can write an entry that verifies.
+    number: int
+    digest: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON values."""
+        return {"number": self.number, "digest": self.digest}
+
+
+@dataclass(frozen=True, slots=True)
+class AuditEntry:
+    """One entry as it stands in the audit; ``entry`` is what the run said."""
+
+    name: str
+    number: int
+    time: str
+    entry: dict[str, Any]
+
+
+class TableMac:
+    """Makes and checks the MACs of one table: HMAC-SHA256, in hex."""
+
+    def __init__(self, key: bytes) -> None:
+        self._key = key
+
+    def __repr__(self) -> str:
+        return "TableMac()"
+
+    def __call__(self, content: bytes) -> str:
+        """Return the MAC of a content."""
+        return hmac.new(self._key, content, hashlib.sha256).hexdigest()
+
+    def check(self, content: bytes, mac: str) -> bool:
+        """Tell whether a MAC is that of a content, in constant time."""
+        return hmac.compare_digest(self(content).encode(), mac.encode())
+
+
+def append_entry(store: StateStore, table_id: str, entry: dict[str, Any], *, mac: Mac) -> AuditHead:
+    """Append an entry; call it under the table's lock.
+
+    Args:
+        store: the state directory.
+        table_id: which table.
+        entry: JSON values: ``who``, ``what``, ``why`` with ``policy_digest`` and ``run_id``, and what it is about; the
+            time is added.
+        mac: returns the MAC of bytes, by a key that the state directory does not hold in clear.
+
+    Returns:
+        The new head, worth keeping elsewhere.
+
+    Raises:
+        VerificationError: entries are missing or the last one is damaged, so nothing is added to them.
+        RunConflictError: another driver wrote the entry of this number.
+        SparkcryptError: the entry does not say who, what and why.
+    """
+    _refuse_vague(table_id, entry)
+    heads, numbers = _listed(store, table_id)
+    _refuse_gaps(table_id, heads, numbers)
+    last = _content(store, _entry_name(table_id, len(numbers))) if numbers else b""
+    if numbers:
+        decode_record(_entry_name(table_id, len(numbers)), last)
+        if len(numbers) not in heads:
+            _write_head(store, table_id, AuditHead(len(numbers), _digest(last)), mac)
+    number = len(numbers) + 1
+    body = {
+        "version": VERSION,
+        "what": "entry",
+        "table_id": table_id,
+        "number": number,
+        "time": datetime.now(timezone.utc).isoformat(),
+        "previous": _digest(last),
+        "entry": entry,
+    }
+    content = _authenticated(body, mac)
+    name = _entry_name(table_id, number)
+    if not store.create(name, content):
+        raise RunConflictError(f"{name}: another driver wrote this entry, so it works on this table; this one stops")
+    head = AuditHead(number, _digest(content))
+    _write_head(store, table_id, head, mac)
+    return head
+
+
+def verify_audit(store: StateStore, table_id: str, *, check_mac: CheckMac, expected: AuditHead | None = None) -> int:
+    """Verify the whole audit of a table.
+
+    Args:
+        store: the state directory.
+        table_id: which table.
+        check_mac: tells whether a MAC is that of bytes.
+        expected: a head that was kept elsewhere; the audit must hold it.
+
+    Returns:
+        How many entries there are.
+
+    Raises:
+        VerificationError: an entry was edited, dropped, moved or cut off, or a journal is damaged; it is named.
+    """
+    swapped = _swapped_by_run(store, table_id)  # before the entries: a run in progress writes them first
+    heads, numbers = _listed(store, table_id)
+    _refuse_gaps(table_id, heads, numbers)
+    digests: dict[int, str] = {}
+    written: Counter[str] = Counter()
+    last = b""
+    for number in numbers:
+        name = _entry_name(table_id, number)
+        content = _content(store, name)
+        body = _checked(name, content, check_mac, {"what": "entry", "table_id": table_id, "number": number})
+        if body.get("previous") != _digest(last):
+            raise VerificationError(f"{name}: does not follow from the entry before it; {_FOUND}")
+        written[str(body["entry"]["why"]["run_id"])] += 1
+        last, digests[number] = content, _digest(content)
+    for number in heads:
+        name = _head_name(table_id, number)
+        said = {"what": "head", "table_id": table_id, "number": number, "entry": digests.get(number)}
+        _checked(name, _content(store, name), check_mac, said)
+    _refuse_lost_heads(table_id, heads, numbers)
+    _refuse_cut(table_id, swapped, written)
+    if expected is not None and digests.get(expected.number) != expected.digest:
+        raise VerificationError(
+            f"audit of {table_id}: has {len(numbers)} entries, of which none is the entry {expected.number} that was "
+            f"kept elsewhere; {_FOUND}"
+        )
+    return len(numbers)
+
+
+def audit_entries(store: StateStore, table_id: str) -> Iterator[AuditEntry]:
+    """Yield a table's entries, oldest first, to be shown; only ``verify_audit`` says whether they are true.
+
+    Raises:
+        VerificationError: one is no entry.
+    """
+    for number in _listed(store, table_id)[1]:
+        name = _entry_name(table_id, number)
+        body = decode_record(name, _content(store, name))
+        yield AuditEntry(name, number, str(body.get("time")), dict(body.get("entry") or {}))
+
+
+def key_service_mac(
+    service: KeyService, key_id: str, *, accepted: Collection[str] = ()
+) -> Callable[[StateStore, str], TableMac]:
+    """Return what opens a table's MAC key, which a master key wraps; the first to ask makes it.
+
+    Args:
+        service: the key service.
+        key_id: the master key, not encoded; better one that readers of the table may not use.
+        accepted: master keys under which a MAC key made earlier is taken too.
+
+    Returns:
+        A function of store and table id; what it returns makes MACs, and ``check`` checks them.  It raises
+        ``VerificationError`` when the MAC key is gone, damaged or another master key's, and ``KeyServiceError``.
     """
 
-    def for_table(store: StateStore, table_id: str) -> Mac:
-        name = f"audit/{table_id}/mac-key.json"
-        kept = store.read(name)
-        if kept is None:
-            wrapped = service.wrap(key_id, os.urandom(_KEY_BYTES))
-            store.create(name, json.dumps({"key_id": key_id, "wrapped": wrapped}).encode())
-            kept = store.read(name) or b"{}"
-        document = json.loads(kept)
-        key = service.unwrap(document["key_id"], document["wrapped"])
-        return lambda content: base64.b64encode(hmac.new(key, content, hashlib.sha256).digest()).decode()
+    def for_table(store: StateStore, table_id: str) -> TableMac:
+        name = f"audit/{table_id}/{_MAC_KEY}"
+        if store.read(name) is None:
+            _make_mac_key(store, table_id, service, key_id)
+        body = decode_record(name, _content(store, name))
+        used, wrapped = body.get("key_id"), body.get("wrapped")
+        if body.get("version") != VERSION or body.get("table_id") != table_id or not isinstance(wrapped, str):
+            raise VerificationError(f"{name}: is not the MAC key of this table; {_FOUND}")
+        if used != key_id and used not in accepted:
+            raise VerificationError(
+                f"{name}: is wrapped by master key {used!r}, where {key_id!r} is expected; when the policy's key has "
+                "changed, name the earlier one too; else someone replaced the MAC key"
+            )
+        key = service.unwrap(str(used), wrapped)
+        if len(key) != MAC_KEY_BYTES:
+            raise VerificationError(f"{name}: holds a key of {len(key)} bytes; allowed: {MAC_KEY_BYTES}; {_FOUND}")
+        return TableMac(key)
 
     return for_table
 
 
-def append_entry(store: StateStore, table_id: str, entry: dict[str, Any], *, mac: Mac) -> int:
-    """Append an entry; return its number.
+def _make_mac_key(store: StateStore, table_id: str, service: KeyService, key_id: str) -> None:
+    name = f"audit/{table_id}/{_MAC_KEY}"
+    wrapped = service.wrap(key_id, secrets.token_bytes(MAC_KEY_BYTES))
+    if store.list(f"audit/{table_id}/") and store.read(name) is None:
+        raise VerificationError(f"{name}: is gone, and the audit's entries cannot be checked without it; {_FOUND}")
+    store.create(name, encode_record({"version": VERSION, "table_id": table_id, "key_id": key_id, "wrapped": wrapped}))
+
+
+def _refuse_vague(table_id: str, entry: dict[str, Any]) -> None:
+    why = entry.get("why")
+    missing = [name for name in ("who", "what") if not entry.get(name)]
+    missing += [f"why.{name}" for name in ("policy_digest", "run_id") if not isinstance(why, dict) or not why.get(name)]
+    if missing:
+        raise SparkcryptError(f"audit of {table_id}: an entry without {', '.join(missing)} says too little; add them")
+
+
+def _listed(store: StateStore, table_id: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the numbers of heads and of entries.
 
     Raises:
-        RunConflictError: another driver wrote the entry of this number.
+        VerificationError: a name is neither's.
     """
-    names = _entries(store, table_id)
-    last = (store.read(names[-1]) or b"") if names else b""
-    number = len(names) + 1
-    body = {
-        "version": 1,
-        "number": number,
-        "time": datetime.now(timezone.utc).isoformat(),
-        "previous": hashlib.sha256(last).hexdigest(),
-        "entry": entry,
-    }
-    text = json.dumps(body, sort_keys=True, ensure_ascii=False)
-    content = json.dumps({"record": text, "mac": mac(text.encode())}, ensure_ascii=False).encode()
-    if not store.create(f"audit/{table_id}/{number:08d}.json", content):
-        raise RunConflictError(f"audit of {table_id}: another driver wrote entry {number}; this one stops")
-    head = f"{number}:{hashlib.sha256(content).hexdigest()}"
-    store.create(f"audit/{table_id}/head-{number:08d}.json", json.dumps({"head": head, "mac": mac(head.encode())}).encode())
-    return number
+    folder = f"audit/{table_id}/"
+    # Heads first: an entry is written before its head, so none is seen without the other while a run appends.
+    found = {name: _NAME.fullmatch(name.removeprefix(folder)) for name in store.list(f"{folder}head-")}
+    heads = tuple(sorted(int(match["number"]) for match in found.values() if match))
+    found |= {name: _NAME.fullmatch(name.removeprefix(folder)) for name in store.list(folder)}
+    for name, match in found.items():
+        if match is None and name != folder + _MAC_KEY:
+            raise VerificationError(f"{name}: is not the name of an audit's record; {_FOUND}")
+    return heads, tuple(sorted(int(match["number"]) for match in found.values() if match and not match["head"]))
 
 
-def verify_audit(store: StateStore, table_id: str, *, check_mac: Callable[[bytes, str], bool]) -> int:
-    """Verify the whole audit; return the number of entries.
+def _refuse_gaps(table_id: str, heads: tuple[int, ...], numbers: tuple[int, ...]) -> None:
+    known = max([0, *heads, *numbers])
+    for number in range(1, known + 1):
+        if number > len(numbers) or numbers[number - 1] != number:
+            raise VerificationError(
+                f"{_entry_name(table_id, number)}: is missing, though the audit has had {known} entries; {_FOUND}"
+            )
 
-    An entry that was edited, dropped or moved is found, and so is a cut end, as long as one head above it is left.  Who can
-    delete both an end and its heads removes it unseen; keep the number that this returns elsewhere to find that too.
+
+def _refuse_lost_heads(table_id: str, heads: tuple[int, ...], numbers: tuple[int, ...]) -> None:
+    for number in numbers[:-1]:  # the last entry's may not have been written before a crash
+        if number not in heads:
+            raise VerificationError(f"{_head_name(table_id, number)}: is missing; {_FOUND}")
+
+
+def _refuse_cut(table_id: str, swapped: Counter[str], written: Counter[str]) -> None:
+    for run_id, count in sorted(swapped.items()):
+        if written[run_id] < count:
+            raise VerificationError(
+                f"audit of {table_id}: has {written[run_id]} entries of run {run_id}, whose journal says that "
+                f"{count} units were swapped: its end was cut off; {_FOUND}"
+            )
+
+
+def _swapped_by_run(store: StateStore, table_id: str) -> Counter[str]:
+    swapped: Counter[str] = Counter()
+    for run_id in Journal.runs(store, table_id):
+        records = Journal.open(store, table_id, run_id).records
+        swapped[run_id] = len({record.fields["unit"] for record in records if record.kind == "unit_swapped"})
+    return swapped
+
+
+def _write_head(store: StateStore, table_id: str, head: AuditHead, mac: Mac) -> None:
+    body = {"version": VERSION, "what": "head", "table_id": table_id, "number": head.number, "entry": head.digest}
+    store.create(_head_name(table_id, head.number), _authenticated(body, mac))  # False: the next append was faster
+
+
+def _authenticated(body: dict[str, Any], mac: Mac) -> bytes:
+    return encode_record({**body, "mac": mac(encode_record(body))})
+
+
+def _checked(name: str, content: bytes, check_mac: CheckMac, said: dict[str, Any]) -> dict[str, Any]:
+    """Return a record's object once its MAC is right and it says what it must.
 
     Raises:
-        VerificationError: it names the entry.
+        VerificationError: it is not what was written there.
     """
-    last = b""
-    names = _entries(store, table_id)
-    digests: dict[int, str] = {}
-    for number, name in enumerate(names, 1):
-        content = store.read(name) or b""
-        document = _parsed(name, content)
-        text = document.get("record", "")
-        if not check_mac(text.encode(), document.get("mac", "")):
-            raise VerificationError(f"{name}: its authentication is wrong: it was edited, or written by someone else")
-        body = _parsed(name, text.encode())
-        if body.get("number") != number or body.get("previous") != hashlib.sha256(last).hexdigest():
-            raise VerificationError(f"{name}: does not follow the entry before it: one was dropped, moved or changed")
-        last, digests[number] = content, hashlib.sha256(content).hexdigest()
-    for name in store.list(f"audit/{table_id}/head-"):
-        document = _parsed(name, store.read(name) or b"")
-        head = document.get("head", "")
-        number, _, digest = head.partition(":")
-        if not check_mac(head.encode(), document.get("mac", "")) or digests.get(int(number or 0)) != digest:
-            raise VerificationError(f"{name}: entry {number or '?'} is missing or changed: the end of the audit was cut")
-    return len(names)
+    body = decode_record(name, content)
+    mac = body.pop("mac", None)
+    if body.get("version") != VERSION:
+        raise VerificationError(f"{name}: has format version {body.get('version')!r}; allowed: {VERSION}")
+    if not isinstance(mac, str) or not check_mac(encode_record(body), mac):
+        raise VerificationError(f"{name}: does not authenticate: it was edited, or written by someone else; {_FOUND}")
+    if any(body.get(key) != value for key, value in said.items()):
+        raise VerificationError(f"{name}: belongs elsewhere: it was moved, or what it tells of was changed; {_FOUND}")
+    return body
 
 
-def same_mac(mac: Mac) -> Callable[[bytes, str], bool]:
-    """Return what compares MACs in constant time."""
-    return lambda content, found: hmac.compare_digest(mac(content), found)
+def _content(store: StateStore, name: str) -> bytes:
+    content = store.read(name)
+    if content is None:
+        raise VerificationError(f"{name}: is missing; {_FOUND}")
+    return content
 
 
-def _entries(store: StateStore, table_id: str) -> list[str]:
-    names = store.list(f"audit/{table_id}/")
-    return [name for name in names if name.rpartition("/")[2].removesuffix(".json").isdigit()]
+def _entry_name(table_id: str, number: int) -> str:
+    return f"audit/{table_id}/{number:08d}.json"
 
 
-def _parsed(name: str, content: bytes) -> dict[str, Any]:
-    try:
-        document = json.loads(content)
-    except ValueError as error:
-        raise VerificationError(f"{name}: is not an audit entry; it was damaged") from error
-    if not isinstance(document, dict):
-        raise VerificationError(f"{name}: is not an audit entry; it was damaged")
-    return document
+def _head_name(table_id: str, number: int) -> str:
+    return f"audit/{table_id}/head-{number:08d}.json"
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()

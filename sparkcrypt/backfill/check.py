@@ -83,7 +83,9 @@ def refuse_drift(found: Iterable[Drift]) -> None:
         VerificationError: it names file and column.
     """
     for one in found:
-        raise VerificationError(f"{one.file}: {one.column or 'the file'}: {one.kind}: {one.detail}; nothing was swapped")
+        raise VerificationError(
+            f"{one.file}: {one.column or 'the file'}: {one.kind}: {one.detail}; nothing was swapped"
+        )
 
 
 def compare_rows(unit: Unit, before: Mapping[str, RowsDigest], after: Mapping[str, RowsDigest]) -> int:
@@ -97,7 +99,8 @@ def compare_rows(unit: Unit, before: Mapping[str, RowsDigest], after: Mapping[st
     for folder, digest in before.items():
         if after[folder] != digest:
             raise VerificationError(
-                f"{unit.name}: the staged rows of folder {folder or '.'} differ from the source's: {digest.rows} rows became "
+                f"{unit.name}: the staged rows of folder {folder or '.'} differ from the source's: {digest.rows} rows "
+                "became "
                 f"{after[folder].rows}, or a value changed; nothing was swapped"
             )
     return sum(digest.rows for digest in before.values())

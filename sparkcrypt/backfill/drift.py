@@ -13,13 +13,21 @@ from sparkcrypt.plan import EncryptionPlan
 from sparkcrypt.schema import Path, dotted
 
 DriftKind = Literal[
-    "missing", "extra", "wrong_key", "wrong_algorithm", "wrong_footer", "plaintext", "aad_mismatch", "foreign_key", "unreadable"
+    "missing",
+    "extra",
+    "wrong_key",
+    "wrong_algorithm",
+    "wrong_footer",
+    "plaintext",
+    "aad_mismatch",
+    "foreign_key",
+    "unreadable",
 ]
 
 
 @dataclass(frozen=True, slots=True)
 class Drift:
-    """One difference: in which file, at which column (None for the file itself), in words, and the key that was found."""
+    """One difference: in which file, at which column (None: the file itself), in words, and the key found."""
 
     kind: DriftKind
     file: str
@@ -29,7 +37,13 @@ class Drift:
 
     def to_dict(self) -> dict[str, str | None]:
         """Return it as JSON values."""
-        return {"kind": self.kind, "file": self.file, "column": self.column, "detail": self.detail, "key_id": self.key_id}
+        return {
+            "kind": self.kind,
+            "file": self.file,
+            "column": self.column,
+            "detail": self.detail,
+            "key_id": self.key_id,
+        }
 
 
 def drift_of_file(
@@ -51,7 +65,9 @@ def drift_of_file(
     if summary.footer == "plaintext":
         return (Drift("plaintext", summary.path, None, "the file is not encrypted"),) if wanted else ()
     if not wanted:
-        return (Drift("extra", summary.path, None, "the file is encrypted, and the plan has no encrypted column in it"),)
+        return (
+            Drift("extra", summary.path, None, "the file is encrypted, and the plan has no encrypted column in it"),
+        )
     return (
         *_file_drift(summary, plan, table_uuid),
         *(found for column in columns for found in _column_drift(summary, plan, column, wanted)),
@@ -66,7 +82,15 @@ def _file_drift(summary: FileSummary, plan: EncryptionPlan, table_uuid: str | No
     if mode != plan.footer_mode:
         found.append(Drift("wrong_footer", summary.path, None, f"the footer is {mode}, not {plan.footer_mode}"))
     if summary.footer_key != plan.footer_key:
-        found.append(Drift("wrong_key", summary.path, None, f"footer under {summary.footer_key!r}, not {plan.footer_key!r}", summary.footer_key))
+        found.append(
+            Drift(
+                "wrong_key",
+                summary.path,
+                None,
+                f"footer under {summary.footer_key!r}, not {plan.footer_key!r}",
+                summary.footer_key,
+            )
+        )
     try:
         check_identity(summary.aad_prefix, summary.path, table_uuid=table_uuid, strict=table_uuid is not None)
     except VerificationError as error:
@@ -93,5 +117,3 @@ def _column_drift(
 def unreadable(file: str, error: Exception) -> Drift:
     """Return the drift of a file whose footer cannot be read."""
     return Drift("unreadable", file, None, f"{type(error).__name__}: {error}")
-
-

@@ -7,9 +7,7 @@ import socket
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal
-
-from pyspark.sql import SparkSession
+from typing import TYPE_CHECKING, Any, Literal
 
 from sparkcrypt.backfill.footers import own_keys
 from sparkcrypt.backfill.journal import Journal, RunRecord, check_same_policy, new_run_id
@@ -30,6 +28,9 @@ from sparkcrypt.spark.files import HadoopFiles
 from sparkcrypt.spark.session import configure
 from sparkcrypt.spark.tagging import ensure_identity
 from sparkcrypt.tags.model import history_property
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 Engine = Literal["spark"]
 ENGINES: tuple[Engine, ...] = ("spark",)
@@ -77,6 +78,7 @@ def encrypt_table(
         avro: an Avro schema whose tags are united with the target's own.
         options: what else is asked; single options may be given by name instead (``engine="spark"``).
         progress: hears how far the run is.
+        **named: single options by their names in ``RunOptions``.
 
     Returns:
         The report.
@@ -101,22 +103,24 @@ def _target(
 ) -> Target:
     if path is not None:
         return path_target(spark, path, policy, avro)
-    assert table is not None
-    target = catalog_target(spark, Catalog(spark).table(table), policy, avro)
+    target = catalog_target(spark, Catalog(spark).table(table or ""), policy, avro)
     if target.table.bucketed:
         raise ConfigError(
-            f"{target.name} is bucketed: Spark's engine would give its files other names, by which buckets are told; write it "
+            f"{target.name} is bucketed: Spark's engine would give its files other names, by which buckets are told; "
+            "write it "
             "anew with bucketBy after sparkcrypt.configure"
         )
     if options.dry_run or target.uuid is not None:
         return target
-    return catalog_target(spark, ensure_identity(spark, table), policy, avro)
+    return catalog_target(spark, ensure_identity(spark, table or ""), policy, avro)
 
 
 class _Run:
     """One execution; its steps are in the order in which they happen."""
 
-    def __init__(self, spark: SparkSession, target: Target, policy: Policy, options: RunOptions, progress: Progress) -> None:
+    def __init__(
+        self, spark: SparkSession, target: Target, policy: Policy, options: RunOptions, progress: Progress
+    ) -> None:
         self._spark, self._target, self._policy, self._options = spark, target, policy, options
         self._progress, self._started = progress, time.monotonic()
         self._files = HadoopFiles(spark)
@@ -126,7 +130,9 @@ class _Run:
     def run(self) -> Report:
         """Do it all."""
         if self._options.dry_run:
-            choose_swap(self._spark, self._target, "dry-run", output=self._options.output, exclusive=self._options.exclusive)
+            choose_swap(
+                self._spark, self._target, "dry-run", output=self._options.output, exclusive=self._options.exclusive
+            )
             return self._report("dry-run", self._scan(), [], "dry run")
         run_id = self._run_id()
         with acquire(self._store, self._target.table_id, run_id=run_id, owner=_owner()) as lock:
@@ -143,16 +149,28 @@ class _Run:
         return unfinished or new_run_id()
 
     def _locked(self, run_id: str, lock: RunLock) -> Report:
-        resumed = Journal.unfinished(self._store, self._target.table_id) == run_id
-        done = self._recovered(run_id, lock) if resumed else []
-        if resumed and self._options.resume == "never":
-            resumed, done, run_id = False, [], new_run_id()
+        runner: Runner | None = None
+        done: list[UnitOutcome] = []
+        if Journal.unfinished(self._store, self._target.table_id) == run_id:
+            runner, done = self._continued(run_id, lock)
+        if runner is not None and self._options.resume == "never":
+            runner.journal.append("run_finished", outcome="abandoned")
+            runner, done, run_id = None, [], new_run_id()
         scanned = self._scan()
         drifted = [unit for unit in scanned if unit.drift and unit.unit.files]
         self._refuse(drifted)
-        if not drifted and not resumed:
+        if runner is None and not drifted:
             return self._report(run_id, scanned, [], "nothing to do")
-        runner = self._runner(run_id, lock, resumed)
+        runner = runner or self._runner(Journal.start(self._store, self._record(run_id, lock)), lock, self._options)
+        outcomes = [*done, *self._process(runner, drifted)]
+        if isinstance(self._target, CatalogTarget):
+            self._settle(self._target)
+        outcome: Outcome = "done" if outcomes else "nothing to do"
+        runner.journal.append("run_finished", outcome=outcome)
+        warning = runner.swap.warning if outcomes else None
+        return self._report(run_id, scanned, outcomes, outcome, swap=runner.swap.name, warning=warning)
+
+    def _process(self, runner: Runner, drifted: list[ScannedUnit]) -> list[UnitOutcome]:
         self._progress.start(
             self._target.name,
             len(drifted),
@@ -160,35 +178,27 @@ class _Run:
             sum(one.unit.total_bytes for one in drifted),
         )
         try:
-            outcomes = [*done, *(runner.process(unit) for unit in drifted)]
+            return [runner.process(unit) for unit in drifted]
         finally:
             self._progress.finish()
-        if isinstance(self._target, CatalogTarget):
-            self._settle(self._target)
-        outcome: Outcome = "done" if outcomes else "nothing to do"
-        runner.journal.append("run_finished", outcome=outcome)
-        swap = runner.swap
-        return self._report(run_id, scanned, outcomes, outcome, swap=swap.name, warning=swap.warning if outcomes else None)
 
-    def _recovered(self, run_id: str, lock: RunLock) -> list[UnitOutcome]:
-        """Bring an interrupted run to a clean state; under ``--resume never`` it ends there."""
-        runner = self._runner(run_id, lock, resumed=True)
+    def _continued(self, run_id: str, lock: RunLock) -> tuple[Runner, list[UnitOutcome]]:
+        """Take over an interrupted run and bring its units to a clean state."""
+        journal = Journal.open(self._store, self._target.table_id, run_id)
         if self._options.resume != "never":
-            check_same_policy(runner.journal, self._policy.digest())
-        done = runner.recover()
-        if self._options.resume == "never":
-            runner.journal.append("run_finished", outcome="abandoned")
-        return done
+            check_same_policy(journal, self._policy.digest())
+        journal.resume(lock.token)
+        runner = self._runner(journal, lock, journal_options(journal, self._options), resumed=True)
+        return runner, runner.recover()
 
-    def _runner(self, run_id: str, lock: RunLock, resumed: bool) -> Runner:
-        journal = (
-            Journal.open(self._store, self._target.table_id, run_id)
-            if resumed
-            else Journal.start(self._store, self._record(run_id, lock))
-        )
-        options = journal_options(journal, self._options) if resumed else self._options
+    def _runner(self, journal: Journal, lock: RunLock, options: RunOptions, *, resumed: bool = False) -> Runner:
         swap = choose_swap(
-            self._spark, self._target, run_id, output=options.output, exclusive=options.exclusive, resumed=resumed
+            self._spark,
+            self._target,
+            journal.run.run_id,
+            output=options.output,
+            exclusive=options.exclusive,
+            resumed=resumed,
         )
         stager = SparkStager(self._spark, self._target, self._policy)
         return Runner(self._spark, self._target, self._policy, stager, swap, self._store, journal, lock, self._progress)
@@ -221,8 +231,14 @@ class _Run:
             Catalog(self._spark).unset_options(target.table, tuple(history_property(path) for path in sorted(paths)))
 
     def _report(
-        self, run_id: str, scanned: list[ScannedUnit], outcomes: list[UnitOutcome], outcome: Outcome,
-        *, swap: str | None = None, warning: str | None = None,
+        self,
+        run_id: str,
+        scanned: list[ScannedUnit],
+        outcomes: list[UnitOutcome],
+        outcome: Outcome,
+        *,
+        swap: str | None = None,
+        warning: str | None = None,
     ) -> Report:
         rewritten = sum(one.files for one in outcomes)
         total = sum(len(one.unit.files) for one in scanned)
@@ -257,7 +273,8 @@ def journal_options(journal: Journal, asked: RunOptions) -> RunOptions:
 
 def _columns(target: Target) -> Mapping[str, str]:
     return {
-        column.leaf.dotted: column.key.text if column.key else target.plan.footer_key for column in target.plan.encrypted
+        column.leaf.dotted: column.key.text if column.key else target.plan.footer_key
+        for column in target.plan.encrypted
     }
 
 

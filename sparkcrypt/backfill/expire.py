@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
-
-from pyspark.sql import SparkSession
+from typing import TYPE_CHECKING, Any
 
 from sparkcrypt.backfill.journal import Journal, state_of_units
 from sparkcrypt.backfill.states import open_states
@@ -16,6 +14,9 @@ from sparkcrypt.errors import ConfigError, VerificationError
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.spark.catalog import Catalog, Table
 from sparkcrypt.spark.files import HadoopFiles
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +42,9 @@ class Expired:
         }
 
 
-def expire_run(spark: SparkSession, table: str, policy: Policy, *, run_id: str | None = None, dry_run: bool = False) -> Expired:
+def expire_run(
+    spark: SparkSession, table: str, policy: Policy, *, run_id: str | None = None, dry_run: bool = False
+) -> Expired:
     """Delete the old files of finished runs.
 
     Args:
@@ -53,8 +56,8 @@ def expire_run(spark: SparkSession, table: str, policy: Policy, *, run_id: str |
 
     Raises:
         ConfigError: there is no such run.
-        VerificationError: an old folder holds files that the run did not list (a stale writer's), or is in use; nothing was
-            deleted.
+        VerificationError: an old folder holds files that no run listed (a stale writer's), or is in use;
+            nothing was deleted.
     """
     catalog, files = Catalog(spark), HadoopFiles(spark)
     found = catalog.table(table)
@@ -76,13 +79,17 @@ def expire_run(spark: SparkSession, table: str, policy: Policy, *, run_id: str |
     if not dry_run:
         for old in folders:
             files.delete_tree(old)
-    return Expired(found.full_name, tuple(one.run.run_id for one in journals), tuple(folders), len(sizes), sum(sizes), dry_run)
+    return Expired(
+        found.full_name, tuple(one.run.run_id for one in journals), tuple(folders), len(sizes), sum(sizes), dry_run
+    )
 
 
 def _old_folders(journal: Journal) -> list[tuple[str, str]]:
     """Return the units that a run swapped, each with the folder of its old files."""
     states = state_of_units(journal.records).items()
-    return [(name, str(state.fields["outcome"]["old_location"])) for name, state in states if state.step == "unit_swapped"]
+    return [
+        (name, str(state.fields["outcome"]["old_location"])) for name, state in states if state.step == "unit_swapped"
+    ]
 
 
 def _sizes(files: HadoopFiles, unit: str, old: str, known: set[str]) -> list[int]:
@@ -90,7 +97,8 @@ def _sizes(files: HadoopFiles, unit: str, old: str, known: set[str]) -> list[int
     for file in found:
         if file.path.rpartition("/")[2] not in known:
             raise VerificationError(
-                f"{unit}: {file.path} is in the old folder, but was not there when the run listed it: a stale writer left it, and "
+                f"{unit}: {file.path} is in the old folder, but was not there when the run listed it: a stale writer "
+                "left it, and "
                 "it would be lost; insert its rows into the table, delete it, then expire again; nothing was deleted"
             )
     return [file.length for file in found]
@@ -122,4 +130,3 @@ def _listed(journal: Journal, unit: str) -> set[str]:
         for folder in record.fields["files"]
         for file in folder[1]
     }
-

@@ -2,16 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
-Outcome = Literal["done", "nothing to do", "dry run", "failed"]
+Outcome: TypeAlias = Literal["done", "nothing to do", "dry run", "failed"]
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The result of one run; sizes in bytes."""
+    """The result of one run.
+
+    Attributes:
+        table: ``db.table``, or a directory.
+        run_id: under which its journal is kept.
+        engine: what rewrote the files.
+        files_total: files that were looked at.
+        files_rewritten: files that were replaced by encrypted ones.
+        files_skipped: files that matched the plan already.
+        rows: rows of the files that were rewritten.
+        bytes_before: size of these files, in bytes.
+        bytes_after: size of what replaced them, in bytes.
+        columns: column path -> key id.
+        verified: every rewritten file was verified before it was swapped in.
+        seconds: how long the run took.
+        old_location: the folder that holds the old files until they expire; None when there are none.
+        outcome: how it ended; exit codes get lost where this is read.
+        swap: how the files were swapped in; None when none were.
+        units: what became of each unit, as JSON values.
+        warnings: what a person should know.
+    """
 
     table: str
     run_id: str
@@ -33,17 +53,45 @@ class Report:
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON values."""
-        return {**asdict(self), "columns": dict(self.columns), "units": list(self.units), "warnings": list(self.warnings)}
+        return {
+            **asdict(self),
+            "columns": dict(self.columns),
+            "units": [dict(unit) for unit in self.units],
+            "warnings": list(self.warnings),
+        }
 
     def to_text(self) -> str:
-        """Return it as lines for people."""
-        lines = [
-            f"{self.table}: {self.outcome}: {self.files_rewritten} of {self.files_total} files rewritten, {self.files_skipped} "
-            f"matched already; {self.rows} rows, {self.bytes_before} -> {self.bytes_after} bytes in {self.seconds:.1f} s",
+        """Return it as a table for people, without a line feed at its end."""
+        facts = [
+            ("table", self.table),
+            ("outcome", self.outcome),
+            ("run", self.run_id),
+            ("engine", self.engine),
+            (
+                "files",
+                f"{self.files_total:,}: {self.files_rewritten:,} rewritten, {self.files_skipped:,} matched already",
+            ),
+            ("rows", f"{self.rows:,}"),
+            ("bytes", f"{self.bytes_before:,} became {self.bytes_after:,}"),
+            ("verified", "yes" if self.verified else "NO"),
+            ("seconds", f"{self.seconds:,.1f}"),
+            ("swap", self.swap or "none"),
+            ("old files", self.old_location or "none"),
         ]
-        if self.files_rewritten:
-            lines.append(f"swapped by: {self.swap}; verified: {'yes' if self.verified else 'NO'}; run {self.run_id}")
-            lines.append(f"old files: {self.old_location}")
-        lines += [f"  {column}  {key}" for column, key in self.columns.items()]
-        lines += [f"note: {warning}" for warning in self.warnings]
+        lines = _aligned(facts)
+        if self.columns:
+            lines += ["", *_aligned([("column", "key id"), *sorted(self.columns.items())])]
+        if self.units:
+            lines += ["", *_aligned([("unit", "files", "rows"), *map(_unit_row, self.units)])]
+        if self.warnings:
+            lines += ["", *(f"warning: {warning}" for warning in self.warnings)]
         return "\n".join(lines)
+
+
+def _unit_row(unit: Mapping[str, Any]) -> tuple[str, str, str]:
+    return str(unit.get("unit", "?")), str(unit.get("files", "?")), str(unit.get("rows", "?"))
+
+
+def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]

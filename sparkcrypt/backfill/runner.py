@@ -6,9 +6,7 @@ import getpass
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
-
-from pyspark.sql import SparkSession
+from typing import TYPE_CHECKING, Any
 
 from sparkcrypt.backfill.audit import append_entry, key_service_mac
 from sparkcrypt.backfill.check import StagedUnit, compare_rows, verify_footers
@@ -23,11 +21,14 @@ from sparkcrypt.backfill.swap import Swap
 from sparkcrypt.backfill.targets import CatalogTarget, Target
 from sparkcrypt.backfill.units import Folder, SourceFile, Unit, list_folders
 from sparkcrypt.bridge.context import comparable_path
-from sparkcrypt.errors import VerificationError
+from sparkcrypt.errors import RunConflictError, VerificationError
 from sparkcrypt.keys.service import open_key_service
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.spark.catalog import Catalog, Partition
 from sparkcrypt.spark.files import HadoopFiles
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +127,9 @@ class Runner:
         rows = compare_rows(unit, before, after)
         differing = self._files.same_access(unit.location, staged)
         if differing:
-            raise VerificationError(f"{unit.name}: the staged folder's access differs: {'; '.join(differing)}; nothing was swapped")
+            raise VerificationError(
+                f"{unit.name}: the staged folder's access differs: {'; '.join(differing)}; nothing was swapped"
+            )
         self.journal.append("unit_verified", unit=unit.name, rows=rows, staged=staged)
         return verified, rows
 
@@ -136,7 +139,9 @@ class Runner:
         self._lock.check()
         self.journal.append("unit_swapping", unit=unit.name, staged=staged, **_described(unit))
         catalog = Catalog(self._spark) if isinstance(self._target, CatalogTarget) else None
-        statistics = catalog.statistics(self._target.table) if catalog and isinstance(self._target, CatalogTarget) else None
+        statistics = (
+            catalog.statistics(self._target.table) if catalog and isinstance(self._target, CatalogTarget) else None
+        )
         old = self.swap.swap(unit, staged)
         try:
             self._recheck(unit, old)
@@ -155,28 +160,37 @@ class Runner:
         Raises:
             VerificationError: a file came, went or changed.
         """
-        now = {_relative(location, file): file for folder in list_folders(self._files, location) for file in folder.files}
+        now = {
+            _relative(location, file): file for folder in list_folders(self._files, location) for file in folder.files
+        }
         then = {_relative(unit.location, file): file for file in unit.files}
         for name in sorted(now.keys() | then.keys()):
             new, known = now.get(name), then.get(name)
             if new is None or known is None or (new.length, new.modified_ms) != (known.length, known.modified_ms):
                 what = "is gone" if new is None else "is new" if known is None else "changed"
                 raise VerificationError(
-                    f"{unit.name}: file {name} {what} since the listing, so someone writes to it; the unit is left as it was, run again"
+                    f"{unit.name}: file {name} {what} since the listing, so someone writes to it; the unit is left as "
+                    "it was, run again"
                 )
 
     def _give_up(self, unit: Unit, staged: str, error: BaseException) -> None:
-        """Leave no staged files behind, unless they are in use already."""
+        """Leave no staged files behind, unless they are in use already, or another driver goes on with this run."""
+        if isinstance(error, RunConflictError):
+            return
         if not self.swap.in_effect(unit, staged):
             self._files.delete_tree(staged)
         self.journal.append("unit_failed", unit=unit.name, error=f"{type(error).__name__}: {error}")
 
     def _record(self, unit: Unit, outcome: UnitOutcome, verified: StagedUnit | None) -> None:
         """Write the audit entry, then the journal's last word on the unit."""
-        files = [] if verified is None else [
-            {"target": path, "keys": sorted({one.key_id for one in (summary.columns or {}).values() if one.key_id})}
-            for path, summary in verified.summaries.items()
-        ]
+        files = (
+            []
+            if verified is None
+            else [
+                {"target": path, "keys": sorted({one.key_id for one in (summary.columns or {}).values() if one.key_id})}
+                for path, summary in verified.summaries.items()
+            ]
+        )
         entry = {
             "who": f"{getpass.getuser()}@{socket.gethostname()}",
             "what": "encrypt",
@@ -195,7 +209,8 @@ class Runner:
             What was swapped already.
         """
         outcomes = []
-        for name, state in state_of_units(self.journal.records).items():
+        for name, last in state_of_units(self.journal.records).items():
+            state = last.failed_at or last
             if state.step == "unit_swapped":
                 outcomes.append(_outcome(state.fields["outcome"]))
             elif state.step == "unit_swapping":

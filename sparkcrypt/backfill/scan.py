@@ -67,8 +67,8 @@ def refuse_forgeries(scanned: ScannedUnit, plan: EncryptionPlan) -> None:
     """Refuse to rewrite what readers of the table would not believe: a rewrite would make it believable.
 
     Raises:
-        VerificationError: the table requires encryption, and a file is plaintext, was moved, or is under a key that neither
-            plan nor history names.
+        VerificationError: the table requires encryption, and a file is plaintext, was moved, or is under a key that
+            neither plan nor history names.
     """
     if not plan.require_encryption:
         return
@@ -78,7 +78,9 @@ def refuse_forgeries(scanned: ScannedUnit, plan: EncryptionPlan) -> None:
         known = PLAINTEXT in kept if drift.kind == "missing" else drift.key_id in {decode_key_id(one) for one in kept}
         if drift.kind in ("plaintext", "missing", "wrong_key", "aad_mismatch", "foreign_key") and not known:
             raise VerificationError(
-                f"{drift.file}: {drift.column or 'the file'}: {drift.kind}: {drift.detail}; {plan.table or 'the table'} requires "
-                "encryption, so this file may be a forgery, and rewriting would make it trusted; look at it, then run again "
+                f"{drift.file}: {drift.column or 'the file'}: {drift.kind}: {drift.detail}; "
+                f"{plan.table or 'the table'} requires "
+                "encryption, so this file may be a forgery, and rewriting would make it trusted; look at it, then run "
+                "again "
                 "with --adopt"
             )

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-
-from pyspark.sql import DataFrame, SparkSession
+from typing import TYPE_CHECKING
 
 from sparkcrypt import names
 from sparkcrypt.backfill.targets import Target
@@ -18,6 +17,9 @@ from sparkcrypt.policy.model import Policy, normalized_table
 from sparkcrypt.schema import Path, dotted
 from sparkcrypt.spark.digest import RowsDigest, digest_rows
 from sparkcrypt.spark.files import HadoopFiles
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 _NO_SUCCESS_FILE = {"mapreduce.fileoutputcommitter.marksuccessfuljobs": "false"}
 
@@ -42,7 +44,9 @@ class SparkStager:
         HadoopFiles(self._spark).delete_tree(staged)
         for folder in unit.folders:
             writer = self._rows(folder).write.options(**self._target.options(), **_NO_SUCCESS_FILE)
-            writer = writer.option(names.PARTITION, unit.partition_path or trailing_partition(folder.relative.split("/")))
+            writer = writer.option(
+                names.PARTITION, unit.partition_path or trailing_partition(folder.relative.split("/"))
+            )
             if codec:
                 writer = writer.option("compression", codec.lower().replace("uncompressed", "none"))
             writer.parquet(f"{staged}/{folder.relative}" if folder.relative else staged)
@@ -74,14 +78,18 @@ def refuse_lost_columns(summaries: Mapping[str, FileSummary], plan: EncryptionPl
     Raises:
         PlanError: it names file and column.
     """
-    known = {_folded(column.leaf.logical) for column in plan.columns} | {_folded(column.path) for column in plan.columns}
+    known = {_folded(column.leaf.logical) for column in plan.columns} | {
+        _folded(column.path) for column in plan.columns
+    }
     tops = {column.leaf.logical[0].lower() for column in plan.columns}
     for summary in summaries.values():
         for column in summary.columns or ():
             if column[0].lower() not in tops or (len(column) > 1 and not _covered(_folded(column), known)):
                 raise PlanError(
-                    f"{summary.path}: holds column {dotted(column)}, which the table's schema does not; rewriting by the schema "
-                    "would lose it, so add the column to the table (ALTER TABLE … ADD COLUMNS) or rewrite the file first"
+                    f"{summary.path}: holds column {dotted(column)}, which the table's schema does not; rewriting by "
+                    "the schema "
+                    "would lose it, so add the column to the table (ALTER TABLE … ADD COLUMNS) or rewrite the file "
+                    "first"
                 )
 
 

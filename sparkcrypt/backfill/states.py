@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import uuid
-
-from pyspark.sql import SparkSession
+from typing import TYPE_CHECKING
 
 from sparkcrypt.backfill.store import StateStore, open_state_store
 from sparkcrypt.bridge.context import comparable_path
 from sparkcrypt.errors import ConfigError
 from sparkcrypt.spark.files import HadoopFiles
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 _ATOMIC_RENAME = ("hdfs", "viewfs")
 
@@ -26,14 +28,16 @@ def open_states(spark: SparkSession, uri: str, *, outside: str) -> StateStore:
         ConfigError: it lies inside the table, or its file system has no conditional create.
     """
     if (comparable_path(uri) + "/").startswith(comparable_path(outside) + "/"):
-        raise ConfigError(f"run_state {uri} lies inside the table's folder {outside}, where an overwrite would delete it; move it out")
+        raise ConfigError(
+            f"run_state {uri} lies inside the table's folder {outside}, where an overwrite would delete it; move it out"
+        )
     if uri.split(":", 1)[0] in _ATOMIC_RENAME:
         return HadoopStateStore(HadoopFiles(spark), uri)
     return open_state_store(uri)
 
 
 class HadoopStateStore:
-    """State on HDFS: a record is written under a name of its own and renamed, which HDFS refuses when the name is taken."""
+    """State on HDFS: a record is written aside and renamed, which HDFS refuses when the name is taken."""
 
     def __init__(self, files: HadoopFiles, root: str) -> None:
         self._files, self._root = files, root.rstrip("/")

@@ -1,24 +1,25 @@
 """How staged files become the table's: three ways, each atomic for those who read, each with its undo.
 
-A table swaps by SET LOCATION, one change in the metastore: readers in flight keep the old files.  A managed table without
-partitions cannot: Spark's RENAME TABLE and ``saveAsTable`` with overwrite assume that such a table lies in its default folder,
-and lose sight of the data when it does not; so its folder is renamed, and readers in flight fail loudly.  A bare directory is
-written to a new one, or renamed as a whole.  A file is never replaced in place: a reader that listed it before would silently
-read the wrong bytes.
+A table swaps by SET LOCATION, one change in the metastore: readers in flight keep the old files.  A managed table
+without partitions cannot: Spark's RENAME TABLE and ``saveAsTable`` with overwrite assume that such a table lies in its
+default folder, and lose sight of the data when it does not; so its folder is renamed, and readers in flight fail.
+A bare directory is written to a new one, or renamed as a whole.  A file is never replaced in place: a reader that
+listed it before would silently read the wrong bytes.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from pyspark.sql import SparkSession
-
-from sparkcrypt.backfill.targets import CatalogTarget, PathTarget, Target
+from sparkcrypt.backfill.targets import CatalogTarget, Target
 from sparkcrypt.backfill.units import STAGING_SUFFIX, Unit
 from sparkcrypt.errors import ConfigError, SparkcryptError, VerificationError
 from sparkcrypt.spark.catalog import Catalog
 from sparkcrypt.spark.files import HadoopFiles
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 class Swap(Protocol):
@@ -53,7 +54,8 @@ class LocationSwap:
     target: CatalogTarget
     name: str = "set location"
     warning: str | None = (
-        "old files stay where they were until `sparkcrypt backfill expire`; until then DROP PARTITION followed by MSCK REPAIR "
+        "old files stay where they were until `sparkcrypt backfill expire`; until then DROP PARTITION followed by MSCK "
+        "REPAIR "
         "would bring them back"
     )
 
@@ -61,7 +63,9 @@ class LocationSwap:
         """Point the table or partition to the staged folder, if it still points to the unit's."""
         current = self._current(unit)
         if current != _plain(unit.location):
-            raise VerificationError(f"{unit.name}: its location is now {current}, not {unit.location}; someone moved it, run again")
+            raise VerificationError(
+                f"{unit.name}: its location is now {current}, not {unit.location}; someone moved it, run again"
+            )
         Catalog(self.spark).set_location(self.target.table, staged, unit.partition)
         return unit.location
 
@@ -85,7 +89,9 @@ class LocationSwap:
         for partition in catalog.partitions(table):
             if partition.values == unit.partition.values:
                 return _plain(partition.location)
-        raise VerificationError(f"{unit.name}: the partition is no longer in the metastore; someone dropped it, run again")
+        raise VerificationError(
+            f"{unit.name}: the partition is no longer in the metastore; someone dropped it, run again"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +102,9 @@ class FolderSwap:
     target: Target
     run_id: str
     name: str = "rename"
-    warning: str | None = "the folder was renamed: readers that had listed the old files fail with 'file not found' and must run again"
+    warning: str | None = (
+        "the folder was renamed: readers that had listed the old files fail with 'file not found' and must run again"
+    )
 
     def swap(self, unit: Unit, staged: str) -> str:
         """Rename old away and staged in; when the second fails, the first is undone."""
@@ -181,17 +189,17 @@ def choose_swap(
         if target.table.managed and not target.table.partition_columns:
             return FolderSwap(spark, target, run_id)
         return LocationSwap(spark, target)
-    assert isinstance(target, PathTarget)
     if output:
         qualified = HadoopFiles(spark).qualified(output.rstrip("/"))
         if (qualified + "/").startswith(target.base + "/"):
-            raise ConfigError(f"--output {output} lies inside --path {target.path}; name a directory beside it")
+            raise ConfigError(f"--output {output} lies inside --path {target.base}; name a directory beside it")
         if not resumed and HadoopFiles(spark).exists(qualified):
             raise ConfigError(f"--output {output} is there already; name a directory that does not exist")
         return NewFolder(spark, qualified)
     if not exclusive:
         raise ConfigError(
-            "a bare directory has no catalog to swap it: give --output DIR for the encrypted copy, or --exclusive to rename the "
+            "a bare directory has no catalog to swap it: give --output DIR for the encrypted copy, or --exclusive to "
+            "rename the "
             "directory while nobody reads or writes it"
         )
     return FolderSwap(spark, target, run_id)

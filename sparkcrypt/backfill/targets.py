@@ -1,15 +1,10 @@
-"""What a run works on: a table of the catalog, or a bare directory; its plan, its units, and what is refused before it starts."""
+"""What a run works on: a table, or a bare directory; its plan, its units, and what is refused."""
 
 from __future__ import annotations
 
 import hashlib
-import json
 from dataclasses import dataclass
-from typing import Protocol
-
-from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
-from pyspark.sql import types as T
+from typing import TYPE_CHECKING, Protocol
 
 from sparkcrypt import names
 from sparkcrypt.backfill.units import Folder, Unit, base_location, list_folders, refuse_overlaps
@@ -19,11 +14,16 @@ from sparkcrypt.errors import PlanError
 from sparkcrypt.plan import EncryptionPlan
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.schema import Schema
-from sparkcrypt.spark.catalog import Catalog, Partition, Table
+from sparkcrypt.spark.catalog import Table
 from sparkcrypt.spark.files import HadoopFiles
+from sparkcrypt.spark.partitions import choose_partitions, data_schema
 from sparkcrypt.spark.planning import plan_of, plan_path
 from sparkcrypt.tags.avro import tags_of_avro
 from sparkcrypt.tags.model import TaggedColumn, tag_property
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
 
 
 class Target(Protocol):
@@ -50,7 +50,7 @@ class Target(Protocol):
         """The plan of every file."""
 
     @property
-    def schema(self) -> T.StructType:
+    def schema(self) -> StructType:
         """The columns in files, as Spark's schema with its metadata."""
 
     def units(self, where: str | None) -> tuple[Unit, ...]:
@@ -91,11 +91,9 @@ class CatalogTarget:
         return self.table.uuid
 
     @property
-    def schema(self) -> T.StructType:
+    def schema(self) -> StructType:
         """The table's data columns."""
-        whole = T.StructType.fromJson(_json(self.table.schema_json))
-        partition = {name.lower() for name in self.table.partition_columns}
-        return T.StructType([field for field in whole.fields if field.name.lower() not in partition])
+        return data_schema(self.table)
 
     def units(self, where: str | None) -> tuple[Unit, ...]:
         """List the table's partitions, or the table itself.
@@ -103,38 +101,24 @@ class CatalogTarget:
         Raises:
             PlanError: ``where`` asks for something other than partition columns, or units overlap.
         """
-        files, catalog = HadoopFiles(self.spark), Catalog(self.spark)
+        files = HadoopFiles(self.spark)
         if not self.table.partition_columns:
             if where:
                 raise PlanError(f"{self.name} has no partitions, so it cannot be narrowed by --where; leave it out")
             location = self.table.location
             return (Unit(self.name, location, None, "", {}, list_folders(files, location)),)
-        partitions = self._chosen(catalog.partitions(self.table), where)
+        partitions = choose_partitions(self.spark, self.table, where)
         for partition in partitions:
             if "parquet" not in (partition.serde or self.table.serde or "parquet").lower():
-                raise PlanError(f"{self.name}: partition {partition.folder} is not Parquet ({partition.serde}); convert it first")
+                raise PlanError(
+                    f"{self.name}: partition {partition.folder} is not Parquet ({partition.serde}); convert it first"
+                )
         units = tuple(
             Unit(one.folder, one.location, one, one.folder, dict(one.values), list_folders(files, one.location))
             for one in partitions
         )
         refuse_overlaps(units)
         return units
-
-    def _chosen(self, partitions: tuple[Partition, ...], where: str | None) -> tuple[Partition, ...]:
-        if not where or not partitions:
-            return partitions
-        types = {field.name.lower(): field.dataType for field in T.StructType.fromJson(_json(self.table.schema_json)).fields}
-        texts = T.StructType([T.StructField(name, T.StringType()) for name in ("#", *self.table.partition_columns)])
-        rows = [(str(place), *(value for _, value in one.values)) for place, one in enumerate(partitions)]
-        frame = self.spark.createDataFrame(rows, texts)
-        for name in self.table.partition_columns:
-            frame = frame.withColumn(name, F.col(f"`{name}`").cast(types[name.lower()]))
-        try:
-            kept = {int(row["#"]) for row in frame.where(where).collect()}
-        except Exception as error:  # noqa: BLE001  # Spark's parser and analyser errors have no common base in 3.5 and 4
-            allowed = ", ".join(self.table.partition_columns)
-            raise PlanError(f"--where {where!r}: {str(error).splitlines()[0]}; allowed columns: {allowed}") from error
-        return tuple(one for place, one in enumerate(partitions) if place in kept)
 
     def options(self) -> dict[str, str]:
         """Return the table's own options, its name, and tags that come from elsewhere."""
@@ -150,7 +134,7 @@ class PathTarget:
     spark: SparkSession
     path: str
     plan: EncryptionPlan
-    schema: T.StructType
+    schema: StructType
     tagged: tuple[TaggedColumn, ...]
 
     @property
@@ -206,9 +190,14 @@ def refuse_kinds(table: Table) -> None:
     if table.kind == "VIEW":
         raise PlanError(f"{table.full_name} is a view and has no files; name the tables that it reads")
     if not table.is_parquet:
-        raise PlanError(f"{table.full_name} is a {table.provider} table, not Parquet; convert it first (CREATE TABLE … USING parquet AS SELECT …)")
+        raise PlanError(
+            f"{table.full_name} is a {table.provider} table, not Parquet; convert it first (CREATE TABLE … USING "
+            "parquet AS SELECT …)"
+        )
     if table.properties.get("transactional", "").lower() == "true":
-        raise PlanError(f"{table.full_name} is a Hive ACID table, whose files belong to Hive's transactions; it cannot be swapped")
+        raise PlanError(
+            f"{table.full_name} is a Hive ACID table, whose files belong to Hive's transactions; it cannot be swapped"
+        )
 
 
 def path_target(spark: SparkSession, path: str, policy: Policy, avro: Schema | None) -> PathTarget:
@@ -246,9 +235,3 @@ def _table_at(policy: Policy, path: str) -> str | None:
 
 def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:32]
-
-
-def _json(text: str) -> dict[str, object]:
-    document: dict[str, object] = json.loads(text)
-    return document
-

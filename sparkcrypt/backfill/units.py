@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from sparkcrypt.errors import PlanError
@@ -88,7 +89,8 @@ def list_folders(files: HadoopFiles, location: str) -> tuple[Folder, ...]:
     for entry in files.children(location):
         if entry.name in _FOREIGN:
             raise PlanError(
-                f"{location}: has a {entry.name} folder: {_FOREIGN[entry.name]}, so its files cannot be swapped under it; write "
+                f"{location}: has a {entry.name} folder: {_FOREIGN[entry.name]}, so its files cannot be swapped under "
+                "it; write "
                 "through that format with sparkcrypt.configure, which encrypts new files"
             )
     by_folder: dict[str, list[SourceFile]] = {}
@@ -110,9 +112,10 @@ def refuse_overlaps(units: tuple[Unit, ...]) -> None:
         PlanError: it names the two units.
     """
     ordered = sorted(units, key=lambda unit: unit.location)
-    for before, after in zip(ordered, ordered[1:], strict=False):
+    for before, after in pairwise(ordered):
         if (after.location.rstrip("/") + "/").startswith(before.location.rstrip("/") + "/"):
             raise PlanError(
-                f"units {before.name!r} and {after.name!r} share the folder {before.location}; give each partition a folder of "
+                f"units {before.name!r} and {after.name!r} share the folder {before.location}; give each partition a "
+                "folder of "
                 "its own with ALTER TABLE … SET LOCATION, then run again"
             )

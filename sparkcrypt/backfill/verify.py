@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
-
-from pyspark.sql import SparkSession
+from typing import TYPE_CHECKING, Any
 
 from sparkcrypt.backfill.check import partition_of
 from sparkcrypt.backfill.drift import Drift
@@ -21,6 +19,9 @@ from sparkcrypt.policy.model import Policy
 from sparkcrypt.spark.catalog import Catalog
 from sparkcrypt.spark.files import HadoopFiles
 from sparkcrypt.spark.jvm import to_dict
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +92,11 @@ def verify_table(
                         found, weak = _authenticate(files, file.path, keys)
                         drift.extend(found)
                         partial = partial or weak
-                        notes.extend(_identity_note(target, scanned.unit, folder, file.path, scanned.summaries[file.path].aad_prefix))
+                        notes.extend(
+                            _identity_note(
+                                target, scanned.unit, folder, file.path, scanned.summaries[file.path].aad_prefix
+                            )
+                        )
     return TableVerification(
         table=target.name,
         files=sum(len(unit.files) for unit in units),
@@ -131,5 +136,8 @@ def _metastore_notes(spark: SparkSession, target: Target) -> tuple[str, ...]:
     statistics = Catalog(spark).statistics(target.table)
     names = set(to_dict(spark, statistics.colStats())) if statistics is not None else set()
     leaked = sorted(names & {column.leaf.logical[0] for column in target.plan.encrypted})
-    notes = [f"{target.name}: the metastore holds column statistics of the encrypted column {name} in clear" for name in leaked]
+    notes = [
+        f"{target.name}: the metastore holds column statistics of the encrypted column {name} in clear"
+        for name in leaked
+    ]
     return (*notes, *(f"{target.name}: tags differ: {one}" for one in target.plan.differences))

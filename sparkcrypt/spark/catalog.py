@@ -30,7 +30,8 @@ class Partition:
     def sql_spec(self) -> str:
         """What stands between the parentheses of ``PARTITION (…)``."""
         return ", ".join(
-            f"{quote_name(name)} = {'NULL' if value == NULL_VALUE else quote_text(value)}" for name, value in self.values
+            f"{quote_name(name)} = {'NULL' if value == NULL_VALUE else quote_text(value)}"
+            for name, value in self.values
         )
 
     @property
@@ -43,7 +44,8 @@ class Partition:
 class Table:
     """A table of the session catalog.
 
-    ``options`` are the properties that reach a Parquet writer: TBLPROPERTIES of a Hive table, OPTIONS of a data source table.
+    ``options`` are the properties that reach a Parquet writer: TBLPROPERTIES of a Hive table, OPTIONS of a data source
+    table.
     """
 
     database: str
@@ -120,7 +122,9 @@ class Catalog:
         try:
             parsed = java_session(self._spark).sessionState().sqlParser().parseTableIdentifier(name)
         except JVM_ERRORS as error:
-            raise PlanError(f"{name!r} is not a table's name; allowed: table, or database.table, with back-quotes where needed") from error
+            raise PlanError(
+                f"{name!r} is not a table's name; allowed: table, or database.table, with back-quotes where needed"
+            ) from error
         if option(parsed.database()) is None:
             maker = jvm(self._spark).org.apache.spark.sql.catalyst.TableIdentifier
             parsed = maker(parsed.table(), jvm(self._spark).scala.Option.apply(self._catalog.getCurrentDatabase()))
@@ -140,7 +144,9 @@ class Catalog:
         try:
             found = self._catalog.getTableMetadata(identifier)
         except JVM_ERRORS as error:
-            raise PlanError(f"table {name}: not found in the session catalog; SHOW TABLES lists what is there") from error
+            raise PlanError(
+                f"table {name}: not found in the session catalog; SHOW TABLES lists what is there"
+            ) from error
         storage = found.storage()
         options = to_dict(self._spark, storage.properties())
         properties = to_dict(self._spark, found.properties())
@@ -174,7 +180,9 @@ class Catalog:
             spec = {name.lower(): value for name, value in to_dict(self._spark, entry.spec()).items()}
             values = tuple((name, spec[name.lower()]) for name in table.partition_columns)
             storage = entry.storage()
-            found.append(Partition(values, self._text_of(storage.locationUri().get()), str(option(storage.serde()) or "")))
+            found.append(
+                Partition(values, self._text_of(storage.locationUri().get()), str(option(storage.serde()) or ""))
+            )
         return tuple(sorted(found, key=lambda one: one.values))
 
     def set_options(self, table: Table, options: Mapping[str, str]) -> None:

@@ -1,8 +1,8 @@
 """Whole-row digests of a dataset, computed in Spark: equal contents give equal digests, in whatever order and files.
 
 Every row is written in a canonical form (nulls marked, lengths told, maps sorted), hashed twice to 64 bits by unrelated
-functions, and the hashes are summed as decimals together with the count.  This finds accidents: a changed, swapped, lost or
-doubled value.  It is no defence against someone who constructs rows on purpose.
+functions, and the hashes are summed as decimals together with the count.  This finds accidents: a changed, swapped,
+lost or doubled value.  It is no defence against someone who constructs rows on purpose.
 """
 
 from __future__ import annotations
@@ -38,8 +38,9 @@ def digest_rows(frame: DataFrame) -> RowsDigest:
         F.xxhash64("row").cast(wide).alias("first"),
         F.conv(F.substring(F.md5(F.col("row").cast("binary")), 1, 16), 16, 10).cast(wide).alias("second"),
     )
-    found = hashed.agg(F.count(F.lit(1)).alias("rows"), F.sum("first").alias("first"), F.sum("second").alias("second")).first()
-    assert found is not None  # an aggregate without groups has one row
+    found = hashed.agg(
+        F.count(F.lit(1)).alias("rows"), F.sum("first").alias("first"), F.sum("second").alias("second")
+    ).collect()[0]
     return RowsDigest(int(found["rows"]), int(found["first"] or 0), int(found["second"] or 0))
 
 
@@ -89,7 +90,9 @@ def _text(kind: T.DataType) -> Encoder:
     if isinstance(kind, T.BinaryType):
         return F.hex
     if isinstance(kind, T.TimestampType):
-        return lambda value: F.unix_micros(value).cast("string")  # the text of a timestamp would depend on the time zone
+        return lambda value: F.unix_micros(value).cast(
+            "string"
+        )  # the text of a timestamp would depend on the time zone
     if kind.typeName() == "variant":
         return F.to_json
     return lambda value: value.cast("string")

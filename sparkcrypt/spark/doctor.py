@@ -30,7 +30,7 @@ from sparkcrypt.spark.files import HadoopFiles
 from sparkcrypt.spark.jar import bring_jar, jar_path
 from sparkcrypt.spark.jvm import jvm
 from sparkcrypt.spark.options import session_options
-from sparkcrypt.spark.session import PROBE_PATH, probe
+from sparkcrypt.spark.session import probe, probe_root
 
 _OLDEST_JAVA = 17
 _MOST_TASKS = 200
@@ -138,7 +138,7 @@ def write_under_policy(spark: SparkSession, policy: Policy) -> str:
         return "no tag names a key that is the same in every partition: nothing to write"
     tasks = max(1, min(_MOST_TASKS, spark.sparkContext.defaultParallelism))
     options = {name: value for name, value in session_options(policy).items() if not name.startswith("spark.")}
-    path = f"{_root(spark)}/sparkcrypt-doctor-{uuid.uuid4()}"
+    path = f"{probe_root(spark)}/sparkcrypt-doctor-{uuid.uuid4()}"
     files = HadoopFiles(spark)
     try:
         _rows(spark, rules, tasks).write.options(**options).parquet(path)
@@ -184,26 +184,3 @@ def _as_planned(summary: FileSummary, rules: list[TagRule]) -> bool:
         (_column(rule),) in found and found[(_column(rule),)].key_id == (rule.key.text if rule.key else None)
         for rule in rules
     )
-
-
-def _root(spark: SparkSession) -> str:
-    named = spark.conf.get(PROBE_PATH, None)
-    if named:
-        return named.rstrip("/")
-    return f"{HadoopFiles(spark).default_file_system().rstrip('/')}/tmp"  # noqa: S108  # a folder of the default file system; the name below it is random
-
-
-def sibling_of(spark: SparkSession, location: str) -> str:
-    """Create and delete a file in a folder beside a location, as staging will.
-
-    Raises:
-        SparkcryptError: it cannot be written to.
-    """
-    files = HadoopFiles(spark)
-    folder = f"{location.rstrip('/')}-doctor-{uuid.uuid4()}"
-    try:
-        files.make_folder(folder)
-        files.write_new(f"{folder}/probe", b"probe")
-    finally:
-        files.delete_tree(folder)
-    return f"folders beside {location} can be made"

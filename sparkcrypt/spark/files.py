@@ -1,4 +1,4 @@
-"""Files through Hadoop's FileSystem, with the session's own credentials: listing, moving, reading, exclusive creation."""
+"""Files through Hadoop's FileSystem, with the session's own credentials: listing, moving, reading, creating."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sparkcrypt.spark.jvm import JVM_ERRORS, cause_of, hadoop_conf, jvm
 
 @dataclass(frozen=True, slots=True)
 class FileStatus:
-    """One file or folder: its full URI, length in bytes, modification time in milliseconds, owner, group, mode (octal)."""
+    """One file or folder: its URI, length in bytes, modification time in milliseconds, owner, group, octal mode."""
 
     path: str
     length: int
@@ -108,9 +108,13 @@ class HadoopFiles:
         """
         system, where = self._of(source)
         if self.exists(target):
-            raise SparkcryptError(f"cannot rename {source} to {target}: the target is already there; move it away first")
+            raise SparkcryptError(
+                f"cannot rename {source} to {target}: the target is already there; move it away first"
+            )
         if not self._call("rename", source, lambda: system.rename(where, self.path(target))):
-            raise SparkcryptError(f"cannot rename {source} to {target}: the file system refused; check permissions on both folders")
+            raise SparkcryptError(
+                f"cannot rename {source} to {target}: the file system refused; check permissions on both folders"
+            )
 
     def try_rename(self, source: str, target: str) -> bool:
         """Rename where the file system itself refuses a target that exists (HDFS); False when it does."""
@@ -186,7 +190,9 @@ class HadoopFiles:
             return str(system.getAclStatus(where).getEntries().toString())
         except JVM_ERRORS as error:
             kind, message = cause_of(error)
-            if "UnsupportedOperation" in kind or "ACL" in message:  # a file system without ACLs, or with them switched off
+            if (
+                "UnsupportedOperation" in kind or "ACL" in message
+            ):  # a file system without ACLs, or with them switched off
                 return ""
             raise _translated(error, "read the ACL of", path) from error
 

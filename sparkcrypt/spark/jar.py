@@ -6,6 +6,7 @@ import os
 from importlib.resources import files
 from pathlib import Path
 
+from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from sparkcrypt.errors import BridgeError
@@ -23,7 +24,8 @@ def jar_path() -> Path:
     path = Path(override) if override else Path(str(files("sparkcrypt"))) / "_jar" / "sparkcrypt.jar"
     if not path.is_file():
         raise BridgeError(
-            f"the jar is not at {path}; in a checkout run `make jar`, else install the wheel of sparkcrypt, which holds it, or "
+            f"the jar is not at {path}; in a checkout run `make jar`, else install the wheel of sparkcrypt, which "
+            "holds it, or "
             "name it in SPARKCRYPT_JAR"
         )
     return path
@@ -32,8 +34,8 @@ def jar_path() -> Path:
 def bring_jar(spark: SparkSession) -> None:
     """Bring the jar into a live classic session: the driver's class loader and every executor.
 
-    Spark offers no public way that serves reads as well as writes; ``ADD JAR`` and ``spark.jars`` after launch serve writes
-    alone, since reads look classes up in the class loader of the driver's main thread.
+    Spark offers no public way that serves reads as well as writes: ``ADD JAR`` and ``spark.jars`` after launch serve
+    writes alone, since reads look classes up in the class loader of the driver's main thread.
     """
     machine = jvm(spark)
     loader = machine.java.lang.Thread.currentThread().getContextClassLoader()
@@ -42,7 +44,7 @@ def bring_jar(spark: SparkSession) -> None:
     path = jar_path()
     try:
         loader.addURL(machine.java.io.File(str(path.absolute())).toURI().toURL())
-    except Exception as error:  # py4j raises its own tree; whichever it is, the loader cannot take a jar
+    except Py4JError as error:
         raise BridgeError(
             f"this session's class loader cannot take a jar; launch with --jars {path} or spark.jars={path}"
         ) from error

@@ -10,7 +10,6 @@ from pyspark.sql import SparkSession
 
 from sparkcrypt.errors import ConfigError
 
-
 JVM_ERRORS = (Py4JJavaError, PySparkException)
 """What a call into the JVM raises: py4j's own error, or what pyspark makes of exceptions that it knows."""
 
@@ -36,7 +35,8 @@ def jvm(spark: SparkSession) -> Any:
     """
     if is_connect(spark):
         raise ConfigError(
-            "this needs a classic Spark session, and this one is a Spark Connect client; run it with spark-submit, or on the "
+            "this needs a classic Spark session, and this one is a Spark Connect client; run it with spark-submit, or "
+            "on the "
             "machine of the Connect server"
         )
     return spark._jvm

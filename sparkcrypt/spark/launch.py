@@ -16,7 +16,8 @@ from sparkcrypt.spark.failures import short_text
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_LOG_LEVEL = "spark.log.level"
+_QUIET = {"spark.log.level": "FATAL", "spark.ui.showConsoleProgress": "false"}
+"""At ERROR every task that fails prints its whole Java stack before the one line that says why."""
 _OF_SPARK_SUBMIT = "PYSPARK_GATEWAY_PORT"
 """Set by spark-submit, whose JVM is up before Python starts, with the logging that its user chose."""
 
@@ -34,7 +35,7 @@ def spark_session(
         app_name: shown in Spark's UI and by the resource manager.
         master: as ``spark-submit --master``; what Spark's configuration says by default.
         conf: further configuration.
-        verbose: keep Spark's own logging; else it is cut to errors where this starts the JVM.
+        verbose: keep Spark's own logging and progress; else they are cut off where this starts the JVM.
 
     Raises:
         ConfigError: there is no pyspark, Spark cannot be started, or the environment asks for Spark Connect.
@@ -56,7 +57,7 @@ def spark_session(
     builder = SparkSession.builder.appName(app_name).enableHiveSupport()
     if master:
         builder = builder.master(master)
-    quiet = {} if verbose or _OF_SPARK_SUBMIT in os.environ else {_LOG_LEVEL: "ERROR"}
+    quiet = {} if verbose or _OF_SPARK_SUBMIT in os.environ else _QUIET
     for name, value in {**quiet, **(conf or {})}.items():
         builder = builder.config(name, value)
     try:

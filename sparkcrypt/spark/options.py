@@ -36,7 +36,7 @@ def session_options(policy: Policy, locations: Mapping[str, Mapping[str, str | N
 
 
 def launch_conf(policy: Policy, jar: str, python: str | None = None) -> dict[str, str]:
-    """Return the launch configuration for sessions without this package: spark-sql, the Thrift server, Connect servers."""
+    """Return the launch configuration for sessions without this package: spark-sql, Thrift and Connect servers."""
     conf = {"spark.jars": jar}
     for name, value in session_options(policy).items():
         conf[name if name.startswith("spark.") else f"spark.hadoop.{name}"] = value
@@ -95,6 +95,8 @@ def _refuse_names(columns: tuple[ColumnPlan, ...]) -> None:
         for name in column.path:
             if name != name.strip() or any(sign in name for sign in ".,;:"):
                 raise PlanError(
-                    f"column {column.leaf.dotted}: a name with '.', ',', ';', ':' or spaces around it cannot be written in "
-                    "parquet.encryption.column.keys; use sparkcrypt.configure, which has no such limit, or rename the column"
+                    f"column {column.leaf.dotted}: a name with '.', ',', ';', ':' or spaces around it cannot be "
+                    "written in "
+                    "parquet.encryption.column.keys; use sparkcrypt.configure, which has no such limit, or rename the "
+                    "column"
                 )

@@ -27,8 +27,8 @@ def read_table(spark: SparkSession, name: str, policy: Policy, *, on_denied: OnD
         spark: a classic session; it is configured with the policy.
         name: ``db.table``.
         policy: of the table.
-        on_denied: ``error``: a query that touches a column whose key is denied fails; ``null``: such a column is null in
-            every row.  A column is null as a whole as soon as any file's key of any of its leaves is denied.
+        on_denied: ``error``: a query that touches a column whose key is denied fails; ``null``: such a column is null
+            in every row, as a whole as soon as any file's key of any of its leaves is denied.
 
     Raises:
         KeyAccessDeniedError: the footer key is denied; then nothing can be read.
@@ -47,7 +47,7 @@ def read_table(spark: SparkSession, name: str, policy: Policy, *, on_denied: OnD
 
 
 def denied_columns(spark: SparkSession, name: str, policy: Policy) -> frozenset[str]:
-    """Return the top-level columns of which some file's key is denied to this process's credentials, or no longer exists."""
+    """Return the top-level columns of which some file's key is denied to these credentials, or is gone."""
     files, catalog = HadoopFiles(spark), Catalog(spark)
     table = catalog.table(name)
     locations = [one.location for one in catalog.partitions(table)] if table.partition_columns else [table.location]

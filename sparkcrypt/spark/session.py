@@ -24,14 +24,15 @@ _IGNORE_CORRUPT = "spark.sql.files.ignoreCorruptFiles"
 _COMMIT_PROTOCOL = "spark.sql.sources.commitProtocolClass"
 _DEFAULT_COMMIT_PROTOCOL = "org.apache.spark.sql.execution.datasources.SQLHadoopMapReduceCommitProtocol"
 PROBE_PATH = "spark.sparkcrypt.probe.path"
+_TEMPORARY = "/tmp"  # noqa: S108  # of the default file system, where every executor may write
 _probed: set[tuple[str, str]] = set()
 
 
 def configure(spark: SparkSession, policy: Policy) -> None:
     """Make every later Parquet write and read of a session obey a policy.
 
-    Brings the jar into a live classic session (a Connect server is launched with it), sets the configuration, and probes a
-    write and a read that no cache can answer.
+    Brings the jar into a live classic session (a Connect server is launched with it), sets the configuration, and
+    probes a write and a read that no cache can answer.
 
     Args:
         spark: a live session, classic or Connect.
@@ -120,32 +121,34 @@ def probe(spark: SparkSession) -> None:
     )
     options = {**session_options(policy), "compression": "none"}
     options = {name: value for name, value in options.items() if not name.startswith("spark.")}
-    path = f"{_probe_root(spark)}/sparkcrypt-probe-{uuid.uuid4()}"
+    path = f"{probe_root(spark)}/sparkcrypt-probe-{uuid.uuid4()}"
     word = f"probe-{uuid.uuid4()}"
     row = spark.range(1).select(F.lit(word).alias("probe", metadata={"tags": ["probe"]}))
     try:
         row.coalesce(1).write.options(**options).parquet(path)
         tails = spark.read.format("binaryFile").load(path).selectExpr("substring(content, -4) AS tail").collect()
         read = [one["probe"] for one in spark.read.options(**options).parquet(path).collect()]
-    except Exception as error:  # noqa: BLE001  # Spark's errors have no common base that Connect and classic share
+    except Exception as error:  # Spark's errors have no common base that Connect and classic share
         raise BridgeError(_explain(error)) from error
     finally:
         if not is_connect(spark):
             HadoopFiles(spark).delete_tree(path)
     if {bytes(one["tail"]) for one in tails} != {b"PARE"} or read != [word]:
         raise BridgeError(
-            "a probe row came out in clear: another crypto factory is in force; remove parquet.crypto.factory.class from the "
+            "a probe row came out in clear: another crypto factory is in force; remove parquet.crypto.factory.class "
+            "from the "
             "launch configuration"
         )
 
 
-def _probe_root(spark: SparkSession) -> str:
+def probe_root(spark: SparkSession) -> str:
+    """Return the folder below which throw-away rows are written: one that every executor can write."""
     named = spark.conf.get(PROBE_PATH, None)
     if named:
         return named.rstrip("/")
     if is_connect(spark):
         return str(spark.conf.get("spark.sql.warehouse.dir")).rstrip("/")
-    return f"{HadoopFiles(spark).default_file_system().rstrip('/')}/tmp"
+    return f"{HadoopFiles(spark).default_file_system().rstrip('/')}{_TEMPORARY}"
 
 
 def _explain(error: Exception) -> str:
@@ -153,8 +156,12 @@ def _explain(error: Exception) -> str:
     causes = [line.partition("Caused by: ")[2] for line in text.splitlines() if "Caused by: " in line]
     cause = (causes or text.splitlines() or [type(error).__name__])[-1].strip()[:400]
     if "ClassNotFound" in text or "could not instantiate" in text.lower():
-        return f"the jar is not in this session ({cause}); launch with --jars, or spark.jars in spark-defaults, from `sparkcrypt conf`"
+        return (
+            f"the jar is not in this session ({cause}); launch with --jars, or with the lines that "
+            "`sparkcrypt conf` prints in spark-defaults.conf"
+        )
     return (
-        f"a probe write and read failed: {cause}\nThe helper needs an interpreter that has the key service's library, on the "
+        f"a probe write and read failed: {cause}\nThe helper needs an interpreter that has the key service's library, "
+        "on the "
         f"driver and on every executor: name it in the launch configuration, {names.PYTHON}=/path/to/python3"
     )

@@ -23,7 +23,7 @@ AVRO_NONE = "none"
 
 
 def tags_of_table(spark: SparkSession, table: Table) -> tuple[TaggedColumn, ...]:
-    """Return the tags of a table from its Spark schema, its properties, and the Avro schema that its properties name."""
+    """Return a table's tags: of its Spark schema, its properties, and the Avro schema that they name."""
     return (
         *tags_of_schema(schema_from_spark(table.schema_json)),
         *tags_of_properties(table.options),
@@ -133,7 +133,8 @@ def _check_names(path: Path, names: tuple[str, ...]) -> None:
     for tag in names:
         if not tag.strip() or any(sign in tag for sign in ",;:= \t\n"):
             raise PlanError(
-                f"column {dotted(path)}: {tag!r} is not a tag's name; allowed: text without spaces, commas, ';', ':' or '='"
+                f"column {dotted(path)}: {tag!r} is not a tag's name; allowed: text without spaces, commas, ';', ':' "
+                "or '='"
             )
     if not names:
         raise PlanError(f"column {dotted(path)}: no tag given; to remove its tags use `sparkcrypt tags unset`")
@@ -151,7 +152,8 @@ def _resolved(schema: Schema, table: Table, column: str) -> Path:
     path = split_dotted(column)
     if path[0].lower() in {name.lower() for name in table.partition_columns}:
         raise PlanError(
-            f"{table.full_name}: column {column} is a partition column and cannot be encrypted, since its values are folder "
+            f"{table.full_name}: column {column} is a partition column and cannot be encrypted, since its values are "
+            "folder "
             "names; partition by a column that is not sensitive"
         )
     found = _logical(schema, path)

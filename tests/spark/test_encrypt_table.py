@@ -1,0 +1,278 @@
+"""The main job: what is encrypted, what is refused, what a second run does."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from sparkcrypt import encrypt_table, plan_table, verify_table
+from sparkcrypt.backfill.expire import expire_run
+from sparkcrypt.errors import ConfigError, PlanError, VerificationError
+from sparkcrypt.spark.catalog import Catalog
+from sparkcrypt.spark.tagging import set_tags
+from tests.spark.support import SECRET, Lake, assert_encrypted, assert_plaintext, rows_of
+
+pytestmark = pytest.mark.spark
+
+PARTITIONED = {
+    "using": "CREATE TABLE t (id INT, email STRING, note STRING, p INT) USING parquet PARTITIONED BY (p)",
+    "hive": "CREATE TABLE t (id INT, email STRING, note STRING) PARTITIONED BY (p INT) STORED AS PARQUET",
+}
+UNPARTITIONED = {
+    "using": "CREATE TABLE t (id INT, email STRING, note STRING) USING parquet",
+    "hive": "CREATE TABLE t (id INT, email STRING, note STRING) STORED AS PARQUET",
+}
+
+
+def fill(lake: Lake, create: str, *, external: bool = False) -> None:
+    """Make a plaintext table of two files a partition, or of two files."""
+    if external:
+        create = create.replace("CREATE TABLE", "CREATE EXTERNAL TABLE" if "STORED" in create else "CREATE TABLE")
+        create += f" LOCATION '{(lake.root / 'external').as_uri()}'"
+    with lake.stranger() as stranger:
+        stranger.sql(create)
+        values = [
+            f"({n}, '{SECRET}-{n}', 'note {n}'" + (f", {n % 2})" if "PARTITIONED" in create else ")") for n in range(4)
+        ]
+        for half in (values[:2], values[2:]):
+            stranger.sql(f"INSERT INTO t VALUES {', '.join(half)}")
+
+
+@pytest.mark.parametrize("kind", PARTITIONED)
+def test_partitioned_table_is_encrypted_by_partition(lake: Lake, kind: str) -> None:
+    """Every partition is swapped to encrypted files beside the table, rows stay equal, and a second run does nothing."""
+    fill(lake, PARTITIONED[kind])
+    before = rows_of(lake.spark.table("t"))
+    policy = lake.policy()
+    set_tags(lake.spark, "t", {"email": ["pii"]}, policy)
+    report = encrypt_table(lake.spark, "t", policy)
+    assert (report.outcome, report.files_total, report.files_rewritten, report.rows) == ("done", 4, 4, 4)
+    assert report.columns == {"email": "pii"}
+    assert report.verified
+    assert report.swap == "set location"
+    assert rows_of(lake.spark.table("t")) == before
+    assert_encrypted(f"{lake.path('t')}__sparkcrypt", policy, {"email": "pii"}, visible=["note 1"])
+    assert_plaintext(lake.path("t"))
+    again = encrypt_table(lake.spark, "t", policy)
+    assert (again.outcome, again.files_rewritten, again.files_skipped) == ("nothing to do", 0, again.files_total)
+    assert verify_table(lake.spark, "t", policy).ok
+
+
+@pytest.mark.parametrize("kind", UNPARTITIONED)
+def test_managed_table_is_swapped_by_rename(lake: Lake, kind: str) -> None:
+    """A managed table without partitions stays in its default folder."""
+    fill(lake, UNPARTITIONED[kind])
+    before = rows_of(lake.spark.table("t"))
+    policy = lake.policy()
+    set_tags(lake.spark, "t", {"email": ["pii"]}, policy)
+    report = encrypt_table(lake.spark, "t", policy)
+    assert report.swap == "rename"
+    assert rows_of(lake.spark.table("t")) == before
+    assert_encrypted(lake.path("t"), policy, {"email": "pii"}, visible=["note 1"])
+    assert report.old_location is not None
+    assert_plaintext(report.old_location.removeprefix("file:"))
+
+
+@pytest.mark.parametrize("kind", UNPARTITIONED)
+def test_external_table_is_swapped_by_location(lake: Lake, kind: str) -> None:
+    """An external table points to the new folder; the old files stay where they were until they expire."""
+    fill(lake, UNPARTITIONED[kind], external=True)
+    before = rows_of(lake.spark.table("t"))
+    policy = lake.policy()
+    set_tags(lake.spark, "t", {"email": ["pii"]}, policy)
+    report = encrypt_table(lake.spark, "t", policy)
+    assert report.swap == "set location"
+    assert rows_of(lake.spark.table("t")) == before
+    assert_plaintext(lake.root / "external")
+    assert expire_run(lake.spark, "t", policy, dry_run=True).files == 4
+    assert (lake.root / "external").exists()
+    assert expire_run(lake.spark, "t", policy).files == 4
+    assert not (lake.root / "external").exists()
+    assert rows_of(lake.spark.table("t")) == before
+
+
+def test_expire_refuses_a_stale_writers_file(lake: Lake) -> None:
+    """A file that came into the old folder after the listing is not deleted with the others."""
+    fill(lake, UNPARTITIONED["using"], external=True)
+    policy = lake.policy()
+    set_tags(lake.spark, "t", {"email": ["pii"]}, policy)
+    encrypt_table(lake.spark, "t", policy)
+    with lake.stranger() as stranger:
+        stranger.sql("SELECT 9 AS id, 'late' AS email, 'x' AS note").write.mode("append").parquet(
+            str(lake.root / "external")
+        )
+    with pytest.raises(VerificationError, match="stale writer"):
+        expire_run(lake.spark, "t", policy)
+    assert len(list((lake.root / "external").glob("part-*"))) == 5
+
+
+def test_where_narrows_to_partitions(lake: Lake) -> None:
+    """Only the partitions that the predicate chooses are rewritten; the rest follows later."""
+    fill(lake, PARTITIONED["using"])
+    policy = lake.policy()
+    set_tags(lake.spark, "t", {"email": ["pii"]}, policy)
+    assert encrypt_table(lake.spark, "t", policy, where="p = 1").files_rewritten == 2
+    assert {one.kind for one in verify_table(lake.spark, "t", policy).drift} == {"plaintext"}
+    assert encrypt_table(lake.spark, "t", policy).files_rewritten == 2
+    with pytest.raises(PlanError, match="allowed columns: p"):
+        encrypt_table(lake.spark, "t", policy, where="nowhere = 1")
+
+
+def test_dry_run_changes_nothing(lake: Lake) -> None:
+    """A dry run gives the table no identity, writes no state and no file."""
+    fill(lake, PARTITIONED["using"])
+    policy = lake.policy(tables=f"  {lake.database}.t: {{tags: {{email: [pii]}}}}\n")
+    report = encrypt_table(lake.spark, "t", policy, dry_run=True)
+    assert report.outcome == "dry run"
+    assert Catalog(lake.spark).table("t").uuid is None
+    assert not Path(policy.run_state).exists()
+    assert_plaintext(lake.path("t"))
+
+
+def test_change_of_tag_and_of_key_is_followed(lake: Lake) -> None:
+    """After a tag moves to another column, or a tag to another key, one more run brings the files in line."""
+    fill(lake, UNPARTITIONED["using"])
+    policy = lake.policy(more="# first")
+    set_tags(lake.spark, "t", {"email": ["pii"]}, policy)
+    encrypt_table(lake.spark, "t", policy)
+    set_tags(lake.spark, "t", {"email": ["fin"], "note": ["pii"]}, policy)
+    assert {one.kind for one in verify_table(lake.spark, "t", policy).drift} == {"wrong_key", "missing"}
+    encrypt_table(lake.spark, "t", policy)
+    assert_encrypted(lake.path("t"), policy, {"email": "fin", "note": "pii"}, visible=())
+    set_tags(lake.spark, "t", {"email": ["public"], "note": ["public"]}, policy)
+    encrypt_table(lake.spark, "t", policy)
+    assert_plaintext(lake.path("t"))
+
+
+def test_directory_goes_to_a_new_one(lake: Lake) -> None:
+    """A bare directory is encrypted into --output, folder by folder; the source is untouched."""
+    policy = lake.policy('\n  pii: {key: "pii-{p}"}\n', keys=["pii-01", "pii-a%20b"])
+    with lake.stranger() as stranger:
+        frame = stranger.sql(f"SELECT * FROM VALUES (1, '{SECRET}', '01'), (2, '{SECRET}', 'a b') AS v(id, email, p)")
+        frame.write.partitionBy("p").parquet(str(lake.root / "in"))
+    avro = {"type": "record", "name": "r", "fields": [{"name": "email", "type": "string", "confluent:tags": ["pii"]}]}
+    from sparkcrypt.tags.avro import schema_from_avro
+
+    out = str(lake.root / "out")
+    report = encrypt_table(
+        lake.spark, None, policy, path=str(lake.root / "in"), output=out, avro=schema_from_avro(json.dumps(avro))
+    )
+    assert report.outcome == "done"
+    assert_plaintext(lake.root / "in")
+    assert_encrypted(lake.root / "out" / "p=01", policy, {"email": "pii-01"}, visible=())
+    assert_encrypted(lake.root / "out" / "p=a b", policy, {"email": "pii-a%20b"}, visible=())
+    assert lake.spark.read.parquet(out).count() == 2
+    with pytest.raises(ConfigError, match="is there already"):
+        encrypt_table(lake.spark, None, policy, path=str(lake.root / "in"), output=out)
+    with pytest.raises(ConfigError, match="--output DIR"):
+        encrypt_table(lake.spark, None, policy, path=str(lake.root / "in"))
+
+
+def test_directory_is_renamed_under_exclusive(lake: Lake) -> None:
+    """With --exclusive the directory itself holds the encrypted files afterwards."""
+    tables = f"  files.x: {{location: '{lake.root / 'in'}', tags: {{email: pii}}}}\n"
+    policy = lake.policy(tables=tables)
+    with lake.stranger() as stranger:
+        stranger.sql(f"SELECT 1 AS id, '{SECRET}' AS email").write.parquet(str(lake.root / "in"))
+    report = encrypt_table(lake.spark, None, policy, path=str(lake.root / "in"), exclusive=True)
+    assert report.swap == "rename"
+    assert_encrypted(lake.root / "in", policy, {"email": "pii"}, visible=())
+
+
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [
+        ("CREATE VIEW t AS SELECT 1 AS id", "is a view"),
+        ("CREATE TABLE t (id INT, email STRING) USING orc", "is a orc table"),
+        ("CREATE TABLE t (id INT, email STRING) USING parquet CLUSTERED BY (id) INTO 2 BUCKETS", "is bucketed"),
+        ("CREATE TABLE t (id INT, email STRING) STORED AS PARQUET TBLPROPERTIES ('transactional' = 'true')", "ACID"),
+    ],
+)
+def test_what_cannot_be_swapped_is_refused(lake: Lake, make: str, reason: str) -> None:
+    """Views, other formats, buckets and ACID tables are refused with the reason, before anything is written."""
+    lake.sql(make)
+    with pytest.raises((PlanError, ConfigError), match=reason):
+        encrypt_table(lake.spark, "t", lake.policy())
+
+
+@pytest.mark.parametrize("folder", ["_spark_metadata", "_delta_log", ".hoodie"])
+def test_tables_that_list_their_own_files_are_refused(lake: Lake, folder: str) -> None:
+    """A folder of a format that keeps its own list of files is refused by its name."""
+    fill(lake, UNPARTITIONED["using"])
+    (lake.path("t") / folder).mkdir()
+    policy = lake.policy()
+    set_tags(lake.spark, "t", {"email": ["pii"]}, policy)
+    with pytest.raises(PlanError, match=folder):
+        encrypt_table(lake.spark, "t", policy)
+
+
+def test_column_that_the_schema_lost_is_not_lost(lake: Lake) -> None:
+    """A file with a column that the table no longer has is refused: rewriting by the schema would drop it."""
+    fill(lake, UNPARTITIONED["hive"])
+    policy = lake.policy()
+    with lake.stranger() as stranger:
+        stranger.sql("SELECT 1 AS id, 'e' AS email, 'n' AS note, 'kept' AS former").write.mode("append").parquet(
+            str(lake.path("t"))
+        )
+    set_tags(lake.spark, "t", {"email": ["pii"]}, policy)
+    with pytest.raises(PlanError, match="former"):
+        encrypt_table(lake.spark, "t", policy)
+
+
+def test_plaintext_on_a_table_that_requires_encryption_needs_adopt(lake: Lake) -> None:
+    """A run does not make trusted what readers would refuse, unless it is told to."""
+    fill(lake, UNPARTITIONED["using"])
+    policy = lake.policy(tables=f"  {lake.name('t')}: {{require_encryption: true}}\n")
+    set_tags(lake.spark, "t", {"email": ["pii"]}, policy)
+    with pytest.raises(VerificationError, match="--adopt"):
+        encrypt_table(lake.spark, "t", policy)
+    assert_plaintext(lake.path("t"))
+    assert encrypt_table(lake.spark, "t", policy, adopt=True).outcome == "done"
+    assert lake.spark.table("t").count() == 4
+
+
+def test_state_inside_the_table_is_refused(lake: Lake) -> None:
+    """Journals may not lie where INSERT OVERWRITE deletes them."""
+    from dataclasses import replace
+
+    fill(lake, UNPARTITIONED["using"])
+    policy = replace(lake.policy(), run_state=str(lake.path("t") / "state"))
+    set_tags(lake.spark, "t", {"email": ["pii"]}, policy)
+    with pytest.raises(ConfigError, match="lies inside"):
+        encrypt_table(lake.spark, "t", policy)
+
+
+def test_statistics_survive_without_those_of_encrypted_columns(lake: Lake) -> None:
+    """Row counts and column statistics of plaintext columns are as before the swap."""
+    fill(lake, UNPARTITIONED["using"])
+    with lake.stranger() as stranger:
+        stranger.sql("ANALYZE TABLE t COMPUTE STATISTICS FOR COLUMNS id, email")
+    policy = lake.policy()
+    set_tags(lake.spark, "t", {"email": ["pii"]}, policy)
+    assert any("column statistics" in note for note in verify_table(lake.spark, "t", policy).notes)
+    encrypt_table(lake.spark, "t", policy)
+    statistics = str(Catalog(lake.spark).statistics(Catalog(lake.spark).table("t")))
+    assert "Some(4)" in statistics
+    assert "id ->" in statistics
+    assert "email ->" not in statistics
+
+
+def test_mode_of_the_folder_is_kept(lake: Lake) -> None:
+    """The folder that is swapped in has the mode of the one before."""
+    fill(lake, UNPARTITIONED["using"])
+    lake.path("t").chmod(0o750)
+    policy = lake.policy()
+    set_tags(lake.spark, "t", {"email": ["pii"]}, policy)
+    encrypt_table(lake.spark, "t", policy)
+    assert lake.path("t").stat().st_mode & 0o777 == 0o750
+
+
+def test_empty_table_has_nothing_to_do(lake: Lake) -> None:
+    """A table without files is planned, and nothing is swapped."""
+    lake.sql(UNPARTITIONED["using"])
+    policy = lake.policy()
+    set_tags(lake.spark, "t", {"email": ["pii"]}, policy)
+    assert encrypt_table(lake.spark, "t", policy).outcome == "nothing to do"
+    assert plan_table(lake.spark, "t", policy).encrypted
