@@ -184,3 +184,19 @@ def _as_planned(summary: FileSummary, rules: list[TagRule]) -> bool:
         (_column(rule),) in found and found[(_column(rule),)].key_id == (rule.key.text if rule.key else None)
         for rule in rules
     )
+
+
+def sibling_of(spark: SparkSession, location: str) -> str:
+    """Create and delete a file in a folder beside a location, as staging will.
+
+    Raises:
+        SparkcryptError: it cannot be written to.
+    """
+    files = HadoopFiles(spark)
+    folder = f"{location.rstrip('/')}-doctor-{uuid.uuid4()}"
+    try:
+        files.make_folder(folder)
+        files.write_new(f"{folder}/probe", b"probe")
+    finally:
+        files.delete_tree(folder)
+    return f"folders beside {location} can be made"
