@@ -1,0 +1,380 @@
+"""The audit of a table: every entry that was edited, forged, dropped, moved or cut off is found."""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sparkcrypt.backfill.audit import AuditHead, TableMac, append_entry, audit_entries, key_service_mac, verify_audit
+from sparkcrypt.backfill.journal import Journal
+from sparkcrypt.backfill.store import LocalStateStore, encode_record
+from sparkcrypt.errors import KeyServiceError, RunConflictError, SparkcryptError, VerificationError
+from sparkcrypt.keys.service import KeyService, open_key_service
+from sparkcrypt.policy.key_service import KeyServiceConfig
+from tests.unit.backfill.conftest import RUN, TABLE, run_record, swap_unit
+from tests.unit.backfill.test_journal import MemoryStore
+
+FOLDER = f"audit/{TABLE}/"
+MAC = TableMac(b"k" * 32)
+ENTRIES = 5
+
+
+def entry(number: int = 0, run_id: str = RUN) -> dict[str, Any]:
+    """An entry as a run gives it."""
+    files = [{"source": f"/old/{number}", "target": f"/new/{number}", "keys": ["pii"], "before": "aa", "after": "bb"}]
+    why = {"policy_digest": "digest-1", "run_id": run_id}
+    return {"who": {"user": "ann", "host": "etl-1"}, "what": "encrypt", "why": why, "files": files}
+
+
+def verified(store: Any, expected: AuditHead | None = None) -> int:
+    """Verify the table's audit with the right key."""
+    return verify_audit(store, TABLE, check_mac=MAC.check, expected=expected)
+
+
+@pytest.fixture
+def audit() -> MemoryStore:
+    """An audit of five entries."""
+    store = MemoryStore({})
+    for number in range(ENTRIES):
+        append_entry(store, TABLE, entry(number), mac=MAC)
+    return store
+
+
+def test_an_audit_that_was_only_appended_to_verifies(audit: MemoryStore) -> None:
+    """Its entries are counted, and shown in order with their time."""
+    assert verified(audit) == ENTRIES
+    shown = list(audit_entries(audit, TABLE))
+    assert [one.number for one in shown] == [1, 2, 3, 4, 5]
+    assert shown[2].entry == entry(2)
+    assert shown[0].time.endswith("+00:00")
+
+
+def test_an_empty_audit_has_no_entries(store: LocalStateStore) -> None:
+    """Nothing was done, and nothing is missing."""
+    assert verified(store) == 0
+
+
+def test_an_audit_survives_on_disk(store: LocalStateStore) -> None:
+    """The same holds in a real directory, under the names that are documented."""
+    head = append_entry(store, TABLE, entry(), mac=MAC)
+    assert store.list("") == (f"{FOLDER}00000001.json", f"{FOLDER}head-00000001.json")
+    assert verified(store, expected=head) == head.number == 1
+    assert head.to_dict() == {"number": 1, "digest": head.digest}
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.data())
+def test_every_damaged_byte_is_found(data: st.DataObject) -> None:
+    """Whatever byte of whatever entry or head is changed: the audit does not verify, and a record is named."""
+    store = MemoryStore({})
+    for number in range(3):
+        append_entry(store, TABLE, entry(number), mac=MAC)
+    name = data.draw(st.sampled_from(sorted(store.records)))
+    content = bytearray(store.records[name])
+    content[data.draw(st.integers(0, len(content) - 1))] ^= data.draw(st.integers(1, 255))
+    store.records[name] = bytes(content)
+    with pytest.raises(VerificationError, match=re.escape(FOLDER)):
+        verified(store)
+
+
+def rewritten(content: bytes, change: Callable[[dict[str, Any]], None], mac: TableMac | None = None) -> bytes:
+    """Return a record with a change, in canonical form, with its old MAC or one of another key."""
+    body = json.loads(content)
+    change(body)
+    if mac is not None:
+        body.pop("mac")
+        body["mac"] = mac(encode_record(body))
+    return encode_record(body)
+
+
+@pytest.mark.parametrize("number", [1, 3, 5])
+@pytest.mark.parametrize("forger", [None, TableMac(b"x" * 32)], ids=["old MAC", "another key's MAC"])
+def test_an_edited_entry_is_found(audit: MemoryStore, number: int, forger: TableMac | None) -> None:
+    """First, middle and last, however well it is formed."""
+    name = f"{FOLDER}{number:08d}.json"
+
+    def blame_bob(body: dict[str, Any]) -> None:
+        body["entry"]["who"]["user"] = "bob"
+
+    audit.records[name] = rewritten(audit.records[name], blame_bob, forger)
+    with pytest.raises(VerificationError, match=rf"{name}.*does not authenticate"):
+        verified(audit)
+
+
+@pytest.mark.parametrize("number", [1, 3, 5])
+def test_a_dropped_entry_is_found(audit: MemoryStore, number: int) -> None:
+    """A gap is named, and so is a last entry whose head is still there."""
+    audit.delete(f"{FOLDER}{number:08d}.json")
+    with pytest.raises(VerificationError, match=f"{number:08d}.json: is missing"):
+        verified(audit)
+
+
+def test_a_dropped_entry_whose_successors_move_up_is_found(audit: MemoryStore) -> None:
+    """Closing the gap by renaming does not help."""
+    for prefix in ("", "head-"):
+        for number in (3, 4):
+            audit.records[f"{FOLDER}{prefix}{number:08d}.json"] = audit.records[
+                f"{FOLDER}{prefix}{number + 1:08d}.json"
+            ]
+        audit.delete(f"{FOLDER}{prefix}00000005.json")
+    with pytest.raises(VerificationError, match=r"00000003\.json.*belongs elsewhere"):
+        verified(audit)
+
+
+def test_reordered_entries_are_found(audit: MemoryStore) -> None:
+    """Two entries that change places do not say where they are."""
+    first, second = f"{FOLDER}00000002.json", f"{FOLDER}00000003.json"
+    audit.records[first], audit.records[second] = audit.records[second], audit.records[first]
+    with pytest.raises(VerificationError, match=r"00000002\.json.*belongs elsewhere"):
+        verified(audit)
+
+
+def test_an_entry_of_another_branch_is_found(audit: MemoryStore) -> None:
+    """An authentic entry of the same number, from a copy of the audit that went another way, breaks the chain."""
+    other = MemoryStore({})
+    for number in range(3):
+        append_entry(other, TABLE, entry(number + 10), mac=MAC)
+    audit.records[f"{FOLDER}00000003.json"] = other.records[f"{FOLDER}00000003.json"]
+    with pytest.raises(VerificationError, match=r"00000003\.json.*does not follow"):
+        verified(audit)
+
+
+def test_an_audit_of_another_table_is_found(audit: MemoryStore) -> None:
+    """Entries and heads say whose they are."""
+    copied = MemoryStore({name.replace(TABLE, "other"): content for name, content in audit.records.items()})
+    with pytest.raises(VerificationError, match="belongs elsewhere"):
+        verify_audit(copied, "other", check_mac=MAC.check)
+
+
+def test_a_cut_end_is_found_by_the_heads(audit: MemoryStore) -> None:
+    """Entries that are gone while a head still tells of them are missed, by reader and by the next writer."""
+    for number in (4, 5):
+        audit.delete(f"{FOLDER}{number:08d}.json")
+    audit.delete(f"{FOLDER}head-00000004.json")
+    with pytest.raises(VerificationError, match=r"00000004\.json: is missing, though the audit has had 5"):
+        verified(audit)
+    with pytest.raises(VerificationError, match="is missing"):
+        append_entry(audit, TABLE, entry(), mac=MAC)
+
+
+def cut(store: Any, keep: int, length: int = ENTRIES) -> None:
+    """Delete the end of an audit with its heads."""
+    for number in range(keep + 1, length + 1):
+        store.delete(f"{FOLDER}{number:08d}.json")
+        store.delete(f"{FOLDER}head-{number:08d}.json")
+
+
+@pytest.mark.parametrize("keep", [0, 1, 2])
+def test_an_end_that_was_cut_with_its_heads_is_found_by_the_journals(store: LocalStateStore, keep: int) -> None:
+    """A journal that tells of more swapped units than the audit does gives the cut away."""
+    journal = Journal.start(store, run_record())
+    for number in range(3):
+        append_entry(store, TABLE, entry(number), mac=MAC)
+        swap_unit(journal, f"p={number}")
+    assert verified(store) == 3
+    cut(store, keep, 3)
+    with pytest.raises(VerificationError, match=f"has {keep} entries of run {RUN}, whose journal says that 3 units"):
+        verified(store)
+
+
+def test_entries_of_another_run_do_not_stand_in_for_cut_ones(store: LocalStateStore) -> None:
+    """Entries are counted run by run."""
+    swap_unit(Journal.start(store, run_record()), "p=1")
+    append_entry(store, TABLE, entry(run_id="another"), mac=MAC)
+    with pytest.raises(VerificationError, match="cut off"):
+        verified(store)
+
+
+@pytest.mark.parametrize("keep", range(ENTRIES))
+def test_an_end_that_was_cut_with_heads_and_journals_is_found_by_a_head_kept_elsewhere(
+    audit: MemoryStore, keep: int
+) -> None:
+    """What ``append_entry`` returned must be in the audit, also after others were written in place of what was cut."""
+    head = append_entry(audit, TABLE, entry(9), mac=MAC)
+    assert verified(audit, expected=head) == ENTRIES + 1
+    cut(audit, keep, ENTRIES + 1)
+    with pytest.raises(VerificationError, match="kept elsewhere"):
+        verified(audit, expected=head)
+    for number in range(keep, ENTRIES + 1):
+        append_entry(audit, TABLE, entry(number + 20), mac=MAC)
+    with pytest.raises(VerificationError, match="kept elsewhere"):
+        verified(audit, expected=head)
+
+
+def test_what_remains_undetectable_is_as_documented(audit: MemoryStore) -> None:
+    """An end cut with its heads, no journal and no head elsewhere: nothing tells; the documentation says so."""
+    cut(audit, 3)
+    assert verified(audit) == 3
+
+
+def test_an_older_head_kept_elsewhere_is_still_in_a_longer_audit(audit: MemoryStore) -> None:
+    """Growing is no damage."""
+    head = append_entry(audit, TABLE, entry(), mac=MAC)
+    append_entry(audit, TABLE, entry(), mac=MAC)
+    assert verified(audit, expected=head) == ENTRIES + 2
+
+
+def test_a_crash_between_entry_and_head_is_mended_by_the_next_append(audit: MemoryStore) -> None:
+    """The last head may be missing, and is written then; an earlier one may not."""
+    audit.delete(f"{FOLDER}head-00000005.json")
+    assert verified(audit) == 5
+    append_entry(audit, TABLE, entry(), mac=MAC)
+    assert f"{FOLDER}head-00000005.json" in audit.records
+    assert verified(audit) == 6
+    audit.delete(f"{FOLDER}head-00000002.json")
+    with pytest.raises(VerificationError, match=r"head-00000002\.json: is missing"):
+        verified(audit)
+
+
+def test_mending_a_head_does_not_launder_a_forged_entry(audit: MemoryStore) -> None:
+    """A forged last entry gets a head by the next append, and is found all the same."""
+    name = f"{FOLDER}00000005.json"
+    audit.records[name] = rewritten(audit.records[name], lambda body: body["entry"].update(what="nothing"))
+    audit.delete(f"{FOLDER}head-00000005.json")
+    append_entry(audit, TABLE, entry(), mac=MAC)
+    with pytest.raises(VerificationError, match=f"{name}.*does not authenticate"):
+        verified(audit)
+
+
+def test_nothing_is_appended_to_a_damaged_last_entry(audit: MemoryStore) -> None:
+    """A torn end is no end to go on from."""
+    audit.records[f"{FOLDER}00000005.json"] = b'{"ent'
+    with pytest.raises(VerificationError, match="00000005"):
+        append_entry(audit, TABLE, entry(), mac=MAC)
+
+
+def test_of_two_writers_of_one_entry_the_slower_is_fenced_off(audit: MemoryStore) -> None:
+    """An entry number is taken once."""
+
+    class Slow(MemoryStore):
+        def create(self, name: str, content: bytes) -> bool:
+            if name.endswith("/00000006.json"):
+                append_entry(audit, TABLE, entry(), mac=MAC)
+            return super().create(name, content)
+
+    with pytest.raises(RunConflictError, match="00000006"):
+        append_entry(Slow(audit.records), TABLE, entry(99), mac=MAC)
+    assert verified(audit) == 6
+
+
+@pytest.mark.parametrize("name", ["00000006.json.bak", "notes.txt", "0000000005.json", "head-5.json"])
+def test_foreign_files_in_an_audit_are_refused(audit: MemoryStore, name: str) -> None:
+    """Nothing is passed over."""
+    audit.records[FOLDER + name] = b"{}\n"
+    with pytest.raises(VerificationError, match="not the name"):
+        verified(audit)
+
+
+@pytest.mark.parametrize("name", ["00000000.json", "head-00000000.json"])
+def test_a_record_before_the_first_is_refused(audit: MemoryStore, name: str) -> None:
+    """Numbers begin at one."""
+    audit.records[FOLDER + name] = audit.records[FOLDER + name.replace("00000000", "00000001")]
+    with pytest.raises(VerificationError):
+        verified(audit)
+
+
+@pytest.mark.parametrize("missing", ["who", "what", "why"])
+def test_an_entry_that_says_too_little_is_refused(store: LocalStateStore, missing: str) -> None:
+    """Who, what, policy and run are in every entry."""
+    with pytest.raises(SparkcryptError, match=missing):
+        append_entry(store, TABLE, {key: value for key, value in entry().items() if key != missing}, mac=MAC)
+    assert store.list("") == ()
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> KeyService:
+    """A real key service with two master keys."""
+    opened = open_key_service(KeyServiceConfig.from_dict({"type": "local", "path": str(tmp_path / "keys")}))
+    opened.create("audit")
+    opened.create("other")
+    return opened
+
+
+def test_the_mac_key_is_kept_wrapped_and_used_by_every_writer(store: LocalStateStore, service: KeyService) -> None:
+    """Two openings of one table make the same MACs; two tables do not; the key is not in the state directory."""
+    first, again = key_service_mac(service, "audit")(store, TABLE), key_service_mac(service, "audit")(store, TABLE)
+    other = key_service_mac(service, "audit")(store, "other-table")
+    assert first(b"x") == again(b"x") != other(b"x")
+    assert re.fullmatch("[0-9a-f]{64}", first(b"x"))
+    kept = store.read(f"{FOLDER}mac-key.json") or b""
+    body = json.loads(kept)
+    assert set(body) == {"version", "table_id", "key_id", "wrapped"}
+    assert first._key == service.unwrap("audit", body["wrapped"])
+    assert first._key.hex().encode() not in kept
+    append_entry(store, TABLE, entry(), mac=first)
+    assert verify_audit(store, TABLE, check_mac=again.check) == 1
+    with pytest.raises(VerificationError, match="does not authenticate"):
+        verify_audit(store, TABLE, check_mac=other.check)
+
+
+def test_of_two_first_writers_one_makes_the_mac_key(store: LocalStateStore, service: KeyService) -> None:
+    """Both end with the key that is in the store."""
+
+    class Faster(LocalStateStore):
+        def create(self, name: str, content: bytes) -> bool:
+            faster.append(key_service_mac(service, "audit")(store, TABLE))
+            return super().create(name, content)
+
+    faster: list[TableMac] = []
+    slow = key_service_mac(service, "audit")(Faster(store._root), TABLE)
+    assert slow(b"x") == faster[0](b"x")
+
+
+def test_a_lost_mac_key_is_not_made_anew(store: LocalStateStore, service: KeyService) -> None:
+    """With entries there and the key gone someone hides something."""
+    append_entry(store, TABLE, entry(), mac=key_service_mac(service, "audit")(store, TABLE))
+    store.delete(f"{FOLDER}mac-key.json")
+    with pytest.raises(VerificationError, match=r"mac-key\.json: is gone"):
+        key_service_mac(service, "audit")(store, TABLE)
+
+
+def test_a_mac_key_under_another_master_key_is_refused_unless_it_is_named(
+    store: LocalStateStore, service: KeyService
+) -> None:
+    """Who may wrap under a key of his own cannot bring his MAC key; an earlier key of the policy is accepted."""
+    mac = key_service_mac(service, "other")(store, TABLE)
+    with pytest.raises(VerificationError, match="wrapped by master key 'other', where 'audit'"):
+        key_service_mac(service, "audit")(store, TABLE)
+    assert key_service_mac(service, "audit", accepted=["other"])(store, TABLE)(b"x") == mac(b"x")
+
+
+def test_a_mac_key_of_another_table_a_damaged_or_a_short_one_is_refused(
+    store: LocalStateStore, service: KeyService, tmp_path: Path
+) -> None:
+    """The MAC key's record is checked before it is believed."""
+    key_service_mac(service, "audit")(store, TABLE)
+    path = tmp_path / "state" / FOLDER / "mac-key.json"
+    content = path.read_bytes()
+    short = service.wrap("audit", secrets.token_bytes(16))
+    cases = {
+        "not the MAC key": rewritten(content, lambda body: body.update(table_id="other")),
+        "16 bytes": rewritten(content, lambda body: body.update(wrapped=short)),
+        "not a record": content[:-1],
+    }
+    for message, changed in cases.items():
+        path.write_bytes(changed)
+        with pytest.raises(VerificationError, match=message):
+            key_service_mac(service, "audit")(store, TABLE)
+    path.write_bytes(rewritten(content, lambda body: body.update(wrapped="junk")))
+    with pytest.raises(KeyServiceError):
+        key_service_mac(service, "audit")(store, TABLE)
+
+
+def test_no_error_or_repr_shows_the_mac_key(audit: MemoryStore) -> None:
+    """Neither the key nor a computed MAC is in what is printed."""
+    canary = TableMac(b"canary-canary-canary-canary-cana")
+    with pytest.raises(VerificationError) as refused:
+        verify_audit(audit, TABLE, check_mac=canary.check)
+    body = json.loads(audit.records[f"{FOLDER}00000001.json"])
+    body.pop("mac")
+    shown = f"{canary!r} {canary} {refused.value!r}"
+    assert "canary-" not in shown
+    assert canary(encode_record(body)) not in shown

@@ -1,0 +1,293 @@
+"""The lock of a table: one owner, expiry, takeover, fencing, and no record left that matters not."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from sparkcrypt.backfill.lock import RunLock, acquire
+from sparkcrypt.backfill.store import LocalStateStore, encode_record
+from sparkcrypt.errors import ConfigError, RunConflictError, VerificationError
+from tests.unit.backfill.conftest import TABLE, Clock, Together
+
+FOLDER = f"locks/{TABLE}/"
+
+RACE = """
+import os, sys
+from sparkcrypt.backfill.lock import acquire
+from sparkcrypt.backfill.store import LocalStateStore
+from sparkcrypt.errors import RunConflictError
+store, inside = LocalStateStore(sys.argv[1] + "/state"), sys.argv[1] + "/inside"
+print("ready", flush=True)
+sys.stdin.readline()
+for round in range(60):
+    try:
+        with acquire(store, "t", run_id=f"run-{os.getpid()}", owner="me") as lock:
+            os.close(os.open(inside, os.O_CREAT | os.O_EXCL))  # fails when somebody else is inside
+            lock.check()
+            lock.renew()
+            os.unlink(inside)
+            print(lock.token)
+    except RunConflictError:
+        pass
+"""
+
+
+def take(store: LocalStateStore, clock: Clock, run_id: str = "run-1", lifetime_seconds: float = 120.0) -> RunLock:
+    """Take the lock of the table for a run."""
+    return acquire(store, TABLE, run_id=run_id, owner="ann@etl-1", lifetime_seconds=lifetime_seconds, clock=clock)
+
+
+def names(store: LocalStateStore) -> list[str]:
+    """The lock's records, without their folder."""
+    return [name.removeprefix(FOLDER) for name in store.list(FOLDER)]
+
+
+def test_a_second_run_is_refused_and_told_about_the_first(store: LocalStateStore, clock: Clock) -> None:
+    """The message names run, owner, host, process, since when, until when, and what to do."""
+    take(store, clock)
+    with pytest.raises(RunConflictError) as refused:
+        take(store, clock, "run-2")
+    for part in (
+        "run-1",
+        "ann@etl-1",
+        "host ",
+        "process ",
+        "since 2027-01-15 08:00:00+00:00",
+        "until 2027-01-15 08:02:00",
+    ):
+        assert part in str(refused.value)
+    assert "wait until that run has ended" in str(refused.value)
+    assert names(store) == ["00000001.json"]
+
+
+def test_locks_of_two_tables_do_not_meet(store: LocalStateStore, clock: Clock) -> None:
+    """Another table's lock is free."""
+    take(store, clock)
+    assert acquire(store, "other", run_id="run-2", owner="me", clock=clock).token == 1
+
+
+def test_a_released_lock_is_free_at_once_and_its_token_is_never_used_again(
+    store: LocalStateStore, clock: Clock
+) -> None:
+    """The next owner gets the next token, and only the last owner's records stay."""
+    for token in (1, 2, 3):
+        with take(store, clock, f"run-{token}") as lock:
+            assert lock.token == token
+            for _ in range(5):
+                lock.renew()
+    assert names(store) == ["00000003.json", "00000003.released.json"]
+
+
+def test_renewals_move_the_end_and_do_not_pile_up(store: LocalStateStore, clock: Clock) -> None:
+    """A lock that is renewed in time is held as long as one likes, by few records."""
+    lock = take(store, clock)
+    for _ in range(50):
+        clock.now += 100
+        lock.renew()
+        lock.check()
+    assert len(names(store)) == 3
+    clock.now += 119
+    with pytest.raises(RunConflictError, match="run-1"):
+        take(store, clock, "run-2")
+
+
+def test_an_expired_lock_is_taken_over_with_the_next_token(store: LocalStateStore, clock: Clock) -> None:
+    """A dead run's lock is free when its time is over, not a moment before."""
+    take(store, clock)
+    clock.now += 119.999
+    with pytest.raises(RunConflictError):
+        take(store, clock, "run-2")
+    clock.now += 0.001
+    assert take(store, clock, "run-2").token == 2
+
+
+def test_a_paused_owner_is_fenced_off_when_another_took_over(store: LocalStateStore, clock: Clock) -> None:
+    """It finds the higher token at its next check or renewal, and the message names the new owner."""
+    first = take(store, clock)
+    clock.now += 120
+    second = take(store, clock, "run-2")
+    for attempt in (first.check, first.renew):
+        with pytest.raises(RunConflictError, match=r"run run-1 no longer holds.*run run-2 of ann@etl-1, token 2"):
+            attempt()
+    second.check()
+
+
+def test_a_paused_owner_is_fenced_off_even_when_nobody_took_over(store: LocalStateStore, clock: Clock) -> None:
+    """An expired lock is not held, and cannot be renewed back to life."""
+    lock = take(store, clock)
+    clock.now += 120
+    for attempt in (lock.check, lock.renew, lock.check):
+        with pytest.raises(RunConflictError, match="expired"):
+            attempt()
+
+
+def test_a_fenced_owner_that_releases_takes_nothing_from_the_new_one(store: LocalStateStore, clock: Clock) -> None:
+    """Its late release neither frees nor deletes the lock of who took over."""
+    first = take(store, clock)
+    clock.now += 120
+    second = take(store, clock, "run-2")
+    first.release()
+    second.check()
+    with pytest.raises(RunConflictError, match="run-2"):
+        take(store, clock, "run-3")
+
+
+def test_a_renewal_that_comes_too_late_does_not_count(store: LocalStateStore, clock: Clock) -> None:
+    """An owner paused inside a renewal finds that its time was over when the record was written."""
+
+    class Slow(LocalStateStore):
+        def create(self, name: str, content: bytes) -> bool:
+            clock.now += 60 if name.endswith(".1.json") else 0
+            return super().create(name, content)
+
+    lock = take(Slow(store._root), clock)
+    clock.now += 60
+    with pytest.raises(RunConflictError, match="while it was being renewed"):
+        lock.renew()
+    with pytest.raises(RunConflictError, match="expired"):
+        lock.check()
+
+
+def test_a_renewal_between_listing_and_clock_is_not_overlooked(store: LocalStateStore, clock: Clock) -> None:
+    """The time is taken before the records are read, so that who would take over misses no renewal in time."""
+    lock = take(store, clock)
+
+    class Paused(LocalStateStore):
+        def list(self, prefix: str) -> tuple[str, ...]:
+            seen = super().list(prefix)
+            clock.now += 30
+            return seen
+
+    clock.now += 100
+    with pytest.raises(RunConflictError, match="run-1"):
+        take(Paused(store._root), clock, "run-2")
+    assert lock.token == 1
+
+
+def test_a_token_that_came_and_went_meanwhile_is_not_taken(store: LocalStateStore, clock: Clock) -> None:
+    """A driver paused between listing and creation, while others took and gave back that very token, starts anew."""
+    take(store, clock).release()
+
+    class Paused(LocalStateStore):
+        def create(self, name: str, content: bytes) -> bool:
+            if name.endswith("00000002.json"):
+                for run in ("run-2", "run-3"):
+                    take(store, clock, run).release()
+            return super().create(name, content)
+
+    lock = take(Paused(store._root), clock, "slow")
+    assert lock.token == 4
+    lock.check()
+
+
+def test_a_released_lock_can_neither_be_checked_nor_renewed(store: LocalStateStore, clock: Clock) -> None:
+    """Who gave a lock back does not hold it."""
+    lock = take(store, clock)
+    lock.release()
+    lock.release()
+    for attempt in (lock.check, lock.renew):
+        with pytest.raises(RunConflictError, match="given back"):
+            attempt()
+
+
+def test_an_owner_whose_records_were_deleted_does_not_hold_the_lock(store: LocalStateStore, clock: Clock) -> None:
+    """A cleared state directory is no lock."""
+    lock = take(store, clock)
+    store.delete(f"{FOLDER}00000001.json")
+    with pytest.raises(RunConflictError, match="deleted"):
+        lock.check()
+
+
+def test_leaving_the_block_by_an_error_releases_and_lets_the_error_go(store: LocalStateStore, clock: Clock) -> None:
+    """The table is free, and the first error is the one that is seen."""
+    with pytest.raises(ZeroDivisionError), take(store, clock):
+        _ = 1 / 0
+    assert take(store, clock, "run-2").token == 2
+
+
+@pytest.mark.parametrize("content", [b"", b"{}\n", b"junk", encode_record({"version": 2, "expires": 0})])
+def test_a_damaged_lock_record_is_refused_and_not_taken_over(
+    store: LocalStateStore, clock: Clock, content: bytes
+) -> None:
+    """What cannot be read might be held."""
+    store.create(f"{FOLDER}00000001.json", content)
+    with pytest.raises(VerificationError, match=r"00000001\.json"):
+        take(store, clock)
+
+
+def test_a_foreign_file_among_lock_records_is_refused(store: LocalStateStore, clock: Clock) -> None:
+    """A name that is not a lock record's is not passed over."""
+    store.create(f"{FOLDER}00000001.json.bak", b"")
+    with pytest.raises(VerificationError, match="not the name"):
+        take(store, clock)
+
+
+@pytest.mark.parametrize("lifetime_seconds", [0, -1, float("inf"), float("nan")])
+def test_impossible_lifetimes_are_refused(store: LocalStateStore, clock: Clock, lifetime_seconds: float) -> None:
+    """A lock that never, or always, expires is a mistake."""
+    with pytest.raises(ConfigError, match="lifetime"):
+        take(store, clock, lifetime_seconds=lifetime_seconds)
+
+
+class Watched(LocalStateStore):
+    """Tells when a renewal was written, and fails the first ones when asked to."""
+
+    def __init__(self, root: Path, failures: int = 0) -> None:
+        super().__init__(root)
+        self.failures, self.renewed = failures, threading.Semaphore(0)
+
+    def create(self, name: str, content: bytes) -> bool:
+        """Create a record, or fail."""
+        renewal = name.count(".") == 2 and "released" not in name
+        if renewal and self.failures:
+            self.failures -= 1
+            raise ConfigError("the disk is full")
+        created = super().create(name, content)
+        if renewal:
+            self.renewed.release()
+        return created
+
+
+def keepers() -> list[threading.Thread]:
+    """The renewal threads that are alive."""
+    return [thread for thread in threading.enumerate() if thread.name == f"lock {FOLDER}"]
+
+
+@pytest.mark.parametrize("failures", [0, 2])
+def test_a_lock_is_kept_alive_until_it_is_released(tmp_path: Path, clock: Clock, failures: int) -> None:
+    """The renewal thread renews again and again, over failures of the file system too, and ends with the release."""
+    store = Watched(tmp_path, failures)
+    with take(store, clock, lifetime_seconds=0.03) as lock:
+        lock.keep_alive()
+        lock.keep_alive()
+        assert len(keepers()) == 1 and keepers()[0].daemon
+        assert all(store.renewed.acquire(timeout=10) for _ in range(3))
+    assert keepers() == []
+
+
+def test_the_renewal_thread_ends_when_the_lock_is_lost(tmp_path: Path, clock: Clock) -> None:
+    """A fenced owner's thread renews no more, and the owner learns it from its check."""
+    store = Watched(tmp_path)
+    lock = take(store, clock, lifetime_seconds=0.03)
+    clock.now += 0.03
+    take(store, clock, "run-2")
+    lock.keep_alive()
+    keeper = keepers()
+    for thread in keeper:
+        thread.join(timeout=10)
+    assert keepers() == []
+    assert not store.renewed.acquire(blocking=False)
+    with pytest.raises(RunConflictError, match="run-2"):
+        lock.check()
+
+
+def test_racing_processes_hold_the_lock_one_after_the_other(together: Together, tmp_path: Path) -> None:
+    """Four processes take, renew and release: never two at once, and no token twice."""
+    tokens = [int(token) for output in together(RACE) for token in output.split()]
+    assert len(tokens) == len(set(tokens)) and len(tokens) >= 4
+    assert sorted(tokens)[-1] >= len(tokens)
+    left = LocalStateStore(tmp_path / "state").list("locks/t/")
+    assert f"locks/t/{max(tokens):08d}.released.json" in left

@@ -1,0 +1,95 @@
+"""The report of a run, for machines and for people."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import FrozenInstanceError, fields
+from typing import Any
+
+import pytest
+
+from sparkcrypt.backfill.report import Report
+
+FIELDS = [
+    "table", "run_id", "engine", "files_total", "files_rewritten", "files_skipped", "rows",
+    "bytes_before", "bytes_after", "columns", "verified", "seconds", "old_location",
+    "outcome", "swap", "units", "warnings",
+]  # fmt: skip
+
+
+def report(**changes: Any) -> Report:
+    """A report of a run that encrypted two columns."""
+    values: dict[str, Any] = {
+        "table": "sales.customers",
+        "run_id": "20261121T101112Z-3f9a2c",
+        "engine": "spark",
+        "files_total": 1200,
+        "files_rewritten": 1000,
+        "files_skipped": 200,
+        "rows": 336776,
+        "bytes_before": 5000000,
+        "bytes_after": 5100000,
+        "columns": {"ssn": "pii", "phones.list.element": "contact-2026-01"},
+        "verified": True,
+        "seconds": 61.26,
+        "old_location": "/warehouse/customers",
+        "outcome": "done",
+        "swap": "set location",
+        "units": ({"unit": "p=1", "files": 1000, "rows": 336776},),
+        "warnings": ("readers in flight fail",),
+    }
+    return Report(**{**values, **changes})
+
+
+def test_the_promised_fields_are_there_in_order() -> None:
+    """Field names are what others parse."""
+    assert [field.name for field in fields(Report)] == FIELDS
+    assert list(report().to_dict()) == FIELDS
+
+
+def test_a_report_is_json_as_it_stands() -> None:
+    """It goes through JSON unchanged, and its parts are copies."""
+    one = report()
+    document = one.to_dict()
+    assert json.loads(json.dumps(document)) == document
+    document["columns"]["x"] = "y"
+    document["units"][0]["rows"] = 0
+    assert one == report()
+
+
+def test_a_report_cannot_be_changed() -> None:
+    """Values are frozen."""
+    with pytest.raises(FrozenInstanceError):
+        report().rows = 1  # type: ignore[misc]
+
+
+def test_people_read_a_table_that_lines_up() -> None:
+    """Every fact is in the text, large numbers with separators, no line ends in a space."""
+    text = report().to_text()
+    for part in (
+        "table      sales.customers",
+        "outcome    done",
+        "files      1,200: 1,000 rewritten, 200 matched already",
+        "bytes      5,000,000 became 5,100,000",
+        "verified   yes",
+        "old files  /warehouse/customers",
+        "column               key id",
+        "phones.list.element  contact-2026-01",
+        "unit  files  rows",
+        "p=1   1000   336776",
+        "warning: readers in flight fail",
+    ):
+        assert part in text.splitlines()
+    assert all(line == line.rstrip() for line in text.splitlines())
+
+
+def test_a_run_that_did_nothing_says_so_in_few_lines() -> None:
+    """Empty parts leave no empty tables."""
+    text = report(outcome="nothing to do", columns={}, units=(), warnings=(), old_location=None, swap=None).to_text()
+    assert "old files  none" in text and "swap       none" in text
+    assert "" not in text.splitlines()
+
+
+def test_what_was_not_verified_stands_out() -> None:
+    """A reader does not overlook it."""
+    assert "verified   NO" in report(verified=False, outcome="failed").to_text().splitlines()

@@ -1,0 +1,261 @@
+"""The local state directory: exclusive, whole, durable, and honest about what it cannot do."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import stat
+import subprocess
+import sys
+import threading
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sparkcrypt.backfill.store import LocalStateStore, decode_record, encode_record, open_state_store
+from sparkcrypt.errors import ConfigError, VerificationError
+from tests.services.installed import ROOT
+from tests.unit.backfill.conftest import Together
+
+RACE = """
+import sys
+from sparkcrypt.backfill.store import LocalStateStore
+store = LocalStateStore(sys.argv[1] + "/state")
+print("ready", flush=True)
+sys.stdin.readline()
+for number in range(40):
+    if store.create(f"runs/t/{number:06d}.json", sys.stdin.name.encode() * 1000):
+        print(number)
+"""
+
+DIES_BEFORE_LINK = """
+import os, signal, sys
+from sparkcrypt.backfill.store import LocalStateStore
+os.link = lambda *names: os.kill(os.getpid(), signal.SIGKILL)
+LocalStateStore(sys.argv[1]).create("runs/t/000001.json", b"content")
+"""
+
+JSON_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+def test_a_record_is_created_once_and_read_back(store: LocalStateStore) -> None:
+    """The second creation of a name is refused and changes nothing."""
+    assert store.create("locks/t/1.json", b"first")
+    assert not store.create("locks/t/1.json", b"second")
+    assert store.read("locks/t/1.json") == b"first"
+
+
+def test_what_is_not_there_reads_as_none_and_deletes_as_nothing(store: LocalStateStore) -> None:
+    """A record, a folder and a name below a record are all no record."""
+    store.create("a/b", b"1")
+    for name in ("nothing", "a", "a/b/c", "x/y/z"):
+        assert store.read(name) is None
+    store.delete("nothing")
+    store.delete("a/b/c")
+    assert store.list("") == ("a/b",)
+
+
+def test_a_deleted_name_may_be_created_again(store: LocalStateStore) -> None:
+    """Deletion frees a name."""
+    store.create("a/b", b"1")
+    store.delete("a/b")
+    assert store.read("a/b") is None
+    assert store.create("a/b", b"2")
+
+
+def test_names_are_listed_sorted_by_prefix(store: LocalStateStore) -> None:
+    """A prefix may end inside a name; hidden files and other prefixes are not listed."""
+    for name in ("a/10", "a/2", "a/1", "ab/1", "b/1"):
+        store.create(name, b"")
+    assert store.list("a/") == ("a/1", "a/10", "a/2")
+    assert store.list("a/1") == ("a/1", "a/10")
+    assert store.list("a") == ("a/1", "a/10", "a/2", "ab/1")
+    assert store.list("nowhere/") == ()
+
+
+def test_records_are_private(store: LocalStateStore, tmp_path: Path) -> None:
+    """Others than the owner read neither folder nor record."""
+    store.create("a/b", b"1")
+    assert stat.S_IMODE((tmp_path / "state").stat().st_mode) == 0o700
+    assert stat.S_IMODE((tmp_path / "state/a/b").stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize("name", ["", "/a", "a/", "a//b", "../a", "a/../b", "a/./b", ".hidden", "a/.tmp", "a\0b"])
+def test_names_that_leave_the_directory_or_hide_are_refused(store: LocalStateStore, name: str) -> None:
+    """No name reaches out of the state directory, or where listings do not look."""
+    for use in (store.read, store.delete, lambda one: store.create(one, b"x")):
+        with pytest.raises(ConfigError, match="not a name"):
+            use(name)
+
+
+def test_of_racing_processes_exactly_one_creates_each_record(together: Together, tmp_path: Path) -> None:
+    """Four processes create the same forty names: each name has one winner and whole content, nothing is left over."""
+    won = Counter(number for output in together(RACE) for number in output.split())
+    assert won == Counter({str(number): 1 for number in range(40)})
+    folder = tmp_path / "state" / "runs" / "t"
+    assert {len(path.read_bytes()) for path in folder.iterdir()} == {len(b"<stdin>" * 1000)}
+    assert len(list(folder.iterdir())) == 40
+
+
+def test_of_racing_threads_exactly_one_creates_a_record(store: LocalStateStore) -> None:
+    """Threads of one process are kept apart as well."""
+    start, won = threading.Barrier(8), []
+
+    def create() -> None:
+        start.wait()
+        won.append(store.create("a/b", b"x"))
+
+    threads = [threading.Thread(target=create) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(won) == [False] * 7 + [True]
+
+
+def test_a_process_killed_before_the_link_leaves_no_record(store: LocalStateStore, tmp_path: Path) -> None:
+    """After kill -9 between the temporary file and the link the name is free, and the leftover is not listed."""
+    command = [sys.executable, "-c", DIES_BEFORE_LINK, str(tmp_path / "state")]
+    died = subprocess.run(command, cwd=ROOT, check=False)
+    assert died.returncode == -signal.SIGKILL
+    assert [path.suffix for path in (tmp_path / "state/runs/t").iterdir()] == [".tmp"]
+    assert store.list("") == ()
+    assert store.read("runs/t/000001.json") is None
+    assert store.create("runs/t/000001.json", b"again")
+
+
+def test_content_and_folders_are_synced_before_success_is_said(
+    store: LocalStateStore, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The content is synced before it gets its name; afterwards the folder is, and all above it up to the root's."""
+    events: list[str] = []
+    fsync, link = os.fsync, os.link
+
+    def synced(descriptor: int) -> None:
+        path = Path(f"/proc/self/fd/{descriptor}").readlink()
+        events.append("content" if path.suffix == ".tmp" else str(path.relative_to(tmp_path)))
+        fsync(descriptor)
+
+    def linked(*names: Any) -> None:
+        events.append("link")
+        link(*names)
+
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(os, "link", linked)
+    store.create("runs/t/1.json", b"x")
+    assert events.index("content") < events.index("link")
+    assert events[events.index("link") + 1 :] == ["state/runs/t"]
+    assert set(events[: events.index("content")]) == {"state/runs/t", "state/runs", "state", "."}
+
+
+def test_a_link_whose_answer_got_lost_counts_as_made(store: LocalStateStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """NFS may repeat a link and answer that it exists: when it is this file's own, this caller created the record."""
+    link = os.link
+
+    def answered_twice(*names: Any) -> None:
+        link(*names)
+        raise FileExistsError(errno.EEXIST, "File exists")
+
+    monkeypatch.setattr(os, "link", answered_twice)
+    assert store.create("a/b", b"mine")
+    assert store.read("a/b") == b"mine"
+
+
+def test_a_file_system_without_hard_links_is_refused(store: LocalStateStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where nothing can be created conditionally, no record is, and the message says where to go."""
+
+    def refuse(*names: Any) -> None:
+        raise OSError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", refuse)
+    with pytest.raises(ConfigError, match=r"no hard links.*run_state"):
+        store.create("a/b", b"x")
+    assert store.list("") == ()
+
+
+def test_a_root_that_is_a_file_is_a_config_error(tmp_path: Path) -> None:
+    """A state directory that cannot be made is named."""
+    (tmp_path / "state").write_text("a file")
+    with pytest.raises(ConfigError, match=r"state directory .*/state: cannot create a/b"):
+        LocalStateStore(tmp_path / "state").create("a/b", b"x")
+
+
+def test_a_folder_that_cannot_be_listed_is_an_error_and_not_empty(
+    store: LocalStateStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Permission denied on a folder must not look like a table without a lock."""
+    store.create("locks/t/1.json", b"x")
+    scandir = os.scandir
+
+    def denied(path: Any) -> Any:
+        if str(path).endswith("/t"):
+            raise PermissionError(errno.EACCES, "Permission denied")
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", denied)
+    with pytest.raises(ConfigError, match="cannot list locks/t/"):
+        store.list("locks/t/")
+
+
+@pytest.mark.parametrize("form", ["{}", "file:{}", "file://{}", "file://localhost{}", "FILE:{}"])
+def test_local_forms_open_the_same_directory(tmp_path: Path, form: str) -> None:
+    """A path and every file: form of it are one directory, and nothing in it is unescaped."""
+    root = tmp_path / "a%20b"
+    open_state_store(form.format(root)).create("x", b"1")
+    assert (root / "x").read_bytes() == b"1"
+
+
+@pytest.mark.parametrize("uri", ["s3://bucket/state", "s3a://b/x", "gs://b/x", "abfs://x@y/z", "http://h/x"])
+def test_schemes_without_conditional_create_are_refused_by_name(uri: str) -> None:
+    """The message names the scheme and what is allowed."""
+    scheme = uri.partition(":")[0]
+    with pytest.raises(ConfigError, match=f"'{scheme}'.*allowed: an absolute path, file:/path.*hdfs: and viewfs:"):
+        open_state_store(uri)
+
+
+@pytest.mark.parametrize("uri", ["", "file:", "file:relative", "file://other-host/state"])
+def test_what_is_no_local_directory_is_refused(uri: str) -> None:
+    """Another host's files, a relative file: URI and nothing at all are errors."""
+    with pytest.raises(ConfigError, match="run_state"):
+        open_state_store(uri)
+
+
+@given(st.dictionaries(st.text() | st.integers(), JSON_VALUES))
+def test_every_json_object_is_a_record_with_one_text(body: dict[Any, Any]) -> None:
+    """Encoding is one line that decodes to what encodes alike."""
+    content = encode_record(body)
+    assert content.count(b"\n") == 1 and content.endswith(b"\n")
+    assert encode_record(decode_record("x", content)) == content
+
+
+@given(st.dictionaries(st.text(), JSON_VALUES), st.data())
+def test_every_changed_byte_of_a_record_is_found_or_makes_another_value(
+    body: dict[str, Any], data: st.DataObject
+) -> None:
+    """No two texts are the same record: damage either does not decode or decodes to something else."""
+    content = bytearray(encode_record(body))
+    place = data.draw(st.integers(0, len(content) - 1))
+    content[place] ^= data.draw(st.integers(1, 255))
+    try:
+        decoded = decode_record("x", bytes(content))
+    except VerificationError:
+        return
+    assert encode_record(decoded) != encode_record(body)
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"{}", b"[]\n", b'{"a": 1}\n', b'{"a":1}\n\n', b'{"a":NaN}\n', b'{"a":1,"a":1}\n']
+)
+def test_other_spellings_of_a_record_are_refused(content: bytes) -> None:
+    """Only the canonical text is a record."""
+    with pytest.raises(VerificationError, match=r"^some/name"):
+        decode_record("some/name", content)
