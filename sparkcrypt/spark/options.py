@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping
 
 from sparkcrypt import names
-from sparkcrypt.errors import PlanError
+from sparkcrypt.errors import ConfigError, PlanError
 from sparkcrypt.keys.ids import encode_key_id
 from sparkcrypt.plan import ColumnPlan, EncryptionPlan
 from sparkcrypt.policy.model import Policy
@@ -35,8 +35,26 @@ def session_options(policy: Policy, locations: Mapping[str, Mapping[str, str | N
     return options
 
 
+def refuse_throw_away_keys(policy: Policy) -> None:
+    """Refuse the key service of probes, whose keys follow from its configuration, which every session can read.
+
+    Raises:
+        ConfigError: the policy names it.
+    """
+    if policy.key_service.type == "ephemeral":
+        raise ConfigError(
+            "key_service: type 'ephemeral' holds its keys in its own configuration and is for probes alone; allowed: "
+            "local, vault, or the name of an installed entry point"
+        )
+
+
 def launch_conf(policy: Policy, jar: str, python: str | None = None) -> dict[str, str]:
-    """Return the launch configuration for sessions without this package: spark-sql, Thrift and Connect servers."""
+    """Return the launch configuration for sessions without this package: spark-sql, Thrift and Connect servers.
+
+    Raises:
+        ConfigError: the policy's key service is the throw-away one.
+    """
+    refuse_throw_away_keys(policy)
     conf = {"spark.jars": jar}
     for name, value in session_options(policy).items():
         conf[name if name.startswith("spark.") else f"spark.hadoop.{name}"] = value

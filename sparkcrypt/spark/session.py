@@ -18,7 +18,7 @@ from sparkcrypt.spark.catalog import table_locations
 from sparkcrypt.spark.files import HadoopFiles
 from sparkcrypt.spark.jar import bring_jar
 from sparkcrypt.spark.jvm import is_connect, java_session, jvm
-from sparkcrypt.spark.options import session_options
+from sparkcrypt.spark.options import refuse_throw_away_keys, session_options
 
 _IGNORE_CORRUPT = "spark.sql.files.ignoreCorruptFiles"
 _COMMIT_PROTOCOL = "spark.sql.sources.commitProtocolClass"
@@ -43,6 +43,7 @@ def configure(spark: SparkSession, policy: Policy) -> None:
         BridgeError: the jar or its interpreter is not where it must be; the message names the configuration line.
     """
     _refuse_ignoring(spark)
+    refuse_throw_away_keys(policy)
     options = session_options(policy, {} if is_connect(spark) else table_locations(spark, policy))
     if spark.conf.get(_COMMIT_PROTOCOL, _DEFAULT_COMMIT_PROTOCOL) not in (
         _DEFAULT_COMMIT_PROTOCOL,
