@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import click
 
-from sparkcrypt.backfill.audit import key_service_mac, same_mac, verify_audit
+from sparkcrypt.backfill.audit import audit_entries, key_service_mac, verify_audit
 from sparkcrypt.backfill.store import StateStore
 from sparkcrypt.cli.command import Command, Group
 from sparkcrypt.cli.options import json_option, policy_option
 from sparkcrypt.cli.output import aligned, counted, show
 from sparkcrypt.cli.runs import known_runs
 from sparkcrypt.cli.session import Workplace
-from sparkcrypt.errors import VerificationError
 from sparkcrypt.keys.service import open_key_service
 
 _APP = "sparkcrypt audit"
@@ -61,11 +59,12 @@ def verify(table: str, policy: str, as_json: bool) -> None:
     with Workplace(_APP) as workplace:
         loaded = workplace.policy(policy)
         store = workplace.states(loaded.run_state)
-        sign = key_service_mac(open_key_service(loaded.key_service), loaded.footer_key)
+        service, earlier = open_key_service(loaded.key_service), loaded.footer_key_history
+        sign = key_service_mac(service, loaded.footer_key, accepted=earlier)
         entries = 0
         for table_id in _ids(store, table):
             if store.list(f"audit/{table_id}/"):
-                entries += verify_audit(store, table_id, check_mac=same_mac(sign(store, table_id)))
+                entries += verify_audit(store, table_id, check_mac=sign(store, table_id).check)
     document = {"table": table, "entries": entries, "verified": True}
     show(document, f"{table}: {counted(entries, 'entry').replace('entrys', 'entries')}, all authentic", as_json=as_json)
 
@@ -76,19 +75,10 @@ def _ids(store: StateStore, table: str) -> list[str]:
 
 def _entries(store: StateStore, table_id: str) -> list[dict[str, Any]]:
     """Read a table's entries without checking them."""
-    names = [name for name in store.list(f"audit/{table_id}/") if _number(name).isdigit()]
-    entries = []
-    for name in names:
-        try:
-            body = json.loads(json.loads(store.read(name) or b"")["record"])
-            entries.append({"table_id": table_id, "number": body["number"], "time": body["time"], **body["entry"]})
-        except (ValueError, KeyError, TypeError) as error:
-            raise VerificationError(f"{name}: is not an audit entry; it was damaged") from error
-    return entries
-
-
-def _number(name: str) -> str:
-    return name.rpartition("/")[2].removesuffix(".json")
+    return [
+        {**one.entry, "table_id": table_id, "number": one.number, "time": one.time}
+        for one in audit_entries(store, table_id)
+    ]
 
 
 def _row(entry: dict[str, Any]) -> tuple[object, ...]:

@@ -76,14 +76,14 @@ def status(policy: str, table: str, as_json: bool) -> None:
 @backfill.command(cls=Command)
 @policy_option
 @click.option("--table", required=True, metavar="DB.TABLE", help="A table of the session catalog.")
-@click.option("--run", "run_id", metavar="RUN", help="Which run; the latest one by default.")
+@click.option("--run", "run_id", metavar="RUN", help="Which run; every finished one by default.")
 @click.option("--dry-run", is_flag=True, help="Tell what would be deleted, and delete nothing.")
 @json_option
 @spark_options
 def expire(policy: str, table: str, run_id: str | None, dry_run: bool, as_json: bool, launch: Launch) -> None:
-    """Delete the old files of a run, when no reader needs them any more.
+    """Delete the old files of runs, when no reader needs them any more.
 
-    They are listed again first; when a file is there that the run did not know, nothing is deleted.
+    They are listed again first; when a file is there that no run knew, nothing is deleted.
 
     Examples:
       sparkcrypt backfill expire --table sales.customers --policy policy.yaml --dry-run
@@ -95,7 +95,12 @@ def expire(policy: str, table: str, run_id: str | None, dry_run: bool, as_json: 
         done = expire_run(spark, table, loaded, run_id=run_id, dry_run=dry_run)
     verb = "would be deleted" if dry_run else "deleted"
     what = f"{counted(done.files, 'file')}, {size(done.total_bytes)}, in {counted(len(done.folders), 'folder')}"
-    text = "\n".join([f"{done.table}: run {done.run_id}: {what} {verb}", *(f"  {folder}" for folder in done.folders)])
+    text = "\n".join(
+        [
+            f"{done.table}: {counted(len(done.run_ids), 'run')}: {what} {verb}",
+            *(f"  {folder}" for folder in done.folders),
+        ]
+    )
     show(done.to_dict(), text, as_json=as_json)
 
 

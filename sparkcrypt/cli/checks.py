@@ -88,7 +88,7 @@ def check_local_directory(config: KeyServiceConfig) -> str:
     """
     folder = Path(str(config.options.get("path", "")))
     if not folder.is_dir():
-        raise ConfigError(f"{folder} is not there; `sparkcrypt keys create` makes it")
+        raise ConfigError(f"{folder} is not there")
     wide = [
         f"{path} has mode {mode:04o}"
         for path, allowed in [(folder, _PRIVATE_FOLDER), *((file, _PRIVATE_FILE) for file in sorted(folder.iterdir()))]

@@ -106,7 +106,7 @@ def _examine(made: Examination, workplace: Workplace, uri: str, table: str | Non
     if not made.check("policy", load, "correct the policy file at the line that is named; see the examples in conf/"):
         return
     policy = loaded[0]
-    _examine_keys(made, policy)
+    usable = _examine_keys(made, policy)
     made.check("java", java_on_path, "install a JDK 17 or later and set JAVA_HOME to it")
     ready = made.check(
         "spark",
@@ -114,7 +114,7 @@ def _examine(made: Examination, workplace: Workplace, uri: str, table: str | Non
         "set SPARK_HOME or pip install 'sparkcrypt[spark]', and look at --master and --conf",
     )
     if ready:
-        _examine_session(made, workplace, policy)
+        _examine_session(made, workplace, policy, usable)
     made.check(
         "state directory",
         lambda: check_state(workplace, policy.run_state),
@@ -124,26 +124,30 @@ def _examine(made: Examination, workplace: Workplace, uri: str, table: str | Non
         _examine_table(made, workplace, policy, table)
 
 
-def _examine_keys(made: Examination, policy: Policy) -> None:
+def _examine_keys(made: Examination, policy: Policy) -> bool:
+    """Check the key service and each key; True when all of them can be used."""
     if policy.key_service.type == "local":
         made.check(
             "key directory",
             lambda: check_local_directory(policy.key_service),
-            "as its owner: chmod 700 on the directory and chmod 600 on the files in it",
+            "`sparkcrypt keys create` makes it with the right modes; on one that is there: chmod 700, and 600 on files",
         )
     if not made.check(
         "key service",
         lambda: check_key_service(policy),
         "look at the key service's address, at this machine's way to it, and at the credentials in this environment",
     ):
-        return
+        return False
     service = open_key_service(policy.key_service)
-    for key in key_checks(policy):
+    found = [
         made.check(
             f"key {key.key_id}",
             lambda key=key: check_key(service, key),  # type: ignore[misc]  # bound early
             f"sparkcrypt keys create {key.key_id}, or allow these credentials to wrap and unwrap with it",
         )
+        for key in key_checks(policy)
+    ]
+    return all(found)
 
 
 def _session(workplace: Workplace) -> str:
@@ -153,7 +157,7 @@ def _session(workplace: Workplace) -> str:
     return java_of_session(spark)
 
 
-def _examine_session(made: Examination, workplace: Workplace, policy: Policy) -> None:
+def _examine_session(made: Examination, workplace: Workplace, policy: Policy, usable: bool) -> None:
     from sparkcrypt.spark import doctor as session
 
     spark = workplace.spark
@@ -165,7 +169,10 @@ def _examine_session(made: Examination, workplace: Workplace, policy: Policy) ->
     ):
         return
     made.check("helper on the driver", lambda: session.helper_of_driver(spark), interpreter)
-    if made.check("helper on executors", lambda: session.helpers_of_executors(spark), f"{interpreter}, on every node"):
+    well = made.check(
+        "helper on executors", lambda: session.helpers_of_executors(spark), f"{interpreter}, on every node"
+    )
+    if well and usable:
         made.check(
             "write under the policy",
             lambda: session.write_under_policy(spark, policy),

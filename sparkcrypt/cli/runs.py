@@ -75,8 +75,9 @@ def known_runs(store: StateStore, table: str | None = None) -> list[KnownRun]:
     Raises:
         ConfigError: no run of that table is known.
     """
-    places = sorted({tuple(name.split("/")[1:3]) for name in store.list("runs/")}, key=lambda place: place[1])
-    runs = [_opened(store, table_id, run_id) for table_id, run_id in places]
+    ids_of_all = sorted({name.split("/")[1] for name in store.list("runs/")})
+    runs = [_opened(store, table_id, run_id) for table_id in ids_of_all for run_id in Journal.runs(store, table_id)]
+    runs.sort(key=lambda one: one.run_id)
     if table is None:
         return runs
     wanted = normalized_table(table)

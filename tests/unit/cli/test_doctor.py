@@ -1,0 +1,126 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sparkcrypt.cli import checks
+from sparkcrypt.cli.doctor import Check, Examination
+from sparkcrypt.cli.session import Workplace
+from sparkcrypt.errors import ConfigError, KeyAccessDeniedError, KeyServiceError, PlanError, VerificationError
+from sparkcrypt.keys.service import KeyService
+from sparkcrypt.policy.load import load_policy
+
+from .conftest import run
+
+
+def test_a_policy_that_cannot_be_read_is_the_only_check(tmp_path: Path) -> None:
+    """Nothing else can be checked without a policy."""
+    done = run("doctor", "--policy", tmp_path / "nosuch.yaml", "--json")
+    assert done.code == 78
+    assert [(one["check"], one["ok"]) for one in done.document] == [("policy", False)]
+
+
+def test_a_failed_check_is_one_line_with_its_fix() -> None:
+    """Long messages are joined into the line, and the fix stands at its end."""
+    line = Check("jar", False, "it is\n not there", "run `make jar`", 70).line()
+    assert line == "✗ FAIL  jar: it is not there; fix: run `make jar`"
+    assert Check("jar", True, "here", None).line() == "✓ ok    jar: here"
+
+
+def test_the_first_failure_decides_the_exit_code() -> None:
+    """Later failures and successes do not change it; an unforeseen error is a failure too."""
+
+    def failing(error: Exception) -> str:
+        raise error
+
+    made = Examination(lambda _: None)
+    assert made.exit_code == 0
+    assert made.check("a", lambda: "well", "fix")
+    assert not made.check("b", lambda: failing(PlanError("no")), "fix")
+    assert not made.check("c", lambda: failing(ZeroDivisionError("no")), "fix")
+    assert (made.exit_code, [one.ok for one in made.checks]) == (65, [True, False, False])
+    assert made.checks[0].fix is None
+
+
+def test_each_key_is_checked_once_and_templates_are_named(policy: Path) -> None:
+    """The footer key is first, plaintext tags have none, a template is told to be one."""
+    found = checks.key_checks(load_policy(policy))
+    assert [(one.key_id, one.is_template) for one in found] == [
+        ("footer", False),
+        ("pii", False),
+        ("contact-{day:%Y-%m}", True),
+    ]
+
+
+def test_a_key_service_that_unwraps_something_else_is_found(keys: KeyService) -> None:
+    """What comes back must be what was wrapped."""
+
+    class Forgetful:
+        wrap = keys.wrap
+
+        def unwrap(self, key_id: str, wrapped: str) -> bytes:
+            return bytes(16)
+
+    with pytest.raises(KeyServiceError, match="not what was wrapped"):
+        checks.check_key(Forgetful(), checks.NamedKey("pii", False))  # type: ignore[arg-type]
+    assert checks.check_key(keys, checks.NamedKey("pii", False)) == "wraps and unwraps"
+
+
+def test_a_refusal_to_describe_is_an_answer(policy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A service that denies describing is reachable all the same; one that is down is not."""
+
+    class Denying:
+        error: Exception = KeyAccessDeniedError("no")
+
+        def describe(self, key_id: str) -> None:
+            raise self.error
+
+    monkeypatch.setattr(checks, "open_key_service", lambda _: Denying())
+    assert checks.check_key_service(load_policy(policy)) == "local: answers"
+    Denying.error = KeyServiceError("down")
+    with pytest.raises(KeyServiceError, match="down"):
+        checks.check_key_service(load_policy(policy))
+
+
+@pytest.mark.parametrize(("name", "mode"), [("keys", 0o755), ("keys/pii.json", 0o640)])
+def test_modes_that_are_too_wide_are_found(policy: Path, keys: KeyService, name: str, mode: int) -> None:
+    """Both the directory and each file in it must be its owner's alone."""
+    config = load_policy(policy).key_service
+    assert "owner's alone" in checks.check_local_directory(config)
+    (policy.parent / name).chmod(mode)
+    with pytest.raises(ConfigError, match=f"{name} has mode {mode:04o}"):
+        checks.check_local_directory(config)
+
+
+def test_a_record_is_created_once_and_is_gone_afterwards(tmp_path: Path) -> None:
+    """A local state directory is fit, and the check leaves no record."""
+    with Workplace("test") as workplace:
+        assert "created once" in checks.check_state(workplace, str(tmp_path / "state"))
+    assert not [path for path in (tmp_path / "state").rglob("*") if path.is_file()]
+
+
+def test_a_store_that_creates_twice_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Without a conditional create two runs could hold one table."""
+
+    class Careless:
+        def create(self, name: str, content: bytes) -> bool:
+            return True
+
+        def delete(self, name: str) -> None:
+            pass
+
+    monkeypatch.setattr(Workplace, "states", lambda self, uri: Careless())
+    with Workplace("test") as workplace, pytest.raises(VerificationError, match="created twice"):
+        checks.check_state(workplace, str(tmp_path))
+
+
+def test_a_java_that_is_not_there_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Neither by JAVA_HOME nor on PATH."""
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(ConfigError, match="does not run"):
+        checks.java_on_path()
+    monkeypatch.delenv("JAVA_HOME")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ConfigError, match="no java on PATH"):
+        checks.java_on_path()

@@ -1,0 +1,210 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import click
+import pytest
+
+from sparkcrypt import errors
+from sparkcrypt.cli.command import Command
+from sparkcrypt.errors import SparkcryptError
+from sparkcrypt.spark.failures import cause_of, short_text
+
+from .conftest import run
+
+CODES = {
+    "SparkcryptError": 1,
+    "ConfigError": 78,
+    "PlanError": 65,
+    "KeyServiceError": 69,
+    "KeyNotFoundError": 69,
+    "KeyServiceUnavailableError": 69,
+    "KeyAccessDeniedError": 77,
+    "BridgeError": 70,
+    "FormatError": 66,
+    "VerificationError": 74,
+    "RunConflictError": 75,
+}
+
+
+def raising(error: BaseException) -> click.Command:
+    """Return a command that raises."""
+
+    @click.command(cls=Command)
+    @click.option("--json", "as_json", is_flag=True)
+    def command(as_json: bool) -> None:
+        raise error
+
+    return command
+
+
+def every_error() -> Iterator[type[SparkcryptError]]:
+    """Yield each class of the tree."""
+    pending = [SparkcryptError]
+    while pending:
+        found = pending.pop()
+        pending.extend(found.__subclasses__())
+        yield found
+
+
+def test_the_table_of_codes_is_whole() -> None:
+    """No error class is without its exit code in this test."""
+    assert {one.__name__ for one in every_error() if one.__module__ == errors.__name__} == set(CODES)
+
+
+@pytest.mark.parametrize("name", CODES)
+def test_every_error_ends_with_the_code_of_its_class(name: str) -> None:
+    """An error's class decides the exit code, and its message goes to stderr alone."""
+    done = run(command=raising(getattr(errors, name)("key 'a' is not there")))
+    assert (done.code, done.output, done.errors) == (CODES[name], "", "error: key 'a' is not there\n")
+
+
+@pytest.mark.parametrize("name", CODES)
+def test_errors_are_json_too(name: str) -> None:
+    """With --json an error is an object on stdout, besides the message on stderr."""
+    done = run("--json", command=raising(getattr(errors, name)("no")))
+    assert done.document == {"error": {"type": name, "message": "no"}}
+    assert done.errors == "error: no\n"
+
+
+def test_ctrl_c_ends_with_130() -> None:
+    """An interrupted command ends as shells expect, without a trace."""
+    done = run(command=raising(KeyboardInterrupt()))
+    assert done.code == 130
+    assert done.errors.strip() == "error: interrupted"
+
+
+def test_an_unexpected_error_is_short_and_says_how_to_see_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What nothing foresaw ends with 1, in one line that names the variable which shows the trace."""
+    monkeypatch.delenv("SPARKCRYPT_TRACEBACK", raising=False)
+    done = run(command=raising(ZeroDivisionError("by\nzero")))
+    assert done.code == 1
+    assert done.errors == "error: ZeroDivisionError: by; set SPARKCRYPT_TRACEBACK=1 to see where it happened\n"
+
+
+def test_the_trace_is_shown_when_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """SPARKCRYPT_TRACEBACK=1 shows where an error was raised, of a known class too."""
+    monkeypatch.setenv("SPARKCRYPT_TRACEBACK", "1")
+    assert "Traceback (most recent call last)" in run(command=raising(errors.PlanError("no"))).errors
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        (),
+        ("nosuch",),
+        ("--nosuch",),
+        ("keys",),
+        ("keys", "create", "--policy", "p"),
+        ("keys", "create", "pii"),
+        ("plan", "--policy", "p"),
+        ("plan", "--policy", "p", "--table", "t", "--path", "d"),
+        ("plan", "--policy", "p", "--table", "t", "--partition-column", "day"),
+        ("encrypt", "--policy", "p"),
+        ("encrypt", "--policy", "p", "--table", "t", "--path", "d"),
+        ("encrypt", "--policy", "p", "--table", "t", "--conf", "novalue"),
+        ("verify", "--policy", "p"),
+        ("verify", "--policy", "p", "--table", "t", "file.parquet"),
+        ("tags", "show"),
+        ("tags", "set", "t", "c"),
+        ("inspect",),
+        ("doctor",),
+        ("backfill", "status", "--policy", "p"),
+        ("audit", "show", "--policy", "p"),
+    ],
+    ids=" ".join,
+)
+def test_usage_errors_end_with_64(arguments: tuple[str, ...]) -> None:
+    """A wrong call is 64 and never 2, which is drift; nothing is on stdout."""
+    done = run(*arguments)
+    assert (done.code, done.output) == (64, "")
+    assert "error: " in done.errors
+    assert "--help" in done.errors
+
+
+def test_usage_errors_are_json_too() -> None:
+    """A wrong call with --json gives an object as well."""
+    assert run("plan", "--json", "--nosuch").document["error"]["type"] == "UsageError"
+
+
+def test_json_after_the_end_of_options_is_no_option() -> None:
+    """An argument --json behind -- asks for nothing."""
+    assert run("inspect", "--", "--json").output == ""
+
+
+def test_help_shows_examples_as_lines() -> None:
+    """Every example keeps a line of its own in the help."""
+    done = run("keys", "create", "--help")
+    assert done.code == 0
+    assert "\n    sparkcrypt keys create footer pii finance --policy policy.yaml\n" in done.output
+
+
+def test_every_command_has_json_and_an_example() -> None:
+    """No command lacks --json, a first line and an example that calls it."""
+    from sparkcrypt.cli.main import cli
+
+    pending = [((name,), command) for name, command in cli.commands.items()]
+    seen = 0
+    while pending:
+        names, command = pending.pop()
+        if isinstance(command, click.Group):
+            pending += [((*names, name), below) for name, below in command.commands.items()]
+            continue
+        seen += 1
+        assert any("--json" in option.opts for option in command.params), names
+        assert f"sparkcrypt {' '.join(names)} " in (command.help or ""), names
+    assert seen >= 20
+
+
+REFUSED = """An error occurred while calling o88.parquet.
+: org.apache.spark.SparkException: Job aborted due to stage failure
+\tat org.apache.spark.Something(Some.scala:1)
+Caused by: org.apache.spark.SparkException: [TASK_WRITE_FAILED] Task failed
+Caused by: org.apache.parquet.crypto.ParquetCryptoRuntimeException: KeyNotFoundError: key 'pii' is not there; make it
+\tat io.sparkcrypt.Refusal.of(Refusal.java:1)
+"""
+
+
+def test_what_the_jar_refused_ends_as_if_it_had_been_raised_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An error of ours inside Spark's exceptions has its own exit code and message."""
+    done = run("--json", command=raising(RuntimeError(REFUSED)))
+    assert done.code == 69
+    assert done.document == {"error": {"type": "KeyNotFoundError", "message": "key 'pii' is not there; make it"}}
+
+
+def test_a_denied_key_inside_spark_is_a_denied_key() -> None:
+    """Parquet's own class for a denied key is understood as well."""
+    text = "Caused by: org.apache.parquet.crypto.KeyAccessDeniedException: KeyAccessDeniedError: key 'pii': refused"
+    found = cause_of(RuntimeError(text))
+    assert isinstance(found, errors.KeyAccessDeniedError)
+
+
+def test_other_java_errors_are_not_taken_for_ours() -> None:
+    """A message that only mentions an error's name is no error of ours."""
+    assert cause_of(RuntimeError("Caused by: java.lang.IllegalStateException: KeyNotFoundError: no")) is None
+
+
+def test_a_java_error_is_told_by_its_innermost_cause() -> None:
+    """Of a page of Java the last cause is shown, not py4j's first line."""
+    assert short_text(RuntimeError("An error occurred\n: a.B: outer\n\tat x\nCaused by: c.D: inner")) == "c.D: inner"
+    assert short_text(RuntimeError("An error occurred\n: a.B: outer\n\tat x")) == "a.B: outer"
+    assert len(short_text(RuntimeError("x" * 5000))) == 400
+
+
+def test_an_error_is_found_in_what_another_was_raised_from() -> None:
+    """The chain of Python exceptions is looked through."""
+    try:
+        try:
+            raise RuntimeError(REFUSED)
+        except RuntimeError as inner:
+            raise ValueError("outer") from inner
+    except ValueError as error:
+        assert isinstance(cause_of(error), errors.KeyNotFoundError)
+
+
+def test_json_holds_any_script() -> None:
+    """Messages of any script stay readable in JSON."""
+    done = run("--json", command=raising(errors.PlanError("column größe")))
+    assert "größe" in done.output
+    assert json.loads(done.output)["error"]["message"] == "column größe"

@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from sparkcrypt.keys.service import KeyService
+
+from .conftest import rows, run, write_encrypted
+
+FIELDS = {"path", "footer", "algorithm", "footer_key", "aad_prefix", "rows", "row_groups", "columns"}
+
+
+def test_an_encrypted_footer_needs_no_key_and_tells_little(tmp_path: Path, keys: KeyService) -> None:
+    """Without keys the algorithm and the footer key are told, and the rest is null."""
+    path = write_encrypted(tmp_path / "a.parquet", keys)
+    found = run("inspect", path, "--json").document
+    assert found == [
+        {
+            "path": str(path),
+            "footer": "encrypted",
+            "algorithm": "AES_GCM_V1",
+            "footer_key": "footer",
+            "aad_prefix": None,
+            "rows": None,
+            "row_groups": None,
+            "columns": None,
+        }
+    ]
+
+
+def test_a_policy_reveals_what_the_footer_hides(tmp_path: Path, policy: Path, keys: KeyService) -> None:
+    """With the policy's keys every column is told with its key."""
+    path = write_encrypted(tmp_path / "a.parquet", keys)
+    (found,) = run("inspect", path, "--policy", policy, "--json").document
+    assert set(found) == FIELDS
+    assert (found["rows"], found["row_groups"]) == (3, 1)
+    assert found["columns"] == {
+        "id": {"encrypted": False, "key_id": None},
+        "ssn": {"encrypted": True, "key_id": "pii"},
+    }
+
+
+def test_a_signed_footer_tells_all(tmp_path: Path, keys: KeyService) -> None:
+    """A footer in clear tells its columns without a key."""
+    path = write_encrypted(tmp_path / "a.parquet", keys, plaintext_footer=True)
+    (found,) = run("inspect", path, "--json").document
+    assert found["footer"] == "plaintext_signed"
+    assert found["columns"]["ssn"] == {"encrypted": True, "key_id": "pii"}
+
+
+def test_a_folder_is_read_as_spark_reads_it(tmp_path: Path) -> None:
+    """Below a folder every data file is found, and nothing that is hidden."""
+    folder = tmp_path / "table"
+    for name in ("p=1/b.parquet", "p=1/.hidden.parquet", "_tmp/c.parquet", "_q=2/d.parquet", "a.parquet"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        pq.write_table(rows(), folder / name)
+    (folder / "_SUCCESS").touch()
+    found = run("inspect", folder, "--json").document
+    assert [one["path"] for one in found] == [str(folder / n) for n in ("_q=2/d.parquet", "a.parquet", "p=1/b.parquet")]
+    assert {one["footer"] for one in found} == {"plaintext"}
+
+
+def test_the_text_names_each_column(tmp_path: Path, policy: Path, keys: KeyService) -> None:
+    """For a person each column has a line with its state and key."""
+    path = write_encrypted(tmp_path / "a.parquet", keys)
+    lines = run("inspect", path, "--policy", policy).output.splitlines()
+    assert lines[0] == f"{path}: footer encrypted, AES_GCM_V1, footer key footer; 3 rows in 1 row group"
+    assert [line.split() for line in lines[1:]] == [
+        ["column", "state", "key"],
+        ["id", "plaintext", "-"],
+        ["ssn", "encrypted", "pii"],
+    ]
+
+
+def test_a_key_that_is_gone_names_the_file(tmp_path: Path, policy: Path, keys: KeyService) -> None:
+    """When the footer key cannot be had, the error is the key service's and names the file."""
+    path = write_encrypted(tmp_path / "a.parquet", keys)
+    next((tmp_path / "keys").glob("footer*")).unlink()
+    done = run("inspect", path, "--policy", policy)
+    assert (done.code, done.output) == (69, "")
+    assert "footer" in done.errors
+
+
+@pytest.mark.parametrize("content", [b"", b"PAR1", b"not a parquet file at all", b"PAR1" + b"\xff" * 40 + b"PAR1"])
+def test_what_is_no_parquet_file_is_66(tmp_path: Path, content: bytes) -> None:
+    """Other bytes end with 66, and the message names the file."""
+    path = tmp_path / "a.parquet"
+    path.write_bytes(content)
+    done = run("inspect", path)
+    assert done.code == 66
+    assert str(path) in done.errors
+
+
+def test_what_is_not_there_is_78(tmp_path: Path) -> None:
+    """A path that is not there, and a folder without files, are told by name."""
+    assert run("inspect", tmp_path / "nosuch").code == 78
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    done = run("inspect", empty)
+    assert done.code == 78
+    assert str(empty) in done.errors
