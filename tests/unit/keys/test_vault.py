@@ -164,6 +164,17 @@ def test_approle_logs_in_and_again_when_its_token_is_gone(
     assert service.unwrap("pii", wrapped) == KEY
 
 
+def test_revoked_approle_token_is_replaced_by_another_login(
+    vault: VaultServer, mount: str, open_vault: OpenVault, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A token that is revoked long before its time is noticed by the refusal, and the operation succeeds."""
+    open_vault().create("pii")
+    service = opened_by_role(vault, mount, app_role(vault, mount, token_ttl="1h"), monkeypatch)
+    wrapped = service.wrap("pii", KEY)
+    vault.api("POST", "sys/leases/revoke-prefix/auth/approle", {})
+    assert service.unwrap("pii", wrapped) == KEY
+
+
 def test_refusal_of_a_live_approle_token_is_final(
     vault: VaultServer, mount: str, open_vault: OpenVault, monkeypatch: pytest.MonkeyPatch
 ) -> None:
