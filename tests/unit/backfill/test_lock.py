@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -10,6 +14,7 @@ import pytest
 from sparkcrypt.backfill.lock import RunLock, acquire
 from sparkcrypt.backfill.store import LocalStateStore, encode_record
 from sparkcrypt.errors import ConfigError, RunConflictError, VerificationError
+from tests.services.installed import ROOT
 from tests.unit.backfill.conftest import TABLE, Clock, Together
 
 FOLDER = f"locks/{TABLE}/"
@@ -32,6 +37,16 @@ for round in range(60):
             print(lock.token)
     except RunConflictError:
         pass
+"""
+
+
+KILLED = """
+import os, signal, sys
+from sparkcrypt.backfill.lock import acquire
+from sparkcrypt.backfill.store import LocalStateStore
+lock = acquire(LocalStateStore(sys.argv[1]), "t", run_id="killed", owner="me")
+lock.keep_alive()
+os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
@@ -282,6 +297,15 @@ def test_the_renewal_thread_ends_when_the_lock_is_lost(tmp_path: Path, clock: Cl
     assert not store.renewed.acquire(blocking=False)
     with pytest.raises(RunConflictError, match="run-2"):
         lock.check()
+
+
+def test_the_lock_of_a_killed_driver_expires(store: LocalStateStore, tmp_path: Path) -> None:
+    """After kill -9 of its process the table is held until the lock's end, and free then."""
+    with subprocess.Popen([sys.executable, "-c", KILLED, str(tmp_path / "state")], cwd=ROOT) as driver:
+        assert driver.wait(timeout=60) == -signal.SIGKILL
+    with pytest.raises(RunConflictError, match=rf"held by run killed .*process {driver.pid}\)"):
+        acquire(store, "t", run_id="next", owner="me")
+    assert acquire(store, "t", run_id="next", owner="me", clock=lambda: time.time() + 120).token == 2
 
 
 def test_racing_processes_hold_the_lock_one_after_the_other(together: Together, tmp_path: Path) -> None:
