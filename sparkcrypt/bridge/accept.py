@@ -8,35 +8,40 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, TypeAlias
+from typing import Any
 
 from sparkcrypt.bridge.context import TableContext
 from sparkcrypt.bridge.identity import partition_values, trailing_partition
 from sparkcrypt.bridge.request import decoded
+from sparkcrypt.bridge.shape import schema_of_columns
 from sparkcrypt.errors import FormatError, PlanError, VerificationError, shown
 from sparkcrypt.keys.ids import decode_key_id
 from sparkcrypt.keys.material import parse_key_material
 from sparkcrypt.plan import ColumnPlan, build_plan
 from sparkcrypt.policy.model import PLAINTEXT, allowed_key_ids
-from sparkcrypt.schema import MAX_DEPTH, Path, Schema, schema_from_parquet, shown_path
+from sparkcrypt.schema import Path, Schema, shown_path
 from sparkcrypt.tags.match import fold
 
-_Tree: TypeAlias = "dict[str, _Tree]"
-
 FILE_UNIQUE_BYTES = 8
-_GROUPS = ("list", "bag", "key_value", "map")
-_MAX_NAMES = 2 * MAX_DEPTH
 _NEXT = "if an earlier policy allowed it, name it under 'history' in the policy; else restore or rewrite the file"
 
 
-def check_footer(context: TableContext, path: str, footer: Mapping[str, Any]) -> None:
+def check_footer(
+    context: TableContext, path: str, footer: Mapping[str, Any], *, requested: Schema | None = None
+) -> None:
     """Check mode, algorithm, file-unique and footer key.
+
+    Args:
+        context: the table.
+        path: of the file.
+        footer: what it says of itself.
+        requested: the columns that are read, where they are known.
 
     Raises:
         VerificationError: one of them is not allowed.
     """
     if footer["mode"] == "plaintext":
-        _refuse_plaintext_file(context, path, footer, "is plaintext")
+        _refuse_plaintext_file(context, path, footer, "is plaintext", requested)
         return
     allowed = (context.policy.algorithm, *context.policy.algorithm_history)
     if footer.get("algorithm") not in allowed:
@@ -74,8 +79,8 @@ def check_columns(
         VerificationError: a column is plaintext, or under a key, that neither plan nor history allows.
     """
     if footer["columns"] and not any(column["encrypted"] for column in footer["columns"]):
-        _refuse_plaintext_file(context, path, footer, "has no encrypted column")
-    planned = _planned(context, path, footer)
+        _refuse_plaintext_file(context, path, footer, "has no encrypted column", requested)
+    planned = _planned(context, path, footer, requested)
     values = partition_values(trailing_partition(path.split("/")[:-1]))
     read = _names_of(requested)
     for column in footer["columns"]:
@@ -91,10 +96,12 @@ def check_columns(
         _check_key(context, path, plan, key_id, values)
 
 
-def _refuse_plaintext_file(context: TableContext, path: str, footer: Mapping[str, Any], what: str) -> None:
+def _refuse_plaintext_file(
+    context: TableContext, path: str, footer: Mapping[str, Any], what: str, requested: Schema | None
+) -> None:
     if not context.require_encryption:
         return
-    planned = _planned(context, path, footer).values()
+    planned = _planned(context, path, footer, requested).values()
     history = [PLAINTEXT in plan.history for plan in planned if plan.action != "plaintext"]
     if not history or not all(history):
         raise VerificationError(
@@ -151,60 +158,27 @@ def _names_of(schema: Schema | None) -> frozenset[Path]:
     return frozenset(fold(name) for leaf in leaves for name in (leaf.logical, leaf.parquet))
 
 
-def _planned(context: TableContext, path: str, footer: Mapping[str, Any]) -> dict[Path, ColumnPlan]:
-    """Plan the file's columns by the tags that reach a reader."""
-    tree: _Tree = {}
-    for column in footer["columns"]:
-        below = tree
-        for name in column["path"]:
-            below = below.setdefault(name, {})
-    # For the same reason a column without a tag is no fault of its.
+def _planned(
+    context: TableContext, path: str, footer: Mapping[str, Any], requested: Schema | None
+) -> dict[Path, ColumnPlan]:
+    """Plan the file's columns by the tags that reach a reader, who is not told every tag."""
     policy = replace(context.policy, untagged="plaintext") if context.policy.untagged == "deny" else context.policy
+    guide = requested if context.require_encryption else None
     try:
         plan = build_plan(
-            schema_from_parquet(_fields(tree)),
+            schema_of_columns((one["path"] for one in footer["columns"]), guide),
             context.tagged,
             policy,
-            table=None,  # its rule requires a tag, and a reader is not told every tag
+            table=None,  # its rule would require a tag
             partition_columns=None,
             history=context.history,
             skip_absent=True,
         )
     except PlanError as error:
-        raise VerificationError(f"{path}: cannot be checked, since its table's tags make no plan: {error}") from error
+        raise VerificationError(
+            f"{path}: cannot be checked, since its table's tags make no plan for it: {error}"
+        ) from error
     return {column.path: column for column in plan.columns}
-
-
-def _fields(tree: _Tree, depth: int = 0, *, repeated: bool = False) -> list[dict[str, Any]]:
-    """Rebuild a message type from column paths: lists and maps are told by the names that writers give their groups.
-
-    A user's struct that looks like one is taken for one; its columns keep their Parquet paths, by which tags find them.
-    """
-    if depth > _MAX_NAMES:
-        raise PlanError("its columns are nested too deeply")
-    fields = []
-    for name, below in tree.items():
-        annotation = None if repeated and name in _GROUPS else _annotation(name, below)
-        fields.append(
-            {
-                "name": name,
-                "kind": "group" if below else "leaf",
-                "annotation": annotation,
-                "repetition": "repeated" if repeated else "optional",
-                "children": _fields(below, depth + 1, repeated=annotation is not None),
-            }
-        )
-    return fields
-
-
-def _annotation(name: str, below: _Tree) -> str | None:
-    """Return what a group must be, by the one group in it; LogicalTypes.md, "Nested Types", lists the old forms."""
-    if len(below) != 1:
-        return None
-    (inner, inside), *_ = below.items()
-    if inner in ("array", f"{name}_tuple") or (inner in ("list", "bag") and len(inside) == 1):
-        return "LIST"
-    return "MAP" if inner in ("key_value", "map") and len(inside) == len(("key", "value")) else None
 
 
 def _key_id(path: str, what: str, key_metadata: str | None) -> str:

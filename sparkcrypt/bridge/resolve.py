@@ -93,7 +93,7 @@ def resolve_read(request: Mapping[str, Any]) -> dict[str, Any]:
     if requested:
         context = replace(context, tagged=(*tags_of_schema(requested), *context.tagged))
     if context.rule.enforce:
-        check_footer(context, path, footer)
+        check_footer(context, path, footer, requested=requested)
         if footer["mode"] != "plaintext":
             prefix = decoded(footer.get("aad_prefix"), "aad_prefix")
             check_identity(prefix, path, table_uuid=context.uuid, strict=context.require_encryption)

@@ -16,7 +16,12 @@ RANDOM = "0c7ebd5e-90f2-4b0e-a1a1-6f7f9a2b4c3d"
 NAME = f"part-00000-{RANDOM}.c000.snappy.parquet"
 JOB = "_temporary/0/_temporary/attempt_202601010000000000000000000000000_0001_m_000000_1"
 PREFIX = "parquet.sparkcrypt."
-TABLE = {PREFIX + "table": "a.b", PREFIX + "table.uuid": UUID, PREFIX + "tags.ssn": "pii", PREFIX + "tags.pay": "finance"}
+TABLE = {
+    PREFIX + "table": "a.b",
+    PREFIX + "table.uuid": UUID,
+    PREFIX + "tags.ssn": "pii",
+    PREFIX + "tags.pay": "finance",
+}
 STRICT = {**TABLE, PREFIX + "require_encryption": "true"}
 
 
@@ -72,7 +77,9 @@ def material(key_id: str, *, footer: bool = False) -> str:
     return base64.b64encode(made.to_bytes()).decode()
 
 
-def footer_of(answer: dict[str, Any], columns: tuple[str, ...] = ("id", "ssn", "pay"), **changes: Any) -> dict[str, Any]:
+def footer_of(
+    answer: dict[str, Any], columns: tuple[str, ...] = ("id", "ssn", "pay"), **changes: Any
+) -> dict[str, Any]:
     """Return the footer of the file that an answer makes."""
     keys = {tuple(column["path"]): column["key"] for column in answer["columns"]}
     return {
@@ -99,4 +106,11 @@ def column(path: tuple[str, ...], keys: dict[tuple[str, ...], str | None]) -> di
 
 def read(path: str, footer: dict[str, Any], **changes: Any) -> dict[str, Any]:
     """Return a request to read a file."""
-    return {"policy": policy(), "path": path, "properties": STRICT, "requested_schema": None, "footer": footer, **changes}
+    return {
+        "policy": policy(),
+        "path": path,
+        "properties": STRICT,
+        "requested_schema": None,
+        "footer": footer,
+        **changes,
+    }

@@ -1,4 +1,4 @@
-"""What a reader refuses: attacks on a file's place, its footer and its columns, each as the footer that it would show."""
+"""What a reader refuses: attacks on a file's place, footer and columns, each as the footer that it would show."""
 
 from __future__ import annotations
 
@@ -38,14 +38,17 @@ LOOSE = TABLE
 
 
 def written(path: str = STAGED, **changes: Any) -> dict[str, Any]:
+    """Return the footer of a file that was just written."""
     return footer_of(resolve_write(write(path, **changes)))
 
 
 def b64(data: bytes) -> str:
+    """Return base64 text."""
     return base64.b64encode(data).decode()
 
 
 def accepted(path: str, footer: dict[str, Any], **changes: Any) -> bool:
+    """Tell whether a file is read."""
     try:
         resolve_read(read(path, footer, **changes))
     except VerificationError:
@@ -64,6 +67,7 @@ PREFIXES = {
     "no prefix": None,
     "empty": b"",
     "no terminator": GOOD,
+    "another byte for the terminator": GOOD + b"1",
     "two terminators": GOOD + b"\0\0",
     "border moved into the file-unique": GOOD + b"\0" + b"1",
     "border moved into the prefix": GOOD[:-1],
@@ -91,7 +95,19 @@ def test_prefix_that_does_not_belong_here_is_refused(name: str) -> None:
         resolve_read(read(PLACE, footer))
 
 
-@pytest.mark.parametrize("name", ["other table", "other partition", "deeper partition", "other name", "name with a folder"])
+def test_second_terminator_is_refused_where_the_table_has_no_uuid() -> None:
+    """A dataset known by location alone has no UUID to compare, and still takes no prefix that is framed twice."""
+    known = policy(tables={"clicks": {"location": "/w/t", "require_encryption": True}})
+    for prefix, good in ((b"-", True), (b"-\0", False), (b"\0", False)):
+        footer = {**written(), "aad_prefix": b64(prefix + f"/p=0/{NAME}".encode() + b"\0")}
+        assert accepted(PLACE, footer, properties={}, policy=known) == good
+    footer = {**written(), "aad_prefix": b64(f"-\0/p=0/{NAME}x".encode())}
+    assert not accepted(PLACE, footer, properties={}, policy=known)
+
+
+@pytest.mark.parametrize(
+    "name", ["other table", "other partition", "deeper partition", "other name", "name with a folder"]
+)
 def test_moved_file_is_refused_on_any_table(name: str) -> None:
     """A file of ours that was moved is refused even where encryption is not required."""
     prefix = PREFIXES[name]
@@ -122,7 +138,7 @@ def test_moved_file_is_refused(name: str) -> None:
     """A file is read only where it was written, on any table."""
     assert accepted(PLACE, written())
     for properties in (STRICT, LOOSE):
-        with pytest.raises(VerificationError, match="renamed or copied|moved to another"):
+        with pytest.raises(VerificationError, match=r"renamed or copied|moved to another"):
             resolve_read(read(MOVES[name], written(), properties=properties))
 
 
@@ -172,7 +188,7 @@ def test_file_unique_has_eight_bytes(length: int, properties: dict[str, str]) ->
 def test_other_algorithm_is_refused(algorithm: Any, mode: str) -> None:
     """The algorithm is no one's word but the policy's, which names those of the past."""
     footer = {**written(), "algorithm": algorithm, "mode": mode}
-    with pytest.raises(VerificationError, match="its algorithm is .* allowed: AES_GCM_V1"):
+    with pytest.raises(VerificationError, match=r"its algorithm is .* allowed: AES_GCM_V1"):
         resolve_read(read(PLACE, footer, properties=LOOSE))
     known = policy(algorithm_history=["AES_GCM_CTR_V1"])
     assert accepted(PLACE, footer, policy=known) == (algorithm == "AES_GCM_CTR_V1")
@@ -198,6 +214,7 @@ def test_key_metadata_of_another_writer_is_refused(metadata: str | None) -> None
 
 
 def changed(footer: dict[str, Any], name: str, **changes: Any) -> dict[str, Any]:
+    """Return a footer with one column changed."""
     columns = [{**one, **changes} if one["path"] == [name] else one for one in footer["columns"]]
     return {**footer, "columns": columns}
 
@@ -218,7 +235,7 @@ COLUMN_ATTACKS = {
 def test_column_not_as_the_policy_wants_is_refused(name: str, mode: str) -> None:
     """On a table that requires encryption each column has its own key and no other, by the column's name."""
     footer = {**changed(written(), "ssn", **COLUMN_ATTACKS[name]), "mode": mode}
-    with pytest.raises(VerificationError, match="column ssn is (plaintext|encrypted with)"):
+    with pytest.raises(VerificationError, match=r"column ssn is (plaintext|encrypted with)"):
         resolve_read(read(PLACE, footer))
 
 
@@ -232,7 +249,12 @@ def test_drift_is_read_where_encryption_is_not_required(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("history", "attack"),
-    [("plaintext", "plaintext"), ("fin%3A1", "another tag's key"), ("attacker", "a foreign key"), ("footer", "footer key")],
+    [
+        ("plaintext", "plaintext"),
+        ("fin%3A1", "another tag's key"),
+        ("attacker", "a foreign key"),
+        ("footer", "footer key"),
+    ],
 )
 def test_history_of_a_column_is_taken(history: str, attack: str) -> None:
     """What the table's history names for a column is read until a backfill has replaced it, for this column alone."""
@@ -300,7 +322,7 @@ def test_untagged_column_in_clear_is_refused_where_the_footer_key_covers_it() ->
 
 
 def test_key_of_a_template_belongs_to_the_partition() -> None:
-    """A column under another month's key is refused; in a folder that does not show the month any of its keys is taken."""
+    """Another month's key is refused; where the folder does not show the month, any key of the template is taken."""
     tagged = {**STRICT, PREFIX + "tags.ssn": "monthly"}
     staged = f"file:/w/t/{JOB}/day=2026-01-31/{NAME}"
     footer = written(staged, properties=tagged)
@@ -325,13 +347,15 @@ def test_partition_that_gives_no_key_is_judged_by_history() -> None:
 def test_observed_table_is_read_whatever_its_files_are() -> None:
     """`enforce: false` refuses nothing."""
     rules = policy(tables={"a.b": {"enforce": False, "require_encryption": True}})
-    assert accepted(f"file:/elsewhere/{NAME}", changed(written(), "ssn", **COLUMN_ATTACKS["a foreign key"]), policy=rules)
+    assert accepted(
+        f"file:/elsewhere/{NAME}", changed(written(), "ssn", **COLUMN_ATTACKS["a foreign key"]), policy=rules
+    )
     assert accepted(PLACE, {"mode": "plaintext", "columns": []}, policy=rules)
 
 
 def test_unknown_tag_at_the_reader_is_refused() -> None:
     """A table whose tags make no plan cannot be checked, and says why."""
-    with pytest.raises(VerificationError, match="cannot be checked, .* carries the tag 'pi'"):
+    with pytest.raises(VerificationError, match=r"cannot be checked, .* carries the tag 'pi'"):
         resolve_read(read(PLACE, written(), properties={**STRICT, PREFIX + "tags.ssn": "pi"}))
 
 
@@ -339,7 +363,9 @@ def test_file_without_any_encrypted_column_is_refused_also_without_tags() -> Non
     """On a strict table an encrypted footer over plaintext columns is refused even when no tag reaches the reader."""
     columns = [{"path": [name], "encrypted": False, "key_metadata": None} for name in ("id", "ssn")]
     with pytest.raises(VerificationError, match="has no encrypted column"):
-        resolve_read(read(PLACE, {**written(), "columns": columns}, properties={**STRICT_ONLY, PREFIX + "table.uuid": UUID}))
+        resolve_read(
+            read(PLACE, {**written(), "columns": columns}, properties={**STRICT_ONLY, PREFIX + "table.uuid": UUID})
+        )
 
 
 def test_check_footer_takes_the_facts_alone() -> None:
@@ -350,24 +376,33 @@ def test_check_footer_takes_the_facts_alone() -> None:
 
 
 @settings(max_examples=150, deadline=None)
-@given(spark_schemas(["a", "b", "list", "element", "array", "bag", "key_value", "key", "value", "map", "x.y"]), st.data())
+@given(
+    spark_schemas(["a", "b", "list", "element", "array", "bag", "key_value", "key", "value", "map", "x.y"]), st.data()
+)
 def test_what_was_written_is_read_and_no_column_less(document: dict[str, Any], data: st.DataObject) -> None:
     """Whatever the nesting and names, a strict table reads what it wrote, and refuses any one column in clear."""
     answer = resolve_write(
-        write(STAGED, message_type=message_type(document), schema=json.dumps(document), properties={PREFIX + "table.uuid": UUID})
+        write(
+            STAGED,
+            message_type=message_type(document),
+            schema=json.dumps(document),
+            properties={PREFIX + "table.uuid": UUID},
+        )
     )
     if not answer["encrypt"]:
         return
     keys = {tuple(one["path"]): one["key"] for one in answer["columns"]}
     footer = footer_of(answer, ())
     for one in _leaves(message_type(document), ()):
-        metadata = material(keys[one].replace("%3A", ":")) if one in keys and keys[one] else None
+        metadata = material(keys[one].replace("%3A", ":")) if keys.get(one) else None
         footer["columns"].append({"path": list(one), "encrypted": one in keys, "key_metadata": metadata})
-    request = read(PLACE, footer, requested_schema=json.dumps(document), properties={**STRICT_ONLY, PREFIX + "table.uuid": UUID})
+    request = read(
+        PLACE, footer, requested_schema=json.dumps(document), properties={**STRICT_ONLY, PREFIX + "table.uuid": UUID}
+    )
     resolve_read(request)
     victim = data.draw(st.sampled_from([one for one in footer["columns"] if one["encrypted"]]))
     victim |= {"encrypted": False, "key_metadata": None}
-    with pytest.raises(VerificationError, match="is plaintext|has no encrypted column"):
+    with pytest.raises(VerificationError, match=r"is plaintext|has no encrypted column"):
         resolve_read(request)
 
 
@@ -409,8 +444,56 @@ def test_tag_is_found_in_every_writers_form(tagged: str, path: list[str], other:
         resolve_read(read(PLACE, footer, properties=properties))
 
 
+PEOPLE = {
+    "type": "struct",
+    "fields": [
+        {
+            "name": "people",
+            "type": {
+                "type": "array",
+                "elementType": {
+                    "type": "struct",
+                    "fields": [
+                        {"name": "ssn", "type": "string", "metadata": {"tags": ["pii"]}},
+                        {"name": "n", "type": "long"},
+                    ],
+                },
+            },
+        }
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    "groups", [("foo", "bar"), ("list", "zz"), ("people", "people"), ("foo",), ("key_value", "value")]
+)
+def test_other_names_of_a_list_s_groups_hide_no_column(groups: tuple[str, ...]) -> None:
+    """A forged list whose groups have names that no writer gives is judged as the list that it is read as."""
+    paths = [["people", *groups, "ssn"], ["people", *groups, "n"]]
+    columns = [{"path": one, "encrypted": False, "key_metadata": None} for one in paths]
+    columns.append({"path": ["anything"], "encrypted": True, "key_metadata": None})
+    properties = {**STRICT_ONLY, PREFIX + "table.uuid": UUID}
+    with pytest.raises(VerificationError, match=r"ssn is plaintext"):
+        resolve_read(
+            read(PLACE, {**written(), "columns": columns}, properties=properties, requested_schema=json.dumps(PEOPLE))
+        )
+
+
+def test_column_that_is_no_list_is_refused_where_a_list_is_read() -> None:
+    """A group with two columns where a list is read is refused on a strict table, and taken as it is elsewhere."""
+    columns = [{"path": ["people", one], "encrypted": True, "key_metadata": None} for one in ("ssn", "n")]
+    footer = {**written(), "columns": columns}
+    with pytest.raises(VerificationError, match="column people is read as a list, but"):
+        resolve_read(read(PLACE, footer, requested_schema=json.dumps(PEOPLE)))
+    assert accepted(PLACE, footer, properties=LOOSE, requested_schema=json.dumps(PEOPLE))
+
+
 JUNK = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(max_size=6) | st.sampled_from(["p=0", "\0", "\ud800", "a.b", "YQ=="]),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.text(max_size=6)
+    | st.sampled_from(["p=0", "\0", "\ud800", "a.b", "YQ=="]),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner, max_size=3),
     max_leaves=6,
 )

@@ -16,18 +16,20 @@ TEMPORARY = f"file:/w/t/{JOB}/{NAME}"
 
 
 def prefix(request: dict[str, Any]) -> str:
+    """Return the AAD prefix that a request is answered with."""
     return base64.b64decode(resolve_write(request)["aad_prefix"]).decode()
 
 
 def keys(request: dict[str, Any]) -> dict[str, str | None]:
+    """Return the keys that a request is answered with."""
     return {".".join(column["path"]): column["key"] for column in resolve_write(request)["columns"]}
 
 
 def test_answer_holds_all_that_a_writer_needs() -> None:
     """Tagged columns get their keys, percent-encoded; footer, algorithm and length are the policy's."""
     answer = resolve_write(write(TEMPORARY))
-    assert {name: answer[name] for name in ("encrypt", "footer_key", "plaintext_footer", "algorithm", "data_key_bits")} == {
-        "encrypt": True, "footer_key": "footer", "plaintext_footer": False, "algorithm": "AES_GCM_V1", "data_key_bits": 256,
+    assert {name: answer[name] for name in ("encrypt", "footer_key", "plaintext_footer", "algorithm", "data_key_bits")} == {  # noqa: E501  # one message, one line
+        "encrypt": True, "footer_key": "footer", "plaintext_footer": False, "algorithm": "AES_GCM_V1", "data_key_bits": 256,  # noqa: E501  # one message, one line
     }  # fmt: skip
     assert keys(write(TEMPORARY)) == {"ssn": "pii", "pay": "fin%3A1"}
 
@@ -64,11 +66,17 @@ IDENTITIES = {
     "UUID below staging": (f"file:/w/t/.spark-staging-1/p=0/{RANDOM}-{NAME}", f"{UUID}/p=0/{RANDOM}-{NAME}"),
     "a folder like staging": (f"file:/w/t/_spark-staging-1/{RANDOM}-{NAME}", f"{UUID}/{RANDOM}-{NAME}"),
     "another folder like staging": (f"file:/w/t/.spark-staging/{RANDOM}-{NAME}", f"{UUID}/{RANDOM}-{NAME}"),
-    "upper case is no UUID of Spark's": (f"file:/w/.spark-staging-1/{RANDOM.upper()}-{NAME}", f"{UUID}/{RANDOM.upper()}-{NAME}"),
+    "upper case is no UUID of Spark's": (
+        f"file:/w/.spark-staging-1/{RANDOM.upper()}-{NAME}",
+        f"{UUID}/{RANDOM.upper()}-{NAME}",
+    ),
     "table root like a partition": (f"file:/w/run=7/{JOB}/{NAME}", f"{UUID}/{NAME}"),
     "table root like a partition, partitioned": (f"file:/w/run=7/{JOB}/p=0/{NAME}", f"{UUID}/p=0/{NAME}"),
     "empty value": (f"file:/w/t/{JOB}/p=/{NAME}", f"{UUID}/p=/{NAME}"),
-    "null value": (f"file:/w/t/{JOB}/p=__HIVE_DEFAULT_PARTITION__/{NAME}", f"{UUID}/p=__HIVE_DEFAULT_PARTITION__/{NAME}"),
+    "null value": (
+        f"file:/w/t/{JOB}/p=__HIVE_DEFAULT_PARTITION__/{NAME}",
+        f"{UUID}/p=__HIVE_DEFAULT_PARTITION__/{NAME}",
+    ),
 }
 
 
@@ -129,7 +137,7 @@ def test_partition_that_gives_no_key_is_refused(folder: str, message: str) -> No
 
 REFUSED = {
     "unknown tag": ({PREFIX + "tags.ssn": "pi"}, PlanError, "column ssn carries the tag 'pi' .* allowed: pii, finance"),
-    "tag of no column": ({PREFIX + "tags.phone": "pii"}, PlanError, "the schema has no such column; allowed: id, ssn, pay"),
+    "tag of no column": ({PREFIX + "tags.phone": "pii"}, PlanError, "the schema has no such column; allowed: id, ssn, pay"),  # noqa: E501  # one message, one line
     "no tag on a strict table": (
         {PREFIX + "require_encryption": "true", PREFIX + "table": "a.b"},
         PlanError,
@@ -140,8 +148,8 @@ REFUSED = {
         {PREFIX + "require_encrypton": "true"}, ConfigError, r"did you mean parquet\.sparkcrypt\.require_encryption\?",
     ),
     "misspelt tag": ({PREFIX + "tag.ssn": "pii"}, ConfigError, r"did you mean parquet\.sparkcrypt\.tags\.<column>\?"),
-    "misspelt history": ({PREFIX + "histroy.ssn": "k"}, ConfigError, r"did you mean parquet\.sparkcrypt\.history\.<column>\?"),
-    "unknown option": ({PREFIX + "zzz": "1"}, ConfigError, r"zzz is not known, .* allowed: parquet\.sparkcrypt\.policy"),
+    "misspelt history": ({PREFIX + "histroy.ssn": "k"}, ConfigError, r"did you mean parquet\.sparkcrypt\.history\.<column>\?"),  # noqa: E501  # one message, one line
+    "unknown option": ({PREFIX + "zzz": "1"}, ConfigError, r"zzz is not known, .* allowed: parquet\.sparkcrypt\.policy"),  # noqa: E501  # one message, one line
     "misspelt upstream": (
         {"parquet.encryption.colum.keys": "k:ssn"}, ConfigError, r"did you mean parquet\.encryption\.column\.keys\?",
     ),
@@ -161,13 +169,13 @@ REFUSED = {
     "locations no JSON": ({PREFIX + "locations": "{"}, ConfigError, "locations is not JSON"),
     "locations no mapping": ({PREFIX + "locations": "[]"}, ConfigError, r"locations is \[\]"),
     "locations of texts": ({PREFIX + "locations": '{"/w/t": "a.b"}'}, ConfigError, "leave it to sparkcrypt.configure"),
-    "tags with an empty name": ({PREFIX + "tags.ssn": "pii,,x"}, PlanError, r"table property parquet\.sparkcrypt\.tags\.ssn"),
+    "tags with an empty name": ({PREFIX + "tags.ssn": "pii,,x"}, PlanError, r"table property parquet\.sparkcrypt\.tags\.ssn"),  # noqa: E501  # one message, one line
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_write_is_refused(name: str) -> None:
-    """What could leave data in clear, or cannot be understood, is an error that names the thing and the way out."""
+    """What could leave data in clear, or cannot be understood, is refused by its name, with the way out."""
     properties, error, message = REFUSED[name]
     if name not in ("no tag on a strict table", "misspelt tag"):
         properties = {PREFIX + "tags.ssn": "pii", **properties}
@@ -194,6 +202,7 @@ def test_observed_table_is_not_encrypted() -> None:
 
 
 def strict(*locations: str) -> str:
+    """Return a policy that requires encryption at these locations."""
     return policy(tables={f"a.t{n}": {"location": one, "require_encryption": True} for n, one in enumerate(locations)})
 
 
