@@ -24,6 +24,8 @@ JSON_VALUES = st.recursive(
 
 @st.composite
 def documents(draw: st.DrawFn) -> dict[str, Any]:
+    """Return documents that are policies."""
+
     def rule() -> Any:
         kind = draw(st.integers(0, 3))
         if kind == 0:
@@ -39,7 +41,9 @@ def documents(draw: st.DrawFn) -> dict[str, Any]:
             "require_encryption": draw(st.booleans()),
             "enforce": draw(st.booleans()),
             "location": "/" + draw(NAME),
-            "tags": draw(st.dictionaries(st.sampled_from(["c", "a.b", "%2E"]), st.lists(st.sampled_from(TAGS), min_size=1))),
+            "tags": draw(
+                st.dictionaries(st.sampled_from(["c", "a.b", "%2E"]), st.lists(st.sampled_from(TAGS), min_size=1))
+            ),
             **({"footer_mode": draw(st.sampled_from(["encrypted", "plaintext"]))} if draw(st.booleans()) else {}),
         }
 
@@ -58,6 +62,7 @@ def documents(draw: st.DrawFn) -> dict[str, Any]:
 
 
 def frozen(document: object) -> Policy:
+    """Return the policy of a document."""
     return policy_from_document(document, locate=lambda _: "here")
 
 
@@ -117,7 +122,9 @@ def test_text_that_is_no_policy_is_refused(text: str) -> None:
 
 def test_a_tag_twice_in_canonical_json_is_refused() -> None:
     """The list of tags in canonical JSON holds each tag once, as the file did."""
-    document = frozen({"version": 1, "key_service": {"type": "own"}, "footer": {"key": "f"}, "untagged": "deny"}).to_dict()
+    document = frozen(
+        {"version": 1, "key_service": {"type": "own"}, "footer": {"key": "f"}, "untagged": "deny"}
+    ).to_dict()
     document["tags"] = [["pii", "plaintext"], ["pii", {"key": "k"}]]
     with pytest.raises(ConfigError, match=r"tags\.pii: written twice"):
         frozen(document)

@@ -22,10 +22,12 @@ tags:
 
 
 def load(text: str) -> Policy:
+    """Return the policy of a text."""
     return policy_from_text(text, where="policy.yaml", base="/conf")
 
 
 def messages(text: str) -> list[str]:
+    """Return the lines of the error that a text gives."""
     with pytest.raises(ConfigError) as caught:
         load(text)
     return str(caught.value).splitlines()
@@ -53,15 +55,18 @@ EXACT = {
         "policy.yaml:4: untaged: is not a known key; did you mean 'untagged'? allowed: algorithm, algorithm_history, "
         "data_key_bits, footer, key_service, run_state, tables, tags, untagged, version",
     ),
-    "missing untagged": (GOOD.replace("untagged: plaintext\n", ""), "policy.yaml:1: the document: 'untagged' is missing"),
+    "missing untagged": (
+        GOOD.replace("untagged: plaintext\n", ""),
+        "policy.yaml:1: the document: 'untagged' is missing",
+    ),
     "bad duration": (
         GOOD.replace("400d", "400 days"),
-        "policy.yaml:7: tags.contact.retention: is '400 days'; allowed: a number and one of s, m, h, d, w, such as 400d, "
+        "policy.yaml:7: tags.contact.retention: is '400 days'; allowed: a number and one of s, m, h, d, w, such as 400d, "  # noqa: E501  # one message, one line
         "up to 36500d",
     ),
     "unknown tag in overlay": (
         GOOD + "tables:\n  a.b:\n    tags: {c: [pi]}\n",
-        "policy.yaml:10: tables.a.b.tags.c: tag 'pi' is not defined under 'tags'; did you mean 'pii'? allowed: pii, contact",
+        "policy.yaml:10: tables.a.b.tags.c: tag 'pi' is not defined under 'tags'; did you mean 'pii'? allowed: pii, contact",  # noqa: E501  # one message, one line
     ),
     "true for 1": (GOOD.replace("version: 1", "version: true"), "policy.yaml:1: version: is True; allowed: 1"),
     "yes for true": (
@@ -96,7 +101,10 @@ MISTAKES = {
     "algorithm unknown": (GOOD + "algorithm: AES\n", "is 'AES'; allowed: AES_GCM_V1, AES_GCM_CTR_V1"),
     "algorithm history unknown": (GOOD + "algorithm_history: [ROT13]\n", "'ROT13' is not known; allowed: AES_GCM_V1"),
     "algorithm history no list": (GOOD + "algorithm_history: AES_GCM_V1\n", "allowed: a list of names"),
-    "untagged no": (GOOD.replace("untagged: plaintext", "untagged: no"), "is 'no'; allowed: plaintext, footer_key, deny"),
+    "untagged no": (
+        GOOD.replace("untagged: plaintext", "untagged: no"),
+        "is 'no'; allowed: plaintext, footer_key, deny",
+    ),
     "footer a text": (GOOD.replace("{key: footer}", "footer"), ":3: footer: is 'footer'; allowed: a mapping"),
     "footer mode": (GOOD.replace("{key: footer}", "{key: f, mode: clear}"), "allowed: encrypted, plaintext"),
     "footer key empty": (GOOD.replace("{key: footer}", "{key: ''}"), ":3: footer.key: is ''; allowed: a text"),
@@ -117,16 +125,31 @@ MISTAKES = {
     "tag name with a comma": (GOOD.replace("  pii:", '  "pii,x":'), "may not hold spaces, commas"),
     "tag name with a space": (GOOD.replace("  pii:", '  "p ii":'), "may not hold spaces, commas"),
     "tag name empty": (GOOD.replace("  pii:", '  "":'), "may not hold spaces, commas"),
-    "template unclosed": (GOOD.replace("{key: pii}", '{key: "a-{day"}'), "write a brace that is part of the key id twice"),
+    "template unclosed": (
+        GOOD.replace("{key: pii}", '{key: "a-{day"}'),
+        "write a brace that is part of the key id twice",
+    ),
     "template of nothing": (GOOD.replace("{key: pii}", '{key: "a-{}"}'), "with a partition column's name"),
     "template with an attribute": (GOOD.replace("{key: pii}", '{key: "a-{day.x}"}'), "with a partition column's name"),
     "template with an index": (GOOD.replace("{key: pii}", '{key: "a-{day[0]}"}'), "with a partition column's name"),
     "template with a conversion": (GOOD.replace("{key: pii}", '{key: "a-{day!r}"}'), "with a partition column's name"),
-    "template with a bad format": (GOOD.replace("{key: pii}", '{key: "a-{day:%Q}"}'), "a date format holds % and one of"),
-    "template with a cut format": (GOOD.replace("{key: pii}", '{key: "a-{day:%Y%}"}'), "a date format holds % and one of"),
+    "template with a bad format": (
+        GOOD.replace("{key: pii}", '{key: "a-{day:%Q}"}'),
+        "a date format holds % and one of",
+    ),
+    "template with a cut format": (
+        GOOD.replace("{key: pii}", '{key: "a-{day:%Y%}"}'),
+        "a date format holds % and one of",
+    ),
     "template with a nested format": (GOOD.replace("{key: pii}", '{key: "a-{day:%Y{x}}"}'), "a date format holds %"),
-    "template of any footer": (GOOD.replace("{key: pii}", '{key: "{day}"}'), "could also give 'footer', which is the key the footer's"),
-    "template of another's key": (GOOD.replace("contact-{day:%Y-%m}", "p{day}"), "could also give 'pii', which is the key of tag"),
+    "template of any footer": (
+        GOOD.replace("{key: pii}", '{key: "{day}"}'),
+        "could also give 'footer', which is the key the footer's",
+    ),
+    "template of another's key": (
+        GOOD.replace("contact-{day:%Y-%m}", "p{day}"),
+        "could also give 'pii', which is the key of tag",
+    ),
     "retention number": (GOOD.replace("400d", "400"), "is 400; allowed: a number and one of"),
     "retention zero": (GOOD.replace("400d", "0d"), "is '0d'; allowed"),
     "retention negative": (GOOD.replace("400d", "-1d"), "is '-1d'; allowed"),
@@ -138,7 +161,10 @@ MISTAKES = {
     "key service a text": (GOOD.replace("{type: local, path: keys/}", "local"), ":2: key_service: is 'local'"),
     "key service no type": (GOOD.replace("type: local, ", ""), "'type' is missing"),
     "key service no path": (GOOD.replace(", path: keys/", ""), "'path' is missing"),
-    "key service path a number": (GOOD.replace("path: keys/", "path: 5"), ":2: key_service.path: is 5; allowed: a text"),
+    "key service path a number": (
+        GOOD.replace("path: keys/", "path: 5"),
+        ":2: key_service.path: is 5; allowed: a text",
+    ),
     "key service unknown option": (GOOD.replace("path: keys/", "pth: keys/"), "did you mean 'path'?"),
     "key service not finite": (GOOD.replace("type: local, path: keys/", "type: own, x: {y: .inf}"), None),
     "tables a list": (GOOD + "tables: [a.b]\n", ":8: tables: is ['a.b']; allowed: a mapping"),
@@ -146,7 +172,10 @@ MISTAKES = {
     "table without database": (GOOD + "tables:\n  b: {require_encryption: true}\n", "a table is named database.table"),
     "table without name": (GOOD + "tables:\n  '': {location: /x}\n", "a table is named database.table"),
     "table twice by case": (GOOD + "tables:\n  a.b: {}\n  A.B: {}\n", "is the same table as 'A.B'"),
-    "table unknown option": (GOOD + "tables:\n  a.b: {require_encrypton: true}\n", "did you mean 'require_encryption'?"),
+    "table unknown option": (
+        GOOD + "tables:\n  a.b: {require_encrypton: true}\n",
+        "did you mean 'require_encryption'?",
+    ),
     "table flag as number": (GOOD + "tables:\n  a.b: {require_encryption: 1}\n", "is 1; allowed: true, false"),
     "table flag as text": (GOOD + "tables:\n  a.b: {require_encryption: 'true'}\n", "is 'true'; allowed: true, false"),
     "table flag null": (GOOD + "tables:\n  a.b: {enforce: }\n", "is None; allowed: true, false"),
@@ -211,7 +240,9 @@ def test_secret_is_refused_and_not_shown(service: str) -> None:
 @pytest.mark.parametrize("option", ["token_file: /run/token", "secret_id_file: /run/id", "jwt_path: /run/jwt"])
 def test_path_of_a_secret_is_no_secret(option: str) -> None:
     """Options that name the file of a credential stay."""
-    assert load(GOOD.replace("{type: local, path: keys/}", f"{{type: own, auth: {{{option}}}}}")).key_service.type == "own"
+    assert (
+        load(GOOD.replace("{type: local, path: keys/}", f"{{type: own, auth: {{{option}}}}}")).key_service.type == "own"
+    )
 
 
 def test_billion_laughs_do_not_grow() -> None:
@@ -240,7 +271,7 @@ def test_huge_document_is_refused() -> None:
 
 def test_huge_file_is_read_no_further_than_the_limit(tmp_path: Path) -> None:
     """A file without end is not read to its end."""
-    with pytest.raises(ConfigError, match="larger than|not YAML"):
+    with pytest.raises(ConfigError, match=r"larger than|not YAML"):
         load_policy("/dev/zero")
 
 
@@ -279,7 +310,9 @@ def test_windows_forms_are_taken(tmp_path: Path, change: object) -> None:
 
 def test_names_may_be_of_any_script() -> None:
     """Tags, keys, tables and columns take any letters."""
-    policy = load(GOOD.replace("pii:", "личное:").replace("{key: pii}", "{key: 鍵/1:a}") + "tables: {é.ü: {tags: {ß: личное}}}\n")
+    policy = load(
+        GOOD.replace("pii:", "личное:").replace("{key: pii}", "{key: 鍵/1:a}") + "tables: {é.ü: {tags: {ß: личное}}}\n"
+    )
     assert policy.tags[0].name == "личное"
     assert policy.table("É.Ü").tags == (("ß", ("личное",)),)
 

@@ -42,7 +42,7 @@ def test_doubled_braces_are_braces() -> None:
     ],
 )
 def test_value_is_percent_encoded(value: str, rendered: str) -> None:
-    """Whatever is no letter, digit or one of - _ . ~ is percent-encoded; rows without a value have a key of their own."""
+    """Letters, digits and - _ . ~ stay, the rest is percent-encoded; rows without a value have a key of their own."""
     assert KeyTemplate("k-{p}").render({"p": value}) == rendered
 
 
@@ -60,11 +60,12 @@ def test_half_a_character_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    "value", [NULL, "2026-13-01", "2026-02-30", "2026-01", "20260131", "31.01.2026", "2026-W05-6", "today", "２０２６-01-01"]
+    "value",
+    [NULL, "2026-13-01", "2026-02-30", "2026-01", "20260131", "31.01.2026", "2026-W05-6", "today", "２０２６-01-01"],
 )
 def test_value_that_is_no_date_is_refused(value: str) -> None:
     """Where a date is needed, anything else is a PlanError that says how dates are written, on every Python alike."""
-    with pytest.raises(PlanError, match="is not a date, which key .* write dates as 2026-01-31"):
+    with pytest.raises(PlanError, match=r"is not a date, which key .* write dates as 2026-01-31"):
         KeyTemplate("k-{p:%Y-%m}").render({"p": value})
 
 

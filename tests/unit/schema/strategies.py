@@ -50,7 +50,9 @@ JSON_VALUES = st.recursive(
     lambda inner: (
         st.lists(inner, max_size=3)
         | st.dictionaries(
-            st.sampled_from(["type", "fields", "name", "metadata", "tags", "elementType", "keyType", "valueType", "sqlType"]),
+            st.sampled_from(
+                ["type", "fields", "name", "metadata", "tags", "elementType", "keyType", "valueType", "sqlType"]
+            ),
             inner | st.sampled_from(["struct", "array", "map", "udt", "string", "variant"]),
             max_size=4,
         )

@@ -16,14 +16,25 @@ from tests.unit.schema.strategies import spark_schemas
 
 
 def leaf(name: str, repetition: str = "optional") -> dict[str, Any]:
+    """Return a leaf field."""
     return {"name": name, "kind": "leaf", "annotation": None, "repetition": repetition, "children": []}
 
 
-def group(name: str, *children: dict[str, Any], annotation: str | None = None, repetition: str = "optional") -> dict[str, Any]:
-    return {"name": name, "kind": "group", "annotation": annotation, "repetition": repetition, "children": list(children)}
+def group(
+    name: str, *children: dict[str, Any], annotation: str | None = None, repetition: str = "optional"
+) -> dict[str, Any]:
+    """Return a group field."""
+    return {
+        "name": name,
+        "kind": "group",
+        "annotation": annotation,
+        "repetition": repetition,
+        "children": list(children),
+    }
 
 
 def repeated(name: str, *children: dict[str, Any], annotation: str | None = None) -> dict[str, Any]:
+    """Return a repeated group."""
     return group(name, *children, annotation=annotation, repetition="repeated")
 
 
@@ -119,6 +130,7 @@ def test_form_of_a_writer(name: str) -> None:
 
 
 def dotted(path: tuple[str, ...]) -> str:
+    """Return a path as text."""
     return ".".join(name.replace(".", "%2E") for name in path)
 
 
@@ -165,11 +177,12 @@ def test_a_list_has_two_names_for_one_level() -> None:
 
 ARROW = {
     "string": pa.string(), "integer": pa.int32(), "long": pa.int64(), "double": pa.float64(), "boolean": pa.bool_(),
-    "binary": pa.binary(), "date": pa.date32(), "timestamp": pa.timestamp("us", "UTC"), "decimal(10,2)": pa.decimal128(10, 2),
+    "binary": pa.binary(), "date": pa.date32(), "timestamp": pa.timestamp("us", "UTC"), "decimal(10,2)": pa.decimal128(10, 2),  # noqa: E501  # one message, one line
 }  # fmt: skip
 
 
 def arrow_type(kind: Any) -> pa.DataType:
+    """Return the Arrow type of a Spark type."""
     if isinstance(kind, str):
         return ARROW[kind]
     if kind["type"] == "array":
@@ -180,6 +193,7 @@ def arrow_type(kind: Any) -> pa.DataType:
 
 
 def written_paths(document: dict[str, Any]) -> list[str]:
+    """Return the leaf paths of a real file of a schema."""
     schema = pa.schema(list(arrow_type(document)))
     sink = pa.BufferOutputStream()
     pq.write_table(schema.empty_table(), sink, use_compliant_nested_type=True)

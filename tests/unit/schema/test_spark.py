@@ -16,15 +16,18 @@ from tests.unit.schema.strategies import JSON_VALUES, spark_schemas
 
 
 def struct(*fields: tuple[str, Any] | tuple[str, Any, Any]) -> dict[str, Any]:
+    """Return a struct of fields: name, type and metadata."""
     return {
         "type": "struct",
         "fields": [
-            {"name": one[0], "type": one[1], "nullable": True, "metadata": one[2] if len(one) > 2 else {}} for one in fields
+            {"name": one[0], "type": one[1], "nullable": True, "metadata": one[2] if len(one) > 2 else {}}
+            for one in fields
         ],
     }
 
 
 def leaves(document: Any) -> list[str]:
+    """Return the leaf paths of a schema."""
     return [leaf.dotted for leaf in schema_from_spark(document).leaves()]
 
 
@@ -48,7 +51,7 @@ UDT = {"type": "udt", "class": "x", "pyClass": "y", "sqlType": struct(("v", "dou
         (ARRAY, ["c.list.element"]),
         (MAP, ["c.key_value.key", "c.key_value.value.list.element"]),
         (struct(("a", "long"), ("b", ARRAY)), ["c.a", "c.b.list.element"]),
-        ({"type": "array", "elementType": MAP}, ["c.list.element.key_value.key", "c.list.element.key_value.value.list.element"]),
+        ({"type": "array", "elementType": MAP}, ["c.list.element.key_value.key", "c.list.element.key_value.value.list.element"]),  # noqa: E501  # one message, one line
         (UDT, ["c.v"]),
         ({"type": "udt", "sqlType": UDT}, ["c.v"]),
         ({"type": "array", "elementType": UDT}, ["c.list.element.v"]),
@@ -84,6 +87,7 @@ def test_partition_columns_are_left_out() -> None:
 
 
 def leaves_without(document: Any, *names: str) -> list[str]:
+    """Return the leaf paths of a schema less some columns."""
     return [leaf.dotted for leaf in schema_from_spark(document, leave_out=names).leaves()]
 
 

@@ -18,18 +18,22 @@ fastavro_schema = pytest.importorskip("fastavro.schema")
 
 
 def record(*fields: Any, name: str = "R", **more: Any) -> dict[str, Any]:
+    """Return an Avro record."""
     return {"type": "record", "name": name, "fields": list(fields), **more}
 
 
 def field(name: str, kind: Any, *tags: str, **more: Any) -> dict[str, Any]:
+    """Return an Avro field with tags."""
     return {"name": name, "type": kind, **({"confluent:tags": list(tags)} if tags else {}), **more}
 
 
 def leaves(*fields: Any) -> list[str]:
+    """Return the leaf paths of a record of fields."""
     return [leaf.dotted for leaf in schema_from_avro(json.dumps(record(*fields))).leaves()]
 
 
 def tags(*fields: Any, **more: Any) -> dict[str, tuple[str, ...]]:
+    """Return the tags of a record of fields."""
     schema = schema_from_avro(json.dumps(record(*fields, **more)))
     return {dotted(column.path): column.tags for column in tags_of_avro(schema)}
 
@@ -110,12 +114,18 @@ def test_tags_are_read_at_every_depth_and_place() -> None:
 
 def test_tags_of_the_whole_record_cover_fields_without_their_own() -> None:
     """A tag on the top-level record is that of each of its fields which has none."""
-    assert tags(field("a", "int"), field("b", "int", "own"), **{"confluent:tags": ["all"]}) == {"a": ("all",), "b": ("own",)}
+    assert tags(field("a", "int"), field("b", "int", "own"), **{"confluent:tags": ["all"]}) == {
+        "a": ("all",),
+        "b": ("own",),
+    }
 
 
 def test_named_types_are_used_again_by_either_name() -> None:
     """A type is used again by its full name, or by its short name inside its namespace, with its tags."""
-    assert tags(field("a", ADDRESS), field("b", "com.x.Address"), namespace="org") == {"a.zip": ("pii",), "b.zip": ("pii",)}
+    assert tags(field("a", ADDRESS), field("b", "com.x.Address"), namespace="org") == {
+        "a.zip": ("pii",),
+        "b.zip": ("pii",),
+    }
     assert tags(field("a", ADDRESS), field("b", ["null", "Address"]), namespace="com.x") == {
         "a.zip": ("pii",),
         "b.zip": ("pii",),
@@ -138,7 +148,7 @@ REFUSED = {
     "field with an empty name": (record(field("", "int")), "the top level: a field is"),
     "field without type": (record({"name": "c"}), "column c: .* has no 'type'"),
     "field twice": (record(field("c", "int"), field("c", "int")), "column c: is twice in record R"),
-    "unknown type": (record(field("c", "strin")), "column c: has the type 'strin', which is neither a primitive nor defined"),
+    "unknown type": (record(field("c", "strin")), "column c: has the type 'strin', which is neither a primitive nor defined"),  # noqa: E501  # one message, one line
     "type of another namespace": (
         record(field("a", ADDRESS), field("c", "Address")), "column c: has the type 'Address', which is neither",
     ),
@@ -153,9 +163,9 @@ REFUSED = {
     "fixed with a bad name": (record(field("c", {"type": "fixed", "name": 7})), "column c: its fixed type has no name"),
     "union in a union": (record(field("c", ["null", ["int"]])), "column c: has a union directly in a union"),
     "type defined twice": (
-        record(field("a", ADDRESS), field("b", {**ADDRESS, "fields": []})), r"column b: defines the type com\.x\.Address a second",
+        record(field("a", ADDRESS), field("b", {**ADDRESS, "fields": []})), r"column b: defines the type com\.x\.Address a second",  # noqa: E501  # one message, one line
     ),
-    "recursive": (record(field("next", ["null", "R"])), "column next: contains its own type R; .* tag the fields above it"),
+    "recursive": (record(field("next", ["null", "R"])), "column next: contains its own type R; .* tag the fields above it"),  # noqa: E501  # one message, one line
     "recursive by an array": (
         record(field("a", record(field("b", {"type": "array", "items": "R"}), name="S"))),
         r"column a\.b\.element: contains its own type R",
@@ -184,7 +194,9 @@ def test_reused_types_do_not_grow_without_bound() -> None:
     wide = [record(field("x", "int"), name="R0")]
     flat = [field("f0", wide[0])]
     for level in range(1, 40):
-        flat.append(field(f"f{level}", record(field("a", f"R{level - 1}"), field("b", f"R{level - 1}"), name=f"R{level}")))
+        flat.append(
+            field(f"f{level}", record(field("a", f"R{level - 1}"), field("b", f"R{level - 1}"), name=f"R{level}"))
+        )
     with pytest.raises(PlanError, match=f"beyond the {MAX_FIELDS} columns"):
         schema_from_avro(json.dumps(record(*flat)))
 
@@ -212,11 +224,17 @@ def test_deep_nesting_is_refused_without_overflow(wrap: str) -> None:
 
 
 JSON_VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(max_size=4) | st.sampled_from(["record", "array", "map", "R", "int"]),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.text(max_size=4)
+    | st.sampled_from(["record", "array", "map", "R", "int"]),
     lambda inner: (
         st.lists(inner, max_size=3)
         | st.dictionaries(
-            st.sampled_from(["type", "name", "namespace", "fields", "items", "values", "confluent:tags"]), inner, max_size=4
+            st.sampled_from(["type", "name", "namespace", "fields", "items", "values", "confluent:tags"]),
+            inner,
+            max_size=4,
         )
     ),
     max_leaves=15,
@@ -236,6 +254,7 @@ def test_any_json_is_a_schema_or_refused(value: Any) -> None:
 
 @st.composite
 def valid_types(draw: st.DrawFn, depth: int = 3) -> Any:
+    """Return types that Avro allows."""
     choice = draw(st.integers(0, 6 if depth else 1))
     if choice <= 1:
         return draw(st.sampled_from(["int", "string", {"type": "long", "logicalType": "timestamp-micros"}]))
@@ -270,6 +289,10 @@ def test_file_is_read(tmp_path: Path) -> None:
 def test_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:
     """A missing file, a folder, and a file that is not UTF-8 are PlanErrors that name it."""
     (tmp_path / "s.avsc").write_bytes(b"\xff\xfe{")
-    for path, reason in ((tmp_path / "none.avsc", "No such file"), (tmp_path, "directory"), (tmp_path / "s.avsc", "not UTF-8")):
+    for path, reason in (
+        (tmp_path / "none.avsc", "No such file"),
+        (tmp_path, "directory"),
+        (tmp_path / "s.avsc", "not UTF-8"),
+    ):
         with pytest.raises(PlanError, match=f"cannot be read .*{reason}.*give the path of an .avsc file"):
             read_avro_file(path)

@@ -14,6 +14,7 @@ from tests.unit.schema.test_parquet import FORMS
 
 
 def spark(*names: str) -> ColumnIndex:
+    """Return the index of a schema of text columns."""
     fields = [{"name": name, "type": "string"} for name in names]
     return ColumnIndex(schema_from_spark({"type": "struct", "fields": fields}))
 
