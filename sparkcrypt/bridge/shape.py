@@ -1,8 +1,8 @@
 """Rebuilds a file's nested schema from its columns' paths, with the schema that is read for a guide.
 
 Annotations are not told of, and a list's groups may have any names, so a forged file could hide a column from its tag
-by other names.  Where the reader's schema says list or map, a file's group is one, whatever its names; elsewhere nothing
-is read, and the names that writers use decide (LogicalTypes.md, "Nested Types").
+by other names.  Where the reader's schema says list or map, a file's group is one, whatever its names; elsewhere
+nothing is read, and the names that writers use decide (LogicalTypes.md, "Nested Types").
 """
 
 from __future__ import annotations
