@@ -12,6 +12,7 @@ from typing import Any
 
 import click
 
+from sparkcrypt.cli.output import say
 from sparkcrypt.errors import EXIT_OK, EXIT_USAGE, SparkcryptError
 from sparkcrypt.spark.failures import cause_of, short_text
 
@@ -98,8 +99,8 @@ def _with_examples(text: str | None) -> str | None:
 
 def _fail(kind: str, message: str, code: int, as_json: bool) -> int:
     if os.environ.get(TRACEBACK) == "1" and sys.exc_info()[0] is not None:
-        click.echo(traceback.format_exc(), err=True, nl=False)
-    click.echo(f"error: {message}", err=True)
+        say(traceback.format_exc().rstrip())
+    say(f"error: {message}")
     if as_json:
         click.echo(json.dumps({"error": {"type": kind, "message": message}}, ensure_ascii=False))
     return code
@@ -107,5 +108,5 @@ def _fail(kind: str, message: str, code: int, as_json: bool) -> int:
 
 def _show_usage(error: click.UsageError) -> None:
     if error.ctx is not None:
-        click.echo(error.ctx.get_usage(), err=True)
-        click.echo(f"'{error.ctx.command_path} --help' tells more.", err=True)
+        say(error.ctx.get_usage())
+        say(f"'{error.ctx.command_path} --help' tells more.")

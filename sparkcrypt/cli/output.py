@@ -8,6 +8,8 @@ from typing import Any
 
 import click
 
+from sparkcrypt.spark.launch import print_error_line
+
 
 def show(document: Any, text: str, *, as_json: bool) -> None:
     """Write a command's result to stdout.
@@ -21,8 +23,13 @@ def show(document: Any, text: str, *, as_json: bool) -> None:
 
 
 def say(text: str) -> None:
-    """Write a line to stderr, where it is no part of the result."""
-    click.echo(text, err=True)
+    """Write a line to stderr, where it is no part of the result: to that of spark-submit, when it runs this."""
+    try:
+        printed = print_error_line(text)
+    except Exception:  # noqa: BLE001  # a JVM that is gone must not hide what is to be said
+        printed = False
+    if not printed:
+        click.echo(text, err=True)
 
 
 def aligned(rows: Sequence[Sequence[object]], *, head: Sequence[str] = (), indent: str = "") -> str:

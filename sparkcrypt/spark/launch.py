@@ -73,6 +73,23 @@ def spark_session(
         spark.stop()
 
 
+def print_error_line(text: str) -> bool:
+    """Print a line to the stderr of ``spark-submit``; False elsewhere, where it is this process's own.
+
+    PythonRunner joins a Python driver's stderr into spark-submit's stdout; only the JVM can still tell the two apart.
+    """
+    if _OF_SPARK_SUBMIT not in os.environ:
+        return False
+    from pyspark import SparkContext
+
+    SparkContext._ensure_initialized()
+    machine = SparkContext._jvm
+    if machine is None:
+        return False
+    machine.java.lang.System.err.println(text)
+    return True
+
+
 def require_pyspark() -> None:
     """Make pyspark importable: the installed one, else that of SPARK_HOME.
 

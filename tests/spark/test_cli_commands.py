@@ -162,7 +162,7 @@ def test_afterwards_everything_agrees(ended: Ended) -> None:
 
 def test_the_run_is_known_and_audited(ended: Ended) -> None:
     """The state directory tells of the runs, and their audit verifies: an entry for each unit."""
-    assert ended.document("backfill status")["state"] == "nothing to do"
+    assert ended.document("backfill status")["state"] in ("done", "nothing to do")
     assert ended.document("audit verify") == {"table": "d.t", "entries": 2, "verified": True}
 
 

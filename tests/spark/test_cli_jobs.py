@@ -54,6 +54,7 @@ def test_the_job_encrypts_under_spark_submit(tmp_path: Path, java: dict[str, str
     done = submit(tmp_path, java, private_jar, "encrypt_table.py", *map(str, arguments))
     assert done.returncode == 0, done.stderr[-4000:]
     report = json.loads(done.stdout)
+    assert "1 of 1 file" in done.stderr
     assert (report["outcome"], report["files_rewritten"], report["rows"]) == ("done", 1, 3)
     assert json.loads((tmp_path / "report.json").read_text()) == report
     assert [encrypted_columns(one) for one in footers(tmp_path / "out", policy)] == [{"ssn": "pii"}]
