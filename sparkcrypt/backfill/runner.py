@@ -136,12 +136,12 @@ class Runner:
     def _swap_in(self, unit: Unit, staged: str, verified: StagedUnit) -> str:
         self._progress.step(unit.name, "swapping")
         self._recheck(unit, unit.location)
-        self._lock.check()
         self.journal.append("unit_swapping", unit=unit.name, staged=staged, **_described(unit))
         catalog = Catalog(self._spark) if isinstance(self._target, CatalogTarget) else None
         statistics = (
             catalog.statistics(self._target.table) if catalog and isinstance(self._target, CatalogTarget) else None
         )
+        self._lock.check()
         old = self.swap.swap(unit, staged)
         try:
             self._recheck(unit, old)
@@ -199,8 +199,9 @@ class Runner:
             "sources": [file.to_list() for file in unit.files],
             "files": files,
         }
-        append_entry(self._store, self._target.table_id, entry, mac=self._sign(self._store, self._target.table_id))
-        self.journal.append("unit_swapped", unit=unit.name, outcome=outcome.to_dict())
+        mac = self._sign(self._store, self._target.table_id)
+        head = append_entry(self._store, self._target.table_id, entry, mac=mac)
+        self.journal.append("unit_swapped", unit=unit.name, outcome=outcome.to_dict(), audit=head.to_dict())
 
     def recover(self) -> list[UnitOutcome]:
         """Bring the units of an interrupted run to a clean state: swapped ones stay, others lose their staged files.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from sparkcrypt.backfill.store import StateStore, open_state_store
 from sparkcrypt.bridge.context import comparable_path
-from sparkcrypt.errors import ConfigError
+from sparkcrypt.errors import ConfigError, SparkcryptError
 from sparkcrypt.spark.files import HadoopFiles
 
 if TYPE_CHECKING:
@@ -56,7 +56,12 @@ class HadoopStateStore:
     def read(self, name: str) -> bytes | None:
         """Return a record's content, or None."""
         path = f"{self._root}/{name}"
-        return self._files.read(path) if self._files.exists(path) else None
+        try:
+            return self._files.read(path)
+        except SparkcryptError:
+            if self._files.exists(path):
+                raise
+            return None
 
     def list(self, prefix: str) -> tuple[str, ...]:
         """Return the names of records that begin with a prefix, sorted."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from sparkcrypt.backfill.targets import CatalogTarget, Target
-from sparkcrypt.backfill.units import STAGING_SUFFIX, Unit
+from sparkcrypt.backfill.units import Unit, staging_folder
 from sparkcrypt.errors import ConfigError, SparkcryptError, VerificationError
 from sparkcrypt.spark.catalog import Catalog
 from sparkcrypt.spark.files import HadoopFiles
@@ -141,7 +141,7 @@ class FolderSwap:
         return unit.location
 
     def _old(self, unit: Unit) -> str:
-        return f"{self.target.base}{STAGING_SUFFIX}/old-{self.run_id}"
+        return f"{staging_folder(self.target.base)}/old-{self.run_id}"
 
     def _refresh(self) -> None:
         if isinstance(self.target, CatalogTarget):

@@ -12,8 +12,10 @@ from sparkcrypt.errors import PlanError
 from sparkcrypt.spark.catalog import Partition
 from sparkcrypt.spark.files import FileStatus, HadoopFiles
 
-STAGING_SUFFIX = "__sparkcrypt"
-_STAGED = re.compile(rf"^(?P<base>.*){STAGING_SUFFIX}/(?P<run>[^/]+)(?P<rest>/.*)?$")
+STAGING_FOLDER = ".sparkcrypt"
+"""Beside a table's folder.  Hive's RENAME TABLE replaces the table's old path wherever the text of a partition's location
+holds it, so the name must not begin as any table's name can: with a dot."""
+_STAGED = re.compile(rf"^(?P<parent>.*)/{re.escape(STAGING_FOLDER)}/(?P<name>[^/]+)/(?P<run>[^/]+)(?P<rest>/.*)?$")
 _FOREIGN = {
     "_spark_metadata": "a streaming sink keeps its own list of files there",
     "_delta_log": "a Delta table keeps its own list of files there",
@@ -68,14 +70,20 @@ class Unit:
 
     def staging(self, base: str, run_id: str) -> str:
         """Return where the unit's new files are made: beside the table, ending in the same partition folders."""
-        staged = f"{base}{STAGING_SUFFIX}/{run_id}"
+        staged = f"{staging_folder(base)}/{run_id}"
         return f"{staged}/{self.partition_path}" if self.partition_path else staged
 
 
 def base_location(location: str) -> str:
     """Return the table's original folder, whether or not an earlier run has moved the table beside it."""
     match = _STAGED.match(location.rstrip("/"))
-    return match["base"] if match else location.rstrip("/")
+    return f"{match['parent']}/{match['name']}" if match else location.rstrip("/")
+
+
+def staging_folder(base: str) -> str:
+    """Return the folder beside a table under which its runs put their files."""
+    parent, _, name = base.rstrip("/").rpartition("/")
+    return f"{parent}/{STAGING_FOLDER}/{name}"
 
 
 def list_folders(files: HadoopFiles, location: str) -> tuple[Folder, ...]:

@@ -53,7 +53,7 @@ def test_partitioned_table_is_encrypted_by_partition(lake: Lake, kind: str) -> N
     assert report.verified
     assert report.swap == "set location"
     assert rows_of(lake.spark.table("t")) == before
-    assert_encrypted(f"{lake.path('t')}__sparkcrypt", policy, {"email": "pii"}, visible=["note 1"])
+    assert_encrypted(lake.root / "db" / ".sparkcrypt" / "t", policy, {"email": "pii"}, visible=["note 1"])
     assert_plaintext(lake.path("t"))
     again = encrypt_table(lake.spark, "t", policy)
     assert (again.outcome, again.files_rewritten, again.files_skipped) == ("nothing to do", 0, again.files_total)

@@ -1,0 +1,266 @@
+"""Runs that are killed, paused, raced or contradicted: nothing is lost, and the same command ends right."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+
+from sparkcrypt import encrypt_table, verify_table
+from sparkcrypt.backfill import encrypt as encrypt_module
+from sparkcrypt.backfill.journal import Journal
+from sparkcrypt.backfill.lock import RunLock, acquire
+from sparkcrypt.backfill.progress import Silent
+from sparkcrypt.backfill.runner import Runner
+from sparkcrypt.backfill.swap import FolderSwap, LocationSwap
+from sparkcrypt.errors import RunConflictError, VerificationError
+from sparkcrypt.policy.model import Policy
+from sparkcrypt.spark.files import HadoopFiles
+from sparkcrypt.spark.tagging import set_tags
+from tests.spark.support import Lake, assert_plaintext, rows_of
+from tests.spark.test_encrypt_table import PARTITIONED, UNPARTITIONED, fill
+
+pytestmark = pytest.mark.spark
+
+
+class Killed(BaseException):
+    """What stands for the end of the process."""
+
+
+@dataclass
+class Clock:
+    """The time by which locks expire."""
+
+    now: float = 1_000_000.0
+    patches: list[Any] = field(default_factory=list)
+
+    def __call__(self) -> float:
+        """Return it."""
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[Clock]:
+    """A clock for locks, and runs that end as a killed process does: no tidying, no release of the lock."""
+    made = Clock()
+    monkeypatch.setattr(encrypt_module, "acquire", functools.partial(acquire, clock=made))
+    monkeypatch.setattr(RunLock, "keep_alive", lambda lock: None)
+    yield made
+
+
+def tagged(lake: Lake, create: str) -> tuple[Policy, list[Any]]:
+    """Make a plaintext table with a tag; return its policy and rows."""
+    fill(lake, create)
+    policy = lake.policy()
+    set_tags(lake.spark, "t", {"email": ["pii"]}, policy)
+    return policy, rows_of(lake.spark.table("t"))
+
+
+def kill(lake: Lake, policy: Policy, clock: Clock, patch: Callable[[pytest.MonkeyPatch], None]) -> None:
+    """Run the job until the patch kills it; then let its lock expire."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(Runner, "_give_up", lambda *_: None)
+        monkeypatch.setattr(RunLock, "release", lambda lock: None)
+        patch(monkeypatch)
+        with pytest.raises(Killed):
+            encrypt_table(lake.spark, "t", policy)
+    clock.now += 1_000
+
+
+def after_record(kind: str) -> Callable[[pytest.MonkeyPatch], None]:
+    """Return a patch that kills the run right after its first journal record of a kind."""
+    append = Journal.append
+
+    def appended(journal: Journal, what: str, **fields: Any) -> Any:
+        record = append(journal, what, **fields)
+        if what == kind:
+            raise Killed
+        return record
+
+    return lambda monkeypatch: monkeypatch.setattr(Journal, "append", appended)
+
+
+def after_swap(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kill the run when the first unit was swapped and nothing was said of it."""
+
+    def record(*_: Any) -> None:
+        raise Killed
+
+    monkeypatch.setattr(Runner, "_record", record)
+
+
+def between_renames(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kill the run when the old folder was renamed away and the new one was not renamed in."""
+    rename = HadoopFiles.rename
+
+    def renamed(files: HadoopFiles, source: str, target: str) -> None:
+        rename(files, source, target)
+        if "/old-" in target:
+            raise Killed
+
+    monkeypatch.setattr(HadoopFiles, "rename", renamed)
+
+
+STEPS: dict[str, tuple[str, Callable[[pytest.MonkeyPatch], None]]] = {
+    **{
+        f"partitioned, after {kind}": (PARTITIONED["using"], after_record(kind))
+        for kind in ("run_started", "unit_listed", "unit_staged", "unit_verified", "unit_swapping", "unit_swapped")
+    },
+    "partitioned, after the swap": (PARTITIONED["using"], after_swap),
+    "renamed, before the swap": (UNPARTITIONED["using"], after_record("unit_swapping")),
+    "renamed, after the swap": (UNPARTITIONED["using"], after_swap),
+    "renamed, between the renames": (UNPARTITIONED["using"], between_renames),
+}
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_killed_run_is_continued(lake: Lake, clock: Clock, step: str) -> None:
+    """Whatever the step, readers find every row once the job has run again, and every file is as planned."""
+    create, patch = STEPS[step]
+    policy, before = tagged(lake, create)
+    kill(lake, policy, clock, patch)
+    if "between" not in step:
+        lake.spark.catalog.refreshTable("t")
+        assert rows_of(lake.spark.table("t")) == before
+    report = encrypt_table(lake.spark, "t", policy)
+    assert report.outcome == "done"
+    assert rows_of(lake.spark.table("t")) == before
+    assert verify_table(lake.spark, "t", policy).ok
+    assert (
+        Journal.unfinished(encrypt_module.open_states(lake.spark, policy.run_state, outside="/nowhere"), _id(lake))
+        is None
+    )
+    left = [
+        path for path in (lake.root / "db" / ".sparkcrypt" / "t").rglob("*.parquet") if report.run_id not in str(path)
+    ]
+    assert not left, "staged files of no use were left behind"
+
+
+def _id(lake: Lake) -> str:
+    from sparkcrypt.spark.catalog import Catalog
+
+    return str(Catalog(lake.spark).table("t").uuid)
+
+
+def test_second_run_is_told_of_the_first(lake: Lake, clock: Clock) -> None:
+    """While one run holds the table, another is refused with the first one's name."""
+    policy, _ = tagged(lake, UNPARTITIONED["using"])
+    store = encrypt_module.open_states(lake.spark, policy.run_state, outside="/nowhere")
+    with acquire(store, _id(lake), run_id="run-first", owner="ann@host", clock=clock):
+        with pytest.raises(RunConflictError, match="run-first"):
+            encrypt_table(lake.spark, "t", policy)
+    assert encrypt_table(lake.spark, "t", policy).outcome == "done"
+
+
+def test_paused_driver_is_fenced_off(lake: Lake, clock: Clock) -> None:
+    """A driver that wakes up after its lock expired does not swap."""
+    policy, before = tagged(lake, PARTITIONED["using"])
+
+    class Pause(Silent):
+        def step(self, unit: str, step: str) -> None:
+            clock.now += 1_000 if step == "swapping" else 0
+
+    with pytest.raises(RunConflictError):
+        encrypt_table(lake.spark, "t", policy, progress=Pause())
+    assert_plaintext(lake.path("t"))
+    assert rows_of(lake.spark.table("t")) == before
+    assert encrypt_table(lake.spark, "t", policy).outcome == "done"
+    assert rows_of(lake.spark.table("t")) == before
+
+
+def test_writer_during_staging_keeps_his_rows(lake: Lake) -> None:
+    """Rows that arrive after the listing make the unit fail unswapped; the next run takes them with it."""
+    policy, _ = tagged(lake, UNPARTITIONED["using"])
+
+    class Writer(Silent):
+        def step(self, unit: str, step: str) -> None:
+            if step == "verifying":
+                with lake.stranger() as stranger:
+                    stranger.sql("INSERT INTO t VALUES (99, 'late', 'n')")
+
+    with pytest.raises(VerificationError, match="is new since the listing"):
+        encrypt_table(lake.spark, "t", policy, progress=Writer())
+    lake.spark.catalog.refreshTable("t")
+    assert lake.spark.table("t").count() == 5
+    assert_plaintext(lake.path("t"))
+    assert encrypt_table(lake.spark, "t", policy).rows == 5
+
+
+@pytest.mark.parametrize(
+    ("create", "way"), [(PARTITIONED["using"], LocationSwap), (UNPARTITIONED["using"], FolderSwap)]
+)
+def test_file_that_slips_in_at_the_swap_undoes_it(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, create: str, way: type[Any]
+) -> None:
+    """A file that a writer leaves in the old folder while it is swapped is found, and the table is as it was before."""
+    policy, before = tagged(lake, create)
+    swap = way.swap
+
+    def swapped(self: Any, unit: Any, staged: str) -> str:
+        old = swap(self, unit, staged)
+        files = HadoopFiles(lake.spark)
+        files.write_new(f"{old}/part-late.parquet", files.read(unit.files[0].path.replace(unit.location, old)))
+        return str(old)
+
+    monkeypatch.setattr(way, "swap", swapped)
+    with pytest.raises(VerificationError, match=r"part-late\.parquet is new"):
+        encrypt_table(lake.spark, "t", policy)
+    assert_plaintext(lake.path("t"))
+    lake.spark.catalog.refreshTable("t")
+    assert lake.spark.table("t").count() > len(before)
+
+
+def test_changed_policy_is_a_conflict(lake: Lake, clock: Clock) -> None:
+    """An unfinished run is not continued under another policy, unless it is given up first."""
+    policy, before = tagged(lake, PARTITIONED["using"])
+    kill(lake, policy, clock, after_swap)
+    other = replace(policy, data_key_bits=128)
+    with pytest.raises(RunConflictError, match="another policy|under policy"):
+        encrypt_table(lake.spark, "t", other)
+    report = encrypt_table(lake.spark, "t", other, resume="never")
+    assert report.outcome == "done"
+    assert rows_of(lake.spark.table("t")) == before
+
+
+@pytest.mark.parametrize("mutation", ["value", "drop", "double", "key"])
+def test_wrong_staging_is_found(lake: Lake, monkeypatch: pytest.MonkeyPatch, mutation: str) -> None:
+    """Staged rows or keys that are not as they must be are found before the swap, and nothing is left behind."""
+    from sparkcrypt.backfill.stage import SparkStager
+
+    policy, before = tagged(lake, UNPARTITIONED["using"])
+    rows = SparkStager._rows
+    staging = []
+
+    def wrong(self: SparkStager, folder: Any) -> Any:
+        frame = rows(self, folder)
+        if not staging:
+            return frame
+        changed = {
+            "value": lambda: frame.selectExpr("id", "email", "if(id = 3, 'other', note) AS note"),
+            "drop": lambda: frame.where("id <> 3"),
+            "double": lambda: frame.union(frame.where("id = 3")),
+            "key": lambda: frame,
+        }[mutation]()
+        return changed.select(
+            *(changed[field.name].alias(field.name, metadata=field.metadata) for field in frame.schema)
+        )
+
+    stage = SparkStager.stage
+
+    def staged(self: SparkStager, *arguments: Any) -> None:
+        staging.append(True)
+        if mutation == "key":
+            monkeypatch.setattr(type(self._target), "options", lambda target: {"parquet.sparkcrypt.tags.email": "fin"})
+        stage(self, *arguments)
+        staging.clear()
+
+    monkeypatch.setattr(SparkStager, "_rows", wrong)
+    monkeypatch.setattr(SparkStager, "stage", staged)
+    with pytest.raises(VerificationError, match="nothing was swapped"):
+        encrypt_table(lake.spark, "t", policy)
+    assert_plaintext(lake.path("t"))
+    assert rows_of(lake.spark.table("t")) == before
+    assert not list((lake.root / "db" / ".sparkcrypt").rglob("*.parquet"))
