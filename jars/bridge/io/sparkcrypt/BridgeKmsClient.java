@@ -1,6 +1,8 @@
 package io.sparkcrypt;
 
 import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.io.IOException;
+import java.nio.charset.StandardCharsets;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.parquet.crypto.keytools.KmsClient;
 
@@ -25,6 +27,19 @@ public class BridgeKmsClient implements KmsClient {
           "ConfigError",
           "no key service is configured; set " + Names.KEY_SERVICE + " or " + Names.POLICY
               + " in the session, as sparkcrypt.configure or `sparkcrypt conf` do");
+    }
+    text = unescaped(text);
+  }
+
+  /** Hive's SerDe hands a table's properties on with Java's escapes ({@code \"}), all of which are JSON's as well. */
+  private static String unescaped(String json) {
+    if (!json.startsWith("{\\\"")) {
+      return json;
+    }
+    try {
+      return Wire.parse(('"' + json + '"').getBytes(StandardCharsets.UTF_8)).asText();
+    } catch (IOException e) {
+      return json; // the helper says that it is not JSON
     }
   }
 
