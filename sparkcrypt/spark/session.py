@@ -15,6 +15,7 @@ from sparkcrypt.policy.key_service import KeyServiceConfig
 from sparkcrypt.policy.model import Policy, TagRule
 from sparkcrypt.policy.template import KeyTemplate
 from sparkcrypt.spark.catalog import table_locations
+from sparkcrypt.spark.failures import cause_of, short_text
 from sparkcrypt.spark.files import HadoopFiles
 from sparkcrypt.spark.jar import bring_jar
 from sparkcrypt.spark.jvm import is_connect, java_session, jvm
@@ -154,8 +155,7 @@ def probe_root(spark: SparkSession) -> str:
 
 def _explain(error: Exception) -> str:
     text = str(error)
-    causes = [line.partition("Caused by: ")[2] for line in text.splitlines() if "Caused by: " in line]
-    cause = (causes or text.splitlines() or [type(error).__name__])[-1].strip()[:400]
+    cause = str(cause_of(error) or short_text(error))  # our own words name the interpreter that was tried
     if "ClassNotFound" in text or "could not instantiate" in text.lower():
         return (
             f"the jar is not in this session ({cause}); launch with --jars, or with the lines that "
@@ -163,6 +163,5 @@ def _explain(error: Exception) -> str:
         )
     return (
         f"a probe write and read failed: {cause}\nThe helper needs an interpreter that has the key service's library, "
-        "on the "
-        f"driver and on every executor: name it in the launch configuration, {names.PYTHON}=/path/to/python3"
+        f"on the driver and on every executor: name it in the launch configuration, {names.PYTHON}=/path/to/python3"
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,6 +22,9 @@ _NUMBERS = itertools.count()
 @pytest.fixture(scope="session")
 def private_jar(jar: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A copy of the jar that nobody builds again while JVMs have it open."""
+    if "SPARKCRYPT_JAR" in os.environ:  # by another folder's fixture, or by whoever runs the tests
+        yield Path(os.environ["SPARKCRYPT_JAR"])
+        return
     copy = Path(shutil.copy(jar, tmp_path_factory.mktemp("jar") / "sparkcrypt.jar"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SPARKCRYPT_JAR", str(copy))

@@ -1,0 +1,205 @@
+"""What only a fresh JVM shows: counted key-service calls, sessions by conf alone, and Spark Connect."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from sparkcrypt.keys.counting import KEY_LOG
+from sparkcrypt.names import TAGS_PREFIX
+from sparkcrypt.spark.options import defaults_lines, launch_conf
+from tests.conftest import FreshJvm
+from tests.services.installed import spark_home
+from tests.spark.support import PLAIN, SECRET, assert_encrypted, data_files, make_policy
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+START = """
+import json, os, sys
+from pyspark.sql import SparkSession, functions as F
+import sparkcrypt
+spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
+spark.sparkContext.setLogLevel("ERROR")
+"""
+
+
+def run(fresh_jvm: FreshJvm, script: str, *arguments: object, **environment: str) -> str:
+    """Run a script that must succeed, and return its output."""
+    done = fresh_jvm(script, *arguments, env=environment)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout
+
+
+def calls(log: Path, op: str) -> Counter[str]:
+    """Return how often each key was used, but for the keys of probes; and empty the log."""
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    return Counter(line["key_id"] for line in lines if line["op"] == op and not line["key_id"].startswith("probe"))
+
+
+def test_wraps_and_unwraps_are_one_per_master_key(fresh_jvm: FreshJvm, private_jar: Path, tmp_path: Path) -> None:
+    """A write of 4 files with K = 2 tagged keys makes 1 + K wraps alone; a read makes 1 + K unwraps alone."""
+    policy = make_policy(tmp_path / "p")
+    out, write_log, read_log = tmp_path / "out", tmp_path / "write.log", tmp_path / "read.log"
+    script = (
+        START
+        + """
+sparkcrypt.configure(spark, sparkcrypt.load_policy(sys.argv[1]))
+if sys.argv[3] == "write":
+    tag = lambda name, tag: F.col("id").cast("string").alias(name, metadata={"tags": [tag]})
+    rows = spark.range(100).repartition(4).select("id", tag("a", "pii"), tag("b", "pii"), tag("c", "fin"))
+    rows.write.parquet(sys.argv[2])
+else:
+    print(spark.read.parquet(sys.argv[2]).agg(F.sum("a"), F.sum("b"), F.sum("c")).collect())
+"""
+    )
+    environment = {"SPARKCRYPT_JAR": str(private_jar)}
+    arguments = (tmp_path / "p" / "policy.yaml", out)
+    run(fresh_jvm, script, *arguments, "write", **environment, **{KEY_LOG: str(write_log)})
+    assert len(data_files(out)) == 4
+    assert_encrypted(out, policy, {"a": "pii", "b": "pii", "c": "fin"}, visible=())
+    assert calls(write_log, "wrap") == {"footer": 1, "pii": 1, "fin": 1}
+    assert calls(write_log, "unwrap") == {}
+    said = run(fresh_jvm, script, *arguments, "read", **environment, **{KEY_LOG: str(read_log)})
+    assert "4950.0" in said
+    assert calls(read_log, "unwrap") == {"footer": 1, "pii": 1, "fin": 1}
+    assert calls(read_log, "wrap") == {}
+
+
+@pytest.fixture
+def conf_dir(private_jar: Path, tmp_path: Path) -> Path:
+    """A folder with a spark-defaults.conf that holds nothing but what ``sparkcrypt conf`` prints, and a metastore."""
+    policy = make_policy(tmp_path / "p")
+    folder = tmp_path / "conf"
+    folder.mkdir()
+    own = {
+        "spark.master": "local[2]",
+        "spark.ui.enabled": "false",
+        "spark.sql.warehouse.dir": (tmp_path / "warehouse").as_uri(),
+        "spark.sql.parquet.compression.codec": "uncompressed",
+        "spark.log.level": "ERROR",
+    }
+    (folder / "spark-defaults.conf").write_text(
+        defaults_lines(launch_conf(policy, str(private_jar), sys.executable)) + "\n" + defaults_lines(own) + "\n"
+    )
+    return folder
+
+
+def run_spark(tmp_path: Path, conf_dir: Path, java: Mapping[str, str], *command: str) -> str:
+    """Run a program of Spark with a configuration folder and nothing of this project on its Python path."""
+    environment = {name: value for name, value in java.items() if name != "PYTHONPATH"}
+    environment["SPARK_CONF_DIR"] = str(conf_dir)
+    process = subprocess.Popen(
+        command, cwd=tmp_path, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE, text=True, start_new_session=True,
+    )  # fmt: skip
+    try:
+        output, errors = process.communicate(timeout=200)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, 9)
+        raise
+    assert process.returncode == 0, errors[-3000:]
+    return output
+
+
+def test_spark_sql_by_conf_alone(conf_dir: Path, java: dict[str, str], tmp_path: Path) -> None:
+    """spark-sql encrypts, reads back, and keeps no statistics of encrypted columns, by conf lines alone."""
+    statements = f"""
+        CREATE TABLE t (id INT, email STRING, note STRING) USING parquet OPTIONS ('{TAGS_PREFIX}email' 'pii');
+        INSERT INTO t VALUES (1, '{SECRET}', '{PLAIN}');
+        CREATE TABLE h (email STRING) STORED AS PARQUET TBLPROPERTIES ('{TAGS_PREFIX}email'='fin');
+        INSERT INTO h VALUES ('{SECRET}');
+        SELECT concat('read ', t.id, ' ', t.email = h.email) FROM t JOIN h ON t.email = h.email;
+        ANALYZE TABLE t COMPUTE STATISTICS FOR COLUMNS id, email;
+        SELECT java_method('java.lang.Thread', 'sleep', 3000L);
+        DESCRIBE EXTENDED t id;
+        DESCRIBE EXTENDED t email;
+    """
+    output = run_spark(tmp_path, conf_dir, java, str(spark_home() / "bin" / "spark-sql"), "-e", statements)
+    policy = make_policy(tmp_path / "p")
+    assert_encrypted(tmp_path / "warehouse" / "t", policy, {"email": "pii"})
+    assert_encrypted(tmp_path / "warehouse" / "h", policy, {"email": "fin"}, visible=())
+    assert "read 1 true" in output
+    distinct = [line.split()[-1] for line in output.splitlines() if line.startswith("distinct_count")]
+    assert distinct == ["1", "NULL"], output
+
+
+def test_python_session_by_conf_alone(conf_dir: Path, java: dict[str, str], tmp_path: Path) -> None:
+    """A pyspark session without this package on its path encrypts by tags in its schema, by conf lines alone."""
+    script = tmp_path / "job.py"
+    script.write_text(f"""
+import sys
+from pyspark.sql import SparkSession, functions as F
+spark = SparkSession.builder.getOrCreate()
+email = F.lit("{SECRET}").alias("email", metadata={{"tags": "pii"}})
+rows = spark.range(2).select("id", email, F.lit("{PLAIN}").alias("n"))
+rows.write.parquet("out")
+print("read", spark.read.parquet("out").filter("email LIKE 'CANARY%'").count())
+assert "sparkcrypt" not in sys.modules
+""")
+    output = run_spark(tmp_path, conf_dir, java, str(spark_home() / "bin" / "spark-submit"), str(script))
+    assert_encrypted(tmp_path / "out", make_policy(tmp_path / "p"), {"email": "pii"})
+    assert "read 2" in output
+
+
+@pytest.mark.services
+def test_spark_connect(connect_url: str, fresh_jvm: FreshJvm, tmp_path: Path) -> None:
+    """A Connect client configures its session on a server launched with the jar; it encrypts, reads, and refuses."""
+    policy = make_policy(tmp_path / "p")
+    script = f"""
+import sys
+from pyspark.sql import SparkSession, functions as F
+import sparkcrypt
+spark = SparkSession.builder.remote(sys.argv[1]).getOrCreate()
+policy = sparkcrypt.load_policy(sys.argv[2])
+sparkcrypt.configure(spark, policy)
+spark.conf.set("spark.sql.parquet.compression.codec", "uncompressed")
+def rows(tag):
+    email = F.lit("{SECRET}").alias("email", metadata={{"tags": [tag]}})
+    return spark.range(3).select("id", email, F.lit("{PLAIN}").alias("n"))
+rows("pii").write.parquet(sys.argv[3] + "/out")
+print("read", spark.read.parquet(sys.argv[3] + "/out").filter("email LIKE 'CANARY%'").count())
+rows("pii").write.mode("overwrite").saveAsTable("connect_table")
+print("table", spark.table("connect_table").count())
+location = spark.sql("DESCRIBE EXTENDED connect_table").filter("col_name = 'Location'").first()[1]
+print("location", location)
+try:
+    rows("unknown").write.parquet(sys.argv[3] + "/refused")
+except Exception as error:
+    print("refused", "carries the tag 'unknown'" in str(error))
+spark.sql("DROP TABLE connect_table")
+spark.stop()
+"""
+    output = run(fresh_jvm, script, connect_url, tmp_path / "p" / "policy.yaml", tmp_path)
+    assert_encrypted(tmp_path / "out", policy, {"email": "pii"})
+    assert data_files(tmp_path / "refused") == []
+    assert [line for line in output.splitlines() if "location" not in line] == ["read 3", "table 3", "refused True"]
+
+
+def test_configure_says_what_a_session_lacks(fresh_jvm: FreshJvm, private_jar: Path, tmp_path: Path) -> None:
+    """With an interpreter that does not exist, ``configure`` is a BridgeError that names the line to set."""
+    make_policy(tmp_path / "p")
+    script = """
+import sys
+from pyspark.sql import SparkSession
+import sparkcrypt
+from sparkcrypt.errors import BridgeError
+spark = (SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
+         .config("spark.sparkcrypt.python", "/nowhere/python3").getOrCreate())
+spark.sparkContext.setLogLevel("OFF")
+try:
+    sparkcrypt.configure(spark, sparkcrypt.load_policy(sys.argv[1]))
+except BridgeError as error:
+    print("BridgeError", error)
+print("factory", spark.conf.get("parquet.crypto.factory.class", "none"))
+"""
+    output = run(fresh_jvm, script, tmp_path / "p" / "policy.yaml", SPARKCRYPT_JAR=str(private_jar))
+    assert "BridgeError" in output
+    assert "spark.sparkcrypt.python" in output
+    assert "/nowhere/python3" in output
+    assert "factory none" in output
