@@ -42,7 +42,7 @@ def fill(lake: Lake, create: str, *, external: bool = False) -> None:
 
 @pytest.mark.parametrize("kind", PARTITIONED)
 def test_partitioned_table_is_encrypted_by_partition(lake: Lake, kind: str) -> None:
-    """Every partition is swapped to encrypted files beside the table, rows stay equal, and a second run does nothing."""
+    """Every partition is swapped to encrypted files, rows stay equal, and a second run does nothing."""
     fill(lake, PARTITIONED[kind])
     before = rows_of(lake.spark.table("t"))
     policy = lake.policy()
