@@ -22,7 +22,7 @@ class Reader(Showcase):
             for key in folder.glob("aircraft*"):
                 key.unlink()
             self.policy.write_text(
-                (HERE / "policy.yaml").read_text().replace("work/", "").replace("keys", folder.name, 1)
+                (HERE / "policy.yaml").read_text().replace("work/keys", folder.name).replace("work/", "")
             )
         return super().run(command, show_errors=show_errors)
 

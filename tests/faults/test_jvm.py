@@ -32,7 +32,11 @@ def scenario(fresh_jvm: Callable[..., CompletedProcess[str]], jar: Path, faults:
 
     def run(script: str, **environment: str) -> dict[str, Any]:
         finished = fresh_jvm(
-            PRELUDE + script, jar, faults.key_service, faults.policy(), tmp_path,
+            PRELUDE + script,
+            jar,
+            faults.key_service,
+            faults.policy(),
+            tmp_path,
             env={"PYTHONPATH": faults.environment["PYTHONPATH"], **environment},
         )
         assert finished.returncode == 0, finished.stderr[-4000:]
@@ -136,7 +140,7 @@ tell(denied=failure(client.unwrapKey, wrapped, "denied"), down=failure(client.un
         (None, "cannot be started"),
         ("exec /bin/false", "ended twice"),
         ("echo 'Python 2.7.18'; cat >/dev/null", "ended twice"),
-        (f"exec {sys.executable} -I -S \"$@\"", "faulty"),
+        (f'exec {sys.executable} -I -S "$@"', "faulty"),
     ],
     ids=["does not exist", "ends at once", "speaks something else", "lacks the key service's library"],
 )
