@@ -14,7 +14,7 @@ from sparkcrypt.spark.catalog import Catalog
 from sparkcrypt.spark.tagging import set_tags
 from tests.spark.support import SECRET, Lake, assert_encrypted, assert_plaintext, rows_of
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.spark35]
 
 PARTITIONED = {
     "using": "CREATE TABLE t (id INT, email STRING, note STRING, p INT) USING parquet PARTITIONED BY (p)",

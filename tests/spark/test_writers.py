@@ -148,7 +148,7 @@ def test_insert_into_custom_partition_location(lake: Lake, kind: str) -> None:
         lake.sql(f"CREATE TABLE t ({COLUMNS}) PARTITIONED BY (p INT) STORED AS PARQUET")
     set_tags(lake.spark, "t", {"email": ["pii"], "salary": ["fin"]}, policy)
     for number, folder in enumerate(("elsewhere/p=1", "custom")):
-        lake.sql(f"ALTER TABLE t ADD PARTITION (p = {number}) LOCATION '{(lake.root / folder).as_uri()}'")
+        lake.sql(f"ALTER TABLE t ADD PARTITION (p = {number}) LOCATION 'file:{lake.root / folder}'")
         lake.sql(f"INSERT INTO t SELECT 1, {VALUES}, {number}")
         assert_encrypted(lake.root / folder, policy, KEYS)
         lake.sql(f"INSERT OVERWRITE t PARTITION (p = {number}) SELECT 2, {VALUES}")
