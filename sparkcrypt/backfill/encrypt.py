@@ -18,7 +18,7 @@ from sparkcrypt.backfill.runner import Runner, UnitOutcome
 from sparkcrypt.backfill.scan import ScannedUnit, refuse_forgeries, scan_units
 from sparkcrypt.backfill.stage import SparkStager, refuse_lost_columns
 from sparkcrypt.backfill.states import open_states
-from sparkcrypt.backfill.swap import choose_swap
+from sparkcrypt.backfill.swap import Swap, choose_swap
 from sparkcrypt.backfill.targets import CatalogTarget, Target, catalog_target, path_target
 from sparkcrypt.errors import ConfigError, RunConflictError
 from sparkcrypt.policy.model import Policy
@@ -130,9 +130,7 @@ class _Run:
     def run(self) -> Report:
         """Do it all."""
         if self._options.dry_run:
-            choose_swap(
-                self._spark, self._target, "dry-run", output=self._options.output, exclusive=self._options.exclusive
-            )
+            self._swap("dry-run", self._options)
             return self._report("dry-run", self._scan(), [], "dry run")
         run_id = self._run_id()
         with acquire(self._store, self._target.table_id, run_id=run_id, owner=_owner()) as lock:
@@ -156,6 +154,8 @@ class _Run:
         if runner is not None and self._options.resume == "never":
             runner.journal.append("run_finished", outcome="abandoned")
             runner, done, run_id = None, [], new_run_id()
+        if runner is None:
+            self._swap(run_id, self._options)  # refuses before anything is read or written
         scanned = self._scan()
         drifted = [unit for unit in scanned if unit.drift and unit.unit.files]
         self._refuse(drifted)
@@ -192,16 +192,13 @@ class _Run:
         return runner, runner.recover()
 
     def _runner(self, journal: Journal, lock: RunLock, options: RunOptions, *, resumed: bool = False) -> Runner:
-        swap = choose_swap(
-            self._spark,
-            self._target,
-            journal.run.run_id,
-            output=options.output,
-            exclusive=options.exclusive,
-            resumed=resumed,
-        )
+        swap = self._swap(journal.run.run_id, options, resumed=resumed)
         stager = SparkStager(self._spark, self._target, self._policy)
         return Runner(self._spark, self._target, self._policy, stager, swap, self._store, journal, lock, self._progress)
+
+    def _swap(self, run_id: str, options: RunOptions, *, resumed: bool = False) -> Swap:
+        output, exclusive = options.output, options.exclusive
+        return choose_swap(self._spark, self._target, run_id, output=output, exclusive=exclusive, resumed=resumed)
 
     def _record(self, run_id: str, lock: RunLock) -> RunRecord:
         return RunRecord(

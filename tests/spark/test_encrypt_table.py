@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from sparkcrypt import encrypt_table, plan_table, verify_table
 from sparkcrypt.backfill.expire import expire_run
+from sparkcrypt.backfill.targets import refuse_kinds
 from sparkcrypt.errors import ConfigError, PlanError, VerificationError
 from sparkcrypt.spark.catalog import Catalog
 from sparkcrypt.spark.tagging import set_tags
@@ -187,14 +189,21 @@ def test_directory_is_renamed_under_exclusive(lake: Lake) -> None:
         ("CREATE VIEW t AS SELECT 1 AS id", "is a view"),
         ("CREATE TABLE t (id INT, email STRING) USING orc", "is a orc table"),
         ("CREATE TABLE t (id INT, email STRING) USING parquet CLUSTERED BY (id) INTO 2 BUCKETS", "is bucketed"),
-        ("CREATE TABLE t (id INT, email STRING) STORED AS PARQUET TBLPROPERTIES ('transactional' = 'true')", "ACID"),
     ],
 )
 def test_what_cannot_be_swapped_is_refused(lake: Lake, make: str, reason: str) -> None:
-    """Views, other formats, buckets and ACID tables are refused with the reason, before anything is written."""
+    """Views, other formats and buckets are refused with the reason, before anything is written."""
     lake.sql(make)
     with pytest.raises((PlanError, ConfigError), match=reason):
         encrypt_table(lake.spark, "t", lake.policy())
+
+
+def test_acid_table_is_refused(lake: Lake) -> None:
+    """A table that Hive marks as transactional is refused; the metastore lets no Parquet table be made like that."""
+    lake.sql(UNPARTITIONED["hive"])
+    table = replace(Catalog(lake.spark).table("t"), properties={"transactional": "true"})
+    with pytest.raises(PlanError, match="ACID"):
+        refuse_kinds(table)
 
 
 @pytest.mark.parametrize("folder", ["_spark_metadata", "_delta_log", ".hoodie"])
@@ -235,8 +244,6 @@ def test_plaintext_on_a_table_that_requires_encryption_needs_adopt(lake: Lake) -
 
 def test_state_inside_the_table_is_refused(lake: Lake) -> None:
     """Journals may not lie where INSERT OVERWRITE deletes them."""
-    from dataclasses import replace
-
     fill(lake, UNPARTITIONED["using"])
     policy = replace(lake.policy(), run_state=str(lake.path("t") / "state"))
     set_tags(lake.spark, "t", {"email": ["pii"]}, policy)
