@@ -17,7 +17,7 @@ from sparkcrypt.errors import ConfigError, FormatError, KeyServiceError
 from sparkcrypt.keys.material import KeyMaterial
 from sparkcrypt.keys.once import ExpiringCache
 from sparkcrypt.keys.service import KeyService
-from sparkcrypt.keys.wrapping import NotAuthenticError, seal_key, unseal_key
+from sparkcrypt.keys.wrapping import seal_key, unseal_key
 
 KEY_BYTES = (16, 24, 32)
 KEK_ID_BYTES = 16
@@ -62,7 +62,7 @@ class DataKeyOpener:
         )
         try:
             dek = unseal_key(kek, material.wrapped_dek, _kek_id_bytes(material))
-        except NotAuthenticError as error:
+        except ValueError as error:
             raise FormatError(
                 f"key material under master key {material.master_key_id!r}: its data key is not one that its KEK "
                 f"wrapped ({error}); restore the file or write it again"

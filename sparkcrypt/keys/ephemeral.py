@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from sparkcrypt.errors import ConfigError, KeyServiceError
 from sparkcrypt.keys.ids import check_key_id
 from sparkcrypt.keys.service import KeyDescription, check_options
-from sparkcrypt.keys.wrapping import NotAuthenticError, seal_key, unseal_key
+from sparkcrypt.keys.wrapping import seal_key, unseal_key
 from sparkcrypt.policy.key_service import KeyServiceConfig
 
 _SECRET_BYTES = 32
@@ -53,7 +53,7 @@ class EphemeralKeyService:
         """
         try:
             return unseal_key(self._master_key(key_id), wrapped.removeprefix(_PREFIX), check_key_id(key_id))
-        except NotAuthenticError as error:
+        except ValueError as error:
             raise KeyServiceError(
                 f"key {key_id!r} of a throw-away key service did not unwrap: the wrapped key is {error}; such keys "
                 "are gone when the secret is"

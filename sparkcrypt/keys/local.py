@@ -16,7 +16,7 @@ from sparkcrypt.errors import ConfigError, KeyNotFoundError, KeyServiceError
 from sparkcrypt.keys.ids import check_key_id
 from sparkcrypt.keys.keystore import MASTER_KEY_BYTES, KeyDirectory, KeyVersion, MasterKey
 from sparkcrypt.keys.service import KeyDescription, check_options
-from sparkcrypt.keys.wrapping import NotAuthenticError, seal_key, unseal_key
+from sparkcrypt.keys.wrapping import seal_key, unseal_key
 from sparkcrypt.policy.key_service import KeyServiceConfig
 
 _WRAPPED = re.compile(r"local:v([1-9][0-9]{0,8}):([A-Za-z0-9+/]+={0,2})", re.ASCII)
@@ -77,7 +77,7 @@ class LocalKeyService:
             )
         try:
             return unseal_key(version.key, parts[2], _AAD + check_key_id(key_id))
-        except NotAuthenticError as error:
+        except ValueError as error:
             raise KeyServiceError(
                 f"key {key_id!r}: the wrapped key is {error}; use the key directory and the key id that it was "
                 "wrapped with"

@@ -13,10 +13,6 @@ NONCE_BYTES = 12
 TAG_BYTES = 16
 
 
-class NotAuthenticError(Exception):
-    """A wrapped key is not what this key and this AAD made.  Callers say so in their own words."""
-
-
 def seal_key(wrapping_key: bytes, key: bytes, aad: bytes) -> str:
     """Return ``base64(nonce(12) | ciphertext | tag(16))`` with a fresh random nonce.
 
@@ -30,15 +26,15 @@ def unseal_key(wrapping_key: bytes, text: str, aad: bytes) -> bytes:
     """Return the key inside a text of ``seal_key``.
 
     Raises:
-        NotAuthenticError: it is not base64, too short, altered, or made with another key or AAD.
+        ValueError: it is not base64, too short, altered, or made with another key or AAD; callers say it in their words.
     """
     try:
         blob = base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError) as error:
-        raise NotAuthenticError("not base64") from error
+        raise ValueError("not base64") from error
     if len(blob) <= NONCE_BYTES + TAG_BYTES:
-        raise NotAuthenticError(f"{len(blob)} bytes are too few")
+        raise ValueError(f"{len(blob)} bytes are too few")
     try:
         return AESGCM(wrapping_key).decrypt(blob[:NONCE_BYTES], blob[NONCE_BYTES:], aad)
     except InvalidTag as error:
-        raise NotAuthenticError("altered, or wrapped with another key") from error
+        raise ValueError("altered, or wrapped with another key") from error
