@@ -26,7 +26,7 @@ def unseal_key(wrapping_key: bytes, text: str, aad: bytes) -> bytes:
     """Return the key inside a text of ``seal_key``.
 
     Raises:
-        ValueError: it is not base64, too short, altered, or made with another key or AAD; callers say it in their words.
+        ValueError: it is not base64, too short, altered, or made with another key or AAD.
     """
     try:
         blob = base64.b64decode(text, validate=True)
