@@ -8,13 +8,13 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pandas
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 import sparkcrypt
 from sparkcrypt.spark.catalog import Catalog
 from sparkcrypt.spark.digest import digest_rows
 from sparkcrypt.spark.files import HadoopFiles
+from sparkcrypt.spark.jvm import JVM_ERRORS
 
 TABLE = "demo.flights"
 KINDS = {"int64": "BIGINT", "float64": "DOUBLE"}
@@ -75,13 +75,19 @@ def read(policy: str, column: str) -> None:
     frame = sparkcrypt.read_table(session(), TABLE, sparkcrypt.load_policy(policy))
     try:
         print(json.dumps({"value": frame.select(column).where(f"{column} IS NOT NULL").first()[0]}))
-    except PySparkException as error:
-        print(json.dumps({"refused": _cause(str(error), column)}))
+    except JVM_ERRORS as error:
+        print(json.dumps({"refused": _reason(error)}))
 
 
-def _cause(text: str, column: str) -> str:
-    lines = [line.strip() for line in text.splitlines() if column in line and ("denied" in line or "Key" in line)]
-    return (lines or text.splitlines())[0][:200]
+def _reason(error: BaseException) -> str:
+    """Return what the crypto factory said of the column, among all that Java's causes say."""
+    java = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
+    words = [str(error)]
+    while java is not None:
+        words.append(str(java.getMessage()))
+        java = java.getCause()
+    named = [text for text in words if ": column " in text]
+    return named[-1].partition(": column ")[2] if named else words[-1]
 
 
 if __name__ == "__main__":

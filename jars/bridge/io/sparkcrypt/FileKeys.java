@@ -11,6 +11,7 @@ import org.apache.hadoop.fs.FSDataInputStream;
 import org.apache.hadoop.fs.FileSystem;
 import org.apache.hadoop.fs.Path;
 import org.apache.parquet.crypto.DecryptionKeyRetriever;
+import org.apache.parquet.crypto.ParquetCryptoRuntimeException;
 
 /**
  * The keys of one file, opened for the key metadata that was checked and for no other.
@@ -27,6 +28,7 @@ final class FileKeys implements DecryptionKeyRetriever {
   private final transient Configuration conf;
   private final transient Path file;
   private final transient Map<ByteBuffer, byte[]> materialByMetadata = new ConcurrentHashMap<>();
+  private final transient Map<ByteBuffer, String> ownerByMetadata = new ConcurrentHashMap<>();
   private transient JsonNode external;
 
   FileKeys(SessionConf session, Configuration conf, Path file) {
@@ -35,8 +37,8 @@ final class FileKeys implements DecryptionKeyRetriever {
     this.file = file;
   }
 
-  /** Notes key metadata of the footer and returns the key material that it is or refers to; null stays null. */
-  byte[] note(byte[] keyMetadata) throws IOException {
+  /** Notes the key metadata of an owner, for messages, and returns the key material that it is or refers to. */
+  byte[] note(byte[] keyMetadata, String owner) throws IOException {
     if (keyMetadata == null) {
       return null;
     }
@@ -44,6 +46,7 @@ final class FileKeys implements DecryptionKeyRetriever {
     if (known == null) {
       known = material(keyMetadata);
       materialByMetadata.put(ByteBuffer.wrap(keyMetadata.clone()), known);
+      ownerByMetadata.put(ByteBuffer.wrap(keyMetadata.clone()), owner);
     }
     return known;
   }
@@ -54,7 +57,17 @@ final class FileKeys implements DecryptionKeyRetriever {
     if (material == null) {
       throw Refusal.of("VerificationError", file + ": its footer changed while it was opened; read it again");
     }
-    return session.openKey(material);
+    try {
+      return session.openKey(material);
+    } catch (ParquetCryptoRuntimeException e) {
+      throw named(e, ownerByMetadata.get(ByteBuffer.wrap(keyMetadata)));
+    }
+  }
+
+  /** Says whose key could not be opened; the message still begins with the name of sparkcrypt's error class. */
+  private RuntimeException named(ParquetCryptoRuntimeException refused, String owner) {
+    String[] parts = String.valueOf(refused.getMessage()).split(": ", 2);
+    return Refusal.of(parts[0], file + ": " + owner + ": " + parts[parts.length - 1], refused);
   }
 
   private byte[] material(byte[] keyMetadata) throws IOException {
