@@ -66,7 +66,7 @@ bench: $(JAR)  ## run the benchmarks and record their results
 
 clean:  ## remove everything that the verbs made here, environments included
 	@rm -rf $(VENV) $(VENV35) sparkcrypt/_jar build dist *.egg-info .cache .mypy_cache .ruff_cache .pytest_cache \
-		.import_linter_cache .hypothesis .coverage .coverage.* metastore_db derby.log spark-warehouse demo/work
+		.import_linter_cache .hypothesis .coverage .coverage.* metastore_db derby.log spark-warehouse demo/work*
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 	@echo "make clean: environments, jar and caches are removed"
 
