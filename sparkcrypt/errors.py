@@ -9,6 +9,7 @@
     │   └── KeyAccessDeniedError         77   it refused these credentials
     ├── BridgeError                      70   the jar, its helper process or their interpreter is not there or broke
     ├── FormatError                      66   bytes that are not what the Parquet specification says
+    │   └── UnsupportedFileError         66   a file that may be right, but cannot be rewritten page by page
     ├── VerificationError                74   something was checked and is not as promised
     └── RunConflictError                 75   another run, or another policy, holds this table
 
@@ -73,6 +74,10 @@ class FormatError(SparkcryptError):
     """Bytes are not what the Parquet specification says they must be."""
 
     exit_code = 66
+
+
+class UnsupportedFileError(FormatError):
+    """A file may be right, but cannot be rewritten page by page; an engine that decodes it can."""
 
 
 class VerificationError(SparkcryptError):

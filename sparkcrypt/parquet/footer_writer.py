@@ -1,0 +1,223 @@
+"""Builds and writes the footer of a rewritten file: column metadata in clear, redacted or encrypted."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+from sparkcrypt.parquet.chunk_writer import ChunkSeal
+from sparkcrypt.parquet.encryption import FileCipherSuite
+from sparkcrypt.parquet.footer import ENCRYPTED_MAGIC, PLAINTEXT_MAGIC
+from sparkcrypt.parquet.metadata import (
+    AES_GCM_V1,
+    AesAlgorithm,
+    ColumnChunk,
+    ColumnCryptoMetaData,
+    ColumnMetaData,
+    EncryptionAlgorithm,
+    EncryptionWithColumnKey,
+    FileCryptoMetaData,
+    FileMetaData,
+    KeyValue,
+    PageEncodingStats,
+    RowGroup,
+    SortingColumn,
+)
+from sparkcrypt.parquet.modules import ModuleType, module_aad
+from sparkcrypt.parquet.output import Output
+from sparkcrypt.parquet.schema import Path
+from sparkcrypt.parquet.thrift import BINARY, I32, STRUCT, List, Struct
+from sparkcrypt.parquet.thrift_encode import encode_struct
+
+_REDACTED = (
+    ColumnMetaData.key_value_metadata.key,
+    ColumnMetaData.statistics.key,
+    ColumnMetaData.encoding_stats.key,
+    ColumnMetaData.bloom_filter_offset.key,
+    ColumnMetaData.bloom_filter_length.key,
+    ColumnMetaData.size_statistics.key,
+    ColumnMetaData.geospatial_statistics.key,
+)
+"""What a plaintext footer does not say of an encrypted column."""
+
+_LEAKING_KEYS = ("geo", "pandas")
+_LEAKING_PREFIXES = ("hoodie",)
+
+
+def magic(suite: FileCipherSuite | None) -> bytes:
+    """Return what a file of this encryption begins and ends with."""
+    encrypted = suite is not None and suite.encryption.footer_mode == "encrypted"
+    return ENCRYPTED_MAGIC if encrypted else PLAINTEXT_MAGIC
+
+
+def in_id_order(struct: Struct) -> Struct:
+    """Return a struct with its fields by ascending id, as every writer has them."""
+    return Struct(sorted(struct.items()))
+
+
+def set_encodings(metadata: Struct, counted: Counter[tuple[int, int]], dictionary: bool) -> None:
+    """Make the metadata of an encrypted chunk agree with its pages about dictionaries.
+
+    parquet-mr takes the first page for a dictionary page if encoding_stats have one and data pages that use it, or,
+    without encoding_stats, if ``encodings`` have a dictionary encoding; with the wrong answer it derives a wrong AAD.
+    """
+    encodings = ColumnMetaData.encodings.key
+    known = metadata.get(encodings)
+    values = list(known) if isinstance(known, List) else []
+    values.extend(encoding for encoding in dict.fromkeys(e for _, e in counted) if encoding not in values)
+    used = any(kind != _DICTIONARY_PAGE and encoding in _DICTIONARY_ENCODINGS for kind, encoding in counted)
+    metadata.pop(ColumnMetaData.encoding_stats.key, None)
+    if dictionary and not used:  # a dictionary that no page uses: only ``encodings`` can tell of it
+        if not any(value in _DICTIONARY_ENCODINGS for value in values):
+            values.append(_RLE_DICTIONARY)
+    else:
+        metadata[ColumnMetaData.encoding_stats.key] = List(
+            STRUCT,
+            [
+                Struct(
+                    {
+                        PageEncodingStats.page_type.key: kind,
+                        PageEncodingStats.encoding.key: encoding,
+                        PageEncodingStats.count.key: count,
+                    }
+                )
+                for (kind, encoding), count in counted.items()
+            ],
+        )
+    metadata[encodings] = List(I32, values)
+
+
+_DICTIONARY_PAGE = 2
+_PLAIN_DICTIONARY, _RLE_DICTIONARY = 2, 8
+_DICTIONARY_ENCODINGS = (_PLAIN_DICTIONARY, _RLE_DICTIONARY)
+
+
+def protect(chunk: Struct, metadata: Struct, path: Path, seal: ChunkSeal | None, suite: FileCipherSuite | None) -> None:
+    """Put a chunk's metadata into its ``ColumnChunk``: in clear, encrypted, or redacted beside the encrypted form."""
+    for key in (ColumnChunk.crypto_metadata.key, ColumnChunk.encrypted_column_metadata.key):
+        chunk.pop(key, None)
+    chunk[ColumnChunk.meta_data.key] = metadata
+    if seal is None or suite is None:
+        return
+    column = suite.columns[seal.column]
+    assert column is not None  # noqa: S101 - a seal is made of a column's cipher
+    own = column.own
+    chunk[ColumnChunk.crypto_metadata.key] = _crypto_metadata(path, None if own is None else own.key_metadata)
+    in_clear = suite.encryption.footer_mode == "plaintext"
+    if own is None and not in_clear:
+        return
+    framed = seal.seal(encode_struct(metadata), ModuleType.COLUMN_META_DATA)
+    chunk[ColumnChunk.encrypted_column_metadata.key] = framed
+    if in_clear:
+        chunk[ColumnChunk.meta_data.key] = Struct({k: v for k, v in metadata.items() if k not in _REDACTED})
+    else:
+        del chunk[ColumnChunk.meta_data.key]
+
+
+def _crypto_metadata(path: Path, key_metadata: bytes | None) -> Struct:
+    if key_metadata is None:
+        return Struct({ColumnCryptoMetaData.encryption_with_footer_key.key: Struct()})
+    own = Struct(
+        {
+            EncryptionWithColumnKey.path_in_schema.key: List(BINARY, [name.encode() for name in path]),
+            EncryptionWithColumnKey.key_metadata.key: key_metadata,
+        }
+    )
+    return Struct({ColumnCryptoMetaData.encryption_with_column_key.key: own})
+
+
+def redact_order(row_group: Struct, suite: FileCipherSuite) -> bool:
+    """Cut a row group's sorting columns before the first encrypted one; True if some were."""
+    key = RowGroup.sorting_columns.key
+    columns = row_group.get(key)
+    if not isinstance(columns, List):
+        return False
+    kept = []
+    for column in columns:
+        index = column.get(SortingColumn.column_idx.key) if isinstance(column, Struct) else None
+        if not isinstance(index, int) or not 0 <= index < len(suite.columns) or suite.columns[index] is not None:
+            break
+        kept.append(column)
+    if kept:
+        row_group[key] = List(STRUCT, kept)
+    else:
+        del row_group[key]
+    return len(kept) < len(columns)
+
+
+def set_key_values(metadata: Struct, entries: Mapping[str, str]) -> None:
+    """Set entries of the footer's key-value metadata."""
+    if entries:
+        kept = [one for one in _key_values(metadata) if _key_of(one) not in entries]
+        new = [
+            Struct({KeyValue.key.key: name.encode(), KeyValue.value.key: value.encode()})
+            for name, value in entries.items()
+        ]
+        metadata[FileMetaData.key_value_metadata.key] = List(STRUCT, [*kept, *new])
+
+
+def redact_key_values(metadata: Struct) -> list[str]:
+    """Drop key-value metadata in which other tools keep bounds or keys of rows; returns the names."""
+    dropped = [name for one in _key_values(metadata) if _leaks(name := _key_of(one))]
+    if dropped:
+        kept = [one for one in _key_values(metadata) if not _leaks(_key_of(one))]
+        metadata[FileMetaData.key_value_metadata.key] = List(STRUCT, kept)
+    return dropped
+
+
+def _key_values(metadata: Struct) -> Iterable[Struct]:
+    entries = metadata.get(FileMetaData.key_value_metadata.key)
+    return [entry for entry in entries if isinstance(entry, Struct)] if isinstance(entries, List) else []
+
+
+def _key_of(entry: Struct) -> str:
+    return KeyValue(entry).key
+
+
+def _leaks(name: str) -> bool:
+    return name in _LEAKING_KEYS or name.startswith(_LEAKING_PREFIXES)
+
+
+def write_footer(output: Output, metadata: Struct, suite: FileCipherSuite | None) -> None:
+    """Append footer and trailer (specification, section 5): plaintext, signed or encrypted."""
+    for key in (FileMetaData.encryption_algorithm.key, FileMetaData.footer_signing_key_metadata.key):
+        metadata.pop(key, None)
+    start = output.position
+    if suite is None:
+        output.write(encode_struct(in_id_order(metadata)))
+    elif suite.encryption.footer_mode == "encrypted":
+        output.write(encode_struct(_file_crypto_metadata(suite)))
+        output.write(suite.footer.encrypt(encode_struct(in_id_order(metadata)), _footer_aad(suite)))
+    else:
+        metadata[FileMetaData.encryption_algorithm.key] = _algorithm(suite)
+        metadata[FileMetaData.footer_signing_key_metadata.key] = suite.encryption.footer.key_metadata
+        footer = encode_struct(in_id_order(metadata))
+        output.write(footer)
+        output.write(suite.footer.sign(footer, _footer_aad(suite)))
+    output.write((output.position - start).to_bytes(4, "little"))
+    output.write(magic(suite))
+
+
+def _file_crypto_metadata(suite: FileCipherSuite) -> Struct:
+    return Struct(
+        {
+            FileCryptoMetaData.encryption_algorithm.key: _algorithm(suite),
+            FileCryptoMetaData.key_metadata.key: suite.encryption.footer.key_metadata,
+        }
+    )
+
+
+def _algorithm(suite: FileCipherSuite) -> Struct:
+    encryption = suite.encryption
+    parameters = Struct()
+    if encryption.aad_prefix and encryption.store_aad_prefix:
+        parameters[AesAlgorithm.aad_prefix.key] = encryption.aad_prefix
+    parameters[AesAlgorithm.aad_file_unique.key] = suite.file_unique
+    parameters[AesAlgorithm.supply_aad_prefix.key] = bool(encryption.aad_prefix) and not encryption.store_aad_prefix
+    gcm = encryption.algorithm == AES_GCM_V1
+    chosen = EncryptionAlgorithm.aes_gcm_v1 if gcm else EncryptionAlgorithm.aes_gcm_ctr_v1
+    return Struct({chosen.key: parameters})
+
+
+def _footer_aad(suite: FileCipherSuite) -> bytes:
+    return module_aad(suite.file_aad, ModuleType.FOOTER)

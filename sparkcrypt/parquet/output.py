@@ -1,0 +1,167 @@
+"""Writes a file that appears under its name whole or not at all, on any file system."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import posixpath
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias, Union
+
+from sparkcrypt.errors import ConfigError
+from sparkcrypt.parquet.source import Input
+
+if TYPE_CHECKING:
+    from pyarrow.fs import FileSystem
+
+Target: TypeAlias = Union[str, "os.PathLike[str]", "tuple[FileSystem, str]"]
+"""A path, or a (pyarrow filesystem, path)."""
+
+COPY_BYTES = 8 * 1024 * 1024
+_NO_KERNEL_COPY = (errno.EXDEV, errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP, errno.EBADF, errno.EPERM)
+_NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
+
+
+class Output:
+    """A file under way: written from front to back."""
+
+    __slots__ = ("_descriptor", "_file", "position")
+
+    def __init__(self, file: BinaryIO, descriptor: int | None) -> None:
+        self._file = file
+        self._descriptor = descriptor
+        self.position = 0
+
+    def write(self, data: bytes | memoryview) -> None:
+        """Append bytes."""
+        self._file.write(data)
+        self.position += len(data)
+
+    def copy(self, source: Input, offset: int, length: int, what: str) -> None:
+        """Append a range of a file; the kernel copies it where both are local files.
+
+        Raises:
+            FormatError: the range is not inside the file.
+        """
+        copied = self._copy_by_kernel(source, offset, length)
+        while copied < length:
+            size = min(COPY_BYTES, length - copied)
+            self.write(source.read(offset + copied, size, what))
+            copied += size
+
+    def _copy_by_kernel(self, source: Input, offset: int, length: int) -> int:
+        descriptor = source.descriptor
+        if descriptor is None or self._descriptor is None or length < COPY_BYTES // 64:
+            return 0
+        self._file.flush()
+        copied = 0
+        while copied < length:
+            try:
+                count = os.copy_file_range(descriptor, self._descriptor, length - copied, offset + copied)
+            except OSError as error:
+                if error.errno not in _NO_KERNEL_COPY:
+                    raise
+                break
+            if not count:
+                break
+            copied += count
+        self.position += copied
+        return copied
+
+
+@contextmanager
+def open_target(target: Target) -> Iterator[Output]:
+    """Open a target for the time of a ``with`` block, at whose end, if it did not fail, the file stands under its name.
+
+    Until then its bytes are in a hidden file beside it, which is removed on failure.
+
+    Raises:
+        ConfigError: the target is there already, or cannot be written.
+    """
+    opened = _on_file_system(*target) if isinstance(target, tuple) else _local(os.fspath(target))
+    with opened as output:
+        yield output
+
+
+def _hidden(path: str) -> str:
+    folder, name = posixpath.split(path)
+    return posixpath.join(folder, f".{name}.{uuid.uuid4().hex}.partial")
+
+
+@contextmanager
+def _local(path: str) -> Iterator[Output]:
+    _refuse_existing(os.path.lexists(path), path)
+    partial = _hidden(path)
+    try:
+        # pathlib would cost as much as a small file; closed below, before the file gets its name
+        file = open(partial, "xb", buffering=1024 * 1024)  # noqa: PTH123,SIM115
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            f"{path}: cannot be written: {getattr(error, 'strerror', None) or error}; give a path in a writable folder"
+        ) from error
+    try:
+        with file:
+            yield Output(file, file.fileno() if hasattr(os, "copy_file_range") else None)
+            file.flush()
+            os.fsync(file.fileno())
+        _name(partial, path)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(partial)  # noqa: PTH108
+        raise
+    _sync_folder(os.path.dirname(path) or ".")  # noqa: PTH120
+
+
+def _name(partial: str, path: str) -> None:
+    """Give a finished file its name; a link, unlike a rename, never replaces a file that appeared meanwhile."""
+    try:
+        os.link(partial, path)
+    except FileExistsError:
+        _refuse_existing(True, path)
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        _refuse_existing(os.path.lexists(path), path)
+        os.rename(partial, path)  # noqa: PTH104
+    else:
+        os.unlink(partial)  # noqa: PTH108
+
+
+def _sync_folder(folder: str) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def _on_file_system(filesystem: FileSystem, path: str) -> Iterator[Output]:
+    from pyarrow.fs import FileType
+
+    def exists() -> bool:
+        return bool(filesystem.get_file_info(path).type != FileType.NotFound)
+
+    _refuse_existing(exists(), path)
+    partial = _hidden(path)
+    try:
+        file: Any = filesystem.open_output_stream(partial, compression=None)
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{path}: cannot be written: {error}; give a path in a writable folder") from error
+    try:
+        with file:
+            yield Output(file, None)
+        _refuse_existing(exists(), path)
+        filesystem.move(partial, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            filesystem.delete_file(partial)
+        raise
+
+
+def _refuse_existing(exists: bool, path: str) -> None:
+    if exists:
+        raise ConfigError(f"{path}: is there already, and files are never replaced; give another path, or remove it")

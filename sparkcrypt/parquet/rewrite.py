@@ -1,0 +1,244 @@
+"""Rewrites a file under another encryption, or none, in one pass that decodes no page."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+from sparkcrypt.errors import ConfigError, FormatError, UnsupportedFileError, VerificationError
+from sparkcrypt.parquet.chunk_rewrite import Notes, TargetChunk, write_bloom_filter, write_index, write_pages
+from sparkcrypt.parquet.chunk_writer import ChunkSeal
+from sparkcrypt.parquet.encryption import FileCipherSuite, FileEncryption
+from sparkcrypt.parquet.footer import MAGIC_BYTES, Footer, Mode, footer_of
+from sparkcrypt.parquet.footer_writer import (
+    in_id_order,
+    magic,
+    protect,
+    redact_key_values,
+    redact_order,
+    set_key_values,
+    write_footer,
+)
+from sparkcrypt.parquet.keys import FileCiphers, RetrieveKey, VerifyAad
+from sparkcrypt.parquet.metadata import ColumnMetaData, FileMetaData, RowGroup
+from sparkcrypt.parquet.modules import FILE_UNIQUE_BYTES, MAX_ORDINAL, ModuleType
+from sparkcrypt.parquet.output import Output, Target, open_target
+from sparkcrypt.parquet.schema import Path, leaf_paths
+from sparkcrypt.parquet.source import Input, Source, naming, open_source
+from sparkcrypt.parquet.source_chunk import source_chunks
+from sparkcrypt.parquet.summary import FileSummary, summarise
+from sparkcrypt.parquet.thrift import STRUCT, List, Struct
+from sparkcrypt.schema import dotted
+
+Encryption: TypeAlias = FileEncryption | Callable[[FileSummary], FileEncryption | None] | None
+"""What the target is encrypted with; a callable is asked once the source's footer is known."""
+
+
+@dataclass(frozen=True, slots=True)
+class RewriteResult:
+    """What a rewrite did.
+
+    Attributes:
+        source, target: names of the files.
+        footer: how the target's footer is protected.
+        rows, row_groups: of both files.
+        bytes_before, bytes_after: sizes of the files.
+        columns: leaf path -> whether the target encrypts it.
+        source_authenticated: ``all``, ``partial``, or ``none`` for a source that was not encrypted.
+        unauthenticated: what of an encrypted source nothing authenticated.
+        notes: what the target lost, and who cannot read it.
+    """
+
+    source: str
+    target: str
+    footer: Mode
+    rows: int
+    row_groups: int
+    bytes_before: int
+    bytes_after: int
+    columns: Mapping[Path, bool]
+    source_authenticated: Literal["all", "partial", "none"]
+    unauthenticated: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the result as JSON values, column paths dotted."""
+        return {
+            "source": self.source,
+            "target": self.target,
+            "footer": self.footer,
+            "rows": self.rows,
+            "row_groups": self.row_groups,
+            "bytes_before": self.bytes_before,
+            "bytes_after": self.bytes_after,
+            "columns": {dotted(path): encrypted for path, encrypted in self.columns.items()},
+            "source_authenticated": self.source_authenticated,
+            "unauthenticated": list(self.unauthenticated),
+            "notes": list(self.notes),
+        }
+
+
+def rewrite_file(
+    source: Source,
+    target: Target,
+    *,
+    retrieve_key: RetrieveKey | None = None,
+    encryption: Encryption = None,
+    aad_prefix: bytes | None = None,
+    verify_aad: VerifyAad | None = None,
+) -> RewriteResult:
+    """Write the source's pages to the target under another encryption, or none.
+
+    Pages keep their encoding, compression and order; statistics, indexes, Bloom filters, key-value metadata and the
+    name of the writer stay what they are.  Memory is bounded by the largest page, whatever the file's size.
+
+    Args:
+        source: as `read_footer`.
+        target: a path or a (pyarrow filesystem, path) where nothing is yet; the file appears there whole or not at all.
+        retrieve_key: asked for each data key of an encrypted source, once.
+        encryption: of the target; None writes plaintext.
+        aad_prefix: the source's AAD prefix, if it does not store it.
+        verify_aad: called with the source's AAD prefix before any key is asked for; raises when it is not the expected
+            one.
+
+    Raises:
+        FormatError: the source is against the specification.
+        UnsupportedFileError: it has something that no encrypted file can have: see the message.
+        VerificationError: a module of the source does not authenticate.
+        ConfigError: the target is there already, a key is missing, or the encryption names an unknown column.
+    """
+    with ExitStack() as stack:
+        file = stack.enter_context(open_source(source))
+        ciphers = None if retrieve_key is None else FileCiphers(file.name, retrieve_key)
+        footer = footer_of(file, ciphers, aad_prefix, verify_aad)
+        chosen = encryption(summarise(footer)) if callable(encryption) else encryption
+        stack.enter_context(naming(file.name))
+        job = _Rewrite(file, footer, ciphers, chosen)
+        output = stack.enter_context(open_target(target))
+        job.write(output)
+        return job.result(output, str(target[1] if isinstance(target, tuple) else target))
+
+
+class _Rewrite:
+    """One rewrite under way."""
+
+    def __init__(
+        self, file: Input, footer: Footer, ciphers: FileCiphers | None, encryption: FileEncryption | None
+    ) -> None:
+        if footer.metadata is None or footer.columns is None or (footer.mode != "plaintext" and ciphers is None):
+            raise ConfigError("the file is encrypted and no key is given; pass retrieve_key")
+        self.file = file
+        self.footer = footer
+        self.ciphers = ciphers
+        self.columns = footer.columns
+        self.metadata: FileMetaData = footer.metadata
+        self.paths = leaf_paths(footer.metadata)
+        self.notes = Notes()
+        _check_identity(file, footer)
+        self.suite = None if encryption is None else FileCipherSuite(encryption, self.paths)
+        if encryption is not None and max(len(self.metadata.row_groups), len(self.paths)) > MAX_ORDINAL + 1:
+            raise UnsupportedFileError(
+                f"more than {MAX_ORDINAL + 1} row groups or columns, the most that encryption can number; use the "
+                "Spark engine, or write larger row groups"
+            )
+
+    def write(self, output: Output) -> None:
+        output.write(magic(self.suite))
+        groups = [self._write_pages(output, index) for index in range(len(self.metadata.row_groups))]
+        for module in (ModuleType.COLUMN_INDEX, ModuleType.OFFSET_INDEX):
+            for chunks in groups:
+                for chunk in chunks:
+                    write_index(chunk, output, module)
+        for chunks in groups:
+            for chunk in chunks:
+                write_bloom_filter(chunk, output)
+        write_footer(output, self._footer(groups), self.suite)
+
+    def _write_pages(self, output: Output, row_group: int) -> list[TargetChunk]:
+        return [
+            write_pages(chunk, output, self._seal(row_group, column), self.notes)
+            for column, chunk in enumerate(source_chunks(self.file, self.footer, self.ciphers, self.columns, row_group))
+        ]
+
+    def _seal(self, row_group: int, column: int) -> ChunkSeal | None:
+        suite = self.suite
+        chosen = None if suite is None else suite.columns[column]
+        if suite is None or chosen is None:
+            return None
+        return ChunkSeal(chosen.cipher, suite.file_aad, suite.encryption.algorithm, row_group, column)
+
+    def _footer(self, groups: list[list[TargetChunk]]) -> Struct:
+        metadata = Struct(self.metadata.struct)
+        rewritten = [
+            self._row_group(index, group, chunks)
+            for index, (group, chunks) in enumerate(zip(self.metadata.row_groups, groups, strict=True))
+        ]
+        metadata[FileMetaData.row_groups.key] = List(STRUCT, rewritten)
+        if self.suite is not None:
+            if self._redacts():
+                for name in redact_key_values(metadata):
+                    self.notes.tell(f"key-value metadata {name!r} may tell of encrypted columns, and was left out")
+            set_key_values(metadata, self.suite.encryption.key_values)
+        return metadata
+
+    def _redacts(self) -> bool:
+        suite = self.suite
+        return suite is not None and suite.encryption.footer_mode == "plaintext" and any(suite.columns)
+
+    def _row_group(self, index: int, group: RowGroup, chunks: list[TargetChunk]) -> Struct:
+        rewritten = Struct(group.struct)
+        columns = []
+        sizes = [0, 0]
+        for chunk in chunks:
+            metadata = in_id_order(chunk.metadata)
+            view = ColumnMetaData(metadata)
+            sizes[0] += view.total_uncompressed_size
+            sizes[1] += view.total_compressed_size
+            protect(chunk.chunk, metadata, chunk.source.path, chunk.seal, self.suite)
+            columns.append(in_id_order(chunk.chunk))
+        rewritten[RowGroup.columns.key] = List(STRUCT, columns)
+        rewritten[RowGroup.total_byte_size.key], rewritten[RowGroup.total_compressed_size.key] = sizes
+        if chunks:
+            rewritten[RowGroup.file_offset.key] = chunks[0].start
+        rewritten.pop(RowGroup.ordinal.key, None)
+        if index <= MAX_ORDINAL:
+            rewritten[RowGroup.ordinal.key] = index
+        if self.suite is not None and self._redacts() and redact_order(rewritten, self.suite):
+            self.notes.tell("sorting columns that are encrypted were left out of the plaintext footer")
+        return in_id_order(rewritten)
+
+    def result(self, output: Output, target: str) -> RewriteResult:
+        suite = self.suite
+        encrypted = suite.columns if suite is not None else (None,) * len(self.paths)
+        gaps = tuple(self.notes.gaps)
+        return RewriteResult(
+            source=self.file.name,
+            target=target,
+            footer="plaintext"
+            if suite is None
+            else "encrypted"
+            if suite.encryption.footer_mode == "encrypted"
+            else "plaintext_signed",
+            rows=self.metadata.num_rows,
+            row_groups=len(self.metadata.row_groups),
+            bytes_before=self.file.size,
+            bytes_after=output.position,
+            columns={path: cipher is not None for path, cipher in zip(self.paths, encrypted, strict=True)},
+            source_authenticated="none" if self.footer.mode == "plaintext" else "partial" if gaps else "all",
+            unauthenticated=gaps,
+            notes=tuple(self.notes.told),
+        )
+
+
+def _check_identity(file: Input, footer: Footer) -> None:
+    """Refuse a source whose beginning or file-unique is not what its end makes one expect."""
+    expected = b"PARE" if footer.mode == "encrypted" else b"PAR1"
+    if file.read(0, MAGIC_BYTES, "the start of the file") != expected:
+        raise FormatError(f"offset 0: expected {expected.decode()}, with which the file ends")
+    unique = footer.aad_file_unique
+    if footer.mode != "plaintext" and (unique is None or len(unique) != FILE_UNIQUE_BYTES):
+        raise VerificationError(
+            f"the file-unique is not {FILE_UNIQUE_BYTES} bytes; expected that, since a prefix could pass for part of it"
+        )

@@ -1,0 +1,141 @@
+"""One column chunk of a source file with its metadata revealed: its pages, indexes and Bloom filter, in plaintext."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from sparkcrypt.errors import ConfigError, FormatError
+from sparkcrypt.parquet.columns import ColumnCrypto
+from sparkcrypt.parquet.footer import MAGIC_BYTES, Footer, known_aad
+from sparkcrypt.parquet.keys import FileCiphers
+from sparkcrypt.parquet.metadata import BloomFilterHeader, ColumnChunk, ColumnMetaData
+from sparkcrypt.parquet.modules import ModuleType
+from sparkcrypt.parquet.page_stream import Bytes, EncryptedPages, PageSource, PlainPages
+from sparkcrypt.parquet.pages import ChunkKey, chunk_range
+from sparkcrypt.parquet.schema import Path
+from sparkcrypt.parquet.source import Input
+from sparkcrypt.parquet.thrift import Struct, decode_struct
+from sparkcrypt.parquet.thrift_encode import encode_struct
+from sparkcrypt.schema import dotted
+
+_INDEX_FIELDS = {
+    ModuleType.COLUMN_INDEX: (ColumnChunk.column_index_offset.key, ColumnChunk.column_index_length.key),
+    ModuleType.OFFSET_INDEX: (ColumnChunk.offset_index_offset.key, ColumnChunk.offset_index_length.key),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SourceChunk:
+    """A column chunk that can be read.
+
+    ``metadata`` is its own copy; ``key`` is None when the chunk is not encrypted; ``limit`` is where the footer begins.
+    """
+
+    file: Input = field(repr=False)
+    limit: int
+    path: Path
+    name: str
+    chunk: ColumnChunk = field(repr=False)
+    metadata: ColumnMetaData = field(repr=False)
+    key: ChunkKey | None = field(repr=False)
+
+    def range(self) -> tuple[int, int]:
+        """Return where its pages begin and end.
+
+        Raises:
+            FormatError: that is not inside the file's data.
+        """
+        return chunk_range(self.metadata, self.limit, self.name)
+
+    def page_source(self) -> PageSource:
+        """Return what reads its pages."""
+        start, end = self.range()
+        if self.key is None:
+            return PlainPages(self.file, start, end, self.name)
+        return EncryptedPages(self.file, start, end, self.key)
+
+    def index(self, module: ModuleType) -> bytes | None:
+        """Return its column index or offset index as serialised, or None if it has none.
+
+        Raises:
+            FormatError: it has an offset without a length or the other way round, or they do not fit.
+            VerificationError: it does not authenticate.
+        """
+        offset, length = (self.chunk.struct.get(key) for key in _INDEX_FIELDS[module])
+        what = f"the {module.name.lower().replace('_', ' ')} of {self.name}"
+        if offset is None and length is None:
+            return None
+        if not isinstance(offset, int) or not isinstance(length, int):
+            raise FormatError(f"{what} has an offset or a length; expected both")
+        if offset < MAGIC_BYTES or length < 0 or offset + length > self.limit:
+            raise FormatError(
+                f"{what} is {length} bytes at offset {offset}; expected inside {MAGIC_BYTES} to {self.limit}"
+            )
+        data = self.file.read(offset, length, what)
+        return data if self.key is None else self.key.open(data, module)
+
+    def bloom_filter(self) -> tuple[bytes, bytes] | None:
+        """Return the header and the bit set of its Bloom filter, or None if it has none.
+
+        Raises:
+            FormatError: it is not inside the file's data, or the lengths do not fit.
+            VerificationError: it does not authenticate.
+        """
+        offset = self.metadata.bloom_filter_offset
+        if offset is None:
+            return None
+        what = f"the Bloom filter of {self.name}"
+        if not MAGIC_BYTES <= offset <= self.limit:
+            raise FormatError(f"{what} is at offset {offset}; expected inside {MAGIC_BYTES} to {self.limit}")
+        data = Bytes(self.file, offset, self.limit)
+        if self.key is None:
+            header = data.header(what)
+            size = BloomFilterHeader(header).num_bytes
+            return encode_struct(header), bytes(data.take(size, what))
+        serialised = self.key.open(data.module(what), ModuleType.BLOOM_FILTER_HEADER)
+        bits = self.key.open(data.module(what), ModuleType.BLOOM_FILTER_BITSET)
+        header, end = decode_struct(serialised)
+        if BloomFilterHeader(header).num_bytes != len(bits):
+            raise FormatError(f"{what} has {len(bits)} bytes; expected {BloomFilterHeader(header).num_bytes}")
+        return serialised[:end], bits
+
+
+def source_chunks(
+    file: Input, footer: Footer, ciphers: FileCiphers | None, columns: tuple[ColumnCrypto, ...], row_group: int
+) -> Iterator[SourceChunk]:
+    """Yield the column chunks of a row group in schema order.
+
+    Raises:
+        FormatError: a chunk lies in another file, or its metadata is missing or does not fit.
+        VerificationError: encrypted metadata does not authenticate.
+        ConfigError: a column is encrypted and no key is given.
+    """
+    assert footer.metadata is not None  # noqa: S101 - the caller has checked that the footer is readable
+    group = footer.metadata.row_groups[row_group]
+    ordinal = row_group if group.ordinal is None else group.ordinal
+    for column, (chunk, crypto) in enumerate(zip(group.columns, columns, strict=True)):
+        name = f"column {dotted(crypto.path)} in row group {row_group}"
+        if chunk.file_path is not None:
+            raise FormatError(f"{name} is in another file; expected it in this one")
+        key = _key(footer, ciphers, crypto, ordinal, column) if crypto.encrypted else None
+        metadata = _metadata(chunk, key, name)
+        yield SourceChunk(file, footer.offset, crypto.path, name, chunk, metadata, key)
+
+
+def _key(footer: Footer, ciphers: FileCiphers | None, crypto: ColumnCrypto, ordinal: int, column: int) -> ChunkKey:
+    if ciphers is None or footer.algorithm is None:
+        raise ConfigError(f"column {dotted(crypto.path)} is encrypted and no key is given; pass retrieve_key")
+    owner = (crypto.path, crypto.key_metadata) if crypto.own_key else (None, footer.footer_key_metadata)
+    return ChunkKey(ciphers.cipher(*owner), known_aad(footer), footer.algorithm, crypto.path, ordinal, column)
+
+
+def _metadata(chunk: ColumnChunk, key: ChunkKey | None, name: str) -> ColumnMetaData:
+    """Return the chunk's metadata: what is encrypted, where it is, since what stands beside it in clear is redacted."""
+    framed = chunk.encrypted_column_metadata
+    if key is not None and framed is not None:
+        return ColumnMetaData(decode_struct(key.open(framed, ModuleType.COLUMN_META_DATA))[0])
+    clear = chunk.meta_data
+    if clear is None:
+        raise FormatError(f"{name} has no metadata; expected it in clear or encrypted")
+    return ColumnMetaData(Struct(clear.struct))
