@@ -11,7 +11,7 @@ from sparkcrypt.parquet.keys import FileCiphers, RetrieveKey, VerifyAad
 from sparkcrypt.parquet.metadata import Algorithm, EncryptionAlgorithm, FileCryptoMetaData, FileMetaData
 from sparkcrypt.parquet.modules import NONCE_BYTES, SIGNATURE_BYTES, TAG_BYTES, ModuleType, module_aad, unframe
 from sparkcrypt.parquet.source import Input, Source, naming, open_source
-from sparkcrypt.parquet.thrift import decode_struct
+from sparkcrypt.parquet.thrift import MAX_VALUES, decode_struct
 
 Mode = Literal["encrypted", "plaintext_signed", "plaintext"]
 
@@ -21,6 +21,9 @@ MAGIC_BYTES = 4
 TRAILER_BYTES = 4 + MAGIC_BYTES
 TAIL_BYTES = 64 * 1024
 """What is read of a file at first; most footers are shorter."""
+BYTES_PER_VALUE = 48
+"""A footer may have as many values as its file has this many bytes (and always some millions): decoded they then take
+about twice the file's size at most, whatever it claims."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +99,10 @@ class _Place:
     aad_prefix: bytes | None
     verify_aad: VerifyAad | None
 
+    @property
+    def max_values(self) -> int:
+        return max(MAX_VALUES, self.size // BYTES_PER_VALUE)
+
 
 def _tail(file: Input) -> tuple[bytes, int, bool]:
     """Return what lies between data and trailer, its offset, and whether the footer in it is encrypted."""
@@ -119,7 +126,7 @@ def _tail(file: Input) -> tuple[bytes, int, bool]:
 
 
 def _plaintext(data: bytes, place: _Place, ciphers: FileCiphers | None) -> Footer:
-    struct, end = decode_struct(data, origin=place.offset)
+    struct, end = decode_struct(data, origin=place.offset, max_values=place.max_values)
     metadata = FileMetaData(struct)
     algorithm = metadata.encryption_algorithm
     rest = len(data) - end
@@ -165,7 +172,7 @@ def _encrypted(data: bytes, place: _Place, ciphers: FileCiphers | None) -> Foote
     aad = module_aad(known_aad(footer), ModuleType.FOOTER)
     plaintext = ciphers.cipher(None, crypto.key_metadata).decrypt(module, aad, what)
     # Bytes may follow: parquet-mr encrypts the whole buffer that it serialised into, its unused end included.
-    struct, _ = decode_struct(plaintext)
+    struct, _ = decode_struct(plaintext, max_values=place.max_values)
     return _revealed(footer, FileMetaData(struct), authenticated=True)
 
 

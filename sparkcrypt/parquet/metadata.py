@@ -9,6 +9,7 @@ from sparkcrypt.errors import FormatError
 from sparkcrypt.parquet.fields import (
     BINARY,
     BOOL,
+    DOUBLE,
     I16,
     I32,
     I64,
@@ -43,6 +44,15 @@ class PageType(IntEnum):
     DATA_PAGE_V2 = 3
 
 
+class Encoding(IntEnum):
+    """How values, levels or dictionary entries are encoded; only what decisions here depend on."""
+
+    PLAIN = 0
+    PLAIN_DICTIONARY = 2
+    RLE = 3
+    RLE_DICTIONARY = 8
+
+
 class LogicalType(View):
     """The new annotation of a schema element: a union, of which only what gives shape is named."""
 
@@ -59,6 +69,9 @@ class SchemaElement(View):
     name = RequiredField(4, TEXT)
     num_children = OptionalField(5, I32)
     converted_type = OptionalField(6, I32)
+    scale = OptionalField(7, I32)
+    precision = OptionalField(8, I32)
+    field_id = OptionalField(9, I32)
     logical_type = OptionalField(10, struct_of(LogicalType))
 
 
@@ -124,6 +137,56 @@ class ColumnCryptoMetaData(View):
         return own
 
 
+class Statistics(View):
+    """Bounds and counts of a column chunk or a page; ``max`` and ``min`` are the old signed ones."""
+
+    max = OptionalField(1, BINARY)
+    min = OptionalField(2, BINARY)
+    null_count = OptionalField(3, I64)
+    distinct_count = OptionalField(4, I64)
+    max_value = OptionalField(5, BINARY)
+    min_value = OptionalField(6, BINARY)
+    is_max_value_exact = OptionalField(7, BOOL)
+    is_min_value_exact = OptionalField(8, BOOL)
+    nan_count = OptionalField(9, I64)
+
+
+class SizeStatistics(View):
+    """What a column chunk takes in memory."""
+
+    unencoded_byte_array_data_bytes = OptionalField(1, I64)
+    repetition_level_histogram = OptionalField(2, list_of(I64))
+    definition_level_histogram = OptionalField(3, list_of(I64))
+
+
+class BoundingBox(View):
+    """Bounds of coordinates; each is the 8 bytes of a double as they are in the file."""
+
+    xmin = RequiredField(1, DOUBLE)
+    xmax = RequiredField(2, DOUBLE)
+    ymin = RequiredField(3, DOUBLE)
+    ymax = RequiredField(4, DOUBLE)
+    zmin = OptionalField(5, DOUBLE)
+    zmax = OptionalField(6, DOUBLE)
+    mmin = OptionalField(7, DOUBLE)
+    mmax = OptionalField(8, DOUBLE)
+
+
+class GeospatialStatistics(View):
+    """Bounds and types of a geospatial column chunk."""
+
+    bbox = OptionalField(1, struct_of(BoundingBox))
+    geospatial_types = OptionalField(2, list_of(I32))
+
+
+class PageEncodingStats(View):
+    """How many pages of a type have an encoding."""
+
+    page_type = RequiredField(1, I32)
+    encoding = RequiredField(2, I32)
+    count = RequiredField(3, I32)
+
+
 class ColumnMetaData(View):
     """What a column chunk holds and where.  Offsets and sizes are bytes in the file, encryption overhead included."""
 
@@ -134,12 +197,16 @@ class ColumnMetaData(View):
     num_values = RequiredField(5, I64)
     total_uncompressed_size = RequiredField(6, I64)
     total_compressed_size = RequiredField(7, I64)
+    key_value_metadata = OptionalField(8, list_of(struct_of(KeyValue)))
     data_page_offset = RequiredField(9, I64)
     index_page_offset = OptionalField(10, I64)
     dictionary_page_offset = OptionalField(11, I64)
-    statistics = OptionalField(12, STRUCT)
+    statistics = OptionalField(12, struct_of(Statistics))
+    encoding_stats = OptionalField(13, list_of(struct_of(PageEncodingStats)))
     bloom_filter_offset = OptionalField(14, I64)
     bloom_filter_length = OptionalField(15, I32)
+    size_statistics = OptionalField(16, struct_of(SizeStatistics))
+    geospatial_statistics = OptionalField(17, struct_of(GeospatialStatistics))
 
 
 class ColumnChunk(View):
@@ -156,12 +223,21 @@ class ColumnChunk(View):
     encrypted_column_metadata = OptionalField(9, BINARY)
 
 
+class SortingColumn(View):
+    """One key of a row group's order."""
+
+    column_idx = RequiredField(1, I32)
+    descending = RequiredField(2, BOOL)
+    nulls_first = RequiredField(3, BOOL)
+
+
 class RowGroup(View):
     """A horizontal slice of the file."""
 
     columns = RequiredField(1, list_of(struct_of(ColumnChunk)))
     total_byte_size = RequiredField(2, I64)
     num_rows = RequiredField(3, I64)
+    sorting_columns = OptionalField(4, list_of(struct_of(SortingColumn)))
     file_offset = OptionalField(5, I64)
     total_compressed_size = OptionalField(6, I64)
     ordinal = OptionalField(7, I16)
@@ -176,6 +252,7 @@ class FileMetaData(View):
     row_groups = RequiredField(4, list_of(struct_of(RowGroup)))
     key_value_metadata = OptionalField(5, list_of(struct_of(KeyValue)))
     created_by = OptionalField(6, TEXT)
+    column_orders = OptionalField(7, list_of(STRUCT))
     encryption_algorithm = OptionalField(8, struct_of(EncryptionAlgorithm))
     footer_signing_key_metadata = OptionalField(9, BINARY)
 
@@ -191,6 +268,18 @@ class DataPageHeader(View):
     """The header of a V1 data page."""
 
     num_values = RequiredField(1, I32)
+    encoding = RequiredField(2, I32)
+    definition_level_encoding = RequiredField(3, I32)
+    repetition_level_encoding = RequiredField(4, I32)
+    statistics = OptionalField(5, struct_of(Statistics))
+
+
+class DictionaryPageHeader(View):
+    """The header of a dictionary page; ``num_values`` are those of the dictionary."""
+
+    num_values = RequiredField(1, I32)
+    encoding = RequiredField(2, I32)
+    is_sorted = OptionalField(3, BOOL)
 
 
 class DataPageHeaderV2(View):
@@ -199,8 +288,11 @@ class DataPageHeaderV2(View):
     num_values = RequiredField(1, I32)
     num_nulls = RequiredField(2, I32)
     num_rows = RequiredField(3, I32)
+    encoding = RequiredField(4, I32)
     definition_levels_byte_length = RequiredField(5, I32)
     repetition_levels_byte_length = RequiredField(6, I32)
+    is_compressed = OptionalField(7, BOOL)
+    statistics = OptionalField(8, struct_of(Statistics))
 
 
 class PageHeader(View):
@@ -211,6 +303,8 @@ class PageHeader(View):
     compressed_page_size = RequiredField(3, I32)
     crc = OptionalField(4, I32)
     data_page_header = OptionalField(5, struct_of(DataPageHeader))
+    index_page_header = OptionalField(6, STRUCT)
+    dictionary_page_header = OptionalField(7, struct_of(DictionaryPageHeader))
     data_page_header_v2 = OptionalField(8, struct_of(DataPageHeaderV2))
 
 
@@ -226,16 +320,26 @@ class OffsetIndex(View):
     """Where the data pages of a column chunk are."""
 
     page_locations = RequiredField(1, list_of(struct_of(PageLocation)))
+    unencoded_byte_array_data_bytes = OptionalField(2, list_of(I64))
 
 
 class ColumnIndex(View):
     """Per data page of a column chunk: whether it is all null, and its bounds."""
 
     null_pages = RequiredField(1, list_of(BOOL))
+    min_values = RequiredField(2, list_of(BINARY))
+    max_values = RequiredField(3, list_of(BINARY))
     boundary_order = RequiredField(4, I32)
+    null_counts = OptionalField(5, list_of(I64))
+    repetition_level_histograms = OptionalField(6, list_of(I64))
+    definition_level_histograms = OptionalField(7, list_of(I64))
+    nan_counts = OptionalField(8, list_of(I64))
 
 
 class BloomFilterHeader(View):
     """What precedes the bit set of a Bloom filter."""
 
     num_bytes = RequiredField(1, I32)
+    algorithm = RequiredField(2, STRUCT)
+    hash = RequiredField(3, STRUCT)
+    compression = RequiredField(4, STRUCT)

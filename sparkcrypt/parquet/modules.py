@@ -100,13 +100,13 @@ class ModuleCipher:
         self._aes = algorithms.AES(key)
         self._invocations = 0
 
-    def encrypt(self, plaintext: bytes, aad: bytes) -> bytes:
+    def encrypt(self, plaintext: bytes | memoryview, aad: bytes) -> bytes:
         """Return the framed GCM module of ``plaintext``."""
         nonce = self._nonce()
         sealed = self._gcm.encrypt(nonce, plaintext, aad)
         return b"".join(((NONCE_BYTES + len(sealed)).to_bytes(LENGTH_BYTES, "little"), nonce, sealed))
 
-    def decrypt(self, module: bytes, aad: bytes, what: str) -> bytes:
+    def decrypt(self, module: bytes | memoryview, aad: bytes, what: str) -> bytes:
         """Authenticate and decrypt a framed GCM module; ``what`` names it in messages.
 
         Raises:
@@ -121,14 +121,14 @@ class ModuleCipher:
         except InvalidTag as error:
             raise VerificationError(_not_authentic(what)) from error
 
-    def encrypt_ctr(self, plaintext: bytes) -> bytes:
+    def encrypt_ctr(self, plaintext: bytes | memoryview) -> bytes:
         """Return the framed CTR module of ``plaintext``; nothing in it is authenticated."""
         nonce = self._nonce()
         return b"".join(
             ((NONCE_BYTES + len(plaintext)).to_bytes(LENGTH_BYTES, "little"), nonce, self._ctr(nonce, plaintext))
         )
 
-    def decrypt_ctr(self, module: bytes, what: str) -> bytes:
+    def decrypt_ctr(self, module: bytes | memoryview, what: str) -> bytes:
         """Decrypt a framed CTR module; any bytes decrypt to something.
 
         Raises:
@@ -167,7 +167,7 @@ class ModuleCipher:
         return context.update(data) + context.finalize()
 
 
-def unframe(module: bytes, least_bytes: int, what: str) -> memoryview:
+def unframe(module: bytes | memoryview, least_bytes: int, what: str) -> memoryview:
     """Return what follows the length of a framed module.
 
     Raises:

@@ -1,13 +1,20 @@
-"""Walks the encrypted pages of a column chunk in file order, each authenticated as it is read."""
+"""Walks the pages of a column chunk in file order, those of encrypted columns authenticated as they are read."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple, TypeAlias
 
 from sparkcrypt.errors import FormatError, VerificationError
-from sparkcrypt.parquet.metadata import AES_GCM_V1, Algorithm, ColumnMetaData, PageHeader, PageType
+from sparkcrypt.parquet.metadata import (
+    AES_GCM_V1,
+    Algorithm,
+    ColumnMetaData,
+    DataPageHeader,
+    PageHeader,
+    PageType,
+)
 from sparkcrypt.parquet.modules import (
     LENGTH_BYTES,
     NONCE_BYTES,
@@ -15,20 +22,16 @@ from sparkcrypt.parquet.modules import (
     ModuleCipher,
     ModuleType,
     module_aad,
-    unframe,
 )
 from sparkcrypt.parquet.schema import Path
-from sparkcrypt.parquet.source import Input
-from sparkcrypt.parquet.thrift import decode_struct
+from sparkcrypt.parquet.thrift import Struct, decode_struct
+from sparkcrypt.parquet.window import Window
 from sparkcrypt.schema import dotted
 
-READ_AHEAD_BYTES = 1024 * 1024
+__all__ = ["ChunkKey", "Page", "Unauthenticated", "Window", "chunk_range", "read_pages", "read_plain_pages"]
 
+Bytes: TypeAlias = bytes | memoryview
 Unauthenticated = Literal["page", "levels"]
-_HEADER_TYPES = {
-    ModuleType.DICTIONARY_PAGE_HEADER: (PageType.DICTIONARY_PAGE,),
-    ModuleType.DATA_PAGE_HEADER: (PageType.DATA_PAGE, PageType.DATA_PAGE_V2),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +55,7 @@ class ChunkKey:
         """Return the AAD of a module; pages and their headers take the page's number among the data pages."""
         return module_aad(self.file_aad, module, self.row_group, self.column, *page)
 
-    def open(self, framed: bytes, module: ModuleType, *page: int) -> bytes:
+    def open(self, framed: Bytes, module: ModuleType, *page: int) -> bytes:
         """Return the plaintext of a GCM module, authenticated.
 
         Raises:
@@ -61,59 +64,37 @@ class ChunkKey:
         """
         return self.cipher.decrypt(framed, self.aad(module, *page), self.name(module, *page))
 
+    def open_page(self, framed: Bytes, module: ModuleType, *page: int) -> bytes:
+        """Return the plaintext of a page's body by the file's algorithm; under CTR nothing of it is authenticated.
 
-@dataclass(frozen=True, slots=True)
-class Page:
-    """A page that was read: its header, its modules, and what of it nothing authenticates."""
+        Raises:
+            FormatError: its length is wrong.
+            VerificationError: it does not authenticate.
+        """
+        if self.algorithm == AES_GCM_V1:
+            return self.open(framed, module, *page)
+        return self.cipher.decrypt_ctr(framed, self.name(module, *page))
+
+
+class Page(NamedTuple):
+    """A page that was read; a tuple, since there may be millions.
+
+    ``modules`` counts encrypted modules.  ``values`` of a dictionary page are 0; ``rows`` are told by V2 pages only.
+    ``start`` and ``end`` are offsets in the file, header included.  ``levels`` and ``body`` together are the page's
+    bytes before encryption, compressed as they were; only V2 pages of parquet-mr's form have the first apart.
+    ``unauthenticated`` is what of the page nothing authenticates (for a plaintext column: None, since nothing is).
+    """
 
     header: PageHeader
     modules: int
     values: int
     unauthenticated: Unauthenticated | None
-
-
-class Window:
-    """Reads a range of a file from front to back, ahead of what is taken, and never past its end."""
-
-    __slots__ = ("_at", "_buffer", "_end", "_file", "_next")
-
-    def __init__(self, file: Input, start: int, end: int) -> None:
-        self._file = file
-        self._buffer = b""
-        self._at = 0
-        self._next = start
-        self._end = end
-
-    @property
-    def left(self) -> int:
-        """Bytes that were not taken yet."""
-        return len(self._buffer) - self._at + self._end - self._next
-
-    def take(self, length: int, what: str) -> bytes:
-        """Return the next ``length`` bytes.
-
-        Raises:
-            FormatError: there are not so many.
-        """
-        if not 0 <= length <= self.left:
-            raise FormatError(f"{what} of {length} bytes; expected at most the {self.left} bytes that are left of it")
-        if length > len(self._buffer) - self._at:
-            rest = self._buffer[self._at :]
-            size = min(max(length - len(rest), READ_AHEAD_BYTES), self._end - self._next)
-            self._buffer = rest + self._file.read(self._next, size, what)
-            self._next += size
-            self._at = 0
-        self._at += length
-        return self._buffer[self._at - length : self._at]
-
-    def take_module(self, what: str) -> bytes:
-        """Return the next framed module.
-
-        Raises:
-            FormatError: it does not fit.
-        """
-        prefix = self.take(LENGTH_BYTES, what)
-        return prefix + self.take(int.from_bytes(prefix, "little"), what)
+    type: int
+    rows: int | None
+    start: int
+    end: int
+    levels: Bytes
+    body: Bytes
 
 
 def chunk_range(meta_data: ColumnMetaData, limit: int, what: str) -> tuple[int, int]:
@@ -125,20 +106,46 @@ def chunk_range(meta_data: ColumnMetaData, limit: int, what: str) -> tuple[int, 
         what: names the chunk in messages.
 
     Raises:
-        FormatError: it is not between the file's first magic and its footer.
+        FormatError: it is not between the file's first magic and its footer, its dictionary follows its data, or it
+            announces a negative number of values.
     """
-    start = meta_data.data_page_offset
+    data = start = meta_data.data_page_offset
     dictionary = meta_data.dictionary_page_offset
-    if dictionary is not None and 0 < dictionary < start:
+    if dictionary:  # 0 is how some writers say that there is none
+        if dictionary > data:
+            raise FormatError(
+                f"{what} has its dictionary at offset {dictionary}; expected it before its data at {data}"
+            )
         start = dictionary
     end = start + meta_data.total_compressed_size
-    if not 4 <= start <= meta_data.data_page_offset <= end <= limit:
+    if not 4 <= start <= data <= end <= limit:
         raise FormatError(f"{what} is said to be at offset {start} to {end}; expected inside 4 to {limit}")
+    if meta_data.num_values < 0:
+        raise FormatError(f"{what} announces {meta_data.num_values} values; expected a count")
     return start, end
 
 
+def read_plain_pages(window: Window, what: str) -> Iterator[Page]:
+    """Yield every page of a chunk that is not encrypted.
+
+    Args:
+        window: the chunk's range of the file.
+        what: names the chunk in messages.
+
+    Raises:
+        FormatError: a header or a length that does not fit, or pages of a type or in an order that cannot be.
+    """
+    first = True
+    while window.left:
+        start = window.position
+        head = _head(window.take_struct(f"a page header of {what}"), what, first)
+        body = window.take(head.size, f"a page of {what}")
+        yield Page(head.view, 0, head.values, None, head.type, head.rows, start, window.position, b"", body)
+        first = False
+
+
 def read_pages(key: ChunkKey, window: Window) -> Iterator[Page]:
-    """Yield every page of a chunk, authenticated as far as its algorithm and version do so.
+    """Yield every page of an encrypted chunk, authenticated as far as its algorithm and version do so.
 
     The first page is a dictionary page if it authenticates as one, whatever the metadata says (old writers leave the
     dictionary's offset out).
@@ -149,77 +156,122 @@ def read_pages(key: ChunkKey, window: Window) -> Iterator[Page]:
     """
     number, first = 0, True
     while window.left:
-        framed = window.take_module(key.name(ModuleType.DATA_PAGE_HEADER, number))
-        module, header = _open_header(key, framed, number, first)
+        start = window.position
+        module, wire = _open_header(key, window, number, first)
+        name = key.name(module, number)
+        struct = decode_struct(wire)[0]
+        if (struct.get(_TYPE) == PageType.DICTIONARY_PAGE) != (module is ModuleType.DICTIONARY_PAGE_HEADER):
+            expected = "DICTIONARY_PAGE" if module is ModuleType.DICTIONARY_PAGE_HEADER else "DATA_PAGE or DATA_PAGE_V2"
+            raise FormatError(f"{name} is of page type {struct.get(_TYPE)!r}; expected {expected}")
+        head = _head(struct, name, first)
+        framed = window.take(head.size, name)
         if module is ModuleType.DICTIONARY_PAGE_HEADER:
-            body = _take_body(key, window, header, ModuleType.DICTIONARY_PAGE)
-            yield Page(header, 2, 0, _open_body(key, body, ModuleType.DICTIONARY_PAGE))
+            levels: Bytes = b""
+            body, gap = key.open_page(framed, ModuleType.DICTIONARY_PAGE), _page_gap(key)
         else:
-            body = _take_body(key, window, header, ModuleType.DATA_PAGE, number)
-            yield _data_page(key, header, body, number)
+            levels, body, gap = _open_body(key, framed, head.levels, number)
             number += 1
         first = False
+        yield Page(head.view, 2, head.values, gap, head.type, head.rows, start, window.position, levels, body)
 
 
-def _open_header(key: ChunkKey, framed: bytes, number: int, first: bool) -> tuple[ModuleType, PageHeader]:
-    module = ModuleType.DATA_PAGE_HEADER
-    plaintext: bytes | None = None
+def _open_header(key: ChunkKey, window: Window, number: int, first: bool) -> tuple[ModuleType, bytes]:
+    framed = window.take_module("a page header")
     if first:
         try:
-            plaintext = key.open(framed, ModuleType.DICTIONARY_PAGE_HEADER)
-            module = ModuleType.DICTIONARY_PAGE_HEADER
+            opened = key.open(framed, ModuleType.DICTIONARY_PAGE_HEADER)
+            return ModuleType.DICTIONARY_PAGE_HEADER, opened
         except VerificationError:
-            plaintext = None  # then it must be a data page's
-    if plaintext is None:
-        plaintext = key.open(framed, module, number)
-    header = PageHeader(decode_struct(plaintext)[0])
-    if header.type not in _HEADER_TYPES[module]:
-        names = " or ".join(kind.name for kind in _HEADER_TYPES[module])
-        raise FormatError(f"{key.name(module, number)} is of page type {header.type}; expected {names}")
-    return module, header
+            pass  # then it must be a data page's
+    return ModuleType.DATA_PAGE_HEADER, key.open(framed, ModuleType.DATA_PAGE_HEADER, number)
 
 
-def _take_body(key: ChunkKey, window: Window, header: PageHeader, module: ModuleType, *page: int) -> bytes:
-    return window.take(header.compressed_page_size, key.name(module, *page))
+def _open_body(
+    key: ChunkKey, body: memoryview, levels: int, number: int
+) -> tuple[Bytes, bytes, Unauthenticated | None]:
+    """Return levels in clear, opened rest and what is not authenticated of a data page.
+
+    Of V2 pages Arrow encrypts everything, parquet-mr leaves the levels in clear: the frame's length tells which.  Where
+    levels look like a frame themselves, only authentication can tell.
+    """
+    gap = _page_gap(key)
+    apart = levels > 0 and _is_frame(key, body[levels:])
+    if not apart or _is_frame(key, body):
+        try:
+            return b"", key.open_page(body, ModuleType.DATA_PAGE, number), gap
+        except VerificationError:
+            if not apart:
+                raise
+    opened = key.open_page(body[levels:], ModuleType.DATA_PAGE, number)
+    return body[:levels], opened, gap or "levels"
 
 
-def _open_body(key: ChunkKey, body: bytes, module: ModuleType, *page: int) -> Unauthenticated | None:
-    if key.algorithm == AES_GCM_V1:
-        key.open(body, module, *page)
-        return None
-    unframe(body, NONCE_BYTES, key.name(module, *page))
-    return "page"
+def _page_gap(key: ChunkKey) -> Unauthenticated | None:
+    return None if key.algorithm == AES_GCM_V1 else "page"
 
 
-def _data_page(key: ChunkKey, header: PageHeader, body: bytes, number: int) -> Page:
-    v2 = header.data_page_header_v2
-    if header.type == PageType.DATA_PAGE_V2 and v2 is not None:
-        levels = v2.repetition_levels_byte_length + v2.definition_levels_byte_length
-        return Page(header, 2, v2.num_values, _open_v2_body(key, body, levels, number))
-    v1 = header.data_page_header
-    if header.type != PageType.DATA_PAGE or v1 is None:
-        raise FormatError(f"{key.name(ModuleType.DATA_PAGE, number)} has no header of its type; expected one")
-    return Page(header, 2, v1.num_values, _open_body(key, body, ModuleType.DATA_PAGE, number))
+def _is_frame(key: ChunkKey, body: memoryview) -> bool:
+    least = NONCE_BYTES + (TAG_BYTES if key.algorithm == AES_GCM_V1 else 0)
+    length = len(body) - LENGTH_BYTES
+    return length >= least and int.from_bytes(body[:LENGTH_BYTES], "little") == length
 
 
-def _open_v2_body(key: ChunkKey, body: bytes, levels: int, number: int) -> Unauthenticated | None:
-    """Open a V2 page of either family: Arrow encrypts all of it, parquet-mr leaves the levels in clear."""
-    if not 0 <= levels <= len(body):
+class _Head(NamedTuple):
+    """What a page's header says, checked."""
+
+    view: PageHeader
+    type: int
+    size: int
+    values: int
+    rows: int | None
+    levels: int
+
+
+_TYPE = PageHeader.type.key
+_UNCOMPRESSED = PageHeader.uncompressed_page_size.key
+_COMPRESSED = PageHeader.compressed_page_size.key
+_V1 = PageHeader.data_page_header.key
+_V1_VALUES = DataPageHeader.num_values.key
+
+
+def _head(struct: Struct, what: str, first: bool) -> _Head:
+    kind, size = struct.get(_TYPE), struct.get(_COMPRESSED)
+    if not isinstance(size, int) or size < 0 or not _is_count(struct.get(_UNCOMPRESSED)):
+        raise FormatError(f"{what} has page sizes that are missing or negative; expected 0 or more")
+    view = PageHeader(struct)
+    if kind == 0:
+        v1 = struct.get(_V1)
+        values = v1.get(_V1_VALUES) if isinstance(v1, Struct) else None
+        if not isinstance(values, int) or values < 0:
+            raise FormatError(f"{what} has a data page without data_page_header or a count in it; expected both")
+        return _Head(view, 0, size, values, None, 0)
+    if kind == PageType.DATA_PAGE_V2:
+        return _head_v2(view, size, what)
+    if kind == PageType.DICTIONARY_PAGE and first:
+        dictionary = view.dictionary_page_header
+        if dictionary is None or dictionary.num_values < 0:
+            raise FormatError(f"{what} has a dictionary page without a count of its values; expected one")
+        return _Head(view, PageType.DICTIONARY_PAGE, size, 0, None, 0)
+    raise FormatError(f"{what} has a page of type {kind!r}; expected {_ALLOWED}")
+
+
+_ALLOWED = "DATA_PAGE (0), DATA_PAGE_V2 (3), or as the first one DICTIONARY_PAGE (2); index pages have no module type"
+
+
+def _head_v2(view: PageHeader, size: int, what: str) -> _Head:
+    v2 = view.data_page_header_v2
+    if v2 is None:
+        raise FormatError(f"{what} has a V2 data page without data_page_header_v2; expected one")
+    repetition, definition = v2.repetition_levels_byte_length, v2.definition_levels_byte_length
+    if repetition < 0 or definition < 0 or repetition + definition > size:
         raise FormatError(
-            f"{key.name(ModuleType.DATA_PAGE, number)} has {levels} bytes of levels in {len(body)}; expected fewer"
+            f"{what} has {repetition} and {definition} bytes of levels in a page of {size}; expected no more than that"
         )
-    if levels and not _is_frame(body):
-        return _open_body(key, body[levels:], ModuleType.DATA_PAGE, number) or "levels"
-    try:
-        return _open_body(key, body, ModuleType.DATA_PAGE, number)
-    except VerificationError:
-        if not levels or not _is_frame(body[levels:]):
-            raise
-    return _open_body(key, body[levels:], ModuleType.DATA_PAGE, number) or "levels"
+    values, nulls, rows = v2.num_values, v2.num_nulls, v2.num_rows
+    if not (0 <= nulls <= values and 0 <= rows <= values):
+        raise FormatError(f"{what} has {values} values, {nulls} nulls, {rows} rows; expected no more than its values")
+    return _Head(view, PageType.DATA_PAGE_V2, size, values, rows, repetition + definition)
 
 
-def _is_frame(body: bytes) -> bool:
-    return (
-        len(body) >= LENGTH_BYTES + NONCE_BYTES + TAG_BYTES
-        and int.from_bytes(body[:LENGTH_BYTES], "little") == len(body) - LENGTH_BYTES
-    )
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and value >= 0

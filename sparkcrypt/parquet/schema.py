@@ -61,6 +61,34 @@ def leaf_paths(metadata: FileMetaData) -> tuple[Path, ...]:
     return tuple([path for _, path, node in _walk(metadata, []) if node["kind"] == "leaf"])
 
 
+@dataclass(frozen=True, slots=True)
+class LeafLevels:
+    """The greatest definition and repetition level of a leaf column; ``repetition`` 0 means one value a row."""
+
+    definition: int
+    repetition: int
+
+
+def leaf_levels(metadata: FileMetaData) -> tuple[LeafLevels, ...]:
+    """Return the levels of the leaf columns, in the order of `leaf_paths`.
+
+    Raises:
+        FormatError: as `message_type`.
+    """
+    return tuple(_levels(message_type(metadata), 0, 0))
+
+
+def _levels(fields: list[Field], definition: int, repetition: int) -> Iterator[LeafLevels]:
+    for one in fields:
+        inner = LeafLevels(
+            definition + (one["repetition"] != "required"), repetition + (one["repetition"] == "repeated")
+        )
+        if one["kind"] == "leaf":
+            yield inner
+        else:
+            yield from _levels(one["children"], inner.definition, inner.repetition)
+
+
 def _walk(metadata: FileMetaData, root: list[Field]) -> Iterator[tuple[list[Field], Path, Field]]:
     """Yield each node below the root, depth first, with the list that it belongs in and its path."""
     elements = metadata.schema

@@ -20,11 +20,12 @@ BOOL, FALSE, BYTE, I16, I32, I64, DOUBLE, BINARY, LIST, SET, MAP, STRUCT, UUID =
 """Types of the compact protocol.  A field of either boolean type stands under ``BOOL``."""
 
 MAX_DEPTH = 64
-MAX_VALUES = 16_000_000
-"""Values in one decoded struct; each costs at most some hundred bytes of memory."""
+MAX_VALUES = 4_000_000
+"""Values in one decoded struct, if the caller knows no better bound; each costs at most some 100 bytes of memory."""
 
 _MAX_FIELD_ID = 0x7FFF
 FIXED_BYTES = {DOUBLE: 8, UUID: 16}
+_BITS = {I16: 16, I32: 32, I64: 64}
 
 Value: TypeAlias = Union[bool, int, bytes, "Struct", "List", "Map"]
 
@@ -61,13 +62,14 @@ def field_key(field_id: int, kind: int) -> int:
     return field_id << 4 | kind
 
 
-def decode_struct(data: bytes, *, start: int = 0, origin: int = 0) -> tuple[Struct, int]:
+def decode_struct(data: bytes, *, start: int = 0, origin: int = 0, max_values: int | None = None) -> tuple[Struct, int]:
     """Decode one struct.
 
     Args:
         data: the bytes; what follows the struct is left alone.
         start: index in ``data`` where the struct begins.
         origin: what messages add to an index in ``data`` to name an offset.
+        max_values: how many values it may have, `MAX_VALUES` if None.
 
     Returns:
         The struct and the index of the first byte after it.
@@ -75,7 +77,7 @@ def decode_struct(data: bytes, *, start: int = 0, origin: int = 0) -> tuple[Stru
     Raises:
         FormatError: the bytes are not such a struct, or it nests deeper or holds more than the limits of this module.
     """
-    reader = _Reader(data, origin)
+    reader = _Reader(data, origin, MAX_VALUES if max_values is None else max_values)
     try:
         return reader.struct(start, MAX_DEPTH)
     except IndexError as error:
@@ -91,55 +93,98 @@ class _Reader:
     after it.
     """
 
-    __slots__ = ("data", "origin", "values_left")
+    __slots__ = ("data", "max_values", "origin", "values_left")
 
-    def __init__(self, data: bytes, origin: int) -> None:
+    def __init__(self, data: bytes, origin: int, max_values: int) -> None:
         self.data = data
         self.origin = origin
-        self.values_left = MAX_VALUES
+        self.max_values = self.values_left = max_values
 
-    def struct(self, position: int, depth: int) -> tuple[Struct, int]:
-        data, inner = self.data, self.nested(position, depth)
+    def struct(self, position: int, depth: int) -> tuple[Struct, int]:  # noqa: C901 - a call per field costs twice
+        data, inner = self.data, depth - 1
+        if inner < 0:
+            self.too_deep(position)
         fields = Struct()
-        field_id = 0
-        count = 1
+        field_id = count = 0
         while header := data[position]:
             kind = header & 15
+            position += 1
             if header > 15:
                 field_id += header >> 4
-                position += 1
             else:
-                field_id, position = self.integer(position + 1, 16)
-            if 3 < kind < 7 and data[position] < 128:  # most fields: integers of one byte
+                self.in_range(position, field_id)
+                field_id, position = self.integer(position, 16)
+            if 3 < kind < 7:
                 byte = data[position]
-                fields[field_id << 4 | kind] = byte >> 1 ^ -(byte & 1)
-                position += 1
+                if byte < 128:
+                    fields[field_id << 4 | kind] = byte >> 1 ^ -(byte & 1)
+                    position += 1
+                elif (second := data[position + 1]) < 128:
+                    byte = byte & 127 | second << 7
+                    fields[field_id << 4 | kind] = byte >> 1 ^ -(byte & 1)
+                    position += 2
+                elif (third := data[position + 2]) < 4:
+                    byte = byte & 127 | (second & 127) << 7 | third << 14
+                    fields[field_id << 4 | kind] = byte >> 1 ^ -(byte & 1)
+                    position += 3
+                else:
+                    raw, position = self.varint(position, _BITS[kind])
+                    fields[field_id << 4 | kind] = raw >> 1 ^ -(raw & 1)
+            elif kind == BINARY and (size := data[position]) < 128:
+                position += 1 + size
+                fields[field_id << 4 | BINARY] = value = data[position - size : position]
+                if len(value) != size:
+                    self.raw(position - size, size)
             elif kind == FALSE:
                 fields[field_id << 4 | BOOL] = False
             else:
                 fields[field_id << 4 | kind], position = _FIELD_READERS[kind](self, position, inner)
-            if len(fields) != count or field_id > _MAX_FIELD_ID:
-                self.fail(
-                    position, f"field id {field_id} again or out of range", f"each id once, up to {_MAX_FIELD_ID}"
-                )
             count += 1
-        self.spend(position, count)
+        if field_id > _MAX_FIELD_ID:
+            self.in_range(position, field_id)
+        if len(fields) != count:
+            self.fail(position, "a struct that ends here has a field twice", "each field once")
+        self.values_left -= count + 1
+        if self.values_left < 0:
+            self.too_many(position)
         return fields, position + 1
 
+    def in_range(self, position: int, field_id: int) -> None:
+        if field_id > _MAX_FIELD_ID:
+            self.fail(position, f"field id {field_id}", f"at most {_MAX_FIELD_ID}")
+
     def sequence(self, position: int, depth: int) -> tuple[List, int]:
-        inner = self.nested(position, depth)
+        inner = depth - 1
+        if inner < 0:
+            self.too_deep(position)
         header = self.data[position]
         kind, count = header & 15, header >> 4
-        read = _ELEMENT_READERS[kind]
         position += 1
         if count == 15:
             count, position = self.varint(position, 32)
         self.announce(position, count, FIXED_BYTES.get(kind, 1))
         values = List(kind)
+        if kind == BINARY:
+            return values, self.binaries(values, position, count)
+        read = _ELEMENT_READERS[kind]
         for _ in range(count):
             value, position = read(self, position, inner)
             values.append(value)
         return values, position
+
+    def binaries(self, values: List, position: int, count: int) -> int:
+        data, append = self.data, values.append
+        for _ in range(count):
+            size = data[position]
+            position += 1
+            if size > 127:
+                size, position = self.varint(position - 1, 32)
+            value = data[position : position + size]
+            if len(value) != size:
+                self.raw(position, size)
+            append(value)
+            position += size
+        return position
 
     def mapping(self, position: int, depth: int) -> tuple[Map, int]:
         inner = self.nested(position, depth)
@@ -217,19 +262,22 @@ class _Reader:
 
     def nested(self, position: int, depth: int) -> int:
         if not depth:
-            self.fail(position, "Thrift values nest too deep", f"at most {MAX_DEPTH} levels")
+            self.too_deep(position)
         return depth - 1
 
     def announce(self, position: int, count: int, least_bytes: int) -> None:
         left = len(self.data) - position
         if count * least_bytes > left:
             self.fail(position, f"{count} elements are announced", f"no more than fit the {left} bytes that are left")
-        self.spend(position, count)
-
-    def spend(self, position: int, values: int) -> None:
-        self.values_left -= values
+        self.values_left -= count
         if self.values_left < 0:
-            self.fail(position, "too many Thrift values", f"at most {MAX_VALUES}")
+            self.too_many(position)
+
+    def too_deep(self, position: int) -> NoReturn:
+        self.fail(position, "Thrift values nest too deep", f"at most {MAX_DEPTH} levels")
+
+    def too_many(self, position: int) -> NoReturn:
+        self.fail(position, "too many Thrift values", f"at most {self.max_values}")
 
     def fail(self, position: int, found: str, expected: str) -> NoReturn:
         raise FormatError(f"offset {self.origin + position}: {found}; expected {expected}")

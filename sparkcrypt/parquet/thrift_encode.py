@@ -37,20 +37,22 @@ def encode_struct(struct: Struct) -> bytes:
 
 
 def _write_struct(out: bytearray, struct: Struct) -> None:
-    last = 0
+    append, last = out.append, 0
     for key, value in struct.items():
         field_id, kind = key >> 4, key & 15
         header = FALSE if kind == BOOL and not value else kind
         delta = field_id - last
         if 0 < delta < 16:
-            out.append(delta << 4 | header)
+            append(delta << 4 | header)
         else:
-            out.append(header)
+            append(header)
             _write_integer(out, field_id, 16)
         last = field_id
-        if kind != BOOL:
+        if 3 < kind < 7 and value.__class__ is int and -64 <= value < 64:
+            append(value << 1 if value >= 0 else ~(value << 1))
+        elif kind != BOOL:
             _write_value(out, kind, value)
-    out.append(0)
+    append(0)
 
 
 def _write_value(out: bytearray, kind: int, value: Value) -> None:

@@ -1,30 +1,28 @@
-"""Authenticates every encrypted module of a file, and says what nothing in it authenticates."""
+"""Authenticates every encrypted module of a file, checks its structure, and digests what it says."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any, Literal
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
 
 from sparkcrypt.errors import ConfigError, FormatError, VerificationError
+from sparkcrypt.parquet.chunk_check import ChunkCheck, ChunkPlace, FileCheck
 from sparkcrypt.parquet.columns import ColumnCrypto
+from sparkcrypt.parquet.digest import DIGEST_PARTS, ContentDigest, combined_digest
 from sparkcrypt.parquet.footer import ENCRYPTED_MAGIC, MAGIC_BYTES, PLAINTEXT_MAGIC, Footer, Mode, footer_of, known_aad
 from sparkcrypt.parquet.keys import FileCiphers, RetrieveKey, VerifyAad
-from sparkcrypt.parquet.metadata import (
-    Algorithm,
-    BloomFilterHeader,
-    ColumnChunk,
-    ColumnIndex,
-    ColumnMetaData,
-    FileMetaData,
-    OffsetIndex,
-    RowGroup,
-)
+from sparkcrypt.parquet.layout import Layout
+from sparkcrypt.parquet.metadata import Algorithm, ColumnChunk, ColumnMetaData, FileMetaData, RowGroup
 from sparkcrypt.parquet.modules import FILE_UNIQUE_BYTES, ModuleType
-from sparkcrypt.parquet.pages import ChunkKey, Unauthenticated, Window, chunk_range, read_pages
+from sparkcrypt.parquet.pages import ChunkKey, Unauthenticated
+from sparkcrypt.parquet.schema import LeafLevels, leaf_levels
 from sparkcrypt.parquet.source import Input, Source, naming, open_source
 from sparkcrypt.parquet.thrift import decode_struct
 from sparkcrypt.schema import dotted
+
+ExpectedDigest: TypeAlias = str | Mapping[str, str]
+"""`Verification.digest` of another file, or those of its ``digests`` that must be equal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +32,7 @@ class Verification:
     ``authenticated`` is ``all`` when the footer and every module of every encrypted column is what a holder of the keys
     wrote; otherwise ``not_authenticated`` says what is not.  ``plaintext_columns`` are outside of that: nothing of
     their pages is authenticated, as in any Parquet file.  ``modules`` counts encrypted modules, the footer included.
+    ``digest`` is of all that the file says, ``digests`` of its parts; what is in them: `sparkcrypt.parquet.digest`.
     """
 
     file: str
@@ -45,6 +44,8 @@ class Verification:
     modules: int
     rows: int
     row_groups: int
+    digest: str = ""
+    digests: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the result as JSON values."""
@@ -58,6 +59,7 @@ class Verification:
             "modules": self.modules,
             "rows": self.rows,
             "row_groups": self.row_groups,
+            "digest": self.digest,
         }
 
 
@@ -67,60 +69,101 @@ def verify_file(
     retrieve_key: RetrieveKey | None = None,
     aad_prefix: bytes | None = None,
     verify_aad: VerifyAad | None = None,
+    equal_to: ExpectedDigest | None = None,
+    digest_key: bytes | None = None,
 ) -> Verification:
-    """Authenticate a whole file: footer, column metadata, page headers, pages, indexes and Bloom filters.
+    """Authenticate a whole file and check its structure: footer, column metadata, pages, indexes and Bloom filters.
+
+    Every offset and length must be inside the file's data and no part over another; counts of values, rows and pages
+    must agree between metadata, pages and indexes; ordinals must differ.
 
     Args:
         source: as `read_footer`.
         retrieve_key: asked once for every key of the file; not needed for a file that is not encrypted.
         aad_prefix: the AAD prefix, for files that do not store it.
         verify_aad: called with the AAD prefix before any key is asked for; raises when it is not the expected one.
+        equal_to: the digest that the file must have, as `Verification.digest` of its source; or a mapping with those
+            parts of `Verification.digests` that must be equal, where a rewrite has dropped some on purpose.
+        digest_key: makes the digests HMACs.  Use one wherever they are kept: those of plaintext can be guessed.
 
     Raises:
         FormatError: the file is against the specification.
-        VerificationError: something does not authenticate, or the file-unique is not 8 bytes.
-        ConfigError: the file is encrypted and ``retrieve_key``, or a prefix that it does not store, is missing.
+        VerificationError: something does not authenticate, the file-unique is not 8 bytes, or the content is not that
+            of ``equal_to``.
+        ConfigError: the file is encrypted and ``retrieve_key``, or a prefix that it does not store, is missing; or
+            ``equal_to`` has a part that is unknown.
     """
     with open_source(source) as file:
         ciphers = None if retrieve_key is None else FileCiphers(file.name, retrieve_key)
         footer = footer_of(file, ciphers, aad_prefix, verify_aad)
         with naming(file.name):
-            return _Check(file, footer, ciphers).run()
+            found = _Check(file, footer, ciphers, digest_key).run()
+            if equal_to is not None:
+                _check_equal(found, equal_to)
+            return found
+
+
+def _check_equal(found: Verification, expected: ExpectedDigest) -> None:
+    if isinstance(expected, str):
+        differing = [] if found.digest == expected else ["digest"]
+    else:
+        if unknown := sorted(set(expected) - set(DIGEST_PARTS)):
+            raise ConfigError(f"digest parts {unknown} are unknown; allowed: {', '.join(DIGEST_PARTS)}")
+        differing = [part for part in DIGEST_PARTS if part in expected and found.digests[part] != expected[part]]
+    if differing:
+        raise VerificationError(
+            f"the content differs from what is expected in: {', '.join(differing)}; it is not a faithful rewrite, so "
+            "keep the source and write it again"
+        )
 
 
 class _Check:
     """One verification under way."""
 
-    def __init__(self, file: Input, footer: Footer, ciphers: FileCiphers | None) -> None:
+    def __init__(self, file: Input, footer: Footer, ciphers: FileCiphers | None, digest_key: bytes | None) -> None:
         self.file = file
         self.footer = footer
         self.ciphers = ciphers
-        self.modules = 0
-        self.gaps: dict[str, None] = {}
+        self.digest_key = digest_key
+        self.shared = FileCheck(file, Layout(footer.offset), ContentDigest(digest_key))
 
     def run(self) -> Verification:
-        footer = self.footer
+        footer, shared = self.footer, self.shared
         metadata, columns = footer.metadata, footer.columns
         self.check_start()
         if footer.mode != "plaintext":
             self.check_identity()
         if metadata is None or columns is None:
             raise ConfigError(f"{footer.file}: the footer is encrypted and no key is given; pass retrieve_key")
-        self.check_rows(metadata)
-        for row_group, ordinal in _ordered(metadata):
-            for column, (chunk, crypto) in enumerate(zip(row_group.columns, columns, strict=True)):
-                self.check_chunk(chunk, crypto, ordinal, column)
-        plaintext = tuple(crypto.path for crypto in columns if crypto.encrypted is False)
+        check_rows(metadata)
+        shared.digest.footer(metadata)
+        levels = leaf_levels(metadata)
+        for index, (row_group, ordinal) in enumerate(ordered(metadata)):
+            chunks = zip(row_group.columns, columns, levels, strict=True)
+            for column, (chunk, crypto, level) in enumerate(chunks):
+                place = self.place(row_group, (index, ordinal, column), crypto, level)
+                ChunkCheck(shared, place, chunk, self.open_meta_data(chunk, place)).run()
+        shared.layout.check_apart()
+        return self.result(metadata, columns)
+
+    def result(self, metadata: FileMetaData, columns: tuple[ColumnCrypto, ...]) -> Verification:
+        footer = self.footer
+        gaps = [_gap(*gap) for gap in self.shared.gaps]
+        if footer.mode == "plaintext":
+            gaps.insert(0, "the file is not encrypted")
+        digests = self.shared.digest.digests()
         return Verification(
             footer.file,
-            "partial" if self.gaps else "all",
-            tuple(self.gaps),
-            plaintext,
+            "partial" if gaps else "all",
+            tuple(gaps),
+            tuple(crypto.path for crypto in columns if crypto.encrypted is False),
             footer.mode,
             footer.algorithm,
-            self.modules,
+            self.shared.modules,
             metadata.num_rows,
             len(metadata.row_groups),
+            combined_digest(digests, self.digest_key),
+            digests,
         )
 
     def check_start(self) -> None:
@@ -137,86 +180,48 @@ class _Check:
             raise VerificationError(
                 f"the file-unique is {found}; expected {FILE_UNIQUE_BYTES}, since a prefix could pass for part of it"
             )
-        self.modules += 1
+        self.shared.modules += 1
 
-    def check_rows(self, metadata: FileMetaData) -> None:
-        rows = sum(row_group.num_rows for row_group in metadata.row_groups)
-        if rows != metadata.num_rows:
-            raise FormatError(f"row groups hold {rows} rows; expected {metadata.num_rows}, as the footer says")
-        if self.footer.mode == "plaintext":
-            self.gaps["the file is not encrypted"] = None
+    def place(
+        self, row_group: RowGroup, numbers: tuple[int, int, int], crypto: ColumnCrypto, level: LeafLevels
+    ) -> ChunkPlace:
+        index, ordinal, column = numbers
+        key = None
+        if crypto.encrypted and self.ciphers is not None and self.footer.algorithm is not None:
+            owner = (crypto.path, crypto.key_metadata) if crypto.own_key else (None, self.footer.footer_key_metadata)
+            cipher, aad = self.ciphers.cipher(*owner), known_aad(self.footer)
+            key = ChunkKey(cipher, aad, self.footer.algorithm, crypto.path, ordinal, column)
+        return ChunkPlace(index, column, dotted(crypto.path), row_group.num_rows, level.repetition > 0, key)
 
-    def check_chunk(self, chunk: ColumnChunk, crypto: ColumnCrypto, row_group: int, column: int) -> None:
-        what = f"column {dotted(crypto.path)} in row group {row_group}"
+    def open_meta_data(self, chunk: ColumnChunk, place: ChunkPlace) -> ColumnMetaData:
         if chunk.file_path is not None:
-            raise FormatError(f"{what} is in another file; expected it in this one")
-        if not crypto.encrypted or self.ciphers is None or self.footer.algorithm is None:
-            if chunk.meta_data is not None:
-                chunk_range(chunk.meta_data, self.footer.offset, what)
-            return
-        owner = (crypto.path, crypto.key_metadata) if crypto.own_key else (None, self.footer.footer_key_metadata)
-        key = ChunkKey(
-            self.ciphers.cipher(*owner), known_aad(self.footer), self.footer.algorithm, crypto.path, row_group, column
-        )
-        meta_data = self.open_meta_data(chunk, key)
-        self.check_pages(meta_data, key, what)
-        self.check_index(key, ModuleType.COLUMN_INDEX, chunk.column_index_offset, chunk.column_index_length)
-        self.check_index(key, ModuleType.OFFSET_INDEX, chunk.offset_index_offset, chunk.offset_index_length)
-        if meta_data.bloom_filter_offset is not None:
-            self.check_bloom_filter(key, meta_data.bloom_filter_offset)
-
-    def open_meta_data(self, chunk: ColumnChunk, key: ChunkKey) -> ColumnMetaData:
+            raise FormatError(f"{place.name} is in another file; expected it in this one")
         framed = chunk.encrypted_column_metadata
-        if framed is None:  # under the footer key, and so part of the authenticated footer
+        if framed is None or place.key is None:  # in clear, or part of the authenticated footer
             if chunk.meta_data is None:
-                raise FormatError(
-                    f"{key.name(ModuleType.COLUMN_META_DATA)} is missing; expected it in clear or encrypted"
-                )
+                raise FormatError(f"the column metadata of {place.name} is missing; expected it in clear or encrypted")
             return chunk.meta_data
-        self.modules += 1
-        return ColumnMetaData(decode_struct(key.open(framed, ModuleType.COLUMN_META_DATA))[0])
-
-    def check_pages(self, meta_data: ColumnMetaData, key: ChunkKey, what: str) -> None:
-        start, end = chunk_range(meta_data, self.footer.offset, what)
-        values = 0
-        for page in read_pages(key, Window(self.file, start, end)):
-            self.modules += page.modules
-            values += page.values
-            if page.unauthenticated is not None:
-                self.gaps[_gap(page.unauthenticated, key)] = None
-        if values != meta_data.num_values:
-            raise FormatError(f"{what}: pages hold {values} values; expected {meta_data.num_values}")
-
-    def check_index(self, key: ChunkKey, module: ModuleType, offset: int | None, length: int | None) -> None:
-        if offset is None and length is None:
-            return
-        if offset is None or length is None:
-            raise FormatError(f"{key.name(module)} has an offset or a length; expected both")
-        self.check_inside(offset, length, key.name(module))
-        struct, _ = decode_struct(key.open(self.file.read(offset, length, key.name(module)), module))
-        _ = OffsetIndex(struct).page_locations if module is ModuleType.OFFSET_INDEX else ColumnIndex(struct).null_pages
-        self.modules += 1
-
-    def check_bloom_filter(self, key: ChunkKey, offset: int) -> None:
-        self.check_inside(offset, 0, key.name(ModuleType.BLOOM_FILTER_HEADER))
-        window = Window(self.file, offset, self.footer.offset)
-        opened = []
-        for module in (ModuleType.BLOOM_FILTER_HEADER, ModuleType.BLOOM_FILTER_BITSET):
-            opened.append(key.open(window.take_module(key.name(module)), module))
-            self.modules += 1
-        size = BloomFilterHeader(decode_struct(opened[0])[0]).num_bytes
-        if size != len(opened[1]):
-            raise FormatError(f"{key.name(ModuleType.BLOOM_FILTER_BITSET)} has {len(opened[1])} bytes; expected {size}")
-
-    def check_inside(self, offset: int, length: int, what: str) -> None:
-        if offset < MAGIC_BYTES or length < 0 or offset + length > self.footer.offset:
-            raise FormatError(
-                f"{what} is {length} bytes at offset {offset}; expected inside {MAGIC_BYTES} to {self.footer.offset}"
-            )
+        self.shared.modules += 1
+        return ColumnMetaData(decode_struct(place.key.open(framed, ModuleType.COLUMN_META_DATA))[0])
 
 
-def _ordered(metadata: FileMetaData) -> Iterator[tuple[RowGroup, int]]:
-    """Yield row groups with the ordinal that their modules carry.
+def check_rows(metadata: FileMetaData) -> None:
+    """Check that row groups have the rows that the footer announces.
+
+    Raises:
+        FormatError: they do not add up, or a count is negative.
+    """
+    rows = 0
+    for index, row_group in enumerate(metadata.row_groups):
+        if row_group.num_rows < 0:
+            raise FormatError(f"row group {index} announces {row_group.num_rows} rows; expected a count")
+        rows += row_group.num_rows
+    if rows != metadata.num_rows:
+        raise FormatError(f"row groups hold {rows} rows; expected {metadata.num_rows}, as the footer says")
+
+
+def ordered(metadata: FileMetaData) -> Iterator[tuple[RowGroup, int]]:
+    """Yield row groups with the ordinal that their modules carry: their own, else their place.
 
     Raises:
         FormatError: two have the same.
@@ -230,7 +235,7 @@ def _ordered(metadata: FileMetaData) -> Iterator[tuple[RowGroup, int]]:
         yield row_group, ordinal
 
 
-def _gap(gap: Unauthenticated, key: ChunkKey) -> str:
+def _gap(gap: Unauthenticated, column: str) -> str:
     if gap == "page":
-        return f"pages of column {dotted(key.path)}: AES_GCM_CTR_V1 does not authenticate them"
-    return f"levels of column {dotted(key.path)}: its V2 pages keep them in clear, unauthenticated"
+        return f"pages of column {column}: AES_GCM_CTR_V1 does not authenticate them"
+    return f"levels of column {column}: its V2 pages keep them in clear, unauthenticated"

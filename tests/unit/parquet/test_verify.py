@@ -10,14 +10,16 @@ import pytest
 
 from sparkcrypt.errors import ConfigError, FormatError, KeyAccessDeniedError, VerificationError
 from sparkcrypt.parquet import KeyRequest, read_footer, verify_file
-from sparkcrypt.parquet.footer import Footer
+from sparkcrypt.parquet.chunk_check import ChunkCheck, ChunkPlace, FileCheck
+from sparkcrypt.parquet.digest import ContentDigest
+from sparkcrypt.parquet.layout import Layout
 from sparkcrypt.parquet.metadata import ColumnChunk, ColumnMetaData, FileMetaData, PageHeader, PageType, RowGroup
 from sparkcrypt.parquet.modules import ModuleCipher, ModuleType, module_aad
-from sparkcrypt.parquet.pages import ChunkKey, Window, _open_v2_body, read_pages
+from sparkcrypt.parquet.pages import ChunkKey, _head, _open_body, read_pages
 from sparkcrypt.parquet.source import Input
-from sparkcrypt.parquet.thrift import I32, Struct, decode_struct, field_key
+from sparkcrypt.parquet.thrift import I32, STRUCT, Struct, decode_struct, field_key
 from sparkcrypt.parquet.thrift_encode import encode_struct
-from sparkcrypt.parquet.verify import _Check
+from sparkcrypt.parquet.window import Window
 from tests.unit.parquet.writers import ALGORITHMS, FOOTER_MODES, KEY_BITS, Keys, table, write_encrypted, write_uniform
 
 KEY = b"0123456789abcdef"
@@ -280,6 +282,12 @@ class TestSignedNonsense:
             list(read_pages(key, Window(Input(io.BytesIO(data), "f", len(data)), 0, len(data))))
 
 
+def v2_header(size: int, repetition: int, definition: int) -> Struct:
+    """Return the header of a V2 page of no values."""
+    v2 = Struct({field_key(n, I32): v for n, v in ((1, 0), (2, 0), (3, 0), (4, 0), (5, definition), (6, repetition))})
+    return Struct({**{field_key(n, I32): v for n, v in ((1, 3), (2, size), (3, size))}, field_key(8, STRUCT): v2})
+
+
 def _set(struct: Struct, key: int, value: Any) -> None:
     struct[key] = value
     if value is None:
@@ -289,7 +297,7 @@ def _set(struct: Struct, key: int, value: Any) -> None:
 class TestBloomFilters:
     """Bloom filters, whose two modules pyarrow does not encrypt."""
 
-    def check(self, header_bytes: int = 32, swap: bool = False, cut: int = 0) -> int:
+    def check(self, header_bytes: int = 32, swap: bool = False, cut: int = 0, length: int | None = None) -> int:
         """Verify a Bloom filter in a file of its own; return how many modules were counted."""
         key = ChunkKey(ModuleCipher(KEY), b"file", "AES_GCM_V1", ("c",), 0, 0)
         modules = [ModuleType.BLOOM_FILTER_HEADER, ModuleType.BLOOM_FILTER_BITSET]
@@ -297,9 +305,11 @@ class TestBloomFilters:
         aads = [key.aad(module) for module in (reversed(modules) if swap else modules)]
         data = b"PARE" + key.cipher.encrypt(header, aads[0]) + key.cipher.encrypt(bytes(32), aads[1])
         data = data[: len(data) - cut]
-        check = _Check(Input(io.BytesIO(data), "f", len(data)), Footer("f", len(data), len(data), "encrypted"), None)
-        check.check_bloom_filter(key, 4)
-        return check.modules
+        shared = FileCheck(Input(io.BytesIO(data), "f", len(data)), Layout(len(data)), ContentDigest())
+        place = ChunkPlace(0, 0, "c", 0, False, key)
+        check = ChunkCheck(shared, place, ColumnChunk(Struct()), ColumnMetaData(Struct()))
+        check.check_bloom_filter(4, length)
+        return shared.modules
 
     def test_header_and_bitset_are_two_modules(self) -> None:
         """Both are authenticated and counted."""
@@ -307,7 +317,7 @@ class TestBloomFilters:
 
     def test_a_bitset_of_another_size_is_refused(self) -> None:
         """The header's size is the bit set's."""
-        with pytest.raises(FormatError, match="has 32 bytes; expected 64"):
+        with pytest.raises(FormatError, match="32 bytes; expected 64"):
             self.check(header_bytes=64)
 
     def test_modules_in_each_others_place_are_refused(self) -> None:
@@ -331,7 +341,7 @@ class TestV2Pages:
         """Open a page body that ``build`` makes of cipher and AAD."""
         key = ChunkKey(ModuleCipher(KEY), b"file", algorithm, ("c",), 0, 0)
         body = build(key.cipher, key.aad(ModuleType.DATA_PAGE, 5))
-        return _open_v2_body(key, body, levels, 5)
+        return _open_body(key, memoryview(body), levels, 5)[2]
 
     def test_arrows_pages_are_authenticated_whole(self) -> None:
         """A frame around everything is Arrow's form: nothing is left out."""
@@ -369,6 +379,6 @@ class TestV2Pages:
 
     def test_levels_longer_than_the_page_are_refused(self) -> None:
         """Lengths of levels are held against the page."""
-        for levels in (-1, 1000):
+        for repetition, definition in ((-1, 5), (5, -1), (0, 1000), (500, 500)):
             with pytest.raises(FormatError, match="bytes of levels"):
-                self.open_body(levels, lambda cipher, aad: cipher.encrypt(b"values", aad))
+                _head(v2_header(50, repetition, definition), "a page", first=False)

@@ -1,0 +1,51 @@
+"""Where the parts of a file lie: each inside its data, none over another."""
+
+from __future__ import annotations
+
+from sparkcrypt.errors import FormatError
+
+FIRST_OFFSET = 4
+"""The first byte after the magic that a file begins with."""
+
+
+class Layout:
+    """The regions of one file, taken as its footer names them.
+
+    Args:
+        limit: where the footer begins, and so where data must end.
+    """
+
+    __slots__ = ("_regions", "limit")
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self._regions: list[tuple[int, int, str]] = []
+
+    def add(self, start: int, end: int, what: str) -> None:
+        """Take a region; ``what`` names it in messages.
+
+        Raises:
+            FormatError: it is not inside the file's data, or its end is before its start.
+        """
+        if not FIRST_OFFSET <= start <= end <= self.limit:
+            raise FormatError(
+                f"{what} is {end - start} bytes at offset {start}; expected inside {FIRST_OFFSET} to {self.limit}"
+            )
+        if end > start:
+            self._regions.append((start, end, what))
+
+    def check_apart(self) -> None:
+        """Check that no region reaches into another.
+
+        Raises:
+            FormatError: two do.
+        """
+        self._regions.sort()
+        before = (0, 0, "")
+        for region in self._regions:
+            if region[0] < before[1]:
+                raise FormatError(
+                    f"{region[2]} begins at offset {region[0]}, inside {before[2]}, which ends at {before[1]}; "
+                    "expected them apart"
+                )
+            before = region
