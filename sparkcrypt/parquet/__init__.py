@@ -1,4 +1,4 @@
-"""The native Parquet layer: footers, modules and pages, read without an engine.  Knows nothing of Spark.
+"""The native Parquet layer: files are read, verified and rewritten without decoding a page.  Knows nothing of Spark.
 
 Importing it needs nothing but the standard library; ``cryptography`` is imported when a key is first used, ``pyarrow``
 never, unless the caller brings one of its file systems.
@@ -7,27 +7,42 @@ never, unless the caller brings one of its file systems.
 from __future__ import annotations
 
 from sparkcrypt.parquet.columns import ColumnCrypto
+from sparkcrypt.parquet.encryption import FOOTER_KEY, PLAINTEXT, DataKey, FileEncryption
 from sparkcrypt.parquet.footer import Footer, read_footer
 from sparkcrypt.parquet.keys import KeyRequest, RetrieveKey, VerifyAad
+from sparkcrypt.parquet.output import Target
+from sparkcrypt.parquet.result import RewriteResult
+from sparkcrypt.parquet.rewrap import WrapKey, rewrap_file
+from sparkcrypt.parquet.rewrite import Encryption, rewrite_file
 from sparkcrypt.parquet.schema import leaf_paths, message_type
 from sparkcrypt.parquet.source import Source
 from sparkcrypt.parquet.summary import ColumnSummary, FileSummary, inspect_file, summarise
 from sparkcrypt.parquet.verify import Verification, verify_file
 
 __all__ = [
+    "FOOTER_KEY",
+    "PLAINTEXT",
     "ColumnCrypto",
     "ColumnSummary",
+    "DataKey",
+    "Encryption",
+    "FileEncryption",
     "FileSummary",
     "Footer",
     "KeyRequest",
     "RetrieveKey",
+    "RewriteResult",
     "Source",
+    "Target",
     "Verification",
     "VerifyAad",
+    "WrapKey",
     "inspect_file",
     "leaf_paths",
     "message_type",
     "read_footer",
+    "rewrap_file",
+    "rewrite_file",
     "summarise",
     "verify_file",
 ]

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 from sparkcrypt.parquet.chunk_writer import ChunkSeal
-from sparkcrypt.parquet.encryption import FileCipherSuite
+from sparkcrypt.parquet.encryption import FileCipherSuite, FooterMode
 from sparkcrypt.parquet.footer import ENCRYPTED_MAGIC, PLAINTEXT_MAGIC
 from sparkcrypt.parquet.metadata import (
     AES_GCM_V1,
     AesAlgorithm,
+    Algorithm,
     ColumnChunk,
     ColumnCryptoMetaData,
     ColumnMetaData,
@@ -23,7 +25,7 @@ from sparkcrypt.parquet.metadata import (
     RowGroup,
     SortingColumn,
 )
-from sparkcrypt.parquet.modules import ModuleType, module_aad
+from sparkcrypt.parquet.modules import ModuleCipher, ModuleType, module_aad
 from sparkcrypt.parquet.output import Output
 from sparkcrypt.parquet.schema import Path
 from sparkcrypt.parquet.thrift import BINARY, I32, STRUCT, List, Struct
@@ -102,7 +104,7 @@ def protect(chunk: Struct, metadata: Struct, path: Path, seal: ChunkSeal | None,
     column = suite.columns[seal.column]
     assert column is not None  # noqa: S101 - a seal is made of a column's cipher
     own = column.own
-    chunk[ColumnChunk.crypto_metadata.key] = _crypto_metadata(path, None if own is None else own.key_metadata)
+    chunk[ColumnChunk.crypto_metadata.key] = crypto_metadata(path, None if own is None else own.key_metadata)
     in_clear = suite.encryption.footer_mode == "plaintext"
     if own is None and not in_clear:
         return
@@ -114,7 +116,8 @@ def protect(chunk: Struct, metadata: Struct, path: Path, seal: ChunkSeal | None,
         del chunk[ColumnChunk.meta_data.key]
 
 
-def _crypto_metadata(path: Path, key_metadata: bytes | None) -> Struct:
+def crypto_metadata(path: Path, key_metadata: bytes | None) -> Struct:
+    """Return what a chunk says of its key: the footer's when ``key_metadata`` is None, else the column's own."""
     if key_metadata is None:
         return Struct({ColumnCryptoMetaData.encryption_with_footer_key.key: Struct()})
     own = Struct(
@@ -145,7 +148,7 @@ def redact_order(row_group: Struct, suite: FileCipherSuite) -> bool:
     return len(kept) < len(columns)
 
 
-def set_key_values(metadata: Struct, entries: Mapping[str, str]) -> None:
+def _set_key_values(metadata: Struct, entries: Mapping[str, str]) -> None:
     """Set entries of the footer's key-value metadata."""
     if entries:
         kept = [one for one in _key_values(metadata) if _key_of(one) not in entries]
@@ -178,46 +181,71 @@ def _leaks(name: str) -> bool:
     return name in _LEAKING_KEYS or name.startswith(_LEAKING_PREFIXES)
 
 
-def write_footer(output: Output, metadata: Struct, suite: FileCipherSuite | None) -> None:
+@dataclass(frozen=True, slots=True)
+class FooterSeal:
+    """What encrypts or signs a footer, and what the file says of its identity.
+
+    ``aad_prefix`` is the prefix that is stored; ``file_aad`` begins the AAD of every module.
+    """
+
+    cipher: ModuleCipher
+    key_metadata: bytes
+    mode: FooterMode
+    algorithm: Algorithm
+    aad_prefix: bytes | None
+    supply_aad_prefix: bool
+    file_unique: bytes
+    file_aad: bytes
+
+    @classmethod
+    def of(cls, suite: FileCipherSuite) -> FooterSeal:
+        """Return the seal of a new file."""
+        encryption = suite.encryption
+        stored = encryption.aad_prefix or None if encryption.store_aad_prefix else None
+        return cls(
+            suite.footer,
+            encryption.footer.key_metadata,
+            encryption.footer_mode,
+            encryption.algorithm,
+            stored,
+            not encryption.store_aad_prefix,
+            suite.file_unique,
+            suite.file_aad,
+        )
+
+    def aad(self) -> bytes:
+        """Return the AAD of the footer."""
+        return module_aad(self.file_aad, ModuleType.FOOTER)
+
+    def parameters(self) -> Struct:
+        """Return the ``EncryptionAlgorithm`` of the file."""
+        parameters = Struct()
+        if self.aad_prefix is not None:
+            parameters[AesAlgorithm.aad_prefix.key] = self.aad_prefix
+        parameters[AesAlgorithm.aad_file_unique.key] = self.file_unique
+        parameters[AesAlgorithm.supply_aad_prefix.key] = self.supply_aad_prefix
+        gcm = self.algorithm == AES_GCM_V1
+        return Struct({(EncryptionAlgorithm.aes_gcm_v1 if gcm else EncryptionAlgorithm.aes_gcm_ctr_v1).key: parameters})
+
+
+def write_footer(output: Output, metadata: Struct, seal: FooterSeal | None, key_values: Mapping[str, str]) -> None:
     """Append footer and trailer (specification, section 5): plaintext, signed or encrypted."""
     for key in (FileMetaData.encryption_algorithm.key, FileMetaData.footer_signing_key_metadata.key):
         metadata.pop(key, None)
+    _set_key_values(metadata, key_values)
     start = output.position
-    if suite is None:
+    if seal is None:
         output.write(encode_struct(in_id_order(metadata)))
-    elif suite.encryption.footer_mode == "encrypted":
-        output.write(encode_struct(_file_crypto_metadata(suite)))
-        output.write(suite.footer.encrypt(encode_struct(in_id_order(metadata)), _footer_aad(suite)))
+    elif seal.mode == "encrypted":
+        fields = FileCryptoMetaData
+        clear = Struct({fields.encryption_algorithm.key: seal.parameters(), fields.key_metadata.key: seal.key_metadata})
+        output.write(encode_struct(clear))
+        output.write(seal.cipher.encrypt(encode_struct(in_id_order(metadata)), seal.aad()))
     else:
-        metadata[FileMetaData.encryption_algorithm.key] = _algorithm(suite)
-        metadata[FileMetaData.footer_signing_key_metadata.key] = suite.encryption.footer.key_metadata
+        metadata[FileMetaData.encryption_algorithm.key] = seal.parameters()
+        metadata[FileMetaData.footer_signing_key_metadata.key] = seal.key_metadata
         footer = encode_struct(in_id_order(metadata))
         output.write(footer)
-        output.write(suite.footer.sign(footer, _footer_aad(suite)))
+        output.write(seal.cipher.sign(footer, seal.aad()))
     output.write((output.position - start).to_bytes(4, "little"))
-    output.write(magic(suite))
-
-
-def _file_crypto_metadata(suite: FileCipherSuite) -> Struct:
-    return Struct(
-        {
-            FileCryptoMetaData.encryption_algorithm.key: _algorithm(suite),
-            FileCryptoMetaData.key_metadata.key: suite.encryption.footer.key_metadata,
-        }
-    )
-
-
-def _algorithm(suite: FileCipherSuite) -> Struct:
-    encryption = suite.encryption
-    parameters = Struct()
-    if encryption.aad_prefix and encryption.store_aad_prefix:
-        parameters[AesAlgorithm.aad_prefix.key] = encryption.aad_prefix
-    parameters[AesAlgorithm.aad_file_unique.key] = suite.file_unique
-    parameters[AesAlgorithm.supply_aad_prefix.key] = bool(encryption.aad_prefix) and not encryption.store_aad_prefix
-    gcm = encryption.algorithm == AES_GCM_V1
-    chosen = EncryptionAlgorithm.aes_gcm_v1 if gcm else EncryptionAlgorithm.aes_gcm_ctr_v1
-    return Struct({chosen.key: parameters})
-
-
-def _footer_aad(suite: FileCipherSuite) -> bytes:
-    return module_aad(suite.file_aad, ModuleType.FOOTER)
+    output.write(ENCRYPTED_MAGIC if seal is not None and seal.mode == "encrypted" else PLAINTEXT_MAGIC)

@@ -2,82 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import TypeAlias
 
-from sparkcrypt.errors import ConfigError, FormatError, UnsupportedFileError, VerificationError
+from sparkcrypt.errors import ConfigError, UnsupportedFileError
 from sparkcrypt.parquet.chunk_rewrite import Notes, TargetChunk, write_bloom_filter, write_index, write_pages
 from sparkcrypt.parquet.chunk_writer import ChunkSeal
 from sparkcrypt.parquet.encryption import FileCipherSuite, FileEncryption
-from sparkcrypt.parquet.footer import MAGIC_BYTES, Footer, Mode, footer_of
+from sparkcrypt.parquet.footer import Footer, footer_of
 from sparkcrypt.parquet.footer_writer import (
+    FooterSeal,
     in_id_order,
     magic,
     protect,
     redact_key_values,
     redact_order,
-    set_key_values,
     write_footer,
 )
+from sparkcrypt.parquet.identity import check_identity
 from sparkcrypt.parquet.keys import FileCiphers, RetrieveKey, VerifyAad
 from sparkcrypt.parquet.metadata import ColumnMetaData, FileMetaData, RowGroup
-from sparkcrypt.parquet.modules import FILE_UNIQUE_BYTES, MAX_ORDINAL, ModuleType
+from sparkcrypt.parquet.modules import MAX_ORDINAL, ModuleType
 from sparkcrypt.parquet.output import Output, Target, open_target
-from sparkcrypt.parquet.schema import Path, leaf_paths
+from sparkcrypt.parquet.result import RewriteResult
+from sparkcrypt.parquet.schema import leaf_paths
 from sparkcrypt.parquet.source import Input, Source, naming, open_source
 from sparkcrypt.parquet.source_chunk import source_chunks
 from sparkcrypt.parquet.summary import FileSummary, summarise
 from sparkcrypt.parquet.thrift import STRUCT, List, Struct
-from sparkcrypt.schema import dotted
 
 Encryption: TypeAlias = FileEncryption | Callable[[FileSummary], FileEncryption | None] | None
 """What the target is encrypted with; a callable is asked once the source's footer is known."""
-
-
-@dataclass(frozen=True, slots=True)
-class RewriteResult:
-    """What a rewrite did.
-
-    Attributes:
-        source, target: names of the files.
-        footer: how the target's footer is protected.
-        rows, row_groups: of both files.
-        bytes_before, bytes_after: sizes of the files.
-        columns: leaf path -> whether the target encrypts it.
-        source_authenticated: ``all``, ``partial``, or ``none`` for a source that was not encrypted.
-        unauthenticated: what of an encrypted source nothing authenticated.
-        notes: what the target lost, and who cannot read it.
-    """
-
-    source: str
-    target: str
-    footer: Mode
-    rows: int
-    row_groups: int
-    bytes_before: int
-    bytes_after: int
-    columns: Mapping[Path, bool]
-    source_authenticated: Literal["all", "partial", "none"]
-    unauthenticated: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the result as JSON values, column paths dotted."""
-        return {
-            "source": self.source,
-            "target": self.target,
-            "footer": self.footer,
-            "rows": self.rows,
-            "row_groups": self.row_groups,
-            "bytes_before": self.bytes_before,
-            "bytes_after": self.bytes_after,
-            "columns": {dotted(path): encrypted for path, encrypted in self.columns.items()},
-            "source_authenticated": self.source_authenticated,
-            "unauthenticated": list(self.unauthenticated),
-            "notes": list(self.notes),
-        }
 
 
 def rewrite_file(
@@ -136,7 +92,7 @@ class _Rewrite:
         self.metadata: FileMetaData = footer.metadata
         self.paths = leaf_paths(footer.metadata)
         self.notes = Notes()
-        _check_identity(file, footer)
+        check_identity(file, footer)
         self.suite = None if encryption is None else FileCipherSuite(encryption, self.paths)
         if encryption is not None and max(len(self.metadata.row_groups), len(self.paths)) > MAX_ORDINAL + 1:
             raise UnsupportedFileError(
@@ -154,7 +110,12 @@ class _Rewrite:
         for chunks in groups:
             for chunk in chunks:
                 write_bloom_filter(chunk, output)
-        write_footer(output, self._footer(groups), self.suite)
+        write_footer(
+            output,
+            self._footer(groups),
+            None if self.suite is None else FooterSeal.of(self.suite),
+            {} if self.suite is None else self.suite.encryption.key_values,
+        )
 
     def _write_pages(self, output: Output, row_group: int) -> list[TargetChunk]:
         return [
@@ -176,11 +137,9 @@ class _Rewrite:
             for index, (group, chunks) in enumerate(zip(self.metadata.row_groups, groups, strict=True))
         ]
         metadata[FileMetaData.row_groups.key] = List(STRUCT, rewritten)
-        if self.suite is not None:
-            if self._redacts():
-                for name in redact_key_values(metadata):
-                    self.notes.tell(f"key-value metadata {name!r} may tell of encrypted columns, and was left out")
-            set_key_values(metadata, self.suite.encryption.key_values)
+        if self._redacts():
+            for name in redact_key_values(metadata):
+                self.notes.tell(f"key-value metadata {name!r} may tell of encrypted columns, and was left out")
         return metadata
 
     def _redacts(self) -> bool:
@@ -229,16 +188,4 @@ class _Rewrite:
             source_authenticated="none" if self.footer.mode == "plaintext" else "partial" if gaps else "all",
             unauthenticated=gaps,
             notes=tuple(self.notes.told),
-        )
-
-
-def _check_identity(file: Input, footer: Footer) -> None:
-    """Refuse a source whose beginning or file-unique is not what its end makes one expect."""
-    expected = b"PARE" if footer.mode == "encrypted" else b"PAR1"
-    if file.read(0, MAGIC_BYTES, "the start of the file") != expected:
-        raise FormatError(f"offset 0: expected {expected.decode()}, with which the file ends")
-    unique = footer.aad_file_unique
-    if footer.mode != "plaintext" and (unique is None or len(unique) != FILE_UNIQUE_BYTES):
-        raise VerificationError(
-            f"the file-unique is not {FILE_UNIQUE_BYTES} bytes; expected that, since a prefix could pass for part of it"
         )

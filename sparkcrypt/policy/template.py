@@ -9,6 +9,7 @@ from datetime import datetime
 from string import Formatter
 from urllib.parse import quote
 
+from sparkcrypt import names
 from sparkcrypt.errors import PlanError, shown
 
 _DIRECTIVES = {"Y": r"\d{1,4}", "G": r"\d{1,4}", "j": r"\d{3}"} | dict.fromkeys("mdHUVy", r"\d{2}")
@@ -66,7 +67,8 @@ class KeyTemplate:
                 if column not in partition:
                     raise PlanError(
                         f"key {self.text!r} needs the value of partition column {column!r}, which this write does not "
-                        "show; partition the table by it, and insert into a partitioned table"
+                        "show; partition the table by it, and for a static insert through Hive's own writer "
+                        f"(spark.sql.hive.convertMetastoreParquet=false) set {names.PARTITION} to {column}=<value>"
                     )
                 parts.append(self._value(column, partition[column], date_format))
         return "".join(parts)

@@ -1,0 +1,174 @@
+"""Times processes, keeps what was measured, and shows it as a table."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import resource
+import statistics
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+RESULTS = Path(__file__).parent / "results"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of a benchmark: what was measured, the figures of all runs, their unit, and the bar if there is one."""
+
+    what: str
+    unit: str
+    figures: Sequence[float]
+    bar: str = ""
+    holds: bool | None = None
+
+    @property
+    def median(self) -> float:
+        """The middle figure."""
+        return statistics.median(self.figures)
+
+
+@dataclass
+class Report:
+    """What one benchmark found."""
+
+    name: str
+    subject: str
+    rows: list[Row] = field(default_factory=list)
+    facts: dict[str, Any] = field(default_factory=dict)
+
+    def add(self, what: str, unit: str, figures: Sequence[float]) -> Row:
+        """Add a line without a bar."""
+        self.rows.append(Row(what, unit, list(figures)))
+        return self.rows[-1]
+
+    def at_most(self, what: str, unit: str, figures: Sequence[float], bar: float) -> None:
+        """Add a line whose median must not exceed ``bar``."""
+        row = Row(what, unit, list(figures), f"<= {bar:g}", statistics.median(figures) <= bar)
+        self.rows.append(row)
+
+    def at_least(self, what: str, unit: str, figures: Sequence[float], bar: float) -> None:
+        """Add a line whose median must reach ``bar``."""
+        row = Row(what, unit, list(figures), f">= {bar:g}", statistics.median(figures) >= bar)
+        self.rows.append(row)
+
+    def save(self) -> Path:
+        """Write the report beside the earlier ones and return its path."""
+        RESULTS.mkdir(exist_ok=True)
+        path = RESULTS / f"{self.name}.json"
+        document = {
+            "name": self.name,
+            "subject": self.subject,
+            "taken": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+            "machine": _machine(),
+            "facts": self.facts,
+            "rows": [{**asdict(row), "median": row.median} for row in self.rows],
+        }
+        path.write_text(json.dumps(document, indent=1) + "\n")
+        return path
+
+    def show(self, console: Console) -> None:
+        """Print the report as a table."""
+        table = Table("measured", "median", "least", "most", "runs", "bar", title=self.subject, title_justify="left")
+        for row in self.rows:
+            verdict = "" if row.holds is None else f"{row.bar}: {'holds' if row.holds else 'MISSED'}"
+            median, least, most = (
+                f"{value:,.3g} {row.unit}" if value < 1000 else f"{value:,.0f} {row.unit}"
+                for value in (row.median, min(row.figures), max(row.figures))
+            )
+            table.add_row(row.what, median, least, most, str(len(row.figures)), verdict)
+        console.print(table)
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What something took: seconds on the clock, seconds of CPU with all its children, peak memory in MB."""
+
+    wall: float
+    cpu: float
+    peak: float
+
+
+def process(command: Sequence[str], *, env: Mapping[str, str] | None = None) -> tuple[Cost, str]:
+    """Run a command to its end; its cost and what it printed.
+
+    Raises:
+        RuntimeError: it failed; the message holds what it said.
+    """
+    begin = time.perf_counter()
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, **(env or {})}
+    ) as child:
+        printed, said = child.communicate()
+    wall = time.perf_counter() - begin
+    if child.returncode:
+        raise RuntimeError(f"{' '.join(command[:4])} … ended with {child.returncode}: {said[-2000:]}")
+    return Cost(wall, float("nan"), float("nan")), printed
+
+
+def forked(work: Callable[[], object]) -> Cost:
+    """Run a function in a process of its own, so that its CPU time and memory are its alone.
+
+    Raises:
+        RuntimeError: it failed.
+    """
+    begin = time.perf_counter()
+    child = os.fork()
+    if not child:
+        code = 1
+        try:
+            work()
+            code = 0
+        finally:
+            os._exit(code)
+    _, status, used = os.wait4(child, 0)
+    wall = time.perf_counter() - begin
+    if status:
+        raise RuntimeError(f"the measured work ended with {os.waitstatus_to_exitcode(status)}")
+    return _cost(wall, used)
+
+
+def spawned(command: Sequence[str], *, env: Mapping[str, str] | None = None) -> Cost:
+    """Run a command in a process of its own and return what it took, its waited-for children included.
+
+    Raises:
+        RuntimeError: it failed.
+    """
+    begin = time.perf_counter()
+    child = subprocess.Popen(command, env={**os.environ, **(env or {})}, stdout=subprocess.DEVNULL)
+    _, status, used = os.wait4(child.pid, 0)
+    child.returncode = os.waitstatus_to_exitcode(status)
+    if status:
+        raise RuntimeError(f"{' '.join(command[:4])} … ended with {child.returncode}")
+    return _cost(time.perf_counter() - begin, used)
+
+
+def _cost(wall: float, used: resource.struct_rusage) -> Cost:
+    return Cost(wall, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024)
+
+
+def _machine() -> dict[str, Any]:
+    models = (
+        [
+            line.split(":", 1)[1].strip()
+            for line in Path("/proc/cpuinfo").read_text().splitlines()
+            if line.startswith("model name")
+        ]
+        if Path("/proc/cpuinfo").exists()
+        else []
+    )
+    return {
+        "cores": os.cpu_count(),
+        "processor": models[0] if models else platform.machine(),
+        "load": round(os.getloadavg()[0], 2),
+        "python": platform.python_version(),
+    }
