@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias, Union
 
-from sparkcrypt.errors import FormatError, VerificationError
+from sparkcrypt.errors import FormatError, UnsupportedFileError, VerificationError
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
@@ -20,12 +20,14 @@ Source: TypeAlias = Union[str, "os.PathLike[str]", "tuple[FileSystem, str]", Bin
 class Input:
     """A file of known name and size, read by ranges.  Its messages leave the name to `naming`."""
 
-    __slots__ = ("_file", "name", "size")
+    __slots__ = ("_file", "descriptor", "name", "size")
 
-    def __init__(self, file: BinaryIO, name: str, size: int) -> None:
+    def __init__(self, file: BinaryIO, name: str, size: int, descriptor: int | None = None) -> None:
         self._file = file
         self.name = name
         self.size = size
+        self.descriptor = descriptor
+        """Of an unbuffered local file, else None."""
 
     def read(self, offset: int, length: int, what: str) -> bytes:
         """Return the bytes of a range.
@@ -60,7 +62,7 @@ def open_source(source: Source) -> Iterator[Input]:
     """
     if isinstance(source, (str, os.PathLike)):
         with _opened(os.fspath(source)) as file:
-            yield Input(file, os.fspath(source), os.fstat(file.fileno()).st_size)
+            yield Input(file, os.fspath(source), os.fstat(file.fileno()).st_size, file.fileno())
     elif isinstance(source, tuple):
         with _opened_on(*source) as native:
             yield Input(native, source[1], native.size())
@@ -76,7 +78,7 @@ def naming(file: str) -> Iterator[None]:
     try:
         yield
     except (FormatError, VerificationError) as error:
-        if type(error) not in (FormatError, VerificationError):
+        if type(error) not in (FormatError, UnsupportedFileError, VerificationError):
             raise
         raise type(error)(f"{file}: {error}") from error
 
