@@ -34,6 +34,7 @@ _SECRET_NAME = re.compile(
     r"|credentials?)$",
     re.IGNORECASE,
 )
+_TEMPLATE = re.compile(r"\{\w+(:[^}]*)?\}")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 
 
@@ -75,6 +76,7 @@ def policy_from_document(
 def _policy(root: Section, problems: Problems, resolve: Callable[[str], str]) -> Policy:
     root.choice("version", (1,))
     footer = root.section("footer")
+    audit_key, audit_key_history = _audit(root)
     policy = Policy(
         key_service=_key_service(root.section("key_service"), resolve),
         algorithm=root.choice("algorithm", ALGORITHMS, "AES_GCM_V1"),
@@ -87,10 +89,13 @@ def _policy(root: Section, problems: Problems, resolve: Callable[[str], str]) ->
         tags=_tags(root, problems),
         tables=_tables(root, problems, resolve),
         algorithm_history=_algorithms(root),
+        audit_key=audit_key,
+        audit_key_history=audit_key_history,
     )
     footer.close()
     root.close()
     _check_footer_key(policy, footer)
+    _check_audit_key(policy, problems)
     _check_templates(policy, problems)
     _check_overlays(policy, problems)
     return policy
@@ -107,8 +112,36 @@ def _algorithms(root: Section) -> tuple[Algorithm, ...]:
 def _check_footer_key(policy: Policy, footer: Section) -> None:
     if policy.footer_key == PLAINTEXT:
         footer.problem("key", "a key may not be called plaintext, which in a history means no key; name another")
-    if re.search(r"\{\w+(:[^}]*)?\}", policy.footer_key):
+    if _TEMPLATE.search(policy.footer_key):
         footer.problem("key", f"{shown(policy.footer_key)}: the footer key cannot hold partition values; name one key")
+
+
+def _audit(root: Section) -> tuple[str | None, tuple[str, ...]]:
+    if "audit" not in root.names():
+        root.raw("audit", None)
+        return None, ()
+    audit = root.section("audit")
+    key, history = audit.text("key"), audit.texts("history")
+    audit.close()
+    return key or None, history
+
+
+def _check_audit_key(policy: Policy, problems: Problems) -> None:
+    """Refuse an audit key that readers of some file hold: who may unwrap it can write audit entries that verify."""
+    key, place = policy.audit_key, ("audit", "key")
+    if key is None:
+        return
+    if key == PLAINTEXT:
+        problems.add(place, "an audit without key cannot be authenticated; name a key that no reader may use")
+    if _TEMPLATE.search(key):
+        problems.add(place, f"{shown(key)}: the audit's key cannot hold partition values; name one key")
+    if key in (policy.footer_key, *policy.footer_key_history):
+        problems.add(place, f"{shown(key)} is the footer's key, which every reader may use; name one of its own")
+    for rule in policy.tags:
+        if (rule.key is not None and not rule.key.columns and rule.key.text == key) or key in rule.history:
+            problems.add(
+                place, f"{shown(key)} is the key of tag {rule.name!r}, which its readers may use; name one of its own"
+            )
 
 
 def _key_service(section: Section, resolve: Callable[[str], str]) -> KeyServiceConfig:
@@ -253,7 +286,7 @@ def _one_or_many(overlay: Section, column: str) -> tuple[str, ...]:
 
 def _check_templates(policy: Policy, problems: Problems) -> None:
     """Refuse a template whose key could be another rule's: who chooses a partition's value would choose the key."""
-    fixed = {policy.footer_key: "the footer's"}
+    fixed = {policy.footer_key: "the footer's"} | ({policy.audit_key: "the audit's"} if policy.audit_key else {})
     fixed |= {rule.key.text: f"of tag {rule.name!r}" for rule in policy.tags if rule.key and not rule.key.columns}
     for rule in policy.tags:
         if rule.key is None or not rule.key.columns:

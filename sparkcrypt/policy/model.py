@@ -78,7 +78,8 @@ class Policy:
     """What each tag means, which key service holds the keys, and what the tables ask for beyond that.
 
     ``tags`` is in order of precedence.  ``algorithm_history`` and ``footer_key_history`` are what readers still take of
-    earlier policies.
+    earlier policies.  ``audit_key`` wraps what authenticates the audits of runs; None leaves that to the footer key,
+    which readers may use too.
     """
 
     key_service: KeyServiceConfig
@@ -92,6 +93,8 @@ class Policy:
     tables: tuple[TableRule, ...] = ()
     algorithm_history: tuple[Algorithm, ...] = ()
     footer_key_history: tuple[str, ...] = ()
+    audit_key: str | None = None
+    audit_key_history: tuple[str, ...] = ()
 
     def tag(self, name: str) -> TagRule | None:
         """Return the rule of a tag, or None."""
@@ -124,6 +127,9 @@ class Policy:
         }
         if self.algorithm_history:
             document["algorithm_history"] = list(self.algorithm_history)
+        if self.audit_key is not None:
+            history = {"history": list(self.audit_key_history)} if self.audit_key_history else {}
+            document["audit"] = {"key": self.audit_key, **history}
         return document
 
     def canonical(self) -> str:

@@ -53,6 +53,7 @@ def documents(draw: st.DrawFn) -> dict[str, Any]:
         "algorithm": draw(st.sampled_from(["AES_GCM_V1", "AES_GCM_CTR_V1"])),
         "data_key_bits": draw(st.sampled_from([128, 192, 256])),
         "footer": {"key": draw(KEY), "history": draw(st.lists(KEY, max_size=2))},
+        "audit": {"key": "audit-" + draw(KEY), "history": draw(st.lists(KEY, max_size=2))},
         "untagged": draw(st.sampled_from(["plaintext", "footer_key", "deny"])),
         "run_state": "/" + draw(NAME),
         "tags": {name: rule() for name in draw(st.permutations(TAGS))},

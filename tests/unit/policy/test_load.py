@@ -41,6 +41,14 @@ def test_good_policy_loads_with_paths_absolute() -> None:
     assert [rule.name for rule in policy.tags] == ["pii", "contact"]
 
 
+def test_audit_key_is_taken_and_travels_only_where_it_is_set() -> None:
+    """A policy may name the key of its audits; one that does not keeps the digest that it had before there was one."""
+    plain, audited = load(GOOD), load(GOOD + "audit: {key: audit, history: [audit-2024]}\n")
+    assert (plain.audit_key, audited.audit_key, audited.audit_key_history) == (None, "audit", ("audit-2024",))
+    assert "audit" not in plain.to_dict()
+    assert audited.to_dict()["audit"] == {"key": "audit", "history": ["audit-2024"]}
+
+
 EXACT = {
     "duplicate key": (
         GOOD + "untagged: deny\n",
@@ -53,7 +61,7 @@ EXACT = {
     "unknown key": (
         GOOD.replace("untagged:", "untaged:"),
         "policy.yaml:4: untaged: is not a known key; did you mean 'untagged'? allowed: algorithm, algorithm_history, "
-        "data_key_bits, footer, key_service, run_state, tables, tags, untagged, version",
+        "audit, data_key_bits, footer, key_service, run_state, tables, tags, untagged, version",
     ),
     "missing untagged": (
         GOOD.replace("untagged: plaintext\n", ""),
@@ -111,6 +119,28 @@ MISTAKES = {
     "footer key a number": (GOOD.replace("{key: footer}", "{key: 7}"), ":3: footer.key: is 7; allowed: a text"),
     "footer key a template": (GOOD.replace("{key: footer}", "{key: 'f-{day}'}"), "cannot hold partition values"),
     "footer key called plaintext": (GOOD.replace("{key: footer}", "{key: plaintext}"), "may not be called plaintext"),
+    "audit a text": (GOOD + "audit: audit\n", ":8: audit: is 'audit'; allowed: a mapping"),
+    "audit null": (GOOD + "audit:\n", ":8: audit: is None; allowed: a mapping"),
+    "audit without key": (GOOD + "audit: {history: [old]}\n", ":8: audit: 'key' is missing"),
+    "audit key empty": (GOOD + "audit: {key: ''}\n", ":8: audit.key: is ''; allowed: a text"),
+    "audit with an unknown option": (GOOD + "audit: {kye: audit}\n", ":8: audit.kye: is not a known key; did you mean"),
+    "audit history no list": (GOOD + "audit: {key: audit, history: old}\n", "allowed: a list of names"),
+    "audit key a template": (GOOD + "audit: {key: 'a-{day}'}\n", ":8: audit.key: 'a-{day}': the audit's key cannot"),
+    "audit key called plaintext": (GOOD + "audit: {key: plaintext}\n", "without key cannot be authenticated"),
+    "audit key the footer's": (GOOD + "audit: {key: footer}\n", "'footer' is the footer's key, which every reader may"),
+    "audit key once the footer's": (
+        GOOD.replace("{key: footer}", "{key: footer, history: [old]}") + "audit: {key: old}\n",
+        "'old' is the footer's key",
+    ),
+    "audit key a tag's": (GOOD + "audit: {key: pii}\n", "'pii' is the key of tag 'pii', which its readers may use"),
+    "audit key once a tag's": (
+        GOOD.replace("{key: pii}", "{key: pii, history: [old]}") + "audit: {key: old}\n",
+        "'old' is the key of tag 'pii'",
+    ),
+    "template of the audit's key": (
+        GOOD + "audit: {key: contact-2026-01}\n",
+        "could also give 'contact-2026-01', which is the key the audit's",
+    ),
     "tags a list": (GOOD.split("tags:")[0] + "tags: [pii, contact]\n", "allowed: a mapping of tag names to keys"),
     "tags two letters": (GOOD.split("tags:")[0] + "tags: [ab, cd]\n", "allowed: a mapping of tag names to keys"),
     "tag a list": (GOOD.replace("{key: pii}", "[pii]"), ":6: tags.pii: is ['pii']; allowed: a mapping"),
