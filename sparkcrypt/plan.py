@@ -72,6 +72,7 @@ class EncryptionPlan:
     partition_columns: tuple[str, ...] = ()
     differences: tuple[str, ...] = ()
     key_service_json: str = field(default="", repr=False)
+    schema: Schema = field(default=Schema(()), repr=False)
 
     @property
     def encrypted(self) -> tuple[ColumnPlan, ...]:
@@ -196,6 +197,7 @@ def build_plan(
         partition_columns=planner.partition_columns,
         differences=planner.differences() if compare_stores else (),
         key_service_json=policy.key_service.canonical(),
+        schema=schema,
     )
 
 

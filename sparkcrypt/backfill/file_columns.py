@@ -1,0 +1,50 @@
+"""Finds the planned column of each column of a file, whatever case and list names its writer used."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from sparkcrypt.bridge.shape import schema_of_columns
+from sparkcrypt.plan import ColumnPlan, EncryptionPlan
+from sparkcrypt.schema import Path
+from sparkcrypt.tags.match import fold
+
+
+@dataclass(frozen=True, slots=True)
+class FileColumns:
+    """The columns of one file: those of the table's plan, by the file's own paths, and those that it does not have."""
+
+    planned: Mapping[Path, ColumnPlan]
+    unknown: tuple[Path, ...]
+
+    def key_ids(self, plan: EncryptionPlan, partition: Mapping[str, str]) -> dict[Path, str | None]:
+        """Return the file's column path -> key id of what is to be encrypted; None stands for the footer key.
+
+        Raises:
+            PlanError: a key needs a partition value that is not there or cannot stand in it.
+        """
+        keys = plan.key_ids(partition)
+        return {path: keys[column.path] for path, column in self.planned.items() if column.action != "plaintext"}
+
+
+def file_columns(paths: Iterable[Path], plan: EncryptionPlan) -> FileColumns:
+    """Match a file's leaf columns with a table's.
+
+    Spark reads ``EMAIL`` of a file as the table's ``email``, and a list's element whatever its groups are called; so
+    such a column must be found, or its values would stay in clear.
+
+    Raises:
+        PlanError: a column of the file is no list or map where the table has one.
+    """
+    exact = {column.leaf.logical: column for column in plan.columns}
+    folded = {fold(logical): column for logical, column in exact.items()}
+    planned: dict[Path, ColumnPlan] = {}
+    unknown = []
+    for leaf in schema_of_columns(paths, plan.schema).leaves():
+        column = exact.get(leaf.logical) or folded.get(fold(leaf.logical))
+        if column is None:
+            unknown.append(leaf.parquet)
+        else:
+            planned[leaf.parquet] = column
+    return FileColumns(planned, tuple(unknown))
