@@ -18,7 +18,7 @@ from sparkcrypt.parquet.metadata import (
 )
 from sparkcrypt.parquet.modules import ModuleType
 from sparkcrypt.parquet.pages import ChunkKey, Page, Unauthenticated, chunk_range, read_pages, read_plain_pages
-from sparkcrypt.parquet.source import Input
+from sparkcrypt.parquet.source import Input, naming
 from sparkcrypt.parquet.thrift import Struct, decode_struct
 from sparkcrypt.parquet.window import Window
 
@@ -81,11 +81,13 @@ class ChunkCheck:
         chunk = self._chunk
         offset_index = self._index(ModuleType.OFFSET_INDEX, chunk.offset_index_offset, chunk.offset_index_length)
         if offset_index is not None:
-            self._check_offset_index(OffsetIndex(offset_index))
+            with naming(self._what(ModuleType.OFFSET_INDEX)):
+                self._check_offset_index(OffsetIndex(offset_index))
             shared.digest.offset_index(place.row_group, place.column, offset_index)
         column_index = self._index(ModuleType.COLUMN_INDEX, chunk.column_index_offset, chunk.column_index_length)
         if column_index is not None:
-            self._check_column_index(ColumnIndex(column_index))
+            with naming(self._what(ModuleType.COLUMN_INDEX)):
+                self._check_column_index(ColumnIndex(column_index))
             shared.digest.column_index(place.row_group, place.column, column_index)
         if offset := self._meta_data.bloom_filter_offset:
             self.check_bloom_filter(offset, self._meta_data.bloom_filter_length)
@@ -141,7 +143,7 @@ class ChunkCheck:
         place, shared = self._place, self._shared
         if offset is None and length is None:
             return None
-        what = f"the {module.name.lower().replace('_', ' ')} of {place.name}"
+        what = self._what(module)
         if offset is None or length is None:
             raise FormatError(f"{what} has an offset or a length; expected both")
         shared.layout.add(offset, offset + length, what)
@@ -149,23 +151,27 @@ class ChunkCheck:
         if place.key is not None:
             data = place.key.open(data, module)
             shared.modules += 1
-        return decode_struct(data, origin=offset if place.key is None else 0)[0]
+        with naming(what):
+            return decode_struct(data, origin=offset if place.key is None else 0)[0]
+
+    def _what(self, module: ModuleType) -> str:
+        return f"the {module.name.lower().replace('_', ' ')} of {self._place.name}"
 
     def _check_offset_index(self, index: OffsetIndex) -> None:
-        name, found, locations = self._place.name, self._found, index.page_locations
+        found, locations = self._found, index.page_locations
         if 3 * len(locations) != len(found):
-            raise FormatError(f"{name}: offset index of {len(locations)} pages; expected {len(found) // 3}")
+            raise FormatError(f"it has {len(locations)} pages; expected {len(found) // 3}")
         before = _UNKNOWN
         for number, location in enumerate(locations):
             start, length, row = found[3 * number : 3 * number + 3]
             if (location.offset, location.compressed_page_size) != (start, length):
                 raise FormatError(
-                    f"{name}: offset index has page {number} at offset {location.offset}, "
-                    f"{location.compressed_page_size} bytes; expected {start}, {length} bytes"
+                    f"it has page {number} at offset {location.offset}, {location.compressed_page_size} bytes; "
+                    f"expected {start}, {length} bytes"
                 )
             first_row = location.first_row_index
             if row not in (_UNKNOWN, first_row) or not before <= first_row <= self._place.rows:
-                raise FormatError(f"{name}: page {number} begins at row {first_row} by offset index; expected {row}")
+                raise FormatError(f"it has page {number} at row {first_row}; expected {row}, and rows in order")
             before = first_row
 
     def _check_column_index(self, index: ColumnIndex) -> None:
@@ -175,7 +181,7 @@ class ChunkCheck:
             lists.append(nulls)
         for counted in lists:
             if len(counted) != pages:
-                raise FormatError(f"{self._place.name}: column index of {len(counted)} pages; expected {pages}")
+                raise FormatError(f"it has {len(counted)} pages; expected {pages}")
 
     def check_bloom_filter(self, offset: int, length: int | None) -> None:
         """Check the Bloom filter at an offset; ``length`` is None where the metadata does not tell it."""
