@@ -64,6 +64,18 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     return report
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """Turn the skip of a whole module into an error under SPARKCRYPT_REQUIRE_SERVICES=1."""
+    report = yield
+    if report.outcome == "skipped" and os.environ.get(REQUIRE_SERVICES) == "1":
+        report.outcome = "failed"
+        report.longrepr = f"{REQUIRE_SERVICES}=1 allows no skip: {report.longrepr}"
+    return report
+
+
 @pytest.fixture(scope="session")
 def java() -> dict[str, str]:
     """The environment for Spark processes: JDK 17 or later, 127.0.0.1, this interpreter."""

@@ -24,6 +24,8 @@ leave() {
     local mounted
     # The deepest first; what cannot be unmounted is busy, and then the folder must not be removed.
     for mounted in $(awk -v top="$machine/" 'index($2, top) == 1 {print $2}' /proc/mounts | sort -r); do
+        # A JVM that ends with its parent may still hold /dev for a moment.
+        for _ in $(seq 20); do umount "$mounted" 2>/dev/null && continue 2 || sleep 0.5; done
         umount "$mounted" || { echo "still mounted: $mounted; nothing below $machine was removed" >&2; return; }
     done
     if [ "${FRESH_MACHINE_KEEP:-}" = 1 ]; then

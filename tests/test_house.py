@@ -235,10 +235,18 @@ def test_every_example_policy_loads(example: Path) -> None:
     assert policy.tags
 
 
-@pytest.mark.parametrize(("required", "outcome"), [("0", "1 skipped"), ("1", "1 failed")])
-def test_a_skip_is_a_failure_where_services_are_required(tmp_path: Path, required: str, outcome: str) -> None:
-    """A test whose service is missing skips on a developer's machine and fails where every service must be there."""
-    (tmp_path / "test_it.py").write_text("import pytest\ndef test_it():\n    pytest.skip('no such service')\n")
+SKIPS = {
+    "a test": "import pytest\ndef test_it():\n    pytest.skip('no such service')\n",
+    "a module": "import pytest\npytest.importorskip('no_such_service', reason='no such service')\n",
+}
+
+
+@pytest.mark.parametrize("what", SKIPS)
+@pytest.mark.parametrize("required", ["0", "1"])
+def test_a_skip_is_a_failure_where_services_are_required(tmp_path: Path, required: str, what: str) -> None:
+    """What cannot be tested skips on a developer's machine and fails where everything must be there."""
+    (tmp_path / "test_it.py").write_text(SKIPS[what])
+    outcome = "1 skipped" if required == "0" else "1 failed" if what == "a test" else "1 error"
     result = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "tests.conftest", "--rootdir", tmp_path, tmp_path],
         cwd=tmp_path,

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import fastavro.schema as fastavro_schema
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -13,8 +14,6 @@ from hypothesis import strategies as st
 from sparkcrypt.errors import PlanError
 from sparkcrypt.schema import dotted
 from sparkcrypt.tags.avro import MAX_FIELDS, read_avro_file, schema_from_avro, tags_of_avro
-
-fastavro_schema = pytest.importorskip("fastavro.schema")
 
 
 def record(*fields: Any, name: str = "R", **more: Any) -> dict[str, Any]:
