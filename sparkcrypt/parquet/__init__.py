@@ -18,6 +18,7 @@ from sparkcrypt.parquet.schema import leaf_paths, message_type
 from sparkcrypt.parquet.source import Source
 from sparkcrypt.parquet.summary import ColumnSummary, FileSummary, inspect_file, summarise
 from sparkcrypt.parquet.verify import Verification, verify_file
+from sparkcrypt.parquet.verify_keys import verify_keys
 
 __all__ = [
     "FOOTER_KEY",
@@ -45,4 +46,5 @@ __all__ = [
     "rewrite_file",
     "summarise",
     "verify_file",
+    "verify_keys",
 ]

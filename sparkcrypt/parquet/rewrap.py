@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from sparkcrypt.errors import ConfigError
 from sparkcrypt.parquet.columns import ColumnCrypto
-from sparkcrypt.parquet.footer import Footer, footer_of, known_aad
+from sparkcrypt.parquet.footer import footer_of, known_aad
 from sparkcrypt.parquet.footer_writer import FooterSeal, crypto_metadata, in_id_order, write_footer
 from sparkcrypt.parquet.identity import check_identity
 from sparkcrypt.parquet.keys import FileCiphers, KeyRequest, RetrieveKey, VerifyAad
@@ -16,9 +16,9 @@ from sparkcrypt.parquet.metadata import ColumnChunk, FileMetaData, RowGroup
 from sparkcrypt.parquet.output import Target, open_target
 from sparkcrypt.parquet.result import RewriteResult
 from sparkcrypt.parquet.schema import Path
-from sparkcrypt.parquet.source import Input, Source, naming, open_source
-from sparkcrypt.parquet.source_chunk import source_chunks
+from sparkcrypt.parquet.source import Source, naming, open_source
 from sparkcrypt.parquet.thrift import STRUCT, List, Struct
+from sparkcrypt.parquet.verify_keys import open_columns
 
 WrapKey: TypeAlias = Callable[[KeyRequest, bytes], bytes]
 """Returns new key metadata for a data key; the request is the one that the key was retrieved for."""
@@ -63,7 +63,7 @@ def rewrap_file(
         if footer.metadata is None or footer.columns is None or footer.mode == "plaintext":
             raise ConfigError(f"{file.name}: the file is not encrypted; rewrite it with an encryption instead")
         check_identity(file, footer)
-        _authenticate(file, footer, ciphers)
+        open_columns(file, footer, ciphers)
         metadata = _rewrapped(footer.metadata, footer.columns, keys)
         seal = FooterSeal(
             ciphers.cipher(None, footer.footer_key_metadata),
@@ -109,15 +109,6 @@ class _Keys:
     def wrap_all(self) -> None:
         """Ask for the new key metadata of every key that was retrieved."""
         self.wrapped = {column: self._wrap_key(request, key) for column, (request, key) in self._found.items()}
-
-
-def _authenticate(file: Input, footer: Footer, ciphers: FileCiphers) -> None:
-    """Open the column metadata of every column that has a key of its own, in every row group."""
-    metadata, columns = footer.metadata, footer.columns
-    assert metadata is not None and columns is not None  # noqa: S101 - checked by the caller
-    for row_group in range(len(metadata.row_groups)):
-        for _ in source_chunks(file, footer, ciphers, columns, row_group):
-            pass
 
 
 def _rewrapped(metadata: FileMetaData, columns: tuple[ColumnCrypto, ...], keys: _Keys) -> Struct:

@@ -1,0 +1,162 @@
+"""What a worker is told and what it answers, as JSON, so that it travels to executors without pickled classes."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from sparkcrypt.keys.datakeys import WrappedKek
+from sparkcrypt.parquet import FileSummary
+from sparkcrypt.parquet.encryption import FooterMode
+from sparkcrypt.parquet.metadata import Algorithm
+from sparkcrypt.schema import Path
+
+
+@dataclass(frozen=True, slots=True)
+class EncryptionOrder:
+    """How a file is to be encrypted: by master key ids, decoded; None stands for the footer's."""
+
+    footer_key: str
+    footer_mode: FooterMode
+    algorithm: Algorithm
+    columns: Mapping[Path, str | None]
+    aad_prefix: bytes
+    key_values: Mapping[str, str] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the order as JSON values."""
+        return {
+            "footer_key": self.footer_key,
+            "footer_mode": self.footer_mode,
+            "algorithm": self.algorithm,
+            "columns": [[list(path), key] for path, key in self.columns.items()],
+            "aad_prefix": base64.b64encode(self.aad_prefix).decode(),
+            "key_values": dict(self.key_values),
+        }
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> EncryptionOrder:
+        """Return the order that `to_dict` gave."""
+        return cls(
+            values["footer_key"],
+            values["footer_mode"],
+            values["algorithm"],
+            {tuple(path): key for path, key in values["columns"]},
+            base64.b64decode(values["aad_prefix"]),
+            values["key_values"],
+        )
+
+    def unmet(self, found: FileSummary) -> str | None:
+        """Return in words how a file differs from the order, or None."""
+        if (found.footer, found.algorithm) != (
+            "encrypted" if self.footer_mode == "encrypted" else "plaintext_signed",
+            self.algorithm,
+        ):
+            return f"its footer is {found.footer} under {found.algorithm}"
+        if found.footer_key != self.footer_key or found.aad_prefix != self.aad_prefix:
+            return "its footer key or AAD prefix is another"
+        for path, column in (found.columns or {}).items():
+            wanted = (self.columns[path] or self.footer_key) if path in self.columns else None
+            if column.encrypted is not None and column.key_id != wanted:
+                return f"column {'.'.join(path)} is under {column.key_id!r}, not {wanted!r}"
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class FileOrder:
+    """One file to rewrite: None as its encryption leaves its bytes as they are, since it is right already.
+
+    ``source_prefix`` is the AAD prefix that the source was seen to have, or None when it was plaintext.
+    """
+
+    source: str
+    target: str
+    encryption: EncryptionOrder | None
+    source_prefix: bytes | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the order as JSON values."""
+        prefix = self.source_prefix
+        return {
+            "source": self.source,
+            "target": self.target,
+            "encryption": None if self.encryption is None else self.encryption.to_dict(),
+            "source_prefix": None if prefix is None else base64.b64encode(prefix).decode(),
+        }
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> FileOrder:
+        """Return the order that `to_dict` gave."""
+        encryption, prefix = values["encryption"], values["source_prefix"]
+        return cls(
+            values["source"],
+            values["target"],
+            None if encryption is None else EncryptionOrder.from_dict(encryption),
+            None if prefix is None else base64.b64decode(prefix),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class KeySettings:
+    """Where a worker gets its keys: the key service, and the KEKs of the table, wrapped as they are stored."""
+
+    key_service: str
+    data_key_bits: int
+    keks: tuple[WrappedKek, ...] = ()
+
+    def to_json(self) -> str:
+        """Return the settings as canonical JSON."""
+        keks = [[kek.master_key_id, kek.kek_id, kek.wrapped_kek] for kek in self.keks]
+        return json.dumps([self.key_service, self.data_key_bits, keks], ensure_ascii=True, separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str) -> KeySettings:
+        """Return the settings that `to_json` gave."""
+        key_service, bits, keks = json.loads(text)
+        return cls(key_service, bits, tuple(WrappedKek(*kek) for kek in keks))
+
+
+@dataclass(frozen=True, slots=True)
+class FileOutcome:
+    """What became of one file: proven equal page by page, or not done with the reason.
+
+    ``refused`` says why the file cannot be rewritten page
+    by page although it may be right; ``error`` is (class name, message) of anything else.
+    """
+
+    source: str
+    target: str
+    rows: int = 0
+    bytes_before: int = 0
+    bytes_after: int = 0
+    unauthenticated: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    refused: str | None = None
+    error: tuple[str, str] | None = None
+
+    def to_json(self) -> str:
+        """Return the outcome as JSON."""
+        return json.dumps(
+            {
+                "source": self.source,
+                "target": self.target,
+                "rows": self.rows,
+                "bytes_before": self.bytes_before,
+                "bytes_after": self.bytes_after,
+                "unauthenticated": list(self.unauthenticated),
+                "notes": list(self.notes),
+                "refused": self.refused,
+                "error": None if self.error is None else list(self.error),
+            }
+        )
+
+    @classmethod
+    def from_json(cls, text: str) -> FileOutcome:
+        """Return the outcome that `to_json` gave."""
+        values = json.loads(text)
+        error = values.pop("error")
+        values["unauthenticated"], values["notes"] = tuple(values["unauthenticated"]), tuple(values["notes"])
+        return cls(**values, error=None if error is None else (error[0], error[1]))

@@ -1,0 +1,179 @@
+"""Rewrites one file by its order and proves the result equal to its source, page by page."""
+
+from __future__ import annotations
+
+import json
+import os
+from functools import lru_cache, partial
+from pathlib import Path as FilePath
+
+from sparkcrypt.errors import FormatError, SparkcryptError, UnsupportedFileError, VerificationError
+from sparkcrypt.keys.datakeys import DataKeyMaker, DataKeyOpener
+from sparkcrypt.keys.material import parse_key_material
+from sparkcrypt.keys.service import open_key_service
+from sparkcrypt.native.orders import EncryptionOrder, FileOrder, FileOutcome, KeySettings
+from sparkcrypt.native.places import Place, Settings, place
+from sparkcrypt.parquet import (
+    FOOTER_KEY,
+    DataKey,
+    FileEncryption,
+    FileSummary,
+    KeyRequest,
+    Verification,
+    inspect_file,
+    rewrite_file,
+    verify_file,
+)
+from sparkcrypt.parquet.encryption import ColumnKey
+from sparkcrypt.parquet.output import open_target
+from sparkcrypt.parquet.source import open_source
+from sparkcrypt.policy.key_service import KeyServiceConfig
+from sparkcrypt.schema import Path, dotted
+
+_REDACTED_PARTS = ("key_value_metadata", "sorting_columns")
+"""What a plaintext footer may have to leave out, so as not to tell of encrypted columns."""
+
+
+def rewrite(order: FileOrder, keys: KeySettings, settings: Settings) -> FileOutcome:
+    """Rewrite a file and prove the result; whatever goes wrong with it is in the outcome, and leaves no target.
+
+    Args:
+        order: what is to be done.
+        keys: where data keys come from.
+        settings: how to reach the files.
+    """
+    try:
+        return _rewritten(order, keys, settings)
+    except UnsupportedFileError as error:
+        return FileOutcome(order.source, order.target, refused=str(error))
+    except SparkcryptError as error:
+        return FileOutcome(order.source, order.target, error=(type(error).__name__, str(error)))
+    except OSError as error:
+        return FileOutcome(order.source, order.target, error=("SparkcryptError", f"{order.source}: {error}"))
+
+
+def _rewritten(order: FileOrder, keys: KeySettings, settings: Settings) -> FileOutcome:
+    source, target = place(order.source, settings), place(order.target, settings)
+    worker, digest_key = _worker(keys.to_json()), os.urandom(32)  # digests are compared here, and kept nowhere
+    verify_aad = None if order.source_prefix is None else _Expected(order.source_prefix)
+    before = verify_file(source, retrieve_key=worker.retrieve, verify_aad=verify_aad, digest_key=digest_key)
+    _make_room(target)
+    notes: tuple[str, ...] = ()
+    if order.encryption is None:
+        _copy(source, target)
+    else:
+        result = rewrite_file(
+            source,
+            target,
+            retrieve_key=worker.retrieve,
+            verify_aad=verify_aad,
+            encryption=partial(worker.encryption, order.encryption),
+        )
+        notes = result.notes
+    after = _proven(order, target, worker, before, digest_key)
+    return FileOutcome(
+        source=order.source,
+        target=order.target,
+        rows=after.rows,
+        bytes_before=_size(source),
+        bytes_after=_size(target),
+        unauthenticated=after.not_authenticated,
+        notes=notes,
+    )
+
+
+def _proven(order: FileOrder, target: Place, worker: _Worker, before: Verification, digest_key: bytes) -> Verification:
+    """See that the target says what the source says, encrypted as ordered.
+
+    Raises:
+        VerificationError: it does not.
+    """
+    redacts = order.encryption is not None and order.encryption.footer_mode == "plaintext"
+    equal = {part: digest for part, digest in before.digests.items() if not (redacts and part in _REDACTED_PARTS)}
+    try:
+        after = verify_file(target, retrieve_key=worker.retrieve, equal_to=equal, digest_key=digest_key)
+        summary = inspect_file(target, retrieve_key=worker.retrieve)
+    except FormatError as error:
+        raise VerificationError(f"{order.target}: the rewritten file cannot be read back: {error}") from error
+    unmet = None if order.encryption is None else order.encryption.unmet(summary)
+    if unmet:
+        raise VerificationError(f"{order.target}: {unmet}; it was ordered otherwise")
+    return after
+
+
+class _Expected:
+    """Refuses a source that has another AAD prefix than the one that was seen when it was listed."""
+
+    def __init__(self, prefix: bytes) -> None:
+        self._prefix = prefix
+
+    def __call__(self, prefix: bytes) -> None:
+        if prefix != self._prefix:
+            raise VerificationError("its AAD prefix is not the one that it was listed with; someone replaced the file")
+
+
+class _Worker:
+    """The keys of one job in this process: each KEK is unwrapped once."""
+
+    def __init__(self, keys: KeySettings) -> None:
+        service = open_key_service(KeyServiceConfig.from_dict(json.loads(keys.key_service)))
+        self._opener = DataKeyOpener(service)
+        self._maker = DataKeyMaker(service, data_key_bits=keys.data_key_bits, keks=keys.keks)
+
+    def retrieve(self, request: KeyRequest) -> bytes:
+        """Open a data key of a file by its key metadata."""
+        return self._opener.open(parse_key_material(request.key_metadata or b""))
+
+    def encryption(self, order: EncryptionOrder, source: FileSummary) -> FileEncryption:
+        """Return new data keys for one file, as ordered.
+
+        Raises:
+            VerificationError: the file has not the columns that it was listed with.
+        """
+        absent = sorted(map(dotted, order.columns.keys() - (source.columns or {}).keys()))
+        if absent:
+            raise VerificationError(f"{source.path}: has no column {', '.join(absent)} now; someone replaced the file")
+        columns: dict[Path, ColumnKey] = {
+            path: FOOTER_KEY if key is None else self._data_key(key) for path, key in order.columns.items()
+        }
+        return FileEncryption(
+            footer=self._data_key(order.footer_key, footer=True),
+            algorithm=order.algorithm,
+            footer_mode=order.footer_mode,
+            columns=columns,
+            aad_prefix=order.aad_prefix,
+            key_values=order.key_values,
+        )
+
+    def _data_key(self, master_key_id: str, *, footer: bool = False) -> DataKey:
+        return DataKey(*self._maker.make(master_key_id, is_footer_key=footer))
+
+
+@lru_cache(maxsize=4)
+def _worker(keys: str) -> _Worker:
+    return _Worker(KeySettings.from_json(keys))
+
+
+def _make_room(target: Place) -> None:
+    """Make the target's folder; remove what an earlier attempt of the same order left there."""
+    if isinstance(target, str):
+        path = FilePath(target)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.unlink(missing_ok=True)
+        return
+    from pyarrow.fs import FileType
+
+    filesystem, name = target
+    filesystem.create_dir(name.rpartition("/")[0], recursive=True)
+    if filesystem.get_file_info(name).type != FileType.NotFound:
+        filesystem.delete_file(name)
+
+
+def _copy(source: Place, target: Place) -> None:
+    with open_source(source) as file, open_target(target) as output:
+        output.copy(file, 0, file.size, "the file")
+
+
+def _size(where: Place) -> int:
+    with open_source(where) as file:
+        return file.size

@@ -1,0 +1,54 @@
+"""Opens each key of a file, and what it protects in the footer, without reading a page."""
+
+from __future__ import annotations
+
+from sparkcrypt.errors import ConfigError
+from sparkcrypt.parquet.footer import Footer, footer_of
+from sparkcrypt.parquet.identity import check_identity
+from sparkcrypt.parquet.keys import FileCiphers, RetrieveKey, VerifyAad
+from sparkcrypt.parquet.source import Input, Source, naming, open_source
+from sparkcrypt.parquet.source_chunk import source_chunks
+from sparkcrypt.parquet.summary import FileSummary, summarise
+
+
+def verify_keys(
+    source: Source,
+    *,
+    retrieve_key: RetrieveKey,
+    aad_prefix: bytes | None = None,
+    verify_aad: VerifyAad | None = None,
+) -> FileSummary:
+    """Authenticate the footer, and the column metadata of every column that has a key of its own.
+
+    So each key that the file names was retrieved and is the right one; the pages were not looked at.
+
+    Args:
+        source: as `read_footer`.
+        retrieve_key: asked once for every key of the file.
+        aad_prefix: as `read_footer`.
+        verify_aad: as `read_footer`.
+
+    Raises:
+        FormatError, VerificationError: as `verify_file`.
+        ConfigError: the AAD prefix is not stored in the file and none was given.
+    """
+    with open_source(source) as file:
+        ciphers = FileCiphers(file.name, retrieve_key)
+        footer = footer_of(file, ciphers, aad_prefix, verify_aad)
+        with naming(file.name):
+            check_identity(file, footer)
+            open_columns(file, footer, ciphers)
+        return summarise(footer)
+
+
+def open_columns(file: Input, footer: Footer, ciphers: FileCiphers) -> None:
+    """Open the metadata of every column chunk.
+
+    Raises:
+        VerificationError: one does not authenticate under its key and place.
+    """
+    if footer.metadata is None or footer.columns is None:
+        raise ConfigError("the footer is encrypted and no key is given; pass retrieve_key")
+    for row_group in range(len(footer.metadata.row_groups)):
+        for _ in source_chunks(file, footer, ciphers, footer.columns, row_group):
+            pass
