@@ -24,6 +24,7 @@ from sparkcrypt.parquet.modules import (
     module_aad,
 )
 from sparkcrypt.parquet.schema import Path
+from sparkcrypt.parquet.source import naming
 from sparkcrypt.parquet.thrift import Struct, decode_struct
 from sparkcrypt.parquet.window import Window
 from sparkcrypt.schema import dotted
@@ -109,19 +110,21 @@ def chunk_range(meta_data: ColumnMetaData, limit: int, what: str) -> tuple[int, 
         FormatError: it is not between the file's first magic and its footer, its dictionary follows its data, or it
             announces a negative number of values.
     """
-    data = start = meta_data.data_page_offset
-    dictionary = meta_data.dictionary_page_offset
+    with naming(what):
+        data = start = meta_data.data_page_offset
+        dictionary, values = meta_data.dictionary_page_offset, meta_data.num_values
+        size = meta_data.total_compressed_size
     if dictionary:  # 0 is how some writers say that there is none
         if dictionary > data:
             raise FormatError(
                 f"{what} has its dictionary at offset {dictionary}; expected it before its data at {data}"
             )
         start = dictionary
-    end = start + meta_data.total_compressed_size
+    end = start + size
     if not 4 <= start <= data <= end <= limit:
         raise FormatError(f"{what} is said to be at offset {start} to {end}; expected inside 4 to {limit}")
-    if meta_data.num_values < 0:
-        raise FormatError(f"{what} announces {meta_data.num_values} values; expected a count")
+    if values < 0:
+        raise FormatError(f"{what} announces {values} values; expected a count")
     return start, end
 
 
@@ -248,8 +251,10 @@ def _head(struct: Struct, what: str, first: bool) -> _Head:
     if kind == PageType.DATA_PAGE_V2:
         return _head_v2(view, size, what)
     if kind == PageType.DICTIONARY_PAGE and first:
-        dictionary = view.dictionary_page_header
-        if dictionary is None or dictionary.num_values < 0:
+        with naming(what):
+            dictionary = view.dictionary_page_header
+            counted = dictionary is not None and dictionary.num_values >= 0
+        if not counted:
             raise FormatError(f"{what} has a dictionary page without a count of its values; expected one")
         return _Head(view, PageType.DICTIONARY_PAGE, size, 0, None, 0)
     raise FormatError(f"{what} has a page of type {kind!r}; expected {_ALLOWED}")
@@ -262,12 +267,13 @@ def _head_v2(view: PageHeader, size: int, what: str) -> _Head:
     v2 = view.data_page_header_v2
     if v2 is None:
         raise FormatError(f"{what} has a V2 data page without data_page_header_v2; expected one")
-    repetition, definition = v2.repetition_levels_byte_length, v2.definition_levels_byte_length
+    with naming(what):
+        repetition, definition = v2.repetition_levels_byte_length, v2.definition_levels_byte_length
+        values, nulls, rows = v2.num_values, v2.num_nulls, v2.num_rows
     if repetition < 0 or definition < 0 or repetition + definition > size:
         raise FormatError(
             f"{what} has {repetition} and {definition} bytes of levels in a page of {size}; expected no more than that"
         )
-    values, nulls, rows = v2.num_values, v2.num_nulls, v2.num_rows
     if not (0 <= nulls <= values and 0 <= rows <= values):
         raise FormatError(f"{what} has {values} values, {nulls} nulls, {rows} rows; expected no more than its values")
     return _Head(view, PageType.DATA_PAGE_V2, size, values, rows, repetition + definition)
