@@ -2,7 +2,7 @@
 
     audit/<table id>/00000003.json        entry 3: its MAC, and the SHA-256 of entry 2's bytes
     audit/<table id>/head-00000003.json   "there are 3 entries, and this is the digest of the last", with its MAC
-    audit/<table id>/mac-key.json         the table's MAC key, wrapped by a master key (``key_service_mac``)
+    audit/<table id>/mac-key.json         the table's MAC key, wrapped by a master key (``backfill.mac``)
 
 Each entry carries its own MAC over everything before it, so that an edited, forged, moved or dropped one is found, and
 a crash between an entry and its head leaves nothing that anybody could have forged; the next append writes that head.
@@ -12,34 +12,27 @@ same state directory: each unit that they say was swapped has its entry.
 Not found, since nothing in a state directory can show it: an end that was cut together with its heads and with the
 journals' records of it, or an audit that was deleted with all of the table's journals.  Against that, keep what
 ``append_entry`` returns in a place that others cannot write (a report, a log service), and give it to ``verify_audit``.
-Who may unwrap the MAC key can write entries that verify; so wrap it by a master key that readers may not use.
+Who may unwrap the MAC key can write entries that verify, so it is wrapped by a master key that readers may not use.
 """
 
 from __future__ import annotations
 
 import hashlib
-import hmac
 import re
-import secrets
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from typing import Any, TypeAlias
+from typing import Any
 
 from sparkcrypt.backfill.journal import Journal
+from sparkcrypt.backfill.mac import FOUND, CheckMac, Mac, is_mac_key
 from sparkcrypt.backfill.store import StateStore, decode_record, encode_record
 from sparkcrypt.errors import RunConflictError, SparkcryptError, VerificationError
-from sparkcrypt.keys.service import KeyService
 
 VERSION = 1
-MAC_KEY_BYTES = 32
-Mac: TypeAlias = Callable[[bytes], str]
-CheckMac: TypeAlias = Callable[[bytes, str], bool]
 
 _NAME = re.compile(r"(?P<head>head-)?(?P<number>\d{8}|[1-9]\d{8,})\.json")
-_MAC_KEY = "mac-key.json"
-_FOUND = "someone changed the audit, or the state directory was damaged; compare it with a backup"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,24 +55,6 @@ class AuditEntry:
     number: int
     time: str
     entry: dict[str, Any]
-
-
-class TableMac:
-    """Makes and checks the MACs of one table: HMAC-SHA256, in hex."""
-
-    def __init__(self, key: bytes) -> None:
-        self._key = key
-
-    def __repr__(self) -> str:
-        return "TableMac()"
-
-    def __call__(self, content: bytes) -> str:
-        """Return the MAC of a content."""
-        return hmac.new(self._key, content, hashlib.sha256).hexdigest()
-
-    def check(self, content: bytes, mac: str) -> bool:
-        """Tell whether a MAC is that of a content, in constant time."""
-        return hmac.compare_digest(self(content).encode(), mac.encode())
 
 
 def append_entry(store: StateStore, table_id: str, entry: dict[str, Any], *, mac: Mac) -> AuditHead:
@@ -127,17 +102,19 @@ def append_entry(store: StateStore, table_id: str, entry: dict[str, Any], *, mac
     return head
 
 
-def verify_audit(store: StateStore, table_id: str, *, check_mac: CheckMac, expected: AuditHead | None = None) -> int:
+def verify_audit(
+    store: StateStore, table_id: str, *, check_mac: CheckMac, expected: Collection[AuditHead] = ()
+) -> AuditHead | None:
     """Verify the whole audit of a table.
 
     Args:
         store: the state directory.
         table_id: which table.
-        check_mac: tells whether a MAC is that of bytes.
-        expected: a head that was kept elsewhere; the audit must hold it.
+        check_mac: tells which MAC key made a MAC of bytes.
+        expected: heads that were kept elsewhere, such as those of the journals; the audit must hold each.
 
     Returns:
-        How many entries there are.
+        The head, worth keeping elsewhere: its number is that of the entries.  None when there are no entries.
 
     Raises:
         VerificationError: an entry was edited, dropped, moved or cut off, or a journal is damaged; it is named.
@@ -145,29 +122,67 @@ def verify_audit(store: StateStore, table_id: str, *, check_mac: CheckMac, expec
     swapped = _swapped_by_run(store, table_id)  # before the entries: a run in progress writes them first
     heads, numbers = _listed(store, table_id)
     _refuse_gaps(table_id, heads, numbers)
-    digests: dict[int, str] = {}
+    chain = _Chain(check_mac)
     written: Counter[str] = Counter()
-    last = b""
     for number in numbers:
-        name = _entry_name(table_id, number)
-        content = _content(store, name)
-        body = _checked(name, content, check_mac, {"what": "entry", "table_id": table_id, "number": number})
-        if body.get("previous") != _digest(last):
-            raise VerificationError(f"{name}: does not follow from the entry before it; {_FOUND}")
+        body = chain.entry(_entry_name(table_id, number), store, {"table_id": table_id, "number": number})
         written[str(body["entry"]["why"]["run_id"])] += 1
-        last, digests[number] = content, _digest(content)
     for number in heads:
-        name = _head_name(table_id, number)
-        said = {"what": "head", "table_id": table_id, "number": number, "entry": digests.get(number)}
-        _checked(name, _content(store, name), check_mac, said)
+        chain.head(_head_name(table_id, number), store, {"table_id": table_id, "number": number})
     _refuse_lost_heads(table_id, heads, numbers)
     _refuse_cut(table_id, swapped, written)
-    if expected is not None and digests.get(expected.number) != expected.digest:
-        raise VerificationError(
-            f"audit of {table_id}: has {len(numbers)} entries, of which none is the entry {expected.number} that was "
-            f"kept elsewhere; {_FOUND}"
-        )
-    return len(numbers)
+    for head in expected:
+        if chain.digests.get(head.number) != head.digest:
+            raise VerificationError(
+                f"audit of {table_id}: has {len(numbers)} entries, of which none is the entry {head.number} that a "
+                f"journal, or a head kept elsewhere, tells of: its end was cut off, or it was replaced; {FOUND}"
+            )
+    return AuditHead(len(numbers), chain.digests[len(numbers)]) if numbers else None
+
+
+def journalled_head(store: StateStore, table_id: str) -> AuditHead | None:
+    """Return the newest head that the journals of a table's runs tell of; ask before the audit is looked at.
+
+    Raises:
+        VerificationError: a journal is damaged.
+    """
+    told = [
+        AuditHead(int(record.fields["audit"]["number"]), str(record.fields["audit"]["digest"]))
+        for run_id in Journal.runs(store, table_id)
+        for record in Journal.open(store, table_id, run_id).records
+        if record.kind == "unit_swapped" and "audit" in record.fields
+    ]
+    return max(told, key=lambda head: head.number, default=None)
+
+
+class _Chain:
+    """The entries of an audit, one after the other, and then their heads."""
+
+    def __init__(self, check_mac: CheckMac) -> None:
+        self._check_mac = check_mac
+        self._last = b""
+        self._generation = 0
+        self._generations: dict[int, int] = {}
+        self.digests: dict[int, str] = {}
+
+    def entry(self, name: str, store: StateStore, said: dict[str, Any]) -> dict[str, Any]:
+        """Take the next entry."""
+        content = _content(store, name)
+        body, generation = _checked(name, content, self._check_mac, {"what": "entry", **said})
+        if body.get("previous") != _digest(self._last):
+            raise VerificationError(f"{name}: does not follow from the entry before it; {FOUND}")
+        if generation < self._generation:
+            raise VerificationError(f"{name}: is under a MAC key that an entry before it had given up; {FOUND}")
+        self._last, self._generation = content, generation
+        self.digests[said["number"]], self._generations[said["number"]] = _digest(content), generation
+        return body
+
+    def head(self, name: str, store: StateStore, said: dict[str, Any]) -> None:
+        """Check a head against its entry."""
+        number = said["number"]
+        wanted = {"what": "head", "entry": self.digests.get(number), **said}
+        if _checked(name, _content(store, name), self._check_mac, wanted)[1] < self._generations.get(number, 0):
+            raise VerificationError(f"{name}: is under a MAC key that its entry had given up; {FOUND}")
 
 
 def audit_entries(store: StateStore, table_id: str) -> Iterator[AuditEntry]:
@@ -180,50 +195,6 @@ def audit_entries(store: StateStore, table_id: str) -> Iterator[AuditEntry]:
         name = _entry_name(table_id, number)
         body = decode_record(name, _content(store, name))
         yield AuditEntry(name, number, str(body.get("time")), dict(body.get("entry") or {}))
-
-
-def key_service_mac(
-    service: KeyService, key_id: str, *, accepted: Collection[str] = ()
-) -> Callable[[StateStore, str], TableMac]:
-    """Return what opens a table's MAC key, which a master key wraps; the first to ask makes it.
-
-    Args:
-        service: the key service.
-        key_id: the master key, not encoded; better one that readers of the table may not use.
-        accepted: master keys under which a MAC key made earlier is taken too.
-
-    Returns:
-        A function of store and table id; what it returns makes MACs, and ``check`` checks them.  It raises
-        ``VerificationError`` when the MAC key is gone, damaged or another master key's, and ``KeyServiceError``.
-    """
-
-    def for_table(store: StateStore, table_id: str) -> TableMac:
-        name = f"audit/{table_id}/{_MAC_KEY}"
-        if store.read(name) is None:
-            _make_mac_key(store, table_id, service, key_id)
-        body = decode_record(name, _content(store, name))
-        used, wrapped = body.get("key_id"), body.get("wrapped")
-        if body.get("version") != VERSION or body.get("table_id") != table_id or not isinstance(wrapped, str):
-            raise VerificationError(f"{name}: is not the MAC key of this table; {_FOUND}")
-        if used != key_id and used not in accepted:
-            raise VerificationError(
-                f"{name}: is wrapped by master key {used!r}, where {key_id!r} is expected; when the policy's key has "
-                "changed, name the earlier one too; else someone replaced the MAC key"
-            )
-        key = service.unwrap(str(used), wrapped)
-        if len(key) != MAC_KEY_BYTES:
-            raise VerificationError(f"{name}: holds a key of {len(key)} bytes; allowed: {MAC_KEY_BYTES}; {_FOUND}")
-        return TableMac(key)
-
-    return for_table
-
-
-def _make_mac_key(store: StateStore, table_id: str, service: KeyService, key_id: str) -> None:
-    name = f"audit/{table_id}/{_MAC_KEY}"
-    wrapped = service.wrap(key_id, secrets.token_bytes(MAC_KEY_BYTES))
-    if store.list(f"audit/{table_id}/") and store.read(name) is None:
-        raise VerificationError(f"{name}: is gone, and the audit's entries cannot be checked without it; {_FOUND}")
-    store.create(name, encode_record({"version": VERSION, "table_id": table_id, "key_id": key_id, "wrapped": wrapped}))
 
 
 def _refuse_vague(table_id: str, entry: dict[str, Any]) -> None:
@@ -246,8 +217,8 @@ def _listed(store: StateStore, table_id: str) -> tuple[tuple[int, ...], tuple[in
     heads = tuple(sorted(int(match["number"]) for match in found.values() if match))
     found |= {name: _NAME.fullmatch(name.removeprefix(folder)) for name in store.list(folder)}
     for name, match in found.items():
-        if match is None and name != folder + _MAC_KEY:
-            raise VerificationError(f"{name}: is not the name of an audit's record; {_FOUND}")
+        if match is None and not is_mac_key(name.removeprefix(folder)):
+            raise VerificationError(f"{name}: is not the name of an audit's record; {FOUND}")
     return heads, tuple(sorted(int(match["number"]) for match in found.values() if match and not match["head"]))
 
 
@@ -256,14 +227,14 @@ def _refuse_gaps(table_id: str, heads: tuple[int, ...], numbers: tuple[int, ...]
     for number in range(1, known + 1):
         if number > len(numbers) or numbers[number - 1] != number:
             raise VerificationError(
-                f"{_entry_name(table_id, number)}: is missing, though the audit has had {known} entries; {_FOUND}"
+                f"{_entry_name(table_id, number)}: is missing, though the audit has had {known} entries; {FOUND}"
             )
 
 
 def _refuse_lost_heads(table_id: str, heads: tuple[int, ...], numbers: tuple[int, ...]) -> None:
     for number in numbers[:-1]:  # the last entry's may not have been written before a crash
         if number not in heads:
-            raise VerificationError(f"{_head_name(table_id, number)}: is missing; {_FOUND}")
+            raise VerificationError(f"{_head_name(table_id, number)}: is missing; {FOUND}")
 
 
 def _refuse_cut(table_id: str, swapped: Counter[str], written: Counter[str]) -> None:
@@ -271,7 +242,7 @@ def _refuse_cut(table_id: str, swapped: Counter[str], written: Counter[str]) -> 
         if written[run_id] < count:
             raise VerificationError(
                 f"audit of {table_id}: has {written[run_id]} entries of run {run_id}, whose journal says that "
-                f"{count} units were swapped: its end was cut off; {_FOUND}"
+                f"{count} units were swapped: its end was cut off; {FOUND}"
             )
 
 
@@ -292,8 +263,8 @@ def _authenticated(body: dict[str, Any], mac: Mac) -> bytes:
     return encode_record({**body, "mac": mac(encode_record(body))})
 
 
-def _checked(name: str, content: bytes, check_mac: CheckMac, said: dict[str, Any]) -> dict[str, Any]:
-    """Return a record's object once its MAC is right and it says what it must.
+def _checked(name: str, content: bytes, check_mac: CheckMac, said: dict[str, Any]) -> tuple[dict[str, Any], int]:
+    """Return a record's object, and which MAC key made its MAC, once that is right and it says what it must.
 
     Raises:
         VerificationError: it is not what was written there.
@@ -302,17 +273,18 @@ def _checked(name: str, content: bytes, check_mac: CheckMac, said: dict[str, Any
     mac = body.pop("mac", None)
     if body.get("version") != VERSION:
         raise VerificationError(f"{name}: has format version {body.get('version')!r}; allowed: {VERSION}")
-    if not isinstance(mac, str) or not check_mac(encode_record(body), mac):
-        raise VerificationError(f"{name}: does not authenticate: it was edited, or written by someone else; {_FOUND}")
+    generation = check_mac(encode_record(body), mac) if isinstance(mac, str) else 0
+    if not generation:
+        raise VerificationError(f"{name}: does not authenticate: it was edited, or written by someone else; {FOUND}")
     if any(body.get(key) != value for key, value in said.items()):
-        raise VerificationError(f"{name}: belongs elsewhere: it was moved, or what it tells of was changed; {_FOUND}")
-    return body
+        raise VerificationError(f"{name}: belongs elsewhere: it was moved, or what it tells of was changed; {FOUND}")
+    return body, generation
 
 
 def _content(store: StateStore, name: str) -> bytes:
     content = store.read(name)
     if content is None:
-        raise VerificationError(f"{name}: is missing; {_FOUND}")
+        raise VerificationError(f"{name}: is missing; {FOUND}")
     return content
 
 

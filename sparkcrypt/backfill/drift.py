@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from sparkcrypt.backfill.file_columns import file_columns
 from sparkcrypt.bridge.identity import check_identity
-from sparkcrypt.errors import VerificationError
+from sparkcrypt.errors import PlanError, VerificationError
 from sparkcrypt.parquet import FileSummary
 from sparkcrypt.plan import EncryptionPlan
 from sparkcrypt.schema import Path, dotted
@@ -23,6 +24,9 @@ DriftKind = Literal[
     "foreign_key",
     "unreadable",
 ]
+
+
+_SHOWN = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +62,14 @@ def drift_of_file(
         table_uuid: the table's identity, or None.
 
     Raises:
-        PlanError: the partition's values cannot stand in a key template.
+        PlanError: the partition's values cannot stand in a key template, or a column of the file is nested otherwise
+            than the table's.
     """
     columns = summary.columns or {}
-    wanted = {column: key for column, key in plan.key_ids(partition).items() if column in columns}
+    try:
+        wanted = file_columns(columns, plan).key_ids(plan, partition)
+    except PlanError as error:
+        raise PlanError(f"{summary.path}: {error}") from error
     if summary.footer == "plaintext":
         return (Drift("plaintext", summary.path, None, "the file is not encrypted"),) if wanted else ()
     if not wanted:
@@ -117,3 +125,23 @@ def _column_drift(
 def unreadable(file: str, error: Exception) -> Drift:
     """Return the drift of a file whose footer cannot be read."""
     return Drift("unreadable", file, None, f"{type(error).__name__}: {error}")
+
+
+def drift_in_short(drift: Iterable[Drift]) -> tuple[str, ...]:
+    """Return one line for each kind of drift: in how many files it is, in which columns, and the first few files."""
+    by_kind: dict[str, list[Drift]] = {}
+    for one in drift:
+        by_kind.setdefault(one.kind, []).append(one)
+    return tuple(_in_short(kind, found) for kind, found in by_kind.items())
+
+
+def _in_short(kind: str, found: list[Drift]) -> str:
+    files = list(dict.fromkeys(one.file for one in found))
+    columns = list(dict.fromkeys(one.column for one in found if one.column))
+    where = f" in {_some(columns)}" if columns else ""
+    return f"{kind}: {len(files):,} {'file' if len(files) == 1 else 'files'}{where}: {found[0].detail}: {_some(files)}"
+
+
+def _some(texts: list[str]) -> str:
+    more = f" and {len(texts) - _SHOWN:,} more" if len(texts) > _SHOWN else ""
+    return ", ".join(texts[:_SHOWN]) + more

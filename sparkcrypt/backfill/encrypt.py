@@ -5,22 +5,27 @@ from __future__ import annotations
 import getpass
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from sparkcrypt.backfill.footers import own_keys
 from sparkcrypt.backfill.journal import Journal, RunRecord, check_same_policy, new_run_id
 from sparkcrypt.backfill.lock import RunLock, acquire
+from sparkcrypt.backfill.mac import MasterKeys
+from sparkcrypt.backfill.move import refuse_other_file_systems
+from sparkcrypt.backfill.outcome import UnitOutcome
 from sparkcrypt.backfill.progress import Progress, Silent
 from sparkcrypt.backfill.report import Outcome, Report
-from sparkcrypt.backfill.runner import Runner, UnitOutcome
+from sparkcrypt.backfill.result import RunResult, last_audit
+from sparkcrypt.backfill.runner import Runner
 from sparkcrypt.backfill.scan import ScannedUnit, refuse_forgeries, scan_units
 from sparkcrypt.backfill.stage import SparkStager, refuse_lost_columns
 from sparkcrypt.backfill.states import open_states
 from sparkcrypt.backfill.swap import Swap, choose_swap
 from sparkcrypt.backfill.targets import CatalogTarget, Target, catalog_target, path_target
 from sparkcrypt.errors import ConfigError, RunConflictError
+from sparkcrypt.plan import EncryptionPlan
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.schema import Schema
 from sparkcrypt.spark.catalog import Catalog
@@ -34,6 +39,10 @@ if TYPE_CHECKING:
 
 Engine = Literal["spark"]
 ENGINES: tuple[Engine, ...] = ("spark",)
+_MOVED = (
+    "old files were moved out of the table's folder: readers that had listed them fail with 'file not found' and must "
+    "run again; `sparkcrypt backfill expire` deletes them"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +50,8 @@ class RunOptions:
     """What a person may ask of a run.
 
     ``adopt`` lets a run rewrite files that a table which requires encryption would not believe.  ``resume`` is ``auto``
-    (continue an unfinished run), a run id, or ``never``.
+    (continue an unfinished run), a run id, or ``never``.  ``move_old`` moves old files out of the table's folder after
+    the swap, so that readers in flight fail and nothing brings them back.
     """
 
     engine: Engine = "spark"
@@ -51,10 +61,17 @@ class RunOptions:
     dry_run: bool = False
     adopt: bool = False
     resume: str = "auto"
+    move_old: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """Return the options that a run's journal records."""
-        return {"engine": self.engine, "where": self.where, "output": self.output, "exclusive": self.exclusive}
+        return {
+            "engine": self.engine,
+            "where": self.where,
+            "output": self.output,
+            "exclusive": self.exclusive,
+            "move_old": self.move_old,
+        }
 
 
 def encrypt_table(
@@ -66,6 +83,7 @@ def encrypt_table(
     avro: Schema | None = None,
     options: RunOptions | None = None,
     progress: Progress | None = None,
+    on_plan: Callable[[EncryptionPlan], None] | None = None,
     **named: Any,
 ) -> Report:
     """Encrypt what a table or directory holds, by its tags; files that match the plan already are left alone.
@@ -78,6 +96,7 @@ def encrypt_table(
         avro: an Avro schema whose tags are united with the target's own.
         options: what else is asked; single options may be given by name instead (``engine="spark"``).
         progress: hears how far the run is.
+        on_plan: hears the plan before anything is read or written; what it raises ends the run.
         **named: single options by their names in ``RunOptions``.
 
     Returns:
@@ -89,18 +108,25 @@ def encrypt_table(
         RunConflictError: another run holds the table.
     """
     options = replace(options or RunOptions(), **named)
+    if options.move_old and options.output:
+        raise ConfigError(
+            "--move-old goes with a swap, and --output makes a copy: the source directory stays as it is, for whoever "
+            "reads it; leave one of the two out"
+        )
     if options.engine not in ENGINES:
         raise ConfigError(f"engine {options.engine!r} is not known; allowed: {', '.join(ENGINES)}")
     if (table is None) == (path is None):
         raise ConfigError("give either a table or a path")
     configure(spark, policy)
-    target = _target(spark, table, path, policy, avro, options)
+    target = _target(spark, table, path, policy, avro)
+    if on_plan is not None:
+        on_plan(target.plan)
+    if isinstance(target, CatalogTarget) and target.uuid is None and not options.dry_run:
+        target = replace(target, table=ensure_identity(spark, table or ""))
     return _Run(spark, target, policy, options, progress or Silent()).run()
 
 
-def _target(
-    spark: SparkSession, table: str | None, path: str | None, policy: Policy, avro: Schema | None, options: RunOptions
-) -> Target:
+def _target(spark: SparkSession, table: str | None, path: str | None, policy: Policy, avro: Schema | None) -> Target:
     if path is not None:
         return path_target(spark, path, policy, avro)
     target = catalog_target(spark, Catalog(spark).table(table or ""), policy, avro)
@@ -110,9 +136,7 @@ def _target(
             "write it "
             "anew with bucketBy after sparkcrypt.configure"
         )
-    if options.dry_run or target.uuid is not None:
-        return target
-    return catalog_target(spark, ensure_identity(spark, table or ""), policy, avro)
+    return target
 
 
 class _Run:
@@ -131,7 +155,7 @@ class _Run:
         """Do it all."""
         if self._options.dry_run:
             self._swap("dry-run", self._options)
-            return self._report("dry-run", self._scan(), [], "dry run")
+            return self._report(RunResult("dry-run", "dry run", self._scan()))
         run_id = self._run_id()
         with acquire(self._store, self._target.table_id, run_id=run_id, owner=_owner()) as lock:
             lock.keep_alive()
@@ -160,15 +184,20 @@ class _Run:
         drifted = [unit for unit in scanned if unit.drift and unit.unit.files]
         self._refuse(drifted)
         if runner is None and not drifted:
-            return self._report(run_id, scanned, [], "nothing to do")
+            return self._report(RunResult(run_id, "nothing to do", scanned))
         runner = runner or self._runner(Journal.start(self._store, self._record(run_id, lock)), lock, self._options)
         outcomes = [*done, *self._process(runner, drifted)]
         if isinstance(self._target, CatalogTarget):
             self._settle(self._target)
         outcome: Outcome = "done" if outcomes else "nothing to do"
         runner.journal.append("run_finished", outcome=outcome)
-        warning = runner.swap.warning if outcomes else None
-        return self._report(run_id, scanned, outcomes, outcome, swap=runner.swap.name, warning=warning)
+        notes, head = self._notes(runner) if outcomes else (), last_audit(runner.journal)
+        return self._report(RunResult(run_id, outcome, scanned, outcomes, runner.swap.name, notes, head))
+
+    def _notes(self, runner: Runner) -> tuple[str, ...]:
+        masters = MasterKeys.of(self._policy)
+        notes = (_MOVED if runner.moves_old else runner.swap.warning, masters.weakness(masters.current))
+        return tuple(note for note in notes if note is not None)
 
     def _process(self, runner: Runner, drifted: list[ScannedUnit]) -> list[UnitOutcome]:
         self._progress.start(
@@ -216,6 +245,8 @@ class _Run:
         return scan_units(self._files, units, self._target.plan, self._keys, self._target.uuid)
 
     def _refuse(self, drifted: list[ScannedUnit]) -> None:
+        if self._options.move_old:
+            refuse_other_file_systems(tuple(scanned.unit for scanned in drifted), self._target.base)
         for scanned in drifted:
             if not self._options.adopt:
                 refuse_forgeries(scanned, self._target.plan)
@@ -227,67 +258,20 @@ class _Run:
             paths = {column.leaf.logical for column in target.plan.columns}
             Catalog(self._spark).unset_options(target.table, tuple(history_property(path) for path in sorted(paths)))
 
-    def _report(
-        self,
-        run_id: str,
-        scanned: list[ScannedUnit],
-        outcomes: list[UnitOutcome],
-        outcome: Outcome,
-        *,
-        swap: str | None = None,
-        warning: str | None = None,
-    ) -> Report:
-        rewritten = sum(one.files for one in outcomes)
-        total = sum(len(one.unit.files) for one in scanned)
-        if outcome == "dry run":
-            warning = "\n".join(drift.detail for unit in scanned for drift in unit.drift[:1]) or None
-        return Report(
-            table=self._target.name,
-            run_id=run_id,
-            engine=self._options.engine,
-            files_total=total,
-            files_rewritten=rewritten,
-            files_skipped=sum(len(one.unit.files) for one in scanned if not one.drift),
-            rows=sum(one.rows for one in outcomes),
-            bytes_before=sum(one.bytes_before for one in outcomes),
-            bytes_after=sum(one.bytes_after for one in outcomes),
-            columns=_columns(self._target),
-            verified=all(one.verified for one in outcomes),
-            seconds=round(time.monotonic() - self._started, 3),
-            old_location=_old_location(outcomes),
-            outcome=outcome,
-            swap=swap,
-            units=tuple(one.to_dict() for one in outcomes),
-            warnings=(warning,) if warning else (),
-        )
+    def _report(self, result: RunResult) -> Report:
+        return result.report(self._target, self._options.engine, time.monotonic() - self._started)
 
 
 def journal_options(journal: Journal, asked: RunOptions) -> RunOptions:
     """Return the options under which an unfinished run was started: it goes on as it began."""
     began = journal.run.options
-    return replace(asked, where=began["where"], output=began["output"], exclusive=began["exclusive"])
-
-
-def _columns(target: Target) -> Mapping[str, str]:
-    return {
-        column.leaf.dotted: column.key.text if column.key else target.plan.footer_key
-        for column in target.plan.encrypted
-    }
-
-
-def _old_location(outcomes: list[UnitOutcome]) -> str | None:
-    """Return the one folder under which all old files are."""
-    if not outcomes:
-        return None
-    folders = [one.old_location.rstrip("/").split("/") for one in outcomes]
-    if len(folders) == 1:
-        return "/".join(folders[0])
-    shared = []
-    for names in zip(*folders, strict=False):
-        if len(set(names)) > 1:
-            break
-        shared.append(names[0])
-    return "/".join(shared)
+    return replace(
+        asked,
+        where=began["where"],
+        output=began["output"],
+        exclusive=began["exclusive"],
+        move_old=began.get("move_old", False),
+    )
 
 
 def _owner() -> str:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from sparkcrypt.backfill.journal import Journal, state_of_units
+from sparkcrypt.backfill.journal import SWAPPED, Journal, state_of_units
 from sparkcrypt.backfill.states import open_states
 from sparkcrypt.backfill.store import StateStore
-from sparkcrypt.backfill.units import base_location, list_folders
+from sparkcrypt.backfill.units import base_location, list_folders, old_folder
 from sparkcrypt.bridge.context import comparable_path
 from sparkcrypt.errors import ConfigError, VerificationError
 from sparkcrypt.policy.model import Policy
@@ -79,6 +79,7 @@ def expire_run(
     if not dry_run:
         for old in folders:
             files.delete_tree(old)
+        _tidy(files, base_location(found.location), journals)
     return Expired(
         found.full_name, tuple(one.run.run_id for one in journals), tuple(folders), len(sizes), sum(sizes), dry_run
     )
@@ -87,21 +88,28 @@ def expire_run(
 def _old_folders(journal: Journal) -> list[tuple[str, str]]:
     """Return the units that a run swapped, each with the folder of its old files."""
     states = state_of_units(journal.records).items()
-    return [
-        (name, str(state.fields["outcome"]["old_location"])) for name, state in states if state.step == "unit_swapped"
-    ]
+    return [(name, str(state.fields["outcome"]["old_location"])) for name, state in states if state.step in SWAPPED]
 
 
-def _sizes(files: HadoopFiles, unit: str, old: str, known: set[str]) -> list[int]:
-    found = [file for folder in list_folders(files, old) for file in folder.files]
-    for file in found:
-        if file.path.rpartition("/")[2] not in known:
+def _sizes(files: HadoopFiles, unit: str, old: str, known: set[tuple[str, int]]) -> list[int]:
+    found = [(folder.relative, file) for folder in list_folders(files, old) for file in folder.files]
+    for folder, file in found:
+        if (_placed(folder, file.path), file.length) not in known:
             raise VerificationError(
-                f"{unit}: {file.path} is in the old folder, but was not there when the run listed it: a stale writer "
-                "left it, and "
-                "it would be lost; insert its rows into the table, delete it, then expire again; nothing was deleted"
+                f"{unit}: {file.path} is in the old folder, but was not there, or not with this length, when the run "
+                "listed it: a stale writer left it, and its rows would be lost; read it with spark.read.parquet, "
+                "insert its rows into the table if they are not there, delete the file, then run `sparkcrypt backfill "
+                "expire` again; nothing was deleted"
             )
-    return [file.length for file in found]
+    return [file.length for _, file in found]
+
+
+def _tidy(files: HadoopFiles, base: str, journals: list[Journal]) -> None:
+    """Delete the folders in which runs kept old files, once nothing is in them."""
+    for journal in journals:
+        folder = old_folder(base, journal.run.run_id)
+        if files.exists(folder) and next(files.walk(folder), None) is None:
+            files.delete_tree(folder)
 
 
 def _journals(store: StateStore, table_id: str, run_id: str | None, name: str) -> list[Journal]:
@@ -121,12 +129,16 @@ def _partition_folders(catalog: Catalog, table: Table) -> set[str]:
     return {comparable_path(one.location) for one in catalog.partitions(table)} if table.partition_columns else set()
 
 
-def _listed(journal: Journal, unit: str) -> set[str]:
-    """Return the names of the files that a unit had when it was listed."""
+def _listed(journal: Journal, unit: str) -> set[tuple[str, int]]:
+    """Return the files that a unit had when it was listed: path below the unit, length in bytes."""
     return {
-        file[0].rpartition("/")[2]
+        (_placed(str(folder[0]), str(file[0])), int(file[1]))
         for record in journal.records
         if record.kind == "unit_listed" and record.fields["unit"] == unit
         for folder in record.fields["files"]
         for file in folder[1]
     }
+
+
+def _placed(folder: str, path: str) -> str:
+    return f"{folder}/{path.rpartition('/')[2]}"

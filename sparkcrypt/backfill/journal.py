@@ -33,7 +33,8 @@ from sparkcrypt.backfill.store import StateStore, decode_record, encode_record
 from sparkcrypt.errors import RunConflictError, SparkcryptError, VerificationError
 
 VERSION = 1
-UNIT_KINDS = ("unit_listed", "unit_staged", "unit_verified", "unit_swapping", "unit_swapped", "unit_failed")
+SWAPPED = ("unit_swapped", "unit_moved")
+UNIT_KINDS = ("unit_listed", "unit_staged", "unit_verified", "unit_swapping", *SWAPPED, "unit_failed")
 RUN_KINDS = ("run_started", "run_resumed", "run_finished", "run_expired")
 KINDS = RUN_KINDS[:2] + UNIT_KINDS + RUN_KINDS[2:]
 
@@ -312,7 +313,7 @@ def _is_torn(content: bytes) -> bool:
     if b"\n" in content:
         return False
     try:
-        return json.JSONDecoder().raw_decode(content.decode("ascii"))[1] == len(content)
+        return json.JSONDecoder().raw_decode(content.decode("latin-1"))[1] == len(content)
     except (ValueError, RecursionError):
         return True
 

@@ -31,6 +31,7 @@ class Report:
         swap: how the files were swapped in; None when none were.
         units: what became of each unit, as JSON values.
         warnings: what a person should know.
+        audit: number and digest of the audit's newest entry, worth keeping where others cannot write; None without one.
     """
 
     table: str
@@ -50,6 +51,7 @@ class Report:
     swap: str | None = None
     units: tuple[Mapping[str, Any], ...] = ()
     warnings: tuple[str, ...] = ()
+    audit: Mapping[str, Any] | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON values."""
@@ -58,6 +60,7 @@ class Report:
             "columns": dict(self.columns),
             "units": [dict(unit) for unit in self.units],
             "warnings": list(self.warnings),
+            "audit": dict(self.audit) if self.audit else None,
         }
 
     def to_text(self) -> str:
@@ -78,6 +81,8 @@ class Report:
             ("swap", self.swap or "none"),
             ("old files", self.old_location or "none"),
         ]
+        if self.audit:
+            facts.append(("audit", f"head {self.audit['number']}:{self.audit['digest']}"))
         lines = _aligned(facts)
         if self.columns:
             lines += ["", *_aligned([("column", "key id"), *sorted(self.columns.items())])]

@@ -4,22 +4,28 @@ from __future__ import annotations
 
 import getpass
 import socket
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from sparkcrypt.backfill.audit import append_entry, key_service_mac
+from sparkcrypt.backfill.audit import append_entry
 from sparkcrypt.backfill.check import StagedUnit, compare_rows, verify_footers
+from sparkcrypt.backfill.codec import CodecChoice, choose_codec
+from sparkcrypt.backfill.evidence import DigestSecret, changes_by_folder, files_of
 from sparkcrypt.backfill.footers import fresh_keys
-from sparkcrypt.backfill.journal import Journal, state_of_units
+from sparkcrypt.backfill.journal import SWAPPED, Journal, UnitState, state_of_units
 from sparkcrypt.backfill.lock import RunLock
+from sparkcrypt.backfill.mac import MasterKeys, TableMac, open_mac
+from sparkcrypt.backfill.move import move_old
+from sparkcrypt.backfill.outcome import UnitOutcome
 from sparkcrypt.backfill.progress import Progress
 from sparkcrypt.backfill.scan import ScannedUnit, refuse_unreadable
 from sparkcrypt.backfill.stage import SparkStager
 from sparkcrypt.backfill.store import StateStore
 from sparkcrypt.backfill.swap import Swap
 from sparkcrypt.backfill.targets import CatalogTarget, Target
-from sparkcrypt.backfill.units import Folder, SourceFile, Unit, list_folders
+from sparkcrypt.backfill.units import Folder, SourceFile, Unit, list_folders, old_folder
 from sparkcrypt.bridge.context import comparable_path
 from sparkcrypt.errors import RunConflictError, VerificationError
 from sparkcrypt.keys.service import open_key_service
@@ -29,35 +35,6 @@ from sparkcrypt.spark.files import HadoopFiles
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-
-@dataclass(frozen=True, slots=True)
-class UnitOutcome:
-    """What became of one unit."""
-
-    name: str
-    files: int
-    rows: int
-    bytes_before: int
-    bytes_after: int
-    old_location: str
-    new_location: str
-    verified: bool
-    not_authenticated: tuple[str, ...] = ()
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON values."""
-        return {
-            "unit": self.name,
-            "files": self.files,
-            "rows": self.rows,
-            "bytes_before": self.bytes_before,
-            "bytes_after": self.bytes_after,
-            "old_location": self.old_location,
-            "new_location": self.new_location,
-            "verified": self.verified,
-            "not_authenticated": list(self.not_authenticated),
-        }
 
 
 class Runner:
@@ -79,7 +56,22 @@ class Runner:
         self._stager, self.swap, self._store = stager, swap, store
         self.journal, self._lock, self._progress = journal, lock, progress
         self._files = HadoopFiles(spark)
-        self._sign = key_service_mac(open_key_service(policy.key_service), policy.footer_key)
+        self._service, self._masters = open_key_service(policy.key_service), MasterKeys.of(policy)
+
+    @cached_property
+    def _secret(self) -> DigestSecret:
+        """The secret under which this execution's digests are made."""
+        return DigestSecret.make(self._service, self._masters.current)
+
+    @cached_property
+    def _mac(self) -> TableMac:
+        """What authenticates the audit; under the table's lock nobody else gives it a new key."""
+        return open_mac(self._store, self._target.table_id, self._service, self._masters, renew=True)
+
+    @property
+    def moves_old(self) -> bool:
+        """The run was asked to move old files out of the table's folder."""
+        return bool(self.journal.run.options.get("move_old"))
 
     def process(self, scanned: ScannedUnit) -> UnitOutcome:
         """Take one unit from listed to swapped.
@@ -91,8 +83,9 @@ class Runner:
         unit = scanned.unit
         staged = unit.staging(self._target.base, self.journal.run.run_id)
         self.journal.append("unit_listed", unit=unit.name, staged=staged, **_described(unit))
+        codec = choose_codec(scanned.codecs.values())
         try:
-            verified, rows = self._stage(scanned, staged)
+            verified, rows, evidence = self._stage(scanned, staged, codec)
             old = self._swap_in(unit, staged, verified)
         except BaseException as error:
             self._give_up(unit, staged, error)
@@ -107,16 +100,20 @@ class Runner:
             new_location=self.swap.final_location(unit, staged),
             verified=True,
             not_authenticated=verified.not_authenticated,
+            codec=codec.codec,
+            notes=(codec.note,) if codec.note else (),
         )
-        self._record(unit, outcome, verified)
+        self._record(unit, staged, outcome, evidence)
+        outcome = self._moved(outcome, unit.partition_path)
         self._progress.advance(outcome.files, outcome.bytes_before)
         return outcome
 
-    def _stage(self, scanned: ScannedUnit, staged: str) -> tuple[StagedUnit, int]:
+    def _stage(self, scanned: ScannedUnit, staged: str, codec: CodecChoice) -> tuple[StagedUnit, int, dict[str, Any]]:
         unit = scanned.unit
         self._progress.step(unit.name, "staging")
+        sources = files_of(self._files, unit.folders, scanned.summaries, self._secret)
         before = self._stager.digest(unit)
-        self._stager.stage(unit, staged, _codec(scanned))
+        self._stager.stage(unit, staged, codec.codec)
         self._files.copy_access(unit.location, staged)
         folders = list_folders(self._files, staged)
         self.journal.append("unit_staged", unit=unit.name, staged=staged, files=_listed(folders))
@@ -130,8 +127,11 @@ class Runner:
             raise VerificationError(
                 f"{unit.name}: the staged folder's access differs: {'; '.join(differing)}; nothing was swapped"
             )
-        self.journal.append("unit_verified", unit=unit.name, rows=rows, staged=staged)
-        return verified, rows
+        targets = files_of(self._files, folders, verified.summaries, self._secret)
+        evidence = changes_by_folder(sources, targets, before, self._secret)
+        about = {"codec": codec.codec, "notes": [codec.note] if codec.note else []}
+        self.journal.append("unit_verified", unit=unit.name, rows=rows, staged=staged, evidence=evidence, about=about)
+        return verified, rows, evidence
 
     def _swap_in(self, unit: Unit, staged: str, verified: StagedUnit) -> str:
         self._progress.step(unit.name, "swapping")
@@ -181,27 +181,31 @@ class Runner:
             self._files.delete_tree(staged)
         self.journal.append("unit_failed", unit=unit.name, error=f"{type(error).__name__}: {error}")
 
-    def _record(self, unit: Unit, outcome: UnitOutcome, verified: StagedUnit | None) -> None:
-        """Write the audit entry, then the journal's last word on the unit."""
-        files = (
-            []
-            if verified is None
-            else [
-                {"target": path, "keys": sorted({one.key_id for one in (summary.columns or {}).values() if one.key_id})}
-                for path, summary in verified.summaries.items()
-            ]
-        )
+    def _record(self, unit: Unit, staged: str, outcome: UnitOutcome, evidence: Mapping[str, Any]) -> None:
+        """Write the audit entry, then the journal's last word on the swap."""
         entry = {
             "who": f"{getpass.getuser()}@{socket.gethostname()}",
             "what": "encrypt",
             "why": {"policy_digest": self._policy.digest(), "run_id": self.journal.run.run_id},
+            "table": self._target.name,
+            "engine": self._stager.engine,
             "unit": outcome.to_dict(),
-            "sources": [file.to_list() for file in unit.files],
-            "files": files,
+            "digests": evidence.get("digests"),
+            "changes": placed(evidence.get("changes", ()), unit, staged, outcome),
         }
-        mac = self._sign(self._store, self._target.table_id)
-        head = append_entry(self._store, self._target.table_id, entry, mac=mac)
+        head = append_entry(self._store, self._target.table_id, entry, mac=self._mac)
         self.journal.append("unit_swapped", unit=unit.name, outcome=outcome.to_dict(), audit=head.to_dict())
+
+    def _moved(self, outcome: UnitOutcome, partition_path: str) -> UnitOutcome:
+        """Move a swapped unit's old files out of the table's folder, if the run was asked to."""
+        if not self.moves_old:
+            return outcome
+        self._lock.check()
+        to = old_folder(self._target.base, self.journal.run.run_id, partition_path)
+        move_old(self._files, outcome.name, outcome.old_location, to)
+        outcome = replace(outcome, old_location=to)
+        self.journal.append("unit_moved", unit=outcome.name, outcome=outcome.to_dict())
+        return outcome
 
     def recover(self) -> list[UnitOutcome]:
         """Bring the units of an interrupted run to a clean state: swapped ones stay, others lose their staged files.
@@ -212,20 +216,26 @@ class Runner:
         outcomes = []
         for name, last in state_of_units(self.journal.records).items():
             state = last.failed_at or last
-            if state.step == "unit_swapped":
-                outcomes.append(_outcome(state.fields["outcome"]))
+            if state.step in SWAPPED:
+                outcomes.append(self._recover_move(state))
             elif state.step == "unit_swapping":
                 outcomes.extend(self._recover_swap(name, state.fields))
             elif "staged" in state.fields:
                 self._files.delete_tree(str(state.fields["staged"]))
         return outcomes
 
+    def _recover_move(self, state: UnitState) -> UnitOutcome:
+        outcome = UnitOutcome.from_dict(state.fields["outcome"])
+        if state.step == "unit_moved":
+            return outcome
+        return self._moved(outcome, str(state.fields["partition_path"]))
+
     def _recover_swap(self, name: str, fields: Mapping[str, Any]) -> list[UnitOutcome]:
         unit, staged = _restored(name, fields), str(fields["staged"])
         if not self.swap.in_effect(unit, staged):
             self._files.delete_tree(staged)
             return []
-        new = self.swap.final_location(unit, staged)
+        new, about = self.swap.final_location(unit, staged), fields.get("about", {})
         after = list_folders(self._files, new)
         outcome = UnitOutcome(
             name=name,
@@ -233,12 +243,37 @@ class Runner:
             rows=int(fields.get("rows", 0)),
             bytes_before=unit.total_bytes,
             bytes_after=sum(file.length for folder in after for file in folder.files),
-            old_location=unit.location,
+            old_location=self.swap.old_location(unit),
             new_location=new,
             verified=True,
+            codec=about.get("codec"),
+            notes=tuple(about.get("notes", ())),
         )
-        self._record(unit, outcome, None)
-        return [outcome]
+        self._record(unit, staged, outcome, fields.get("evidence", {}))
+        return [self._moved(outcome, unit.partition_path)]
+
+
+def placed(changes: Iterable[Mapping[str, Any]], unit: Unit, staged: str, outcome: UnitOutcome) -> list[dict[str, Any]]:
+    """Return a unit's changes with the places of its files after the swap.
+
+    A source keeps the path at which it was listed as ``path`` and is at ``kept`` now; a target was made at ``staged``
+    and is at ``path`` now.
+    """
+
+    def at(location: str, file: Mapping[str, Any], below: str) -> str:
+        return f"{location.rstrip('/')}/{_below(below, str(file['path']))}"
+
+    return [
+        {
+            **change,
+            "sources": [{**file, "kept": at(outcome.old_location, file, unit.location)} for file in change["sources"]],
+            "targets": [
+                {**file, "staged": file["path"], "path": at(outcome.new_location, file, staged)}
+                for file in change["targets"]
+            ],
+        }
+        for change in changes
+    ]
 
 
 def _described(unit: Unit) -> dict[str, Any]:
@@ -265,11 +300,6 @@ def _restored(name: str, fields: Mapping[str, Any]) -> Unit:
     )
 
 
-def _outcome(fields: Mapping[str, Any]) -> UnitOutcome:
-    named = {"name": fields["unit"], **{key: value for key, value in fields.items() if key != "unit"}}
-    return UnitOutcome(**{**named, "not_authenticated": tuple(fields["not_authenticated"])})
-
-
 def _listed(folders: tuple[Folder, ...]) -> list[Any]:
     return [[folder.relative, [file.to_list() for file in folder.files]] for folder in folders]
 
@@ -283,10 +313,9 @@ def _names(folders: tuple[Folder, ...]) -> set[tuple[str, str, int]]:
 
 
 def _relative(location: str, file: SourceFile) -> str:
+    return _below(location, file.path)
+
+
+def _below(location: str, path: str) -> str:
     """Return a file's path below its unit; the URI forms of the two may differ (``file:/x`` and ``file:///x``)."""
-    return comparable_path(file.path).removeprefix(comparable_path(location)).lstrip("/")
-
-
-def _codec(scanned: ScannedUnit) -> str | None:
-    """Return the compression that every file of a unit has, or None."""
-    return None
+    return comparable_path(path).removeprefix(comparable_path(location)).lstrip("/")

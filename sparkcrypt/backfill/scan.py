@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from sparkcrypt.backfill.check import partition_of
 from sparkcrypt.backfill.drift import Drift, drift_of_file, unreadable
@@ -19,11 +19,12 @@ from sparkcrypt.spark.files import HadoopFiles
 
 @dataclass(frozen=True, slots=True)
 class ScannedUnit:
-    """A unit, the footers of its files, and their drift from the plan; no drift means that nothing is to do."""
+    """A unit, the footers of its files, their drift from the plan (none: nothing is to do), and their codecs."""
 
     unit: Unit
     summaries: Mapping[str, FileSummary]
     drift: tuple[Drift, ...]
+    codecs: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
 
 def scan_units(
@@ -49,7 +50,7 @@ def _scan(
                 drift.append(unreadable(file.path, footers.errors[file.path]))
             else:
                 drift.extend(drift_of_file(footers.summaries[file.path], plan, values, table_uuid=table_uuid))
-    return ScannedUnit(unit, footers.summaries, tuple(drift))
+    return ScannedUnit(unit, footers.summaries, tuple(drift), footers.codecs)
 
 
 def refuse_unreadable(scanned: ScannedUnit) -> None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from sparkcrypt.backfill.targets import CatalogTarget, Target
-from sparkcrypt.backfill.units import Unit, staging_folder
+from sparkcrypt.backfill.units import Unit, old_folder
 from sparkcrypt.errors import ConfigError, SparkcryptError, VerificationError
 from sparkcrypt.spark.catalog import Catalog
 from sparkcrypt.spark.files import HadoopFiles
@@ -44,6 +44,9 @@ class Swap(Protocol):
 
     def final_location(self, unit: Unit, staged: str) -> str:
         """Return where the new files are after the swap."""
+
+    def old_location(self, unit: Unit) -> str:
+        """Return where the old files are after the swap."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +84,10 @@ class LocationSwap:
         """The staged folder itself."""
         return staged
 
+    def old_location(self, unit: Unit) -> str:
+        """Where they were."""
+        return unit.location
+
     def _current(self, unit: Unit) -> str:
         catalog = Catalog(self.spark)
         table = catalog.table(self.target.table.quoted)
@@ -108,7 +115,7 @@ class FolderSwap:
 
     def swap(self, unit: Unit, staged: str) -> str:
         """Rename old away and staged in; when the second fails, the first is undone."""
-        files, old = HadoopFiles(self.spark), self._old(unit)
+        files, old = HadoopFiles(self.spark), self.old_location(unit)
         files.make_folder(old.rpartition("/")[0])
         files.rename(unit.location, old)
         try:
@@ -124,12 +131,12 @@ class FolderSwap:
         files = HadoopFiles(self.spark)
         if files.exists(unit.location):
             files.rename(unit.location, staged)
-        files.rename(self._old(unit), unit.location)
+        files.rename(self.old_location(unit), unit.location)
         self._refresh()
 
     def in_effect(self, unit: Unit, staged: str) -> bool:
         """Tell whether both renames happened; after the first alone, the old folder is put back."""
-        files, old = HadoopFiles(self.spark), self._old(unit)
+        files, old = HadoopFiles(self.spark), self.old_location(unit)
         if files.exists(old) and not files.exists(unit.location):
             files.rename(old, unit.location)
             self._refresh()
@@ -140,8 +147,9 @@ class FolderSwap:
         """Where the unit always was."""
         return unit.location
 
-    def _old(self, unit: Unit) -> str:
-        return f"{staging_folder(self.target.base)}/old-{self.run_id}"
+    def old_location(self, unit: Unit) -> str:
+        """Beside the table, in a folder of this run's."""
+        return old_folder(self.target.base, self.run_id)
 
     def _refresh(self) -> None:
         if isinstance(self.target, CatalogTarget):
@@ -173,6 +181,10 @@ class NewFolder:
     def final_location(self, unit: Unit, staged: str) -> str:
         """The output."""
         return self.output
+
+    def old_location(self, unit: Unit) -> str:
+        """The source, which is unchanged."""
+        return unit.location
 
 
 def choose_swap(

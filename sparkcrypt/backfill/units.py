@@ -86,6 +86,12 @@ def staging_folder(base: str) -> str:
     return f"{parent}/{STAGING_FOLDER}/{name}"
 
 
+def old_folder(base: str, run_id: str, partition_path: str = "") -> str:
+    """Return where a run puts the old files of a unit that it moves out of the table's folder."""
+    folder = f"{staging_folder(base)}/old-{run_id}"
+    return f"{folder}/{partition_path}" if partition_path else folder
+
+
 def list_folders(files: HadoopFiles, location: str) -> tuple[Folder, ...]:
     """List a unit's data files, folder by folder.
 

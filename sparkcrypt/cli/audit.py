@@ -2,23 +2,34 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import click
 
-from sparkcrypt.backfill.audit import audit_entries, key_service_mac, verify_audit
+from sparkcrypt.backfill.audit import AuditHead, audit_entries, journalled_head, verify_audit
+from sparkcrypt.backfill.mac import MasterKeys, open_mac
 from sparkcrypt.backfill.store import StateStore
 from sparkcrypt.cli.command import Command, Group
 from sparkcrypt.cli.options import json_option, policy_option
 from sparkcrypt.cli.output import aligned, counted, show
 from sparkcrypt.cli.runs import known_runs
 from sparkcrypt.cli.session import Workplace
-from sparkcrypt.keys.service import open_key_service
+from sparkcrypt.keys.service import KeyService, open_key_service
 
 _APP = "sparkcrypt audit"
 _table = click.option(
     "--table", required=True, metavar="DB.TABLE", help="A table, or the directory of a run with --path."
 )
+
+
+def _head(context: click.Context, option: click.Parameter, value: str | None) -> AuditHead | None:
+    if value is None:
+        return None
+    match = re.fullmatch(r"([1-9]\d*):([0-9a-f]{64})", value)
+    if match is None:
+        raise click.BadParameter(f"{value!r} is not NUMBER:DIGEST", context, option)
+    return AuditHead(int(match[1]), match[2])
 
 
 @click.group(cls=Group)
@@ -40,18 +51,25 @@ def show_audit(table: str, policy: str, as_json: bool) -> None:
         store = workplace.states(workplace.policy(policy).run_state)
         found = [entry for table_id in _ids(store, table) for entry in _entries(store, table_id)]
     rows = [_row(one) for one in found]
-    head = ("entry", "time", "who", "what", "unit", "run")
+    head = ("entry", "time", "who", "what", "unit", "files", "run")
     show(found, aligned(rows, head=head) if rows else f"{table}: no entries", as_json=as_json)
 
 
 @audit.command(cls=Command)
 @_table
 @policy_option
+@click.option(
+    "--head",
+    metavar="NUMBER:DIGEST",
+    callback=_head,
+    help="A head that was kept elsewhere, such as the one of a report; the audit must hold it.",
+)
 @json_option
-def verify(table: str, policy: str, as_json: bool) -> None:
-    """Verify a table's audit: no entry was edited, dropped or moved; a holder of the footer key wrote each.
+def verify(table: str, policy: str, head: AuditHead | None, as_json: bool) -> None:
+    """Verify a table's audit: no entry was edited, dropped, moved or cut off, and a holder of its key wrote each.
 
-    Keep the number of entries elsewhere: who can delete an end of the audit with its heads removes it unseen.
+    The journals of the same state directory tell how long the audit must be.  Who can change them too is found only by
+    a head that was kept elsewhere: keep the one that is printed, and give it as --head the next time.
 
     Examples:
       sparkcrypt audit verify --table sales.customers --policy policy.yaml
@@ -59,14 +77,38 @@ def verify(table: str, policy: str, as_json: bool) -> None:
     with Workplace(_APP) as workplace:
         loaded = workplace.policy(policy)
         store = workplace.states(loaded.run_state)
-        service, earlier = open_key_service(loaded.key_service), loaded.footer_key_history
-        sign = key_service_mac(service, loaded.footer_key, accepted=earlier)
-        entries = 0
-        for table_id in _ids(store, table):
-            if store.list(f"audit/{table_id}/"):
-                entries += verify_audit(store, table_id, check_mac=sign(store, table_id).check)
-    document = {"table": table, "entries": entries, "verified": True}
-    show(document, f"{table}: {counted(entries, 'entry').replace('entrys', 'entries')}, all authentic", as_json=as_json)
+        service, masters = open_key_service(loaded.key_service), MasterKeys.of(loaded)
+        found = [_verified(store, table_id, service, masters, head) for table_id in _ids(store, table)]
+    document = _document(table, [one for one in found if one is not None], masters)
+    weak = [f"warning: {text}" for text in document["warnings"]]
+    entries = counted(document["entries"], "entry").replace("entrys", "entries")
+    ends = [f"head {one['number']}:{one['digest']}" for one in document["heads"]]
+    show(document, "\n".join([f"{table}: {entries}, all authentic", *ends, *weak]), as_json=as_json)
+
+
+def _verified(
+    store: StateStore, table_id: str, service: KeyService, masters: MasterKeys, kept: AuditHead | None
+) -> tuple[AuditHead, str] | None:
+    """Return the head of an audit that verifies, and the master key of its newest MAC key; None without an audit."""
+    journalled = journalled_head(store, table_id)
+    expected = [one for one in (journalled, kept) if one is not None]
+    if not store.list(f"audit/{table_id}/"):
+        verify_audit(store, table_id, check_mac=lambda *_: 0, expected=expected)  # none is right, unless one is missed
+        return None
+    mac = open_mac(store, table_id, service, masters)
+    head = verify_audit(store, table_id, check_mac=mac.check, expected=expected)
+    return None if head is None else (head, mac.key_ids[-1])
+
+
+def _document(table: str, found: list[tuple[AuditHead, str]], masters: MasterKeys) -> dict[str, Any]:
+    weak = [masters.weakness(key_id) for _, key_id in found]
+    return {
+        "table": table,
+        "entries": sum(head.number for head, _ in found),
+        "verified": True,
+        "heads": [{**head.to_dict(), "key_id": key_id} for head, key_id in found],
+        "warnings": sorted({text for text in weak if text is not None}),
+    }
 
 
 def _ids(store: StateStore, table: str) -> list[str]:
@@ -83,4 +125,12 @@ def _entries(store: StateStore, table_id: str) -> list[dict[str, Any]]:
 
 def _row(entry: dict[str, Any]) -> tuple[object, ...]:
     unit, why = entry.get("unit") or {}, entry.get("why") or {}
-    return entry["number"], entry["time"], entry.get("who"), entry.get("what"), unit.get("unit"), why.get("run_id")
+    who, what = entry.get("who"), entry.get("what")
+    return entry["number"], entry["time"], who, what, unit.get("unit"), _files(entry), why.get("run_id")
+
+
+def _files(entry: dict[str, Any]) -> str | None:
+    """Return how many old files became how many new ones; None of an entry that does not say."""
+    changes = entry.get("changes") or []
+    counts = [sum(len(change.get(side) or []) for change in changes) for side in ("sources", "targets")]
+    return f"{counts[0]:,} became {counts[1]:,}" if changes else None

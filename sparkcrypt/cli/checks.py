@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from sparkcrypt.backfill.mac import MasterKeys
 from sparkcrypt.cli.session import Workplace
 from sparkcrypt.errors import (
     ConfigError,
@@ -43,11 +44,13 @@ class NamedKey:
 
 
 def key_checks(policy: Policy) -> tuple[NamedKey, ...]:
-    """Return each distinct key that the policy names, the footer key first."""
+    """Return each distinct key that the policy names: the footer key first, the audit's last."""
     named = {policy.footer_key: False}
     for rule in policy.tags:
         if rule.key is not None:
             named.setdefault(rule.key.text if rule.key.columns else rule.key.render({}), bool(rule.key.columns))
+    if policy.audit_key is not None:
+        named.setdefault(policy.audit_key, False)
     return tuple(NamedKey(key_id, is_template) for key_id, is_template in named.items())
 
 
@@ -78,6 +81,12 @@ def check_key(service: KeyService, key: NamedKey) -> str:
     if service.unwrap(key.key_id, service.wrap(key.key_id, secret)) != secret:
         raise KeyServiceError(f"key {key.key_id!r}: what was unwrapped is not what was wrapped")
     return "wraps and unwraps"
+
+
+def check_audit(policy: Policy) -> str:
+    """Return which master key the audits of runs go by, and what is weak about it."""
+    masters = MasterKeys.of(policy)
+    return masters.weakness(masters.current) or f"authenticated under {masters.current!r}, a key of its own"
 
 
 def check_local_directory(config: KeyServiceConfig) -> str:

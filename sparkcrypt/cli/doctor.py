@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from sparkcrypt.cli.checks import (
+    check_audit,
     check_key,
     check_key_service,
     check_local_directory,
@@ -138,6 +139,7 @@ def _examine_keys(made: Examination, policy: Policy) -> bool:
         "look at the key service's address, at this machine's way to it, and at the credentials in this environment",
     ):
         return False
+    made.check("audit", lambda: check_audit(policy), "name a master key under audit.key of the policy")
     service = open_key_service(policy.key_service)
     found = [
         made.check(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
 
 import click
 
@@ -25,11 +24,6 @@ from sparkcrypt.cli.progress import progress_on_stderr
 from sparkcrypt.cli.reporting import failed_report
 from sparkcrypt.cli.session import Workplace, check_writable
 
-if TYPE_CHECKING:
-    from sparkcrypt.plan import EncryptionPlan
-    from sparkcrypt.policy.model import Policy
-    from sparkcrypt.schema import Schema
-
 
 @click.command(cls=Command)
 @table_option
@@ -42,6 +36,11 @@ if TYPE_CHECKING:
 @where_option
 @click.option(
     "--adopt", is_flag=True, help="Rewrite files too that a table which requires encryption would not believe."
+)
+@click.option(
+    "--move-old",
+    is_flag=True,
+    help="Move the old files out of the table's folder at once; readers in flight fail, and nothing brings them back.",
 )
 @click.option(
     "--resume",
@@ -64,6 +63,7 @@ def encrypt(
     engine: str,
     where: str | None,
     adopt: bool,
+    move_old: bool,
     resume: str,
     dry_run: bool,
     report: str | None,
@@ -97,23 +97,19 @@ def encrypt(
             exclusive=exclusive,
             dry_run=dry_run,
             adopt=adopt,
+            move_old=move_old,
             resume=resume,
         )
-        say(_plan(workplace, table, path, loaded, avro).table_text())
-        done = encrypt_table(spark, table, loaded, path=path, avro=avro, options=options, progress=progress_on_stderr())
+        done = encrypt_table(
+            spark,
+            table,
+            loaded,
+            path=path,
+            avro=avro,
+            options=options,
+            progress=progress_on_stderr(),
+            on_plan=lambda plan: say(plan.table_text()),
+        )
         if report is not None:
             workplace.write(report, json.dumps(done.to_dict(), indent=2, ensure_ascii=False) + "\n")
     show(done.to_dict(), done.to_text(), as_json=as_json)
-
-
-def _plan(
-    workplace: Workplace, table: str | None, path: str | None, policy: Policy, avro: Schema | None
-) -> EncryptionPlan:
-    from sparkcrypt.backfill.targets import path_target
-    from sparkcrypt.spark.planning import plan_table
-    from sparkcrypt.spark.session import configure
-
-    if table is not None:
-        return plan_table(workplace.spark, table, policy, avro=avro)
-    configure(workplace.spark, policy)  # the schema of a bare directory is in its files
-    return path_target(workplace.spark, path or "", policy, avro).plan

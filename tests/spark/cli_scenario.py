@@ -22,6 +22,7 @@ data_key_bits: 128
 footer: {key: footer, mode: encrypted}
 untagged: plaintext
 run_state: state
+audit: {key: audit}
 tags:
   pii: {key: pii}
   contact: {key: "contact-{p}"}
@@ -55,11 +56,11 @@ def main(home: Path) -> None:
         "plan before": ("plan", *table),
         "plan text": ("plan", *table[:-1]),
         "doctor without keys": ("doctor", *table),
-        "keys create": ("keys", "create", "footer", "pii", *policy),
+        "keys create": ("keys", "create", "footer", "pii", "audit", *policy),
         "doctor": ("doctor", *table),
         "doctor text": ("doctor", *table[:-1]),
         "encrypt dry run": ("encrypt", *table, "--dry-run"),
-        "encrypt": ("encrypt", *table, *report),
+        "encrypt": ("encrypt", *table, *report, "--move-old"),
         "plan after": ("plan", *table),
         "verify": ("verify", *table),
         "encrypt again": ("encrypt", *table),

@@ -102,7 +102,7 @@ def test_doctor_without_keys_names_what_to_create(ended: Ended) -> None:
     assert ended.code("doctor without keys") == 78
     found = {one["check"]: one for one in ended.document("doctor without keys")}
     failed = [name for name, one in found.items() if not one["ok"]]
-    assert failed == ["key directory", "key footer", "key pii"]
+    assert failed == ["key directory", "key footer", "key pii", "key audit"]
     assert found["key pii"]["fix"].startswith("sparkcrypt keys create pii")
     assert "write under the policy" not in found
 
@@ -115,9 +115,11 @@ def test_doctor_is_content_when_all_is_there(ended: Ended) -> None:
         "policy",
         "key directory",
         "key service",
+        "audit",
         "key footer",
         "key pii",
         "key contact-{p}",
+        "key audit",
         "java",
         "spark",
         "jar",
@@ -161,9 +163,17 @@ def test_afterwards_everything_agrees(ended: Ended) -> None:
 
 
 def test_the_run_is_known_and_audited(ended: Ended) -> None:
-    """The state directory tells of the runs, and their audit verifies: an entry for each unit."""
+    """The state directory tells of the runs, and their audit verifies: an entry a unit, up to the report's head."""
     assert ended.document("backfill status")["state"] in ("done", "nothing to do")
-    assert ended.document("audit verify") == {"table": "d.t", "entries": 2, "verified": True}
+    head = {**ended.document("encrypt")["audit"], "key_id": "audit"}
+    verified = {"table": "d.t", "entries": 2, "verified": True, "heads": [head], "warnings": []}
+    assert ended.document("audit verify") == verified
+
+
+def test_old_files_were_moved_when_that_was_asked(ended: Ended) -> None:
+    """--move-old reaches the run, and the report names the place."""
+    report = ended.document("encrypt")
+    assert report["old_location"].endswith(f"/d.db/.sparkcrypt/t/old-{report['run_id']}")
 
 
 def test_old_files_expire_when_they_are_told_to(ended: Ended) -> None:

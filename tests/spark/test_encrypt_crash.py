@@ -59,14 +59,14 @@ def tagged(lake: Lake, create: str) -> tuple[Policy, list[Any]]:
     return policy, rows_of(lake.spark.table("t"))
 
 
-def kill(lake: Lake, policy: Policy, clock: Clock, patch: Callable[[pytest.MonkeyPatch], None]) -> None:
+def kill(lake: Lake, policy: Policy, clock: Clock, patch: Callable[[pytest.MonkeyPatch], None], **options: Any) -> None:
     """Run the job until the patch kills it; then let its lock expire."""
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.setattr(Runner, "_give_up", lambda *_: None)
         monkeypatch.setattr(RunLock, "release", lambda lock: None)
         patch(monkeypatch)
         with pytest.raises(Killed):
-            encrypt_table(lake.spark, "t", policy)
+            encrypt_table(lake.spark, "t", policy, **options)
     clock.now += 1_000
 
 

@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 
 from sparkcrypt import encrypt_table, plan_table, verify_table
+from sparkcrypt.backfill import targets
 from sparkcrypt.backfill.expire import expire_run
 from sparkcrypt.backfill.targets import refuse_kinds
 from sparkcrypt.errors import ConfigError, PlanError, VerificationError
+from sparkcrypt.plan import EncryptionPlan
 from sparkcrypt.spark.catalog import Catalog
 from sparkcrypt.spark.tagging import set_tags
 from tests.spark.support import SECRET, Lake, assert_encrypted, assert_plaintext, rows_of
@@ -101,13 +103,32 @@ def test_expire_refuses_a_stale_writers_file(lake: Lake) -> None:
     policy = lake.policy()
     set_tags(lake.spark, "t", {"email": ["pii"]}, policy)
     encrypt_table(lake.spark, "t", policy)
+    known = {file.name for file in (lake.root / "external").glob("part-*")}
     with lake.stranger() as stranger:
         stranger.sql("SELECT 9 AS id, 'late' AS email, 'x' AS note").write.mode("append").parquet(
             str(lake.root / "external")
         )
-    with pytest.raises(VerificationError, match="stale writer"):
+    late = next(file.name for file in (lake.root / "external").glob("part-*") if file.name not in known)
+    with pytest.raises(
+        VerificationError, match=rf"external/{late} is in the old folder.*stale writer.*insert its rows"
+    ):
         expire_run(lake.spark, "t", policy)
     assert len(list((lake.root / "external").glob("part-*"))) == 5
+    (lake.root / "external" / late).unlink()
+    assert expire_run(lake.spark, "t", policy).files == 4
+
+
+def test_expire_refuses_a_file_that_was_replaced(lake: Lake) -> None:
+    """A file of a name that the run knew, with another length, holds rows that the run did not see."""
+    fill(lake, UNPARTITIONED["using"], external=True)
+    policy = lake.policy()
+    set_tags(lake.spark, "t", {"email": ["pii"]}, policy)
+    encrypt_table(lake.spark, "t", policy)
+    file = next((lake.root / "external").glob("part-*"))
+    file.write_bytes(file.read_bytes() + b"x")
+    with pytest.raises(VerificationError, match=rf"external/{file.name} is in the old folder.*not with this length"):
+        expire_run(lake.spark, "t", policy)
+    assert file.exists()
 
 
 def test_where_narrows_to_partitions(lake: Lake) -> None:
@@ -128,9 +149,37 @@ def test_dry_run_changes_nothing(lake: Lake) -> None:
     policy = lake.policy(tables=f"  {lake.database}.t: {{tags: {{email: [pii]}}}}\n")
     report = encrypt_table(lake.spark, "t", policy, dry_run=True)
     assert report.outcome == "dry run"
+    assert len(report.warnings) == 1
+    assert report.warnings[0].startswith("plaintext: 4 files: the file is not encrypted: ")
+    assert report.warnings[0].count("part-") == 3 and report.warnings[0].endswith(" and 1 more")
     assert Catalog(lake.spark).table("t").uuid is None
     assert not Path(policy.run_state).exists()
     assert_plaintext(lake.path("t"))
+
+
+@pytest.mark.parametrize("tagged", [True, False])
+def test_a_run_plans_once_and_shows_it_first(lake: Lake, monkeypatch: pytest.MonkeyPatch, tagged: bool) -> None:
+    """The plan that is shown is the plan of the run; who refuses it, refuses before the table gets an identity."""
+    fill(lake, UNPARTITIONED["using"])
+    policy = lake.policy(tables=f"  {lake.database}.t: {{tags: {{email: [pii]}}}}\n")
+    if tagged:
+        set_tags(lake.spark, "t", {"email": ["pii"]}, policy)
+    made, shown = [], []
+    plan_of = targets.plan_of
+    monkeypatch.setattr(targets, "plan_of", lambda *a, **k: made.append(plan_of(*a, **k)) or made[-1])
+
+    def refuse(plan: EncryptionPlan) -> None:
+        assert (Catalog(lake.spark).table("t").uuid is not None) is tagged
+        raise ConfigError("not this one")
+
+    with pytest.raises(ConfigError, match="not this one"):
+        encrypt_table(lake.spark, "t", policy, on_plan=refuse)
+    assert not Path(policy.run_state).exists()
+    made.clear()
+    assert encrypt_table(lake.spark, "t", policy, on_plan=shown.append).outcome == "done"
+    assert len(made) == 1 and shown == made
+    assert Catalog(lake.spark).table("t").uuid is not None
+    assert verify_table(lake.spark, "t", policy).ok
 
 
 def test_change_of_tag_and_of_key_is_followed(lake: Lake) -> None:

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -46,10 +47,10 @@ def run_record(run_id: str = RUN, token: int = 1) -> RunRecord:
     return RunRecord(TABLE, "sales.customers", run_id, "digest-1", {"columns": ["ssn"]}, {"engine": "spark"}, token)
 
 
-def swap_unit(journal: Journal, unit: str) -> None:
-    """Journal the steps of a unit from listed to swapped."""
+def swap_unit(journal: Journal, unit: str, **last: Any) -> None:
+    """Journal the steps of a unit from listed to swapped; the last record gets the further fields."""
     for kind in ("unit_listed", "unit_staged", "unit_verified", "unit_swapping", "unit_swapped"):
-        journal.append(kind, unit=unit, staged=f"/staged/{unit}")
+        journal.append(kind, unit=unit, staged=f"/staged/{unit}", **(last if kind == "unit_swapped" else {}))
 
 
 Together = Callable[..., list[str]]

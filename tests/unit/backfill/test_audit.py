@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import json
 import re
-import secrets
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sparkcrypt.backfill.audit import AuditHead, TableMac, append_entry, audit_entries, key_service_mac, verify_audit
+from sparkcrypt.backfill.audit import AuditHead, append_entry, audit_entries, journalled_head, verify_audit
 from sparkcrypt.backfill.journal import Journal
+from sparkcrypt.backfill.mac import TableMac
 from sparkcrypt.backfill.store import LocalStateStore, encode_record
-from sparkcrypt.errors import KeyServiceError, RunConflictError, SparkcryptError, VerificationError
-from sparkcrypt.keys.service import KeyService, open_key_service
-from sparkcrypt.policy.key_service import KeyServiceConfig
+from sparkcrypt.errors import RunConflictError, SparkcryptError, VerificationError
 from tests.unit.backfill.conftest import RUN, TABLE, run_record, swap_unit
 from tests.unit.backfill.test_journal import MemoryStore
 
@@ -35,8 +32,9 @@ def entry(number: int = 0, run_id: str = RUN) -> dict[str, Any]:
 
 
 def verified(store: Any, expected: AuditHead | None = None) -> int:
-    """Verify the table's audit with the right key."""
-    return verify_audit(store, TABLE, check_mac=MAC.check, expected=expected)
+    """Verify the table's audit with the right key; return how many entries it has."""
+    head = verify_audit(store, TABLE, check_mac=MAC.check, expected=() if expected is None else [expected])
+    return 0 if head is None else head.number
 
 
 @pytest.fixture
@@ -209,6 +207,66 @@ def test_an_end_that_was_cut_with_heads_and_journals_is_found_by_a_head_kept_els
         verified(audit, expected=head)
 
 
+@pytest.mark.parametrize("keep", range(3))
+def test_entries_written_in_place_of_cut_ones_are_found_by_the_journals_head(store: LocalStateStore, keep: int) -> None:
+    """Where as many entries of the same run take the place of a cut end, their count is right, not the head."""
+    journal = Journal.start(store, run_record())
+    assert journalled_head(store, TABLE) is None
+    for number in range(3):
+        head = append_entry(store, TABLE, entry(number), mac=MAC)
+        swap_unit(journal, f"p={number}", audit=head.to_dict())
+    told = journalled_head(store, TABLE)
+    assert told is not None and told == head
+    assert verified(store, told) == 3
+    cut(store, keep, 3)
+    for number in range(keep, 3):
+        append_entry(store, TABLE, entry(number + 20), mac=MAC)
+    assert verified(store) == 3
+    with pytest.raises(VerificationError, match="none is the entry 3"):
+        verified(store, told)
+
+
+def test_the_head_of_a_verified_audit_is_that_of_its_last_entry(audit: MemoryStore) -> None:
+    """What verification returns may be kept elsewhere as what the writer returned."""
+    head = append_entry(audit, TABLE, entry(), mac=MAC)
+    assert verify_audit(audit, TABLE, check_mac=MAC.check) == head
+
+
+def successor(audit: MemoryStore) -> TableMac:
+    """Append an entry under a second MAC key; return both."""
+    both = TableMac(b"k" * 32, b"n" * 32)
+    append_entry(audit, TABLE, entry(), mac=both)
+    return both
+
+
+def test_entries_before_and_after_a_new_mac_key_verify(audit: MemoryStore) -> None:
+    """Both keys together authenticate the audit, the old one alone does not."""
+    both = successor(audit)
+    head = verify_audit(audit, TABLE, check_mac=both.check)
+    assert head is not None and head.number == ENTRIES + 1
+    with pytest.raises(VerificationError, match=r"00000006\.json: does not authenticate"):
+        verified(audit)
+
+
+def test_an_entry_under_a_mac_key_that_was_given_up_is_found(audit: MemoryStore) -> None:
+    """Who holds the old MAC key cannot go on with it."""
+    both = successor(audit)
+    append_entry(audit, TABLE, entry(), mac=MAC)
+    with pytest.raises(
+        VerificationError, match=r"00000007\.json: is under a MAC key that an entry before it had given up"
+    ):
+        verify_audit(audit, TABLE, check_mac=both.check)
+
+
+def test_a_head_under_a_mac_key_that_was_given_up_is_found(audit: MemoryStore) -> None:
+    """A head may be written later than its entry, and never by an older key."""
+    both = successor(audit)
+    name = f"{FOLDER}head-00000006.json"
+    audit.records[name] = rewritten(audit.records[name], lambda _: None, MAC)
+    with pytest.raises(VerificationError, match=r"head-00000006\.json: is under a MAC key that its entry had given up"):
+        verify_audit(audit, TABLE, check_mac=both.check)
+
+
 def test_what_remains_undetectable_is_as_documented(audit: MemoryStore) -> None:
     """An end cut with its heads, no journal and no head elsewhere: nothing tells; the documentation says so."""
     cut(audit, 3)
@@ -287,85 +345,6 @@ def test_an_entry_that_says_too_little_is_refused(store: LocalStateStore, missin
     with pytest.raises(SparkcryptError, match=missing):
         append_entry(store, TABLE, {key: value for key, value in entry().items() if key != missing}, mac=MAC)
     assert store.list("") == ()
-
-
-@pytest.fixture
-def service(tmp_path: Path) -> KeyService:
-    """A real key service with two master keys."""
-    opened = open_key_service(KeyServiceConfig.from_dict({"type": "local", "path": str(tmp_path / "keys")}))
-    opened.create("audit")
-    opened.create("other")
-    return opened
-
-
-def test_the_mac_key_is_kept_wrapped_and_used_by_every_writer(store: LocalStateStore, service: KeyService) -> None:
-    """Two openings of one table make the same MACs; two tables do not; the key is not in the state directory."""
-    first, again = key_service_mac(service, "audit")(store, TABLE), key_service_mac(service, "audit")(store, TABLE)
-    other = key_service_mac(service, "audit")(store, "other-table")
-    assert first(b"x") == again(b"x") != other(b"x")
-    assert re.fullmatch("[0-9a-f]{64}", first(b"x"))
-    kept = store.read(f"{FOLDER}mac-key.json") or b""
-    body = json.loads(kept)
-    assert set(body) == {"version", "table_id", "key_id", "wrapped"}
-    assert first._key == service.unwrap("audit", body["wrapped"])
-    assert first._key.hex().encode() not in kept
-    append_entry(store, TABLE, entry(), mac=first)
-    assert verify_audit(store, TABLE, check_mac=again.check) == 1
-    with pytest.raises(VerificationError, match="does not authenticate"):
-        verify_audit(store, TABLE, check_mac=other.check)
-
-
-def test_of_two_first_writers_one_makes_the_mac_key(store: LocalStateStore, service: KeyService) -> None:
-    """Both end with the key that is in the store."""
-
-    class Faster(LocalStateStore):
-        def create(self, name: str, content: bytes) -> bool:
-            faster.append(key_service_mac(service, "audit")(store, TABLE))
-            return super().create(name, content)
-
-    faster: list[TableMac] = []
-    slow = key_service_mac(service, "audit")(Faster(store._root), TABLE)
-    assert slow(b"x") == faster[0](b"x")
-
-
-def test_a_lost_mac_key_is_not_made_anew(store: LocalStateStore, service: KeyService) -> None:
-    """With entries there and the key gone someone hides something."""
-    append_entry(store, TABLE, entry(), mac=key_service_mac(service, "audit")(store, TABLE))
-    store.delete(f"{FOLDER}mac-key.json")
-    with pytest.raises(VerificationError, match=r"mac-key\.json: is gone"):
-        key_service_mac(service, "audit")(store, TABLE)
-
-
-def test_a_mac_key_under_another_master_key_is_refused_unless_it_is_named(
-    store: LocalStateStore, service: KeyService
-) -> None:
-    """Who may wrap under a key of his own cannot bring his MAC key; an earlier key of the policy is accepted."""
-    mac = key_service_mac(service, "other")(store, TABLE)
-    with pytest.raises(VerificationError, match="wrapped by master key 'other', where 'audit'"):
-        key_service_mac(service, "audit")(store, TABLE)
-    assert key_service_mac(service, "audit", accepted=["other"])(store, TABLE)(b"x") == mac(b"x")
-
-
-def test_a_mac_key_of_another_table_a_damaged_or_a_short_one_is_refused(
-    store: LocalStateStore, service: KeyService, tmp_path: Path
-) -> None:
-    """The MAC key's record is checked before it is believed."""
-    key_service_mac(service, "audit")(store, TABLE)
-    path = tmp_path / "state" / FOLDER / "mac-key.json"
-    content = path.read_bytes()
-    short = service.wrap("audit", secrets.token_bytes(16))
-    cases = {
-        "not the MAC key": rewritten(content, lambda body: body.update(table_id="other")),
-        "16 bytes": rewritten(content, lambda body: body.update(wrapped=short)),
-        "not a record": content[:-1],
-    }
-    for message, changed in cases.items():
-        path.write_bytes(changed)
-        with pytest.raises(VerificationError, match=message):
-            key_service_mac(service, "audit")(store, TABLE)
-    path.write_bytes(rewritten(content, lambda body: body.update(wrapped="junk")))
-    with pytest.raises(KeyServiceError):
-        key_service_mac(service, "audit")(store, TABLE)
 
 
 def test_no_error_or_repr_shows_the_mac_key(audit: MemoryStore) -> None:

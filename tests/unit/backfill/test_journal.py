@@ -172,6 +172,17 @@ def test_every_damaged_byte_of_a_journal_is_found(data: st.DataObject) -> None:
         reopened(store)
 
 
+@pytest.mark.parametrize("last", [b"\x8a", b"\x0b", b"x"])
+def test_a_last_byte_that_was_changed_is_no_tear(last: bytes) -> None:
+    """A whole record whose line feed became something else, ASCII or not, is damage, since a tear only cuts."""
+    memory = MemoryStore({})
+    swap_unit(Journal.start(memory, run_record()), "p=1")
+    name = max(memory.records)
+    memory.records[name] = memory.records[name][:-1] + last
+    with pytest.raises(VerificationError, match=re.escape(name)):
+        reopened(memory)
+
+
 def test_every_place_of_a_record_is_guarded_the_last_record_too() -> None:
     """At each byte of a first, middle and last record four changes are tried, a line feed and a zero among them."""
     store = MemoryStore({})
@@ -221,7 +232,7 @@ def test_a_whole_record_of_another_content_breaks_the_chain(
     ("changes", "message"),
     [
         ({"version": 2}, "version 2"),
-        ({"kind": "unit_moved"}, "kind 'unit_moved' is not known"),
+        ({"kind": "unit_melted"}, "kind 'unit_melted' is not known"),
         ({"extra": 1}, "extra"),
     ],
 )

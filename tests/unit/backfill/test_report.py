@@ -13,7 +13,7 @@ from sparkcrypt.backfill.report import Report
 FIELDS = [
     "table", "run_id", "engine", "files_total", "files_rewritten", "files_skipped", "rows",
     "bytes_before", "bytes_after", "columns", "verified", "seconds", "old_location",
-    "outcome", "swap", "units", "warnings",
+    "outcome", "swap", "units", "warnings", "audit",
 ]  # fmt: skip
 
 
@@ -37,6 +37,7 @@ def report(**changes: Any) -> Report:
         "swap": "set location",
         "units": ({"unit": "p=1", "files": 1000, "rows": 336776},),
         "warnings": ("readers in flight fail",),
+        "audit": {"number": 7, "digest": "ab12"},
     }
     return Report(**{**values, **changes})
 
@@ -54,6 +55,7 @@ def test_a_report_is_json_as_it_stands() -> None:
     assert json.loads(json.dumps(document)) == document
     document["columns"]["x"] = "y"
     document["units"][0]["rows"] = 0
+    document["audit"]["number"] = 0
     assert one == report()
 
 
@@ -78,6 +80,7 @@ def test_people_read_a_table_that_lines_up() -> None:
         "unit  files  rows",
         "p=1   1000   336776",
         "warning: readers in flight fail",
+        "audit      head 7:ab12",
     ):
         assert part in text.splitlines()
     assert all(line == line.rstrip() for line in text.splitlines())

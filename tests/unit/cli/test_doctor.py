@@ -124,3 +124,12 @@ def test_a_java_that_is_not_there_is_found(monkeypatch: pytest.MonkeyPatch, tmp_
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ConfigError, match="no java on PATH"):
         checks.java_on_path()
+
+
+def test_the_key_of_audits_is_checked_and_its_lack_told(policy: Path) -> None:
+    """A policy that names one has it wrapped and unwrapped with; one that does not is told what readers could do."""
+    assert "every reader may use" in checks.check_audit(load_policy(policy))
+    policy.write_text(policy.read_text() + "audit: {key: audit}\n")
+    loaded = load_policy(policy)
+    assert checks.key_checks(loaded)[-1] == checks.NamedKey("audit", False)
+    assert checks.check_audit(loaded) == "authenticated under 'audit', a key of its own"

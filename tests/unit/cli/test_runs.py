@@ -1,13 +1,16 @@
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
 
-from sparkcrypt.backfill.audit import append_entry, key_service_mac
+from sparkcrypt.backfill.audit import append_entry
 from sparkcrypt.backfill.journal import Journal, RunRecord
+from sparkcrypt.backfill.mac import MasterKeys, open_mac
 from sparkcrypt.backfill.store import LocalStateStore
 from sparkcrypt.keys.service import KeyService
+from sparkcrypt.policy.load import load_policy
 
 from .conftest import run
 
@@ -90,16 +93,18 @@ def test_a_damaged_run_does_not_hide_the_others(policy: Path, store: LocalStateS
 
 @pytest.fixture
 def audited(store: LocalStateStore, keys: KeyService) -> Path:
-    """Two audit entries; the folder that holds them."""
-    mac = key_service_mac(keys, "footer")(store, "uuid-1")
-    for number in (1, 2):
+    """Three audit entries, the last of which a journal tells of; the folder that holds them."""
+    mac = open_mac(store, "uuid-1", keys, MasterKeys("footer"))
+    for number in (1, 2, 3):
         entry = {
             "who": "alice@host",
             "what": "encrypt",
-            "why": {"run_id": FIRST, "policy_digest": "d"},
+            "why": {"run_id": SECOND if number == 3 else FIRST, "policy_digest": "d"},
             "unit": {"unit": f"p={number}"},
+            "changes": [{"sources": [{}, {}], "targets": [{}]}] * (number - 1),
         }
-        append_entry(store, "uuid-1", entry, mac=mac)
+        head = append_entry(store, "uuid-1", entry, mac=mac)
+    Journal.open(store, "uuid-1", SECOND).append("unit_swapped", unit="p=3", audit=head.to_dict())
     return Path(store._root) / "audit" / "uuid-1"
 
 
@@ -109,14 +114,51 @@ def test_the_audit_is_shown(policy: Path, audited: Path) -> None:
     assert [(one["number"], one["who"], one["unit"]["unit"]) for one in found] == [
         (1, "alice@host", "p=1"),
         (2, "alice@host", "p=2"),
+        (3, "alice@host", "p=3"),
     ]
-    assert "alice@host" in run("audit", "show", "--table", "sales.customers", "--policy", policy).output
+    lines = run("audit", "show", "--table", "sales.customers", "--policy", policy).output.splitlines()
+    assert all("alice@host" in line for line in lines[1:])
+    assert "4 became 2" in lines[3]
 
 
 def test_an_audit_as_it_was_written_verifies(policy: Path, audited: Path) -> None:
-    """The number of entries is told, to be kept elsewhere."""
+    """The head is told, to be kept elsewhere, and taken back as --head."""
     done = run("audit", "verify", "--table", "sales.customers", "--policy", policy, "--json")
-    assert (done.code, done.document) == (0, {"table": "sales.customers", "entries": 2, "verified": True})
+    found = done.document
+    assert (done.code, found["entries"], found["verified"]) == (0, 3, True)
+    head = f"{found['heads'][0]['number']}:{found['heads'][0]['digest']}"
+    again = run("audit", "verify", "--table", "sales.customers", "--policy", policy, "--head", head)
+    assert (again.code, head in again.output) == (0, True)
+
+
+@pytest.mark.parametrize("head", ["3", "3:ab", "0:" + "a" * 64, "x:" + "a" * 64])
+def test_a_head_that_is_none_is_64(policy: Path, audited: Path, head: str) -> None:
+    """What is no head is refused before anything is looked at."""
+    done = run("audit", "verify", "--table", "sales.customers", "--policy", policy, "--head", head)
+    assert (done.code, "NUMBER:DIGEST" in done.errors) == (64, True)
+
+
+def test_a_head_that_the_audit_does_not_hold_is_74(policy: Path, audited: Path) -> None:
+    """A head kept elsewhere finds an audit that was replaced with all its journals."""
+    done = run("audit", "verify", "--table", "sales.customers", "--policy", policy, "--head", "3:" + "a" * 64)
+    assert (done.code, done.output) == (74, "")
+    assert "none is the entry 3" in done.errors
+
+
+def test_an_audit_under_the_footer_key_is_told_to_be_weak(policy: Path, audited: Path, keys: KeyService) -> None:
+    """Who reads the result learns that readers could forge it, until a run under a key of its own has begun."""
+    arguments = ("audit", "verify", "--table", "sales.customers", "--policy", policy)
+    assert "every reader may use" in run(*arguments, "--json").document["warnings"][0]
+    assert "warning: audit: its MAC key is wrapped by the footer key" in run(*arguments).output
+    keys.create("audit")
+    policy.write_text(policy.read_text() + "audit: {key: audit}\n")
+    assert (run(*arguments).code, "warning:" in run(*arguments).output) == (0, True)  # nothing was written since
+    store = LocalStateStore(audited.parents[1])
+    mac = open_mac(store, "uuid-1", keys, MasterKeys.of(load_policy(policy)), renew=True)
+    why = {"run_id": SECOND, "policy_digest": "d"}
+    append_entry(store, "uuid-1", {"who": "a@h", "what": "encrypt", "why": why}, mac=mac)
+    found = run(*arguments, "--json").document
+    assert (found["entries"], found["warnings"], found["heads"][0]["key_id"]) == (4, [], "audit")
 
 
 def test_an_edited_entry_is_74(policy: Path, audited: Path) -> None:
@@ -129,9 +171,43 @@ def test_an_edited_entry_is_74(policy: Path, audited: Path) -> None:
 
 
 def test_a_dropped_entry_is_74(policy: Path, audited: Path) -> None:
-    """An entry that someone deleted is found by its head."""
+    """An entry that someone deleted is found."""
     (audited / "00000002.json").unlink()
-    assert run("audit", "verify", "--table", "sales.customers", "--policy", policy).code == 74
+    done = run("audit", "verify", "--table", "sales.customers", "--policy", policy)
+    assert (done.code, "00000002.json: is missing" in done.errors) == (74, True)
+
+
+def test_reordered_entries_are_74(policy: Path, audited: Path) -> None:
+    """Entries that changed places are found."""
+    first, second = audited / "00000001.json", audited / "00000002.json"
+    one, two = first.read_bytes(), second.read_bytes()
+    first.write_bytes(two)
+    second.write_bytes(one)
+    done = run("audit", "verify", "--table", "sales.customers", "--policy", policy)
+    assert (done.code, "00000001.json: belongs elsewhere" in done.errors) == (74, True)
+
+
+@pytest.mark.parametrize("with_other_entry", [False, True])
+def test_a_cut_end_is_74(policy: Path, audited: Path, keys: KeyService, with_other_entry: bool) -> None:
+    """An end that was cut off with its head is found by the journal's, also when another entry took its place."""
+    for name in ("00000003.json", "head-00000003.json"):
+        (audited / name).unlink()
+    if with_other_entry:
+        store = LocalStateStore(audited.parents[1])
+        why = {"run_id": SECOND, "policy_digest": "d"}
+        mac = open_mac(store, "uuid-1", keys, MasterKeys("footer"))
+        append_entry(store, "uuid-1", {"who": "m@h", "what": "nothing", "why": why}, mac=mac)
+    done = run("audit", "verify", "--table", "sales.customers", "--policy", policy)
+    assert (done.code, done.output) == (74, "")
+    assert ("none is the entry 3" if with_other_entry else "its end was cut off") in done.errors
+
+
+def test_an_audit_that_was_deleted_is_74(policy: Path, audited: Path) -> None:
+    """Where journals tell of swapped units, having no audit at all is no proof of anything."""
+    shutil.rmtree(audited)
+    done = run("audit", "verify", "--table", "sales.customers", "--policy", policy)
+    assert (done.code, "its end was cut off" in done.errors) == (74, True)
+    assert not audited.exists()
 
 
 def test_an_entry_that_is_no_json_is_74(policy: Path, audited: Path) -> None:
@@ -143,7 +219,8 @@ def test_an_entry_that_is_no_json_is_74(policy: Path, audited: Path) -> None:
 
 
 def test_verifying_without_entries_makes_nothing(policy: Path, store: LocalStateStore, keys: KeyService) -> None:
-    """A table that was never audited has no entries, and asking leaves no key behind."""
-    done = run("audit", "verify", "--table", "sales.customers", "--policy", policy, "--json")
+    """A table whose runs swapped nothing has no entries, and asking leaves no key behind."""
+    journal(store, SECOND, "sales.orders", "uuid-2")
+    done = run("audit", "verify", "--table", "sales.orders", "--policy", policy, "--json")
     assert done.document["entries"] == 0
     assert store.list("audit/") == ()

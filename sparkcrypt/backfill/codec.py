@@ -1,0 +1,56 @@
+"""Which compression a unit's files have, so that what replaces them has it too."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from sparkcrypt.parquet import Footer
+
+NAMES = ("uncompressed", "snappy", "gzip", "lzo", "brotli", "lz4", "zstd", "lz4_raw")
+"""By their numbers in ``CompressionCodec`` of parquet.thrift."""
+SPARK_WRITES = frozenset(NAMES) - {"lzo", "brotli"}
+"""The other two need libraries that Spark does not bring."""
+
+
+@dataclass(frozen=True, slots=True)
+class CodecChoice:
+    """The codec for a unit's new files, None for the engine's own choice, and what people should know of it."""
+
+    codec: str | None
+    note: str | None = None
+
+
+def codecs_of(footer: Footer) -> Mapping[str, int]:
+    """Return how many column chunks of a file have each codec, as far as the footer shows it.
+
+    The metadata of a column with a key of its own is hidden where the footer is encrypted, and its codec with it.
+    """
+    found: Counter[str] = Counter()
+    for row_group in footer.metadata.row_groups if footer.metadata is not None else ():
+        for chunk in row_group.columns:
+            if chunk.meta_data is not None:
+                number = chunk.meta_data.codec
+                found[NAMES[number] if 0 <= number < len(NAMES) else f"codec {number}"] += 1
+    return found
+
+
+def choose_codec(codecs: Iterable[Mapping[str, int]]) -> CodecChoice:
+    """Choose the codec that most column chunks of a unit's files have.
+
+    Args:
+        codecs: of each file.
+    """
+    counts: Counter[str] = Counter()
+    for one in codecs:
+        counts.update(one)
+    if not counts:
+        return CodecChoice(None, "compression: the old files do not show theirs, so Spark chose that of the new ones")
+    codec = min(counts, key=lambda name: (-counts[name], name))
+    if codec not in SPARK_WRITES:
+        return CodecChoice(None, f"compression: Spark cannot write {codec}, so it chose that of the new files")
+    if len(counts) == 1:
+        return CodecChoice(codec)
+    parts = ", ".join(f"{name} ({counts[name]})" for name in sorted(counts, key=lambda name: (-counts[name], name)))
+    return CodecChoice(codec, f"compression: column chunks of the old files have {parts}; all new ones have {codec}")

@@ -1,0 +1,100 @@
+"""From what a run did to its report."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sparkcrypt.backfill.drift import drift_in_short
+from sparkcrypt.backfill.journal import Journal
+from sparkcrypt.backfill.outcome import UnitOutcome
+from sparkcrypt.backfill.report import Outcome, Report
+from sparkcrypt.backfill.scan import ScannedUnit
+from sparkcrypt.backfill.targets import Target
+
+_SHOWN = 3
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """What a run did.
+
+    ``notes`` are what people should know of the run as a whole; ``audit`` is the head that its journal recorded last.
+    """
+
+    run_id: str
+    outcome: Outcome
+    scanned: Sequence[ScannedUnit]
+    outcomes: Sequence[UnitOutcome] = ()
+    swap: str | None = None
+    notes: tuple[str, ...] = ()
+    audit: Mapping[str, Any] | None = None
+
+    def report(self, target: Target, engine: str, seconds: float) -> Report:
+        """Return the report."""
+        return Report(
+            table=target.name,
+            run_id=self.run_id,
+            engine=engine,
+            files_total=sum(len(one.unit.files) for one in self.scanned),
+            files_rewritten=sum(one.files for one in self.outcomes),
+            files_skipped=sum(len(one.unit.files) for one in self.scanned if not one.drift),
+            rows=sum(one.rows for one in self.outcomes),
+            bytes_before=sum(one.bytes_before for one in self.outcomes),
+            bytes_after=sum(one.bytes_after for one in self.outcomes),
+            columns=_columns(target),
+            verified=all(one.verified for one in self.outcomes),
+            seconds=round(seconds, 3),
+            old_location=_old_location(self.outcomes),
+            outcome=self.outcome,
+            swap=self.swap,
+            units=tuple(one.to_dict() for one in self.outcomes),
+            warnings=self._warnings(),
+            audit=self.audit,
+        )
+
+    def _warnings(self) -> tuple[str, ...]:
+        drift = [one for unit in self.scanned for one in unit.drift] if self.outcome == "dry run" else []
+        return (*self.notes, *_notes_of_units(self.outcomes), *drift_in_short(drift))
+
+
+def last_audit(journal: Journal) -> Mapping[str, Any] | None:
+    """Return the audit's head as a run's journal recorded it last."""
+    heads = [record.fields.get("audit") for record in journal.records if record.kind == "unit_swapped"]
+    return heads[-1] if heads else None
+
+
+def _notes_of_units(outcomes: Sequence[UnitOutcome]) -> tuple[str, ...]:
+    """Return each note once, with the first few units that have it."""
+    units: dict[str, list[str]] = {}
+    for one in outcomes:
+        for note in one.notes:
+            units.setdefault(note, []).append(one.name)
+    lines = []
+    for note, names in units.items():
+        more = f" and {len(names) - _SHOWN:,} more" if len(names) > _SHOWN else ""
+        lines.append(f"{', '.join(names[:_SHOWN])}{more}: {note}")
+    return tuple(lines)
+
+
+def _columns(target: Target) -> Mapping[str, str]:
+    return {
+        column.leaf.dotted: column.key.text if column.key else target.plan.footer_key
+        for column in target.plan.encrypted
+    }
+
+
+def _old_location(outcomes: Sequence[UnitOutcome]) -> str | None:
+    """Return the one folder under which all old files are."""
+    if not outcomes:
+        return None
+    folders = [one.old_location.rstrip("/").split("/") for one in outcomes]
+    if len(folders) == 1:
+        return "/".join(folders[0])
+    shared = []
+    for names in zip(*folders, strict=False):
+        if len(set(names)) > 1:
+            break
+        shared.append(names[0])
+    return "/".join(shared)

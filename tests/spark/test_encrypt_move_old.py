@@ -1,0 +1,193 @@
+"""Old files moved out of the table's folder at once, whatever kills the run on the way, and disposed of by expire."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sparkcrypt import encrypt_table, verify_table
+from sparkcrypt.backfill import runner as runner_module
+from sparkcrypt.backfill.expire import expire_run
+from sparkcrypt.backfill.journal import Journal
+from sparkcrypt.backfill.move import refuse_other_file_systems
+from sparkcrypt.backfill.store import LocalStateStore
+from sparkcrypt.backfill.units import Unit
+from sparkcrypt.errors import ConfigError, PlanError, VerificationError
+from sparkcrypt.spark.catalog import Catalog
+from sparkcrypt.spark.tagging import set_tags
+from tests.spark.support import Lake, assert_encrypted, assert_plaintext, data_files, refusal, rows_of
+from tests.spark.test_encrypt_crash import Clock, Killed, after_record, after_swap, clock, kill, tagged  # noqa: F401
+from tests.spark.test_encrypt_table import PARTITIONED, UNPARTITIONED, fill
+
+pytestmark = pytest.mark.spark
+
+TABLES = {
+    "partitioned using": (PARTITIONED["using"], False),
+    "partitioned hive": (PARTITIONED["hive"], False),
+    "external": (UNPARTITIONED["using"], True),
+    "managed": (UNPARTITIONED["hive"], False),
+}
+
+
+def old_of(lake: Lake, run_id: str, *, external: bool = False) -> Path:
+    """Return where a run keeps the old files."""
+    beside = lake.root / ".sparkcrypt" / "external" if external else lake.root / "db" / ".sparkcrypt" / "t"
+    return beside / f"old-{run_id}"
+
+
+@pytest.mark.parametrize("kind", TABLES)
+def test_old_files_leave_the_tables_folder(lake: Lake, kind: str) -> None:
+    """They are beside the table then, as the report says; nothing brings them back, and expire deletes them."""
+    create, external = TABLES[kind]
+    fill(lake, create, external=external)
+    policy = lake.policy()
+    set_tags(lake.spark, "t", {"email": ["pii"]}, policy)
+    before = rows_of(lake.spark.table("t"))
+    report = encrypt_table(lake.spark, "t", policy, move_old=True)
+    old = old_of(lake, report.run_id, external=external)
+    assert report.old_location is not None and Path(report.old_location.removeprefix("file:")) == old
+    assert_plaintext(old)
+    assert rows_of(lake.spark.table("t")) == before
+    left = data_files(lake.root / "external" if external else lake.path("t"))
+    assert not left if kind != "managed" else assert_encrypted(lake.path("t"), policy, {"email": "pii"}, visible=())
+    if "partitioned" in kind:
+        lake.sql("ALTER TABLE t DROP PARTITION (p = 0)")
+        lake.sql("MSCK REPAIR TABLE t")
+        assert lake.spark.table("t").count() == 2
+        assert [str(one.values) for one in Catalog(lake.spark).partitions(Catalog(lake.spark).table("t"))]
+    done = expire_run(lake.spark, "t", policy)
+    assert done.files == report.files_rewritten
+    assert not old.exists()
+    assert verify_table(lake.spark, "t", policy).ok
+
+
+def test_readers_that_listed_before_fail_loudly(lake: Lake) -> None:
+    """A session that planned a read before the run gets an error, never fewer rows; refreshed it reads them all."""
+    fill(lake, PARTITIONED["using"])
+    old = lake.spark.newSession()
+    old.sql(f"USE {lake.database}")
+    frame = old.table("t")
+    before = rows_of(frame)
+    policy = lake.policy()
+    set_tags(lake.spark, "t", {"email": ["pii"]}, policy)
+    report = encrypt_table(lake.spark, "t", policy, move_old=True)
+    assert [one for one in report.warnings if "file not found" in one]
+    assert "does not exist" in refusal(frame.collect)
+    old.catalog.refreshTable("t")
+    assert rows_of(old.table("t")) == before
+
+
+def before_move(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kill the run when a unit was swapped and audited, and its old files were not moved."""
+
+    def killed(*_: Any) -> None:
+        raise Killed
+
+    monkeypatch.setattr(runner_module, "move_old", killed)
+
+
+def after_move(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kill the run when a unit's old files were moved, and the journal does not say so."""
+    move = runner_module.move_old
+
+    def moved(*arguments: Any) -> None:
+        move(*arguments)
+        raise Killed
+
+    monkeypatch.setattr(runner_module, "move_old", moved)
+
+
+STEPS = {
+    "after the swap": after_swap,
+    "after unit_swapped": after_record("unit_swapped"),
+    "before the move": before_move,
+    "after the move": after_move,
+    "after unit_moved": after_record("unit_moved"),
+}
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_killed_run_finishes_the_move(lake: Lake, clock: Clock, step: str) -> None:  # noqa: F811
+    """Wherever it was killed, the same command, even without the option, ends with every old file moved."""
+    policy, before = tagged(lake, PARTITIONED["using"])
+    kill(lake, policy, clock, STEPS[step], move_old=True)
+    assert rows_of(lake.spark.table("t")) == before
+    report = encrypt_table(lake.spark, "t", policy)
+    assert report.outcome == "done"
+    assert not data_files(lake.path("t"))
+    assert len(data_files(old_of(lake, report.run_id))) == 4
+    assert rows_of(lake.spark.table("t")) == before
+    assert expire_run(lake.spark, "t", policy).files == 4
+
+
+def test_killed_rename_is_finished_too(lake: Lake, clock: Clock) -> None:  # noqa: F811
+    """A managed table's old folder is where it belongs by the swap itself."""
+    policy, before = tagged(lake, UNPARTITIONED["using"])
+    kill(lake, policy, clock, after_swap, move_old=True)
+    report = encrypt_table(lake.spark, "t", policy)
+    assert rows_of(lake.spark.table("t")) == before
+    assert report.old_location is not None
+    assert_plaintext(report.old_location.removeprefix("file:"))
+    assert expire_run(lake.spark, "t", policy).files == 4
+
+
+def test_file_that_comes_back_to_the_old_place_is_told(lake: Lake, clock: Clock) -> None:  # noqa: F811
+    """Between a kill and the next run a stale writer makes the old folder anew: the file is named, nothing is lost."""
+    policy, _ = tagged(lake, PARTITIONED["using"])
+    kill(lake, policy, clock, after_move, move_old=True)
+    gone = next(folder for folder in ("p=0", "p=1") if not (lake.path("t") / folder).exists())
+    with lake.stranger() as stranger:
+        stranger.sql("SELECT 9 AS id, 'late' AS email, 'n' AS note").write.parquet(str(lake.path("t") / gone))
+    with pytest.raises(VerificationError, match=rf"{gone}.*at the old place again: a stale writer.*run again"):
+        encrypt_table(lake.spark, "t", policy)
+    for file in (lake.path("t") / gone).iterdir():
+        file.unlink()
+    assert encrypt_table(lake.spark, "t", policy).outcome == "done"
+
+
+def test_second_run_moves_the_files_of_the_first(lake: Lake) -> None:
+    """A table that a run has swapped already is swapped again, its files moved, and both runs expire."""
+    policy, before = tagged(lake, PARTITIONED["using"])
+    encrypt_table(lake.spark, "t", policy, move_old=True)
+    set_tags(lake.spark, "t", {"email": ["fin"]}, policy)
+    second = encrypt_table(lake.spark, "t", policy, move_old=True)
+    assert_encrypted(old_of(lake, second.run_id), policy, {"email": "pii"}, visible=())
+    assert rows_of(lake.spark.table("t")) == before
+    assert expire_run(lake.spark, "t", policy).files == 4 + second.files_rewritten
+    assert verify_table(lake.spark, "t", policy).ok
+
+
+def test_copy_of_a_directory_has_no_old_files_to_move(lake: Lake) -> None:
+    """With --output the source stays for its readers; the refusal says so before anything is written."""
+    with pytest.raises(ConfigError, match="--output makes a copy: the source directory stays"):
+        encrypt_table(lake.spark, None, lake.policy(), path="/nowhere", output="/out", move_old=True)
+
+
+def test_directory_renamed_under_exclusive_has_moved_already(lake: Lake) -> None:
+    """The swap of a bare directory is that move."""
+    tables = f"  files.x: {{location: '{lake.root / 'in'}', tags: {{email: pii}}}}\n"
+    policy = lake.policy(tables=tables)
+    with lake.stranger() as stranger:
+        stranger.sql("SELECT 1 AS id, 'x' AS email").write.parquet(str(lake.root / "in"))
+    report = encrypt_table(lake.spark, None, policy, path=str(lake.root / "in"), exclusive=True, move_old=True)
+    assert report.old_location is not None and report.old_location.endswith(f"/.sparkcrypt/in/old-{report.run_id}")
+    assert_plaintext(report.old_location.removeprefix("file:"))
+
+
+def test_other_file_systems_are_refused() -> None:
+    """No rename leads from one file system to another, so nothing is begun."""
+    here = Unit("p=0", "hdfs://a/t/p=0", None, "p=0", {}, ())
+    refuse_other_file_systems((here,), "hdfs://a/t")
+    with pytest.raises(PlanError, match="p=0: its folder hdfs://a/t/p=0 is on another file system"):
+        refuse_other_file_systems((here,), "hdfs://b/t")
+
+
+def test_journal_tells_of_the_move(lake: Lake) -> None:
+    """Each unit has one record of it, after that of its swap."""
+    policy, _ = tagged(lake, PARTITIONED["using"])
+    report = encrypt_table(lake.spark, "t", policy, move_old=True)
+    journal = Journal.open(LocalStateStore(policy.run_state), str(Catalog(lake.spark).table("t").uuid), report.run_id)
+    kinds = [record.kind for record in journal.records if record.kind in ("unit_swapped", "unit_moved")]
+    assert kinds == ["unit_swapped", "unit_moved"] * 2

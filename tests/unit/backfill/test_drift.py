@@ -1,0 +1,95 @@
+"""Drift told in a few lines, whatever the number of files."""
+
+from __future__ import annotations
+
+import pytest
+
+from sparkcrypt.backfill.drift import Drift, drift_in_short, drift_of_file
+from sparkcrypt.errors import PlanError
+from sparkcrypt.parquet import ColumnSummary, FileSummary
+from sparkcrypt.plan import EncryptionPlan, build_plan
+from sparkcrypt.policy.load import policy_from_text
+from sparkcrypt.schema import schema_from_spark
+from sparkcrypt.tags.model import tags_of_schema
+
+
+def test_each_kind_is_one_line_with_its_count_and_first_files() -> None:
+    """A thousand files of one kind make one line, which names three; the kinds keep their order."""
+    plain = [Drift("plaintext", f"/t/p={n}/f", None, "the file is not encrypted") for n in range(1000)]
+    missing = [Drift("missing", "/t/a", column, f"plaintext, not {column!r}") for column in ("email", "ssn")]
+    assert drift_in_short([*plain[:500], *missing, *plain[500:]]) == (
+        "plaintext: 1,000 files: the file is not encrypted: /t/p=0/f, /t/p=1/f, /t/p=2/f and 997 more",
+        "missing: 1 file in email, ssn: plaintext, not 'email': /t/a",
+    )
+
+
+def test_no_drift_is_no_line() -> None:
+    """Nothing is said of nothing."""
+    assert drift_in_short([]) == ()
+
+
+def planned(*, untagged: str = "plaintext") -> EncryptionPlan:
+    """Return the plan of a table of ``id, email, phones: array<string>`` whose last two are pii."""
+    text = f"""
+version: 1
+key_service: {{type: local, path: /keys}}
+footer: {{key: footer}}
+untagged: {untagged}
+tags: {{pii: {{key: pii}}}}
+"""
+    policy = policy_from_text(text, where="policy.yaml", base="/")
+    tags = {"tags": ["pii"]}
+    fields = [
+        {"name": "id", "type": "long", "nullable": True, "metadata": {}},
+        {"name": "email", "type": "string", "nullable": True, "metadata": tags},
+        {
+            "name": "phones",
+            "type": {"type": "array", "elementType": "string", "containsNull": True},
+            "nullable": True,
+            "metadata": tags,
+        },
+    ]
+    schema = schema_from_spark({"type": "struct", "fields": fields})
+    return build_plan(schema, tags_of_schema(schema), policy, table="db.t")
+
+
+def plain_file(*columns: tuple[str, ...]) -> FileSummary:
+    """Return the summary of a plaintext file with these columns."""
+    return FileSummary(
+        path="/t/f.parquet",
+        footer="plaintext",
+        algorithm=None,
+        footer_key=None,
+        aad_prefix=None,
+        supply_aad_prefix=False,
+        aad_file_unique=None,
+        rows=1,
+        row_groups=1,
+        columns={column: ColumnSummary(False, None) for column in columns},
+    )
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        (("id",), ("EMAIL",)),
+        (("id",), ("phones", "bag", "array_element")),
+        (("id",), ("phones", "array")),
+        (("ID",), ("Phones", "list", "item")),
+    ],
+)
+def test_a_column_by_another_writers_name_is_drift(columns: tuple[tuple[str, ...], ...]) -> None:
+    """A plaintext file whose tagged column differs by case, or in its list's groups, is not taken for done."""
+    found = drift_of_file(plain_file(*columns), planned(), {}, table_uuid=None)
+    assert [one.kind for one in found] == ["plaintext"]
+
+
+def test_untagged_columns_alone_are_no_drift() -> None:
+    """A file that holds none of the tagged columns needs no encryption."""
+    assert drift_of_file(plain_file(("id",), ("other",)), planned(), {}, table_uuid=None) == ()
+
+
+def test_a_column_nested_unlike_the_tables_is_refused() -> None:
+    """A struct where the table has a list could hide a column from its tag, so it is no file of the table."""
+    with pytest.raises(PlanError, match="phones"):
+        drift_of_file(plain_file(("phones", "a"), ("phones", "b")), planned(), {}, table_uuid=None)

@@ -1,0 +1,101 @@
+"""The digests of an audit: keyed, of length and footer, and useless without the run's secret."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import io
+import json
+import secrets
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from sparkcrypt.backfill.evidence import DigestSecret, FileEvidence, changes_by_folder
+from sparkcrypt.errors import FormatError
+from sparkcrypt.keys.service import KeyService, open_key_service
+from sparkcrypt.policy.key_service import KeyServiceConfig, canonical_json
+from sparkcrypt.spark.digest import RowsDigest
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> KeyService:
+    """A real key service with the key ``audit``."""
+    opened = open_key_service(KeyServiceConfig.from_dict({"type": "local", "path": str(tmp_path / "keys")}))
+    opened.create("audit")
+    return opened
+
+
+@pytest.fixture
+def content() -> bytes:
+    """A Parquet file."""
+    stream = io.BytesIO()
+    pq.write_table(pa.table({"a": list(range(100))}), stream)
+    return stream.getvalue()
+
+
+def test_an_auditor_with_the_master_key_can_make_the_digest_again(service: KeyService, content: bytes) -> None:
+    """HMAC-SHA256 by the unwrapped secret over a label, the length as 8 bytes, and the footer with its trailer."""
+    made = DigestSecret.make(service, "audit")
+    told = made.to_dict()
+    secret = service.unwrap(told["key_id"], told["wrapped"])
+    footer = content[-8 - int.from_bytes(content[-8:-4], "little") :]
+    message = b"sparkcrypt audit: length and footer\0" + len(content).to_bytes(8, "little") + footer
+    assert made.of_file(io.BytesIO(content)) == hmac.new(secret, message, hashlib.sha256).hexdigest()
+    rows = RowsDigest(3, 5, 7)
+    message = b"sparkcrypt audit: rows\0" + canonical_json(rows.to_dict()).encode()
+    assert made.of_rows(rows) == hmac.new(secret, message, hashlib.sha256).hexdigest()
+
+
+def test_digests_of_two_executions_cannot_be_compared(service: KeyService, content: bytes) -> None:
+    """Each has its own secret, so that equal files of two runs do not show as equal."""
+    first, second = DigestSecret.make(service, "audit"), DigestSecret.make(service, "audit")
+    assert first.of_file(io.BytesIO(content)) != second.of_file(io.BytesIO(content))
+    assert first.of_rows(RowsDigest(1, 2, 3)) != second.of_rows(RowsDigest(1, 2, 3))
+    assert len(first.secret) == 32
+
+
+def test_length_and_footer_are_covered_and_pages_are_not(content: bytes) -> None:
+    """As documented: a byte of the footer or of the length changes the digest, one of a plaintext page does not."""
+    secret = DigestSecret("audit", "", b"s" * 32)
+    before = secret.of_file(io.BytesIO(content))
+    footer = bytearray(content)
+    footer[-20] ^= 1
+    assert secret.of_file(io.BytesIO(bytes(footer))) != before
+    assert secret.of_file(io.BytesIO(content[:4] + b"x" + content[4:])) != before
+    page = bytearray(content)
+    page[10] ^= 1
+    assert secret.of_file(io.BytesIO(bytes(page))) == before
+
+
+@pytest.mark.parametrize("damaged", [b"", b"PAR1", b"PAR1" + b"\xff\xff\xff\x7fPAR1"])
+def test_a_file_without_a_whole_footer_has_no_digest(damaged: bytes) -> None:
+    """A footer that would begin before the file is refused."""
+    with pytest.raises(FormatError, match="shorter than its footer"):
+        DigestSecret("audit", "", b"s" * 32).of_file(io.BytesIO(damaged))
+
+
+def test_the_secret_is_shown_nowhere() -> None:
+    """Neither in its repr nor in what a journal holds."""
+    key = secrets.token_bytes(32)
+    secret = DigestSecret("audit", "wrapped", key)
+    shown = repr(secret) + str(secret) + json.dumps(secret.to_dict())
+    assert repr(key)[2:-1] not in shown and key.hex() not in shown
+
+
+def test_changes_name_old_and_new_files_of_each_folder() -> None:
+    """One record a folder, with the rows that were equal before and after; as many files on each side as there are."""
+    secret = DigestSecret("audit", "wrapped", b"s" * 32)
+    old = [FileEvidence(f"/t/p=1/{n}", 10, 7, 2, (), f"d{n}") for n in range(2)]
+    new = [FileEvidence("/s/p=1/x", 12, 8, 4, ("footer", "pii"), "e")]
+    made = changes_by_folder({"p=1": old}, {"p=1": new}, {"p=1": RowsDigest(4, 1, 2)}, secret)
+    assert made["digests"]["secret"] == {"key_id": "audit", "wrapped": "wrapped"}
+    change = made["changes"][0]
+    assert (change["folder"], change["rows"]["count"], change["rows"]["equal"]) == ("p=1", 4, True)
+    assert [one["path"] for one in change["sources"]] == ["/t/p=1/0", "/t/p=1/1"]
+    assert change["targets"] == [
+        {"path": "/s/p=1/x", "bytes": 12, "modified_ms": 8, "rows": 4, "key_ids": ["footer", "pii"], "digest": "e"}
+    ]
+    assert json.loads(json.dumps(made)) == made
