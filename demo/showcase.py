@@ -20,7 +20,7 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 TABLE = "demo.flights"
 TAGS = {"tailnum": "aircraft", "flight": "commercial", "carrier": "commercial", "origin": "public"}
-KEYS = ("footer", "aircraft", "commercial")
+KEYS = ("footer", "audit", "aircraft", "commercial")
 
 console = Console(highlight=False, width=None if sys.stdout.isatty() else 120)
 
