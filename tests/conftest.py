@@ -15,6 +15,7 @@ import pytest
 from tests.services import ServiceUnavailableError
 from tests.services.cluster import Cluster, start_cluster
 from tests.services.connect import start_connect_server
+from tests.services.hdfs import Hdfs, start_hdfs
 from tests.services.installed import ROOT, spark_environment
 from tests.services.metastore import Metastore, start_metastore
 
@@ -127,6 +128,14 @@ def spark(java: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Ite
 def metastore(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Metastore]:
     """A real Hive metastore process."""
     running = _or_skip(start_metastore, tmp_path_factory.mktemp("metastore"))
+    yield running
+    running.stop()
+
+
+@pytest.fixture(scope="session")
+def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hdfs]:
+    """A real HDFS of one NameNode and one DataNode."""
+    running = _or_skip(start_hdfs, tmp_path_factory.mktemp("hdfs"))
     yield running
     running.stop()
 

@@ -1,4 +1,4 @@
-"""A Hive metastore: the process that Spark ships, over a Derby database of its own."""
+"""A Hive metastore on 127.0.0.1: the one that Spark ships, over a Derby database of its own."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from tests.services.installed import java_home, spark_environment, spark_home
 from tests.services.processes import LOCAL, ServiceProcess, accepts, free_port, start_process, wait_until
 
 START_SECONDS = 180.0
+SERVER = Path(__file__).with_name("LocalMetastore.java")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +52,7 @@ def start_metastore(work_dir: Path) -> Metastore:
         f"-Dderby.system.home={work_dir}",
         "-cp",
         f"{conf}:{spark_home() / 'jars'}/*",
-        "org.apache.hadoop.hive.metastore.HiveMetaStore",
-        "-p",
+        SERVER,
         str(port),
     ]
     process = start_process("metastore", command, work_dir, spark_environment())

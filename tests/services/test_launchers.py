@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import sys
 import time
 from collections.abc import Callable
@@ -12,10 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import FreshJvm
-from tests.services import ServiceFailedError
+from tests.conftest import FreshJvm, require_service
+from tests.services import ServiceFailedError, ServiceUnavailableError
 from tests.services.cluster import Cluster, start_cluster
 from tests.services.connect import start_connect_server
+from tests.services.hdfs import JARS, REPOSITORY, Hdfs, fetched_jars, ivy_settings, start_hdfs
 from tests.services.metastore import Metastore, start_metastore
 from tests.services.processes import accepts, free_port, start_process, wait_until
 
@@ -49,6 +51,29 @@ def _group(pid: int) -> list[int]:
     """Every live process of the group."""
     numbers = [int(folder.name) for folder in Path("/proc").iterdir() if folder.name.isdigit()]
     return [number for number in numbers if _runs(number) and _process_group(number) == pid]
+
+
+LOOPBACK = "127.0.0.1"
+
+
+def _listens_on(pid: int) -> list[tuple[str, int]]:
+    """Return the addresses and ports on which a process listens, of IPv4 and IPv6, as Linux tells them."""
+    sockets = {str(Path(one).readlink()) for one in Path(f"/proc/{pid}/fd").iterdir() if one.is_symlink()}
+    found = []
+    for table in ("tcp", "tcp6"):
+        for line in Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]:
+            _, local, _, state, *_, inode = line.split()[:10]
+            if state == "0A" and f"socket:[{inode}]" in sockets:
+                address, port = local.split(":")
+                words = b"".join(bytes.fromhex(address[n : n + 8])[::-1] for n in range(0, len(address), 8))
+                found.append(
+                    (socket.inet_ntop(socket.AF_INET, words[-4:]) if _is_ipv4(words) else "IPv6", int(port, 16))
+                )
+    return found
+
+
+def _is_ipv4(words: bytes) -> bool:
+    return len(words) == 4 or words[:12] == bytes(10) + b"\xff\xff"
 
 
 def _process_group(pid: int) -> int | None:
@@ -204,6 +229,74 @@ def test_a_connect_server_that_cannot_start_says_why(java: dict[str, str], tmp_p
     """A conf that Spark refuses ends the launch with the server's own words."""
     with pytest.raises(ServiceFailedError, match="Master must"):
         start_connect_server(tmp_path, {"spark.master": "no-such-master"})
+
+
+@pytest.mark.services
+@pytest.mark.slow
+def test_services_of_java_listen_on_the_loopback_address_alone(metastore: Metastore, hdfs: Hdfs) -> None:
+    """Neither the metastore, which has no setting for it, nor any port of HDFS can be reached from another machine."""
+    for service in (metastore.process, hdfs.process):
+        found = _listens_on(service.pid)
+        assert found
+        assert {address for address, _ in found} == {LOOPBACK}
+
+
+@pytest.mark.services
+@pytest.mark.slow
+def test_a_stopped_hdfs_leaves_no_process(java: dict[str, str], tmp_path: Path) -> None:
+    """It takes the conf that it is given, and after stop its port and its process are gone."""
+    try:
+        running = start_hdfs(tmp_path, {"dfs.namenode.acls.enabled": "false"})
+    except ServiceUnavailableError as unavailable:
+        require_service(str(unavailable))
+    port = int(running.uri.rpartition(":")[2])
+    assert accepts(port)
+    running.stop()
+    assert not accepts(port)
+    assert _group(running.process.pid) == []
+
+
+def test_jars_of_hdfs_come_from_the_mirror_that_maven_is_set_up_for(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The variable wins over Maven's settings, whose mirror counts where it is one of Maven Central."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv(REPOSITORY, raising=False)
+    assert ivy_settings(tmp_path) == []
+    (tmp_path / ".m2").mkdir()
+    settings = tmp_path / ".m2" / "settings.xml"
+    mirror = (
+        "<settings xmlns='urn:x'><mirrors><mirror><mirrorOf>{}</mirrorOf><url>https://m/2</url></mirror></mirrors>"
+        "</settings>"
+    )
+    settings.write_text(mirror.format("*,!central"))
+    assert ivy_settings(tmp_path) == []
+    settings.write_text(mirror.format("external:*"))
+    assert ivy_settings(tmp_path) == ["-settings", str(tmp_path / "ivysettings.xml")]
+    assert 'root="https://m/2"' in (tmp_path / "ivysettings.xml").read_text()
+    monkeypatch.setenv(REPOSITORY, "https://other/?a&b")
+    ivy_settings(tmp_path)
+    assert 'root="https://other/?a&amp;b"' in (tmp_path / "ivysettings.xml").read_text()
+
+
+@pytest.mark.slow
+def test_jars_with_other_bytes_are_not_used(
+    java: dict[str, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A repository that serves something else under a jar's name is told of, and nothing is kept."""
+    for jar in JARS:
+        folder = tmp_path / "maven" / jar.organisation.replace(".", "/") / jar.name / jar.revision
+        folder.mkdir(parents=True)
+        (folder / jar.file).write_bytes(b"forged")
+        (folder / f"{jar.name}-{jar.revision}.pom").write_text(
+            f"<project><modelVersion>4.0.0</modelVersion><groupId>{jar.organisation}</groupId>"
+            f"<artifactId>{jar.name}</artifactId><version>{jar.revision}</version></project>"
+        )
+    monkeypatch.setenv(REPOSITORY, (tmp_path / "maven").as_uri())
+    monkeypatch.setenv("SPARKCRYPT_CACHE", str(tmp_path / "cache"))
+    with pytest.raises(ServiceUnavailableError, match="other bytes"):
+        fetched_jars()
+    assert not list((tmp_path / "cache").rglob("*.jar"))
 
 
 def test_a_free_port_is_not_listened_on() -> None:

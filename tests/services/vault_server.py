@@ -6,7 +6,6 @@ It keeps everything in memory, listens on 127.0.0.1, and has transit mounted twi
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
@@ -16,13 +15,13 @@ import subprocess
 import tempfile
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from tests.services import ServiceFailedError, ServiceUnavailableError
+from tests.services.cache import cache_folder, locked
 from tests.services.processes import LOCAL, ServiceProcess, free_port, start_process, wait_until
 
 SOURCES = Path(__file__).parent / "vault"
@@ -126,7 +125,7 @@ def built_vault() -> Path:
     Raises:
         ServiceUnavailableError: there is no Go, or it could not build.
     """
-    program = _cache() / f"vault-{_sources_digest()}" / "vault"
+    program = cache_folder() / f"vault-{_sources_digest()}" / "vault"
     if program.exists():
         return program
     go = shutil.which("go")
@@ -135,8 +134,7 @@ def built_vault() -> Path:
             "no Vault server: neither vault nor bao is on PATH, and there is no go to build one; install either, or Go "
             f"{OLDEST_GO[0]}.{OLDEST_GO[1]} or later"
         )
-    program.parent.mkdir(parents=True, exist_ok=True)
-    with _locked(program.parent / ".lock"):
+    with locked(program.parent / ".lock"):
         if not program.exists():
             _build(go, program)
     return program
@@ -157,17 +155,6 @@ def _build(go: str, program: Path) -> None:
         raise ServiceUnavailableError(f"no Vault server: building one took more than {BUILD_SECONDS:g} s") from error
     finally:
         unfinished.unlink(missing_ok=True)
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    with path.open("a") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-
-
-def _cache() -> Path:
-    return Path(os.environ.get("SPARKCRYPT_CACHE") or "~/.cache/sparkcrypt").expanduser()
 
 
 def _sources_digest() -> str:
