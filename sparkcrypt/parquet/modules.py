@@ -10,6 +10,7 @@ from __future__ import annotations
 import hmac
 import os
 from enum import IntEnum
+from struct import Struct
 from typing import TYPE_CHECKING
 
 from sparkcrypt.errors import ConfigError, FormatError, VerificationError
@@ -46,11 +47,12 @@ class ModuleType(IntEnum):
     BLOOM_FILTER_BITSET = 9
 
 
-_ORDINALS = {
+_ORDINALS = {module: 2 for module in ModuleType} | {
     ModuleType.FOOTER: 0,
     ModuleType.DATA_PAGE: 3,
     ModuleType.DATA_PAGE_HEADER: 3,
 }
+_SUFFIXES = {0: Struct("<B").pack, 2: Struct("<BHH").pack, 3: Struct("<BHHH").pack}
 
 
 def module_aad(file_aad: bytes, module: ModuleType, *ordinals: int) -> bytes:
@@ -65,14 +67,14 @@ def module_aad(file_aad: bytes, module: ModuleType, *ordinals: int) -> bytes:
         FormatError: an ordinal is outside 0 to 32,767.
         ValueError: too many or too few ordinals for the type.
     """
-    if len(ordinals) != _ORDINALS.get(module, 2):
-        raise ValueError(f"{module.name} takes {_ORDINALS.get(module, 2)} ordinals, not {len(ordinals)}")
+    if len(ordinals) != _ORDINALS[module]:
+        raise ValueError(f"{module.name} takes {_ORDINALS[module]} ordinals, not {len(ordinals)}")
     for ordinal in ordinals:
         if not 0 <= ordinal <= MAX_ORDINAL:
             raise FormatError(
                 f"row group, column or page number {ordinal} of an encrypted column; expected 0 to {MAX_ORDINAL}"
             )
-    return b"".join((file_aad, bytes((module,)), *(ordinal.to_bytes(2, "little") for ordinal in ordinals)))
+    return file_aad + _SUFFIXES[len(ordinals)](module, *ordinals)
 
 
 class ModuleCipher:
@@ -81,7 +83,7 @@ class ModuleCipher:
     Nonces are always drawn afresh; encryptions by GCM and by CTR are counted together and refused beyond 2^32.
     """
 
-    __slots__ = ("_aes", "_gcm", "_invocations")
+    __slots__ = ("_aes", "_gcm", "_invalid_tag", "_invocations")
 
     def __init__(self, key: bytes) -> None:
         """Take a key of 16, 24 or 32 bytes.
@@ -89,6 +91,7 @@ class ModuleCipher:
         Raises:
             ConfigError: another length.
         """
+        from cryptography.exceptions import InvalidTag
         from cryptography.hazmat.primitives.ciphers import algorithms
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
@@ -98,6 +101,7 @@ class ModuleCipher:
             )
         self._gcm: AESGCM = AESGCM(key)
         self._aes = algorithms.AES(key)
+        self._invalid_tag = InvalidTag
         self._invocations = 0
 
     def encrypt(self, plaintext: bytes | memoryview, aad: bytes) -> bytes:
@@ -106,19 +110,17 @@ class ModuleCipher:
         sealed = self._gcm.encrypt(nonce, plaintext, aad)
         return b"".join(((NONCE_BYTES + len(sealed)).to_bytes(LENGTH_BYTES, "little"), nonce, sealed))
 
-    def decrypt(self, module: bytes | memoryview, aad: bytes, what: str) -> bytes:
-        """Authenticate and decrypt a framed GCM module; ``what`` names it in messages.
+    def decrypt(self, module: bytes | memoryview, aad: bytes, what: object) -> bytes:
+        """Authenticate and decrypt a framed GCM module; ``what`` names it in messages, by its text.
 
         Raises:
             FormatError: the frame's length is not the module's.
             VerificationError: it does not authenticate.
         """
-        from cryptography.exceptions import InvalidTag
-
         body = unframe(module, NONCE_BYTES + TAG_BYTES, what)
         try:
             return self._gcm.decrypt(body[:NONCE_BYTES], body[NONCE_BYTES:], aad)
-        except InvalidTag as error:
+        except self._invalid_tag as error:
             raise VerificationError(_not_authentic(what)) from error
 
     def encrypt_ctr(self, plaintext: bytes | memoryview) -> bytes:
@@ -128,7 +130,7 @@ class ModuleCipher:
             ((NONCE_BYTES + len(plaintext)).to_bytes(LENGTH_BYTES, "little"), nonce, self._ctr(nonce, plaintext))
         )
 
-    def decrypt_ctr(self, module: bytes | memoryview, what: str) -> bytes:
+    def decrypt_ctr(self, module: bytes | memoryview, what: object) -> bytes:
         """Decrypt a framed CTR module; any bytes decrypt to something.
 
         Raises:
@@ -167,7 +169,7 @@ class ModuleCipher:
         return context.update(data) + context.finalize()
 
 
-def unframe(module: bytes | memoryview, least_bytes: int, what: str) -> memoryview:
+def unframe(module: bytes | memoryview, least_bytes: int, what: object) -> memoryview:
     """Return what follows the length of a framed module.
 
     Raises:
@@ -182,6 +184,6 @@ def unframe(module: bytes | memoryview, least_bytes: int, what: str) -> memoryvi
     return body
 
 
-def _not_authentic(what: str) -> str:
+def _not_authentic(what: object) -> str:
     causes = "wrong key, wrong AAD prefix, moved from another place, or altered"
     return f"{what} does not authenticate: {causes}; restore the file or correct the key"

@@ -63,7 +63,8 @@ class ChunkKey:
             FormatError: its length is wrong.
             VerificationError: it does not authenticate.
         """
-        return self.cipher.decrypt(framed, self.aad(module, *page), self.name(module, *page))
+        aad = module_aad(self.file_aad, module, self.row_group, self.column, *page)
+        return self.cipher.decrypt(framed, aad, ModuleName(self, module, *page))
 
     def open_page(self, framed: Bytes, module: ModuleType, *page: int) -> bytes:
         """Return the plaintext of a page's body by the file's algorithm; under CTR nothing of it is authenticated.
@@ -74,7 +75,18 @@ class ChunkKey:
         """
         if self.algorithm == AES_GCM_V1:
             return self.open(framed, module, *page)
-        return self.cipher.decrypt_ctr(framed, self.name(module, *page))
+        return self.cipher.decrypt_ctr(framed, ModuleName(self, module, *page))
+
+
+class ModuleName(NamedTuple):
+    """What messages call a module; text is made of it only when there is a message."""
+
+    key: ChunkKey
+    module: ModuleType
+    page: int | None = None
+
+    def __str__(self) -> str:
+        return self.key.name(self.module, self.page)
 
 
 class Page(NamedTuple):
@@ -161,7 +173,7 @@ def read_pages(key: ChunkKey, window: Window) -> Iterator[Page]:
     while window.left:
         start = window.position
         module, wire = _open_header(key, window, number, first)
-        name = key.name(module, number)
+        name = ModuleName(key, module, number)
         struct = decode_struct(wire)[0]
         if (struct.get(_TYPE) == PageType.DICTIONARY_PAGE) != (module is ModuleType.DICTIONARY_PAGE_HEADER):
             expected = "DICTIONARY_PAGE" if module is ModuleType.DICTIONARY_PAGE_HEADER else "DATA_PAGE or DATA_PAGE_V2"
@@ -237,7 +249,7 @@ _V1 = PageHeader.data_page_header.key
 _V1_VALUES = DataPageHeader.num_values.key
 
 
-def _head(struct: Struct, what: str, first: bool) -> _Head:
+def _head(struct: Struct, what: object, first: bool) -> _Head:
     kind, size = struct.get(_TYPE), struct.get(_COMPRESSED)
     if not isinstance(size, int) or size < 0 or not _is_count(struct.get(_UNCOMPRESSED)):
         raise FormatError(f"{what} has page sizes that are missing or negative; expected 0 or more")
@@ -251,7 +263,7 @@ def _head(struct: Struct, what: str, first: bool) -> _Head:
     if kind == PageType.DATA_PAGE_V2:
         return _head_v2(view, size, what)
     if kind == PageType.DICTIONARY_PAGE and first:
-        with naming(what):
+        with naming(str(what)):
             dictionary = view.dictionary_page_header
             counted = dictionary is not None and dictionary.num_values >= 0
         if not counted:
@@ -263,11 +275,11 @@ def _head(struct: Struct, what: str, first: bool) -> _Head:
 _ALLOWED = "DATA_PAGE (0), DATA_PAGE_V2 (3), or as the first one DICTIONARY_PAGE (2); index pages have no module type"
 
 
-def _head_v2(view: PageHeader, size: int, what: str) -> _Head:
+def _head_v2(view: PageHeader, size: int, what: object) -> _Head:
     v2 = view.data_page_header_v2
     if v2 is None:
         raise FormatError(f"{what} has a V2 data page without data_page_header_v2; expected one")
-    with naming(what):
+    with naming(str(what)):
         repetition, definition = v2.repetition_levels_byte_length, v2.definition_levels_byte_length
         values, nulls, rows = v2.num_values, v2.num_nulls, v2.num_rows
     if repetition < 0 or definition < 0 or repetition + definition > size:

@@ -48,8 +48,18 @@ def _write_struct(out: bytearray, struct: Struct) -> None:
             append(header)
             _write_integer(out, field_id, 16)
         last = field_id
-        if 3 < kind < 7 and value.__class__ is int and -64 <= value < 64:
-            append(value << 1 if value >= 0 else ~(value << 1))
+        if 3 < kind < 7 and value.__class__ is int and -8192 <= value < 8192:
+            raw = value << 1 if value >= 0 else ~(value << 1)
+            if raw < 128:
+                append(raw)
+            else:
+                append(raw & 127 | 128)
+                append(raw >> 7)
+        elif kind == BINARY and value.__class__ is bytes and len(value) < 128:
+            append(len(value))
+            out += value
+        elif kind == STRUCT and value.__class__ is Struct:
+            _write_struct(out, value)
         elif kind != BOOL:
             _write_value(out, kind, value)
     append(0)

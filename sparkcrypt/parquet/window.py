@@ -36,7 +36,7 @@ class Window:
         """Bytes that were not taken yet."""
         return len(self._buffer) - self._at + self._end - self._next
 
-    def take(self, length: int, what: str) -> memoryview:
+    def take(self, length: int, what: object) -> memoryview:
         """Return the next ``length`` bytes.
 
         Raises:
@@ -81,13 +81,13 @@ class Window:
                 self._at = end
                 return struct
 
-    def _ensure(self, length: int, what: str) -> None:
+    def _ensure(self, length: int, what: object) -> None:
         if not 0 <= length <= self.left:
             raise FormatError(f"{what} of {length} bytes; expected at most the {self.left} bytes that are left of it")
         rest = self._buffer[self._at :]
         self._buffer, self._view = b"", memoryview(b"")  # so that it is not held while the next part is read
         size = min(max(length - len(rest), READ_AHEAD_BYTES), self._end - self._next)
-        data = self._file.read(self._next, size, what)
+        data = self._file.read(self._next, size, str(what))
         self._next += size
         self._buffer = rest + data if rest else data
         self._view = memoryview(self._buffer)

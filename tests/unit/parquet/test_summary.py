@@ -9,7 +9,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from sparkcrypt.errors import FormatError, VerificationError
-from sparkcrypt.parquet import inspect_file
+from sparkcrypt.parquet import inspect_file, read_footer
+from sparkcrypt.parquet.metadata import FileMetaData
+from sparkcrypt.parquet.thrift_encode import encode_struct
 from tests.unit.parquet.writers import FOOTER_MODES, Keys, table, write_encrypted, write_uniform
 
 KEY = b"0123456789abcdef"
@@ -83,3 +85,21 @@ def test_the_package_imports_with_nothing_installed() -> None:
     )
     found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert found.stdout.split("\n")[:2] == ["[]", "[]"]
+
+
+@pytest.mark.parametrize(
+    ("rows", "expected"), [(None, r"f\.parquet: FileMetaData.num_rows"), (-1, r"f\.parquet: .* -1 rows; expected")]
+)
+def test_a_footer_without_a_count_of_rows_is_refused_by_name(tmp_path: Path, rows: int | None, expected: str) -> None:
+    """A count that is missing or negative is an error that names the file, not a summary."""
+    pq.write_table(table(), tmp_path / "f.parquet")
+    data, footer = (tmp_path / "f.parquet").read_bytes(), read_footer(tmp_path / "f.parquet")
+    assert footer.metadata is not None
+    struct = footer.metadata.struct
+    struct[FileMetaData.num_rows.key] = rows or 0
+    if rows is None:
+        del struct[FileMetaData.num_rows.key]
+    wire = encode_struct(struct)
+    (tmp_path / "f.parquet").write_bytes(data[: footer.offset] + wire + len(wire).to_bytes(4, "little") + b"PAR1")
+    with pytest.raises(FormatError, match=expected):
+        inspect_file(tmp_path / "f.parquet")
