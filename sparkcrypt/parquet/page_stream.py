@@ -6,42 +6,35 @@ from collections.abc import Iterator
 from typing import Protocol
 
 from sparkcrypt.errors import FormatError, UnsupportedFileError, VerificationError
-from sparkcrypt.parquet.metadata import AES_GCM_V1, PageHeader, PageType
+from sparkcrypt.parquet.metadata import AES_GCM_V1, PageType
 from sparkcrypt.parquet.modules import LENGTH_BYTES, NONCE_BYTES, ModuleType
+from sparkcrypt.parquet.page_header import PageHead, read_head
 from sparkcrypt.parquet.pages import ChunkKey
 from sparkcrypt.parquet.source import Input
 from sparkcrypt.parquet.thrift import Struct, decode_struct
+from sparkcrypt.schema import dotted
 
 READ_AHEAD_BYTES = 4 * 1024 * 1024
 HEADER_BYTES = 64 * 1024
 """What is looked at first for a page header; statistics in it may make it longer."""
 MAX_HEADER_BYTES = 64 * 1024 * 1024
 
-_TYPE = PageHeader.type.key
-_COMPRESSED = PageHeader.compressed_page_size.key
-
 
 class Page:
     """A page as it is without encryption.
 
     Attributes:
-        header: its header as it stood in the source; ``compressed_page_size`` and ``crc`` are the source's.
-        type: the page's type.
-        values: how many values a data page holds, nulls included; 0 for a dictionary page.
+        head: its header; size and CRC are those that it had in the source.
         start: the source's offset of its header (or of the module that holds it).
-        levels: bytes at the start of a V2 page's body that parquet-mr leaves in clear.
         body: the page's bytes, compressed as they were.
     """
 
-    __slots__ = ("body", "header", "levels", "start", "type", "values")
+    __slots__ = ("body", "head", "start")
 
-    def __init__(self, header: Struct, kind: int, start: int) -> None:
-        self.header = header
-        self.type = kind
+    def __init__(self, head: PageHead, start: int, body: bytes | memoryview) -> None:
+        self.head = head
         self.start = start
-        self.levels = 0
-        self.values = 0
-        self.body: bytes | memoryview = b""
+        self.body = body
 
 
 class PageSource(Protocol):
@@ -91,25 +84,38 @@ class Bytes:
         self._at = at + length
         return memoryview(self._buffer)[at : at + length]
 
-    def header(self, what: str) -> Struct:
+    def head(self, before: PageHead | None) -> PageHead:
+        """Take and return the page header that comes next.
+
+        Raises:
+            FormatError: there is none.
+        """
+        at = self._at
+        if self._next != self._end and len(self._buffer) - at < HEADER_BYTES:
+            self._fill(min(HEADER_BYTES, self.left), "a page header")
+            at = 0
+        wanted = HEADER_BYTES
+        while True:
+            try:
+                head, self._at = read_head(self._buffer, self._at, before, self.position - self._at)
+                return head
+            except UnsupportedFileError:
+                raise
+            except FormatError:
+                if wanted >= min(self.left, MAX_HEADER_BYTES):
+                    raise
+                wanted *= 16
+                self._fill(min(wanted, self.left), "a page header")
+
+    def struct(self, what: str) -> Struct:
         """Take and return the Thrift struct that comes next.
 
         Raises:
             FormatError: there is none.
         """
-        wanted = HEADER_BYTES
-        while True:
-            if len(self._buffer) - self._at < min(wanted, self.left):
-                self._fill(min(wanted, self.left), what)
-            try:
-                struct, end = decode_struct(self._buffer, start=self._at, origin=self.position - self._at)
-            except FormatError:
-                if wanted >= min(self.left, MAX_HEADER_BYTES):
-                    raise
-                wanted *= 16
-                continue
-            self._at = end
-            return struct
+        self._fill(min(HEADER_BYTES, self.left), what)
+        struct, self._at = decode_struct(self._buffer, start=self._at, origin=self.position - self._at)
+        return struct
 
     def module(self, what: str) -> bytes:
         """Take and return the framed module that comes next.
@@ -144,15 +150,14 @@ class PlainPages:
             FormatError: a header or a length that does not fit.
             UnsupportedFileError: a page of a type that has no module of its own.
         """
-        data, name, first = self._bytes, self._name, True
+        data, name = self._bytes, self._name
+        before: PageHead | None = None
         while data.left:
             start = data.position
-            header = data.header(name)
-            page = Page(header, _page_type(header, name, first), start)
-            _describe(page, name)
-            page.body = data.take(_size(header, name), name)
-            first = False
-            yield page
+            head = data.head(before)
+            _check_place(head, name, first=before is None)
+            yield Page(head, start, data.take(head.size, name))
+            before = head
 
 
 class EncryptedPages:
@@ -165,6 +170,7 @@ class EncryptedPages:
     def __init__(self, file: Input, start: int, end: int, key: ChunkKey) -> None:
         self._bytes = Bytes(file, start, end)
         self._key = key
+        self._name = f"column {dotted(key.path)} in row group {key.row_group}"
         self.unauthenticated: set[str] = set()
 
     def pages(self) -> Iterator[Page]:
@@ -174,38 +180,36 @@ class EncryptedPages:
             FormatError: a length that does not fit, or a page of another type than its module.
             VerificationError: a module does not authenticate.
         """
-        data, key, number, first = self._bytes, self._key, 0, True
+        data, name, number = self._bytes, self._name, 0
+        before: PageHead | None = None
         while data.left:
             start = data.position
-            module, header = self._header(number, first)
-            page = Page(header, _page_type(header, key.name(module, number), first), start)
-            _describe(page, key.name(module, number))
-            if (page.type == PageType.DICTIONARY_PAGE) != (module is ModuleType.DICTIONARY_PAGE_HEADER):
-                raise FormatError(f"{key.name(module, number)} is of page type {page.type}; expected its module's")
-            body = data.take(_size(header, key.name(ModuleType.DATA_PAGE, number)), "a page")
+            module, head = self._head(number, before)
+            _check_place(head, name, first=before is None)
+            if (head.type == PageType.DICTIONARY_PAGE) != (module is ModuleType.DICTIONARY_PAGE_HEADER):
+                raise FormatError(f"{name} has a page of type {head.type}; expected its module's")
+            framed = data.take(head.size, name)
             if module is ModuleType.DICTIONARY_PAGE_HEADER:
-                page.body = self._open(body, ModuleType.DICTIONARY_PAGE)
+                yield Page(head, start, self._open(framed, ModuleType.DICTIONARY_PAGE))
             else:
-                page.body = self._data(page, body, number)
+                yield Page(head, start, self._data(head, framed, number))
                 number += 1
-            first = False
-            yield page
+            before = head
 
-    def _header(self, number: int, first: bool) -> tuple[ModuleType, Struct]:
+    def _head(self, number: int, before: PageHead | None) -> tuple[ModuleType, PageHead]:
         framed = self._bytes.module("a page header")
-        if first:
+        if before is None:
             try:
                 opened = self._key.open(framed, ModuleType.DICTIONARY_PAGE_HEADER)
-                return ModuleType.DICTIONARY_PAGE_HEADER, decode_struct(opened)[0]
+                return ModuleType.DICTIONARY_PAGE_HEADER, read_head(opened, 0, None, 0)[0]
             except VerificationError:
                 pass  # then it must be a data page's
-        return ModuleType.DATA_PAGE_HEADER, decode_struct(self._key.open(framed, ModuleType.DATA_PAGE_HEADER, number))[
-            0
-        ]
+        opened = self._key.open(framed, ModuleType.DATA_PAGE_HEADER, number)
+        return ModuleType.DATA_PAGE_HEADER, read_head(opened, 0, before, 0)[0]
 
-    def _data(self, page: Page, body: memoryview, number: int) -> bytes:
+    def _data(self, head: PageHead, body: memoryview, number: int) -> bytes:
         """Open a data page; of V2 pages Arrow encrypts all, parquet-mr leaves the levels in clear."""
-        levels = page.levels
+        levels = head.levels
         if not levels or (_is_frame(body) and not _is_frame(body[levels:])):
             return self._open(body, ModuleType.DATA_PAGE, number)
         if _is_frame(body):  # both fit, so only authentication can tell
@@ -224,40 +228,11 @@ class EncryptedPages:
         return key.cipher.decrypt_ctr(framed, key.name(module, *page))
 
 
-def _page_type(header: Struct, name: str, first: bool) -> int:
-    kind = header.get(_TYPE)
-    if kind == PageType.INDEX_PAGE:
-        raise UnsupportedFileError(f"{name} has an INDEX_PAGE, which has no module type; use the Spark engine for it")
-    if kind == PageType.DICTIONARY_PAGE and not first:
+def _check_place(head: PageHead, name: str, *, first: bool) -> None:
+    if head.type == PageType.DICTIONARY_PAGE and not first:
         raise FormatError(f"{name} has a dictionary page after another page; expected it first")
-    if kind not in (PageType.DATA_PAGE, PageType.DICTIONARY_PAGE, PageType.DATA_PAGE_V2):
-        raise FormatError(f"{name} has a page of type {kind!r}; expected 0 (data), 2 (dictionary) or 3 (data V2)")
-    return int(kind)
-
-
-def _describe(page: Page, name: str) -> None:
-    """Fill in what the header of its type says of a data page."""
-    header = PageHeader(page.header)
-    if page.type == PageType.DATA_PAGE:
-        v1 = header.data_page_header
-        if v1 is None:
-            raise FormatError(f"{name} has a data page without data_page_header; expected one")
-        page.values = v1.num_values
-    elif page.type == PageType.DATA_PAGE_V2:
-        v2 = header.data_page_header_v2
-        if v2 is None:
-            raise FormatError(f"{name} has a V2 data page without data_page_header_v2; expected one")
-        page.values = v2.num_values
-        page.levels = v2.repetition_levels_byte_length + v2.definition_levels_byte_length
-        if not 0 <= page.levels <= _size(page.header, name):
-            raise FormatError(f"{name} has a page with {page.levels} bytes of levels; expected no more than the page")
-
-
-def _size(header: Struct, name: str) -> int:
-    size = header.get(_COMPRESSED)
-    if not isinstance(size, int) or size < 0:
-        raise FormatError(f"{name} has a page header with compressed_page_size {size!r}; expected 0 or more")
-    return size
+    if head.levels > head.size:
+        raise FormatError(f"{name} has a page with {head.levels} bytes of levels; expected no more than the page")
 
 
 def _is_frame(body: memoryview) -> bool:

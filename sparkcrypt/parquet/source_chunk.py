@@ -90,7 +90,7 @@ class SourceChunk:
             raise FormatError(f"{what} is at offset {offset}; expected inside {MAGIC_BYTES} to {self.limit}")
         data = Bytes(self.file, offset, self.limit)
         if self.key is None:
-            header = data.header(what)
+            header = data.struct(what)
             size = BloomFilterHeader(header).num_bytes
             return encode_struct(header), bytes(data.take(size, what))
         serialised = self.key.open(data.module(what), ModuleType.BLOOM_FILTER_HEADER)

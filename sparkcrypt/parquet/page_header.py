@@ -1,0 +1,183 @@
+"""Page headers as a rewrite needs them: four numbers that it may change, and the rest, which it carries as it is.
+
+Files have a header for every few kilobytes, so this is where a rewrite spends its time.  Headers of one column chunk
+differ little: usually in two sizes.  The rest of a header is therefore compared with the one before, and decoded only
+when it differs.
+"""
+
+from __future__ import annotations
+
+from sparkcrypt.errors import FormatError, UnsupportedFileError
+from sparkcrypt.parquet.metadata import PageHeader, PageType
+from sparkcrypt.parquet.thrift import I32, Struct, decode_struct
+from sparkcrypt.parquet.thrift_encode import encode_struct
+
+_NEXT_I32 = 1 << 4 | I32
+_TYPE = PageHeader.type.key
+_UNCOMPRESSED = PageHeader.uncompressed_page_size.key
+_COMPRESSED = PageHeader.compressed_page_size.key
+_CRC = PageHeader.crc.key
+_MAX_VARINT_BYTES = 5
+
+
+class PageHead:
+    """A page's header.
+
+    Attributes:
+        type: the page's type.
+        uncompressed: ``uncompressed_page_size``, in bytes.
+        size: ``compressed_page_size``, in bytes, encryption included where the page is encrypted.
+        crc: as a signed integer, or None.
+        values: how many values a data page holds, nulls included; 0 for a dictionary page.
+        levels: bytes at the start of a V2 page that hold its levels.
+        encoding: of its values.
+    """
+
+    __slots__ = ("_kind", "_rest", "_rest_id", "crc", "encoding", "levels", "size", "type", "uncompressed", "values")
+
+    def __init__(self, kind: int, uncompressed: int, size: int, crc: int | None) -> None:
+        self.type = kind
+        self.uncompressed = uncompressed
+        self.size = size
+        self.crc = crc
+        self.values = 0
+        self.levels = 0
+        self.encoding = 0
+        self._rest_id = 0
+        self._kind = 0
+        self._rest = b""
+
+    def encode(self, size: int, crc: int | None) -> bytes:
+        """Return the header with another size, and with this CRC or none."""
+        out = bytearray()
+        for number in (self.type, self.uncompressed, size):
+            out.append(_NEXT_I32)
+            _append_integer(out, number)
+        last = PageHeader.compressed_page_size.field_id
+        if crc is not None:
+            out.append(_NEXT_I32)
+            _append_integer(out, crc)
+            last = PageHeader.crc.field_id
+        out.append(self._rest_id - last << 4 | self._kind)
+        out += self._rest
+        return bytes(out)
+
+    def _carry(self, rest_id: int, kind: int, rest: bytes) -> None:
+        if rest_id <= (PageHeader.compressed_page_size if self.crc is None else PageHeader.crc).field_id:
+            raise FormatError(f"a page header has field {rest_id} twice or of another type; expected that of its page")
+        self._rest_id, self._kind, self._rest = rest_id, kind, rest
+
+    def _like(self, other: PageHead) -> None:
+        self._rest_id, self._kind, self._rest = other._rest_id, other._kind, other._rest
+        self.values, self.levels, self.encoding = other.values, other.levels, other.encoding
+
+    def continues_as(self, other: PageHead, data: bytes, position: int, rest_id: int, kind: int) -> bool:
+        """Tell whether what follows the numbers is, byte for byte, what follows them in another header."""
+        rest = other._rest
+        same = rest_id == other._rest_id and kind == other._kind and data.startswith(rest, position)
+        return same and self.type == other.type
+
+    @property
+    def rest_bytes(self) -> int:
+        """Length of what follows the numbers, without the header of its first field."""
+        return len(self._rest)
+
+
+def read_head(data: bytes, position: int, before: PageHead | None, origin: int) -> tuple[PageHead, int]:
+    """Decode a page header.
+
+    Args:
+        data: bytes that hold it.
+        position: where in them it begins.
+        before: the header of the page before, if it is of the same column chunk.
+        origin: what messages add to an index in ``data`` to name an offset.
+
+    Returns:
+        The header and the index of the first byte after it.
+
+    Raises:
+        FormatError: there is none, or not all of it.
+        UnsupportedFileError: it announces a page that has no module type.
+    """
+    found = _leading_numbers(data, position)
+    if found is None:
+        return _decoded(data, position, origin)
+    head, rest_at = found
+    field = data[rest_at]
+    rest_id = (PageHeader.crc if head.crc is not None else PageHeader.compressed_page_size).field_id + (field >> 4)
+    if before is not None and head.continues_as(before, data, rest_at + 1, rest_id, field & 15):
+        head._like(before)
+        _check_sizes(head)
+        return head, rest_at + 1 + before.rest_bytes
+    struct, end = decode_struct(data, start=position, origin=origin)
+    if field < 1 << 4:
+        return _decoded(data, position, origin)
+    head._carry(rest_id, field & 15, data[rest_at + 1 : end])
+    _describe(head, struct)
+    return head, end
+
+
+def _leading_numbers(data: bytes, position: int) -> tuple[PageHead, int] | None:
+    """Decode type, sizes and CRC where they stand as every writer puts them: first, and in this order."""
+    numbers: list[int] = []
+    last = len(data) - 1
+    while position < last and data[position] == _NEXT_I32 and len(numbers) <= len(("type", "sizes", "crc")):
+        position += 1
+        raw = shift = 0
+        while position < last and data[position] > 127 and shift < 7 * _MAX_VARINT_BYTES:
+            raw |= (data[position] & 127) << shift
+            shift += 7
+            position += 1
+        raw |= data[position] << shift
+        numbers.append(raw >> 1 ^ -(raw & 1))
+        position += 1
+    if len(numbers) < len(("type", "uncompressed", "compressed")) or position > last:
+        return None
+    return PageHead(numbers[0], numbers[1], numbers[2], numbers[3] if len(numbers) > 3 else None), position
+
+
+def _decoded(data: bytes, position: int, origin: int) -> tuple[PageHead, int]:
+    """Decode a header whose fields stand in another order, or in another form."""
+    struct, end = decode_struct(data, start=position, origin=origin)
+    header = PageHeader(struct)
+    head = PageHead(header.type, header.uncompressed_page_size, header.compressed_page_size, header.crc)
+    numbers = (_TYPE, _UNCOMPRESSED, _COMPRESSED, _CRC)
+    rest = encode_struct(Struct(sorted((key, value) for key, value in struct.items() if key not in numbers)))
+    head._carry(rest[0] >> 4, rest[0] & 15, rest[1:])
+    _describe(head, struct)
+    return head, end
+
+
+def _describe(head: PageHead, struct: Struct) -> None:
+    """Take from the decoded header what tells pages apart, and refuse what cannot be."""
+    header = PageHeader(struct)
+    _check_sizes(head)
+    if head.type == PageType.DATA_PAGE and (v1 := header.data_page_header) is not None:
+        head.values, head.encoding = v1.num_values, v1.encoding
+    elif head.type == PageType.DATA_PAGE_V2 and (v2 := header.data_page_header_v2) is not None:
+        head.values, head.encoding = v2.num_values, v2.encoding
+        levels = (v2.repetition_levels_byte_length, v2.definition_levels_byte_length)
+        if min(levels) < 0:
+            raise FormatError(f"a V2 page header has levels of {levels[0]} and {levels[1]} bytes; expected 0 or more")
+        head.levels = sum(levels)
+    elif head.type == PageType.DICTIONARY_PAGE and (dictionary := header.dictionary_page_header) is not None:
+        head.encoding = dictionary.encoding
+    elif head.type == PageType.INDEX_PAGE:
+        raise UnsupportedFileError("it has an INDEX_PAGE, for which encryption has no module; use the Spark engine")
+    else:
+        raise FormatError(f"a page header is of type {head.type}; expected 0, 2 or 3, and the header of that type")
+    if head.values < 0:
+        raise FormatError(f"a page header announces {head.values} values; expected 0 or more")
+
+
+def _check_sizes(head: PageHead) -> None:
+    if head.size < 0 or head.uncompressed < 0:
+        raise FormatError(f"a page header has sizes {head.uncompressed} and {head.size}; expected 0 or more")
+
+
+def _append_integer(out: bytearray, number: int) -> None:
+    raw = number << 1 if number >= 0 else ~(number << 1)
+    while raw > 127:
+        out.append(raw & 127 | 128)
+        raw >>= 7
+    out.append(raw)
