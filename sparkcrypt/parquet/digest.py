@@ -24,7 +24,8 @@ bloom_filters       of each chunk that has one, header and bit set
 
 Everything is framed with row group and column by their place in the footer, and with lengths.  Structs count as their
 compact encoding with fields by ascending id.  Digests are SHA-256, or HMAC-SHA-256 under a key: plaintext digests can
-be searched for by whoever guesses the content, so those that are kept anywhere should be keyed.
+be searched for by whoever guesses the content, so those that are kept anywhere should be keyed.  Under a key the bytes
+of pages go into the HMAC as fingerprints (GMAC under a key derived from it), which takes a tenth of the time.
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ from sparkcrypt.parquet.metadata import (
     PageLocation,
     RowGroup,
 )
+from sparkcrypt.parquet.modules import SecretFingerprint
 from sparkcrypt.parquet.thrift import List, Struct, Value
 from sparkcrypt.parquet.thrift_encode import encode_struct
 
@@ -117,6 +119,7 @@ _META_DATA_LESS = frozenset(
     )
 )
 _LOCATION_LESS = frozenset({PageLocation.offset.key, PageLocation.compressed_page_size.key})
+_FINGERPRINT = b"sparkcrypt content 1 page bytes"
 _COMPRESSED, _CRC = PageHeader.compressed_page_size.key, PageHeader.crc.key
 _LOCATIONS = OffsetIndex.page_locations.key
 
@@ -133,12 +136,13 @@ class ContentDigest:
     pass over the data can feed pages as they come and indexes afterwards.
     """
 
-    __slots__ = ("_hashes", "_key", "_pages")
+    __slots__ = ("_fingerprint", "_hashes", "_key", "_pages")
 
     def __init__(self, key: bytes | None = None) -> None:
         self._key = key
         self._hashes = {part: self._new(part) for part in DIGEST_PARTS}
         self._pages = self._hashes["pages"].update
+        self._fingerprint = None if key is None else SecretFingerprint(hmac.digest(key, _FINGERPRINT, "sha256"))
 
     def page(self, row_group: int, column: int, header: Struct, *body: bytes | memoryview) -> None:
         """Add a page: its plaintext header, and its bytes before encryption in one piece or more."""
@@ -146,6 +150,9 @@ class ContentDigest:
         update = self._pages
         update(pack("<IIIQ", row_group, column, len(wire), sum(map(len, body))))
         update(wire)
+        if self._fingerprint is not None:
+            pieces = [piece for piece in body if len(piece)]
+            body = (self._fingerprint.next(pieces[0] if len(pieces) == 1 else b"".join(pieces)),)
         for piece in body:
             update(piece)
 

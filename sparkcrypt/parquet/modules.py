@@ -169,6 +169,28 @@ class ModuleCipher:
         return context.update(data) + context.finalize()
 
 
+class SecretFingerprint:
+    """Tells byte strings apart under a secret key, much faster than a hash does.
+
+    Each fingerprint is a GMAC with the string's number as nonce.  Two strings of the same number and different bytes
+    have the same fingerprint with a chance of their length / 2^124, for whoever does not know the key.  Since numbers
+    repeat from one file to the next, fingerprints are secrets themselves: feed them to a keyed hash, show them nobody.
+    """
+
+    __slots__ = ("_gcm", "_number")
+
+    def __init__(self, key: bytes) -> None:
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+        self._gcm: AESGCM = AESGCM(key)
+        self._number = 0
+
+    def next(self, data: bytes | memoryview) -> bytes:
+        """Return the 16-byte fingerprint of the next string."""
+        self._number += 1
+        return self._gcm.encrypt(self._number.to_bytes(NONCE_BYTES, "little"), b"", data)
+
+
 def unframe(module: bytes | memoryview, least_bytes: int, what: object) -> memoryview:
     """Return what follows the length of a framed module.
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -218,15 +219,17 @@ def header(**fields: int) -> Struct:
     return Struct({field_key(keys[name], I32): value for name, value in fields.items()})
 
 
-def one_page(*args: Any) -> str:
+def _one_page(*args: Any, key: bytes | None = None) -> str:
     """Return the digest of one page."""
-    found = ContentDigest()
+    found = ContentDigest(key)
     found.page(*args)
     return found.digest()
 
 
-def test_pages_are_told_apart_by_place_type_and_body() -> None:
+@pytest.mark.parametrize("key", [None, b"k" * 32])
+def test_pages_are_told_apart_by_place_type_and_body(key: bytes | None) -> None:
     """Another place, type, length in memory or byte is another page; another stored size or CRC, or a cut, is not."""
+    one_page = partial(_one_page, key=key)
     known = one_page(0, 0, header(type=0, uncompressed=6, compressed=6), b"values")
     same = [
         one_page(0, 0, header(type=0, uncompressed=6, compressed=38, crc=5), b"values"),
@@ -243,6 +246,28 @@ def test_pages_are_told_apart_by_place_type_and_body() -> None:
     assert set(same) == {known}
     assert len({known, *others}) == 1 + len(others)
     assert PageHeader.crc.key == field_key(4, I32)
+
+
+@pytest.mark.parametrize("key", [None, b"k" * 32])
+def test_pages_keep_their_order(key: bytes | None) -> None:
+    """Two pages of one chunk in each other's place are other content, and so is one of them twice."""
+    digests = set()
+    for bodies in ([b"a", b"b"], [b"b", b"a"], [b"a", b"a"], [b"b", b"b"], [b"a"], [b""], []):
+        found = ContentDigest(key)
+        for body in bodies:
+            found.page(0, 0, header(type=0, uncompressed=1, compressed=1), body)
+        digests.add(found.digest())
+    assert len(digests) == 7
+
+
+def test_encrypted_files_have_the_keyed_digest_of_the_plain_one(tmp_path: Path) -> None:
+    """Under a key, too, encryption does not change the digest, parquet-mr's levels in clear included."""
+    plain = verify_file(write_plain(tmp_path / "plain", data_page_version="2.0"), digest_key=b"k" * 32)
+    path = write_encrypted(tmp_path / "encrypted", **{**WRITING, "data_page_version": "2.0"})
+    verify_file(path, retrieve_key=Keys(), digest_key=b"k" * 32, equal_to=plain.digests)
+    levels = [(b"lv", b"values"), (memoryview(b"lvvalues"),), (b"", b"lvvalues")]
+    pages = {_one_page(0, 0, header(type=3, uncompressed=8, compressed=8), *body, key=KEY) for body in levels}
+    assert len(pages) == 1
 
 
 def test_indexes_and_filters_count_but_not_where_pages_lie() -> None:
