@@ -14,6 +14,7 @@ from sparkcrypt.cli.encrypt import encrypt
 from sparkcrypt.cli.inspect import inspect
 from sparkcrypt.cli.keys import keys
 from sparkcrypt.cli.plan import plan
+from sparkcrypt.cli.rewrite import rewrite
 from sparkcrypt.cli.tags import tags
 from sparkcrypt.cli.verify import verify
 
@@ -35,7 +36,7 @@ def cli() -> None:
     """
 
 
-for _command in (audit, backfill, conf, doctor, encrypt, inspect, keys, plan, tags, verify):
+for _command in (audit, backfill, conf, doctor, encrypt, inspect, keys, plan, rewrite, tags, verify):
     cli.add_command(_command)
 
 

@@ -80,7 +80,7 @@ class LineProgress:
         self._files_total, self._bytes_total = files, total_bytes
         self._started = self._told = self._clock()
         what = f"{counted(files, 'file')}, {size(total_bytes)} in {counted(units, 'unit')}"
-        self._say(f"{target}: {what} to encrypt" if files else f"{target}: nothing to do")
+        self._say(f"{target}: {what} to rewrite" if files else f"{target}: nothing to do")
 
     def step(self, unit: str, step: str) -> None:
         """Say the unit and its step."""

@@ -6,7 +6,7 @@ import base64
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from sparkcrypt.keys.datakeys import WrappedKek
 from sparkcrypt.parquet import FileSummary
@@ -65,17 +65,27 @@ class EncryptionOrder:
         return None
 
 
+Action = Literal["encrypt", "decrypt", "rewrap", "copy"]
+
+
 @dataclass(frozen=True, slots=True)
 class FileOrder:
-    """One file to rewrite: None as its encryption leaves its bytes as they are, since it is right already.
+    """One file to make: encrypted anew, in plaintext, with its keys wrapped anew, or as it is, byte for byte.
 
-    ``source_prefix`` is the AAD prefix that the source was seen to have, or None when it was plaintext.
+    Attributes:
+        source, target: paths as Hadoop prints them.
+        action: what to do.
+        encryption: what to encrypt with, for ``encrypt``.
+        source_prefix: the AAD prefix that the source was seen to have; None when it had none or was not looked at.
+        replace: an earlier attempt's target may be replaced, because nobody but this run knows of it.
     """
 
     source: str
     target: str
-    encryption: EncryptionOrder | None
-    source_prefix: bytes | None
+    action: Action
+    encryption: EncryptionOrder | None = None
+    source_prefix: bytes | None = None
+    replace: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """Return the order as JSON values."""
@@ -83,8 +93,10 @@ class FileOrder:
         return {
             "source": self.source,
             "target": self.target,
+            "action": self.action,
             "encryption": None if self.encryption is None else self.encryption.to_dict(),
             "source_prefix": None if prefix is None else base64.b64encode(prefix).decode(),
+            "replace": self.replace,
         }
 
     @classmethod
@@ -94,8 +106,10 @@ class FileOrder:
         return cls(
             values["source"],
             values["target"],
+            values["action"],
             None if encryption is None else EncryptionOrder.from_dict(encryption),
             None if prefix is None else base64.b64decode(prefix),
+            values["replace"],
         )
 
 
@@ -137,21 +151,23 @@ class FileOutcome:
     refused: str | None = None
     error: tuple[str, str] | None = None
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return the outcome as JSON values."""
+        return {
+            "source": self.source,
+            "target": self.target,
+            "rows": self.rows,
+            "bytes_before": self.bytes_before,
+            "bytes_after": self.bytes_after,
+            "unauthenticated": list(self.unauthenticated),
+            "notes": list(self.notes),
+            "refused": self.refused,
+            "error": None if self.error is None else list(self.error),
+        }
+
     def to_json(self) -> str:
         """Return the outcome as JSON."""
-        return json.dumps(
-            {
-                "source": self.source,
-                "target": self.target,
-                "rows": self.rows,
-                "bytes_before": self.bytes_before,
-                "bytes_after": self.bytes_after,
-                "unauthenticated": list(self.unauthenticated),
-                "notes": list(self.notes),
-                "refused": self.refused,
-                "error": None if self.error is None else list(self.error),
-            }
-        )
+        return json.dumps(self.to_dict())
 
     @classmethod
     def from_json(cls, text: str) -> FileOutcome:

@@ -21,6 +21,7 @@ from sparkcrypt.parquet import (
     KeyRequest,
     Verification,
     inspect_file,
+    rewrap_file,
     rewrite_file,
     verify_file,
 )
@@ -57,17 +58,17 @@ def _rewritten(order: FileOrder, keys: KeySettings, settings: Settings) -> FileO
     worker, digest_key = _worker(keys.to_json()), os.urandom(32)  # digests are compared here, and kept nowhere
     verify_aad = None if order.source_prefix is None else _Expected(order.source_prefix)
     before = verify_file(source, retrieve_key=worker.retrieve, verify_aad=verify_aad, digest_key=digest_key)
-    _make_room(target)
+    _make_room(target, replace=order.replace)
     notes: tuple[str, ...] = ()
-    if order.encryption is None:
-        _copy(source, target)
+    if order.action == "copy":
+        with open_source(source) as file, open_target(target) as output:
+            output.copy(file, 0, file.size, "the file")
+    elif order.action == "rewrap":
+        rewrap_file(source, target, retrieve_key=worker.retrieve, wrap_key=worker.wrap, verify_aad=verify_aad)
     else:
+        encryption = None if order.encryption is None else partial(worker.encryption, order.encryption)
         result = rewrite_file(
-            source,
-            target,
-            retrieve_key=worker.retrieve,
-            verify_aad=verify_aad,
-            encryption=partial(worker.encryption, order.encryption),
+            source, target, retrieve_key=worker.retrieve, verify_aad=verify_aad, encryption=encryption
         )
         notes = result.notes
     after = _proven(order, target, worker, before, digest_key)
@@ -145,6 +146,11 @@ class _Worker:
             key_values=order.key_values,
         )
 
+    def wrap(self, request: KeyRequest, key: bytes) -> bytes:
+        """Return new key metadata for a data key, under the master key that it has."""
+        master_key_id = parse_key_material(request.key_metadata or b"").master_key_id
+        return self._maker.wrap(key, master_key_id, is_footer_key=request.column is None)
+
     def _data_key(self, master_key_id: str, *, footer: bool = False) -> DataKey:
         return DataKey(*self._maker.make(master_key_id, is_footer_key=footer))
 
@@ -154,24 +160,20 @@ def _worker(keys: str) -> _Worker:
     return _Worker(KeySettings.from_json(keys))
 
 
-def _make_room(target: Place) -> None:
-    """Make the target's folder; remove what an earlier attempt of the same order left there."""
+def _make_room(target: Place, *, replace: bool) -> None:
+    """Make the target's folder; remove what an earlier attempt left there, if that may be."""
     if isinstance(target, str):
         path = FilePath(target)
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.unlink(missing_ok=True)
+        if replace:
+            path.unlink(missing_ok=True)
         return
     from pyarrow.fs import FileType
 
     filesystem, name = target
     filesystem.create_dir(name.rpartition("/")[0], recursive=True)
-    if filesystem.get_file_info(name).type != FileType.NotFound:
+    if replace and filesystem.get_file_info(name).type != FileType.NotFound:
         filesystem.delete_file(name)
-
-
-def _copy(source: Place, target: Place) -> None:
-    with open_source(source) as file, open_target(target) as output:
-        output.copy(file, 0, file.size, "the file")
 
 
 def _size(where: Place) -> int:

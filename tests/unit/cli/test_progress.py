@@ -28,7 +28,7 @@ def test_lines_tell_files_bytes_rate_and_time_left() -> None:
     clock.now += 10
     progress.advance(5, 1_000_000)
     assert lines == [
-        "db.t: 10 files, 4.0 MB in 2 units to encrypt",
+        "db.t: 10 files, 4.0 MB in 2 units to rewrite",
         "p=0: staging",
         "5 of 10 files, 1.0 MB of 4.0 MB, 100.0 kB/s, 30 s left",
     ]

@@ -1,0 +1,43 @@
+"""Lists the data files below a folder, as Spark would read them, without Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from sparkcrypt.errors import ConfigError
+from sparkcrypt.native.places import Settings, place
+
+
+def data_files(path: str, settings: Settings) -> tuple[str, ...]:
+    """Return the paths of a file, or of the files below a folder, relative to it; a single file's is empty.
+
+    Raises:
+        ConfigError: nothing is there, or the folder holds no data file.
+    """
+    where = place(path, settings)
+    if isinstance(where, str):
+        root = Path(where)
+        if root.is_file():
+            return ("",)
+        found = [str(file.relative_to(root)) for file in sorted(root.rglob("*")) if file.is_file()]
+    else:
+        from pyarrow.fs import FileSelector, FileType
+
+        filesystem, name = where
+        if filesystem.get_file_info(name).type == FileType.File:
+            return ("",)
+        selector = FileSelector(name, recursive=True, allow_not_found=True)
+        infos = filesystem.get_file_info(selector)
+        found = sorted(info.path[len(name.rstrip("/")) + 1 :] for info in infos if info.type == FileType.File)
+    files = tuple(_visible(found))
+    if not files:
+        raise ConfigError(f"{path}: holds no data files; name a Parquet file, or a folder of them")
+    return files
+
+
+def _visible(files: list[str]) -> Iterator[str]:
+    for file in files:
+        parts = file.split("/")
+        if not any(part.startswith(".") or (part.startswith("_") and "=" not in part) for part in parts):
+            yield file
