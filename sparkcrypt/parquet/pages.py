@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias
 
 from sparkcrypt.errors import FormatError, VerificationError
+from sparkcrypt.parquet.layout import FIRST_OFFSET
 from sparkcrypt.parquet.metadata import (
     AES_GCM_V1,
     Algorithm,
@@ -111,7 +112,7 @@ class Page(NamedTuple):
 
 
 def chunk_range(meta_data: ColumnMetaData, limit: int, what: str) -> tuple[int, int]:
-    """Return where a column chunk begins and ends.
+    """Return where a column chunk begins and ends; one of no pages is empty, at the first offset there is.
 
     Args:
         meta_data: of the chunk.
@@ -126,17 +127,19 @@ def chunk_range(meta_data: ColumnMetaData, limit: int, what: str) -> tuple[int, 
         data = start = meta_data.data_page_offset
         dictionary, values = meta_data.dictionary_page_offset, meta_data.num_values
         size = meta_data.total_compressed_size
-    if dictionary:  # 0 is how some writers say that there is none
-        if dictionary > data:
-            raise FormatError(
-                f"{what} has its dictionary at offset {dictionary}; expected it before its data at {data}"
-            )
-        start = dictionary
-    end = start + size
-    if not 4 <= start <= data <= end <= limit:
-        raise FormatError(f"{what} is said to be at offset {start} to {end}; expected inside 4 to {limit}")
     if values < 0:
         raise FormatError(f"{what} announces {values} values; expected a count")
+    if dictionary:  # 0 is how some writers say that there is none
+        if data == 0 and values == 0:  # and how Arrow says that no data follows
+            data = dictionary
+        if dictionary > data:
+            raise FormatError(f"{what} has its dictionary at offset {dictionary}; expected at most its data's, {data}")
+        start = dictionary
+    if not (start or size or values):
+        return FIRST_OFFSET, FIRST_OFFSET
+    end = start + size
+    if not FIRST_OFFSET <= start <= data <= end <= limit:
+        raise FormatError(f"{what} is said to be at offset {start} to {end}; expected inside {FIRST_OFFSET} to {limit}")
     return start, end
 
 

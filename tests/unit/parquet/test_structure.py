@@ -54,10 +54,11 @@ def test_an_unchanged_file_passes(plain: Path) -> None:
     [
         (ColumnMetaData.num_values.key, HUGE, "pages hold 100 values; expected 4611686018427387904"),
         (ColumnMetaData.num_values.key, -1, "announces -1 values; expected a count"),
-        (ColumnMetaData.data_page_offset.key, -5, "expected it before its data|expected inside 4 to"),
+        (ColumnMetaData.data_page_offset.key, -5, "expected at most its data's"),
+        (ColumnMetaData.data_page_offset.key, 0, "expected at most its data's"),
         (ColumnMetaData.data_page_offset.key, HUGE, "expected inside 4 to"),
-        (ColumnMetaData.data_page_offset.key, 3, "expected it before its data"),
-        (ColumnMetaData.dictionary_page_offset.key, HUGE, "expected it before its data"),
+        (ColumnMetaData.data_page_offset.key, 3, "expected at most its data's"),
+        (ColumnMetaData.dictionary_page_offset.key, HUGE, "expected at most its data's"),
         (ColumnMetaData.dictionary_page_offset.key, -1, "expected inside 4 to"),
         (ColumnMetaData.total_compressed_size.key, HUGE, "expected inside 4 to"),
         (ColumnMetaData.total_compressed_size.key, -1, "expected inside 4 to"),
@@ -148,6 +149,20 @@ def test_another_columns_indexes_are_refused(plain: Path) -> None:
 
     with pytest.raises(FormatError, match="the offset index of column id in row group 0: it has page 0 at offset"):
         verify(plain, change)
+
+
+def test_a_column_index_of_another_number_of_pages_is_refused(plain: Path) -> None:
+    """A column index that belongs to a shorter row group does not agree with the pages."""
+    path = plain.parent / "uneven.parquet"
+    pq.write_table(table(250), path, row_group_size=100, write_page_index=True, max_rows_per_page=30)
+
+    def change(metadata: FileMetaData, _: int) -> None:
+        first, last = (metadata.row_groups[index].columns[0].struct for index in (0, 2))
+        for field in (ColumnChunk.column_index_offset, ColumnChunk.column_index_length):
+            first[field.key], last[field.key] = last[field.key], first[field.key]
+
+    with pytest.raises(FormatError, match="the column index of column id in row group 0: it has 2 pages; expected 4"):
+        verify(path, change)
 
 
 @pytest.mark.parametrize("rows", [-1, 99, 101, HUGE])

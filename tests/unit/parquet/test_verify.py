@@ -5,7 +5,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
+import pyarrow.parquet.encryption as pe
 import pytest
 
 from sparkcrypt.errors import ConfigError, FormatError, KeyAccessDeniedError, VerificationError
@@ -87,6 +89,28 @@ def test_columns_under_the_footer_key_verify(tmp_path: Path, plaintext_footer: b
     path = write_uniform(tmp_path / "f.parquet", KEY, plaintext_footer=plaintext_footer, **options)
     result = verify_file(path, retrieve_key=lambda _: KEY, aad_prefix=options.get("aad_prefix"))
     assert (result.authenticated, result.plaintext_columns) == ("all", ())
+
+
+@pytest.mark.parametrize("algorithm", [None, *ALGORITHMS])
+@pytest.mark.parametrize("version", ["1.0", "2.0"])
+def test_files_of_nothing_or_nulls_verify(tmp_path: Path, algorithm: str | None, version: str) -> None:
+    """No row groups, row groups of no rows (a dictionary alone), and columns of nothing but nulls or empty lists."""
+    lists = pa.array([[]] * 90, pa.list_(pa.int32()))
+    nulls = pa.table({"a": pa.nulls(90, pa.int32()), "s": pa.nulls(90, pa.string()), "l": lists})
+    encryption = algorithm and pe.create_encryption_properties(KEY, encryption_algorithm=algorithm)
+    for number, rows in enumerate((table()[:0], table()[:1], nulls)):
+        path = tmp_path / str(number)
+        pq.write_table(rows, path, encryption_properties=encryption, data_page_version=version, write_page_index=True)
+        assert verify_file(path, retrieve_key=lambda _: KEY).rows == rows.num_rows
+    pq.ParquetWriter(tmp_path / "none", nulls.schema, encryption_properties=encryption).close()
+    assert verify_file(tmp_path / "none", retrieve_key=lambda _: KEY).row_groups == 0
+
+
+def test_results_that_are_printed_hold_no_digest(tmp_path: Path) -> None:
+    """Digests of plaintext let content be guessed, so they are not among the JSON values nor in the repr."""
+    found = verify_file(write_encrypted(tmp_path / "f.parquet"), retrieve_key=Keys())
+    shown = repr(found) + str(found.to_dict())
+    assert len(found.digest) == 64 and not any(digest in shown for digest in (found.digest, *found.digests.values()))
 
 
 def test_a_plain_file_is_never_called_authenticated(tmp_path: Path) -> None:
@@ -226,6 +250,34 @@ class TestSignedNonsense:
         with pytest.raises(FormatError, match=expected):
             self.verify(tmp_path, lambda metadata, *_: _set(metadata.struct, key, value))
 
+    @pytest.mark.parametrize("size", [0, -1, 1, 2**62])
+    def test_sizes_of_row_groups_are_those_of_their_chunks(self, tmp_path: Path, size: int) -> None:
+        """What readers of hidden columns plan by is held against the chunks; not announcing it is no error."""
+        key = RowGroup.total_compressed_size.key
+        with pytest.raises(FormatError, match=f"row group 1 announces {size} compressed bytes; expected"):
+            self.verify(tmp_path, lambda metadata, *_: _set(metadata.row_groups[1].struct, key, size))
+        self.verify(tmp_path, lambda metadata, *_: _set(metadata.row_groups[1].struct, key, None))
+
+    @pytest.mark.parametrize(
+        ("field", "value"),
+        [
+            (ColumnMetaData.data_page_offset, 4),
+            (ColumnMetaData.num_values, 7),
+            (ColumnMetaData.statistics, Struct()),
+        ],
+    )
+    def test_metadata_in_clear_is_that_of_the_encrypted_or_less(self, tmp_path: Path, field: Any, value: Any) -> None:
+        """A plaintext footer may keep something of a column to itself, but say nothing else of it."""
+
+        def change(metadata: FileMetaData, *_: object) -> None:
+            meta_data = metadata.row_groups[0].columns[1].meta_data
+            assert meta_data is not None
+            _set(meta_data.struct, field.key, value)
+
+        with pytest.raises(FormatError, match=f"differs from the encrypted in fields {field.field_id};"):
+            self.verify(tmp_path, change)
+        self.verify(tmp_path, lambda m, *_: _set(m.row_groups[0].columns[1].struct, ColumnChunk.meta_data.key, None))
+
     def test_ordinals_must_differ(self, tmp_path: Path) -> None:
         """Two row groups of the same ordinal could be exchanged."""
         with pytest.raises(FormatError, match="ordinal 0, as another has"):
@@ -268,6 +320,7 @@ class TestSignedNonsense:
             struct = decode_struct(cipher.decrypt(chunk.encrypted_column_metadata, aad, ""))[0]
             struct[key] = value
             chunk.struct[ColumnChunk.encrypted_column_metadata.key] = cipher.encrypt(encode_struct(struct), aad)
+            _set(chunk.struct, ColumnChunk.meta_data.key, None)  # which would contradict it
 
         with pytest.raises(FormatError, match=expected):
             self.verify(tmp_path, change)
@@ -325,6 +378,14 @@ class TestBloomFilters:
         with pytest.raises(VerificationError, match="bloom filter header"):
             self.check(swap=True)
 
+    def test_an_announced_length_is_the_filters(self) -> None:
+        """Readers that take the announced length in one piece get the whole filter."""
+        whole = 2 * (4 + 12 + 16) + len(encode_struct(Struct({field_key(1, I32): 32}))) + 32
+        assert self.check(length=whole) == 2
+        for length in (0, -1, whole - 1, whole + 1):
+            with pytest.raises(FormatError, match=f"takes {whole} bytes; expected {length}"):
+                self.check(length=length)
+
     @pytest.mark.parametrize("cut", [1, 60, 70, 100, 120])
     def test_a_cut_filter_is_refused(self, cut: int) -> None:
         """A filter that runs into the footer is refused."""
@@ -364,6 +425,13 @@ class TestV2Pages:
         """Under CTR both forms are reported as unauthenticated pages."""
         assert self.open_body(3, lambda cipher, _: b"LLL" + cipher.encrypt_ctr(bytes(40)), "AES_GCM_CTR_V1") == "page"
         assert self.open_body(3, lambda cipher, _: cipher.encrypt_ctr(bytes(40)), "AES_GCM_CTR_V1") == "page"
+
+    def test_short_pages_under_ctr_are_told_apart_too(self) -> None:
+        """A page that is shorter than a tag would be still shows by its frame which form it has."""
+        key = ChunkKey(ModuleCipher(KEY), b"file", "AES_GCM_CTR_V1", ("c",), 0, 0)
+        arrows, mrs = key.cipher.encrypt_ctr(b"LLLv"), b"LLL" + key.cipher.encrypt_ctr(b"v")
+        assert _open_body(key, memoryview(arrows), 3, 0) == (b"", b"LLLv", "page")
+        assert _open_body(key, memoryview(mrs), 3, 0) == (b"LLL", b"v", "page")
 
     @pytest.mark.parametrize("levels", [0, 3])
     def test_an_altered_page_is_found_in_either_form(self, levels: int) -> None:
