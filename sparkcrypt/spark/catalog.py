@@ -243,12 +243,16 @@ class Catalog:
         return made
 
     def default_location(self, name: str) -> str | None:
-        """Return where Spark would put a managed table of that name, or None when its database is not there."""
+        """Return where Spark would put a managed table of that name, or None when that cannot be told."""
         identifier = self.identifier(name)
         try:
             return self._text_of(self._catalog.defaultTablePath(identifier))
-        except JVM_ERRORS:
-            return None
+        except JVM_ERRORS:  # its database is not there yet
+            database = option(identifier.database())
+            if database is None:
+                return None
+        warehouse = str(self._spark.conf.get("spark.sql.warehouse.dir")).rstrip("/")
+        return f"{warehouse}/{str(database).lower()}.db/{str(identifier.table()).lower()}"
 
 
 def table_locations(spark: SparkSession, policy: Policy) -> dict[str, dict[str, str | None]]:
