@@ -10,7 +10,7 @@ from sparkcrypt.backfill.footers import RetrieveKey
 from sparkcrypt.backfill.units import Folder, Unit
 from sparkcrypt.bridge.identity import partition_values, trailing_partition
 from sparkcrypt.errors import FormatError, VerificationError
-from sparkcrypt.parquet import FileSummary, inspect_file, verify_file
+from sparkcrypt.parquet import FileSummary, verify_file, verify_keys
 from sparkcrypt.plan import EncryptionPlan
 from sparkcrypt.spark.digest import RowsDigest
 from sparkcrypt.spark.files import HadoopFiles
@@ -34,6 +34,8 @@ def verify_footers(
     plan: EncryptionPlan,
     retrieve_key: RetrieveKey,
     table_uuid: str | None,
+    *,
+    pages: bool = True,
 ) -> StagedUnit:
     """Check every staged file: its footer against the plan, each of its keys, and that its modules authenticate.
 
@@ -44,6 +46,7 @@ def verify_footers(
         plan: what they must be.
         retrieve_key: asks a helper of its own, so that no cache here can answer.
         table_uuid: the table's identity.
+        pages: authenticate pages too; False where that was done when they were written.
 
     Raises:
         VerificationError: a file differs from the plan or does not authenticate; file and column are named.
@@ -55,13 +58,13 @@ def verify_footers(
         for file in folder.files:
             try:
                 with files.open(file.path) as stream:
-                    summary = replace(inspect_file(stream, retrieve_key=retrieve_key), path=file.path)
-                    verified = verify_file(stream, retrieve_key=retrieve_key)
+                    summary = replace(verify_keys(stream, retrieve_key=retrieve_key), path=file.path)
+                    if pages:
+                        unauthenticated.extend(verify_file(stream, retrieve_key=retrieve_key).not_authenticated)
             except FormatError as error:
                 raise VerificationError(f"{file.path}: the staged file cannot be read back: {error}") from error
             refuse_drift(drift_of_file(summary, plan, values, table_uuid=table_uuid))
             summaries[file.path] = summary
-            unauthenticated.extend(verified.not_authenticated)
     return StagedUnit(
         folders=folders,
         summaries=summaries,

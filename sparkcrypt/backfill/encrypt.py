@@ -7,13 +7,15 @@ import socket
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
+from sparkcrypt.backfill.engines import ENGINES, Engine
 from sparkcrypt.backfill.footers import own_keys
 from sparkcrypt.backfill.journal import Journal, RunRecord, check_same_policy, new_run_id
 from sparkcrypt.backfill.lock import RunLock, acquire
 from sparkcrypt.backfill.mac import MasterKeys
 from sparkcrypt.backfill.move import refuse_other_file_systems
+from sparkcrypt.backfill.native import NativeStager
 from sparkcrypt.backfill.outcome import UnitOutcome
 from sparkcrypt.backfill.progress import Progress, Silent
 from sparkcrypt.backfill.report import Outcome, Report
@@ -21,6 +23,7 @@ from sparkcrypt.backfill.result import RunResult, last_audit
 from sparkcrypt.backfill.runner import Runner
 from sparkcrypt.backfill.scan import ScannedUnit, refuse_forgeries, scan_units
 from sparkcrypt.backfill.stage import SparkStager, refuse_lost_columns
+from sparkcrypt.backfill.staging import Stager
 from sparkcrypt.backfill.states import open_states
 from sparkcrypt.backfill.swap import Swap, choose_swap
 from sparkcrypt.backfill.targets import CatalogTarget, Target, catalog_target, path_target
@@ -37,8 +40,6 @@ from sparkcrypt.tags.model import history_property
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-Engine = Literal["spark"]
-ENGINES: tuple[Engine, ...] = ("spark",)
 _MOVED = (
     "old files were moved out of the table's folder: readers that had listed them fail with 'file not found' and must "
     "run again; `sparkcrypt backfill expire` deletes them"
@@ -49,12 +50,13 @@ _MOVED = (
 class RunOptions:
     """What a person may ask of a run.
 
+    ``engine`` is ``native``, which rewrites files page by page, or ``spark``, which reads and writes rows anew.
     ``adopt`` lets a run rewrite files that a table which requires encryption would not believe.  ``resume`` is ``auto``
     (continue an unfinished run), a run id, or ``never``.  ``move_old`` moves old files out of the table's folder after
     the swap, so that readers in flight fail and nothing brings them back.
     """
 
-    engine: Engine = "spark"
+    engine: Engine = "native"
     where: str | None = None
     output: str | None = None
     exclusive: bool = False
@@ -94,7 +96,7 @@ def encrypt_table(
         policy: what the tags mean.
         path: a bare directory of Parquet files.
         avro: an Avro schema whose tags are united with the target's own.
-        options: what else is asked; single options may be given by name instead (``engine="spark"``).
+        options: what else is asked; single options may be given by name instead (``engine="native"``).
         progress: hears how far the run is.
         on_plan: hears the plan before anything is read or written; what it raises ends the run.
         **named: single options by their names in ``RunOptions``.
@@ -118,7 +120,7 @@ def encrypt_table(
     if (table is None) == (path is None):
         raise ConfigError("give either a table or a path")
     configure(spark, policy)
-    target = _target(spark, table, path, policy, avro)
+    target = _target(spark, table, path, policy, avro, options.engine)
     if on_plan is not None:
         on_plan(target.plan)
     if isinstance(target, CatalogTarget) and target.uuid is None and not options.dry_run:
@@ -126,15 +128,16 @@ def encrypt_table(
     return _Run(spark, target, policy, options, progress or Silent()).run()
 
 
-def _target(spark: SparkSession, table: str | None, path: str | None, policy: Policy, avro: Schema | None) -> Target:
+def _target(
+    spark: SparkSession, table: str | None, path: str | None, policy: Policy, avro: Schema | None, engine: Engine
+) -> Target:
     if path is not None:
         return path_target(spark, path, policy, avro)
     target = catalog_target(spark, Catalog(spark).table(table or ""), policy, avro)
-    if target.table.bucketed:
+    if target.table.bucketed and engine == "spark":
         raise ConfigError(
             f"{target.name} is bucketed: Spark's engine would give its files other names, by which buckets are told; "
-            "write it "
-            "anew with bucketBy after sparkcrypt.configure"
+            "use --engine native, which keeps them"
         )
     return target
 
@@ -222,7 +225,9 @@ class _Run:
 
     def _runner(self, journal: Journal, lock: RunLock, options: RunOptions, *, resumed: bool = False) -> Runner:
         swap = self._swap(journal.run.run_id, options, resumed=resumed)
-        stager = SparkStager(self._spark, self._target, self._policy)
+        stager: Stager = SparkStager(self._spark, self._target, self._policy)
+        if options.engine == "native":
+            stager = NativeStager(self._spark, self._target, self._policy, self._store)
         return Runner(self._spark, self._target, self._policy, stager, swap, self._store, journal, lock, self._progress)
 
     def _swap(self, run_id: str, options: RunOptions, *, resumed: bool = False) -> Swap:
@@ -267,6 +272,7 @@ def journal_options(journal: Journal, asked: RunOptions) -> RunOptions:
     began = journal.run.options
     return replace(
         asked,
+        engine=began["engine"],
         where=began["where"],
         output=began["output"],
         exclusive=began["exclusive"],

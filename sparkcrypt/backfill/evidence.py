@@ -19,7 +19,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import IO, Any
 
+from sparkcrypt.backfill.staging import Proof
 from sparkcrypt.backfill.units import Folder, SourceFile
+from sparkcrypt.bridge.context import comparable_path
 from sparkcrypt.errors import FormatError
 from sparkcrypt.keys.service import KeyService
 from sparkcrypt.parquet import FileSummary
@@ -116,18 +118,18 @@ def files_of(
         return {folder.relative: list(pool.map(one, folder.files)) for folder in folders}
 
 
-def changes_by_folder(
+def evidence_of(
     sources: Mapping[str, list[FileEvidence]],
     targets: Mapping[str, list[FileEvidence]],
-    rows: Mapping[str, RowsDigest],
+    proof: Proof,
     secret: DigestSecret,
 ) -> dict[str, Any]:
-    """Return what a journal and an audit say of folders whose rows were read and written anew, as JSON values.
+    """Return what a journal and an audit say of a unit's files, as JSON values.
 
     Args:
         sources: folder -> its old files.
         targets: folder -> its new files.
-        rows: folder -> the digest of its rows, which was seen to be equal before and after.
+        proof: in which way they were seen to be equal.
         secret: of this execution.
     """
     changes = [
@@ -137,8 +139,22 @@ def changes_by_folder(
             "targets": [file.to_dict() for file in targets.get(folder, [])],
             "rows": {"count": found.rows, "equal": True, "digest": secret.of_rows(found)},
         }
-        for folder, found in rows.items()
+        for folder, found in proof.row_digests.items()
     ]
+    old = {comparable_path(file.path): (folder, file) for folder, files in sources.items() for file in files}
+    new = {comparable_path(file.path): file for files in targets.values() for file in files}
+    for target, source in proof.pairs.items():
+        folder, file = old[comparable_path(source)]
+        made = new[comparable_path(target)]
+        changes.append(
+            {
+                "folder": folder,
+                "sources": [file.to_dict()],
+                "targets": [made.to_dict()],
+                "pages": {"equal": True},
+                "rows": {"count": made.rows, "equal": True},
+            }
+        )
     return {"digests": {"of": "length and footer", "by": "HMAC-SHA256", "secret": secret.to_dict()}, "changes": changes}
 
 

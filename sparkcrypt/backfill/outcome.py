@@ -23,6 +23,7 @@ class UnitOutcome:
         not_authenticated: what of the new files no key authenticates.
         codec: the compression of the new files; None where it was left to the engine.
         notes: what a person should know of it.
+        engine: what wrote the new files.
     """
 
     name: str
@@ -36,6 +37,7 @@ class UnitOutcome:
     not_authenticated: tuple[str, ...] = ()
     codec: str | None = None
     notes: tuple[str, ...] = ()
+    engine: str = "spark"
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON values."""
@@ -51,6 +53,7 @@ class UnitOutcome:
             "not_authenticated": list(self.not_authenticated),
             "codec": self.codec,
             "notes": list(self.notes),
+            "engine": self.engine,
         }
 
     @classmethod

@@ -10,9 +10,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from sparkcrypt.backfill.audit import append_entry
-from sparkcrypt.backfill.check import StagedUnit, compare_rows, verify_footers
-from sparkcrypt.backfill.codec import CodecChoice, choose_codec
-from sparkcrypt.backfill.evidence import DigestSecret, changes_by_folder, files_of
+from sparkcrypt.backfill.check import StagedUnit
+from sparkcrypt.backfill.evidence import DigestSecret, evidence_of, files_of
 from sparkcrypt.backfill.footers import fresh_keys
 from sparkcrypt.backfill.journal import SWAPPED, Journal, UnitState, state_of_units
 from sparkcrypt.backfill.lock import RunLock
@@ -21,7 +20,7 @@ from sparkcrypt.backfill.move import move_old
 from sparkcrypt.backfill.outcome import UnitOutcome
 from sparkcrypt.backfill.progress import Progress
 from sparkcrypt.backfill.scan import ScannedUnit, refuse_unreadable
-from sparkcrypt.backfill.stage import SparkStager
+from sparkcrypt.backfill.staging import Proof, StagedWork, Stager
 from sparkcrypt.backfill.store import StateStore
 from sparkcrypt.backfill.swap import Swap
 from sparkcrypt.backfill.targets import CatalogTarget, Target
@@ -45,7 +44,7 @@ class Runner:
         spark: SparkSession,
         target: Target,
         policy: Policy,
-        stager: SparkStager,
+        stager: Stager,
         swap: Swap,
         store: StateStore,
         journal: Journal,
@@ -83,55 +82,54 @@ class Runner:
         unit = scanned.unit
         staged = unit.staging(self._target.base, self.journal.run.run_id)
         self.journal.append("unit_listed", unit=unit.name, staged=staged, **_described(unit))
-        codec = choose_codec(scanned.codecs.values())
         try:
-            verified, rows, evidence = self._stage(scanned, staged, codec)
-            old = self._swap_in(unit, staged, verified)
+            work, proof, evidence = self._stage(scanned, staged)
+            old = self._swap_in(unit, staged, proof.unit)
         except BaseException as error:
             self._give_up(unit, staged, error)
             raise
         outcome = UnitOutcome(
             name=unit.name,
             files=len(unit.files),
-            rows=rows,
+            rows=proof.rows,
             bytes_before=unit.total_bytes,
-            bytes_after=verified.total_bytes,
+            bytes_after=proof.unit.total_bytes,
             old_location=old,
             new_location=self.swap.final_location(unit, staged),
             verified=True,
-            not_authenticated=verified.not_authenticated,
-            codec=codec.codec,
-            notes=(codec.note,) if codec.note else (),
+            not_authenticated=proof.unit.not_authenticated,
+            codec=work.codec,
+            notes=work.notes,
+            engine=work.engine,
         )
         self._record(unit, staged, outcome, evidence)
         outcome = self._moved(outcome, unit.partition_path)
         self._progress.advance(outcome.files, outcome.bytes_before)
         return outcome
 
-    def _stage(self, scanned: ScannedUnit, staged: str, codec: CodecChoice) -> tuple[StagedUnit, int, dict[str, Any]]:
+    def _stage(self, scanned: ScannedUnit, staged: str) -> tuple[StagedWork, Proof, dict[str, Any]]:
         unit = scanned.unit
         self._progress.step(unit.name, "staging")
         sources = files_of(self._files, unit.folders, scanned.summaries, self._secret)
-        before = self._stager.digest(unit)
-        self._stager.stage(unit, staged, codec.codec)
+        work = self._stager.stage(scanned, staged)
         self._files.copy_access(unit.location, staged)
         folders = list_folders(self._files, staged)
         self.journal.append("unit_staged", unit=unit.name, staged=staged, files=_listed(folders))
         self._progress.step(unit.name, "verifying")
         with fresh_keys(self._policy.key_service) as keys:
-            verified = verify_footers(self._files, unit, folders, self._target.plan, keys, self._target.uuid)
-        after = self._stager.digest(_at(unit, staged, folders))
-        rows = compare_rows(unit, before, after)
+            proof = work.prove(folders, keys)
         differing = self._files.same_access(unit.location, staged)
         if differing:
             raise VerificationError(
                 f"{unit.name}: the staged folder's access differs: {'; '.join(differing)}; nothing was swapped"
             )
-        targets = files_of(self._files, folders, verified.summaries, self._secret)
-        evidence = changes_by_folder(sources, targets, before, self._secret)
-        about = {"codec": codec.codec, "notes": [codec.note] if codec.note else []}
-        self.journal.append("unit_verified", unit=unit.name, rows=rows, staged=staged, evidence=evidence, about=about)
-        return verified, rows, evidence
+        targets = files_of(self._files, folders, proof.unit.summaries, self._secret)
+        evidence = evidence_of(sources, targets, proof, self._secret)
+        about = {"codec": work.codec, "notes": list(work.notes), "engine": work.engine}
+        self.journal.append(
+            "unit_verified", unit=unit.name, rows=proof.rows, staged=staged, evidence=evidence, about=about
+        )
+        return work, proof, evidence
 
     def _swap_in(self, unit: Unit, staged: str, verified: StagedUnit) -> str:
         self._progress.step(unit.name, "swapping")
@@ -188,7 +186,7 @@ class Runner:
             "what": "encrypt",
             "why": {"policy_digest": self._policy.digest(), "run_id": self.journal.run.run_id},
             "table": self._target.name,
-            "engine": self._stager.engine,
+            "engine": outcome.engine,
             "unit": outcome.to_dict(),
             "digests": evidence.get("digests"),
             "changes": placed(evidence.get("changes", ()), unit, staged, outcome),
@@ -248,6 +246,7 @@ class Runner:
             verified=True,
             codec=about.get("codec"),
             notes=tuple(about.get("notes", ())),
+            engine=about.get("engine", "spark"),
         )
         self._record(unit, staged, outcome, fields.get("evidence", {}))
         return [self._moved(outcome, unit.partition_path)]
@@ -302,10 +301,6 @@ def _restored(name: str, fields: Mapping[str, Any]) -> Unit:
 
 def _listed(folders: tuple[Folder, ...]) -> list[Any]:
     return [[folder.relative, [file.to_list() for file in folder.files]] for folder in folders]
-
-
-def _at(unit: Unit, location: str, folders: tuple[Folder, ...]) -> Unit:
-    return Unit(unit.name, location, unit.partition, unit.partition_path, unit.values, folders)
 
 
 def _names(folders: tuple[Folder, ...]) -> set[tuple[str, str, int]]:

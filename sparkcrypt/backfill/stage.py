@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from sparkcrypt import names
+from sparkcrypt.backfill.check import compare_rows, verify_footers
+from sparkcrypt.backfill.codec import choose_codec
+from sparkcrypt.backfill.footers import RetrieveKey
+from sparkcrypt.backfill.scan import ScannedUnit
+from sparkcrypt.backfill.staging import Proof
 from sparkcrypt.backfill.targets import Target
 from sparkcrypt.backfill.units import Folder, Unit
 from sparkcrypt.bridge.identity import trailing_partition
@@ -30,18 +35,20 @@ class SparkStager:
     engine = "spark"
 
     def __init__(self, spark: SparkSession, target: Target, policy: Policy) -> None:
-        self._spark, self._target = spark, target
+        self._spark, self._target, self.files = spark, target, HadoopFiles(spark)
         self._read_options = {**target.options(), names.POLICY: observing(policy, target.plan.table).canonical()}
 
-    def stage(self, unit: Unit, staged: str, codec: str | None) -> None:
-        """Write a unit's rows, encrypted, below a folder that does not exist yet.
+    def stage(self, scanned: ScannedUnit, staged: str) -> SparkWork:
+        """Write a unit's rows, encrypted, into a folder; see `Stager`."""
+        choice = choose_codec(scanned.codecs.values())
+        before = self.digest(scanned.unit)
+        self._write(scanned.unit, staged, choice.codec)
+        notes = (choice.note,) if choice.note else ()
+        return SparkWork(self, self._target, scanned.unit, staged, before, choice.codec, notes)
 
-        Args:
-            unit: as it was listed.
-            staged: the new folder.
-            codec: compression of the source's files, kept where Spark can write it.
-        """
-        HadoopFiles(self._spark).delete_tree(staged)
+    def _write(self, unit: Unit, staged: str, codec: str | None) -> None:
+        """Write a unit's rows; the compression of the source's files is kept where Spark can write it."""
+        self.files.delete_tree(staged)
         for folder in unit.folders:
             writer = self._rows(folder).write.options(**self._target.options(), **_NO_SUCCESS_FILE)
             writer = writer.option(
@@ -58,6 +65,28 @@ class SparkStager:
     def _rows(self, folder: Folder) -> DataFrame:
         reader = self._spark.read.options(**self._read_options).schema(self._target.schema)
         return reader.parquet(*(file.path for file in folder.files))
+
+
+@dataclass(slots=True)
+class SparkWork:
+    """Rows that were written anew."""
+
+    _stager: SparkStager = field(repr=False)
+    _target: Target = field(repr=False)
+    _unit: Unit = field(repr=False)
+    _staged: str
+    _before: Mapping[str, RowsDigest] = field(repr=False)
+    codec: str | None
+    notes: tuple[str, ...]
+    engine: str = "spark"
+
+    def prove(self, folders: tuple[Folder, ...], retrieve_key: RetrieveKey) -> Proof:
+        """Authenticate every module, and compare the rows with the source's; see `StagedWork`."""
+        files, target = self._stager.files, self._target
+        verified = verify_footers(files, self._unit, folders, target.plan, retrieve_key, target.uuid)
+        after = self._stager.digest(self._unit.at(self._staged, folders))
+        rows = compare_rows(self._unit, self._before, after)
+        return Proof(verified, rows, row_digests=self._before)
 
 
 def observing(policy: Policy, table: str | None) -> Policy:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -67,6 +67,10 @@ class Unit:
     def total_bytes(self) -> int:
         """The length of all files together."""
         return sum(file.length for file in self.files)
+
+    def at(self, location: str, folders: tuple[Folder, ...]) -> Unit:
+        """Return the unit as it would be elsewhere, with other files."""
+        return replace(self, location=location, folders=folders)
 
     def staging(self, base: str, run_id: str) -> str:
         """Return where the unit's new files are made: beside the table, ending in the same partition folders."""

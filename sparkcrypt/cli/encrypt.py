@@ -6,6 +6,7 @@ import json
 
 import click
 
+from sparkcrypt.backfill.engines import ENGINES
 from sparkcrypt.cli.command import Command
 from sparkcrypt.cli.options import (
     Launch,
@@ -32,7 +33,13 @@ from sparkcrypt.cli.session import Workplace, check_writable
 @click.option("--exclusive", is_flag=True, help="With --path: rename the directory while nobody reads or writes it.")
 @policy_option
 @avro_option
-@click.option("--engine", default="spark", show_default=True, help="What rewrites the files.")
+@click.option(
+    "--engine",
+    type=click.Choice(ENGINES),
+    default="native",
+    show_default=True,
+    help="native rewrites files page by page; spark reads and writes their rows anew.",
+)
 @where_option
 @click.option(
     "--adopt", is_flag=True, help="Rewrite files too that a table which requires encryption would not believe."

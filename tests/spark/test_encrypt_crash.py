@@ -248,19 +248,19 @@ def test_wrong_staging_is_found(lake: Lake, monkeypatch: pytest.MonkeyPatch, mut
             *(changed[field.name].alias(field.name, metadata=field.metadata) for field in frame.schema)
         )
 
-    stage = SparkStager.stage
+    write = SparkStager._write
 
-    def staged(self: SparkStager, *arguments: Any) -> None:
+    def written(self: SparkStager, *arguments: Any) -> None:
         staging.append(True)
         if mutation == "key":
             monkeypatch.setattr(type(self._target), "options", lambda target: {"parquet.sparkcrypt.tags.email": "fin"})
-        stage(self, *arguments)
+        write(self, *arguments)
         staging.clear()
 
     monkeypatch.setattr(SparkStager, "_rows", wrong)
-    monkeypatch.setattr(SparkStager, "stage", staged)
+    monkeypatch.setattr(SparkStager, "_write", written)
     with pytest.raises(VerificationError, match="nothing was swapped"):
-        encrypt_table(lake.spark, "t", policy)
+        encrypt_table(lake.spark, "t", policy, engine="spark")
     assert_plaintext(lake.path("t"))
     assert rows_of(lake.spark.table("t")) == before
     assert not list((lake.root / "db" / ".sparkcrypt").rglob("*.parquet"))

@@ -13,7 +13,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sparkcrypt.backfill.evidence import DigestSecret, FileEvidence, changes_by_folder
+from sparkcrypt.backfill.check import StagedUnit
+from sparkcrypt.backfill.evidence import DigestSecret, FileEvidence, evidence_of
+from sparkcrypt.backfill.staging import Proof
 from sparkcrypt.errors import FormatError
 from sparkcrypt.keys.service import KeyService, open_key_service
 from sparkcrypt.policy.key_service import KeyServiceConfig, canonical_json
@@ -85,12 +87,33 @@ def test_the_secret_is_shown_nowhere() -> None:
     assert repr(key)[2:-1] not in shown and key.hex() not in shown
 
 
+STAGED = StagedUnit(folders=(), summaries={}, total_bytes=12, rows=4, not_authenticated=())
+
+
+def test_a_change_for_each_file_where_files_were_rewritten_one_by_one() -> None:
+    """Each old file stands beside the new one that has its pages, whatever form their URIs have."""
+    secret = DigestSecret("audit", "wrapped", b"s" * 32)
+    old = [FileEvidence(f"file:/t/p=1/{n}", 10, 7, 2, (), f"d{n}") for n in range(2)]
+    new = [FileEvidence(f"file:/s/p=1/{n}", 12, 8, 2, ("pii",), f"e{n}") for n in range(2)]
+    pairs = {f"file:///s/p=1/{n}": f"file:///t/p=1/{n}" for n in range(2)}
+    made = evidence_of({"p=1": old}, {"p=1": new}, Proof(STAGED, 4, pairs=pairs), secret)
+    assert [(len(one["sources"]), len(one["targets"])) for one in made["changes"]] == [(1, 1), (1, 1)]
+    for number, change in enumerate(made["changes"]):
+        assert (change["sources"][0]["digest"], change["targets"][0]["digest"]) == (f"d{number}", f"e{number}")
+        assert (change["folder"], change["pages"], change["rows"]) == (
+            "p=1",
+            {"equal": True},
+            {"count": 2, "equal": True},
+        )
+
+
 def test_changes_name_old_and_new_files_of_each_folder() -> None:
     """One record a folder, with the rows that were equal before and after; as many files on each side as there are."""
     secret = DigestSecret("audit", "wrapped", b"s" * 32)
     old = [FileEvidence(f"/t/p=1/{n}", 10, 7, 2, (), f"d{n}") for n in range(2)]
     new = [FileEvidence("/s/p=1/x", 12, 8, 4, ("footer", "pii"), "e")]
-    made = changes_by_folder({"p=1": old}, {"p=1": new}, {"p=1": RowsDigest(4, 1, 2)}, secret)
+    proof = Proof(STAGED, 4, row_digests={"p=1": RowsDigest(4, 1, 2)})
+    made = evidence_of({"p=1": old}, {"p=1": new}, proof, secret)
     assert made["digests"]["secret"] == {"key_id": "audit", "wrapped": "wrapped"}
     change = made["changes"][0]
     assert (change["folder"], change["rows"]["count"], change["rows"]["equal"]) == ("p=1", 4, True)

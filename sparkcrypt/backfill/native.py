@@ -1,0 +1,164 @@
+"""Staging without decoding: each file is rewritten page by page in a task of its own, and keeps its name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+import sparkcrypt.errors
+from sparkcrypt import names
+from sparkcrypt.backfill.check import partition_of, verify_footers
+from sparkcrypt.backfill.file_columns import file_columns
+from sparkcrypt.backfill.footers import RetrieveKey
+from sparkcrypt.backfill.keks import table_keks
+from sparkcrypt.backfill.scan import ScannedUnit
+from sparkcrypt.backfill.stage import SparkStager
+from sparkcrypt.backfill.staging import Proof, StagedWork
+from sparkcrypt.backfill.store import StateStore
+from sparkcrypt.backfill.targets import CatalogTarget, Target
+from sparkcrypt.backfill.units import Folder, SourceFile
+from sparkcrypt.bridge.identity import FileIdentity, trailing_partition
+from sparkcrypt.errors import SparkcryptError, UnsupportedFileError, VerificationError
+from sparkcrypt.keys.service import open_key_service
+from sparkcrypt.native.orders import EncryptionOrder, FileOrder, FileOutcome, KeySettings
+from sparkcrypt.parquet import FileSummary
+from sparkcrypt.policy.model import Policy
+from sparkcrypt.spark.files import HadoopFiles
+from sparkcrypt.spark.tasks import rewrite_in_tasks
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class NativeStager:
+    """Stages the units of one target by its files' pages.
+
+    A unit with a file that cannot be rewritten so is staged by Spark's engine, and its notes say so.
+    """
+
+    engine = "native"
+
+    def __init__(self, spark: SparkSession, target: Target, policy: Policy, store: StateStore) -> None:
+        self._spark, self._target, self._policy, self._store = spark, target, policy, store
+        self._files = HadoopFiles(spark)
+
+    def stage(self, scanned: ScannedUnit, staged: str) -> StagedWork:
+        """Rewrite a unit's files into a folder; see `Stager`."""
+        self._files.delete_tree(staged)
+        orders = self._orders(scanned, staged)
+        outcomes = rewrite_in_tasks(self._spark, orders, self._keys(orders))
+        refused = [outcome for outcome in outcomes if outcome.refused]
+        _raise_first([outcome for outcome in outcomes if outcome.error])
+        if refused:
+            return self._by_spark(scanned, staged, refused)
+        notes = dict.fromkeys(note for outcome in outcomes for note in outcome.notes)
+        codecs = {codec for one in scanned.codecs.values() for codec in one}
+        return _NativeWork(
+            self._files,
+            self._target,
+            scanned,
+            tuple(outcomes),
+            codecs.pop() if len(codecs) == 1 else None,
+            tuple(notes),
+        )
+
+    def _orders(self, scanned: ScannedUnit, staged: str) -> list[FileOrder]:
+        unit = scanned.unit
+        orders = []
+        for folder in unit.folders:
+            values = partition_of(unit, folder)
+            partition_path = unit.partition_path or trailing_partition(folder.relative.split("/"))
+            place = f"{staged}/{folder.relative}" if folder.relative else staged
+            for file in sorted(folder.files, key=lambda one: -one.length):
+                orders.append(self._order(scanned, file, values, place, partition_path))
+        return orders
+
+    def _order(
+        self, scanned: ScannedUnit, file: SourceFile, values: Mapping[str, str], place: str, partition_path: str
+    ) -> FileOrder:
+        plan, name = self._target.plan, file.path.rpartition("/")[2]
+        summary: FileSummary = scanned.summaries[file.path]
+        order = FileOrder(file.path, f"{place}/{name}", "copy", source_prefix=summary.aad_prefix, replace=True)
+        if not any(drift.file == file.path for drift in scanned.drift):
+            return order
+        columns = file_columns(summary.columns or (), plan).key_ids(plan, values)
+        if not columns:
+            return replace(order, action="decrypt")
+        identity = FileIdentity(self._target.uuid, partition_path, name)
+        encryption = EncryptionOrder(
+            footer_key=plan.footer_key,
+            footer_mode=plan.footer_mode,
+            algorithm=plan.algorithm,
+            columns=columns,
+            aad_prefix=identity.to_aad_prefix(),
+            key_values={names.POLICY_DIGEST: plan.policy_digest},
+        )
+        return replace(order, action="encrypt", encryption=encryption)
+
+    def _keys(self, orders: Sequence[FileOrder]) -> KeySettings:
+        masters = {
+            key
+            for order in orders
+            if (encryption := order.encryption) is not None
+            for key in (encryption.footer_key, *(one for one in encryption.columns.values() if one is not None))
+        }
+        config, bits = self._policy.key_service, self._policy.data_key_bits
+        keks = table_keks(self._store, self._target.table_id, open_key_service(config), masters, data_key_bits=bits)
+        return KeySettings(config.canonical(), bits, keks)
+
+    def _by_spark(self, scanned: ScannedUnit, staged: str, refused: Sequence[FileOutcome]) -> StagedWork:
+        if isinstance(self._target, CatalogTarget) and self._target.table.bucketed:
+            raise UnsupportedFileError(
+                f"{refused[0].refused}; and {self._target.name} is bucketed, so Spark's engine cannot rewrite it either"
+            )
+        work = SparkStager(self._spark, self._target, self._policy).stage(scanned, staged)
+        note = f"staged by Spark's engine, since {len(refused)} of its files cannot be rewritten page by page: "
+        work.notes = (*work.notes, note + str(refused[0].refused))
+        return work
+
+
+@dataclass(slots=True)
+class _NativeWork:
+    """Files that were rewritten one by one, each proven equal to its source where it was written."""
+
+    _files: HadoopFiles = field(repr=False)
+    _target: Target = field(repr=False)
+    _scanned: ScannedUnit = field(repr=False)
+    _outcomes: tuple[FileOutcome, ...] = field(repr=False)
+    codec: str | None
+    notes: tuple[str, ...]
+    engine: str = "native"
+
+    def prove(self, folders: tuple[Folder, ...], retrieve_key: RetrieveKey) -> Proof:
+        """Check that exactly the rewritten files are there, and each footer and key of theirs; see `StagedWork`."""
+        found = {file.path: file.length for folder in folders for file in folder.files}
+        pairs = {self._files.qualified(one.target): self._files.qualified(one.source) for one in self._outcomes}
+        lengths = {self._files.qualified(one.target): one.bytes_after for one in self._outcomes}
+        for path in sorted(found.keys() | lengths.keys()):
+            if found.get(path) != lengths.get(path):
+                raise VerificationError(
+                    f"{path}: has {found.get(path, 'no')} bytes, and {lengths.get(path, 'no')} were written and "
+                    "proven; someone else writes to the staging folder; nothing was swapped"
+                )
+        unit = verify_footers(
+            self._files, self._scanned.unit, folders, self._target.plan, retrieve_key, self._target.uuid, pages=False
+        )
+        weak = sorted({what for one in self._outcomes for what in one.unauthenticated})
+        rows = sum(one.rows for one in self._outcomes)
+        if rows != unit.rows:
+            raise VerificationError(f"{self._scanned.unit.name}: {rows} rows became {unit.rows}; nothing was swapped")
+        return Proof(replace(unit, not_authenticated=tuple(weak)), rows, pairs=pairs)
+
+
+def _raise_first(failed: Sequence[FileOutcome]) -> None:
+    """Raise the first failure in its own class.
+
+    Raises:
+        SparkcryptError: of the class that the task met.
+    """
+    for outcome in failed:
+        kind, message = outcome.error or ("", "")
+        raised = getattr(sparkcrypt.errors, kind, SparkcryptError)
+        more = f"; so did {len(failed) - 1} other files of its unit" if len(failed) > 1 else ""
+        raise raised(f"{message}{more}")

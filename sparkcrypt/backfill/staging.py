@@ -1,0 +1,68 @@
+"""What every engine does for a unit: it stages new files, and proves that they say what the old ones said."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from sparkcrypt.backfill.check import StagedUnit
+from sparkcrypt.backfill.footers import RetrieveKey
+from sparkcrypt.backfill.scan import ScannedUnit
+from sparkcrypt.backfill.units import Folder
+from sparkcrypt.spark.digest import RowsDigest
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """That staged files are right: what was found of them, and in which way their content was seen to be equal.
+
+    Attributes:
+        unit: the staged files, checked.
+        rows: how many rows they hold.
+        row_digests: folder -> digest of its rows, equal before and after, from an engine that wrote rows anew.
+        pairs: new file -> old file of the same pages, from an engine that works file by file.
+    """
+
+    unit: StagedUnit
+    rows: int
+    row_digests: Mapping[str, RowsDigest] = field(default_factory=dict)
+    pairs: Mapping[str, str] = field(default_factory=dict)
+
+
+class StagedWork(Protocol):
+    """A unit whose new files are written.
+
+    Attributes:
+        engine: what wrote them.
+        codec: their compression; None where it was left to the engine.
+        notes: what a person should know of them.
+    """
+
+    engine: str
+    codec: str | None
+    notes: tuple[str, ...]
+
+    def prove(self, folders: tuple[Folder, ...], retrieve_key: RetrieveKey) -> Proof:
+        """See that the staged files are what the plan wants and say what the old ones said.
+
+        Args:
+            folders: the staged files, as they were listed.
+            retrieve_key: asks a helper of its own, so that no cache here can answer.
+
+        Raises:
+            VerificationError: they are not.
+        """
+
+
+class Stager(Protocol):
+    """An engine."""
+
+    engine: str
+
+    def stage(self, scanned: ScannedUnit, staged: str) -> StagedWork:
+        """Write a unit's new files below a folder, where nothing of an earlier attempt stays.
+
+        Raises:
+            SparkcryptError: they could not be written; the caller removes the folder.
+        """

@@ -1,0 +1,56 @@
+"""Runs orders of the native engine as tasks of Spark, one file a task."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyspark.sql import SparkSession
+
+from sparkcrypt.errors import ConfigError
+from sparkcrypt.native.batches import OUTCOME_SCHEMA, rewriter
+from sparkcrypt.native.orders import FileOrder, FileOutcome, KeySettings
+from sparkcrypt.native.places import HADOOP_SETTINGS
+from sparkcrypt.spark.failures import short_text
+from sparkcrypt.spark.jar import jar_path
+from sparkcrypt.spark.jvm import hadoop_conf
+
+ORDERS_A_JOB = 2000
+"""Orders travel with the job's code, so that each task finds its own; more would make that code large."""
+
+
+def rewrite_in_tasks(spark: SparkSession, orders: Sequence[FileOrder], keys: KeySettings) -> list[FileOutcome]:
+    """Carry out orders on the executors; the order of outcomes is that of the orders.
+
+    Raises:
+        ConfigError: the executors' interpreter lacks what the engine needs.
+    """
+    settings = _settings(spark)
+    _bring_package(spark)
+    outcomes: list[FileOutcome] = []
+    for start in range(0, len(orders), ORDERS_A_JOB):
+        some = tuple(orders[start : start + ORDERS_A_JOB])
+        # A range has a partition for each number, which Spark never joins with another.
+        frame = spark.range(0, len(some), 1, len(some)).mapInArrow(rewriter(some, keys, settings), OUTCOME_SCHEMA)
+        try:
+            rows = frame.collect()
+        except Exception as error:
+            if "ModuleNotFoundError" not in str(error) and "ImportError" not in str(error):
+                raise
+            raise ConfigError(
+                f"the executors' Python cannot run the native engine: {short_text(error)}; install pyarrow, "
+                "cryptography and the key service's library there, or use --engine spark"
+            ) from error
+        outcomes.extend(FileOutcome.from_json(row.outcome) for row in rows)
+    return outcomes
+
+
+def _bring_package(spark: SparkSession) -> None:
+    """Give executors this package from the jar, as the helper has it; on this machine they have it already."""
+    if not str(spark.sparkContext.master).startswith("local"):
+        spark.sparkContext.addPyFile(str(jar_path()))
+
+
+def _settings(spark: SparkSession) -> dict[str, str]:
+    conf = hadoop_conf(spark)
+    found = {name: conf.get(name) for name in HADOOP_SETTINGS}
+    return {name: str(value) for name, value in found.items() if value is not None}
