@@ -157,3 +157,16 @@ def test_paths_are_in_messages(tmp_path: Path) -> None:
     (tmp_path / "bad.parquet").write_bytes(b"PAR1 no footer here PAR1")
     with pytest.raises(FormatError, match=r"bad\.parquet: offset"):
         read_footer(tmp_path / "bad.parquet")
+
+
+def test_a_footer_of_more_values_than_its_file_may_have_is_refused(
+    files: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a footer decodes to is bounded by the file's size, once it is more than some millions of values."""
+    for kind in KINDS:
+        read_footer(files[kind])
+    monkeypatch.setattr("sparkcrypt.parquet.footer.MAX_VALUES", 10)
+    with pytest.raises(FormatError, match="too many Thrift values; expected at most"):
+        read_footer(files["plain"])
+    monkeypatch.setattr("sparkcrypt.parquet.footer.BYTES_PER_VALUE", 1)
+    assert read_footer(files["plain"]).metadata is not None
