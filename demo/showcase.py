@@ -21,6 +21,13 @@ ROOT = HERE.parent
 TABLE = "demo.flights"
 TAGS = {"tailnum": "aircraft", "flight": "commercial", "carrier": "commercial", "origin": "public"}
 KEYS = ("footer", "audit", "aircraft", "commercial")
+NO_LOGGING = """\
+rootLogger.level = off
+rootLogger.appenderRef.none.ref = none
+appender.none.type = Null
+appender.none.name = none
+"""
+"""With an appender, though it takes nothing: Spark puts its own logging in the place of one that has none."""
 
 console = Console(highlight=False, width=None if sys.stdout.isatty() else 120)
 
@@ -44,7 +51,7 @@ class Showcase:
         conf.mkdir(parents=True, exist_ok=True)
         lines = "".join(f"{name} {value}\n" for name, value in self.defaults.items())
         (conf / "spark-defaults.conf").write_text(lines)
-        (conf / "log4j2.properties").write_text("rootLogger.level = off\n")
+        (conf / "log4j2.properties").write_text(NO_LOGGING)
 
     def show(self, reader_without_key: Showcase) -> None:
         """Run every step and print what happens.
