@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from struct import pack
 
 from sparkcrypt.parquet.chunk_writer import ChunkSeal
 from sparkcrypt.parquet.encryption import FileCipherSuite, FooterMode
@@ -31,19 +33,22 @@ from sparkcrypt.parquet.schema import Path
 from sparkcrypt.parquet.thrift import BINARY, I32, STRUCT, List, Struct
 from sparkcrypt.parquet.thrift_encode import encode_struct
 
-_REDACTED = (
-    ColumnMetaData.key_value_metadata.key,
-    ColumnMetaData.statistics.key,
-    ColumnMetaData.encoding_stats.key,
-    ColumnMetaData.bloom_filter_offset.key,
-    ColumnMetaData.bloom_filter_length.key,
-    ColumnMetaData.size_statistics.key,
-    ColumnMetaData.geospatial_statistics.key,
+_IN_CLEAR = (
+    ColumnMetaData.type.key,
+    ColumnMetaData.encodings.key,
+    ColumnMetaData.path_in_schema.key,
+    ColumnMetaData.codec.key,
+    ColumnMetaData.num_values.key,
+    ColumnMetaData.total_uncompressed_size.key,
+    ColumnMetaData.total_compressed_size.key,
+    ColumnMetaData.data_page_offset.key,
+    ColumnMetaData.dictionary_page_offset.key,
 )
-"""What a plaintext footer does not say of an encrypted column."""
+"""All that a plaintext footer says of an encrypted column: fields that are not known yet may tell of its values."""
 
-_LEAKING_KEYS = ("geo", "pandas")
-_LEAKING_PREFIXES = ("hoodie",)
+_LEAKING_KEYS = ("PANDAS_ATTRS", "geo", "pandas")
+_LEAKING_WORDS = ("hoodie", "hudi")
+_ARROW_SCHEMA = "ARROW:schema"
 
 
 def magic(suite: FileCipherSuite | None) -> bytes:
@@ -111,7 +116,7 @@ def protect(chunk: Struct, metadata: Struct, path: Path, seal: ChunkSeal | None,
     framed = seal.seal(encode_struct(metadata), ModuleType.COLUMN_META_DATA)
     chunk[ColumnChunk.encrypted_column_metadata.key] = framed
     if in_clear:
-        chunk[ColumnChunk.meta_data.key] = Struct({k: v for k, v in metadata.items() if k not in _REDACTED})
+        chunk[ColumnChunk.meta_data.key] = Struct({k: v for k, v in metadata.items() if k in _IN_CLEAR})
     else:
         del chunk[ColumnChunk.meta_data.key]
 
@@ -161,9 +166,9 @@ def _set_key_values(metadata: Struct, entries: Mapping[str, str]) -> None:
 
 def redact_key_values(metadata: Struct) -> list[str]:
     """Drop key-value metadata in which other tools keep bounds or keys of rows; returns the names."""
-    dropped = [name for one in _key_values(metadata) if _leaks(name := _key_of(one))]
+    dropped = [_key_of(one) for one in _key_values(metadata) if _leaks(KeyValue(one))]
     if dropped:
-        kept = [one for one in _key_values(metadata) if not _leaks(_key_of(one))]
+        kept = [one for one in _key_values(metadata) if not _leaks(KeyValue(one))]
         metadata[FileMetaData.key_value_metadata.key] = List(STRUCT, kept)
     return dropped
 
@@ -177,8 +182,24 @@ def _key_of(entry: Struct) -> str:
     return KeyValue(entry).key
 
 
-def _leaks(name: str) -> bool:
-    return name in _LEAKING_KEYS or name.startswith(_LEAKING_PREFIXES)
+def _leaks(entry: KeyValue) -> bool:
+    name = entry.key
+    if name == _ARROW_SCHEMA:
+        return _schema_leaks(entry.value or "")
+    return name in _LEAKING_KEYS or any(word in name for word in _LEAKING_WORDS)
+
+
+def _schema_leaks(text: str) -> bool:
+    """Tell whether a serialised Arrow schema, which repeats the key-value metadata, holds such an entry too.
+
+    Its strings stand as FlatBuffers have them: length, text, zero.
+    """
+    try:
+        schema = base64.b64decode(text)
+    except ValueError:
+        return True
+    names = (pack("<I", len(name)) + name.encode() + b"\0" for name in _LEAKING_KEYS)
+    return any(found in schema for found in (*names, *map(str.encode, _LEAKING_WORDS)))
 
 
 @dataclass(frozen=True, slots=True)
