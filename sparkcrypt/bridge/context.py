@@ -15,8 +15,14 @@ from sparkcrypt.bridge.identity import is_partition_folder
 from sparkcrypt.errors import ConfigError, shown
 from sparkcrypt.policy.build import policy_from_canonical
 from sparkcrypt.policy.model import Policy, TableRule, normalized_table
-from sparkcrypt.schema import Path
-from sparkcrypt.tags.model import TaggedColumn, history_of_properties, tags_of_overlay, tags_of_properties
+from sparkcrypt.schema import Path, schema_from_spark
+from sparkcrypt.tags.model import (
+    TaggedColumn,
+    history_of_properties,
+    tags_of_overlay,
+    tags_of_properties,
+    tags_of_schema,
+)
 
 _URI = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(?://([^/]*))?(/.*)?", re.DOTALL)
 _SAME_STORE = {"s3": "s3a", "s3n": "s3a", "abfss": "abfs", "wasbs": "wasb"}
@@ -26,6 +32,7 @@ _KNOWN = (
     names.LOCATIONS,
     names.TABLE,
     names.TABLE_UUID,
+    names.TABLE_SCHEMA,
     names.REQUIRE_ENCRYPTION,
     names.PARTITION,
 )
@@ -96,10 +103,15 @@ def table_context(policy_text: str, path: str, properties: Mapping[str, str]) ->
         uuid=_identifier(properties.get(names.TABLE_UUID) or located.get("uuid")),
         rule=rule,
         require_encryption=rule.enforce and required,
-        tagged=(*tags_of_properties(properties), *tags_of_overlay(dict(rule.tags))),
+        tagged=(*_tags_of_table(properties), *tags_of_properties(properties), *tags_of_overlay(dict(rule.tags))),
         history=history_of_properties(properties),
         partition=_partition(properties.get(names.PARTITION)),
     )
+
+
+def _tags_of_table(properties: Mapping[str, str]) -> tuple[TaggedColumn, ...]:
+    text = properties.get(names.TABLE_SCHEMA)
+    return tags_of_schema(schema_from_spark(text)) if text else ()
 
 
 def _table_name(stated: str | None, located: str | None, path: str) -> str | None:

@@ -13,6 +13,7 @@ from sparkcrypt.plan import ColumnPlan, EncryptionPlan
 from sparkcrypt.policy.model import Policy
 
 _COMMIT_PROTOCOL = "spark.sql.sources.commitProtocolClass"
+_STREAM_COMMIT_PROTOCOL = "spark.sql.streaming.commitProtocolClass"
 
 
 def session_options(policy: Policy, locations: Mapping[str, Mapping[str, str | None]] | None = None) -> dict[str, str]:
@@ -28,6 +29,7 @@ def session_options(policy: Policy, locations: Mapping[str, Mapping[str, str | N
         names.POLICY: policy.canonical(),
         names.SUMMARY_LEVEL: "NONE",
         _COMMIT_PROTOCOL: names.COMMIT_PROTOCOL_CLASS,
+        _STREAM_COMMIT_PROTOCOL: names.STREAM_COMMIT_PROTOCOL_CLASS,
         "spark.sql.files.ignoreCorruptFiles": "false",
     }
     if locations:

@@ -24,6 +24,8 @@ from sparkcrypt.spark.options import refuse_throw_away_keys, session_options
 _IGNORE_CORRUPT = "spark.sql.files.ignoreCorruptFiles"
 _COMMIT_PROTOCOL = "spark.sql.sources.commitProtocolClass"
 _DEFAULT_COMMIT_PROTOCOL = "org.apache.spark.sql.execution.datasources.SQLHadoopMapReduceCommitProtocol"
+_STREAM_COMMIT_PROTOCOL = "spark.sql.streaming.commitProtocolClass"
+_DEFAULT_STREAM_COMMIT_PROTOCOL = "org.apache.spark.sql.execution.streaming.ManifestFileCommitProtocol"
 PROBE_PATH = "spark.sparkcrypt.probe.path"
 _TEMPORARY = "/tmp"  # noqa: S108  # of the default file system, where every executor may write
 _probed: set[tuple[str, str]] = set()
@@ -44,6 +46,7 @@ def configure(spark: SparkSession, policy: Policy) -> None:
         BridgeError: the jar or its interpreter is not where it must be; the message names the configuration line.
     """
     _refuse_ignoring(spark)
+    _refuse_other_stream_protocol(spark)
     refuse_throw_away_keys(policy)
     options = session_options(policy, {} if is_connect(spark) else table_locations(spark, policy))
     if spark.conf.get(_COMMIT_PROTOCOL, _DEFAULT_COMMIT_PROTOCOL) not in (
@@ -67,6 +70,15 @@ def _refuse_ignoring(spark: SparkSession) -> None:
         raise ConfigError(
             f"{_IGNORE_CORRUPT} is true: a denied key would silently give fewer rows; set it to false, and use "
             'sparkcrypt.read_table(…, on_denied="null") where nulls are wanted'
+        )
+
+
+def _refuse_other_stream_protocol(spark: SparkSession) -> None:
+    found = spark.conf.get(_STREAM_COMMIT_PROTOCOL, _DEFAULT_STREAM_COMMIT_PROTOCOL)
+    if found not in (_DEFAULT_STREAM_COMMIT_PROTOCOL, names.STREAM_COMMIT_PROTOCOL_CLASS):
+        raise ConfigError(
+            f"{_STREAM_COMMIT_PROTOCOL} is {found}, with which a stream into a tagged table would not know the table's "
+            "tags; unset it"
         )
 
 

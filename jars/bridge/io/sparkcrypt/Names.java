@@ -5,6 +5,8 @@ final class Names {
   static final String PREFIX = "parquet.sparkcrypt.";
   static final String POLICY = PREFIX + "policy";
   static final String KEY_SERVICE = PREFIX + "key_service";
+  static final String TABLE = PREFIX + "table";
+  static final String TABLE_SCHEMA = PREFIX + "table.schema";
   static final String ENCRYPTION_PREFIX = "parquet.encryption.";
   static final String SUMMARY_LEVEL = "parquet.summary.metadata.level";
   static final String SUMMARY_ENABLED = "parquet.enable.summary-metadata";
