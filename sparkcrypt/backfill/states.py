@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from typing import TYPE_CHECKING
 
-from sparkcrypt.backfill.store import StateStore, open_state_store
+from sparkcrypt.backfill.store import StateStore, check_name, open_state_store
 from sparkcrypt.bridge.context import comparable_path
 from sparkcrypt.errors import ConfigError, SparkcryptError
 from sparkcrypt.spark.files import HadoopFiles
@@ -44,22 +44,24 @@ class HadoopStateStore:
 
     def create(self, name: str, content: bytes) -> bool:
         """Create a record that does not exist yet, whole; False when it does."""
-        target = f"{self._root}/{name}"
-        temporary = f"{target.rpartition('/')[0]}/.{uuid.uuid4()}.tmp"
-        self._files.make_folder(target.rpartition("/")[0])
+        target = self._path(name)
+        folder = target.rpartition("/")[0]
+        temporary = f"{folder}/.{uuid.uuid4()}.tmp"
+        self._files.make_folder(self._root, mode="0700")  # private, and so is all below it
+        self._files.make_folder(folder)
         self._files.write_new(temporary, content)
         if self._files.try_rename(temporary, target):
             return True
-        self._files.delete_tree(temporary)
+        self._files.delete_file(temporary)
         return False
 
     def read(self, name: str) -> bytes | None:
         """Return a record's content, or None."""
-        path = f"{self._root}/{name}"
+        path = self._path(name)
         try:
             return self._files.read(path)
         except SparkcryptError:
-            if self._files.exists(path):
+            if self._files.is_file(path):
                 raise
             return None
 
@@ -74,4 +76,8 @@ class HadoopStateStore:
 
     def delete(self, name: str) -> None:
         """Delete a record."""
-        self._files.delete_tree(f"{self._root}/{name}")
+        self._files.delete_file(self._path(name))
+
+    def _path(self, name: str) -> str:
+        check_name(name)
+        return f"{self._root}/{name}"

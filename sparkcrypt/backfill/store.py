@@ -123,13 +123,8 @@ class LocalStateStore:
             path.unlink(missing_ok=True)
 
     def _path(self, name: str) -> Path:
-        parts = name.split("/")
-        if any(not part or part.startswith(".") or "\0" in part for part in parts):
-            raise ConfigError(
-                f"state record {shown(name)} is not a name; allowed: a relative path of which no part is empty or "
-                "begins with a dot"
-            )
-        return self._root.joinpath(*parts)
+        check_name(name)
+        return self._root.joinpath(*name.split("/"))
 
     def _make_folder(self, folder: Path) -> None:
         """Make a folder so that a power cut cannot take it away from a record that was created in it."""
@@ -168,6 +163,19 @@ class LocalStateStore:
                 f"state directory {self._root}: cannot {doing}: {error.strerror or error}; check its disk, and that "
                 "this user may read and write it"
             ) from error
+
+
+def check_name(name: str) -> None:
+    """Refuse a name that would leave the state directory, or hide there.
+
+    Raises:
+        ConfigError: it is no record's name.
+    """
+    if any(not part or part.startswith(".") or "\0" in part for part in name.split("/")):
+        raise ConfigError(
+            f"state record {shown(name)} is not a name; allowed: a relative path of which no part is empty or "
+            "begins with a dot"
+        )
 
 
 def open_state_store(uri: str) -> StateStore:

@@ -11,6 +11,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from sparkcrypt.errors import ConfigError, SparkcryptError
+from sparkcrypt.spark.access import Access, access_to_give
 from sparkcrypt.spark.jvm import JVM_ERRORS, cause_of, hadoop_conf, jvm
 
 
@@ -37,6 +38,7 @@ class HadoopFiles:
 
     def __init__(self, spark: SparkSession) -> None:
         self._jvm = jvm(spark)
+        self._gateway: Any = spark.sparkContext._gateway
         self._conf = hadoop_conf(spark)
 
     def path(self, path: str) -> Any:
@@ -64,6 +66,16 @@ class HadoopFiles:
         """Tell whether a file or folder is there."""
         system, where = self._of(path)
         return bool(self._call("look for", path, lambda: system.exists(where)))
+
+    def is_file(self, path: str) -> bool:
+        """Tell whether a file is there."""
+        system, where = self._of(path)
+        try:
+            return bool(system.getFileStatus(where).isFile())
+        except JVM_ERRORS as error:
+            if any(kind in cause_of(error)[0] for kind in ("FileNotFound", "ParentNotDirectory")):
+                return False
+            raise _translated(error, "look at", path) from error
 
     def status(self, path: str) -> FileStatus:
         """Return the status of a file or folder."""
@@ -95,10 +107,12 @@ class HadoopFiles:
             found.extend(self.data_files(entry.path) if entry.is_folder else [entry])
         return tuple(found)
 
-    def make_folder(self, path: str) -> None:
-        """Make a folder and those above it."""
+    def make_folder(self, path: str, mode: str | None = None) -> None:
+        """Make a folder and those above it; an octal mode is for the folder itself, where it is new."""
         system, where = self._of(path)
-        self._call("make", path, lambda: system.mkdirs(where))
+        permission = self._jvm.org.apache.hadoop.fs.permission.FsPermission
+        given = (permission(mode),) if mode and not self.exists(path) else ()
+        self._call("make", path, lambda: system.mkdirs(where, *given))
 
     def rename(self, source: str, target: str) -> None:
         """Rename a file or folder; the target must not exist.
@@ -117,14 +131,32 @@ class HadoopFiles:
             )
 
     def try_rename(self, source: str, target: str) -> bool:
-        """Rename where the file system itself refuses a target that exists (HDFS); False when it does."""
-        system, where = self._of(source)
-        return bool(self._call("rename", source, lambda: system.rename(where, self.path(target))))
+        """Rename where the file system itself refuses a target that exists (HDFS); False when it does.
+
+        By FileContext: FileSystem's rename would move the source into a target that is a folder.
+        """
+        _, where = self._of(source)
+        options = self._jvm.org.apache.hadoop.fs.Options.Rename
+        none = self._gateway.new_array(options, 0)
+        try:
+            context = self._jvm.org.apache.hadoop.fs.FileContext.getFileContext(where.toUri(), self._conf)
+            context.rename(where, self.path(target), none)
+        except JVM_ERRORS as error:
+            if "FileAlreadyExists" in cause_of(error)[0] or self.exists(target):  # a folder is refused otherwise
+                return False
+            raise _translated(error, "rename", source) from error
+        return True
 
     def delete_tree(self, path: str) -> None:
         """Delete a file or folder with all below it; nothing happens when it is not there."""
         system, where = self._of(path)
         self._call("delete", path, lambda: system.delete(where, True))
+
+    def delete_file(self, path: str) -> None:
+        """Delete a file; nothing happens when there is none of that name."""
+        system, where = self._of(path)
+        if self.is_file(path):
+            self._call("delete", path, lambda: system.delete(where, False))
 
     def read(self, path: str) -> bytes:
         """Return the bytes of a small file."""
@@ -160,41 +192,51 @@ class HadoopFiles:
         stream = self._call("open", path, lambda: system.open(where))
         return io.BufferedReader(_HadoopStream(self._jvm, stream, length), buffer_size=1 << 16)
 
+    def access(self, path: str) -> Access:
+        """Return who may do what with a file or folder."""
+        system, where = self._of(path)
+        status = self._call("look at", path, lambda: system.getFileStatus(where))
+        told = _status(status)
+        if not status.hasAcl():
+            return Access(told.owner, told.group, told.mode, "")
+        entries = self._call("read the ACL of", path, lambda: system.getAclStatus(where).getEntries())
+        return Access(told.owner, told.group, told.mode, str(entries.toString()), entries)
+
     def same_access(self, source: str, target: str) -> tuple[str, ...]:
-        """Return what differs between two folders in owner, group, mode and ACL; empty when nothing does."""
-        before, after = self.status(source), self.status(target)
-        pairs = {
-            "owner": (before.owner, after.owner),
-            "group": (before.group, after.group),
-            "mode": (before.mode, after.mode),
-            "ACL": (self._acl(source), self._acl(target)),
-        }
-        return tuple(f"{what} {was} became {now}" for what, (was, now) in pairs.items() if was != now)
+        """Return what differs between a folder and its copy in owner, group, mode and ACL, down to files."""
+        given = access_to_give(self, source, target)
+        return tuple(
+            f"{path}: {text}" for path, wanted in given.items() for text in wanted.differences(self.access(path))
+        )
 
     def copy_access(self, source: str, target: str) -> None:
-        """Give a folder the owner, group, mode and ACL of another, as far as this user may."""
-        system, where = self._of(target)
-        before, after = self.status(source), self.status(target)
-        if (before.owner, before.group) != (after.owner, after.group):
-            self._call("set the owner of", target, lambda: system.setOwner(where, before.owner, before.group))
-        if before.mode != after.mode:
-            permission = self._jvm.org.apache.hadoop.fs.permission.FsPermission(before.mode)
-            self._call("set the mode of", target, lambda: system.setPermission(where, permission))
-        if self._acl(source) != self._acl(target):
-            entries = system.getAclStatus(self.path(source)).getEntries()
-            self._call("set the ACL of", target, lambda: system.modifyAclEntries(where, entries))
+        """Give a copy of a folder the owner, group, mode and ACL of the folder, down to files; see ``access_to_give``.
 
-    def _acl(self, path: str) -> str:
+        Raises:
+            SparkcryptError: this user may not, or the file system cannot.
+        """
+        given = access_to_give(self, source, target)
+        for path in sorted(given, reverse=True):  # what is below first: a folder may be closed to this user afterwards
+            self._give(path, given[path])
+
+    def _give(self, path: str, wanted: Access) -> None:
         system, where = self._of(path)
-        try:
-            return str(system.getAclStatus(where).getEntries().toString())
-        except JVM_ERRORS as error:
-            kind, message = cause_of(error)
-            if (
-                "UnsupportedOperation" in kind or "ACL" in message
-            ):  # a file system without ACLs, or with them switched off
-                return ""
-            raise _translated(error, "read the ACL of", path) from error
+        now = self.access(path)
+        if (wanted.owner, wanted.group) != (now.owner, now.group):
+            owner = wanted.owner if wanted.owner != now.owner else None
+            group = wanted.group if wanted.group != now.group else None
+            self._call("set the owner of", path, lambda: system.setOwner(where, owner, group))
+        if (wanted.mode, wanted.acl) == (now.mode, now.acl):
+            return
+        permission = self._jvm.org.apache.hadoop.fs.permission
+        mode = permission.FsPermission(wanted.mode)
+        if now.acl:
+            self._call("remove the ACL of", path, lambda: system.removeAcl(where))
+        if wanted.acl:
+            # With an ACL the group's bits of the mode are the ACL's mask.
+            whole = permission.AclUtil.getAclFromPermAndEntries(mode, wanted.entries)
+            self._call("set the ACL of", path, lambda: system.setAcl(where, whole))
+        self._call("set the mode of", path, lambda: system.setPermission(where, mode))
 
     def _call(self, verb: str, path: str, action: Any) -> Any:
         try:
@@ -252,4 +294,5 @@ def _status(entry: Any) -> FileStatus:
 def _translated(error: BaseException, verb: str, path: str) -> SparkcryptError:
     kind, message = cause_of(error)
     made = ConfigError if "UnsupportedFileSystem" in kind else SparkcryptError
-    return made(f"cannot {verb} {path}: {kind.rpartition('.')[2]}: {message}")
+    said = message.splitlines()[0]  # what a remote file system says may go on with its whole stack
+    return made(f"cannot {verb} {path}: {kind.rpartition('.')[2]}: {said}")

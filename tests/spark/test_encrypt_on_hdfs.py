@@ -1,0 +1,263 @@
+"""The job on a real HDFS: data, state, policy and report there, and who may read the new files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from sparkcrypt import encrypt_table, load_policy, verify_table
+from sparkcrypt.backfill.report import Report
+from sparkcrypt.cli.main import cli
+from sparkcrypt.errors import ConfigError, SparkcryptError
+from sparkcrypt.policy.model import Policy
+from sparkcrypt.spark.catalog import Catalog
+from sparkcrypt.spark.files import HadoopFiles
+from sparkcrypt.spark.tagging import set_tags
+from tests.conftest import FreshJvm
+from tests.services.hdfs import Hdfs
+from tests.spark.support import SECRET, Lake, assert_encrypted, assert_plaintext, make_policy, rows_of
+
+pytestmark = [pytest.mark.spark, pytest.mark.services, pytest.mark.slow]
+
+PARTITIONED = "CREATE TABLE t (id INT, email STRING, note STRING, p INT) USING parquet PARTITIONED BY (p) LOCATION '{}'"
+UNPARTITIONED = "CREATE TABLE t (id INT, email STRING, note STRING) USING parquet LOCATION '{}'"
+
+
+class Shore:
+    """A table ``t`` of a lake whose folder is on HDFS, and a look at that folder."""
+
+    def __init__(self, lake: Lake, hdfs: Hdfs) -> None:
+        self.lake, self.files = lake, HadoopFiles(lake.spark)
+        self.root = f"{hdfs.uri}/{lake.database}"
+        self.folder = f"{self.root}/t"
+
+    def fill(self, create: str) -> list[Any]:
+        """Make the table in clear, two files a partition or two files; return its rows."""
+        with self.lake.stranger() as stranger:
+            stranger.sql(create.format(self.folder))
+            for first in (0, 2):
+                tail = ["", ", 0", ", 1"] if "PARTITIONED" in create else [""]
+                rows = [
+                    f"({n}, '{SECRET}-{n}', 'note {n}'{tail[n % 2 + 1] if tail[1:] else ''})"
+                    for n in (first, first + 1)
+                ]
+                stranger.sql(f"INSERT INTO t VALUES {', '.join(rows)}")
+            return rows_of(stranger.table("t"))
+
+    def give(self, path: str, owner: str, group: str, mode: str, acl: str = "") -> None:
+        """Set owner, group, mode and, with Hadoop's words, the whole ACL of a folder or file."""
+        system, where = self.files._of(path)
+        permission = self.lake.spark._jvm.org.apache.hadoop.fs.permission  # type: ignore[union-attr]
+        if acl:
+            system.setAcl(where, permission.AclEntry.parseAclSpec(acl, True))
+        else:
+            system.setPermission(where, permission.FsPermission(mode))
+        system.setOwner(where, owner, group)
+
+    def parquet(self, path: str) -> list[str]:
+        """Return the data files below a folder."""
+        return [one.path for one in self.files.data_files(path)]
+
+    def local(self, path: str, to: Path) -> Path:
+        """Copy the data files below a folder into a local one."""
+        for file in self.parquet(path):
+            copy = to / file.removeprefix(path).lstrip("/")
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            copy.write_bytes(self.files.read(file))
+        return to
+
+    def state(self) -> str:
+        """Where runs keep their state."""
+        return f"{self.root}/state"
+
+
+@pytest.fixture
+def shore(lake: Lake, hdfs: Hdfs) -> Iterator[Shore]:
+    """A folder of HDFS of this test's own."""
+    shore = Shore(lake, hdfs)
+    shore.files.make_folder(shore.root)
+    yield shore
+    shore.files.delete_tree(shore.root)
+
+
+def policy_on_hdfs(shore: Shore) -> tuple[Policy, str]:
+    """Make a policy with local keys whose file and state are on HDFS; return it with the file's URI."""
+    local = make_policy(shore.lake.root / "p")
+    text = (shore.lake.root / "p" / "policy.yaml").read_text()
+    text = text.replace("path: keys/", f"path: {local.key_service.options['path']}")
+    uri = f"{shore.root}/policy.yaml"
+    shore.files.write_new(uri, text.encode())
+    return local, uri
+
+
+def encrypted(shore: Shore, tags: dict[str, list[str]]) -> tuple[Policy, Report]:
+    """Tag the table and run the job with its state on HDFS."""
+    policy = make_policy(shore.lake.root / "p")
+    file = shore.lake.root / "p" / "policy.yaml"
+    file.write_text(file.read_text().replace("run_state: state/", f"run_state: '{shore.state()}'"))
+    policy = load_policy(file)
+    set_tags(shore.lake.spark, "t", tags, policy)
+    return policy, encrypt_table(shore.lake.spark, "t", policy)
+
+
+@pytest.mark.parametrize("create", [PARTITIONED, UNPARTITIONED], ids=["partitioned", "unpartitioned"])
+def test_table_and_state_on_hdfs(shore: Shore, create: str) -> None:
+    """Files are encrypted beside the table, rows stay equal, state is on HDFS alone, and a second run does nothing."""
+    before = shore.fill(create)
+    policy, report = encrypted(shore, {"email": ["pii"]})
+    lake = shore.lake
+    assert (report.outcome, report.rows, report.swap) == ("done", 4, "set location")
+    assert rows_of(lake.spark.table("t")) == before
+    copy = shore.local(f"{shore.root}/.sparkcrypt/t", lake.root / "staged")
+    assert_encrypted(copy, policy, {"email": "pii"}, visible=["note 1"])
+    assert_plaintext(shore.local(shore.folder, lake.root / "old"))
+    assert [one for one in shore.files.walk(shore.state()) if one.name.endswith(".json")]
+    assert not list((lake.root / "p").glob("state*"))
+    again = encrypt_table(lake.spark, "t", policy)
+    assert (again.outcome, again.files_rewritten) == ("nothing to do", 0)
+    assert verify_table(lake.spark, "t", policy).ok
+
+
+def test_owner_group_mode_and_acl_are_kept(shore: Shore) -> None:
+    """The new folders have what the old ones had, and the new files what the old files had, ACLs included."""
+    shore.fill(PARTITIONED)
+    folders = {f"{shore.folder}/p={p}": f"analyst{p}" for p in (0, 1)}
+    for folder, user in folders.items():
+        shore.give(
+            folder,
+            "alice",
+            "hr",
+            "",
+            f"user::rwx,group::r-x,other::---,user:{user}:r-x,mask::r-x,default:user:{user}:r-x",
+        )
+        for file in shore.parquet(folder):
+            shore.give(file, "alice", "hr", "", f"user::rw-,group::---,other::---,user:{user}:r--,mask::r--")
+    encrypted(shore, {"email": ["pii"]})
+    catalog = Catalog(shore.lake.spark)
+    partitions = catalog.partitions(catalog.table("t"))
+    assert len(partitions) == 2
+    for old, new in zip(sorted(folders), sorted(one.location for one in partitions), strict=True):
+        assert old != new
+        assert shore.files.access(new) == shore.files.access(old)
+        assert "default:user:analyst" in shore.files.access(new).acl
+        files = shore.parquet(new)
+        assert files
+        assert {shore.files.access(file) for file in files} == {shore.files.access(shore.parquet(old)[0])}
+        assert shore.files.access(files[0]).mode == "0640"
+
+
+def test_narrow_files_do_not_become_wide(shore: Shore) -> None:
+    """Files that only their owner and group may read stay so, in a folder that all may list."""
+    shore.fill(UNPARTITIONED)
+    shore.give(shore.folder, "alice", "hr", "0755")
+    for file in shore.parquet(shore.folder):
+        shore.give(file, "alice", "hr", "0640")
+    encrypted(shore, {"email": ["pii"]})
+    location = Catalog(shore.lake.spark).table("t").location
+    assert shore.files.access(location).mode == "0755"
+    found = {(one.owner, one.group, one.mode) for one in map(shore.files.access, shore.parquet(location))}
+    assert found == {("alice", "hr", "0640")}
+
+
+def test_files_that_differ_in_access_are_refused(shore: Shore) -> None:
+    """Which of them a new file should be like cannot be told; the table is as it was."""
+    before = shore.fill(UNPARTITIONED)
+    shore.give(shore.parquet(shore.folder)[0], "alice", "hr", "0600")
+    with pytest.raises(ConfigError, match="differ in who may read them"):
+        encrypted(shore, {"email": ["pii"]})
+    assert_unchanged(shore, before)
+
+
+def assert_unchanged(shore: Shore, before: list[Any]) -> None:
+    """Assert that the table has its old place and rows, and that nothing of the run is left there."""
+    table = Catalog(shore.lake.spark).table("t")
+    assert table.location.rstrip("/") == shore.folder
+    with shore.lake.stranger() as stranger:
+        stranger.catalog.refreshTable("t")
+        assert rows_of(stranger.table("t")) == before
+    assert not shore.files.exists(f"{shore.root}/.sparkcrypt") or not shore.parquet(f"{shore.root}/.sparkcrypt/t")
+
+
+NOT_SUPERUSER = """
+import sys
+from pyspark.sql import SparkSession
+import sparkcrypt
+from sparkcrypt.errors import SparkcryptError
+spark = (SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+         .config("spark.sql.warehouse.dir", sys.argv[1] + "/warehouse").getOrCreate())
+spark.sparkContext.setLogLevel("OFF")
+policy = sparkcrypt.load_policy(sys.argv[2])
+try:
+    sparkcrypt.encrypt_table(spark, None, policy, path=sys.argv[3], output=sys.argv[3] + "-new",
+                             avro=sparkcrypt.tags.avro.read_avro_file(sys.argv[4]))
+except SparkcryptError as error:
+    print("refused", type(error).__name__, error)
+"""
+
+
+def test_access_that_this_user_may_not_give_is_refused(shore: Shore, fresh_jvm: FreshJvm, private_jar: Path) -> None:
+    """Who is not HDFS's superuser cannot keep another owner's: nothing is swapped, nothing staged is left."""
+    lake = shore.lake
+    shore.fill(UNPARTITIONED)
+    shore.give(shore.root, "etl", "hr", "0777")
+    shore.give(shore.folder, "alice", "hr", "0755")
+    make_policy(lake.root / "p")
+    tagged = {"name": "email", "type": ["null", "string"], "confluent:tags": ["pii"]}
+    others = [{"name": "id", "type": ["null", "int"]}, {"name": "note", "type": ["null", "string"]}]
+    (lake.root / "t.avsc").write_text(
+        json.dumps({"type": "record", "name": "t", "fields": [others[0], tagged, others[1]]})
+    )
+    script = NOT_SUPERUSER.replace("import sparkcrypt\n", "import sparkcrypt, sparkcrypt.tags.avro\n", 1)
+    done = fresh_jvm(
+        script, lake.root, lake.root / "p" / "policy.yaml", shore.folder, lake.root / "t.avsc",
+        env={"HADOOP_USER_NAME": "etl", "SPARKCRYPT_JAR": str(private_jar)},
+    )  # fmt: skip
+    assert "refused SparkcryptError cannot set the owner of" in done.stdout, done.stdout + done.stderr[-3000:]
+    assert "AccessControlException" in done.stdout
+    assert not shore.files.exists(f"{shore.folder}-new")
+    assert not shore.files.exists(f"{shore.root}/.sparkcrypt") or not shore.parquet(f"{shore.root}/.sparkcrypt")
+    assert len(shore.parquet(shore.folder)) >= 2
+
+
+@contextmanager
+def active(lake: Lake) -> Iterator[None]:
+    """Make the lake's session the one that commands find."""
+    sessions = lake.spark._jvm.org.apache.spark.sql.classic.SparkSession  # type: ignore[union-attr]
+    sessions.setActiveSession(lake.spark._jsparkSession)
+    yield
+    sessions.clearActiveSession()
+
+
+def test_policy_and_report_on_hdfs(shore: Shore) -> None:
+    """``--policy`` and ``--report`` take URIs; a report replaces the one before, and tells of a failure too."""
+    shore.fill(UNPARTITIONED)
+    policy, uri = policy_on_hdfs(shore)
+    lake, report = shore.lake, f"{shore.root}/report.json"
+    set_tags(lake.spark, "t", {"email": ["pii"]}, policy)
+    command = ["encrypt", "--table", lake.name("t"), "--policy", uri, "--report", report]
+    with active(lake):
+        done = CliRunner().invoke(cli, command)
+        assert done.exit_code == 0, done.output
+        first = json.loads(shore.files.read(report))
+        assert (first["outcome"], first["rows"], first["verified"]) == ("done", 4, True)
+        # run_state of a policy on HDFS is relative to it.
+        assert shore.files.exists(f"{shore.root}/state")
+        failed = CliRunner().invoke(cli, [*command[:2], lake.name("nowhere"), *command[3:]])
+        assert failed.exit_code != 0
+    second = json.loads(shore.files.read(report))
+    assert (second["outcome"], second["table"]) == ("failed", lake.name("nowhere"))
+
+
+def test_policy_that_is_not_on_hdfs_is_refused_by_its_uri(shore: Shore) -> None:
+    """A URI that names nothing is told as such, with the configuration's exit code."""
+    with active(shore.lake):
+        done = CliRunner().invoke(cli, ["plan", "--table", "t", "--policy", f"{shore.root}/nosuch.yaml"])
+    assert done.exit_code == ConfigError.exit_code
+    assert f"{shore.root}/nosuch.yaml: is not there" in done.output
+    assert issubclass(ConfigError, SparkcryptError)
