@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -20,7 +22,27 @@ from sparkcrypt.spark.session import configure
 OnDenied = Literal["error", "null"]
 
 
-def read_table(spark: SparkSession, name: str, policy: Policy, *, on_denied: OnDenied = "error") -> DataFrame:
+@dataclass(frozen=True, slots=True)
+class ReadReport:
+    """What became of a table's columns when it was read: ``denied`` ones are null in every row."""
+
+    table: str
+    on_denied: OnDenied
+    denied: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON values."""
+        return {**asdict(self), "denied": list(self.denied)}
+
+
+def read_table(
+    spark: SparkSession,
+    name: str,
+    policy: Policy,
+    *,
+    on_denied: OnDenied = "error",
+    report: Callable[[ReadReport], None] | None = None,
+) -> DataFrame:
     """Read a table.
 
     Args:
@@ -29,6 +51,7 @@ def read_table(spark: SparkSession, name: str, policy: Policy, *, on_denied: OnD
         policy: of the table.
         on_denied: ``error``: a query that touches a column whose key is denied fails; ``null``: such a column is null
             in every row, as a whole as soon as any file's key of any of its leaves is denied.
+        report: hears, before anything is read, which columns are null for want of a key.
 
     Raises:
         KeyAccessDeniedError: the footer key is denied; then nothing can be read.
@@ -37,12 +60,14 @@ def read_table(spark: SparkSession, name: str, policy: Policy, *, on_denied: OnD
         raise ConfigError(f"on_denied is {on_denied!r}; allowed: error, null")
     configure(spark, policy)
     frame = spark.table(name)
-    if on_denied == "error":
-        return frame
-    denied = denied_columns(spark, name, policy)
+    denied = denied_columns(spark, name, policy) if on_denied == "null" else frozenset()
+    if report is not None:
+        report(ReadReport(name, on_denied, tuple(field for field in frame.columns if field in denied)))
     for field in frame.schema.fields:
         if field.name in denied:
-            frame = frame.withColumn(field.name, F.lit(None).cast(field.dataType))
+            # With its tags: what is derived from the column goes on being encrypted.
+            nothing = F.lit(None).cast(field.dataType).alias(field.name, metadata=field.metadata)
+            frame = frame.withColumn(field.name, nothing)
     return frame
 
 
