@@ -8,7 +8,8 @@ from sparkcrypt.cli.command import Command
 from sparkcrypt.cli.options import json_option, policy_option
 from sparkcrypt.cli.output import show
 from sparkcrypt.cli.session import Workplace
-from sparkcrypt.spark.launch import require_pyspark
+from sparkcrypt.spark.jar import jar_path
+from sparkcrypt.spark.options import defaults_lines, launch_conf
 
 
 @click.command(cls=Command)
@@ -23,7 +24,7 @@ from sparkcrypt.spark.launch import require_pyspark
 def conf(policy: str, jar: str | None, python: str | None, as_json: bool) -> None:
     """Print the lines for spark-defaults.conf by which sessions without this package obey a policy.
 
-    These are spark-sql, spark-shell, the Thrift server and Connect servers.
+    These are spark-sql, spark-shell, the Thrift server and Connect servers.  It needs no pyspark here.
 
     Examples:
       sparkcrypt conf --policy policy.yaml >> $SPARK_HOME/conf/spark-defaults.conf
@@ -31,12 +32,5 @@ def conf(policy: str, jar: str | None, python: str | None, as_json: bool) -> Non
     """  # click shows the first paragraph whole
     with Workplace("sparkcrypt conf") as workplace:
         loaded = workplace.policy(policy)
-    if jar is None:
-        require_pyspark()
-        from sparkcrypt.spark.jar import jar_path
-
-        jar = str(jar_path())
-    from sparkcrypt.spark.options import defaults_lines, launch_conf
-
-    found = launch_conf(loaded, jar, python)
+    found = launch_conf(loaded, jar or str(jar_path()), python)
     show(found, defaults_lines(found), as_json=as_json)

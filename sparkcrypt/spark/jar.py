@@ -1,17 +1,17 @@
-"""The jar: where it is, and how it comes into a session that already lives."""
+"""The jar: where it is, which needs no pyspark, and how it comes into a session that already lives."""
 
 from __future__ import annotations
 
 import os
 from importlib.resources import files
 from pathlib import Path
-
-from py4j.protocol import Py4JError
-from pyspark.sql import SparkSession
+from typing import TYPE_CHECKING
 
 from sparkcrypt.errors import BridgeError
 from sparkcrypt.names import CRYPTO_FACTORY_CLASS
-from sparkcrypt.spark.jvm import jvm
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 def jar_path() -> Path:
@@ -37,6 +37,10 @@ def bring_jar(spark: SparkSession) -> None:
     Spark offers no public way that serves reads as well as writes: ``ADD JAR`` and ``spark.jars`` after launch serve
     writes alone, since reads look classes up in the class loader of the driver's main thread.
     """
+    from py4j.protocol import Py4JError
+
+    from sparkcrypt.spark.jvm import jvm
+
     machine = jvm(spark)
     loader = machine.java.lang.Thread.currentThread().getContextClassLoader()
     if _loads(machine, loader):

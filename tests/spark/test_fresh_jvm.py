@@ -14,12 +14,13 @@ import pytest
 
 from sparkcrypt.keys.counting import KEY_LOG
 from sparkcrypt.names import TAGS_PREFIX
-from sparkcrypt.spark.options import defaults_lines, launch_conf
+from sparkcrypt.spark.options import defaults_lines
 from tests.conftest import FreshJvm
-from tests.services.installed import spark_home
+from tests.services.installed import ROOT, spark_home
 from tests.spark.support import PLAIN, SECRET, assert_encrypted, data_files, make_policy
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
+WITHOUT = ("pyspark", "py4j")
 START = """
 import json, os, sys
 from pyspark.sql import SparkSession, functions as F
@@ -73,8 +74,8 @@ else:
 
 @pytest.fixture
 def conf_dir(private_jar: Path, tmp_path: Path) -> Path:
-    """A folder with a spark-defaults.conf that holds nothing but what ``sparkcrypt conf`` prints, and a metastore."""
-    policy = make_policy(tmp_path / "p")
+    """A folder with a spark-defaults.conf of what ``sparkcrypt conf`` prints where there is no pyspark, and a place."""
+    make_policy(tmp_path / "p")
     folder = tmp_path / "conf"
     folder.mkdir()
     own = {
@@ -84,10 +85,26 @@ def conf_dir(private_jar: Path, tmp_path: Path) -> Path:
         "spark.sql.parquet.compression.codec": "uncompressed",
         "spark.log.level": "ERROR",
     }
-    (folder / "spark-defaults.conf").write_text(
-        defaults_lines(launch_conf(policy, str(private_jar), sys.executable)) + "\n" + defaults_lines(own) + "\n"
-    )
+    (folder / "spark-defaults.conf").write_text(printed_conf(tmp_path, private_jar) + defaults_lines(own) + "\n")
     return folder
+
+
+def printed_conf(folder: Path, jar: Path) -> str:
+    """Return what ``sparkcrypt conf`` prints for a policy, run by an interpreter that has no pyspark."""
+    script = f"""
+import sys
+for name in {WITHOUT}:
+    sys.modules[name] = None
+from sparkcrypt.cli.main import main
+main()
+"""
+    arguments = ["conf", "--policy", str(folder / "p" / "policy.yaml"), "--python", sys.executable]
+    environment = {name: value for name, value in os.environ.items() if name != "SPARK_HOME"}
+    environment |= {"PYTHONPATH": str(ROOT), "SPARKCRYPT_JAR": str(jar)}
+    command = [sys.executable, "-c", script, *arguments]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 def run_spark(tmp_path: Path, conf_dir: Path, java: Mapping[str, str], *command: str) -> str:

@@ -25,7 +25,7 @@ def no_pyspark(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("no_pyspark")
 @pytest.mark.parametrize(
     "arguments",
-    [("plan", "--table", "d.t"), ("encrypt", "--table", "d.t"), ("verify", "--table", "d.t"), ("conf",)],
+    [("plan", "--table", "d.t"), ("encrypt", "--table", "d.t"), ("verify", "--table", "d.t")],
     ids=" ".join,
 )
 def test_without_pyspark_the_extra_is_named(policy: Path, arguments: tuple[str, ...]) -> None:
