@@ -18,6 +18,7 @@ _UNCOMPRESSED = PageHeader.uncompressed_page_size.key
 _COMPRESSED = PageHeader.compressed_page_size.key
 _CRC = PageHeader.crc.key
 _MAX_VARINT_BYTES = 5
+_MAX_I32 = 0x7FFFFFFF
 
 
 class PageHead:
@@ -171,8 +172,8 @@ def _describe(head: PageHead, struct: Struct) -> None:
 
 
 def _check_sizes(head: PageHead) -> None:
-    if head.size < 0 or head.uncompressed < 0:
-        raise FormatError(f"a page header has sizes {head.uncompressed} and {head.size}; expected 0 or more")
+    if not (0 <= head.size <= _MAX_I32 and 0 <= head.uncompressed <= _MAX_I32):
+        raise FormatError(f"a page header has sizes {head.uncompressed} and {head.size}; expected 0 to {_MAX_I32}")
 
 
 def _append_integer(out: bytearray, number: int) -> None:

@@ -88,7 +88,6 @@ class _Rewrite:
         self.file = file
         self.footer = footer
         self.ciphers = ciphers
-        self.columns = footer.columns
         self.metadata: FileMetaData = footer.metadata
         self.paths = leaf_paths(footer.metadata)
         self.notes = Notes()
@@ -102,7 +101,7 @@ class _Rewrite:
 
     def write(self, output: Output) -> None:
         output.write(magic(self.suite))
-        groups = [self._write_pages(output, index) for index in range(len(self.metadata.row_groups))]
+        groups = [self._write_pages(output, *entry) for entry in enumerate(self.metadata.row_groups)]
         for module in (ModuleType.COLUMN_INDEX, ModuleType.OFFSET_INDEX):
             for chunks in groups:
                 for chunk in chunks:
@@ -117,10 +116,10 @@ class _Rewrite:
             {} if self.suite is None else self.suite.encryption.key_values,
         )
 
-    def _write_pages(self, output: Output, row_group: int) -> list[TargetChunk]:
+    def _write_pages(self, output: Output, number: int, row_group: RowGroup) -> list[TargetChunk]:
         return [
-            write_pages(chunk, output, self._seal(row_group, column), self.notes)
-            for column, chunk in enumerate(source_chunks(self.file, self.footer, self.ciphers, self.columns, row_group))
+            write_pages(chunk, output, self._seal(number, column), self.notes)
+            for column, chunk in enumerate(source_chunks(self.file, self.footer, self.ciphers, row_group, number))
         ]
 
     def _seal(self, row_group: int, column: int) -> ChunkSeal | None:

@@ -9,7 +9,7 @@ from sparkcrypt.errors import ConfigError, FormatError
 from sparkcrypt.parquet.columns import ColumnCrypto
 from sparkcrypt.parquet.footer import MAGIC_BYTES, Footer, known_aad
 from sparkcrypt.parquet.keys import FileCiphers
-from sparkcrypt.parquet.metadata import BloomFilterHeader, ColumnChunk, ColumnMetaData
+from sparkcrypt.parquet.metadata import BloomFilterHeader, ColumnChunk, ColumnMetaData, RowGroup
 from sparkcrypt.parquet.modules import ModuleType
 from sparkcrypt.parquet.page_stream import Bytes, EncryptedPages, PageSource, PlainPages
 from sparkcrypt.parquet.pages import ChunkKey, chunk_range
@@ -102,19 +102,18 @@ class SourceChunk:
 
 
 def source_chunks(
-    file: Input, footer: Footer, ciphers: FileCiphers | None, columns: tuple[ColumnCrypto, ...], row_group: int
+    file: Input, footer: Footer, ciphers: FileCiphers | None, group: RowGroup, row_group: int
 ) -> Iterator[SourceChunk]:
-    """Yield the column chunks of a row group in schema order.
+    """Yield the column chunks of a row group, which is the footer's with that number, in schema order.
 
     Raises:
         FormatError: a chunk lies in another file, or its metadata is missing or does not fit.
         VerificationError: encrypted metadata does not authenticate.
         ConfigError: a column is encrypted and no key is given.
     """
-    assert footer.metadata is not None  # noqa: S101 - the caller has checked that the footer is readable
-    group = footer.metadata.row_groups[row_group]
+    assert footer.columns is not None  # noqa: S101 - the caller has checked that the footer is readable
     ordinal = row_group if group.ordinal is None else group.ordinal
-    for column, (chunk, crypto) in enumerate(zip(group.columns, columns, strict=True)):
+    for column, (chunk, crypto) in enumerate(zip(group.columns, footer.columns, strict=True)):
         name = f"column {dotted(crypto.path)} in row group {row_group}"
         if chunk.file_path is not None:
             raise FormatError(f"{name} is in another file; expected it in this one")

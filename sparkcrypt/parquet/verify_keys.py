@@ -49,6 +49,6 @@ def open_columns(file: Input, footer: Footer, ciphers: FileCiphers) -> None:
     """
     if footer.metadata is None or footer.columns is None:
         raise ConfigError("the footer is encrypted and no key is given; pass retrieve_key")
-    for row_group in range(len(footer.metadata.row_groups)):
-        for _ in source_chunks(file, footer, ciphers, footer.columns, row_group):
+    for number, row_group in enumerate(footer.metadata.row_groups):
+        for _ in source_chunks(file, footer, ciphers, row_group, number):
             pass

@@ -49,11 +49,11 @@ def chunks_of(path: Path, keys: Keys | None = None) -> list[tuple[SourceChunk, l
     with open_source(path.read_bytes()) as file:
         ciphers = None if keys is None else FileCiphers("", keys)
         footer = footer_of(file, ciphers, None, None)
-        assert footer.metadata is not None and footer.columns is not None
+        assert footer.metadata is not None
         return [
             (chunk, [Page(page.head, page.start, bytes(page.body)) for page in chunk.page_source().pages()])
-            for group in range(len(footer.metadata.row_groups))
-            for chunk in source_chunks(file, footer, ciphers, footer.columns, group)
+            for number, group in enumerate(footer.metadata.row_groups)
+            for chunk in source_chunks(file, footer, ciphers, group, number)
         ]
 
 
