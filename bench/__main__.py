@@ -7,7 +7,7 @@ import importlib
 import click
 from rich.console import Console
 
-BENCHMARKS = ("bridge", "footer_scan")
+BENCHMARKS = ("bridge", "footer_scan", "rewrite")
 
 
 @click.command()

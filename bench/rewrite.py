@@ -1,0 +1,103 @@
+"""Encrypting a table of about 1 GB, 6 of its 10 columns: page by page, and by everything else that can do it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from bench.harness import Cost, Report, forked, process, spawned
+from sparkcrypt.parquet import DataKey, FileEncryption, rewrite_file
+
+SOURCE = Path(__file__).parent / "java" / "io" / "sparkcrypt" / "RewriterRun.java"
+SPARK = Path(__file__).parent / "spark_write.py"
+COLUMNS = ("l0", "l1", "d0", "d1", "s0", "s1")
+ROUNDS = 5
+CPU_RATIO = {"zstd": 20, "snappy": 15}
+"""How many times less CPU than Spark's read and encrypted write."""
+
+
+def run() -> Report:
+    """Measure all contenders on the same files in memory, snappy and zstd."""
+    report = Report("rewrite", "encrypt 6 of 10 columns of 8,000,000 rows, files in memory")
+    with _memory() as folder:
+        for codec in ("snappy", "zstd"):
+            _measure(report, folder, codec)
+    return report
+
+
+def _measure(report: Report, folder: Path, codec: str) -> None:
+    table = folder / codec
+    process([sys.executable, str(SPARK), "make", str(table), codec])
+    files = sorted(map(str, table.glob("part-*.parquet")))
+    megabytes = sum(os.path.getsize(file) for file in files) / 1e6  # noqa: PTH202
+    report.facts[codec] = {"files": len(files), "megabytes": round(megabytes)}
+    copied, ours = [], []
+    for _ in range(ROUNDS):  # by turns, so that whatever else the machine does falls on both
+        copied.append(_once(folder, lambda target: spawned(["cp", *files, str(target)])))
+        ours.append(_once(folder, lambda target: forked(lambda: _rewrite(files, target))))
+    spark = _rounds(process([sys.executable, str(SPARK), "encrypt", str(table), codec, str(folder / "out")])[1])
+    java = _java(folder, files)
+    cpu = {"cp": [c.cpu for c in copied], "ours": [c.cpu for c in ours]}
+    cpu |= {"Spark": [c for _, c in spark], "ParquetRewriter": [c for _, c in java]}
+    for name, figures in cpu.items():
+        report.add(f"{codec}: {name}, CPU", "s", figures)
+    report.add(f"{codec}: ours, speed of one core", "MB/s", [megabytes / figure for figure in cpu["ours"]])
+    ours_cpu, middle = statistics.median(cpu["ours"]), statistics.median
+    spark_ratio = [figure / ours_cpu for figure in cpu["Spark"]]
+    report.at_least(f"{codec}: Spark's CPU by ours", "x", spark_ratio, CPU_RATIO[codec])
+    java_wall = middle([wall for wall, _ in java])
+    report.at_least(
+        f"{codec}: ParquetRewriter's time by ours, one thread each", "x", [java_wall / c.wall for c in ours], 3
+    )
+    report.at_least(
+        f"{codec}: our speed by that of cp", "x", [middle([c.wall for c in copied]) / c.wall for c in ours], 0.5
+    )
+    report.at_most(f"{codec}: our peak memory", "MB", [c.peak for c in ours], 200)
+
+
+def _rewrite(files: list[str], target: Path) -> None:
+    for number, file in enumerate(files):
+        encryption = FileEncryption(
+            DataKey(os.urandom(16), b"footer"),
+            columns={(column,): DataKey(os.urandom(16), column.encode()) for column in COLUMNS},
+            aad_prefix=b"bench\0",
+        )
+        rewrite_file(file, target / f"{number}.parquet", encryption=encryption)
+
+
+def _once(folder: Path, work: object) -> Cost:
+    target = folder / "target"
+    target.mkdir()
+    try:
+        return work(target)  # type: ignore[operator,no-any-return]
+    finally:
+        shutil.rmtree(target)
+
+
+def _java(folder: Path, files: list[str]) -> list[tuple[float, float]]:
+    import pyspark
+
+    classpath = f"{Path(pyspark.__file__).parent}/jars/*"
+    subprocess.run(["javac", "-cp", classpath, "-d", str(folder), str(SOURCE)], check=True)
+    command = ["java", "-cp", f"{folder}:{classpath}", "io.sparkcrypt.RewriterRun", str(ROUNDS + 2), ",".join(COLUMNS)]
+    return _rounds(process([*command, f"{folder}/java-", *files])[1])
+
+
+def _rounds(printed: str) -> list[tuple[float, float]]:
+    """Return wall and CPU seconds of each round, less the first two, in which a JVM warms up."""
+    rounds = [tuple(map(float, line.split())) for line in printed.splitlines() if line.strip()]
+    return [(wall, cpu) for wall, cpu in rounds[2:]]
+
+
+@contextlib.contextmanager
+def _memory() -> Iterator[Path]:
+    place = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    with tempfile.TemporaryDirectory(dir=place) as folder:
+        yield Path(folder)
