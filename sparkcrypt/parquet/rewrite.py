@@ -101,7 +101,10 @@ class _Rewrite:
 
     def write(self, output: Output) -> None:
         output.write(magic(self.suite))
-        groups = [self._write_pages(output, *entry) for entry in enumerate(self.metadata.row_groups)]
+        groups = [
+            [write_pages(chunk, output, self._seal(number, column), self.notes) for column, chunk in enumerate(chunks)]
+            for number, chunks in enumerate(source_chunks(self.file, self.footer, self.ciphers))
+        ]
         for module in (ModuleType.COLUMN_INDEX, ModuleType.OFFSET_INDEX):
             for chunks in groups:
                 for chunk in chunks:
@@ -115,12 +118,6 @@ class _Rewrite:
             None if self.suite is None else FooterSeal.of(self.suite),
             {} if self.suite is None else self.suite.encryption.key_values,
         )
-
-    def _write_pages(self, output: Output, number: int, row_group: RowGroup) -> list[TargetChunk]:
-        return [
-            write_pages(chunk, output, self._seal(number, column), self.notes)
-            for column, chunk in enumerate(source_chunks(self.file, self.footer, self.ciphers, row_group, number))
-        ]
 
     def _seal(self, row_group: int, column: int) -> ChunkSeal | None:
         suite = self.suite

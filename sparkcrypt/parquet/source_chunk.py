@@ -17,6 +17,7 @@ from sparkcrypt.parquet.schema import Path
 from sparkcrypt.parquet.source import Input
 from sparkcrypt.parquet.thrift import Struct, decode_struct
 from sparkcrypt.parquet.thrift_encode import encode_struct
+from sparkcrypt.parquet.verify import ordered
 from sparkcrypt.schema import dotted
 
 _INDEX_FIELDS = {
@@ -101,18 +102,25 @@ class SourceChunk:
         return serialised[:end], bits
 
 
-def source_chunks(
-    file: Input, footer: Footer, ciphers: FileCiphers | None, group: RowGroup, row_group: int
-) -> Iterator[SourceChunk]:
-    """Yield the column chunks of a row group, which is the footer's with that number, in schema order.
+def source_chunks(file: Input, footer: Footer, ciphers: FileCiphers | None) -> Iterator[Iterator[SourceChunk]]:
+    """Yield for each row group its column chunks in schema order.
 
     Raises:
-        FormatError: a chunk lies in another file, or its metadata is missing or does not fit.
+        FormatError: two row groups have the same ordinal, so that pages of one would pass for the other's; or a chunk
+            lies in another file, or its metadata is missing or does not fit.
         VerificationError: encrypted metadata does not authenticate.
         ConfigError: a column is encrypted and no key is given.
     """
-    assert footer.columns is not None  # noqa: S101 - the caller has checked that the footer is readable
-    ordinal = row_group if group.ordinal is None else group.ordinal
+    assert footer.metadata is not None  # noqa: S101 - the caller has checked that the footer is readable
+    for number, (group, ordinal) in enumerate(ordered(footer.metadata)):
+        yield _chunks(file, footer, ciphers, group, (number, ordinal))
+
+
+def _chunks(
+    file: Input, footer: Footer, ciphers: FileCiphers | None, group: RowGroup, numbers: tuple[int, int]
+) -> Iterator[SourceChunk]:
+    assert footer.columns is not None  # noqa: S101 - they come with the metadata
+    row_group, ordinal = numbers
     for column, (chunk, crypto) in enumerate(zip(group.columns, footer.columns, strict=True)):
         name = f"column {dotted(crypto.path)} in row group {row_group}"
         if chunk.file_path is not None:

@@ -45,10 +45,11 @@ def open_columns(file: Input, footer: Footer, ciphers: FileCiphers) -> None:
     """Open the metadata of every column chunk.
 
     Raises:
+        FormatError: two row groups have the same ordinal.
         VerificationError: one does not authenticate under its key and place.
     """
     if footer.metadata is None or footer.columns is None:
         raise ConfigError("the footer is encrypted and no key is given; pass retrieve_key")
-    for number, row_group in enumerate(footer.metadata.row_groups):
-        for _ in source_chunks(file, footer, ciphers, row_group, number):
+    for chunks in source_chunks(file, footer, ciphers):
+        for _ in chunks:
             pass

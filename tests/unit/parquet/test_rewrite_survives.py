@@ -52,8 +52,8 @@ def chunks_of(path: Path, keys: Keys | None = None) -> list[tuple[SourceChunk, l
         assert footer.metadata is not None
         return [
             (chunk, [Page(page.head, page.start, bytes(page.body)) for page in chunk.page_source().pages()])
-            for number, group in enumerate(footer.metadata.row_groups)
-            for chunk in source_chunks(file, footer, ciphers, group, number)
+            for chunks in source_chunks(file, footer, ciphers)
+            for chunk in chunks
         ]
 
 

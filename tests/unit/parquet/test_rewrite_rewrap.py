@@ -1,0 +1,272 @@
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sparkcrypt.errors import ConfigError, FormatError, VerificationError
+from sparkcrypt.keys.material import KeyMaterial
+from sparkcrypt.parquet import FOOTER_KEY, KeyRequest, read_footer, rewrap_file, rewrite_file, verify_file
+from sparkcrypt.parquet.metadata import ColumnChunk, EncryptionWithColumnKey, FileCryptoMetaData
+from sparkcrypt.parquet.modules import ModuleCipher, ModuleType, module_aad
+from sparkcrypt.parquet.thrift import Struct, decode_struct
+from sparkcrypt.parquet.thrift_encode import encode_struct
+from tests.unit.parquet.rewriting import (
+    AMOUNT,
+    NAME,
+    SSN,
+    arrow_read,
+    left_over,
+    metadata_of,
+    new_encryption,
+    write_plain,
+)
+from tests.unit.parquet.writers import ALGORITHMS, Keys, table, write_encrypted
+
+MODES = ("encrypted", "plaintext")
+PREFIX = b"table\x00"
+
+
+def wrap(request: KeyRequest, key: bytes) -> bytes:
+    """Wrap a data key under a new master key of the tests' key service."""
+    wrapped = base64.b64encode(key).decode() + "@moved"
+    instance = "DEFAULT" if request.column is None else None
+    return KeyMaterial(request.column is None, instance, instance, "moved", wrapped, None, None).to_bytes()
+
+
+def only_new(request: KeyRequest, key: bytes) -> bytes:
+    """Refuse key metadata of before."""
+    assert b'"masterKeyID":"moved"' in (request.key_metadata or b"")
+    return key
+
+
+def encrypted(folder: Path, **options: Any) -> Path:
+    """Return an encrypted file with own keys, a column under the footer's, indexes and a Bloom filter."""
+    plain = write_plain(folder / "plain", bloom_filter_options={"ssn": {"ndv": 300}})
+    rewrite_file(plain, folder / "src", encryption=new_encryption(SSN, NAME, columns={AMOUNT: FOOTER_KEY}, **options))
+    return folder / "src"
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("prefix", [{}, {"aad_prefix": PREFIX}, {"aad_prefix": PREFIX, "store_aad_prefix": False}])
+def test_data_stays_and_keys_are_wrapped_anew(
+    tmp_path: Path, mode: str, algorithm: str, prefix: dict[str, Any]
+) -> None:
+    """All before the footer is copied byte for byte; new key metadata alone opens the copy, which says the same."""
+    source = encrypted(tmp_path, footer_mode=mode, algorithm=algorithm, **prefix)
+    supplied = PREFIX if "store_aad_prefix" in prefix else None
+    asked: list[KeyRequest] = []
+
+    def wrapping(request: KeyRequest, key: bytes) -> bytes:
+        asked.append(request)
+        return wrap(request, key)
+
+    keys = Keys()
+    result = rewrap_file(
+        source, tmp_path / "out", retrieve_key=keys, wrap_key=wrapping, aad_prefix=supplied, key_values={"k": "v"}
+    )
+    assert [request.column for request in asked] == [None, SSN, NAME] == [request.column for request in keys.asked]
+    assert (result.source_authenticated, result.footer) == (
+        "partial",
+        "encrypted" if mode == "encrypted" else "plaintext_signed",
+    )
+    assert {path for path, one in result.columns.items() if one} == {SSN, NAME, AMOUNT}
+    old, new = (read_footer(path, retrieve_key=Keys(), aad_prefix=supplied) for path in (source, tmp_path / "out"))
+    data, copied = source.read_bytes(), (tmp_path / "out").read_bytes()
+    assert old.offset == new.offset and data[: old.offset] == copied[: new.offset]
+    assert data[old.offset :] != copied[new.offset :] and b"moved" in copied and b"moved" not in data
+    assert (old.aad_file_unique, old.aad_prefix, old.algorithm) == (new.aad_file_unique, new.aad_prefix, new.algorithm)
+    before = verify_file(source, retrieve_key=Keys(), aad_prefix=supplied)
+    parts = {part: digest for part, digest in before.digests.items() if part != "key_value_metadata"}
+    after = verify_file(tmp_path / "out", retrieve_key=Keys(change=only_new), aad_prefix=supplied, equal_to=parts)
+    assert (after.authenticated, after.modules) == (before.authenticated, before.modules)
+    assert new.metadata is not None and "v" in [one.value for one in new.metadata.key_value_metadata or ()]
+    if supplied is None:
+        assert arrow_read(tmp_path / "out") == table()
+    rewrap_file(
+        tmp_path / "out", tmp_path / "again", retrieve_key=Keys(change=only_new), wrap_key=wrap, aad_prefix=supplied
+    )
+
+
+@pytest.mark.parametrize("plaintext_footer", [True, False])
+def test_files_of_arrow(tmp_path: Path, plaintext_footer: bool) -> None:
+    """Files that pyarrow encrypted are wrapped anew, and pyarrow reads them."""
+    source = write_encrypted(tmp_path / "src", plaintext_footer=plaintext_footer)
+    rewrap_file(source, tmp_path / "out", retrieve_key=Keys(), wrap_key=wrap)
+    digest = verify_file(source, retrieve_key=Keys()).digest
+    assert verify_file(tmp_path / "out", retrieve_key=Keys(change=only_new), equal_to=digest).authenticated == "all"
+    assert arrow_read(tmp_path / "out") == table()
+
+
+def test_footer_gets_a_nonce_of_its_own(tmp_path: Path) -> None:
+    """The footer is encrypted, or signed, under a fresh nonce, though its key and AAD stay."""
+    for mode in MODES:
+        folder = tmp_path / mode
+        folder.mkdir()
+        source = encrypted(folder, footer_mode=mode)
+        for name in "ab":
+            rewrap_file(source, folder / name, retrieve_key=Keys(), wrap_key=wrap)
+        contents = [(folder / name).read_bytes() for name in ("src", "a", "b")]
+        if mode == "plaintext":
+            nonces = {content[-36:-24] for content in contents}
+        else:
+            starts = [read_footer(content).offset for content in contents]
+            ends = [start + decode_struct(content[start:])[1] for start, content in zip(starts, contents, strict=True)]
+            nonces = {content[end + 4 : end + 16] for content, end in zip(contents, ends, strict=True)}
+        assert len(nonces) == 3
+
+
+def test_plaintext_source_is_refused(tmp_path: Path) -> None:
+    """A file that is not encrypted has no keys to wrap."""
+    source = write_plain(tmp_path / "src")
+    with pytest.raises(ConfigError, match="src: the file is not encrypted"):
+        rewrap_file(source, tmp_path / "out", retrieve_key=Keys(), wrap_key=wrap)
+    assert left_over(tmp_path) == ["src"]
+
+
+def test_prefix_is_verified_before_keys(tmp_path: Path) -> None:
+    """``verify_aad`` sees the stored prefix before any key is asked for, and ends it."""
+    source, keys = encrypted(tmp_path, aad_prefix=PREFIX), Keys()
+
+    def refuse(prefix: bytes) -> None:
+        assert prefix == PREFIX
+        raise VerificationError("not this one")
+
+    with pytest.raises(VerificationError, match="not this one"):
+        rewrap_file(source, tmp_path / "out", retrieve_key=keys, wrap_key=wrap, verify_aad=refuse)
+    assert keys.asked == [] and not (tmp_path / "out").exists()
+
+
+def change_footer(source: Path, change: Callable[[Struct], None]) -> None:
+    """Rewrite an encrypted footer, as whoever holds the footer key can."""
+    data, footer = source.read_bytes(), read_footer(source, retrieve_key=Keys())
+    crypto, end = decode_struct(data[footer.offset : -8])
+    metadata = FileCryptoMetaData(crypto).key_metadata
+    cipher = ModuleCipher(Keys()(KeyRequest("", None, metadata)))
+    assert footer.metadata is not None and footer.file_aad is not None
+    change(footer.metadata.struct)
+    sealed = cipher.encrypt(encode_struct(footer.metadata.struct), module_aad(footer.file_aad, ModuleType.FOOTER))
+    wire = data[footer.offset : footer.offset + end] + sealed
+    source.write_bytes(data[: footer.offset] + wire + len(wire).to_bytes(4, "little") + b"PARE")
+
+
+def key_metadata_of(chunk: Struct) -> Struct:
+    """Return the struct that holds a chunk's key metadata."""
+    crypto = chunk[ColumnChunk.crypto_metadata.key]
+    assert isinstance(crypto, Struct)
+    own = crypto[0x2C]
+    assert isinstance(own, Struct)
+    return own
+
+
+@pytest.mark.parametrize("from_file", ["same", "other"])
+def test_key_material_of_another_place_is_refused(tmp_path: Path, from_file: str) -> None:
+    """Key material copied from another column, or from the same column of another file, is not wrapped anew."""
+    source = encrypted(tmp_path)
+    other = source
+    if from_file == "other":
+        (tmp_path / "more").mkdir()
+        other = encrypted(tmp_path / "more")
+    footer = read_footer(other, retrieve_key=Keys())
+    assert footer.columns is not None
+    stolen = next(one.key_metadata for one in footer.columns if one.path == (NAME if from_file == "same" else SSN))
+    assert stolen is not None
+
+    def copy_key(metadata: Struct) -> None:
+        for group in metadata[0x49]:  # type: ignore[union-attr]
+            chunk = group[0x19][1]  # type: ignore[index,call-overload]
+            key_metadata_of(chunk)[EncryptionWithColumnKey.key_metadata.key] = stolen
+
+    change_footer(source, copy_key)
+    wrapped: list[KeyRequest] = []
+
+    def wrapping(request: KeyRequest, key: bytes) -> bytes:
+        wrapped.append(request)
+        return wrap(request, key)
+
+    with pytest.raises(VerificationError, match="column ssn in row group 0 does not authenticate"):
+        rewrap_file(source, tmp_path / "out", retrieve_key=Keys(), wrap_key=wrapping)
+    with pytest.raises(VerificationError, match="column ssn in row group 0 does not authenticate"):
+        rewrite_file(source, tmp_path / "out", retrieve_key=Keys())
+    assert wrapped == [] and not (tmp_path / "out").exists()
+
+
+def test_key_material_of_another_file_for_the_footer_is_refused(tmp_path: Path) -> None:
+    """A footer key that does not open this footer is not wrapped."""
+    source = encrypted(tmp_path)
+    (tmp_path / "more").mkdir()
+    other = read_footer(encrypted(tmp_path / "more")).footer_key_metadata
+    data, start = source.read_bytes(), read_footer(source).offset
+    crypto, end = decode_struct(data[start:-8])
+    assert other is not None
+    crypto[FileCryptoMetaData.key_metadata.key] = other
+    wire = encode_struct(crypto) + data[start + end : -8]
+    source.write_bytes(data[:start] + wire + len(wire).to_bytes(4, "little") + b"PARE")
+    with pytest.raises(VerificationError, match="the footer does not authenticate"):
+        rewrap_file(source, tmp_path / "out", retrieve_key=Keys(), wrap_key=wrap)
+
+
+def test_key_metadata_that_differs_between_row_groups(tmp_path: Path) -> None:
+    """A column with other key metadata in one row group than in the others is refused."""
+    source = encrypted(tmp_path)
+
+    def change(metadata: Struct) -> None:
+        group = metadata[0x49][2]  # type: ignore[index]
+        key_metadata_of(group[0x19][1])[EncryptionWithColumnKey.key_metadata.key] = b"other"  # type: ignore[index,call-overload]
+
+    change_footer(source, change)
+    for action in (rewrap, rewrite):
+        with pytest.raises(FormatError, match="row group 2: column ssn is encrypted unlike"):
+            action(source, tmp_path / "out")
+
+
+def rewrap(source: Path, target: Path) -> None:
+    """Wrap the keys of a file anew."""
+    rewrap_file(source, target, retrieve_key=Keys(), wrap_key=wrap)
+
+
+def rewrite(source: Path, target: Path) -> None:
+    """Decrypt a file."""
+    rewrite_file(source, target, retrieve_key=Keys())
+
+
+@pytest.mark.parametrize("action", [rewrap, rewrite])
+def test_ordinals_that_come_twice(tmp_path: Path, action: Callable[[Path, Path], None]) -> None:
+    """A footer whose holder shows the pages of one row group as another's too is refused, and not made whole."""
+    source = encrypted(tmp_path)
+
+    def repeat(metadata: Struct) -> None:
+        groups = metadata[0x49]
+        groups[1] = groups[0]  # type: ignore[index]
+
+    change_footer(source, repeat)
+    with pytest.raises(FormatError, match="ordinal 0"):
+        verify_file(source, retrieve_key=Keys())
+    with pytest.raises(FormatError, match="ordinal 0"):
+        action(source, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_wrapper_that_fails(tmp_path: Path) -> None:
+    """What ``wrap_key`` raises reaches the caller, and nothing is written."""
+    source = encrypted(tmp_path)
+
+    def fail(_request: KeyRequest, _key: bytes) -> bytes:
+        raise ConfigError("no such master key")
+
+    with pytest.raises(ConfigError, match="no such master key"):
+        rewrap_file(source, tmp_path / "out", retrieve_key=Keys(), wrap_key=fail)
+    assert left_over(tmp_path) == ["plain", "src"]
+
+
+def test_a_file_of_no_rows(tmp_path: Path) -> None:
+    """Without row groups there is a footer key alone, which is wrapped anew."""
+    write_plain(tmp_path / "plain", table(0))
+    rewrite_file(tmp_path / "plain", tmp_path / "src", encryption=new_encryption(SSN))
+    rewrap_file(tmp_path / "src", tmp_path / "out", retrieve_key=Keys(), wrap_key=wrap)
+    assert verify_file(tmp_path / "out", retrieve_key=Keys(change=only_new)).rows == 0
+    assert set(metadata_of(tmp_path / "out", Keys())) == set(metadata_of(tmp_path / "src", Keys()))
