@@ -227,7 +227,8 @@ class _Run:
         swap = self._swap(journal.run.run_id, options, resumed=resumed)
         stager: Stager = SparkStager(self._spark, self._target, self._policy)
         if options.engine == "native":
-            stager = NativeStager(self._spark, self._target, self._policy, self._store)
+            renamed_by = journal.run.run_id if swap.same_folder else None
+            stager = NativeStager(self._spark, self._target, self._policy, self._store, renamed_by=renamed_by)
         return Runner(self._spark, self._target, self._policy, stager, swap, self._store, journal, lock, self._progress)
 
     def _swap(self, run_id: str, options: RunOptions, *, resumed: bool = False) -> Swap:

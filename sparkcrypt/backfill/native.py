@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -31,16 +32,29 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+_EARLIER_RUN = re.compile(r"^run-[0-9a-f]{6}-")
+
+
 class NativeStager:
     """Stages the units of one target by its files' pages.
 
     A unit with a file that cannot be rewritten so is staged by Spark's engine, and its notes say so.
+
+    Args:
+        spark: a classic session.
+        target: whose units are staged.
+        policy: what the tags mean.
+        store: the state directory, where KEKs are kept.
+        renamed_by: the run that gives files new names, since they will stand where the old ones were; None keeps names.
     """
 
     engine = "native"
 
-    def __init__(self, spark: SparkSession, target: Target, policy: Policy, store: StateStore) -> None:
+    def __init__(
+        self, spark: SparkSession, target: Target, policy: Policy, store: StateStore, *, renamed_by: str | None
+    ) -> None:
         self._spark, self._target, self._policy, self._store = spark, target, policy, store
+        self._renamed_by = renamed_by
         self._files = HadoopFiles(spark)
 
     def stage(self, scanned: ScannedUnit, staged: str) -> StagedWork:
@@ -77,10 +91,11 @@ class NativeStager:
     def _order(
         self, scanned: ScannedUnit, file: SourceFile, values: Mapping[str, str], place: str, partition_path: str
     ) -> FileOrder:
-        plan, name = self._target.plan, file.path.rpartition("/")[2]
+        plan, name = self._target.plan, new_name(file.path.rpartition("/")[2], self._renamed_by)
         summary: FileSummary = scanned.summaries[file.path]
         order = FileOrder(file.path, f"{place}/{name}", "copy", source_prefix=summary.aad_prefix, replace=True)
-        if not any(drift.file == file.path for drift in scanned.drift):
+        bound_to_name = self._renamed_by is not None and summary.footer != "plaintext"
+        if not bound_to_name and not any(drift.file == file.path for drift in scanned.drift):
             return order
         columns = file_columns(summary.columns or (), plan).key_ids(plan, values)
         if not columns:
@@ -149,6 +164,16 @@ class _NativeWork:
         if rows != unit.rows:
             raise VerificationError(f"{self._scanned.unit.name}: {rows} rows became {unit.rows}; nothing was swapped")
         return Proof(replace(unit, not_authenticated=tuple(weak)), rows, pairs=pairs)
+
+
+def new_name(name: str, run_id: str | None) -> str:
+    """Return a file's name after a run, which no file had before it; what follows, a bucket's number too, stays.
+
+    The name that an earlier run gave is not made longer.
+    """
+    if run_id is None:
+        return name
+    return f"run-{run_id.rpartition('-')[2]}-{_EARLIER_RUN.sub('', name)}"
 
 
 def _raise_first(failed: Sequence[FileOutcome]) -> None:

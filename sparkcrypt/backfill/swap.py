@@ -23,7 +23,15 @@ if TYPE_CHECKING:
 
 
 class Swap(Protocol):
-    """One way to put staged files in a unit's place."""
+    """One way to put staged files in a unit's place.
+
+    ``same_folder``: new files come where old ones were, so they must have other names: a reader that had listed the old
+    ones would read a new file of the same name by the old one's length, and silently lose rows.
+    """
+
+    @property
+    def same_folder(self) -> bool:
+        """New files come where old ones were."""
 
     @property
     def name(self) -> str:
@@ -55,6 +63,7 @@ class LocationSwap:
 
     spark: SparkSession
     target: CatalogTarget
+    same_folder: bool = False
     name: str = "set location"
     warning: str | None = (
         "old files stay where they were until `sparkcrypt backfill expire`; until then DROP PARTITION followed by MSCK "
@@ -108,6 +117,7 @@ class FolderSwap:
     spark: SparkSession
     target: Target
     run_id: str
+    same_folder: bool = True
     name: str = "rename"
     warning: str | None = (
         "the folder was renamed: readers that had listed the old files fail with 'file not found' and must run again"
@@ -162,6 +172,7 @@ class NewFolder:
 
     spark: SparkSession
     output: str
+    same_folder: bool = False
     name: str = "new directory"
     warning: str | None = "the source directory is unchanged and still holds the old files"
 

@@ -7,7 +7,7 @@ import os
 from functools import lru_cache, partial
 from pathlib import Path as FilePath
 
-from sparkcrypt.errors import FormatError, SparkcryptError, UnsupportedFileError, VerificationError
+from sparkcrypt.errors import ConfigError, FormatError, SparkcryptError, UnsupportedFileError, VerificationError
 from sparkcrypt.keys.datakeys import DataKeyMaker, DataKeyOpener
 from sparkcrypt.keys.material import parse_key_material
 from sparkcrypt.keys.service import open_key_service
@@ -54,7 +54,10 @@ def rewrite(order: FileOrder, keys: KeySettings, settings: Settings) -> FileOutc
 
 
 def _rewritten(order: FileOrder, keys: KeySettings, settings: Settings) -> FileOutcome:
-    source, target = place(order.source, settings), place(order.target, settings)
+    try:
+        source, target = place(order.source, settings), place(order.target, settings)
+    except ConfigError as error:
+        return FileOutcome(order.source, order.target, refused=str(error))
     worker, digest_key = _worker(keys.to_json()), os.urandom(32)  # digests are compared here, and kept nowhere
     verify_aad = None if order.source_prefix is None else _Expected(order.source_prefix)
     before = verify_file(source, retrieve_key=worker.retrieve, verify_aad=verify_aad, digest_key=digest_key)

@@ -23,6 +23,7 @@ CODES = {
     "KeyAccessDeniedError": 77,
     "BridgeError": 70,
     "FormatError": 66,
+    "UnsupportedFileError": 66,
     "VerificationError": 74,
     "RunConflictError": 75,
 }
