@@ -16,6 +16,7 @@ from pyspark.sql import functions as F
 
 import sparkcrypt
 from sparkcrypt.keys.service import open_key_service
+from sparkcrypt.parquet import inspect_file
 from sparkcrypt.policy.load import policy_from_text
 
 ROWS, FILES, ROUNDS = 8_000_000, 4, 7
@@ -80,7 +81,7 @@ def _check(file: Path) -> None:
     Raises:
         SystemExit: the file is not encrypted.
     """
-    if sparkcrypt.parquet.inspect_file(file).footer != "encrypted":
+    if inspect_file(file).footer != "encrypted":
         raise SystemExit(f"{file} is not encrypted, so its figure would mean nothing")
 
 

@@ -21,6 +21,9 @@ Target: TypeAlias = Union[str, "os.PathLike[str]", "tuple[FileSystem, str]"]
 """A path, or a (pyarrow filesystem, path)."""
 
 COPY_BYTES = 8 * 1024 * 1024
+GATHER_BYTES = 1024 * 1024
+GATHER_PIECES = 512
+"""POSIX lets a system take 1,024 pieces at once, and some take no more."""
 _NO_KERNEL_COPY = (errno.EXDEV, errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP, errno.EBADF, errno.EPERM)
 _NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 
@@ -28,17 +31,34 @@ _NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 class Output:
     """A file under way: written from front to back."""
 
-    __slots__ = ("_descriptor", "_file", "position")
+    __slots__ = ("_descriptor", "_file", "_gathered", "_waiting", "position")
 
     def __init__(self, file: BinaryIO, descriptor: int | None) -> None:
         self._file = file
         self._descriptor = descriptor
+        self._waiting: list[bytes] = []
+        self._gathered = 0
         self.position = 0
 
     def write(self, data: bytes | memoryview) -> None:
-        """Append bytes."""
-        self._file.write(data)
-        self.position += len(data)
+        """Append bytes, at the latest when `flush` is called; a view may change afterwards."""
+        piece = bytes(data)  # the same object, if it is bytes
+        self._waiting.append(piece)
+        self.position += len(piece)
+        self._gathered += len(piece)
+        if self._gathered >= GATHER_BYTES or len(self._waiting) >= GATHER_PIECES:
+            self.flush()
+
+    def flush(self) -> None:
+        """Hand over what was appended: with one call of the system, and without copying it, to a local file."""
+        pieces, total = self._waiting, self._gathered
+        self._waiting, self._gathered = [], 0
+        if self._descriptor is None:
+            self._file.write(b"".join(pieces))
+        elif pieces and (written := os.writev(self._descriptor, pieces)) < total:
+            rest = memoryview(b"".join(pieces))[written:]
+            while rest:
+                rest = rest[os.write(self._descriptor, rest) :]
 
     def copy(self, source: Input, offset: int, length: int, what: str) -> None:
         """Append a range of a file; the kernel copies it where both are local files.
@@ -56,7 +76,9 @@ class Output:
         descriptor = source.descriptor
         if descriptor is None or self._descriptor is None or length < COPY_BYTES // 64:
             return 0
-        self._file.flush()
+        if not hasattr(os, "copy_file_range"):
+            return 0
+        self.flush()
         copied = 0
         while copied < length:
             try:
@@ -97,15 +119,16 @@ def _local(path: str) -> Iterator[Output]:
     partial = _hidden(path)
     try:
         # pathlib would cost as much as a small file; closed below, before the file gets its name
-        file = open(partial, "xb", buffering=1024 * 1024)  # noqa: PTH123,SIM115
+        file = open(partial, "xb", buffering=0)  # noqa: PTH123,SIM115
     except (OSError, ValueError) as error:
         raise ConfigError(
             f"{path}: cannot be written: {getattr(error, 'strerror', None) or error}; give a path in a writable folder"
         ) from error
     try:
         with file:
-            yield Output(file, file.fileno() if hasattr(os, "copy_file_range") else None)
-            file.flush()
+            output = Output(file, file.fileno())
+            yield output
+            output.flush()
             os.fsync(file.fileno())
         _name(partial, path)
     except BaseException:
@@ -153,7 +176,9 @@ def _on_file_system(filesystem: FileSystem, path: str) -> Iterator[Output]:
         raise ConfigError(f"{path}: cannot be written: {error}; give a path in a writable folder") from error
     try:
         with file:
-            yield Output(file, None)
+            output = Output(file, None)
+            yield output
+            output.flush()
         _refuse_existing(exists(), path)
         filesystem.move(partial, path)
     except BaseException:

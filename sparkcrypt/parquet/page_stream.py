@@ -15,8 +15,10 @@ from sparkcrypt.parquet.thrift import Struct, decode_struct
 from sparkcrypt.schema import dotted
 
 READ_AHEAD_BYTES = 4 * 1024 * 1024
-HEADER_BYTES = 64 * 1024
+HEADER_BYTES = 256
 """What is looked at first for a page header; statistics in it may make it longer."""
+STRUCT_BYTES = 64 * 1024
+"""What is looked at for the header of a Bloom filter, which has a few numbers."""
 MAX_HEADER_BYTES = 64 * 1024 * 1024
 
 
@@ -48,21 +50,25 @@ class PageSource(Protocol):
 
 
 class Bytes:
-    """A range of a file, read from front to back in large pieces."""
+    """A range of a file, read from front to back in large pieces into one buffer, which the file's readers share.
 
-    __slots__ = ("_at", "_buffer", "_end", "_file", "_next")
+    So what it hands out is valid until something more is read of the file.
+    """
+
+    __slots__ = ("_at", "_end", "_file", "_have", "_next", "_view")
 
     def __init__(self, file: Input, start: int, end: int) -> None:
         self._file = file
-        self._buffer = b""
+        self._view = file.buffer(READ_AHEAD_BYTES)
         self._at = 0
+        self._have = 0
         self._next = start
         self._end = end
 
     @property
     def position(self) -> int:
         """Offset in the file of the next byte."""
-        return self._next - len(self._buffer) + self._at
+        return self._next - self._have + self._at
 
     @property
     def left(self) -> int:
@@ -75,14 +81,13 @@ class Bytes:
         Raises:
             FormatError: there are not so many.
         """
-        at = self._at
-        if not 0 <= length <= len(self._buffer) - at:
+        if not 0 <= length <= self._have - self._at:
             if not 0 <= length <= self.left:
                 raise FormatError(f"{what} of {length} bytes; expected at most the {self.left} bytes that are left")
             self._fill(length, what)
-            at = 0
+        at = self._at
         self._at = at + length
-        return memoryview(self._buffer)[at : at + length]
+        return self._view[at : at + length]
 
     def head(self, before: PageHead | None) -> PageHead:
         """Take and return the page header that comes next.
@@ -90,22 +95,20 @@ class Bytes:
         Raises:
             FormatError: there is none.
         """
-        at = self._at
-        if self._next != self._end and len(self._buffer) - at < HEADER_BYTES:
-            self._fill(min(HEADER_BYTES, self.left), "a page header")
-            at = 0
         wanted = HEADER_BYTES
         while True:
+            window = self._look(wanted, "a page header")
             try:
-                head, self._at = read_head(self._buffer, self._at, before, self.position - self._at)
-                return head
+                head, length = read_head(window, 0, before, self.position)
             except UnsupportedFileError:
                 raise
             except FormatError:
                 if wanted >= min(self.left, MAX_HEADER_BYTES):
                     raise
                 wanted *= 16
-                self._fill(min(wanted, self.left), "a page header")
+                continue
+            self._at += length
+            return head
 
     def struct(self, what: str) -> Struct:
         """Take and return the Thrift struct that comes next.
@@ -113,8 +116,8 @@ class Bytes:
         Raises:
             FormatError: there is none.
         """
-        self._fill(min(HEADER_BYTES, self.left), what)
-        struct, self._at = decode_struct(self._buffer, start=self._at, origin=self.position - self._at)
+        struct, length = decode_struct(self._look(STRUCT_BYTES, what), origin=self.position)
+        self._at += length
         return struct
 
     def module(self, what: str) -> bytes:
@@ -126,12 +129,22 @@ class Bytes:
         length = bytes(self.take(LENGTH_BYTES, what))
         return length + self.take(int.from_bytes(length, "little"), what)
 
+    def _look(self, length: int, what: str) -> bytes:
+        """Return the next bytes without taking them: so many, or all that are left."""
+        length = min(length, self.left)
+        if length > self._have - self._at:
+            self._fill(length, what)
+        return bytes(self._view[self._at : self._at + length])
+
     def _fill(self, length: int, what: str) -> None:
-        rest = self._buffer[self._at :]
-        size = min(max(length - len(rest), READ_AHEAD_BYTES), self._end - self._next)
-        data = self._file.read(self._next, size, what)
-        self._buffer = rest + data if rest else data
+        rest = bytes(self._view[self._at : self._have])
+        if length > len(self._view):
+            self._view = self._file.buffer(length)
+        self._view[: len(rest)] = rest
+        size = min(len(self._view) - len(rest), self._end - self._next)
+        self._file.read_into(self._next, self._view[len(rest) : len(rest) + size], what)
         self._next += size
+        self._have = len(rest) + size
         self._at = 0
 
 

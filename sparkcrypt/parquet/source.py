@@ -20,10 +20,11 @@ Source: TypeAlias = Union[str, "os.PathLike[str]", "tuple[FileSystem, str]", Bin
 class Input:
     """A file of known name and size, read by ranges.  Its messages leave the name to `naming`."""
 
-    __slots__ = ("_file", "descriptor", "name", "size")
+    __slots__ = ("_buffer", "_file", "descriptor", "name", "size")
 
     def __init__(self, file: BinaryIO, name: str, size: int, descriptor: int | None = None) -> None:
         self._file = file
+        self._buffer = bytearray()
         self.name = name
         self.size = size
         self.descriptor = descriptor
@@ -51,6 +52,34 @@ class Input:
                 f"ends at offset {offset + len(data)}; expected {self.size} bytes, so it changed while it was read"
             )
         return data
+
+    def read_into(self, offset: int, target: memoryview, what: str) -> None:
+        """Read the bytes of a range to where they shall be.
+
+        Raises:
+            FormatError: as `read`.
+        """
+        read = getattr(self._file, "readinto", None)
+        if read is None or offset < 0 or offset + len(target) > self.size:
+            target[:] = self.read(offset, len(target), what)
+            return
+        done = 0
+        try:
+            self._file.seek(offset)
+            while done < len(target) and (count := read(target[done:])):
+                done += count
+        except OSError as error:
+            raise FormatError(f"cannot be read at offset {offset}: {error}") from error
+        if done != len(target):
+            raise FormatError(
+                f"ends at offset {offset + done}; expected {self.size} bytes, so it changed while it was read"
+            )
+
+    def buffer(self, length: int) -> memoryview:
+        """Return a buffer of at least this length, the same one again while it is long enough."""
+        if len(self._buffer) < length:
+            self._buffer = bytearray(length)
+        return memoryview(self._buffer)
 
 
 @contextmanager

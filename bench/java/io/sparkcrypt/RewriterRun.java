@@ -2,6 +2,7 @@ package io.sparkcrypt;
 
 import com.sun.management.OperatingSystemMXBean;
 import java.lang.management.ManagementFactory;
+import java.security.SecureRandom;
 import java.util.Arrays;
 import java.util.HashMap;
 import java.util.List;
@@ -37,14 +38,20 @@ public final class RewriterRun {
     }
   }
 
+  private static byte[] key() {
+    byte[] key = new byte[16];
+    new SecureRandom().nextBytes(key);
+    return key;
+  }
+
   private static void rewrite(Configuration conf, String source, String target, List<String> columns) throws Exception {
     Map<ColumnPath, ColumnEncryptionProperties> encrypted = new HashMap<>();
     for (String column : columns) {
       encrypted.put(
-          ColumnPath.get(column), ColumnEncryptionProperties.builder(column).withKey(new byte[16]).withKeyID(column).build());
+          ColumnPath.get(column), ColumnEncryptionProperties.builder(column).withKey(key()).withKeyID(column).build());
     }
     FileEncryptionProperties properties =
-        FileEncryptionProperties.builder(new byte[16]).withFooterKeyID("footer").withEncryptedColumns(encrypted).build();
+        FileEncryptionProperties.builder(key()).withFooterKeyID("footer").withEncryptedColumns(encrypted).build();
     RewriteOptions options =
         new RewriteOptions.Builder(conf, new Path(source), new Path(target))
             .encrypt(columns)
