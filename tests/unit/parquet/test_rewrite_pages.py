@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import random
 import zlib
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from sparkcrypt.errors import FormatError, UnsupportedFileError
-from sparkcrypt.parquet import FOOTER_KEY, RewriteResult, read_footer, rewrite_file, verify_file
+from sparkcrypt.parquet import FOOTER_KEY, FileEncryption, RewriteResult, read_footer, rewrite_file, verify_file
 from sparkcrypt.parquet.metadata import ColumnMetaData, PageHeader
 from sparkcrypt.parquet.modules import MAX_ORDINAL
 from sparkcrypt.parquet.thrift import BINARY, I32, List, Struct, field_key
@@ -23,7 +24,15 @@ from tests.unit.parquet.handmade import (
     make_file,
     v2_page,
 )
-from tests.unit.parquet.rewriting import arrow_read, left_over, metadata_of, new_encryption, patch_footer, write_plain
+from tests.unit.parquet.rewriting import (
+    arrow_read,
+    left_over,
+    metadata_of,
+    new_encryption,
+    new_key,
+    patch_footer,
+    write_plain,
+)
 from tests.unit.parquet.writers import ALGORITHMS, Keys
 
 MOST = 32_768
@@ -37,8 +46,9 @@ def encrypt(source: bytes | Path, target: Path, **options: Any) -> RewriteResult
     return rewrite_file(source, target, encryption=new_encryption(default=FOOTER_KEY, **options))
 
 
-def there_and_back(source: bytes, folder: Path, **options: Any) -> None:
+def there_and_back(source: bytes | Path, folder: Path, **options: Any) -> None:
     """Assert that a file says the same once encrypted, and once decrypted."""
+    folder.mkdir(exist_ok=True)
     digest = verify_file(source).digest
     encrypt(source, folder / "there", **options)
     assert verify_file(folder / "there", retrieve_key=Keys(), equal_to=digest)
@@ -315,3 +325,49 @@ def test_thousand_row_groups(tmp_path: Path) -> None:
     found = verify_file(tmp_path / "out", retrieve_key=Keys(), equal_to=verify_file(tmp_path / "plain").digest)
     assert found.row_groups == 1000
     assert arrow_read(tmp_path / "out") == content
+
+
+@pytest.mark.parametrize("ahead", [1, 7, 64, 1000])
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_borders_of_what_is_read_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ahead: int, algorithm: str
+) -> None:
+    """Headers, lengths and pages that lie over the end of what was read ahead are read whole."""
+    monkeypatch.setattr("sparkcrypt.parquet.page_stream.READ_AHEAD_BYTES", ahead)
+    monkeypatch.setattr("sparkcrypt.parquet.page_stream.HEADER_BYTES", min(ahead, 64))
+    pages = [page for kind in MIXED.values() for page in kind]
+    columns = [pages, [data_page(values=sum(page.values for page in pages))]]
+    (tmp_path / "src").write_bytes(make_file([columns] * 3))
+    there_and_back(tmp_path / "src", tmp_path, algorithm=algorithm)
+    there_and_back(make_file([columns] * 3), tmp_path / "bytes", algorithm=algorithm)
+
+
+def test_chunks_larger_than_what_is_read_at_once(tmp_path: Path) -> None:
+    """Chunks of many megabytes with pages of every size, and one page larger than all buffers, come back."""
+    chance = random.Random(1)
+    pages = [data_page(chance.randbytes(chance.randrange(200_000))) for _ in range(120)]
+    pages.insert(50, data_page(chance.randbytes(9_000_000)))
+    columns = [pages, [data_page(values=len(pages))], [dictionary_page(chance.randbytes(5_000_000)), *pages]]
+    (tmp_path / "src").write_bytes(make_file([columns]))
+    there_and_back(tmp_path / "src", tmp_path)
+    rewrite_file(tmp_path / "src", tmp_path / "copy", encryption=new_encryption(("c1",)))
+    assert verify_file(tmp_path / "copy", retrieve_key=Keys(), equal_to=verify_file(tmp_path / "src").digest)
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_uses_of_a_key_are_counted_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shared: bool) -> None:
+    """A key that several columns have is refused at its limit for all of them together, GCM and CTR alike."""
+    keys = [new_key("one", footer=True), new_key("two"), new_key("three")]
+    columns = {("c0",): keys[0 if shared else 1], ("c1",): keys[0 if shared else 2]}
+    source = make_file([[NONE, NONE]])
+    uses = 2 * (4 + 1) + 1 if shared else 4 + 1  # of two pages two modules, the metadata; the footer
+
+    def encryption() -> FileEncryption:
+        return FileEncryption(keys[0], "AES_GCM_CTR_V1", columns=columns)
+
+    monkeypatch.setattr("sparkcrypt.parquet.modules.MAX_INVOCATIONS", uses)
+    rewrite_file(source, tmp_path / "out", encryption=encryption())
+    monkeypatch.setattr("sparkcrypt.parquet.modules.MAX_INVOCATIONS", uses - 1)
+    with pytest.raises(FormatError, match="its limit"):
+        rewrite_file(source, tmp_path / "more", encryption=encryption())
+    assert left_over(tmp_path) == ["out"]
