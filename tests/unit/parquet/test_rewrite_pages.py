@@ -11,8 +11,9 @@ import pytest
 
 from sparkcrypt.errors import FormatError, UnsupportedFileError
 from sparkcrypt.parquet import FOOTER_KEY, FileEncryption, RewriteResult, read_footer, rewrite_file, verify_file
-from sparkcrypt.parquet.metadata import ColumnMetaData, PageHeader
+from sparkcrypt.parquet.metadata import ColumnChunk, ColumnMetaData, PageHeader
 from sparkcrypt.parquet.modules import MAX_ORDINAL
+from sparkcrypt.parquet.source_chunk import SourceChunk
 from sparkcrypt.parquet.thrift import BINARY, I32, List, Struct, field_key
 from tests.unit.parquet.handmade import (
     PLAIN,
@@ -123,6 +124,15 @@ def test_readers_agree_on_the_first_page(
     start = metadata.dictionary_page_offset or metadata.data_page_offset
     assert start == 4 and (metadata.data_page_offset > 4) == (dictionary and len(pages) > 1)
     assert verify_file(tmp_path / "out", retrieve_key=Keys(), equal_to=verify_file(source).digest)
+
+
+@pytest.mark.parametrize("encrypted", [True, False])
+def test_offset_of_an_index_page_goes(tmp_path: Path, encrypted: bool) -> None:
+    """No target says where an index page is: none has one, and the offset would be the source's."""
+    key = ColumnMetaData.index_page_offset.key
+    source = make_file([[NONE]], lambda metadata: metadata.update({key: 4}))
+    rewrite_file(source, tmp_path / "out", encryption=new_encryption(COLUMN) if encrypted else None)
+    assert metadata_of(tmp_path / "out", Keys())[0, 0].index_page_offset is None
 
 
 def test_real_dictionaries_of_arrow(tmp_path: Path) -> None:
@@ -315,6 +325,86 @@ def test_chunk_in_another_file(tmp_path: Path) -> None:
     patch_footer(tmp_path / "src", move)
     with pytest.raises(FormatError, match="in another file"):
         rewrite_file(tmp_path / "src", tmp_path / "out")
+
+
+COLUMN_INDEX = (ColumnChunk.column_index_offset.key, ColumnChunk.column_index_length.key)
+OFFSET_INDEX = (ColumnChunk.offset_index_offset.key, ColumnChunk.offset_index_length.key)
+
+
+@pytest.mark.parametrize("encrypted", [True, False])
+@pytest.mark.parametrize("keys", [COLUMN_INDEX, OFFSET_INDEX], ids=["column index", "offset index"])
+@pytest.mark.parametrize("place", [(-20, 40), (0, 8), (-1, 2**31 - 1), (10, -1), (10, None), (None, 10)])
+def test_indexes_that_cannot_be(
+    tmp_path: Path, keys: tuple[int, int], place: tuple[int | None, int | None], encrypted: bool
+) -> None:
+    """Indexes that reach into the footer, over the file's beginning, or have half a place are FormatError."""
+    plain = write_plain(tmp_path / "src", pa.table({"c0": range(10)}))
+    limit = read_footer(plain).offset
+
+    def move(footer: Struct) -> None:
+        chunk = footer[0x49][0][0x19][0]  # type: ignore[index,call-overload]
+        for key, value in zip(keys, place, strict=True):
+            chunk.pop(key)
+            if value is not None:
+                chunk[key] = limit + value if key == keys[0] and value < 0 else value
+
+    patch_footer(plain, move)
+    with pytest.raises(FormatError, match=r"src: the (column|offset) index of column c0 .*(expected inside 4 to|both)"):
+        rewrite_file(plain, tmp_path / "out", encryption=new_encryption(COLUMN) if encrypted else None)
+    assert left_over(tmp_path) == ["src"]
+
+
+@pytest.mark.parametrize("offset", [-8, 0, 3, 10_000_000])
+def test_bloom_filters_that_cannot_be(tmp_path: Path, offset: int) -> None:
+    """A Bloom filter in the footer, over the file's beginning or beyond its end is FormatError."""
+    plain = write_plain(tmp_path / "src", pa.table({"c0": range(10)}), bloom_filter_options={"c0": {"ndv": 10}})
+    limit = read_footer(plain).offset
+
+    def move(footer: Struct) -> None:
+        metadata = footer[0x49][0][0x19][0][0x3C]  # type: ignore[index,call-overload]
+        metadata[ColumnMetaData.bloom_filter_offset.key] = limit - offset if offset < 0 else offset
+
+    patch_footer(plain, move)
+    with pytest.raises(FormatError, match=r"src: the Bloom filter of column c0 .* is at offset .*expected inside 4 to"):
+        encrypt(plain, tmp_path / "out")
+    assert left_over(tmp_path) == ["src"]
+
+
+@pytest.mark.parametrize("missing", [1, 1000])
+def test_bloom_filter_of_another_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, missing: int) -> None:
+    """A bit set that is shorter than its header says is FormatError, though both authenticate."""
+    plain = write_plain(tmp_path / "src", pa.table({"c0": range(10)}), bloom_filter_options={"c0": {"ndv": 1000}})
+    whole = SourceChunk.bloom_filter
+
+    def cut(chunk: SourceChunk) -> tuple[bytes, bytes] | None:
+        found = whole(chunk)
+        return None if found is None else (found[0], found[1][:-missing])
+
+    with monkeypatch.context() as patched:
+        patched.setattr(SourceChunk, "bloom_filter", cut)
+        encrypt(plain, tmp_path / "forged")
+    with pytest.raises(FormatError, match=r"forged: the Bloom filter of column c0 in row group 0 has \d+ bytes"):
+        rewrite_file(tmp_path / "forged", tmp_path / "out", retrieve_key=Keys())
+    assert left_over(tmp_path) == ["forged", "src"]
+
+
+@pytest.mark.parametrize(
+    ("pages", "taken_for_dictionary"), [([data_page(b"", values=0)], 0), ([dictionary_page()], 99)]
+)
+def test_pages_under_the_module_of_another_type(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pages: list[MadePage], taken_for_dictionary: int
+) -> None:
+    """A data page sealed as a dictionary page, or the reverse, is FormatError, though it authenticates."""
+
+    class Types:
+        DICTIONARY_PAGE = taken_for_dictionary
+
+    with monkeypatch.context() as patched:
+        patched.setattr("sparkcrypt.parquet.chunk_writer.PageType", Types)
+        encrypt(make_file([[pages]]), tmp_path / "forged")
+    with pytest.raises(FormatError, match=r"forged: .*page of type [02]"):
+        rewrite_file(tmp_path / "forged", tmp_path / "out", retrieve_key=Keys())
+    assert left_over(tmp_path) == ["forged"]
 
 
 def test_thousand_row_groups(tmp_path: Path) -> None:

@@ -251,6 +251,24 @@ def test_ordinals_that_come_twice(tmp_path: Path, action: Callable[[Path, Path],
     assert not (tmp_path / "out").exists()
 
 
+def test_ordinals_that_are_not_places(tmp_path: Path) -> None:
+    """Row groups that a footer lists in another order keep it; their modules open by their own ordinals."""
+    source = encrypted(tmp_path)
+
+    def turn(metadata: Struct) -> None:
+        groups = metadata[0x49]
+        groups[0], groups[1] = groups[1], groups[0]  # type: ignore[index]
+
+    change_footer(source, turn)
+    expected = table()[100:200].to_pylist() + table()[:100].to_pylist() + table()[200:].to_pylist()
+    digest = verify_file(source, retrieve_key=Keys()).digest
+    rewrap(source, tmp_path / "wrapped")
+    assert verify_file(tmp_path / "wrapped", retrieve_key=Keys(), equal_to=digest)
+    rewrite_file(source, tmp_path / "other", retrieve_key=Keys(), encryption=new_encryption(SSN))
+    assert verify_file(tmp_path / "other", retrieve_key=Keys(), equal_to=digest)
+    assert arrow_read(tmp_path / "other").to_pylist() == expected
+
+
 def test_wrapper_that_fails(tmp_path: Path) -> None:
     """What ``wrap_key`` raises reaches the caller, and nothing is written."""
     source = encrypted(tmp_path)
