@@ -264,6 +264,19 @@ def test_integers_beyond_32_bits(tmp_path: Path, field: int, place: int, big: by
     assert left_over(tmp_path) == []
 
 
+def test_the_same_bytes_under_another_field(tmp_path: Path) -> None:
+    """A header that ends as the one before it, but in another field, is not taken for the same."""
+    usual = data_page().wire
+    assert usual[6:7] == b"\x2c"  # the header of field 5, data_page_header
+
+    class Wire(MadePage):
+        wire = usual[:6] + b"\x3c" + usual[7:]  # type: ignore[assignment]
+
+    with pytest.raises(FormatError, match="header of that type"):
+        encrypt(make_file([[[data_page(), Wire(data_page().header, data_page().body)]]]), tmp_path / "out")
+    assert left_over(tmp_path) == []
+
+
 HOSTILE = {
     "negative size": [changed(data_page(), (PageHeader.compressed_page_size.key, -1))],
     "negative size later": [data_page(), changed(data_page(), (PageHeader.compressed_page_size.key, -1))],
