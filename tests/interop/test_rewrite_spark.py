@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.spark
 CORPUS = Path(__file__).parents[1] / "fuzz" / "corpus"
+FILES = Path(__file__).parent / "files"
 ROWS = 4_000
 SSN, AGE, LABEL = ("ssn",), ("person", "age"), ("labels", "key_value", "value")
 KEYS = {SSN: "pii", AGE: "fin", LABEL: "fin", ("phones", "list", "element"): "pii"}
@@ -274,18 +275,23 @@ def test_arrow_reads_rewrites_of_spark_files(lake: Lake, sources: dict[str, Path
         assert read == expected
 
 
-PLAIN_CORPUS = sorted(path.name for path in CORPUS.glob("*.parquet") if not path.stem.startswith(("arrow_", "spark_")))
+WRITERS = ("polars_uncompressed", "polars_lz4", "duckdb_v1_zstd", "duckdb_v2_snappy", "fastparquet_gzip")
+OTHERS = [
+    *(FILES / f"{name}.parquet" for name in WRITERS),
+    *(CORPUS / f"{name}.parquet" for name in ("polars", "duckdb", "fastparquet", "arrow_plain")),
+]
 
 
 @pytest.mark.parametrize("mode", ["encrypted", "plaintext"])
-@pytest.mark.parametrize("name", [*PLAIN_CORPUS, "arrow_plain.parquet"])
-def test_files_of_other_writers(lake: Lake, name: str, mode: str) -> None:
+@pytest.mark.parametrize("file", OTHERS, ids=lambda file: file.stem)
+def test_files_of_other_writers(lake: Lake, file: Path, mode: str) -> None:
     """What fastparquet, Polars, DuckDB and pyarrow wrote is read by Spark from the rewrite as from the source."""
     lake.spark.conf.set("spark.sql.legacy.parquet.nanosAsLong", "true")
-    expected = collected(lake.spark.read.parquet(str(CORPUS / name)))
+    expected = collected(lake.spark.read.parquet(str(file)))
     policy = lake.policy(footer_mode=mode)
-    rewrite_file(CORPUS / name, lake.root / name, encryption=encryption(policy, {}, default=FOOTER_KEY))
-    assert verify_file(lake.root / name, retrieve_key=retriever(policy)).authenticated == "all"
+    target = lake.root / file.name
+    rewrite_file(file, target, encryption=encryption(policy, {}, default=FOOTER_KEY))
+    assert verify_file(target, retrieve_key=retriever(policy)).authenticated == "all"
     for rows in (False, True):
         with row_reader(lake.spark, rows):
-            assert collected(lake.spark.read.parquet(str(lake.root / name))) == expected
+            assert collected(lake.spark.read.parquet(str(target))) == expected

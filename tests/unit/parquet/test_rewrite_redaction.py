@@ -191,6 +191,15 @@ def test_arrow_schema_without_them_stays(tmp_path: Path) -> None:
     assert arrow_read(tmp_path / "out") == content
 
 
+def test_arrow_schema_that_cannot_be_read_goes(tmp_path: Path) -> None:
+    """What stands under ``ARROW:schema`` and is no base64 is not trusted to tell nothing."""
+    plain = write_plain(tmp_path / "plain", secrets(), store_schema=False)
+    entry = Struct({KEY: b"ARROW:schema", VALUE: b"abc"})
+    patch_footer(plain, lambda footer: footer.update({FileMetaData.key_value_metadata.key: List(STRUCT, [entry])}))
+    rewrite_file(plain, tmp_path / "out", encryption=new_encryption(("secret",), footer_mode="plaintext"))
+    assert names(tmp_path / "out") == []
+
+
 def test_pandas_frames(tmp_path: Path) -> None:
     """A frame's attributes and index bounds, which pandas keeps in the footer twice, are in no plaintext footer."""
     frame = pd.DataFrame({"secret": [LOW, HIGH], "v": [1, 2]}, index=pd.RangeIndex(11235813, 11235815))

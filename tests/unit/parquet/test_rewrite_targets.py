@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import base64
+import os
 import socket
 import subprocess
 import sys
@@ -172,6 +173,17 @@ def test_disk_that_is_full(tmp_path: Path) -> None:
         [sys.executable, "-c", LIMITED, source, tmp_path / "out"], cwd=ROOT, capture_output=True, text=True, check=True
     )
     assert "OSError" in found.stdout and left_over(tmp_path) == ["src"]
+
+
+@pytest.mark.parametrize("most", [1, 1000])
+def test_system_that_takes_less_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int) -> None:
+    """Where the system writes only a part of what it is given, as it may, the rest follows."""
+    source = write_plain(tmp_path / "src", table(20))
+    digest, write = verify_file(source).digest, os.write
+    monkeypatch.setattr(os, "writev", lambda descriptor, pieces: write(descriptor, b"".join(pieces)[:most]))
+    monkeypatch.setattr(os, "write", lambda descriptor, data: write(descriptor, bytes(data[: 100 * most])))
+    rewrite_file(source, tmp_path / "out", encryption=new_encryption(SSN))
+    assert verify_file(tmp_path / "out", retrieve_key=Keys(), equal_to=digest)
 
 
 def local(folder: Path) -> tuple[Any, str]:
