@@ -84,7 +84,7 @@ class _Rewrite:
         self, file: Input, footer: Footer, ciphers: FileCiphers | None, encryption: FileEncryption | None
     ) -> None:
         if footer.metadata is None or footer.columns is None or (footer.mode != "plaintext" and ciphers is None):
-            raise ConfigError("the file is encrypted and no key is given; pass retrieve_key")
+            raise ConfigError(f"{file.name}: the file is encrypted and no key is given; pass retrieve_key")
         self.file = file
         self.footer = footer
         self.ciphers = ciphers
