@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import TypeAlias
 
-from sparkcrypt.errors import ConfigError, UnsupportedFileError
+from sparkcrypt.errors import ConfigError, FormatError, UnsupportedFileError
 from sparkcrypt.parquet.chunk_rewrite import Notes, TargetChunk, write_bloom_filter, write_index, write_pages
 from sparkcrypt.parquet.chunk_writer import ChunkSeal
 from sparkcrypt.parquet.encryption import FileCipherSuite, FileEncryption
@@ -34,6 +34,8 @@ from sparkcrypt.parquet.thrift import STRUCT, List, Struct
 
 Encryption: TypeAlias = FileEncryption | Callable[[FileSummary], FileEncryption | None] | None
 """What the target is encrypted with; a callable is asked once the source's footer is known."""
+
+_MAX_I64 = 0x7FFF_FFFF_FFFF_FFFF
 
 
 def rewrite_file(
@@ -153,6 +155,8 @@ class _Rewrite:
             sizes[1] += view.total_compressed_size
             protect(chunk.chunk, metadata, chunk.source.path, chunk.seal, self.suite)
             columns.append(in_id_order(chunk.chunk))
+        if not 0 <= sizes[0] <= _MAX_I64:
+            raise FormatError(f"row group {index} announces {sizes[0]} bytes uncompressed; expected 0 to {_MAX_I64}")
         rewritten[RowGroup.columns.key] = List(STRUCT, columns)
         rewritten[RowGroup.total_byte_size.key], rewritten[RowGroup.total_compressed_size.key] = sizes
         if chunks:

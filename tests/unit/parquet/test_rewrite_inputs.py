@@ -11,13 +11,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sparkcrypt.errors import FormatError, VerificationError
-from sparkcrypt.parquet import FOOTER_KEY, read_footer, rewrite_file, verify_file
-from tests.fuzz.cases import Original, corpus
-from tests.unit.parquet.rewriting import arrow_read, new_encryption, write_plain
+from sparkcrypt.errors import FormatError, SparkcryptError, VerificationError
+from sparkcrypt.parquet import FOOTER_KEY, read_footer, rewrap_file, rewrite_file, verify_file
+from sparkcrypt.parquet.metadata import ColumnMetaData
+from tests.fuzz.attempt import deadline
+from tests.fuzz.cases import Original, corpus, make_case
+from tests.unit.parquet.handmade import data_page, make_file
+from tests.unit.parquet.rewriting import arrow_read, left_over, new_encryption, write_plain
 from tests.unit.parquet.writers import ALGORITHMS, Keys
 
 ROWS = 120
+MODES = ("encrypted", "plaintext")
 
 
 def typed() -> pa.Table:
@@ -215,3 +219,39 @@ def test_wrong_keys_open_no_file_of_the_corpus(tmp_path: Path) -> None:
         with pytest.raises((VerificationError, FormatError)):
             rewrite_file(original.data, tmp_path / "out", retrieve_key=lambda _: b"k" * 16)
         assert read_footer(original.data).mode != "plaintext" and not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_damaged_files(tmp_path: Path, seed: int) -> None:
+    """Damaged files are rewritten, or refused with an error of this package, soon, and leave nothing behind."""
+    refused = 0
+    for number in range(250):
+        case = make_case(seed + 1000, number)
+        keys = case.original.retrieve_key
+        options: dict[str, Any] = {"footer_mode": MODES[number % 2], "algorithm": ALGORITHMS[number // 2 % 2]}
+        encryption = new_encryption(default=FOOTER_KEY, **options)
+        for action in (
+            lambda: rewrite_file(case.data, tmp_path / "out", retrieve_key=keys),  # noqa: B023 - called at once
+            lambda: rewrite_file(case.data, tmp_path / "out", retrieve_key=keys, encryption=encryption),  # noqa: B023
+            lambda: rewrap_file(case.data, tmp_path / "out", retrieve_key=keys, wrap_key=lambda *_: b"x"),  # noqa: B023
+        ):
+            try:
+                with deadline():
+                    action()
+                (tmp_path / "out").unlink()
+            except SparkcryptError as error:
+                refused += 1
+                assert not isinstance(error, FormatError) or "<bytes>: " in str(error)
+            assert left_over(tmp_path) == []
+    assert 300 < refused < 750
+
+
+@pytest.mark.parametrize("size", [2**63 - 1, 2**62, -(2**40)])
+def test_sizes_that_cannot_be_added(tmp_path: Path, size: int) -> None:
+    """Sizes of copied chunks that make no size of a row group are FormatError."""
+    source = make_file(
+        [[[data_page()], [data_page()]]], lambda m: m.update({ColumnMetaData.total_uncompressed_size.key: size})
+    )
+    with pytest.raises(FormatError, match="<bytes>: row group 0 announces"):
+        rewrite_file(source, tmp_path / "out")
+    assert left_over(tmp_path) == []
