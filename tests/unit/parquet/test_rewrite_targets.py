@@ -11,6 +11,7 @@ from copy import copy
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.fs as pafs
@@ -198,7 +199,6 @@ def subtree(folder: Path) -> tuple[Any, str]:
 
 def memory(_folder: Path) -> tuple[Any, str]:
     """Return pyarrow's handler of an fsspec file system, the one in memory."""
-    fsspec = pytest.importorskip("fsspec")
     filesystem = fsspec.filesystem("memory")
     filesystem.store.clear()
     filesystem.makedirs("/m", exist_ok=True)
@@ -239,7 +239,6 @@ def test_file_systems(tmp_path: Path, make: Callable[[Path], tuple[Any, str]]) -
 @pytest.fixture(scope="module")
 def s3() -> Iterator[Any]:
     """A real S3 server, in memory."""
-    pytest.importorskip("moto.server")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
