@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import base64
+import errno
 import os
 import socket
 import subprocess
@@ -185,6 +186,26 @@ def test_system_that_takes_less_at_once(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(os, "write", lambda descriptor, data: write(descriptor, bytes(data[: 100 * most])))
     rewrite_file(source, tmp_path / "out", encryption=new_encryption(SSN))
     assert verify_file(tmp_path / "out", retrieve_key=Keys(), equal_to=digest)
+
+
+@pytest.mark.skipif(not hasattr(os, "copy_file_range"), reason="this system's kernel does not copy between files")
+@pytest.mark.parametrize("how", ["pieces", "nothing", "not here", "gives up"])
+def test_kernel_that_copies_less(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
+    """Where the kernel copies a part, nothing, or not between these file systems, the rest is copied all the same."""
+    content = pa.table({"a": np.random.default_rng(1).random(60_000), "b": range(60_000)})
+    source = write_plain(tmp_path / "src", content, row_group_size=50_000, compression="none", use_dictionary=False)
+    digest, copied, copy_range = verify_file(source).digest, [0], os.copy_file_range
+
+    def less(source: int, target: int, count: int, offset: int) -> int:
+        if how == "not here" or (how == "gives up" and copied[0]):
+            raise OSError(errno.EXDEV, "other file system")
+        copied[0] += 1
+        return 0 if how == "nothing" else copy_range(source, target, min(count, 70_001), offset)
+
+    monkeypatch.setattr(os, "copy_file_range", less)
+    rewrite_file(source, tmp_path / "out", encryption=new_encryption(("b",)))
+    assert verify_file(tmp_path / "out", retrieve_key=Keys(), equal_to=digest)
+    assert copied[0] > (3 if how == "pieces" else -1)
 
 
 def local(folder: Path) -> tuple[Any, str]:
