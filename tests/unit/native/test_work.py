@@ -1,0 +1,157 @@
+"""One file rewritten by its order: proven, or not there at all."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from sparkcrypt.native import work
+from sparkcrypt.native.orders import FileOrder, FileOutcome, KeySettings
+from sparkcrypt.parquet import inspect_file
+
+from .conftest import TABLE, Bench
+
+
+def rewrite(bench: Bench, order: FileOrder) -> FileOutcome:
+    """Carry out an order as a worker does, after both have travelled as JSON."""
+    told = FileOrder.from_dict(json.loads(json.dumps(order.to_dict())))
+    assert told == order
+    outcome = work.rewrite(told, KeySettings.from_json(bench.keys.to_json()), {})
+    assert FileOutcome.from_json(outcome.to_json()) == outcome
+    return outcome
+
+
+def failed(outcome: FileOutcome) -> tuple[str, str]:
+    """Return class and message of a failure, which has left no target."""
+    assert outcome.error is not None
+    assert not Path(outcome.target).exists()
+    return outcome.error
+
+
+def test_there_and_back(bench: Bench) -> None:
+    """An encrypted file has the ordered keys and metadata; decrypted, it is the table again; copied, the same bytes."""
+    order = bench.order()
+    done = rewrite(bench, order)
+    assert (done.error, done.refused, done.rows, done.unauthenticated) == (None, None, 3, ())
+    retrieve = work._worker(bench.keys.to_json()).retrieve
+    summary = inspect_file(order.target, retrieve_key=retrieve)
+    assert order.encryption is not None and order.encryption.unmet(summary) is None
+    copied = rewrite(
+        bench, FileOrder(order.target, str(bench.folder / "copy"), "copy", source_prefix=b"-/out.parquet\0")
+    )
+    assert copied.error is None
+    assert Path(copied.target).read_bytes() == Path(order.target).read_bytes()
+    plain = rewrite(bench, FileOrder(order.target, str(bench.folder / "plain"), "decrypt"))
+    assert plain.error is None
+    assert pq.ParquetFile(plain.target).read().equals(TABLE)
+
+
+@pytest.mark.parametrize("change", ["value", "rows", "order", "metadata"])
+def test_a_target_that_says_something_else_is_found(bench: Bench, monkeypatch: pytest.MonkeyPatch, change: str) -> None:
+    """Whatever the rewriter might do wrong, the proof does not pass, and the error says so."""
+    other = {
+        "value": TABLE.set_column(1, "ssn", pa.array(["a", "x", None])),
+        "rows": TABLE.slice(0, 2),
+        "order": TABLE.take([1, 0, 2]),
+        "metadata": TABLE.replace_schema_metadata({"who": "else"}),
+    }[change]
+    pq.write_table(other, bench.folder / "other.parquet")
+    real = work.rewrite_file
+
+    def wrong(source: Any, target: Any, **named: Any) -> Any:
+        return real(str(bench.folder / "other.parquet"), target, **named)
+
+    monkeypatch.setattr(work, "rewrite_file", wrong)
+    outcome = rewrite(bench, bench.order())
+    assert outcome.error is not None
+    assert (outcome.error[0], "content differs" in outcome.error[1]) == ("VerificationError", True)
+
+
+@pytest.mark.parametrize("wrong", ["column key", "footer key", "no encryption"])
+def test_a_target_under_other_keys_is_found(bench: Bench, monkeypatch: pytest.MonkeyPatch, wrong: str) -> None:
+    """A file that is right in content, but not encrypted as ordered, does not pass either."""
+    real = work._Worker.encryption
+
+    def changed(self: Any, order: Any, source: Any) -> Any:
+        if wrong == "no encryption":
+            return None
+        other = (
+            replace(order, columns={("ssn",): "other"}) if wrong == "column key" else replace(order, footer_key="other")
+        )
+        return real(self, other, source)
+
+    monkeypatch.setattr(work._Worker, "encryption", changed)
+    outcome = rewrite(bench, bench.order())
+    assert outcome.error is not None
+    assert (outcome.error[0], "ordered otherwise" in outcome.error[1]) == ("VerificationError", True)
+
+
+def test_a_source_that_was_replaced_is_refused(bench: Bench) -> None:
+    """Another AAD prefix, or other columns, than the listing saw: somebody put another file there."""
+    order = bench.order()
+    rewrite(bench, order)
+    moved = FileOrder(order.target, str(bench.folder / "x"), "copy", source_prefix=b"-/another\0")
+    assert failed(rewrite(bench, moved))[0] == "VerificationError"
+    kind, message = failed(rewrite(bench, bench.order("y", gone="pii")))
+    assert (kind, "gone" in message) == ("VerificationError", True)
+
+
+@pytest.mark.parametrize("damage", ["cut", "flipped", "missing"])
+def test_a_source_that_cannot_be_read_has_no_target(bench: Bench, damage: str) -> None:
+    """The outcome names the file, and nothing else is left in the folder."""
+    order = bench.order(id="pii", ssn="pii")
+    rewrite(bench, order)
+    content = bytearray(Path(order.target).read_bytes())
+    if damage == "cut":
+        content = content[:-9]
+    content[30] ^= damage == "flipped"
+    victim = bench.folder / "victim"
+    if damage != "missing":
+        victim.write_bytes(bytes(content))
+    before = sorted(bench.folder.iterdir())
+    kind, message = failed(rewrite(bench, FileOrder(str(victim), str(bench.folder / "z"), "decrypt")))
+    assert (kind in ("FormatError", "VerificationError"), str(victim) in message) == (True, True)
+    assert sorted(bench.folder.iterdir()) == before
+
+
+def test_only_a_run_of_its_own_replaces_a_target(bench: Bench) -> None:
+    """A file that is there is kept, unless the order says that it can only be an earlier attempt's."""
+    order = bench.order()
+    Path(order.target).write_bytes(b"mine")
+    outcome = rewrite(bench, order)
+    assert outcome.error is not None and outcome.error[0] == "ConfigError"
+    assert Path(order.target).read_bytes() == b"mine"
+    assert rewrite(bench, replace(order, replace=True)).error is None
+    assert Path(order.target).read_bytes()[:4] == b"PARE"
+
+
+def test_a_file_system_that_python_cannot_open_is_refused_not_failed(bench: Bench) -> None:
+    """So that another engine takes the unit; the reason names the scheme."""
+    outcome = rewrite(bench, replace(bench.order(), source="nowhere://host/t/file.parquet"))
+    assert outcome.error is None
+    assert outcome.refused is not None and "nowhere://" in outcome.refused
+
+
+def test_a_missing_key_names_it_and_leaves_nothing(bench: Bench) -> None:
+    """The class tells the exit code."""
+    kind, message = failed(rewrite(bench, bench.order(ssn="absent")))
+    assert (kind, "absent" in message) == ("KeyNotFoundError", True)
+
+
+def test_a_table_costs_one_unwrap_for_each_master_key(bench: Bench) -> None:
+    """With the table's KEKs, many files need no wrap, and each KEK is unwrapped for writing and for the proof."""
+    from sparkcrypt.backfill.keks import table_keks
+    from sparkcrypt.backfill.store import LocalStateStore
+
+    keks = table_keks(LocalStateStore(bench.folder / "state"), "t", bench.service, ["footer", "pii"], data_key_bits=128)
+    settings = replace(bench.keys, keks=keks)
+    bench.log.unlink(missing_ok=True)
+    for number in range(5):
+        assert work.rewrite(bench.order(f"{number}.parquet", ssn="pii", id="pii"), settings, {}).error is None
+    assert sorted(bench.calls()) == ["unwrap"] * 4
