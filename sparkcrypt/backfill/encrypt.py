@@ -21,7 +21,7 @@ from sparkcrypt.backfill.progress import Progress, Silent
 from sparkcrypt.backfill.report import Outcome, Report
 from sparkcrypt.backfill.result import RunResult, last_audit
 from sparkcrypt.backfill.runner import Runner
-from sparkcrypt.backfill.scan import ScannedUnit, refuse_forgeries, scan_units
+from sparkcrypt.backfill.scan import ScannedUnit, refuse_algorithms, refuse_forgeries, scan_units
 from sparkcrypt.backfill.stage import SparkStager, refuse_lost_columns
 from sparkcrypt.backfill.staging import Stager
 from sparkcrypt.backfill.states import open_states
@@ -254,6 +254,7 @@ class _Run:
         if self._options.move_old:
             refuse_other_file_systems(tuple(scanned.unit for scanned in drifted), self._target.base)
         for scanned in drifted:
+            refuse_algorithms(scanned, self._policy)
             if not self._options.adopt:
                 refuse_forgeries(scanned, self._target.plan)
             refuse_lost_columns(scanned.summaries, self._target.plan)

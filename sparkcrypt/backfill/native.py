@@ -93,7 +93,9 @@ class NativeStager:
     ) -> FileOrder:
         plan, name = self._target.plan, new_name(file.path.rpartition("/")[2], self._renamed_by)
         summary: FileSummary = scanned.summaries[file.path]
-        order = FileOrder(file.path, f"{place}/{name}", "copy", source_prefix=summary.aad_prefix, replace=True)
+        order = FileOrder(
+            file.path, f"{place}/{name}", "copy", None, summary.aad_prefix, summary.algorithm, replace=True
+        )
         bound_to_name = self._renamed_by is not None and summary.footer != "plaintext"
         if not bound_to_name and not any(drift.file == file.path for drift in scanned.drift):
             return order

@@ -13,7 +13,7 @@ from sparkcrypt.errors import VerificationError
 from sparkcrypt.keys.ids import decode_key_id
 from sparkcrypt.parquet import FileSummary
 from sparkcrypt.plan import EncryptionPlan
-from sparkcrypt.policy.model import PLAINTEXT
+from sparkcrypt.policy.model import PLAINTEXT, Policy
 from sparkcrypt.spark.files import HadoopFiles
 
 
@@ -62,6 +62,24 @@ def refuse_unreadable(scanned: ScannedUnit) -> None:
     for drift in scanned.drift:
         if drift.kind == "unreadable":
             raise VerificationError(f"{drift.file}: cannot be read, so its unit cannot be encrypted: {drift.detail}")
+
+
+def refuse_algorithms(scanned: ScannedUnit, policy: Policy) -> None:
+    """Refuse files under an algorithm that the policy never had.
+
+    Nothing authenticates what a file says of its algorithm: pages of GCM that are read as CTR's decrypt to garbage,
+    which a rewrite would make authentic.
+
+    Raises:
+        VerificationError: it names the file and what is allowed.
+    """
+    allowed = (policy.algorithm, *policy.algorithm_history)
+    for path, summary in scanned.summaries.items():
+        if summary.algorithm is not None and summary.algorithm not in allowed:
+            raise VerificationError(
+                f"{path}: its algorithm is {summary.algorithm}; allowed: {', '.join(allowed)}; name it under "
+                "algorithm_history if it was the policy's once, else the file was altered"
+            )
 
 
 def refuse_forgeries(scanned: ScannedUnit, plan: EncryptionPlan) -> None:

@@ -15,7 +15,7 @@ from sparkcrypt.cli.options import json_option, policy_option
 from sparkcrypt.cli.output import counted, say, show, size
 from sparkcrypt.cli.progress import progress_on_stderr
 from sparkcrypt.cli.session import Workplace
-from sparkcrypt.errors import ConfigError, PlanError, SparkcryptError
+from sparkcrypt.errors import ConfigError, PlanError, SparkcryptError, VerificationError
 from sparkcrypt.keys.ids import decode_key_id
 from sparkcrypt.native.listing import data_files
 from sparkcrypt.native.orders import EncryptionOrder, FileOrder, FileOutcome, KeySettings
@@ -104,7 +104,12 @@ def _order(
         if footer.mode != "plaintext":
             for where_it_is in (source, target)[: 1 + (otherwise == "rewrap")]:
                 check_identity(footer.aad_prefix, where_it_is, table_uuid=None, strict=False)
-        return FileOrder(source, target, otherwise, source_prefix=footer.aad_prefix)
+            if footer.algorithm not in (policy.algorithm, *policy.algorithm_history):
+                raise VerificationError(
+                    f"{source}: its algorithm is {footer.algorithm}; allowed by the policy: {policy.algorithm}; name "
+                    "it under algorithm_history if it was the policy's once"
+                )
+        return FileOrder(source, target, otherwise, source_prefix=footer.aad_prefix, source_algorithm=footer.algorithm)
     if footer.mode != "plaintext":
         raise ConfigError(f"{source}: is encrypted already; rewrite it with --decrypt first, or run a backfill")
     assert footer.metadata is not None  # noqa: S101 - a plaintext footer is readable

@@ -77,6 +77,8 @@ class FileOrder:
         action: what to do.
         encryption: what to encrypt with, for ``encrypt``.
         source_prefix: the AAD prefix that the source was seen to have; None when it had none or was not looked at.
+        source_algorithm: the algorithm that it was seen to have, which nothing in the file authenticates; None when it
+            was plaintext.
         replace: an earlier attempt's target may be replaced, because nobody but this run knows of it.
     """
 
@@ -85,6 +87,7 @@ class FileOrder:
     action: Action
     encryption: EncryptionOrder | None = None
     source_prefix: bytes | None = None
+    source_algorithm: Algorithm | None = None
     replace: bool = False
 
     def to_dict(self) -> dict[str, Any]:
@@ -96,6 +99,7 @@ class FileOrder:
             "action": self.action,
             "encryption": None if self.encryption is None else self.encryption.to_dict(),
             "source_prefix": None if prefix is None else base64.b64encode(prefix).decode(),
+            "source_algorithm": self.source_algorithm,
             "replace": self.replace,
         }
 
@@ -109,6 +113,7 @@ class FileOrder:
             values["action"],
             None if encryption is None else EncryptionOrder.from_dict(encryption),
             None if prefix is None else base64.b64decode(prefix),
+            values["source_algorithm"],
             values["replace"],
         )
 

@@ -61,6 +61,11 @@ def _rewritten(order: FileOrder, keys: KeySettings, settings: Settings) -> FileO
     worker, digest_key = _worker(keys.to_json()), os.urandom(32)  # digests are compared here, and kept nowhere
     verify_aad = None if order.source_prefix is None else _Expected(order.source_prefix)
     before = verify_file(source, retrieve_key=worker.retrieve, verify_aad=verify_aad, digest_key=digest_key)
+    if before.algorithm != order.source_algorithm:
+        raise VerificationError(
+            f"{order.source}: its algorithm is {before.algorithm or 'none'}, and was "
+            f"{order.source_algorithm or 'none'} when it was listed; someone replaced the file"
+        )
     _make_room(target, replace=order.replace)
     notes: tuple[str, ...] = ()
     if order.action == "copy":

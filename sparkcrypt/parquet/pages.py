@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias
@@ -158,6 +159,7 @@ def read_plain_pages(window: Window, what: str) -> Iterator[Page]:
         start = window.position
         head = _head(window.take_struct(f"a page header of {what}"), what, first)
         body = window.take(head.size, f"a page of {what}")
+        _check_crc(head.view, body, what)
         yield Page(head.view, 0, head.values, None, head.type, head.rows, start, window.position, b"", body)
         first = False
 
@@ -183,6 +185,8 @@ def read_pages(key: ChunkKey, window: Window) -> Iterator[Page]:
             raise FormatError(f"{name} is of page type {struct.get(_TYPE)!r}; expected {expected}")
         head = _head(struct, name, first)
         framed = window.take(head.size, name)
+        if key.algorithm != AES_GCM_V1:  # which says more than a CRC could
+            _check_crc(head.view, framed, name)
         if module is ModuleType.DICTIONARY_PAGE_HEADER:
             levels: Bytes = b""
             body, gap = key.open_page(framed, ModuleType.DICTIONARY_PAGE), _page_gap(key)
@@ -191,6 +195,20 @@ def read_pages(key: ChunkKey, window: Window) -> Iterator[Page]:
             number += 1
         first = False
         yield Page(head.view, 2, head.values, gap, head.type, head.rows, start, window.position, levels, body)
+
+
+def _check_crc(header: PageHeader, stored: memoryview, what: object) -> None:
+    """Compare a page's CRC, if it has one, with its bytes as they are in the file.
+
+    Raises:
+        VerificationError: they differ, so the page is not what its writer wrote.
+    """
+    crc = header.struct.get(_CRC)
+    if isinstance(crc, int) and crc & 0xFFFFFFFF != zlib.crc32(stored):
+        raise VerificationError(
+            f"{what} has a page whose CRC is not that of its bytes, so it was damaged since it was written; restore "
+            "the file, or have an engine that decodes pages read it"
+        )
 
 
 def _open_header(key: ChunkKey, window: Window, number: int, first: bool) -> tuple[ModuleType, bytes]:
@@ -248,6 +266,7 @@ class _Head(NamedTuple):
 _TYPE = PageHeader.type.key
 _UNCOMPRESSED = PageHeader.uncompressed_page_size.key
 _COMPRESSED = PageHeader.compressed_page_size.key
+_CRC = PageHeader.crc.key
 _V1 = PageHeader.data_page_header.key
 _V1_VALUES = DataPageHeader.num_values.key
 

@@ -14,8 +14,11 @@ import pytest
 from sparkcrypt.native import work
 from sparkcrypt.native.orders import FileOrder, FileOutcome, KeySettings
 from sparkcrypt.parquet import inspect_file
+from sparkcrypt.parquet.metadata import Algorithm
 
 from .conftest import TABLE, Bench
+
+GCM: Algorithm = "AES_GCM_V1"
 
 
 def rewrite(bench: Bench, order: FileOrder) -> FileOutcome:
@@ -42,12 +45,10 @@ def test_there_and_back(bench: Bench) -> None:
     retrieve = work._worker(bench.keys.to_json()).retrieve
     summary = inspect_file(order.target, retrieve_key=retrieve)
     assert order.encryption is not None and order.encryption.unmet(summary) is None
-    copied = rewrite(
-        bench, FileOrder(order.target, str(bench.folder / "copy"), "copy", source_prefix=b"-/out.parquet\0")
-    )
+    copied = rewrite(bench, FileOrder(order.target, str(bench.folder / "copy"), "copy", None, b"-/out.parquet\0", GCM))
     assert copied.error is None
     assert Path(copied.target).read_bytes() == Path(order.target).read_bytes()
-    plain = rewrite(bench, FileOrder(order.target, str(bench.folder / "plain"), "decrypt"))
+    plain = rewrite(bench, FileOrder(order.target, str(bench.folder / "plain"), "decrypt", None, None, GCM))
     assert plain.error is None
     assert pq.ParquetFile(plain.target).read().equals(TABLE)
 
@@ -96,10 +97,35 @@ def test_a_source_that_was_replaced_is_refused(bench: Bench) -> None:
     """Another AAD prefix, or other columns, than the listing saw: somebody put another file there."""
     order = bench.order()
     rewrite(bench, order)
-    moved = FileOrder(order.target, str(bench.folder / "x"), "copy", source_prefix=b"-/another\0")
+    moved = FileOrder(order.target, str(bench.folder / "x"), "copy", None, b"-/another\0", GCM)
     assert failed(rewrite(bench, moved))[0] == "VerificationError"
     kind, message = failed(rewrite(bench, bench.order("y", gone="pii")))
     assert (kind, "gone" in message) == ("VerificationError", True)
+
+
+def test_a_source_whose_algorithm_was_relabelled_is_refused(bench: Bench) -> None:
+    """GCM called CTR would decrypt to garbage without an error; the listing's word holds."""
+    order = bench.order()
+    rewrite(bench, order)
+    content = bytearray(Path(order.target).read_bytes())
+    footer = len(content) - 8 - int.from_bytes(content[-8:-4], "little")
+    assert content[footer : footer + 2] == b"\x1c\x1c"  # FileCryptoMetaData 1, EncryptionAlgorithm 1
+    content[footer + 1] = 0x2C  # EncryptionAlgorithm 2: AES_GCM_CTR_V1
+    Path(order.target).write_bytes(bytes(content))
+    relabelled = FileOrder(order.target, str(bench.folder / "z"), "decrypt", None, b"-/out.parquet\0", GCM)
+    kind, message = failed(rewrite(bench, relabelled))
+    assert (kind, "algorithm" in message) == ("VerificationError", True)
+
+
+def test_a_plaintext_page_that_was_damaged_is_refused(bench: Bench) -> None:
+    """Its CRC tells; encrypting it would make the damage authentic."""
+    pq.write_table(TABLE, bench.source, write_page_checksum=True, compression="none", use_dictionary=False)
+    content = bytearray(Path(bench.source).read_bytes())
+    place = content.index(b"\x01\x00\x00\x00a")
+    content[place + 4] = ord("b")
+    Path(bench.source).write_bytes(bytes(content))
+    kind, message = failed(rewrite(bench, bench.order()))
+    assert (kind, "CRC" in message) == ("VerificationError", True)
 
 
 @pytest.mark.parametrize("damage", ["cut", "flipped", "missing"])
@@ -115,7 +141,7 @@ def test_a_source_that_cannot_be_read_has_no_target(bench: Bench, damage: str) -
     if damage != "missing":
         victim.write_bytes(bytes(content))
     before = sorted(bench.folder.iterdir())
-    kind, message = failed(rewrite(bench, FileOrder(str(victim), str(bench.folder / "z"), "decrypt")))
+    kind, message = failed(rewrite(bench, FileOrder(str(victim), str(bench.folder / "z"), "decrypt", None, None, GCM)))
     assert (kind in ("FormatError", "VerificationError"), str(victim) in message) == (True, True)
     assert sorted(bench.folder.iterdir()) == before
 

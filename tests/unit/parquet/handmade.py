@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -46,7 +47,7 @@ class MadePage:
         return 0
 
 
-def _page(kind: int, body: bytes, crc: int | None, field: int, inner: Struct) -> MadePage:
+def _page(kind: int, body: bytes, crc: bool, field: int, inner: Struct) -> MadePage:
     header = Struct(
         {
             PageHeader.type.key: kind,
@@ -54,13 +55,14 @@ def _page(kind: int, body: bytes, crc: int | None, field: int, inner: Struct) ->
             PageHeader.compressed_page_size.key: len(body),
         }
     )
-    if crc is not None:
-        header[PageHeader.crc.key] = crc
+    if crc:
+        found = zlib.crc32(body)
+        header[PageHeader.crc.key] = found - (1 << 32) if found >> 31 else found
     header[field] = inner
     return MadePage(header, body)
 
 
-def data_page(body: bytes = b"\0" * 8, *, values: int = 1, encoding: int = PLAIN, crc: int | None = None) -> MadePage:
+def data_page(body: bytes = b"\0" * 8, *, values: int = 1, encoding: int = PLAIN, crc: bool = False) -> MadePage:
     """Make a V1 data page."""
     inner = Struct(
         {
@@ -85,18 +87,18 @@ def v2_page(body: bytes = b"\0" * 8, *, values: int = 1, levels: tuple[int, int]
             DataPageHeaderV2.repetition_levels_byte_length.key: levels[0],
         }
     )
-    return _page(PageType.DATA_PAGE_V2, body, None, PageHeader.data_page_header_v2.key, inner)
+    return _page(PageType.DATA_PAGE_V2, body, False, PageHeader.data_page_header_v2.key, inner)
 
 
 def dictionary_page(body: bytes = b"\0" * 16) -> MadePage:
     """Make a dictionary page."""
     inner = Struct({DictionaryPageHeader.num_values.key: 2, DictionaryPageHeader.encoding.key: PLAIN})
-    return _page(PageType.DICTIONARY_PAGE, body, None, PageHeader.dictionary_page_header.key, inner)
+    return _page(PageType.DICTIONARY_PAGE, body, False, PageHeader.dictionary_page_header.key, inner)
 
 
 def index_page() -> MadePage:
     """Make an index page, which no encrypted file can have."""
-    return _page(PageType.INDEX_PAGE, b"index", None, PageHeader.index_page_header.key, Struct())
+    return _page(PageType.INDEX_PAGE, b"index", False, PageHeader.index_page_header.key, Struct())
 
 
 def make_file(row_groups: Sequence[Sequence[Sequence[MadePage]]], change: Change | None = None) -> bytes:

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import random
-import zlib
 from pathlib import Path
 from typing import Any
 
@@ -208,7 +207,7 @@ def _with_statistics(page: MadePage, value: bytes) -> MadePage:
 
 
 MIXED = {
-    "crc now and then": [data_page(crc=-5), data_page(), data_page(crc=zlib.crc32(b"x") >> 1), data_page(crc=0)],
+    "crc now and then": [data_page(crc=True), data_page(), *(data_page(bytes([n]) * 8, crc=True) for n in range(9))],
     "statistics": [_with_statistics(data_page(), b"a"), _with_statistics(data_page(), b"b"), data_page()],
     "long statistics": [_with_statistics(data_page(), b"a" * 200_000), data_page()],
     "versions": [data_page(), v2_page(), data_page(), v2_page(b"ll" + b"\0" * 8, levels=(1, 1))],
