@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pyarrow.parquet.encryption as pe
+import pytest
 
 from sparkcrypt.parquet import KeyRequest
 
@@ -84,6 +85,8 @@ def write_encrypted(
     **options: Any,
 ) -> Path:
     """Write `table` with column keys through pyarrow's CryptoFactory, in row groups of 100 rows."""
+    if plaintext_footer and algorithm != "AES_GCM_V1" and int(pa.__version__.partition(".")[0]) < 26:
+        pytest.xfail("pyarrow before 26 writes AES_GCM_V1 into the signed footer of a file whose pages are CTR's")
     configuration = pe.EncryptionConfiguration(
         footer_key="footer key",
         column_keys=column_keys or {"pii%3A1": ["ssn", "person.name", "labels.key_value.value"], "fin": ["amount"]},
