@@ -38,8 +38,8 @@ demo-cluster: $(JAR)  ## the same on a two-worker cluster with a Hive metastore 
 	@$(WITH_JAVA) && { $(WITH_VAULT); } && $(BIN)/python demo/run_cluster_demo.py
 	@echo "make demo-cluster: the table is encrypted on two workers, with keys that never left Vault"
 
-test: $(JAR)  ## the whole test suite (ARGS="-k word" to choose)
-	@$(WITH_JAVA) && { $(WITH_VAULT); } && $(PYTEST) $(ARGS)
+test: $(JAR)  ## the whole test suite, in two processes (ARGS="-k word" to choose, in one)
+	@$(WITH_JAVA) && { $(WITH_VAULT); } && if [ -n "$(ARGS)" ]; then $(PYTEST) $(ARGS); else tools/test_halves.sh $(PYTEST); fi
 	@echo "make test: every test passed, or was skipped with its reason above"
 
 test-fast: $(JAR)  ## the tests that need no service and no cluster, and take seconds
