@@ -25,7 +25,7 @@ from sparkcrypt.errors import (
 )
 from sparkcrypt.keys.service import KeyDescription
 from sparkcrypt.keys.vault_answers import data_of, description_of, key_of, text_of
-from sparkcrypt.keys.vault_http import vault_http
+from sparkcrypt.keys.vault_http import certificate_fault, vault_http
 from sparkcrypt.keys.vault_options import (
     VaultCredential,
     VaultOptions,
@@ -159,7 +159,7 @@ class VaultKeyService:
             answer = self._use(lambda client: client.sys.get_capabilities([path]))
         except VaultError:
             return True
-        except requests.RequestException as error:
+        except OSError as error:
             raise self._unreachable(error) from error
         capabilities = data_of(answer).get(path, ["create"])
         return bool(_CREATING & set(capabilities))
@@ -170,7 +170,7 @@ class VaultKeyService:
             answer = self._use(lambda client: call(client.secrets.transit))
         except VaultError as error:
             raise self._translated(error, key_id, doing) from error
-        except requests.RequestException as error:
+        except OSError as error:  # requests' own errors are such, and so is what it raises for a bundle that has gone
             raise self._unreachable(error) from error
         return data_of(answer)
 
@@ -214,12 +214,15 @@ class VaultKeyService:
         """Return Vault's own words, shortened; only from the JSON of a refusal, and less any secret of ours."""
         return _words(error, self._session.secrets())
 
-    def _unreachable(self, error: requests.RequestException) -> KeyServiceError:
+    def _unreachable(self, error: OSError) -> KeyServiceError:
         what = f"Vault at {self._options.address}"
-        if isinstance(error, requests.exceptions.SSLError):
+        if not isinstance(error, requests.RequestException):
             return KeyServiceUnavailableError(
-                f"{what}: its certificate was not accepted; name its CA by ca_bundle or VAULT_CACERT"
+                f"{what}: the certificates of ca_bundle or VAULT_CACERT, {self._options.ca_bundle!r}, cannot be read; "
+                "are they still on this machine?"
             )
+        if isinstance(error, requests.exceptions.SSLError):
+            return KeyServiceUnavailableError(f"{what}: {_tls_refusal(error)}")
         if isinstance(error, requests.Timeout) or _timed_out(error):
             return KeyServiceUnavailableError(
                 f"{what} did not answer within {self._options.timeout_seconds:g} s, {self._options.max_retries + 1} "
@@ -235,6 +238,19 @@ def _words(error: Exception, secrets: Iterable[str]) -> str:
     for secret in filter(None, secrets):
         words = words.replace(secret, "[redacted]")
     return words[:_REASON_CHARACTERS] or "no reason given"
+
+
+def _tls_refusal(error: requests.exceptions.SSLError) -> str:
+    fault = certificate_fault(error)
+    if fault is None:
+        return (
+            "no TLS connection was made; check that the address speaks TLS, and that ca_bundle or VAULT_CACERT, where "
+            "one is given, holds certificates in PEM"
+        )
+    return (
+        f"its certificate was not accepted ({fault}); name its CA by ca_bundle or VAULT_CACERT, and use an address "
+        "that is in the certificate"
+    )
 
 
 def _timed_out(error: requests.RequestException) -> bool:

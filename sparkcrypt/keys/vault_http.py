@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import secrets
+import ssl
+
 import requests
 from requests.adapters import HTTPAdapter
 from urllib3.util.retry import Retry
@@ -10,6 +13,7 @@ RETRIED_STATUSES = (429, 500, 502, 503, 504)
 BACKOFF_SECONDS = 0.2
 BACKOFF_MAX_SECONDS = 5.0
 CONNECTIONS = 32
+_chance = secrets.SystemRandom()
 
 
 def vault_http(ca_bundle: str | None, max_retries: int) -> requests.Session:
@@ -27,8 +31,22 @@ def vault_http(ca_bundle: str | None, max_retries: int) -> requests.Session:
     return session
 
 
+def certificate_fault(error: requests.exceptions.SSLError) -> str | None:
+    """Return why a server's certificate was not accepted, in OpenSSL's words; None when TLS failed otherwise."""
+    reason = getattr(next(iter(error.args), None), "reason", None)
+    cause = next(iter(getattr(reason, "args", ())), None)
+    return cause.verify_message if isinstance(cause, ssl.SSLCertVerificationError) else None
+
+
+class _JitteredRetry(Retry):
+    """Waits by chance before the first retry too, which urllib3 makes at once: executors start at one time."""
+
+    def get_backoff_time(self) -> float:
+        return super().get_backoff_time() or _chance.uniform(0.0, self.backoff_jitter)
+
+
 def _retries(count: int) -> Retry:
-    return Retry(
+    return _JitteredRetry(
         total=count,
         # None means every method: all that is sent here may be sent twice.
         allowed_methods=None,

@@ -25,6 +25,7 @@ KUBERNETES_JWT = "/var/run/secrets/kubernetes.io/serviceaccount/token"
 MAX_NAME_CHARACTERS = 1024
 MAX_RETRIES = 10
 _LITERAL = re.compile(r"[A-Za-z0-9]|(?<=[A-Za-z0-9])[.-](?=[A-Za-z0-9])", re.ASCII)
+_VISIBLE = re.compile(r"[!-~]+")
 _NAME = re.compile(rb"_([0-9a-f]{2})|([A-Za-z0-9.-])")
 
 
@@ -73,7 +74,7 @@ def vault_options(config: KeyServiceConfig, environ: Mapping[str, str] = os.envi
     return VaultOptions(
         address=_address(options.get("address"), environ),
         mount_point=_text(options, "mount_point", "transit").strip("/"),
-        namespace=_text(options, "namespace", environ.get("VAULT_NAMESPACE", "")) or None,
+        namespace=_namespace(_text(options, "namespace", environ.get("VAULT_NAMESPACE", ""))),
         auth=_auth(options.get("auth", {"method": "token"})),
         ca_bundle=_file(_text(options, "ca_bundle", environ.get("VAULT_CACERT", "")) or None, "ca_bundle"),
         timeout_seconds=_number(options, "timeout_seconds", 10.0, 0.1, 600.0),
@@ -153,6 +154,15 @@ def _address(value: object, environ: Mapping[str, str]) -> str:
     return address.rstrip("/")
 
 
+def _namespace(value: str) -> str | None:
+    if value and not _VISIBLE.fullmatch(value):
+        raise ConfigError(
+            f"key_service of type 'vault': namespace (or VAULT_NAMESPACE) is {value!r}, which no HTTP header carries; "
+            "allowed: ASCII without spaces and control characters"
+        )
+    return value or None
+
+
 def _auth(document: object) -> VaultAuth:
     where = "key_service of type 'vault': auth"
     if not isinstance(document, dict):
@@ -198,16 +208,25 @@ def _file(path: str | None, option: str) -> str | None:
 def _token(auth: VaultAuth, environ: Mapping[str, str]) -> str:
     named = auth.file("token_file")
     if named is not None:
-        return _read(named, "token_file")
+        return _header_token(_read(named, "token_file"), f"the credential file {named!r} (auth.token_file)")
     if environ.get("VAULT_TOKEN"):
-        return environ["VAULT_TOKEN"].strip()
+        return _header_token(environ["VAULT_TOKEN"].strip(), "VAULT_TOKEN")
     default = Path("~/.vault-token").expanduser()
     if default.exists():
-        return _read(str(default), "token_file")
+        return _header_token(_read(str(default), "token_file"), f"the credential file '{default}'")
     raise ConfigError(
         "Vault needs a token and there is none; set VAULT_TOKEN in the environment of this process, name a file by "
         "auth.token_file, or log in with `vault login`, which writes ~/.vault-token"
     )
+
+
+def _header_token(token: str, where: str) -> str:
+    """Return a token that a header carries; the HTTP library would quote another one in its error."""
+    if not _VISIBLE.fullmatch(token):
+        raise ConfigError(
+            f"{where} is no token: it is empty, or holds white space or what is not ASCII; write the token alone there"
+        )
+    return token
 
 
 def _secret(auth: VaultAuth, option: str, variable: str, environ: Mapping[str, str]) -> str:
