@@ -191,10 +191,10 @@ def test_a_failed_run_leaves_its_report(ended: Ended) -> None:
     assert (found["error"]["type"], found["error"]["exit_code"]) == ("PlanError", 65)
 
 
-def test_an_engine_that_does_not_exist_is_78(ended: Ended) -> None:
+def test_an_engine_that_does_not_exist_is_64(ended: Ended) -> None:
     """The engines that there are, are named."""
-    assert ended.code("encrypt engine") == 78
-    assert "allowed: spark" in ended.errors("encrypt engine")
+    assert ended.code("encrypt engine") == 64
+    assert "'native', 'spark'" in ended.errors("encrypt engine")
 
 
 def test_a_bare_directory_needs_a_place_for_the_copy(ended: Ended) -> None:
