@@ -8,6 +8,7 @@ from functools import lru_cache, partial
 from pathlib import Path as FilePath
 
 from sparkcrypt.errors import ConfigError, FormatError, SparkcryptError, UnsupportedFileError, VerificationError
+from sparkcrypt.keys.counting import CountingKeyService
 from sparkcrypt.keys.datakeys import DataKeyMaker, DataKeyOpener
 from sparkcrypt.keys.material import parse_key_material
 from sparkcrypt.keys.service import open_key_service
@@ -125,7 +126,7 @@ class _Worker:
     """The keys of one job in this process: each KEK is unwrapped once."""
 
     def __init__(self, keys: KeySettings) -> None:
-        service = open_key_service(KeyServiceConfig.from_dict(json.loads(keys.key_service)))
+        service = CountingKeyService(open_key_service(KeyServiceConfig.from_dict(json.loads(keys.key_service))))
         self._opener = DataKeyOpener(service)
         self._maker = DataKeyMaker(service, data_key_bits=keys.data_key_bits, keks=keys.keks)
 

@@ -43,8 +43,12 @@ import json, sys
 from pyspark.sql import SparkSession
 import sparkcrypt
 spark = SparkSession.builder.enableHiveSupport().getOrCreate()
+spark.conf.set("hive.exec.dynamic.partition.mode", "nonstrict")
 frame = sparkcrypt.read_table(spark, "shop.orders", sparkcrypt.load_policy(sys.argv[1]))
-print(json.dumps([frame.count(), frame.where("email = concat('canary-', id)").count()]))
+found = [frame.count(), frame.where("email = concat('canary-', id)").count()]
+rows = spark.range(4000, 4400, 1, 4).selectExpr("id", "concat('canary-', id) AS email", "cast(id % 4 AS INT) AS p")
+rows.write.insertInto("shop.orders")
+print(json.dumps([*found, spark.table("shop.orders").count()]))
 """
 
 
@@ -97,10 +101,11 @@ def test_job_on_two_workers_with_metastore_and_vault(submit: Any, metastore: Met
     submit("spark-submit", str(ROOT / "jobs" / "encrypt_table.py"), *job)
     outcome = json.loads(report.read_text())
     assert (outcome["outcome"], outcome["rows"], outcome["verified"]) == ("done", 4000, True)
-    assert json.loads(submit(sys.executable, "read.py", str(policy)).strip().splitlines()[-1]) == [4000, 4000]
+    assert json.loads(submit(sys.executable, "read.py", str(policy)).strip().splitlines()[-1]) == [4000, 4000, 4400]
     staged = list((metastore.warehouse / "shop.db" / ".sparkcrypt").rglob("part-*"))
     assert staged
     assert not [file for file in staged if b"canary-" in file.read_bytes()]
     calls = [json.loads(line) for line in (tmp_path / "keys.log").read_text().splitlines()]
-    wrapping = {call["pid"] for call in calls if call["op"] == "wrap" and call["key_id"] == "cluster:pii"}
-    assert len(wrapping) >= 2, "one helper alone wrapped keys; there are two workers"
+    for op, who in (("unwrap", "rewrote files"), ("wrap", "wrote new ones")):
+        processes = {call["pid"] for call in calls if call["op"] == op and call["key_id"] == "cluster:pii"}
+        assert len(processes) >= 2, f"one process alone {who}; there are two workers"

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sparkcrypt.keys.counting import KEY_LOG, CountingKeyService
+from sparkcrypt.keys.counting import KEY_LOG
 from sparkcrypt.keys.service import KeyService, open_key_service
 from sparkcrypt.native import work
 from sparkcrypt.native.orders import EncryptionOrder, FileOrder, KeySettings
@@ -57,7 +57,6 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
         service.create(key)
     log = tmp_path / "calls.jsonl"
     monkeypatch.setenv(KEY_LOG, str(log))
-    monkeypatch.setattr(work, "open_key_service", lambda config: CountingKeyService(open_key_service(config)))
     work._worker.cache_clear()
     pq.write_table(TABLE, tmp_path / "source.parquet")
     yield Bench(tmp_path, service, KeySettings(config.canonical(), 128), log)
