@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from pyspark.sql import SparkSession
 
@@ -24,33 +25,45 @@ def rewrite_in_tasks(spark: SparkSession, orders: Sequence[FileOrder], keys: Key
     Raises:
         ConfigError: the executors' interpreter lacks what the engine needs.
     """
-    settings = _settings(spark)
-    _bring_package(spark)
+    settings = hadoop_settings(spark)
+    bring_package(spark)
     outcomes: list[FileOutcome] = []
     for start in range(0, len(orders), ORDERS_A_JOB):
         some = tuple(orders[start : start + ORDERS_A_JOB])
         # A range has a partition for each number, which Spark never joins with another.
         frame = spark.range(0, len(some), 1, len(some)).mapInArrow(rewriter(some, keys, settings), OUTCOME_SCHEMA)
-        try:
+        with translated_failure():
             rows = frame.collect()
-        except Exception as error:
-            if "ModuleNotFoundError" not in str(error) and "ImportError" not in str(error):
-                raise
-            raise ConfigError(
-                f"the executors' Python cannot run the native engine: {short_text(error)}; install pyarrow, "
-                "cryptography and the key service's library there, or use --engine spark"
-            ) from error
         outcomes.extend(FileOutcome.from_json(row.outcome) for row in rows)
     return outcomes
 
 
-def _bring_package(spark: SparkSession) -> None:
+@contextmanager
+def translated_failure() -> Iterator[None]:
+    """Tell what is missing when the block fails because the executors' Python lacks a module.
+
+    Raises:
+        ConfigError: it does.
+    """
+    try:
+        yield
+    except Exception as error:
+        if "ModuleNotFoundError" not in str(error) and "ImportError" not in str(error):
+            raise
+        raise ConfigError(
+            f"the executors' Python cannot run the native engine: {short_text(error)}; install pyarrow, "
+            "cryptography and the key service's library there, or use --engine spark"
+        ) from error
+
+
+def bring_package(spark: SparkSession) -> None:
     """Give executors this package from the jar, as the helper has it; on this machine they have it already."""
     if not str(spark.sparkContext.master).startswith("local"):
         spark.sparkContext.addPyFile(str(jar_path()))
 
 
-def _settings(spark: SparkSession) -> dict[str, str]:
+def hadoop_settings(spark: SparkSession) -> dict[str, str]:
+    """Return what of the session's Hadoop configuration a worker needs to reach the files."""
     conf = hadoop_conf(spark)
     found = {name: conf.get(name) for name in HADOOP_SETTINGS}
     return {name: str(value) for name, value in found.items() if value is not None}
