@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from sparkcrypt.errors import UnsupportedFileError
 from sparkcrypt.parquet.metadata import AES_GCM_V1, Algorithm, PageType
-from sparkcrypt.parquet.modules import MAX_ORDINAL, ModuleCipher, ModuleType, module_aad
+from sparkcrypt.parquet.modules import FRAME_BYTES, MAX_ORDINAL, ModuleCipher, ModuleType, module_aad
 from sparkcrypt.parquet.output import Output
 from sparkcrypt.parquet.page_header import PageHead
 from sparkcrypt.parquet.page_stream import Page
@@ -78,36 +78,53 @@ class ChunkWriter:
         output, head, start = self._output, page.head, self._output.position
         self.encodings[head.type, head.encoding] += 1
         if self._seal is None:
-            header = head.encode(len(page.body), _crc(head, page.body))
-            body: tuple[bytes | memoryview, ...] = (page.body,)
+            plain = head.encode(len(page.body), _crc(head, page.body))
+            output.write(plain)
+            output.write(page.body)
+            header = len(plain)
         else:
-            header, body = self._sealed(page, self._seal)
-        output.write(header)
-        self.uncompressed += len(header) + head.uncompressed
-        for part in body:
-            output.write(part)
+            header = self._write_sealed(page, self._seal)
+        self.uncompressed += header + head.uncompressed
         if head.type == PageType.DICTIONARY_PAGE:
             self.dictionary = start
         else:
             self.places.append(PagePlace(page.start, start, output.position - start))
             self.values += head.values
 
-    def _sealed(self, page: Page, seal: ChunkSeal) -> tuple[bytes, tuple[bytes | memoryview, ...]]:
-        head, levels = page.head, page.head.levels
+    def _write_sealed(self, page: Page, seal: ChunkSeal) -> int:
+        """Append a page's modules; return the length of its header's."""
+        head = page.head
         if head.type == PageType.DICTIONARY_PAGE:
             header_aad, body_aad = seal.aad(ModuleType.DICTIONARY_PAGE_HEADER), seal.aad(ModuleType.DICTIONARY_PAGE)
         else:
             number = self._next_number()
-            header_aad = self._header_aad + number
-            body_aad = self._page_aad + number
-        body: tuple[bytes | memoryview, ...]
-        if levels:
+            header_aad, body_aad = self._header_aad + number, self._page_aad + number
+        if head.levels:
             self.levels_in_clear = True
-            body = (page.body[:levels], self._body(page.body[levels:], seal, body_aad))
-        else:
-            body = (self._body(page.body, seal, body_aad),)
-        crc = _crc(head, *body) if seal.algorithm != AES_GCM_V1 else None
-        return seal.cipher.encrypt(head.encode(sum(map(len, body)), crc), header_aad), body
+        if seal.algorithm != AES_GCM_V1:
+            return self._write_ctr(page, seal, header_aad)
+        header = self._append(seal, head.encode(len(page.body) + FRAME_BYTES, None), header_aad)
+        body = page.body
+        if head.levels:
+            self._output.write(body[: head.levels])
+            body = body[head.levels :]
+        self._append(seal, body, body_aad)
+        return header
+
+    def _write_ctr(self, page: Page, seal: ChunkSeal, header_aad: bytes) -> int:
+        head, levels = page.head, page.body[: page.head.levels]
+        sealed = seal.cipher.encrypt_ctr(page.body[page.head.levels :])
+        crc = _crc(head, levels, sealed)
+        header = self._append(seal, head.encode(len(levels) + len(sealed), crc), header_aad)
+        self._output.write(levels)
+        self._output.write(sealed)
+        return header
+
+    def _append(self, seal: ChunkSeal, plaintext: bytes | memoryview, aad: bytes) -> int:
+        output = self._output
+        size = seal.cipher.encrypt_into(plaintext, aad, output.room(len(plaintext) + FRAME_BYTES))
+        output.advance(size)
+        return size
 
     def _next_number(self) -> bytes:
         number = len(self.places)
@@ -117,11 +134,6 @@ class ChunkWriter:
                 "the Spark engine, or write larger pages"
             )
         return number.to_bytes(2, "little")
-
-    def _body(self, body: bytes | memoryview, seal: ChunkSeal, aad: bytes) -> bytes:
-        if seal.algorithm == AES_GCM_V1:
-            return seal.cipher.encrypt(body, aad)
-        return seal.cipher.encrypt_ctr(body)
 
 
 def _crc(head: PageHead, *body: bytes | memoryview) -> int | None:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 LENGTH_BYTES = 4
 NONCE_BYTES = 12
 TAG_BYTES = 16
+FRAME_BYTES = LENGTH_BYTES + NONCE_BYTES + TAG_BYTES
+"""How much longer a GCM module is than its plaintext."""
 SIGNATURE_BYTES = NONCE_BYTES + TAG_BYTES
 FILE_UNIQUE_BYTES = 8
 """What every known writer uses; the specification leaves it open, and a prefix may then pass for part of it."""
@@ -29,6 +31,7 @@ MAX_INVOCATIONS = 1 << 32
 """Encryptions under one key with random nonces (NIST SP 800-38D, section 8.3)."""
 
 _KEY_BYTES = (16, 24, 32)
+_SEALED_AT = LENGTH_BYTES + NONCE_BYTES
 _CTR_START = b"\x00\x00\x00\x01"
 
 
@@ -83,7 +86,7 @@ class ModuleCipher:
     Nonces are always drawn afresh; encryptions by GCM and by CTR are counted together and refused beyond 2^32.
     """
 
-    __slots__ = ("_aes", "_gcm", "_invalid_tag", "_invocations")
+    __slots__ = ("_aes", "_encrypt_into", "_gcm", "_invalid_tag", "_invocations")
 
     def __init__(self, key: bytes) -> None:
         """Take a key of 16, 24 or 32 bytes.
@@ -100,6 +103,7 @@ class ModuleCipher:
                 f"a data key has {len(key)} bytes; allowed: 16, 24 or 32; correct what retrieves or makes the key"
             )
         self._gcm: AESGCM = AESGCM(key)
+        self._encrypt_into = getattr(self._gcm, "encrypt_into", None)
         self._aes = algorithms.AES(key)
         self._invalid_tag = InvalidTag
         self._invocations = 0
@@ -109,6 +113,17 @@ class ModuleCipher:
         nonce = self._nonce()
         sealed = self._gcm.encrypt(nonce, plaintext, aad)
         return b"".join(((NONCE_BYTES + len(sealed)).to_bytes(LENGTH_BYTES, "little"), nonce, sealed))
+
+    def encrypt_into(self, plaintext: bytes | memoryview, aad: bytes, target: memoryview) -> int:
+        """Put the framed GCM module of ``plaintext`` at the beginning of ``target``; returns its length."""
+        size = FRAME_BYTES + len(plaintext)
+        nonce = self._nonce()
+        target[:_SEALED_AT] = (size - LENGTH_BYTES).to_bytes(LENGTH_BYTES, "little") + nonce
+        if self._encrypt_into is None:  # cryptography before 47
+            target[_SEALED_AT:size] = self._gcm.encrypt(nonce, plaintext, aad)
+        else:
+            self._encrypt_into(nonce, plaintext, aad, target[_SEALED_AT:size])
+        return size
 
     def decrypt(self, module: bytes | memoryview, aad: bytes, what: object) -> bytes:
         """Authenticate and decrypt a framed GCM module; ``what`` names it in messages, by its text.

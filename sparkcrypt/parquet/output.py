@@ -22,8 +22,7 @@ Target: TypeAlias = Union[str, "os.PathLike[str]", "tuple[FileSystem, str]"]
 
 COPY_BYTES = 8 * 1024 * 1024
 GATHER_BYTES = 1024 * 1024
-GATHER_PIECES = 512
-"""POSIX lets a system take 1,024 pieces at once, and some take no more."""
+"""What is gathered before it is handed over; no more, so that it is still in the processor's cache then."""
 _NO_KERNEL_COPY = (errno.EXDEV, errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP, errno.EBADF, errno.EPERM)
 _NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 
@@ -31,34 +30,54 @@ _NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 class Output:
     """A file under way: written from front to back."""
 
-    __slots__ = ("_descriptor", "_file", "_gathered", "_waiting", "position")
+    __slots__ = ("_descriptor", "_file", "_gathered", "_view", "position")
 
     def __init__(self, file: BinaryIO, descriptor: int | None) -> None:
         self._file = file
         self._descriptor = descriptor
-        self._waiting: list[bytes] = []
+        self._view = memoryview(bytearray(GATHER_BYTES))
         self._gathered = 0
         self.position = 0
 
     def write(self, data: bytes | memoryview) -> None:
         """Append bytes, at the latest when `flush` is called; a view may change afterwards."""
-        piece = bytes(data)  # the same object, if it is bytes
-        self._waiting.append(piece)
-        self.position += len(piece)
-        self._gathered += len(piece)
-        if self._gathered >= GATHER_BYTES or len(self._waiting) >= GATHER_PIECES:
+        size, start = len(data), self._gathered
+        if size > len(self._view) - start:
             self.flush()
+            start = 0
+        if size > len(self._view):
+            self._hand_over(data)
+        else:
+            self._gathered = start + size
+            self._view[start : self._gathered] = data
+        self.position += size
+
+    def room(self, size: int) -> memoryview:
+        """Return a place for the bytes that come next; call `advance` when they are there."""
+        if size > len(self._view) - self._gathered:
+            self.flush()
+            if size > len(self._view):
+                self._view = memoryview(bytearray(size))
+        return self._view[self._gathered : self._gathered + size]
+
+    def advance(self, size: int) -> None:
+        """Append the first bytes of the place that `room` returned."""
+        self._gathered += size
+        self.position += size
 
     def flush(self) -> None:
-        """Hand over what was appended: with one call of the system, and without copying it, to a local file."""
-        pieces, total = self._waiting, self._gathered
-        self._waiting, self._gathered = [], 0
+        """Hand over what was appended."""
+        if self._gathered:
+            self._hand_over(self._view[: self._gathered])
+            self._gathered = 0
+
+    def _hand_over(self, data: bytes | memoryview) -> None:
         if self._descriptor is None:
-            self._file.write(b"".join(pieces))
-        elif pieces and (written := os.writev(self._descriptor, pieces)) < total:
-            rest = memoryview(b"".join(pieces))[written:]
-            while rest:
-                rest = rest[os.write(self._descriptor, rest) :]
+            self._file.write(bytes(data))  # of its own: a file system may send it later
+            return
+        written = os.write(self._descriptor, data)
+        while written < len(data):
+            written += os.write(self._descriptor, memoryview(data)[written:])
 
     def copy(self, source: Input, offset: int, length: int, what: str) -> None:
         """Append a range of a file; the kernel copies it where both are local files.

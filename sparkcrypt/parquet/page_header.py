@@ -17,7 +17,8 @@ _TYPE = PageHeader.type.key
 _UNCOMPRESSED = PageHeader.uncompressed_page_size.key
 _COMPRESSED = PageHeader.compressed_page_size.key
 _CRC = PageHeader.crc.key
-_MAX_VARINT_BYTES = 5
+_SIZE_ID = PageHeader.compressed_page_size.field_id
+_CRC_ID = PageHeader.crc.field_id
 _MAX_I32 = 0x7FFFFFFF
 
 
@@ -34,9 +35,14 @@ class PageHead:
         encoding: of its values.
     """
 
-    __slots__ = ("_kind", "_rest", "_rest_id", "crc", "encoding", "levels", "size", "type", "uncompressed", "values")
+    __slots__ = (
+        *("_kind", "_lead", "_rest", "_rest_id"),
+        *("crc", "encoding", "levels", "size", "type", "uncompressed", "values"),
+    )
 
-    def __init__(self, kind: int, uncompressed: int, size: int, crc: int | None) -> None:
+    def __init__(self, lead: bytes, kind: int, uncompressed: int, size: int, crc: int | None) -> None:
+        """Take the numbers, and the bytes as which the first two stand before the third."""
+        self._lead = lead
         self.type = kind
         self.uncompressed = uncompressed
         self.size = size
@@ -50,21 +56,19 @@ class PageHead:
 
     def encode(self, size: int, crc: int | None) -> bytes:
         """Return the header with another size, and with this CRC or none."""
-        out = bytearray()
-        for number in (self.type, self.uncompressed, size):
-            out.append(_NEXT_I32)
-            _append_integer(out, number)
-        last = PageHeader.compressed_page_size.field_id
+        out = bytearray(self._lead)
+        _append_integer(out, size)
+        last = _SIZE_ID
         if crc is not None:
             out.append(_NEXT_I32)
             _append_integer(out, crc)
-            last = PageHeader.crc.field_id
+            last = _CRC_ID
         out.append(self._rest_id - last << 4 | self._kind)
         out += self._rest
         return bytes(out)
 
     def _carry(self, rest_id: int, kind: int, rest: bytes) -> None:
-        if rest_id <= (PageHeader.compressed_page_size if self.crc is None else PageHeader.crc).field_id:
+        if rest_id <= (_SIZE_ID if self.crc is None else _CRC_ID):
             raise FormatError(f"a page header has field {rest_id} twice or of another type; expected that of its page")
         self._rest_id, self._kind, self._rest = rest_id, kind, rest
 
@@ -105,7 +109,7 @@ def read_head(data: bytes, position: int, before: PageHead | None, origin: int) 
         return _decoded(data, position, origin)
     head, rest_at = found
     field = data[rest_at]
-    rest_id = (PageHeader.crc if head.crc is not None else PageHeader.compressed_page_size).field_id + (field >> 4)
+    rest_id = (_SIZE_ID if head.crc is None else _CRC_ID) + (field >> 4)
     if before is not None and head.continues_as(before, data, rest_at + 1, rest_id, field & 15):
         head._like(before)
         _check_sizes(head)
@@ -118,30 +122,49 @@ def read_head(data: bytes, position: int, before: PageHead | None, origin: int) 
     return head, end
 
 
-def _leading_numbers(data: bytes, position: int) -> tuple[PageHead, int] | None:
+def _leading_numbers(data: bytes, start: int) -> tuple[PageHead, int] | None:
     """Decode type, sizes and CRC where they stand as every writer puts them: first, and in this order."""
-    numbers: list[int] = []
-    last = len(data) - 1
-    while position < last and data[position] == _NEXT_I32 and len(numbers) <= len(("type", "sizes", "crc")):
-        position += 1
-        raw = shift = 0
-        while position < last and data[position] > 127 and shift < 7 * _MAX_VARINT_BYTES:
-            raw |= (data[position] & 127) << shift
-            shift += 7
-            position += 1
-        raw |= data[position] << shift
-        numbers.append(raw >> 1 ^ -(raw & 1))
-        position += 1
-    if len(numbers) < len(("type", "uncompressed", "compressed")) or position > last:
+    try:
+        kind = data[start + 1]
+        if data[start] != _NEXT_I32 or kind > 127 or data[start + 2] != _NEXT_I32:
+            return None
+        uncompressed, at = _integer(data, start + 3)
+        if data[at] != _NEXT_I32:
+            return None
+        lead = data[start : at + 1]
+        size, at = _integer(data, at + 1)
+        crc = None
+        if data[at] == _NEXT_I32:
+            crc, at = _integer(data, at + 1)
+            data[at]  # there must be more
+    except IndexError:
         return None
-    return PageHead(numbers[0], numbers[1], numbers[2], numbers[3] if len(numbers) > 3 else None), position
+    return PageHead(lead, kind >> 1 ^ -(kind & 1), uncompressed, size, crc), at
+
+
+def _integer(data: bytes, at: int) -> tuple[int, int]:
+    """Decode an integer of at most 32 bits; returns it and the index after it."""
+    byte = data[at]
+    raw, shift = byte & 127, 7
+    while byte > 127 and shift < 35:
+        at += 1
+        byte = data[at]
+        raw |= (byte & 127) << shift
+        shift += 7
+    return raw >> 1 ^ -(raw & 1), at + 1
 
 
 def _decoded(data: bytes, position: int, origin: int) -> tuple[PageHead, int]:
     """Decode a header whose fields stand in another order, or in another form."""
     struct, end = decode_struct(data, start=position, origin=origin)
     header = PageHeader(struct)
-    head = PageHead(header.type, header.uncompressed_page_size, header.compressed_page_size, header.crc)
+    lead = bytearray()
+    for number in (header.type, header.uncompressed_page_size):
+        lead.append(_NEXT_I32)
+        _append_integer(lead, number)
+    lead.append(_NEXT_I32)
+    sizes = (header.uncompressed_page_size, header.compressed_page_size)
+    head = PageHead(bytes(lead), header.type, *sizes, header.crc)
     numbers = (_TYPE, _UNCOMPRESSED, _COMPRESSED, _CRC)
     rest = encode_struct(Struct(sorted((key, value) for key, value in struct.items() if key not in numbers)))
     head._carry(rest[0] >> 4, rest[0] & 15, rest[1:])

@@ -127,6 +127,10 @@ class _Reader:
                     byte = byte & 127 | (second & 127) << 7 | third << 14
                     fields[field_id << 4 | kind] = byte >> 1 ^ -(byte & 1)
                     position += 3
+                elif kind != I16 and third > 127 and (fourth := data[position + 3]) < 128:  # offsets in files
+                    byte = byte & 127 | (second & 127) << 7 | (third & 127) << 14 | fourth << 21
+                    fields[field_id << 4 | kind] = byte >> 1 ^ -(byte & 1)
+                    position += 4
                 else:
                     raw, position = self.varint(position, _BITS[kind])
                     fields[field_id << 4 | kind] = raw >> 1 ^ -(raw & 1)

@@ -22,6 +22,7 @@ from sparkcrypt.parquet.thrift import (
 )
 
 _BITS = {BYTE: 8, I16: 16, I32: 32, I64: 64}
+_MOST = {kind: (1 << bits - 1) - 1 for kind, bits in _BITS.items()}
 
 
 def encode_struct(struct: Struct) -> bytes:
@@ -48,13 +49,12 @@ def _write_struct(out: bytearray, struct: Struct) -> None:
             append(header)
             _write_integer(out, field_id, 16)
         last = field_id
-        if 3 < kind < 7 and value.__class__ is int and -8192 <= value < 8192:
+        if 3 < kind < 7 and value.__class__ is int and -_MOST[kind] <= value <= _MOST[kind]:
             raw = value << 1 if value >= 0 else ~(value << 1)
-            if raw < 128:
-                append(raw)
-            else:
+            while raw > 127:
                 append(raw & 127 | 128)
-                append(raw >> 7)
+                raw >>= 7
+            append(raw)
         elif kind == BINARY and value.__class__ is bytes and len(value) < 128:
             append(len(value))
             out += value
@@ -101,7 +101,10 @@ def _write_list(out: bytearray, values: List) -> None:
         out.append(0xF0 | values.element)
         _write_varint(out, len(values))
     for value in values:
-        _write_value(out, values.element, value)
+        if value.__class__ is Struct and values.element == STRUCT:
+            _write_struct(out, value)
+        else:
+            _write_value(out, values.element, value)
 
 
 def _write_map(out: bytearray, pairs: Map) -> None:

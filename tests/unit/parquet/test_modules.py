@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from sparkcrypt.errors import ConfigError, FormatError, VerificationError
 from sparkcrypt.parquet import modules
-from sparkcrypt.parquet.modules import MAX_ORDINAL, ModuleCipher, ModuleType, module_aad
+from sparkcrypt.parquet.modules import FRAME_BYTES, MAX_ORDINAL, ModuleCipher, ModuleType, module_aad
 
 KEY = bytes(range(16))
 AAD = b"prefix\x00uniqueid\x02\x00\x00\x01\x00\x02\x00"
@@ -57,6 +57,30 @@ def test_modules_open_with_their_key_and_aad(key_bytes: int, plaintext: bytes, a
     streamed = cipher.encrypt_ctr(plaintext)
     assert int.from_bytes(streamed[:4], "little") == len(streamed) - 4 == len(plaintext) + 12
     assert cipher.decrypt_ctr(streamed, "it") == plaintext
+
+
+@pytest.mark.parametrize("old_library", [False, True])
+@given(plaintext=st.binary(max_size=300), aad=st.binary(max_size=60), spare=st.integers(0, 9))
+@settings(max_examples=50, deadline=None)
+def test_modules_put_in_place(plaintext: bytes, aad: bytes, spare: int, old_library: bool) -> None:
+    """A module made where it shall stand is one as any other, fresh nonce included, and nothing lies after it."""
+    cipher = ModuleCipher(KEY)
+    if old_library:
+        cipher._encrypt_into = None
+    made = []
+    for _ in range(2):
+        place = bytearray(len(plaintext) + FRAME_BYTES + spare)
+        size = cipher.encrypt_into(plaintext, aad, memoryview(place))
+        assert size == len(plaintext) + FRAME_BYTES and place[size:] == bytes(spare)
+        assert cipher.decrypt(place[:size], aad, "it") == plaintext
+        made.append(bytes(place[4:16]))
+    assert made[0] != made[1]
+
+
+def test_places_that_are_too_small() -> None:
+    """A module that does not fit is an error, not a part of a module."""
+    with pytest.raises(ValueError):
+        ModuleCipher(KEY).encrypt_into(bytes(100), AAD, memoryview(bytearray(100)))
 
 
 def test_gcm_and_ctr_match_published_vectors() -> None:
@@ -141,7 +165,11 @@ def test_a_key_is_not_used_beyond_its_limit(monkeypatch: pytest.MonkeyPatch) -> 
     cipher.encrypt(b"", b"")
     cipher.encrypt_ctr(b"")
     cipher.sign(b"", b"")
-    for use, arguments in ((cipher.encrypt, (b"", b"")), (cipher.encrypt_ctr, (b"",)), (cipher.sign, (b"", b""))):
+    into = (b"", b"", memoryview(bytearray(FRAME_BYTES)))
+    for use, arguments in (
+        *((cipher.encrypt, (b"", b"")), (cipher.encrypt_into, into)),
+        *((cipher.encrypt_ctr, (b"",)), (cipher.sign, (b"", b""))),
+    ):
         with pytest.raises(FormatError, match="limit"):
             use(*arguments)
 

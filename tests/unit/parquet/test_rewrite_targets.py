@@ -182,7 +182,6 @@ def test_system_that_takes_less_at_once(tmp_path: Path, monkeypatch: pytest.Monk
     """Where the system writes only a part of what it is given, as it may, the rest follows."""
     source = write_plain(tmp_path / "src", table(20))
     digest, write = verify_file(source).digest, os.write
-    monkeypatch.setattr(os, "writev", lambda descriptor, pieces: write(descriptor, b"".join(pieces)[:most]))
     monkeypatch.setattr(os, "write", lambda descriptor, data: write(descriptor, bytes(data[: 100 * most])))
     rewrite_file(source, tmp_path / "out", encryption=new_encryption(SSN))
     assert verify_file(tmp_path / "out", retrieve_key=Keys(), equal_to=digest)
