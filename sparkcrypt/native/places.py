@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, TypeAlias
-from urllib.parse import urlsplit
+from urllib.parse import urlencode, urlsplit
 
 from sparkcrypt.errors import ConfigError
+from sparkcrypt.native.name_nodes import NameNodes, asks_kerberos, default_authority, hdfs_settings, name_nodes, user_of
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
 
 Place: TypeAlias = "str | tuple[FileSystem, str]"
 Settings: TypeAlias = Mapping[str, str]
-"""What of Hadoop's configuration a worker needs to reach the files (`HADOOP_SETTINGS`)."""
+"""What of Hadoop's configuration a worker needs to reach the files (`worker_settings`)."""
 
-HADOOP_SETTINGS = (
+S3_SETTINGS = (
     "fs.s3a.access.key",
     "fs.s3a.secret.key",
     "fs.s3a.session.token",
@@ -26,7 +28,23 @@ HADOOP_SETTINGS = (
     "fs.s3a.connection.ssl.enabled",
     "fs.s3a.path.style.access",
 )
-SCHEMES = ("file", "s3", "s3a", "s3n", "gs", "abfs", "abfss", "hdfs", "viewfs", "webhdfs")
+BUCKET_FIRST = ("s3", "s3a", "s3n", "gs")
+"""Schemes whose paths begin with what stands where a URI has its authority."""
+WEB_HDFS = {"webhdfs": "http", "swebhdfs": "https"}
+UNREACHABLE_SECONDS = 60.0
+"""How long a file system that could not be opened is not tried again: each file of a table would wait for it."""
+
+_unreachable: dict[tuple[object, ...], tuple[float, ConfigError]] = {}
+
+
+def worker_settings(get: Callable[[str], str | None]) -> dict[str, str]:
+    """Return what of Hadoop's configuration a worker needs.
+
+    Args:
+        get: returns the value of a property, or None.
+    """
+    found = {name: get(name) for name in S3_SETTINGS}
+    return hdfs_settings(get) | {name: value for name, value in found.items() if value is not None}
 
 
 def place(path: str, settings: Settings) -> Place:
@@ -37,7 +55,7 @@ def place(path: str, settings: Settings) -> Place:
         settings: of the job.
 
     Raises:
-        ConfigError: no file system is known for its scheme, or its library is not there.
+        ConfigError: no file system is known for its scheme, its library is not there, or it cannot be reached.
     """
     scheme, _, rest = path.partition(":")
     if path.startswith("/") or not rest:
@@ -45,8 +63,19 @@ def place(path: str, settings: Settings) -> Place:
     if scheme == "file":
         return "/" + rest.lstrip("/")
     authority, _, below = rest.removeprefix("//").partition("/")
-    opened = _file_system(scheme, authority, tuple(sorted(settings.items())))
-    return opened, (f"{authority}/{below}" if scheme in ("s3", "s3a", "s3n", "gs") else f"/{below}")
+    opened = _opened(scheme, authority, tuple(sorted(settings.items())))
+    return opened, (f"{authority}/{below}" if scheme in BUCKET_FIRST else f"/{below}")
+
+
+def _opened(*key: object) -> FileSystem:
+    until, error = _unreachable.get(key, (0.0, None))
+    if error is not None and time.monotonic() < until:
+        raise ConfigError(str(error))
+    try:
+        return _file_system(*key)
+    except ConfigError as caught:
+        _unreachable[key] = time.monotonic() + UNREACHABLE_SECONDS, caught
+        raise
 
 
 @lru_cache(maxsize=16)
@@ -64,13 +93,39 @@ def _file_system(scheme: str, authority: str, settings: tuple[tuple[str, str], .
         if scheme == "gs":
             return fs.GcsFileSystem()
         if scheme in ("hdfs", "viewfs"):
-            return fs.HadoopFileSystem.from_uri(f"{scheme}://{authority}")
+            return _hdfs(scheme, authority, dict(settings))
+        if scheme in WEB_HDFS:
+            return _web_hdfs(NameNodes((f"{WEB_HDFS[scheme]}://{authority}",), user_of(dict(settings))))
         return _by_fsspec(scheme, authority)
-    except (OSError, ImportError, ValueError) as error:
+    except (ConfigError, OSError, ImportError, ValueError) as error:
         raise ConfigError(
             f"{scheme}://{authority}: its file system cannot be opened from Python: {error}; install what it needs on "
             "every executor, or use --engine spark"
         ) from error
+
+
+def _hdfs(scheme: str, authority: str, settings: Settings) -> FileSystem:
+    """Open an HDFS by libhdfs where it can be loaded, else by WebHDFS."""
+    from pyarrow import fs
+
+    authority = authority or default_authority(settings)
+    user = "" if asks_kerberos(settings) else f"?{urlencode({'user': user_of(settings)})}"
+    try:
+        return fs.HadoopFileSystem.from_uri(f"{scheme}://{authority}/{user}")
+    except OSError as error:
+        by_library = str(error).splitlines()[0]
+    try:
+        if scheme != "hdfs":
+            raise ConfigError("WebHDFS has no mount tables")
+        return _web_hdfs(name_nodes(authority, settings))
+    except (ConfigError, OSError) as error:
+        raise ConfigError(f"without libhdfs ({by_library}), {error}") from error
+
+
+def _web_hdfs(nodes: NameNodes) -> FileSystem:
+    from sparkcrypt.native.webhdfs_system import open_webhdfs
+
+    return open_webhdfs(nodes)
 
 
 def _s3(settings: Settings) -> FileSystem:

@@ -9,11 +9,12 @@ from pyspark.sql import SparkSession
 
 from sparkcrypt.errors import ConfigError
 from sparkcrypt.native.batches import OUTCOME_SCHEMA, rewriter
+from sparkcrypt.native.name_nodes import HADOOP_USER
 from sparkcrypt.native.orders import FileOrder, FileOutcome, KeySettings
-from sparkcrypt.native.places import HADOOP_SETTINGS
+from sparkcrypt.native.places import worker_settings
 from sparkcrypt.spark.failures import short_text
 from sparkcrypt.spark.jar import jar_path
-from sparkcrypt.spark.jvm import hadoop_conf
+from sparkcrypt.spark.jvm import hadoop_conf, jvm
 
 ORDERS_A_JOB = 2000
 """Orders travel with the job's code, so that each task finds its own; more would make that code large."""
@@ -63,7 +64,7 @@ def bring_package(spark: SparkSession) -> None:
 
 
 def hadoop_settings(spark: SparkSession) -> dict[str, str]:
-    """Return what of the session's Hadoop configuration a worker needs to reach the files."""
+    """Return what of the session's Hadoop configuration a worker needs to reach the files, and as whom."""
     conf = hadoop_conf(spark)
-    found = {name: conf.get(name) for name in HADOOP_SETTINGS}
-    return {name: str(value) for name, value in found.items() if value is not None}
+    user = jvm(spark).org.apache.hadoop.security.UserGroupInformation.getCurrentUser().getShortUserName()
+    return worker_settings(conf.get) | {HADOOP_USER: str(user)}

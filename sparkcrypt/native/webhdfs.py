@@ -1,0 +1,196 @@
+"""Speaks WebHDFS with NameNodes and DataNodes, over the standard library's HTTP alone.
+
+Hadoop's documentation of the protocol: ``hadoop-hdfs/WebHDFS``.
+"""
+
+from __future__ import annotations
+
+import json
+import ssl
+import threading
+from collections.abc import Mapping
+from contextlib import suppress
+from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
+from typing import Any
+from urllib.parse import quote, urlencode, urlsplit
+
+from sparkcrypt.errors import UnsupportedFileError
+from sparkcrypt.native.name_nodes import NameNodes
+
+CONNECT_SECONDS = 20.0
+ANSWER_SECONDS = 120.0
+_SAID_CHARACTERS = 500
+_ERRORS: dict[str, type[OSError]] = {
+    "FileNotFoundException": FileNotFoundError,
+    "FileAlreadyExistsException": FileExistsError,
+    "AccessControlException": PermissionError,
+    "SecurityException": PermissionError,
+}
+
+
+class UnreachableError(OSError):
+    """Nobody is there, or nobody that is trusted."""
+
+
+class StandbyError(OSError):
+    """A NameNode says that another one is the active one."""
+
+
+class NoAnswerError(OSError):
+    """What was asked may have been done, or not."""
+
+
+class WebHdfs:
+    """A client of one HDFS.
+
+    Args:
+        nodes: whom it asks, and as whom; the first that answers and is not on standby.
+    """
+
+    def __init__(self, nodes: NameNodes) -> None:
+        self._nodes = nodes
+        self._active = 0
+        self._lock = threading.Lock()
+
+    def ask(self, method: str, operation: str, path: str, **parameters: str) -> dict[str, Any]:
+        """Have a NameNode do something, and return what it says.
+
+        Raises:
+            FileNotFoundError, FileExistsError, PermissionError: HDFS said so.
+            OSError: it said something else, or no NameNode answered.
+        """
+        connection, response = self._asked(method, operation, path, parameters)
+        try:
+            data = _body(response)
+        finally:
+            connection.close()
+        return json.loads(data) if data else {}
+
+    def redirected(self, method: str, operation: str, path: str, **parameters: str) -> str:
+        """Return the URL of the DataNode that a NameNode sends to for an operation.
+
+        Raises:
+            OSError: as `ask`, or it sends to nowhere, or from HTTPS to HTTP.
+        """
+        connection, response = self._asked(method, operation, path, parameters)
+        try:
+            _body(response)
+        finally:
+            connection.close()
+        location = response.getheader("Location") or ""
+        scheme, wanted = urlsplit(location).scheme, urlsplit(self._nodes.addresses[0]).scheme
+        if scheme != wanted:
+            raise OSError(f"{path}: the NameNode sends to {location or 'no DataNode'}; expected one over {wanted}")
+        return location
+
+    def _asked(
+        self, method: str, operation: str, path: str, parameters: Mapping[str, str]
+    ) -> tuple[HTTPConnection, HTTPResponse]:
+        """Ask NameNodes in turn, beginning with the one that answered last, until one does.
+
+        A change that was sent and not answered is not sent to another: it may have been done.
+        """
+        query = urlencode({"op": operation, **parameters, "user.name": self._nodes.user})
+        target = f"/webhdfs/v1{quote(path, safe='/')}?{query}"
+        failed: list[str] = []
+        for _ in self._nodes.addresses:
+            address = self._nodes.addresses[self._active]
+            try:
+                connection = connect(address)
+                return connection, sent(connection, address, method, target)
+            except (UnreachableError, StandbyError, NoAnswerError) as error:
+                if isinstance(error, NoAnswerError) and method != "GET":
+                    raise
+                failed.append(str(error))
+                self._turn(address)
+        raise UnreachableError("; ".join(failed))
+
+    def _turn(self, address: str) -> None:
+        with self._lock:
+            if self._nodes.addresses[self._active] == address:
+                self._active = (self._active + 1) % len(self._nodes.addresses)
+
+
+def connect(url: str) -> HTTPConnection:
+    """Connect to where a URL is; over HTTPS its certificate is verified (``SSL_CERT_FILE`` names another authority's).
+
+    Raises:
+        UnreachableError: with where that is.
+    """
+    parts = urlsplit(url)
+    where = f"{parts.scheme}://{parts.netloc}"
+    connection: HTTPConnection
+    if parts.scheme == "https":
+        context = ssl.create_default_context()
+        connection = HTTPSConnection(parts.hostname or "", parts.port, timeout=CONNECT_SECONDS, context=context)
+    else:
+        connection = HTTPConnection(parts.hostname or "", parts.port, timeout=CONNECT_SECONDS)
+    try:
+        connection.connect()
+        connection.sock.settimeout(ANSWER_SECONDS)
+    except (OSError, HTTPException) as error:
+        connection.close()
+        raise UnreachableError(f"{where} cannot be reached: {error}") from error
+    return connection
+
+
+def connect_data_node(url: str, path: str) -> HTTPConnection:
+    """Connect to a DataNode.
+
+    Raises:
+        UnsupportedFileError: it cannot be reached from here, as where only HDFS's own ports are open to Spark's hosts.
+    """
+    try:
+        return connect(url)
+    except UnreachableError as error:
+        raise UnsupportedFileError(
+            f"{path}: its DataNode {error}; open the DataNodes' HTTP ports to the executors, or use --engine spark"
+        ) from error
+
+
+def sent(connection: HTTPConnection, where: str, method: str, target: str) -> HTTPResponse:
+    """Send a request without a body and return the answer, which is not an error.
+
+    Raises:
+        OSError: what HDFS said, in the class that says it, or what happened to the connection, which is then closed.
+    """
+    try:
+        try:
+            connection.request(method, target)
+        except (OSError, HTTPException) as error:
+            raise NoAnswerError(f"{where} did not take a request: {error}") from error
+        return answered(connection, where)
+    except BaseException:
+        connection.close()
+        raise
+
+
+def answered(connection: HTTPConnection, where: str) -> HTTPResponse:
+    """Return the answer to what was sent; see `sent`."""
+    try:
+        response = connection.getresponse()
+        if response.status < 400:
+            return response
+        data = response.read(1 << 16)
+    except (OSError, HTTPException) as error:
+        raise NoAnswerError(f"{where} did not answer: {str(error) or type(error).__name__}") from error
+    raise _said(response.status, data, where)
+
+
+def _said(status: int, data: bytes, where: str) -> OSError:
+    kind, message = "", ""
+    with suppress(ValueError, KeyError, TypeError):
+        remote = json.loads(data)["RemoteException"]
+        kind, message = str(remote["exception"]), str(remote["message"]).strip()
+    if kind == "StandbyException" or "StandbyException" in message:
+        return StandbyError(f"{where} is on standby")
+    # What a remote file system says may go on with its whole stack.
+    said = (message.splitlines() or [f"HTTP status {status}"])[0][:_SAID_CHARACTERS]
+    return _ERRORS.get(kind, OSError)(f"{where} says: {kind + ': ' if kind else ''}{said}")
+
+
+def _body(response: HTTPResponse) -> bytes:
+    try:
+        return response.read()
+    except (OSError, HTTPException) as error:
+        raise NoAnswerError(f"an answer broke off: {str(error) or type(error).__name__}") from error

@@ -1,0 +1,193 @@
+"""Reads and writes one file of an HDFS as streams from and to DataNodes."""
+
+from __future__ import annotations
+
+import io
+from http.client import HTTPConnection, HTTPException, HTTPResponse
+from typing import Any
+from urllib.parse import urlsplit
+
+from sparkcrypt.errors import UnsupportedFileError
+from sparkcrypt.native.webhdfs import WebHdfs, answered, connect_data_node, sent
+
+SKIP_BYTES = 256 * 1024
+"""What lies between two reads is read and thrown away up to here; beyond, a new stream costs less."""
+CREATED = 201
+
+
+class ReadStream(io.RawIOBase):
+    """A file's bytes from wherever it is sought; one stream from a DataNode goes on while reads follow each other.
+
+    Nothing is held but what the caller asked for.  When a DataNode fails, another is asked from where it ended.
+    """
+
+    def __init__(self, hdfs: WebHdfs, path: str, size: int) -> None:
+        self._hdfs, self._path, self._size = hdfs, path, size
+        self._position = 0
+        self._at = 0
+        self._response: HTTPResponse | None = None
+        self._connection: HTTPConnection | None = None
+        self._host = ""
+
+    def readable(self) -> bool:
+        """Say so."""
+        return True
+
+    def seekable(self) -> bool:
+        """Say so."""
+        return True
+
+    def tell(self) -> int:
+        """Return the position of the next read."""
+        return self._position
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Set the position of the next read."""
+        self._position = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence] + offset
+        return self._position
+
+    def size(self) -> int:
+        """Return the file's length when it was opened."""
+        return self._size
+
+    def readinto(self, buffer: Any) -> int:
+        """Fill a buffer as far as the file goes; see `io.RawIOBase.readinto`.
+
+        Raises:
+            UnsupportedFileError: its DataNodes cannot be reached from here.
+            OSError: they can, and fail.
+        """
+        view = memoryview(buffer).cast("B")
+        view = view[: max(0, min(len(view), self._size - self._position))]
+        done = 0
+        while done < len(view):
+            done += self._some(view[done:])
+        return done
+
+    def read(self, size: int = -1) -> bytes:
+        """Return so many bytes, fewer only at the file's end."""
+        left = max(0, self._size - self._position)
+        buffer = bytearray(left if size < 0 else min(size, left))
+        count = self.readinto(buffer)
+        return bytes(memoryview(buffer)[:count])
+
+    def close(self) -> None:
+        """Leave the DataNode."""
+        self._leave()
+        super().close()
+
+    def _some(self, view: memoryview) -> int:
+        """Read at least one byte; when a DataNode fails, from another, and if there is none, from it once more."""
+        failures: list[OSError | UnsupportedFileError] = []
+        for excluded in (False, True, False):
+            try:
+                count = self._stream(self._host if excluded else "").readinto(view)
+                if not count:
+                    raise OSError(f"{self._path}: its DataNode ended it at byte {self._at} of {self._size}")
+            except HTTPException as error:
+                failures.append(OSError(f"{self._path}: its DataNode's answer broke off: {type(error).__name__}"))
+            except (OSError, UnsupportedFileError) as error:
+                failures.append(error)
+            else:
+                self._position += count
+                self._at += count
+                return count
+            self._leave()
+        raise failures[0]
+
+    def _stream(self, excluded: str) -> HTTPResponse:
+        """Return the response whose next byte is the one at the position."""
+        gap = self._position - self._at
+        if self._response is not None and 0 <= gap <= SKIP_BYTES:
+            self._at += len(self._response.read(gap)) if gap else 0
+            if self._at == self._position:
+                return self._response
+        self._leave()
+        more = {"excludedatanodes": excluded} if excluded else {}
+        url = self._hdfs.redirected("GET", "OPEN", self._path, offset=str(self._position), **more)
+        parts = urlsplit(url)
+        self._host = parts.hostname or ""
+        self._connection = connect_data_node(url, self._path)
+        where = f"{parts.scheme}://{parts.netloc}"
+        self._response = sent(self._connection, where, "GET", f"{parts.path}?{parts.query}")
+        self._at = self._position
+        return self._response
+
+    def _leave(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+        self._connection = self._response = None
+
+
+class WriteStream(io.RawIOBase):
+    """A new file's bytes from front to back, to a DataNode as they come; the file is whole when `close` returns."""
+
+    def __init__(self, hdfs: WebHdfs, path: str) -> None:
+        self._path, self._position = path, 0
+        url = hdfs.redirected("PUT", "CREATE", path, overwrite="false")
+        parts = urlsplit(url)
+        self._where = f"{parts.scheme}://{parts.netloc}"
+        self._connection: HTTPConnection | None = connect_data_node(url, path)
+        self._connection.putrequest("PUT", f"{parts.path}?{parts.query}")
+        self._connection.putheader("Content-Type", "application/octet-stream")
+        self._connection.putheader("Transfer-Encoding", "chunked")
+        self._send()
+
+    def writable(self) -> bool:
+        """Say so."""
+        return True
+
+    def tell(self) -> int:
+        """Return how many bytes were written."""
+        return self._position
+
+    def write(self, data: Any) -> int:
+        """Send bytes.
+
+        Raises:
+            OSError: what HDFS says, or what happened to the connection.
+        """
+        view = memoryview(data).cast("B")
+        if view:
+            self._send(b"%x\r\n" % len(view), view, b"\r\n")
+            self._position += len(view)
+        return len(view)
+
+    def close(self) -> None:
+        """Finish the file.
+
+        Raises:
+            OSError: HDFS did not take it whole.
+        """
+        if self.closed:
+            return
+        super().close()
+        if self._connection is None:
+            return
+        try:
+            self._send(b"0\r\n\r\n")
+            response = answered(self._connection, self._where)
+            if response.status != CREATED:
+                raise OSError(f"{self._path}: {self._where} answers {response.status} to a file's end")
+        finally:
+            self._give_up()
+
+    def _send(self, *pieces: bytes | memoryview) -> None:
+        if self._connection is None:
+            raise OSError(f"{self._path}: its DataNode has refused it already")
+        try:
+            if not pieces:
+                self._connection.endheaders()
+            for piece in pieces:
+                self._connection.send(piece)
+        except (OSError, HTTPException) as error:
+            try:
+                answered(self._connection, self._where)  # says more, if HDFS refused the file while it was sent
+            finally:
+                self._give_up()
+            raise OSError(f"{self._path}: {self._where} takes no more bytes: {error}") from error
+
+    def _give_up(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+        self._connection = None
