@@ -199,7 +199,10 @@ def _on_file_system(filesystem: FileSystem, path: str) -> Iterator[Output]:
             yield output
             output.flush()
         _refuse_existing(exists(), path)
-        filesystem.move(partial, path)
+        try:
+            filesystem.move(partial, path)
+        except FileExistsError:  # where a rename refuses what appeared meanwhile
+            _refuse_existing(True, path)
     except BaseException:
         with contextlib.suppress(OSError):
             filesystem.delete_file(partial)

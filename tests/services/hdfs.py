@@ -77,9 +77,10 @@ JARS = (
 
 @dataclass(frozen=True, slots=True)
 class Hdfs:
-    """A running file system; the user that started it is its superuser."""
+    """A running file system; the user that started it is its superuser, ``http`` is where its NameNode serves HTTP."""
 
     uri: str
+    http: str
     process: ServiceProcess
 
     def stop(self) -> None:
@@ -100,7 +101,7 @@ def start_hdfs(work_dir: Path, conf: Mapping[str, str] | None = None) -> Hdfs:
     """
     jars = fetched_jars()
     work_dir.mkdir(parents=True, exist_ok=True)
-    details, port = work_dir / "hdfs.json", free_port()
+    details, port, http = work_dir / "hdfs.json", free_port(), free_port()
     details.unlink(missing_ok=True)
     (work_dir / "log4j2.properties").write_text(_LOGGING)
     command: list[str | Path] = [
@@ -111,7 +112,7 @@ def start_hdfs(work_dir: Path, conf: Mapping[str, str] | None = None) -> Hdfs:
         "-cp",
         f"{jars}/*:{spark_home() / 'jars'}/*",
         "org.apache.hadoop.test.MiniDFSClusterManager",
-        *("-format", "-datanodes", "1", "-nnport", str(port), "-httpport", str(free_port())),
+        *("-format", "-datanodes", "1", "-nnport", str(port), "-httpport", str(http)),
         *("-writeDetails", details),
     ]
     for name, value in (conf or {}).items():
@@ -121,7 +122,7 @@ def start_hdfs(work_dir: Path, conf: Mapping[str, str] | None = None) -> Hdfs:
     wait_until(
         lambda: details.exists() and details.read_bytes().endswith(b"}") and accepts(port), process, START_SECONDS
     )
-    return Hdfs(f"hdfs://{LOCAL}:{port}", process)
+    return Hdfs(f"hdfs://{LOCAL}:{port}", f"{LOCAL}:{http}", process)
 
 
 _LOGGING = """\

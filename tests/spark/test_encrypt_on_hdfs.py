@@ -12,6 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from sparkcrypt import encrypt_table, load_policy, verify_table
+from sparkcrypt.backfill.engines import Engine
 from sparkcrypt.backfill.report import Report
 from sparkcrypt.cli.main import cli
 from sparkcrypt.errors import ConfigError, SparkcryptError
@@ -25,8 +26,8 @@ from tests.spark.support import SECRET, Lake, assert_encrypted, assert_plaintext
 
 pytestmark = [pytest.mark.spark, pytest.mark.services, pytest.mark.slow]
 
-ENGINE = "spark"
-"""Python reaches HDFS through libhdfs, which pip does not bring, so files are rewritten by Spark."""
+ENGINES = pytest.mark.parametrize("engine", ["native", "spark"])
+HTTP_ADDRESS = "dfs.namenode.http-address"
 PARTITIONED = "CREATE TABLE t (id INT, email STRING, note STRING, p INT) USING parquet PARTITIONED BY (p) LOCATION '{}'"
 UNPARTITIONED = "CREATE TABLE t (id INT, email STRING, note STRING) USING parquet LOCATION '{}'"
 
@@ -83,6 +84,7 @@ class Shore:
 def shore(lake: Lake, hdfs: Hdfs) -> Iterator[Shore]:
     """A folder of HDFS of this test's own."""
     shore = Shore(lake, hdfs)
+    lake.spark.conf.set(HTTP_ADDRESS, hdfs.http)  # where executors without libhdfs reach it
     shore.files.make_folder(shore.root)
     yield shore
     shore.files.delete_tree(shore.root)
@@ -98,22 +100,31 @@ def policy_on_hdfs(shore: Shore) -> tuple[Policy, str]:
     return local, uri
 
 
-def encrypted(shore: Shore, tags: dict[str, list[str]]) -> tuple[Policy, Report]:
+def encrypted(shore: Shore, tags: dict[str, list[str]], engine: Engine = "native") -> tuple[Policy, Report]:
     """Tag the table and run the job with its state on HDFS."""
     policy = make_policy(shore.lake.root / "p")
     file = shore.lake.root / "p" / "policy.yaml"
     file.write_text(file.read_text().replace("run_state: state/", f"run_state: '{shore.state()}'"))
     policy = load_policy(file)
     set_tags(shore.lake.spark, "t", tags, policy)
-    return policy, encrypt_table(shore.lake.spark, "t", policy, engine=ENGINE)
+    return policy, encrypt_table(shore.lake.spark, "t", policy, engine=engine)
 
 
+def assert_by(engine: Engine, report: Report) -> None:
+    """Assert which engine rewrote all units, proven, with no word of another."""
+    assert report.engine == engine and report.verified and report.units
+    assert {unit["engine"] for unit in report.units} == {engine}
+    assert not [text for text in report.warnings if "engine" in text]
+
+
+@ENGINES
 @pytest.mark.parametrize("create", [PARTITIONED, UNPARTITIONED], ids=["partitioned", "unpartitioned"])
-def test_table_and_state_on_hdfs(shore: Shore, create: str) -> None:
+def test_table_and_state_on_hdfs(shore: Shore, create: str, engine: Engine) -> None:
     """Files are encrypted beside the table, rows stay equal, state is on HDFS alone, and a second run does nothing."""
     before = shore.fill(create)
-    policy, report = encrypted(shore, {"email": ["pii"]})
+    policy, report = encrypted(shore, {"email": ["pii"]}, engine)
     lake = shore.lake
+    assert_by(engine, report)
     assert (report.outcome, report.rows, report.swap) == ("done", 4, "set location")
     assert rows_of(lake.spark.table("t")) == before
     copy = shore.local(f"{shore.root}/.sparkcrypt/t", lake.root / "staged")
@@ -121,12 +132,13 @@ def test_table_and_state_on_hdfs(shore: Shore, create: str) -> None:
     assert_plaintext(shore.local(shore.folder, lake.root / "old"))
     assert [one for one in shore.files.walk(shore.state()) if one.name.endswith(".json")]
     assert not list((lake.root / "p").glob("state*"))
-    again = encrypt_table(lake.spark, "t", policy, engine=ENGINE)
+    again = encrypt_table(lake.spark, "t", policy, engine=engine)
     assert (again.outcome, again.files_rewritten) == ("nothing to do", 0)
     assert verify_table(lake.spark, "t", policy).ok
 
 
-def test_owner_group_mode_and_acl_are_kept(shore: Shore) -> None:
+@ENGINES
+def test_owner_group_mode_and_acl_are_kept(shore: Shore, engine: Engine) -> None:
     """The new folders have what the old ones had, and the new files what the old files had, ACLs included."""
     shore.fill(PARTITIONED)
     folders = {f"{shore.folder}/p={p}": f"analyst{p}" for p in (0, 1)}
@@ -140,7 +152,7 @@ def test_owner_group_mode_and_acl_are_kept(shore: Shore) -> None:
         )
         for file in shore.parquet(folder):
             shore.give(file, "alice", "hr", "", f"user::rw-,group::---,other::---,user:{user}:r--,mask::r--")
-    encrypted(shore, {"email": ["pii"]})
+    assert_by(engine, encrypted(shore, {"email": ["pii"]}, engine)[1])
     catalog = Catalog(shore.lake.spark)
     partitions = catalog.partitions(catalog.table("t"))
     assert len(partitions) == 2
@@ -154,17 +166,70 @@ def test_owner_group_mode_and_acl_are_kept(shore: Shore) -> None:
         assert shore.files.access(files[0]).mode == "0640"
 
 
-def test_narrow_files_do_not_become_wide(shore: Shore) -> None:
+@ENGINES
+def test_narrow_files_do_not_become_wide(shore: Shore, engine: Engine) -> None:
     """Files that only their owner and group may read stay so, in a folder that all may list."""
     shore.fill(UNPARTITIONED)
     shore.give(shore.folder, "alice", "hr", "0755")
     for file in shore.parquet(shore.folder):
         shore.give(file, "alice", "hr", "0640")
-    encrypted(shore, {"email": ["pii"]})
+    assert_by(engine, encrypted(shore, {"email": ["pii"]}, engine)[1])
     location = Catalog(shore.lake.spark).table("t").location
     assert shore.files.access(location).mode == "0755"
     found = {(one.owner, one.group, one.mode) for one in map(shore.files.access, shore.parquet(location))}
     assert found == {("alice", "hr", "0640")}
+
+
+def test_other_keys_and_no_keys_on_hdfs(shore: Shore) -> None:
+    """A tag that changes its key, and one that says plaintext, are followed without decoding a page."""
+    before = shore.fill(PARTITIONED)
+    policy, report = encrypted(shore, {"email": ["pii"]})
+    assert_by("native", report)
+    lake, file = shore.lake, shore.lake.root / "p" / "policy.yaml"
+    told = file.read_text()
+    for name, tag, columns in (
+        ("fin", "pii: {key: fin, history: [pii]}", {"email": "fin"}),
+        ("clear", "pii: {key: null, history: [fin]}", {}),
+    ):
+        file.write_text(told.replace("pii: {key: pii}", tag))
+        changed = load_policy(file)
+        report = encrypt_table(lake.spark, "t", changed, engine="native")
+        assert_by("native", report)
+        assert rows_of(lake.spark.table("t")) == before
+        table = Catalog(lake.spark).partitions(Catalog(lake.spark).table("t"))
+        for number, partition in enumerate(table):
+            copy = shore.local(partition.location, lake.root / f"{name}-{number}")
+            if columns:
+                assert_encrypted(copy, changed, columns, visible=[])
+            else:
+                assert_plaintext(copy)
+
+
+@pytest.mark.parametrize("how", ["nobody there", "kerberos"])
+def test_hdfs_that_python_cannot_reach_is_left_to_spark(shore: Shore, how: str) -> None:
+    """Where no NameNode answers over HTTP, or asks for Kerberos, Spark's engine does it, and the report says why."""
+    before = shore.fill(UNPARTITIONED)
+    name, value, said = {
+        "nobody there": (HTTP_ADDRESS, "127.0.0.1:9", "http://127.0.0.1:9 cannot be reached"),
+        "kerberos": ("hadoop.security.authentication", "kerberos", "hadoop.security.authentication is kerberos"),
+    }[how]
+    with shown_to_workers(shore.lake, name, value):
+        _, report = encrypted(shore, {"email": ["pii"]})
+    assert (report.outcome, report.verified) == ("done", True)
+    assert {unit["engine"] for unit in report.units} == {"spark"}
+    assert [text for text in report.warnings if "staged by Spark's engine" in text and said in text], report.warnings
+    assert rows_of(shore.lake.spark.table("t")) == before
+
+
+@contextmanager
+def shown_to_workers(lake: Lake, name: str, value: str) -> Iterator[None]:
+    """Set a property of the session, which Spark's own HDFS client has read already."""
+    before = lake.spark.conf.get(name, None)
+    lake.spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        lake.spark.conf.unset(name) if before is None else lake.spark.conf.set(name, before)
 
 
 def test_files_that_differ_in_access_are_refused(shore: Shore) -> None:
@@ -242,7 +307,7 @@ def test_policy_and_report_on_hdfs(shore: Shore) -> None:
     policy, uri = policy_on_hdfs(shore)
     lake, report = shore.lake, f"{shore.root}/report.json"
     set_tags(lake.spark, "t", {"email": ["pii"]}, policy)
-    command = ["encrypt", "--table", lake.name("t"), "--policy", uri, "--report", report, "--engine", ENGINE]
+    command = ["encrypt", "--table", lake.name("t"), "--policy", uri, "--report", report]
     with active(lake):
         done = CliRunner().invoke(cli, command)
         assert done.exit_code == 0, done.output
