@@ -11,6 +11,7 @@
     ├── FormatError                      66   bytes that are not what the Parquet specification says
     │   └── UnsupportedFileError         66   a file that may be right, but cannot be rewritten page by page
     ├── VerificationError                74   something was checked and is not as promised
+    │   └── SourceChangedError           74   somebody wrote to what a run was rewriting; it can be tried again
     └── RunConflictError                 75   another run, or another policy, holds this table
 
 Usage errors of the command line end with 64, drift with 2.  A message says what happened, to which thing, what is
@@ -84,6 +85,10 @@ class VerificationError(SparkcryptError):
     """Something was checked and is not as promised."""
 
     exit_code = 74
+
+
+class SourceChangedError(VerificationError):
+    """Somebody wrote to what a run was rewriting, so the run left it as it was; it can be tried again."""
 
 
 class RunConflictError(SparkcryptError):

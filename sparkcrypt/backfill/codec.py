@@ -6,10 +6,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from sparkcrypt.parquet import Footer
+from sparkcrypt.parquet.codecs import NAMES
 
-NAMES = ("uncompressed", "snappy", "gzip", "lzo", "brotli", "lz4", "zstd", "lz4_raw")
-"""By their numbers in ``CompressionCodec`` of parquet.thrift."""
 SPARK_WRITES = frozenset(NAMES) - {"lzo", "brotli"}
 """The other two need libraries that Spark does not bring."""
 
@@ -20,20 +18,6 @@ class CodecChoice:
 
     codec: str | None
     note: str | None = None
-
-
-def codecs_of(footer: Footer) -> Mapping[str, int]:
-    """Return how many column chunks of a file have each codec, as far as the footer shows it.
-
-    The metadata of a column with a key of its own is hidden where the footer is encrypted, and its codec with it.
-    """
-    found: Counter[str] = Counter()
-    for row_group in footer.metadata.row_groups if footer.metadata is not None else ():
-        for chunk in row_group.columns:
-            if chunk.meta_data is not None:
-                number = chunk.meta_data.codec
-                found[NAMES[number] if 0 <= number < len(NAMES) else f"codec {number}"] += 1
-    return found
 
 
 def choose_codec(codecs: Iterable[Mapping[str, int]]) -> CodecChoice:

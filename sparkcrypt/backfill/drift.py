@@ -117,8 +117,10 @@ def _column_drift(
     if not actual.encrypted:
         return (Drift("missing", summary.path, name, f"plaintext, not {wanted[column] or plan.footer_key!r}"),)
     key = wanted[column] or plan.footer_key
-    if (actual.key_id or summary.footer_key) == key:
+    if actual.key_id == key:
         return ()
+    if actual.key_id is None:
+        return (Drift("foreign_key", summary.path, name, f"its key metadata names no master key, so not {key!r}"),)
     return (Drift("wrong_key", summary.path, name, f"encrypted with {actual.key_id!r}, not {key!r}", actual.key_id),)
 
 

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from sparkcrypt.backfill.journal import SWAPPED, Journal, state_of_units
-from sparkcrypt.backfill.states import open_states
-from sparkcrypt.backfill.store import StateStore
-from sparkcrypt.backfill.units import base_location, list_folders, old_folder
+from sparkcrypt.backfill.carry import carry_over, new_files, old_locations, stale_files
+from sparkcrypt.backfill.journal import Journal
+from sparkcrypt.backfill.past_run import PastRuns, ended, expired, past_runs
+from sparkcrypt.backfill.progress import Progress
+from sparkcrypt.backfill.swap import LocationSwap
+from sparkcrypt.backfill.unit_record import by_place, restored
+from sparkcrypt.backfill.unit_state import UnitState, state_of_units
+from sparkcrypt.backfill.units import list_folders, old_folder, staging_folder
 from sparkcrypt.bridge.context import comparable_path
 from sparkcrypt.errors import ConfigError, VerificationError
 from sparkcrypt.policy.model import Policy
-from sparkcrypt.spark.catalog import Catalog, Table
 from sparkcrypt.spark.files import HadoopFiles
 
 if TYPE_CHECKING:
@@ -21,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Expired:
-    """What was disposed of."""
+    """What was disposed of, and how many files of stale writers were carried over before."""
 
     table: str
     run_ids: tuple[str, ...]
@@ -29,6 +34,7 @@ class Expired:
     files: int
     total_bytes: int
     dry_run: bool
+    carried: int = 0
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON values."""
@@ -38,107 +44,214 @@ class Expired:
             "folders": list(self.folders),
             "files": self.files,
             "bytes": self.total_bytes,
+            "carried": self.carried,
             "dry_run": self.dry_run,
         }
 
 
+@dataclass(slots=True)
+class _Waste:
+    """Folders that may go: those of old files, each with the unit's name, and those that failed attempts left."""
+
+    old: list[tuple[str, UnitState, str]] = field(default_factory=list)
+    abandoned: list[str] = field(default_factory=list)
+
+
 def expire_run(
-    spark: SparkSession, table: str, policy: Policy, *, run_id: str | None = None, dry_run: bool = False
+    spark: SparkSession,
+    table: str,
+    policy: Policy,
+    *,
+    run_id: str | None = None,
+    dry_run: bool = False,
+    progress: Progress | None = None,
 ) -> Expired:
-    """Delete the old files of finished runs.
+    """Delete the old files of finished runs; what stale writers left among them is carried over first.
 
     Args:
         spark: a classic session.
         table: ``db.table``.
         policy: under which the run was made.
         run_id: which run; every run of the table by default.
-        dry_run: tell, and delete nothing.
+        dry_run: tell, and change nothing.
+        progress: hears what is done.
 
     Raises:
-        ConfigError: there is no such run.
-        VerificationError: an old folder holds files that no run listed (a stale writer's), or is in use;
-            nothing was deleted.
+        ConfigError: there is no such run, or it is unfinished.
+        VerificationError: an old folder is in use, or holds files that cannot be carried over; nothing was deleted.
+        RunConflictError: a run holds the table.
     """
-    catalog, files = Catalog(spark), HadoopFiles(spark)
-    found = catalog.table(table)
-    table_id = found.uuid
-    if table_id is None:
-        raise ConfigError(f"{found.full_name} has no identity, so no run of it is known; nothing is to expire")
-    store = open_states(spark, policy.run_state, outside=base_location(found.location))
-    in_use = {comparable_path(found.location), *_partition_folders(catalog, found)}
-    journals = _journals(store, table_id, run_id, found.full_name)
-    folders: list[str] = []
-    sizes: list[int] = []
-    for journal in journals:
-        for name, old in _old_folders(journal):
-            if files.exists(old):
-                if comparable_path(old) in in_use:
-                    raise VerificationError(f"{name}: {old} is in use by the table again; nothing was deleted")
-                sizes.extend(_sizes(files, name, old, _listed(journal, name)))
-                folders.append(old)
-    if not dry_run:
-        for old in folders:
-            files.delete_tree(old)
-        _tidy(files, base_location(found.location), journals)
-    return Expired(
-        found.full_name, tuple(one.run.run_id for one in journals), tuple(folders), len(sizes), sum(sizes), dry_run
-    )
+    with past_runs(spark, table, policy, "expire", progress) as runs:
+        journals = _journals(runs, run_id)
+        carried = sum(_carried(runs, journal, dry_run=dry_run) for journal in journals)
+        in_use = runs.folders_in_use()
+        wastes = [(journal, _waste(runs, journal, in_use, dry_run=dry_run)) for journal in journals]
+        sizes = [file for _, waste in wastes for folder in _folders(waste) for file in _lengths(runs.files, folder)]
+        folders = tuple(folder for _, waste in wastes for folder in _folders(waste))
+        if not dry_run:
+            for journal, waste in wastes:
+                _dispose(runs, journal, waste)
+        ids = tuple(journal.run.run_id for journal in journals)
+        return Expired(runs.target.name, ids, folders, len(sizes), sum(sizes), dry_run, carried)
 
 
-def _old_folders(journal: Journal) -> list[tuple[str, str]]:
-    """Return the units that a run swapped, each with the folder of its old files."""
-    states = state_of_units(journal.records).items()
-    return [(name, str(state.fields["outcome"]["old_location"])) for name, state in states if state.step in SWAPPED]
-
-
-def _sizes(files: HadoopFiles, unit: str, old: str, known: set[tuple[str, int]]) -> list[int]:
-    found = [(folder.relative, file) for folder in list_folders(files, old) for file in folder.files]
-    for folder, file in found:
-        if (_placed(folder, file.path), file.length) not in known:
-            raise VerificationError(
-                f"{unit}: {file.path} is in the old folder, but was not there, or not with this length, when the run "
-                "listed it: a stale writer left it, and its rows would be lost; read it with spark.read.parquet, "
-                "insert its rows into the table if they are not there, delete the file, then run `sparkcrypt backfill "
-                "expire` again; nothing was deleted"
-            )
-    return [file.length for _, file in found]
-
-
-def _tidy(files: HadoopFiles, base: str, journals: list[Journal]) -> None:
-    """Delete the folders in which runs kept old files, once nothing is in them."""
-    for journal in journals:
-        folder = old_folder(base, journal.run.run_id)
-        if files.exists(folder) and next(files.walk(folder), None) is None:
-            files.delete_tree(folder)
-
-
-def _journals(store: StateStore, table_id: str, run_id: str | None, name: str) -> list[Journal]:
-    runs = sorted({one.split("/")[2] for one in store.list(f"runs/{table_id}/")})
-    if not runs:
-        raise ConfigError(f"{name}: no run is known in this state directory; nothing is to expire")
-    if run_id is not None and run_id not in runs:
-        raise ConfigError(f"{name}: run {run_id} is not known; allowed: {', '.join(runs)}")
-    opened = [Journal.open(store, table_id, one) for one in runs if run_id in (None, one)]
-    unfinished = [one.run.run_id for one in opened if one.records[-1].kind != "run_finished"]
+def _journals(runs: PastRuns, run_id: str | None) -> list[Journal]:
+    ids, name = runs.ids(), runs.target.name
+    if run_id is not None and run_id not in ids:
+        raise ConfigError(f"{name}: run {run_id} is not known; allowed: {', '.join(ids)}")
+    opened = [runs.journal(one) for one in ids if run_id in (None, one)]
+    unfinished = [one.run.run_id for one in opened if not ended(one)]
     if unfinished:
         raise ConfigError(f"{name}: run {unfinished[0]} is unfinished; run the job again to finish it, then expire")
-    return opened
+    return [one for one in opened if not expired(one) or run_id is not None]
 
 
-def _partition_folders(catalog: Catalog, table: Table) -> set[str]:
-    return {comparable_path(one.location) for one in catalog.partitions(table)} if table.partition_columns else set()
+def _carried(runs: PastRuns, journal: Journal, *, dry_run: bool) -> int:
+    count, resumed = 0, False
+    with runs.runner(journal) as runner:
+        if not isinstance(runner.swap, LocationSwap):
+            return 0
+        for name, state in state_of_units(journal.records).items():
+            if not state.swapped:
+                continue
+            stale = sum(len(folder.files) for folder in _stale(runs.files, name, state))
+            if stale and not dry_run:
+                if not resumed:
+                    journal.resume(runs.lock.token)
+                    resumed = True
+                carry_over(runner, name, state)
+            count += stale
+    return count
 
 
-def _listed(journal: Journal, unit: str) -> set[tuple[str, int]]:
-    """Return the files that a unit had when it was listed: path below the unit, length in bytes."""
+def _stale(files: HadoopFiles, name: str, state: UnitState) -> Iterator[Any]:
+    unit = restored(name, state.fields)
+    for location in old_locations(state):
+        yield from stale_files(unit, location, list_folders(files, location), state)
+
+
+def _waste(runs: PastRuns, journal: Journal, in_use: set[str], *, dry_run: bool) -> _Waste:
+    """Return what of a run may go.
+
+    Raises:
+        VerificationError: an old folder is in use, or holds what no run knows.
+    """
+    waste, base = _Waste(), runs.target.base
+    for name, state in state_of_units(journal.records).items():
+        if state.swapped:
+            waste.old.extend(_old_folder(runs, journal, name, state, in_use, dry_run=dry_run))
+        elif state.step == "unit_rolled_back":
+            new = str(state.fields["outcome"]["new_location"])
+            if comparable_path(new) not in in_use and runs.files.exists(new) and _inside(new, base):
+                waste.old.append((name, state, new))
+    kept = {comparable_path(one) for one in _new_locations(runs)} | in_use
+    for folder in sorted({str(record.fields["staged"]) for record in journal.records if "staged" in record.fields}):
+        if comparable_path(folder) not in kept and _inside(folder, base) and runs.files.exists(folder):
+            waste.abandoned.append(folder)
+    return waste
+
+
+def _old_folder(
+    runs: PastRuns, journal: Journal, name: str, state: UnitState, in_use: set[str], *, dry_run: bool
+) -> list[tuple[str, UnitState, str]]:
+    old, trash = str(state.fields["outcome"]["old_location"]), _trash(journal, runs.target.base, name)
+    if not runs.files.exists(old):
+        return [(name, state, trash)] if runs.files.exists(trash) else []
+    if comparable_path(old) in in_use:
+        raise VerificationError(f"{name}: {old} is in use by the table again; nothing was deleted")
+    if not dry_run:
+        _refuse_unknown(runs.files, name, state, old)
+    return [(name, state, old)]
+
+
+def _inside(folder: str, base: str) -> bool:
+    """Tell whether a folder is where runs put their files: nothing else is ever deleted without being known."""
+    return comparable_path(folder).startswith(comparable_path(staging_folder(base)) + "/")
+
+
+def _new_locations(runs: PastRuns) -> Iterator[str]:
+    """Yield where every run of the table has put new files: they are in use, or old files of a later run."""
+    for run_id in runs.ids():
+        for state in state_of_units(runs.journal(run_id).records).values():
+            if "outcome" in state.fields:
+                yield str(state.fields["outcome"]["new_location"])
+
+
+def _refuse_unknown(files: HadoopFiles, name: str, state: UnitState, old: str) -> None:
+    unit = restored(name, state.fields)
+    for folder in stale_files(unit, old, list_folders(files, old), state):
+        raise VerificationError(
+            f"{name}: {folder.files[0].path} is in the old folder, but was not there, or not with this length, when "
+            "the run listed it: a stale writer left it, and its rows would be lost; read it with spark.read.parquet, "
+            "insert its rows into the table if they are not there, delete the file, then run `sparkcrypt backfill "
+            "expire` again; nothing was deleted"
+        )
+
+
+def _folders(waste: _Waste) -> list[str]:
+    return list(dict.fromkeys([*(old for _, _, old in waste.old), *waste.abandoned]))
+
+
+def _lengths(files: HadoopFiles, folder: str) -> list[int]:
+    return [file.length for file in files.data_files(folder)]
+
+
+def _dispose(runs: PastRuns, journal: Journal, waste: _Waste) -> None:
+    """Delete what may go.
+
+    An old folder is renamed first, and listed once more where no writer finds it: what came since the last listing is
+    put back with it.
+    """
+    journal.resume(runs.lock.token)
+    run_id, base = journal.run.run_id, runs.target.base
+    for name, state, old in waste.old:
+        runs.lock.check()
+        trash = _trash(journal, base, name)
+        if old != trash:
+            runs.files.make_folder(trash.rpartition("/")[0])
+            runs.files.rename(old, trash)
+        try:
+            _refuse_new(runs.files, name, state, trash)
+        except VerificationError:
+            if old != trash:
+                runs.files.rename(trash, old)
+            raise
+        runs.files.delete_tree(trash)
+    for folder in waste.abandoned:
+        runs.lock.check()
+        runs.files.delete_tree(folder)
+    journal.append("run_expired", folders=_folders(waste))
+    for folder in (f"{staging_folder(base)}/trash-{run_id}", old_folder(base, run_id)):
+        if runs.files.exists(folder) and next(runs.files.walk(folder), None) is None:
+            runs.files.delete_tree(folder)
+
+
+def _trash(journal: Journal, base: str, unit: str) -> str:
+    """Return where a unit's old folder is renamed to before it is deleted."""
+    return f"{staging_folder(base)}/trash-{journal.run.run_id}/{hashlib.sha256(unit.encode()).hexdigest()[:16]}"
+
+
+def _refuse_new(files: HadoopFiles, name: str, state: UnitState, trash: str) -> None:
+    now = by_place(trash, list_folders(files, trash))
+    unit = restored(name, state.fields)
+    if state.swapped:
+        at = unit.location
+        stale_files(unit, trash, list_folders(files, trash), state)
+        known = set(by_place(at, unit.folders)) | _carried_places(state)
+    else:
+        known = {place for place, _ in new_files(state)}
+    unknown = sorted(now.keys() - known)
+    if unknown:
+        raise VerificationError(
+            f"{name}: {unknown[0]} came to the old folder while it was about to be deleted, so someone writes there; "
+            "the folder is where it was, run again"
+        )
+
+
+def _carried_places(state: UnitState) -> set[str]:
     return {
-        (_placed(str(folder[0]), str(file[0])), int(file[1]))
-        for record in journal.records
-        if record.kind == "unit_listed" and record.fields["unit"] == unit
-        for folder in record.fields["files"]
-        for file in folder[1]
+        f"{folder}/{str(file[0]).rpartition('/')[2]}".lstrip("/")
+        for record in state.carried
+        for folder, files in record["files"]
+        for file in files
     }
-
-
-def _placed(folder: str, path: str) -> str:
-    return f"{folder}/{path.rpartition('/')[2]}"

@@ -6,8 +6,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from sparkcrypt.bridge.shape import schema_of_columns
+from sparkcrypt.errors import PlanError
+from sparkcrypt.parquet import FileSummary
 from sparkcrypt.plan import ColumnPlan, EncryptionPlan
-from sparkcrypt.schema import Path
+from sparkcrypt.schema import Path, dotted
 from sparkcrypt.tags.match import fold
 
 
@@ -48,3 +50,35 @@ def file_columns(paths: Iterable[Path], plan: EncryptionPlan) -> FileColumns:
         else:
             planned[leaf.parquet] = column
     return FileColumns(planned, tuple(unknown))
+
+
+def refuse_lost_columns(summaries: Mapping[str, FileSummary], plan: EncryptionPlan) -> None:
+    """Refuse files that hold columns which the table's schema no longer has: rewriting by that schema would lose them.
+
+    Raises:
+        PlanError: it names file and column.
+    """
+    known = {_folded(column.leaf.logical) for column in plan.columns} | {
+        _folded(column.path) for column in plan.columns
+    }
+    tops = {column.leaf.logical[0].lower() for column in plan.columns}
+    for summary in summaries.values():
+        for column in summary.columns or ():
+            if column[0].lower() not in tops or (len(column) > 1 and not _covered(_folded(column), known)):
+                raise PlanError(
+                    f"{summary.path}: holds column {dotted(column)}, which the table's schema does not; rewriting by "
+                    "the schema "
+                    "would lose it, so add the column to the table (ALTER TABLE … ADD COLUMNS) or rewrite the file "
+                    "first"
+                )
+
+
+def _covered(column: Path, known: set[Path]) -> bool:
+    """Tell whether a nested leaf is among the plan's, whatever names its writer gave to lists and maps."""
+    wrappers = {"list", "bag", "array", "array_element", "element", "item", "key_value", "map"}
+    bare = tuple(name for name in column if name not in wrappers)
+    return column in known or any(bare == tuple(name for name in one if name not in wrappers) for one in known)
+
+
+def _folded(path: Path) -> Path:
+    return tuple(name.lower() for name in path)

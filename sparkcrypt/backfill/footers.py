@@ -1,26 +1,33 @@
-"""The footers of a target's files, read on the driver with the keys of its own key service."""
+"""The footers of a target's files: from a cache of what was read before, on the driver, or by tasks where many are."""
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
 
-from sparkcrypt.backfill.codec import codecs_of
 from sparkcrypt.backfill.units import SourceFile
 from sparkcrypt.bridge.client import HelperClient, helper_command
-from sparkcrypt.errors import FormatError, KeyServiceError, SparkcryptError
+from sparkcrypt.errors import ConfigError, SparkcryptError
 from sparkcrypt.keys.datakeys import DataKeyOpener
 from sparkcrypt.keys.material import parse_key_material
 from sparkcrypt.keys.service import open_key_service
-from sparkcrypt.parquet import FileSummary, Footer, KeyRequest, read_footer, summarise
+from sparkcrypt.native.footers import FooterFacts, Found, read_facts
+from sparkcrypt.parquet import FileSummary, KeyRequest
 from sparkcrypt.policy.key_service import KeyServiceConfig
 from sparkcrypt.spark.files import HadoopFiles
+from sparkcrypt.spark.footer_tasks import read_footers_in_tasks
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 RetrieveKey = Callable[[KeyRequest], bytes]
 _READERS = 4
+FEW = 64
+"""So many footers the driver reads faster than tasks start."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +37,52 @@ class Footers:
     summaries: dict[str, FileSummary]
     codecs: dict[str, Mapping[str, int]]
     errors: dict[str, SparkcryptError]
+
+
+class FooterReader(Protocol):
+    """Reads footers; what cannot be read is reported, not raised."""
+
+    def read(self, sources: Sequence[SourceFile]) -> Mapping[str, Found]:
+        """Return path -> facts or error."""
+
+
+@dataclass(frozen=True, slots=True)
+class DriverFooters:
+    """Reads footers in this process, through Hadoop's file systems."""
+
+    files: HadoopFiles
+    retrieve_key: RetrieveKey
+
+    def read(self, sources: Sequence[SourceFile]) -> Mapping[str, Found]:
+        """Return path -> facts or error."""
+        with ThreadPoolExecutor(_READERS) as pool:
+            return dict(pool.map(self._one, sources))
+
+    def _one(self, source: SourceFile) -> tuple[str, Found]:
+        try:
+            with self.files.open(source.path) as stream:
+                return source.path, read_facts(source.path, stream, self.retrieve_key)
+        except SparkcryptError as error:
+            return source.path, error
+        except OSError as error:
+            return source.path, SparkcryptError(f"{source.path}: {error}")
+
+
+@dataclass(frozen=True, slots=True)
+class TaskFooters:
+    """Reads many footers by tasks of Spark; few, and those that tasks cannot reach, on the driver."""
+
+    spark: SparkSession
+    key_service: KeyServiceConfig
+    driver: DriverFooters
+
+    def read(self, sources: Sequence[SourceFile]) -> Mapping[str, Found]:
+        """Return path -> facts or error."""
+        if len(sources) <= FEW:
+            return self.driver.read(sources)
+        found = dict(read_footers_in_tasks(self.spark, [one.path for one in sources], self.key_service))
+        unreached = [one for one in sources if isinstance(found.get(one.path), ConfigError) or one.path not in found]
+        return found | dict(self.driver.read(unreached)) if unreached else found
 
 
 def own_keys(config: KeyServiceConfig) -> RetrieveKey:
@@ -54,21 +107,11 @@ def fresh_keys(config: KeyServiceConfig) -> Iterator[RetrieveKey]:
         yield retrieve
 
 
-def read_footers(files: HadoopFiles, sources: Iterable[SourceFile], retrieve_key: RetrieveKey) -> Footers:
-    """Read the footer of each file; what cannot be read is reported, not raised."""
-
-    def one(source: SourceFile) -> tuple[str, Footer | SparkcryptError]:
-        try:
-            with files.open(source.path) as stream:
-                return source.path, replace(read_footer(stream, retrieve_key=retrieve_key), file=source.path)
-        except (FormatError, KeyServiceError) as error:
-            return source.path, error
-
-    with ThreadPoolExecutor(_READERS) as pool:
-        found = dict(pool.map(one, sources))
-    footers = {path: what for path, what in found.items() if isinstance(what, Footer)}
+def sorted_out(found: Mapping[str, Found], sources: Iterable[SourceFile]) -> Footers:
+    """Return what was found of some files, by kind."""
+    chosen = {source.path: found[source.path] for source in sources}
     return Footers(
-        {path: summarise(footer) for path, footer in footers.items()},
-        {path: codecs_of(footer) for path, footer in footers.items()},
-        {path: what for path, what in found.items() if isinstance(what, SparkcryptError)},
+        {path: one.summary for path, one in chosen.items() if isinstance(one, FooterFacts)},
+        {path: one.codecs for path, one in chosen.items() if isinstance(one, FooterFacts)},
+        {path: one for path, one in chosen.items() if isinstance(one, SparkcryptError)},
     )

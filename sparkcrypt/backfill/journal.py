@@ -23,8 +23,9 @@ import hashlib
 import json
 import re
 import secrets
+import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from typing import Any
@@ -33,10 +34,12 @@ from sparkcrypt.backfill.store import StateStore, decode_record, encode_record
 from sparkcrypt.errors import RunConflictError, SparkcryptError, VerificationError
 
 VERSION = 1
-SWAPPED = ("unit_swapped", "unit_moved")
-UNIT_KINDS = ("unit_listed", "unit_staged", "unit_verified", "unit_swapping", *SWAPPED, "unit_failed")
-RUN_KINDS = ("run_started", "run_resumed", "run_finished", "run_expired")
-KINDS = RUN_KINDS[:2] + UNIT_KINDS + RUN_KINDS[2:]
+UNIT_KINDS = (
+    *("unit_listed", "unit_staged", "unit_verified", "unit_swapping", "unit_swapped", "unit_moved", "unit_failed"),
+    *("unit_carrying", "unit_carried", "unit_rolling_back", "unit_rolled_back"),
+)
+RUN_KINDS = ("run_started", "run_resumed", "run_paused", "run_finished", "run_rolled_back", "run_expired")
+KINDS = RUN_KINDS + UNIT_KINDS
 
 _NAME = re.compile(r"(?P<number>\d{6}|[1-9]\d{6,})(?:-retry(?P<attempt>[1-9]\d*))?\.json")
 _DAMAGED = "the state directory was damaged; restore it, or look at the table and start a new run"
@@ -71,27 +74,12 @@ class Record:
     checksum: str
 
 
-@dataclass(frozen=True, slots=True)
-class UnitState:
-    """How far a unit has come.
-
-    Attributes:
-        step: kind of its last record.
-        fields: those of its last record, over those of the steps that led there.  A unit that failed has the fields of
-            its failure alone: what it had staged may be gone, or be in use.
-        failed_at: the state in which it failed; None when it did not.
-    """
-
-    step: str
-    fields: Mapping[str, Any]
-    failed_at: UnitState | None = None
-
-
 class Journal:
     """A run's records; ``start`` or ``open`` makes it."""
 
     def __init__(self, store: StateStore, run: RunRecord, chain: _Chain) -> None:
         self._store, self._chain, self.run = store, chain, run
+        self._mutex = threading.Lock()
         self._token = max([run.fencing_token, *(record.fencing_token for record in chain.records)])
 
     @property
@@ -151,7 +139,7 @@ class Journal:
         return next((run_id for run_id in began if not _has_ended(store, f"runs/{table_id}/{run_id}/")), None)
 
     def append(self, kind: str, **fields: Any) -> Record:
-        """Add a record.
+        """Add a record; units that are worked on at the same time may do so at the same time.
 
         Args:
             kind: one of ``KINDS``.
@@ -165,13 +153,14 @@ class Journal:
                 f"run {self.run.run_id}: {kind!r} is no record of a journal; allowed: {', '.join(KINDS)}, those of "
                 "units with the unit's name as unit"
             )
-        name, content = self._chain.next_record(kind, self._token, fields)
-        if not self._store.create(name, content):
-            raise RunConflictError(
-                f"run {self.run.run_id}: another driver wrote {name}, so it continues this run; this one stops and "
-                "changes nothing more"
-            )
-        return self._chain.take(name, content)
+        with self._mutex:
+            name, content = self._chain.next_record(kind, self._token, fields)
+            if not self._store.create(name, content):
+                raise RunConflictError(
+                    f"run {self.run.run_id}: another driver wrote {name}, so it continues this run; this one stops and "
+                    "changes nothing more"
+                )
+            return self._chain.take(name, content)
 
     def resume(self, fencing_token: int) -> Record:
         """Continue the run as the owner of a new lock, which fences off a driver that still believes to be its owner.
@@ -274,23 +263,6 @@ def check_same_policy(journal: Journal, digest: str) -> None:
             f"{journal.run.policy_digest}, which is now {digest}; finish it under the policy with which it began, "
             "then run again under the new one"
         )
-
-
-def state_of_units(records: Iterable[Record]) -> dict[str, UnitState]:
-    """Return how far each unit has come, in the order in which they were first listed."""
-    states: dict[str, UnitState] = {}
-    for record in records:
-        if record.kind not in UNIT_KINDS:
-            continue
-        unit = str(record.fields["unit"])
-        before = states.get(unit)
-        if record.kind == "unit_failed":
-            states[unit] = UnitState(record.kind, record.fields, before)
-        elif before is None or before.failed_at is not None or record.kind == "unit_listed":
-            states[unit] = UnitState(record.kind, record.fields)
-        else:
-            states[unit] = UnitState(record.kind, {**before.fields, **record.fields})
-    return states
 
 
 def _place(name: str) -> tuple[int, int]:

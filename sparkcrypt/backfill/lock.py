@@ -4,18 +4,17 @@
     locks/<table id>/00000007.<n>.json        its n-th renewal: the same with a later end
     locks/<table id>/00000007.released.json   given back
 
-The highest token owns the table, until it is released or its latest record has expired; then the next token may be
-taken.  Tokens only grow, since the last one's records stay.  An owner that was paused finds the higher token, or that
-its own time is over, at its next ``check``; and since a renewal counts only when it was written before the lock's end,
-nobody can take a lock over that its owner still holds, as far as the clocks of their machines agree.
+The highest token owns the table, until it is released, its latest record has expired, or its process is seen to be
+dead (``backfill.process``); then the next token may be taken.  Tokens only grow, since the last one's records stay.  An
+owner that was paused finds the higher token, or that its own time is over, at its next ``check``; and since a renewal
+counts only when it was written before the lock's end, nobody can take a lock over that its owner still holds, as far as
+the clocks of their machines agree.
 """
 
 from __future__ import annotations
 
 import contextlib
-import os
 import re
-import socket
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -24,6 +23,7 @@ from datetime import datetime, timezone
 from types import TracebackType
 from typing import Any
 
+from sparkcrypt.backfill.process import is_dead, this_process
 from sparkcrypt.backfill.store import StateStore, decode_record, encode_record
 from sparkcrypt.errors import ConfigError, RunConflictError, SparkcryptError, VerificationError
 
@@ -212,8 +212,7 @@ def _taken(run_id: str, owner: str, acquired: float, expires: float) -> dict[str
         "version": _VERSION,
         "run_id": run_id,
         "owner": owner,
-        "host": socket.gethostname(),
-        "pid": os.getpid(),
+        **this_process().to_dict(),
         "acquired": acquired,
         "expires": expires,
     }
@@ -234,7 +233,7 @@ def _free_token(store: StateStore, folder: str, table_id: str, clock: Callable[[
     record = _read(store, folder, newest)
     if record is None:
         return None
-    if now >= record["expires"]:
+    if now >= record["expires"] or is_dead(record):
         return newest.token + 1
     raise RunConflictError(
         f"table {table_id} is held by run {record['run_id']} of {record['owner']} (host {record['host']}, process "

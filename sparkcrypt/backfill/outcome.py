@@ -24,6 +24,8 @@ class UnitOutcome:
         codec: the compression of the new files; None where it was left to the engine.
         notes: what a person should know of it.
         engine: what wrote the new files.
+        seconds: how long the unit took; None where a crash came between.
+        finished: when it was swapped (ISO 8601, UTC); None where that was not written down.
     """
 
     name: str
@@ -38,6 +40,8 @@ class UnitOutcome:
     codec: str | None = None
     notes: tuple[str, ...] = ()
     engine: str = "spark"
+    seconds: float | None = None
+    finished: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON values."""
@@ -54,6 +58,8 @@ class UnitOutcome:
             "codec": self.codec,
             "notes": list(self.notes),
             "engine": self.engine,
+            "seconds": self.seconds,
+            "finished": self.finished,
         }
 
     @classmethod

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, TypeAlias
 
-Outcome: TypeAlias = Literal["done", "nothing to do", "dry run", "failed"]
+Outcome: TypeAlias = Literal["done", "nothing to do", "dry run", "stopped at budget", "incomplete", "failed"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +31,11 @@ class Report:
         swap: how the files were swapped in; None when none were.
         units: what became of each unit, as JSON values.
         warnings: what a person should know.
+        files_left: files that still differ from the plan; ``bytes_left`` and ``units_left`` likewise.
+        quarantined: units that were left as they were, each with the error's class and message.
+        drift: ``before`` and ``after``: kind of drift -> number of files.
+        coverage: tag -> number and bytes of its files, in all, and of those that match ``before`` and ``after``.
+        planned: of a dry run: what would be done with each unit.
         audit: number and digest of the audit's newest entry, worth keeping where others cannot write; None without one.
     """
 
@@ -52,6 +57,13 @@ class Report:
     units: tuple[Mapping[str, Any], ...] = ()
     warnings: tuple[str, ...] = ()
     audit: Mapping[str, Any] | None = None
+    files_left: int = 0
+    bytes_left: int = 0
+    units_left: int = 0
+    quarantined: tuple[Mapping[str, Any], ...] = ()
+    drift: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    coverage: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    planned: tuple[Mapping[str, Any], ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON values."""
@@ -61,6 +73,8 @@ class Report:
             "units": [dict(unit) for unit in self.units],
             "warnings": list(self.warnings),
             "audit": dict(self.audit) if self.audit else None,
+            "quarantined": [dict(unit) for unit in self.quarantined],
+            "planned": [dict(unit) for unit in self.planned],
         }
 
     def to_text(self) -> str:
@@ -88,6 +102,9 @@ class Report:
             lines += ["", *_aligned([("column", "key id"), *sorted(self.columns.items())])]
         if self.units:
             lines += ["", *_aligned([("unit", "files", "rows"), *map(_unit_row, self.units)])]
+        if self.units_left:
+            lines += ["", f"left: {self.units_left:,} units, {self.files_left:,} files, {self.bytes_left:,} bytes"]
+        lines += [f"left as it was: {one['unit']}: {one['error']}: {one['message']}" for one in self.quarantined]
         if self.warnings:
             lines += ["", *(f"warning: {warning}" for warning in self.warnings)]
         return "\n".join(lines)

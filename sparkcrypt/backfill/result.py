@@ -10,7 +10,8 @@ from sparkcrypt.backfill.drift import drift_in_short
 from sparkcrypt.backfill.journal import Journal
 from sparkcrypt.backfill.outcome import UnitOutcome
 from sparkcrypt.backfill.report import Outcome, Report
-from sparkcrypt.backfill.scan import ScannedUnit
+from sparkcrypt.backfill.schedule import FailedUnit
+from sparkcrypt.backfill.survey import UnitSurvey, coverage_of, files_by_kind
 from sparkcrypt.backfill.targets import Target
 
 _SHOWN = 3
@@ -18,31 +19,38 @@ _SHOWN = 3
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """What a run did.
+    """What a run did, and what it left: units that failed, and units that the budget was not enough for.
 
     ``notes`` are what people should know of the run as a whole; ``audit`` is the head that its journal recorded last.
     """
 
     run_id: str
     outcome: Outcome
-    scanned: Sequence[ScannedUnit]
+    surveys: Sequence[UnitSurvey]
     outcomes: Sequence[UnitOutcome] = ()
+    failed: Sequence[FailedUnit] = ()
+    left: Sequence[UnitSurvey] = ()
     swap: str | None = None
     notes: tuple[str, ...] = ()
     audit: Mapping[str, Any] | None = None
 
     def report(self, target: Target, engine: str, seconds: float) -> Report:
         """Return the report."""
+        done = {one.name for one in self.outcomes}
+        undone = [one for one in self.surveys if one.drift and one.name not in done]
         return Report(
             table=target.name,
             run_id=self.run_id,
             engine=engine,
-            files_total=sum(len(one.unit.files) for one in self.scanned),
+            files_total=sum(one.amount.files for one in self.surveys),
             files_rewritten=sum(one.files for one in self.outcomes),
-            files_skipped=sum(len(one.unit.files) for one in self.scanned if not one.drift),
+            files_skipped=sum(one.amount.files for one in self.surveys if not one.drift),
+            files_left=sum(one.amount.files for one in undone),
             rows=sum(one.rows for one in self.outcomes),
             bytes_before=sum(one.bytes_before for one in self.outcomes),
             bytes_after=sum(one.bytes_after for one in self.outcomes),
+            bytes_left=sum(one.total_bytes for one in undone),
+            units_left=len(undone),
             columns=_columns(target),
             verified=all(one.verified for one in self.outcomes),
             seconds=round(seconds, 3),
@@ -52,10 +60,14 @@ class RunResult:
             units=tuple(one.to_dict() for one in self.outcomes),
             warnings=self._warnings(),
             audit=self.audit,
+            quarantined=tuple(one.to_dict() for one in self.failed),
+            drift={"before": files_by_kind(self.surveys), "after": files_by_kind(undone)},
+            coverage=coverage_of(self.surveys, done),
+            planned=tuple(one.to_dict() for one in undone) if self.outcome == "dry run" else (),
         )
 
     def _warnings(self) -> tuple[str, ...]:
-        drift = [one for unit in self.scanned for one in unit.drift] if self.outcome == "dry run" else []
+        drift = [one for unit in self.surveys for one in unit.drift] if self.outcome == "dry run" else []
         return (*self.notes, *_notes_of_units(self.outcomes), *drift_in_short(drift))
 
 

@@ -2,19 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from sparkcrypt.backfill.check import partition_of
 from sparkcrypt.backfill.drift import Drift, drift_of_file, unreadable
-from sparkcrypt.backfill.footers import RetrieveKey, read_footers
-from sparkcrypt.backfill.units import Unit
+from sparkcrypt.backfill.file_columns import refuse_lost_columns
+from sparkcrypt.backfill.footer_cache import FooterCache
+from sparkcrypt.backfill.footers import (
+    DriverFooters,
+    FooterReader,
+    Footers,
+    RetrieveKey,
+    TaskFooters,
+    own_keys,
+    sorted_out,
+)
+from sparkcrypt.backfill.targets import Target
+from sparkcrypt.backfill.units import Unit, list_unit
 from sparkcrypt.errors import VerificationError
 from sparkcrypt.keys.ids import decode_key_id
 from sparkcrypt.parquet import FileSummary
 from sparkcrypt.plan import EncryptionPlan
 from sparkcrypt.policy.model import PLAINTEXT, Policy
 from sparkcrypt.spark.files import HadoopFiles
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+FILES_AT_ONCE = 5_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,21 +44,55 @@ class ScannedUnit:
     codecs: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
 
-def scan_units(
-    files: HadoopFiles, units: tuple[Unit, ...], plan: EncryptionPlan, retrieve_key: RetrieveKey, table_uuid: str | None
-) -> list[ScannedUnit]:
-    """Read every footer of every unit and compare it with the plan.
+class Scanner:
+    """Lists units and compares the footers of their files with the plan; a unit is forgotten once it was yielded.
 
-    Raises:
-        PlanError: a partition's value cannot stand in a key template.
+    Args:
+        target: whose units they are.
+        files: the file system.
+        reader: reads footers.
+        cache: facts of files that have not changed since they were read; None reads all.
     """
-    return [_scan(files, unit, plan, retrieve_key, table_uuid) for unit in units]
+
+    def __init__(
+        self, target: Target, files: HadoopFiles, reader: FooterReader, cache: FooterCache | None = None
+    ) -> None:
+        self._target, self._files, self._reader, self._cache = target, files, reader, cache
+
+    def scan(self, units: Iterable[Unit]) -> Iterator[ScannedUnit]:
+        """Yield each unit with its drift, some thousand files at a time.
+
+        Raises:
+            PlanError: a partition's value cannot stand in a key template, or a unit's files belong to another format.
+        """
+        batch: list[Unit] = []
+        files = 0
+        for unit in units:
+            listed = list_unit(self._files, unit)
+            batch.append(listed)
+            files += len(listed.files)
+            if files >= FILES_AT_ONCE:
+                yield from self._scan(batch)
+                batch, files = [], 0
+        yield from self._scan(batch)
+
+    def _scan(self, units: Sequence[Unit]) -> Iterator[ScannedUnit]:
+        cache = self._cache
+        known = {} if cache is None else {unit.name: cache.known(unit.name, unit.files) for unit in units}
+        unknown = [file for unit in units for file in unit.files if file.path not in known.get(unit.name, ())]
+        found = self._reader.read(unknown)
+        for unit in units:
+            facts = {
+                **known.get(unit.name, {}),
+                **{file.path: found[file.path] for file in unit.files if file.path in found},
+            }
+            if cache is not None and len(facts) > len(known[unit.name]):
+                cache.keep(unit.name, unit.files, facts)
+            yield scanned_unit(unit, sorted_out(facts, unit.files), self._target)
 
 
-def _scan(
-    files: HadoopFiles, unit: Unit, plan: EncryptionPlan, retrieve_key: RetrieveKey, table_uuid: str | None
-) -> ScannedUnit:
-    footers = read_footers(files, unit.files, retrieve_key)
+def scanned_unit(unit: Unit, footers: Footers, target: Target) -> ScannedUnit:
+    """Compare the footers of a unit's files with the plan."""
     drift: list[Drift] = []
     for folder in unit.folders:
         values = partition_of(unit, folder)
@@ -49,8 +100,47 @@ def _scan(
             if file.path in footers.errors:
                 drift.append(unreadable(file.path, footers.errors[file.path]))
             else:
-                drift.extend(drift_of_file(footers.summaries[file.path], plan, values, table_uuid=table_uuid))
+                drift.extend(drift_of_file(footers.summaries[file.path], target.plan, values, table_uuid=target.uuid))
     return ScannedUnit(unit, footers.summaries, tuple(drift), footers.codecs)
+
+
+def scan_target(
+    spark: SparkSession,
+    target: Target,
+    policy: Policy,
+    *,
+    where: str | None = None,
+    retrieve_key: RetrieveKey | None = None,
+    cache: FooterCache | None = None,
+) -> Iterator[ScannedUnit]:
+    """Scan a target's units, by tasks of Spark where there are many files.
+
+    Args:
+        spark: a classic session.
+        target: what is scanned.
+        policy: whose key service opens footers.
+        where: a predicate over partition columns.
+        retrieve_key: opens footers on the driver, and no other does; the policy's key service by default.
+        cache: as `Scanner`.
+    """
+    files = HadoopFiles(spark)
+    driver = DriverFooters(files, retrieve_key or own_keys(policy.key_service))
+    reader: FooterReader = driver if retrieve_key else TaskFooters(spark, policy.key_service, driver)
+    return Scanner(target, files, reader, cache).scan(target.units(where))
+
+
+def refuse_unit(scanned: ScannedUnit, target: Target, policy: Policy, *, adopt: bool) -> None:
+    """Refuse a unit that a run must not touch.
+
+    Raises:
+        VerificationError: a file cannot be read, is under another algorithm, or is not to be believed.
+        PlanError: a file holds columns that the schema lacks.
+    """
+    refuse_unreadable(scanned)
+    refuse_algorithms(scanned, policy)
+    if not adopt:
+        refuse_forgeries(scanned, target.plan)
+    refuse_lost_columns(scanned.summaries, target.plan)
 
 
 def refuse_unreadable(scanned: ScannedUnit) -> None:

@@ -15,11 +15,7 @@ from sparkcrypt.backfill.staging import Proof
 from sparkcrypt.backfill.targets import Target
 from sparkcrypt.backfill.units import Folder, Unit
 from sparkcrypt.bridge.identity import trailing_partition
-from sparkcrypt.errors import PlanError
-from sparkcrypt.parquet import FileSummary
-from sparkcrypt.plan import EncryptionPlan
 from sparkcrypt.policy.model import Policy, normalized_table
-from sparkcrypt.schema import Path, dotted
 from sparkcrypt.spark.digest import RowsDigest, digest_rows
 from sparkcrypt.spark.files import HadoopFiles
 
@@ -99,35 +95,3 @@ def observing(policy: Policy, table: str | None) -> Policy:
     rule = replace(policy.table(table), name=table, enforce=False)
     others = tuple(one for one in policy.tables if normalized_table(one.name) != normalized_table(table))
     return replace(policy, tables=(*others, rule))
-
-
-def refuse_lost_columns(summaries: Mapping[str, FileSummary], plan: EncryptionPlan) -> None:
-    """Refuse files that hold columns which the table's schema no longer has: rewriting by that schema would lose them.
-
-    Raises:
-        PlanError: it names file and column.
-    """
-    known = {_folded(column.leaf.logical) for column in plan.columns} | {
-        _folded(column.path) for column in plan.columns
-    }
-    tops = {column.leaf.logical[0].lower() for column in plan.columns}
-    for summary in summaries.values():
-        for column in summary.columns or ():
-            if column[0].lower() not in tops or (len(column) > 1 and not _covered(_folded(column), known)):
-                raise PlanError(
-                    f"{summary.path}: holds column {dotted(column)}, which the table's schema does not; rewriting by "
-                    "the schema "
-                    "would lose it, so add the column to the table (ALTER TABLE … ADD COLUMNS) or rewrite the file "
-                    "first"
-                )
-
-
-def _covered(column: Path, known: set[Path]) -> bool:
-    """Tell whether a nested leaf is among the plan's, whatever names its writer gave to lists and maps."""
-    wrappers = {"list", "bag", "array", "array_element", "element", "item", "key_value", "map"}
-    bare = tuple(name for name in column if name not in wrappers)
-    return column in known or any(bare == tuple(name for name in one if name not in wrappers) for one in known)
-
-
-def _folded(path: Path) -> Path:
-    return tuple(name.lower() for name in path)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from sparkcrypt.backfill.targets import CatalogTarget, Target
 from sparkcrypt.backfill.units import Unit, old_folder
-from sparkcrypt.errors import ConfigError, SparkcryptError, VerificationError
+from sparkcrypt.errors import ConfigError, SourceChangedError, SparkcryptError
 from sparkcrypt.spark.catalog import Catalog
 from sparkcrypt.spark.files import HadoopFiles
 
@@ -75,14 +75,20 @@ class LocationSwap:
         """Point the table or partition to the staged folder, if it still points to the unit's."""
         current = self._current(unit)
         if current != _plain(unit.location):
-            raise VerificationError(
+            raise SourceChangedError(
                 f"{unit.name}: its location is now {current}, not {unit.location}; someone moved it, run again"
             )
         Catalog(self.spark).set_location(self.target.table, staged, unit.partition)
         return unit.location
 
     def undo(self, unit: Unit, staged: str) -> None:
-        """Point it back."""
+        """Point it back, unless somebody has pointed it elsewhere since."""
+        current = self._current(unit)
+        if current != _plain(staged):
+            raise SourceChangedError(
+                f"{unit.name}: its location is now {current}, neither {unit.location} nor what this run staged; "
+                "someone moved it; look at the table, then run again"
+            )
         Catalog(self.spark).set_location(self.target.table, unit.location, unit.partition)
 
     def in_effect(self, unit: Unit, staged: str) -> bool:
@@ -105,7 +111,7 @@ class LocationSwap:
         for partition in catalog.partitions(table):
             if partition.values == unit.partition.values:
                 return _plain(partition.location)
-        raise VerificationError(
+        raise SourceChangedError(
             f"{unit.name}: the partition is no longer in the metastore; someone dropped it, run again"
         )
 

@@ -54,7 +54,7 @@ class Target(Protocol):
         """The columns in files, as Spark's schema with its metadata."""
 
     def units(self, where: str | None) -> tuple[Unit, ...]:
-        """List the units, with their files as they are now."""
+        """Return the units; their files are listed later, one unit at a time."""
 
     def options(self) -> dict[str, str]:
         """Return the writer and reader options that tie files to this target."""
@@ -96,27 +96,22 @@ class CatalogTarget:
         return data_schema(self.table)
 
     def units(self, where: str | None) -> tuple[Unit, ...]:
-        """List the table's partitions, or the table itself.
+        """Return the table's partitions, or the table itself.
 
         Raises:
             PlanError: ``where`` asks for something other than partition columns, or units overlap.
         """
-        files = HadoopFiles(self.spark)
         if not self.table.partition_columns:
             if where:
                 raise PlanError(f"{self.name} has no partitions, so it cannot be narrowed by --where; leave it out")
-            location = self.table.location
-            return (Unit(self.name, location, None, "", {}, list_folders(files, location)),)
+            return (Unit(self.name, self.table.location, None, "", {}),)
         partitions = choose_partitions(self.spark, self.table, where)
         for partition in partitions:
             if "parquet" not in (partition.serde or self.table.serde or "parquet").lower():
                 raise PlanError(
                     f"{self.name}: partition {partition.folder} is not Parquet ({partition.serde}); convert it first"
                 )
-        units = tuple(
-            Unit(one.folder, one.location, one, one.folder, dict(one.values), list_folders(files, one.location))
-            for one in partitions
-        )
+        units = tuple(Unit(one.folder, one.location, one, one.folder, dict(one.values)) for one in partitions)
         refuse_overlaps(units)
         return units
 
@@ -158,11 +153,10 @@ class PathTarget:
         return None
 
     def units(self, where: str | None) -> tuple[Unit, ...]:
-        """List the directory as one unit, folder by folder."""
+        """Return the directory as one unit."""
         if where:
             raise PlanError("--where works on tables; a bare directory is swapped as a whole")
-        folders = list_folders(HadoopFiles(self.spark), self.path)
-        return (Unit(self.path, self.path, None, "", {}, folders),)
+        return (Unit(self.path, self.path, None, "", {}),)
 
     def options(self) -> dict[str, str]:
         """Return the tags as options, since a bare directory has no place for them."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
-from sparkcrypt.errors import PlanError
+from sparkcrypt.errors import PlanError, SourceChangedError
 from sparkcrypt.spark.catalog import Partition
 from sparkcrypt.spark.files import FileStatus, HadoopFiles
 
@@ -48,7 +48,8 @@ class Folder:
 class Unit:
     """A partition, an unpartitioned table, or a bare directory.
 
-    ``values`` are the partition's values for key templates; ``partition_path`` is what its files' AAD prefixes hold.
+    ``values`` are the partition's values for key templates; ``partition_path`` is what its files' AAD prefixes hold;
+    ``folders`` are empty until the unit is listed.
     """
 
     name: str
@@ -56,7 +57,7 @@ class Unit:
     partition: Partition | None
     partition_path: str
     values: Mapping[str, str]
-    folders: tuple[Folder, ...]
+    folders: tuple[Folder, ...] = ()
 
     @property
     def files(self) -> tuple[SourceFile, ...]:
@@ -72,9 +73,14 @@ class Unit:
         """Return the unit as it would be elsewhere, with other files."""
         return replace(self, location=location, folders=folders)
 
-    def staging(self, base: str, run_id: str) -> str:
-        """Return where the unit's new files are made: beside the table, ending in the same partition folders."""
-        staged = f"{staging_folder(base)}/{run_id}"
+    def staging(self, base: str, attempt: str) -> str:
+        """Return where the unit's new files are made: beside the table, ending in the same partition folders.
+
+        Args:
+            base: the table's original folder.
+            attempt: from ``attempt_folder``.
+        """
+        staged = f"{staging_folder(base)}/{attempt}"
         return f"{staged}/{self.partition_path}" if self.partition_path else staged
 
 
@@ -88,6 +94,15 @@ def staging_folder(base: str) -> str:
     """Return the folder beside a table under which its runs put their files."""
     parent, _, name = base.rstrip("/").rpartition("/")
     return f"{parent}/{STAGING_FOLDER}/{name}"
+
+
+def attempt_folder(run_id: str, fencing_token: int) -> str:
+    """Return the name of the folder of one driver's attempt at a run.
+
+    Each driver stages into a folder of its own: one that was paused and lost its lock may still wake up and point the
+    table to what it staged, which must then be whole, and not what another driver is writing.
+    """
+    return f"{run_id}-{fencing_token}"
 
 
 def old_folder(base: str, run_id: str, partition_path: str = "") -> str:
@@ -117,6 +132,31 @@ def list_folders(files: HadoopFiles, location: str) -> tuple[Folder, ...]:
         relative = status.path[len(root) + 1 :].rpartition("/")[0]
         by_folder.setdefault(relative, []).append(_source(status))
     return tuple(Folder(relative, tuple(found)) for relative, found in sorted(by_folder.items()))
+
+
+def list_unit(files: HadoopFiles, unit: Unit) -> Unit:
+    """Return a unit with its files as they are now.
+
+    Raises:
+        PlanError: as `list_folders`.
+    """
+    return replace(unit, folders=list_folders(files, unit.location))
+
+
+def refuse_writers_at_work(files: HadoopFiles, unit: Unit) -> None:
+    """Refuse a unit below whose folder Spark or Hive is writing: a rename would take their work with it.
+
+    Raises:
+        SourceChangedError: it names the folder in which they write.
+    """
+    if not files.exists(unit.location):
+        return
+    for entry in files.children(unit.location):
+        if entry.name == "_temporary" or entry.name.startswith((".spark-staging", ".hive-staging")):
+            raise SourceChangedError(
+                f"{unit.name}: {entry.path} is there, so someone is writing; the unit is left as it was, run again "
+                "when that has ended; delete the folder if its writer was killed"
+            )
 
 
 def _source(status: FileStatus) -> SourceFile:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from sparkcrypt.backfill.check import partition_of
 from sparkcrypt.backfill.drift import Drift
 from sparkcrypt.backfill.footers import fresh_keys
-from sparkcrypt.backfill.scan import scan_units
+from sparkcrypt.backfill.scan import scan_target
 from sparkcrypt.backfill.targets import CatalogTarget, Target, catalog_target, path_target
 from sparkcrypt.backfill.units import Folder, Unit
 from sparkcrypt.bridge.identity import check_identity, trailing_partition
@@ -77,14 +77,14 @@ def verify_table(
         target: Target = catalog_target(spark, Catalog(spark).table(table), policy, None)
     else:
         target = path_target(spark, path or "", policy, None)
-    files = HadoopFiles(spark)
-    units = target.units(where)
+    files, count = HadoopFiles(spark), 0
     drift: list[Drift] = []
     notes: list[str] = list(_metastore_notes(spark, target))
     rows, partial = 0, False
     with fresh_keys(policy.key_service) as keys:
-        for scanned in scan_units(files, units, target.plan, keys, target.uuid):
+        for scanned in scan_target(spark, target, policy, where=where, retrieve_key=keys):
             drift.extend(scanned.drift)
+            count += len(scanned.unit.files)
             rows += sum(summary.rows or 0 for summary in scanned.summaries.values())
             for folder in scanned.unit.folders:
                 for file in folder.files:
@@ -99,7 +99,7 @@ def verify_table(
                         )
     return TableVerification(
         table=target.name,
-        files=sum(len(unit.files) for unit in units),
+        files=count,
         rows=rows,
         drift=tuple(drift),
         notes=tuple(dict.fromkeys(notes)),

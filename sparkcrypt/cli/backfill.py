@@ -1,117 +1,179 @@
-"""`sparkcrypt backfill`: what runs were made, how far they are, and the disposal of their old files."""
+"""`sparkcrypt backfill`, and the job `jobs/backfill.py`: history follows every change of tags and policy."""
 
 from __future__ import annotations
 
+import json
+from typing import TYPE_CHECKING, Any
+
 import click
 
-from sparkcrypt.cli.command import Command, Group
-from sparkcrypt.cli.options import Launch, json_option, policy_option, spark_options, table_option
-from sparkcrypt.cli.output import aligned, counted, show, size
-from sparkcrypt.cli.runs import KnownRun, known_runs
-from sparkcrypt.cli.session import Workplace
-from sparkcrypt.errors import ConfigError
+from sparkcrypt.backfill.engines import ENGINES
+from sparkcrypt.cli.command import Group
+from sparkcrypt.cli.options import (
+    DURATION,
+    SIZE,
+    Launch,
+    json_option,
+    path_option,
+    report_option,
+    spark_options,
+    where_option,
+)
+from sparkcrypt.cli.output import show
+from sparkcrypt.cli.pass_text import pass_text
+from sparkcrypt.cli.past_runs import expire, list_, rollback, show_run, status
+from sparkcrypt.cli.progress import progress_on_stderr
+from sparkcrypt.cli.reporting import failed_report
+from sparkcrypt.cli.session import Workplace, check_writable
+from sparkcrypt.errors import EXIT_DRIFT, VerificationError
+
+if TYPE_CHECKING:
+    from sparkcrypt.backfill.pass_report import PassReport
+    from sparkcrypt.backfill.passes import PassOptions
 
 _APP = "sparkcrypt backfill"
-_HEAD = ("run", "table", "state", "units", "started")
+PRIORITIES = ("tag", "size", "age")
 
 
-@click.group(cls=Group)
-def backfill() -> None:
-    """Look at runs, which encrypt what tables hold already, and dispose of the files that they replaced."""
+def _priorities(context: click.Context, option: click.Parameter, value: str) -> tuple[str, ...]:
+    found = tuple(one.strip() for one in value.split(","))
+    unknown = [one for one in found if one not in PRIORITIES]
+    if unknown:
+        raise click.BadParameter(f"{unknown[0]!r} is not one of {', '.join(PRIORITIES)}", context, option)
+    return found
 
 
-@backfill.command("list", cls=Command)
-@policy_option
-@table_option
-@json_option
-def list_(policy: str, table: str | None, as_json: bool) -> None:
-    """List the runs that the policy's state directory knows.
-
-    Examples:
-      sparkcrypt backfill list --policy policy.yaml
-    """
-    with Workplace(_APP) as workplace:
-        found = known_runs(workplace.states(workplace.policy(policy).run_state), table)
-    text = aligned([_row(one) for one in found], head=_HEAD) if found else "no run is known"
-    show([one.to_dict() for one in found], text, as_json=as_json)
-
-
-@backfill.command("show", cls=Command)
-@click.argument("run_id", metavar="RUN")
-@policy_option
-@json_option
-def show_run(run_id: str, policy: str, as_json: bool) -> None:
-    """Show one run: its options and the last step of each unit.
-
-    Examples:
-      sparkcrypt backfill show 20260131T120000000Z-1a2b3c --policy policy.yaml
-    """
-    with Workplace(_APP) as workplace:
-        found = known_runs(workplace.states(workplace.policy(policy).run_state))
-    chosen = [one for one in found if one.run_id == run_id]
-    if not chosen:
-        known = ", ".join(one.run_id for one in found[-5:]) or "none"
-        raise ConfigError(f"run {run_id} is not known in this state directory; the latest: {known}")
-    show(chosen[0].details(), _text(chosen[0]), as_json=as_json)
-
-
-@backfill.command(cls=Command)
-@policy_option
-@click.option("--table", required=True, metavar="DB.TABLE", help="A table, or the directory of a run with --path.")
-@json_option
-def status(policy: str, table: str, as_json: bool) -> None:
-    """Show how far the latest run of a table is.
-
-    Examples:
-      sparkcrypt backfill status --table sales.customers --policy policy.yaml
-    """
-    with Workplace(_APP) as workplace:
-        latest = known_runs(workplace.states(workplace.policy(policy).run_state), table)[-1]
-    text = _text(latest)
-    if latest.state == "unfinished":
-        text += "\nit is running, or was interrupted: then the same `sparkcrypt encrypt` command continues it"
-    show(latest.details(), text, as_json=as_json)
-
-
-@backfill.command(cls=Command)
-@policy_option
-@click.option("--table", required=True, metavar="DB.TABLE", help="A table of the session catalog.")
-@click.option("--run", "run_id", metavar="RUN", help="Which run; every finished one by default.")
-@click.option("--dry-run", is_flag=True, help="Tell what would be deleted, and delete nothing.")
+@click.group(cls=Group, invoke_without_command=True)
+@click.option(
+    "--table", "tables", multiple=True, metavar="PATTERN", help="A table, or a pattern such as 'sales.cust*'."
+)
+@click.option("--database", "databases", multiple=True, metavar="NAME", help="Every Parquet table of a database.")
+@path_option
+@click.option("--output", metavar="DIR", help="With --path: write the encrypted copy there; the source stays.")
+@click.option("--exclusive", is_flag=True, help="With --path: rename the directory while nobody reads or writes it.")
+@click.option("--policy", metavar="FILE", help="The policy file: a path, or a URI such as hdfs://nn/policy.yaml.")
+@where_option
+@click.option("--changed", is_flag=True, help="Only tables whose tags, policy or files changed since the last pass.")
+@click.option("--dry-run", is_flag=True, help="Show the drift and what would be done; exits with 2 when there is any.")
+@click.option(
+    "--max-bytes", type=SIZE, metavar="SIZE", help="Begin no unit beyond this, such as 500GB; run again to go on."
+)
+@click.option(
+    "--max-duration", type=DURATION, metavar="TIME", help="Begin no unit after this, such as 4h; run again to go on."
+)
+@click.option("--parallelism", type=click.IntRange(1), default=4, show_default=True, help="Units at the same time.")
+@click.option(
+    "--priority",
+    default="tag",
+    show_default=True,
+    metavar="tag|size|age,…",
+    callback=_priorities,
+    help="What is done first within a table: by the policy's order of tags, the largest, the oldest.",
+)
+@click.option(
+    "--engine", type=click.Choice(ENGINES), default="native", show_default=True, help="See `sparkcrypt encrypt`."
+)
+@click.option("--accept-path-readers", is_flag=True, help="Rewrite tables that share a folder with another one too.")
+@click.option(
+    "--adopt", is_flag=True, help="Rewrite files too that a table which requires encryption would not believe."
+)
+@click.option(
+    "--move-old", is_flag=True, help="Move old files out of the table's folder at once; see `sparkcrypt encrypt`."
+)
+@click.option(
+    "--resume", default="auto", show_default=True, metavar="auto|RUN|never", help="Continue a table's unfinished run."
+)
+@report_option
+@click.option("--html", metavar="FILE", help="Also write the report there as a page with pictures: a path or a URI.")
 @json_option
 @spark_options
-def expire(policy: str, table: str, run_id: str | None, dry_run: bool, as_json: bool, launch: Launch) -> None:
-    """Delete the old files of runs, when no reader needs them any more.
+@click.pass_context
+def backfill(context: click.Context, /, **asked: Any) -> None:
+    """Bring tables to what their tags and the policy say, and look after the runs that did it.
 
-    They are listed again first; when a file is there that no run knew, nothing is deleted.
+    Files that match already are left alone.  A unit that cannot be done stays as it was and is reported, and the rest
+    goes on: then this exits with 74.  A pass that was killed, or whose budget (--max-bytes, --max-duration) was spent,
+    is continued by the same command.
 
     Examples:
-      sparkcrypt backfill expire --table sales.customers --policy policy.yaml --dry-run
+      sparkcrypt backfill --database sales --policy policy.yaml --dry-run
+      sparkcrypt backfill --database sales --changed --policy policy.yaml --max-duration 4h --report report.json
+      spark-submit jobs/backfill.py --table 'sales.cust*' --where "day >= '2026-01-01'" --policy policy.yaml
+      sparkcrypt backfill expire --table sales.customers --policy policy.yaml
     """
-    with Workplace(_APP, launch) as workplace:
-        loaded, spark = workplace.policy(policy), workplace.spark
-        from sparkcrypt.backfill.expire import expire_run
+    if context.invoked_subcommand is None:
+        _backfill(context, **asked)
+    elif any(asked[name] for name in ("tables", "databases", "path", "policy", "report", "html")):
+        raise click.UsageError(f"options go after {context.invoked_subcommand}", context)
 
-        done = expire_run(spark, table, loaded, run_id=run_id, dry_run=dry_run)
-    verb = "would be deleted" if dry_run else "deleted"
-    what = f"{counted(done.files, 'file')}, {size(done.total_bytes)}, in {counted(len(done.folders), 'folder')}"
-    text = "\n".join(
-        [
-            f"{done.table}: {counted(len(done.run_ids), 'run')}: {what} {verb}",
-            *(f"  {folder}" for folder in done.folders),
-        ]
+
+for _command in (list_, show_run, status, rollback, expire):
+    backfill.add_command(_command)
+
+
+def _backfill(
+    context: click.Context,
+    *,
+    tables: tuple[str, ...],
+    databases: tuple[str, ...],
+    path: str | None,
+    policy: str | None,
+    report: str | None,
+    html: str | None,
+    as_json: bool,
+    launch: Launch,
+    **asked: Any,
+) -> None:
+    if policy is None:
+        raise click.UsageError("Missing option '--policy'.", context)
+    if (path is None) == (not tables and not databases):
+        raise click.UsageError("give --table or --database, or else --path", context)
+    check_writable(report)
+    check_writable(html, "--html")
+    name = path or ", ".join((*tables, *(f"{one}.*" for one in databases)))
+    with (
+        Workplace(_APP, launch) as workplace,
+        failed_report(workplace, report, name, kind="sparkcrypt backfill", version=1),
+    ):
+        loaded = workplace.policy(policy)
+        spark = workplace.spark
+        from sparkcrypt.backfill.passes import backfill as made
+
+        options = _options(**asked)
+        done = made(
+            spark, loaded, tables=tables, databases=databases, path=path, options=options, progress=progress_on_stderr()
+        )
+        _write(workplace, done, report, html)
+    show(done.to_dict(), pass_text(done), as_json=as_json)
+    context.exit(_code(done))
+
+
+def _options(
+    *, changed: bool, accept_path_readers: bool, max_bytes: int | None, max_duration: float | None, **run: Any
+) -> PassOptions:
+    from sparkcrypt.backfill.options import RunOptions
+    from sparkcrypt.backfill.passes import PassOptions
+
+    return PassOptions(
+        run=RunOptions(keep_going=True, **run),
+        changed=changed,
+        accept_path_readers=accept_path_readers,
+        max_bytes=max_bytes,
+        max_seconds=max_duration,
     )
-    show(done.to_dict(), text, as_json=as_json)
 
 
-def _row(run: KnownRun) -> tuple[object, ...]:
-    short = run.to_dict()
-    return run.run_id, run.table or run.table_id, run.state, short["units"], short["started"]
+def _write(workplace: Workplace, done: PassReport, report: str | None, html: str | None) -> None:
+    document = done.to_dict()
+    if report is not None:
+        workplace.write(report, json.dumps(document, indent=2, ensure_ascii=False) + "\n")
+    if html is not None:
+        from sparkcrypt.backfill.html import report_html
+
+        workplace.write(html, report_html(document))
 
 
-def _text(run: KnownRun) -> str:
-    lines = [f"{run.table or run.table_id}: run {run.run_id}: {run.state}"]
-    if run.damage:
-        lines.append(f"  {run.damage}")
-    rows = [(one["unit"], one["step"].removeprefix("unit_"), one["error"]) for one in run.details()["units"]]
-    return "\n".join([*lines, *([aligned(rows, head=("unit", "last step", "error"), indent="  ")] if rows else [])])
+def _code(done: PassReport) -> int:
+    if done.outcome == "incomplete":
+        return VerificationError.exit_code
+    return EXIT_DRIFT if done.dry_run and done.drifts else 0

@@ -95,7 +95,8 @@ def encrypt(
     ):
         loaded, avro = workplace.policy(policy), workplace.avro(avro_schema) if avro_schema else None
         spark = workplace.spark
-        from sparkcrypt.backfill.encrypt import RunOptions, encrypt_table
+        from sparkcrypt.backfill.encrypt import encrypt_table
+        from sparkcrypt.backfill.options import RunOptions
 
         options = RunOptions(
             engine=engine,  # type: ignore[arg-type]  # encrypt_table refuses what it does not know, and says what it does

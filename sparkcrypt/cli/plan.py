@@ -20,6 +20,7 @@ from sparkcrypt.cli.options import (
     where_option,
 )
 from sparkcrypt.cli.output import counted, show
+from sparkcrypt.cli.pass_text import pass_text
 from sparkcrypt.cli.session import Workplace, local_path
 from sparkcrypt.errors import EXIT_DRIFT, PlanError
 from sparkcrypt.plan import EncryptionPlan, build_plan
@@ -37,6 +38,7 @@ _SHOWN = 20
 
 @click.command(cls=Command)
 @table_option
+@click.option("--database", "databases", multiple=True, metavar="NAME", help="Every Parquet table of a database.")
 @path_option
 @policy_option
 @avro_option
@@ -57,6 +59,7 @@ _SHOWN = 20
 def plan(
     context: click.Context,
     table: str | None,
+    databases: tuple[str, ...],
     path: str | None,
     policy: str,
     avro_schema: str | None,
@@ -68,14 +71,21 @@ def plan(
 ) -> None:
     """Show the plan of a table or directory, and the drift of its files from it.
 
-    Exits with 0 when every file matches, and with 2 on drift.  With --schema, or --avro-schema alone, it plans without
-    Spark and without files; --table then only names the table whose rules in the policy count.
+    Exits with 0 when every file matches, and with 2 on drift.  With --database, or a pattern as --table, it shows the
+    drift of many tables, as `sparkcrypt backfill --dry-run` does.  With --schema, or --avro-schema alone, it plans
+    without Spark and without files; --table then only names the table whose rules in the policy count.
 
     Examples:
       sparkcrypt plan --table sales.customers --policy policy.yaml
+      sparkcrypt plan --database sales --policy policy.yaml --json
       sparkcrypt plan --path s3a://lake/customers --policy policy.yaml --json
       sparkcrypt plan --avro-schema customer.avsc --policy policy.yaml
     """
+    if databases or (table is not None and any(sign in table for sign in "*?[")):
+        if path or schema_file or avro_schema or partition_columns:
+            raise click.UsageError("--database and patterns go with --policy and --where alone")
+        _plan_of_many(context, policy, table, databases, where, as_json, launch)
+        return
     files = schema_file is None and (table is not None or path is not None)
     if files:
         one_of(table, path)
@@ -89,22 +99,40 @@ def plan(
             made = _plan_of_schema(loaded, schema_file, avro, table, partition_columns)
             show(made.to_dict(), made.table_text(), as_json=as_json)
             return
-        made, scanned = scan_target(workplace, loaded, table, path, avro, where)
+        made, scanned = scanned_target(workplace, loaded, table, path, avro, where)
     drift = [one for unit in scanned for one in unit.drift]
     show({**made.to_dict(), **_files(scanned, drift)}, f"{made.table_text()}\n\n{drift_text(scanned)}", as_json=as_json)
     context.exit(EXIT_DRIFT if drift else 0)
 
 
-def scan_target(
+def _plan_of_many(
+    context: click.Context,
+    policy: str,
+    table: str | None,
+    databases: tuple[str, ...],
+    where: str | None,
+    as_json: bool,
+    launch: Launch,
+) -> None:
+    with Workplace("sparkcrypt plan", launch) as workplace:
+        loaded, spark = workplace.policy(policy), workplace.spark
+        from sparkcrypt.backfill.options import RunOptions
+        from sparkcrypt.backfill.passes import PassOptions, backfill
+
+        options = PassOptions(run=RunOptions(keep_going=True, dry_run=True, where=where))
+        done = backfill(spark, loaded, tables=[table] if table else [], databases=databases, options=options)
+    show(done.to_dict(), pass_text(done), as_json=as_json)
+    context.exit(EXIT_DRIFT if done.drifts else 0)
+
+
+def scanned_target(
     workplace: Workplace, policy: Policy, table: str | None, path: str | None, avro: Schema | None, where: str | None
 ) -> tuple[EncryptionPlan, list[ScannedUnit]]:
     """Return the plan of a table or directory, and its units with the drift of their files."""
     spark = workplace.spark
-    from sparkcrypt.backfill.footers import own_keys
-    from sparkcrypt.backfill.scan import scan_units
+    from sparkcrypt.backfill.scan import scan_target
     from sparkcrypt.backfill.targets import Target, catalog_target, path_target
     from sparkcrypt.spark.catalog import Catalog
-    from sparkcrypt.spark.files import HadoopFiles
     from sparkcrypt.spark.session import configure
 
     if table is not None:
@@ -112,8 +140,7 @@ def scan_target(
     else:
         configure(spark, policy)  # the schema of a bare directory is in its files, which may be encrypted
         target = path_target(spark, path or "", policy, avro)
-    units = target.units(where)
-    return target.plan, scan_units(HadoopFiles(spark), units, target.plan, own_keys(policy.key_service), target.uuid)
+    return target.plan, list(scan_target(spark, target, policy, where=where))
 
 
 def drift_text(scanned: Sequence[ScannedUnit]) -> str:

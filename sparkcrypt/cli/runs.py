@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from sparkcrypt.backfill.journal import Journal, state_of_units
+from sparkcrypt.backfill.journal import Journal
 from sparkcrypt.backfill.store import StateStore
+from sparkcrypt.backfill.unit_state import state_of_units
 from sparkcrypt.errors import ConfigError, VerificationError
 from sparkcrypt.policy.model import normalized_table
 
@@ -27,10 +28,15 @@ class KnownRun:
 
     @property
     def state(self) -> str:
-        """How the run ended, ``unfinished``, or ``damaged``."""
+        """How the run ended, ``paused`` (its budget was spent), ``unfinished``, ``rolled back``, or ``damaged``."""
         if self.journal is None:
             return "damaged"
+        kinds = [record.kind for record in self.journal.records]
+        if "run_rolled_back" in kinds:
+            return "rolled back"
         ends = [record for record in self.journal.records if record.kind == "run_finished"]
+        if not ends and kinds[-1] == "run_paused":
+            return "paused"
         return str(ends[-1].fields.get("outcome", "finished")) if ends else "unfinished"
 
     def to_dict(self) -> dict[str, Any]:

@@ -131,7 +131,7 @@ def local_path(uri: str) -> Path:
     return Path(unquote(urlsplit(uri).path)) if uri.startswith("file:") else Path(uri)
 
 
-def check_writable(uri: str | None) -> None:
+def check_writable(uri: str | None, option: str = "--report") -> None:
     """Refuse a local report that could not be written, before hours of work.
 
     Raises:
@@ -142,7 +142,7 @@ def check_writable(uri: str | None) -> None:
     folder = local_path(uri).absolute().parent
     if not folder.is_dir() or not os.access(folder, os.W_OK):
         raise ConfigError(
-            f"--report {uri}: the folder {folder} is not there or may not be written to; name a folder that is"
+            f"{option} {uri}: the folder {folder} is not there or may not be written to; name a folder that is"
         )
 
 

@@ -171,6 +171,23 @@ class Catalog:
         """Return a location as the text of a Hadoop path, whose escapes are those of partition folders alone."""
         return str(jvm(self._spark).org.apache.spark.sql.catalyst.catalog.CatalogUtils.URIToString(uri))
 
+    def databases(self) -> tuple[str, ...]:
+        """Return the names of all databases."""
+        return tuple(sorted(str(one) for one in to_list(self._spark, self._catalog.listDatabases())))
+
+    def tables(self, database: str) -> tuple[str, ...]:
+        """Return the quoted full names of a database's tables and views, temporary views left out.
+
+        Raises:
+            PlanError: there is no such database.
+        """
+        if not self._catalog.databaseExists(database):
+            known = ", ".join(self.databases())
+            raise PlanError(f"database {database}: not found in the session catalog; allowed: {known}")
+        listed = to_list(self._spark, self._catalog.listTables(database))
+        names = [str(one.table()) for one in listed if option(one.database()) is not None]
+        return tuple(f"{quote_name(database)}.{quote_name(name)}" for name in sorted(names))
+
     def partitions(self, table: Table) -> tuple[Partition, ...]:
         """Return every partition of a table that the metastore knows."""
         none = jvm(self._spark).scala.Option.apply(None)

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from sparkcrypt import encrypt_table
-from sparkcrypt.backfill.codec import codecs_of
 from sparkcrypt.backfill.engines import ENGINES, Engine
 from sparkcrypt.parquet import read_footer
+from sparkcrypt.parquet.codecs import codecs_of
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.spark.tagging import set_tags
 from tests.spark.support import Lake, data_files, retriever

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from sparkcrypt import encrypt_table, verify_table
-from sparkcrypt.backfill import encrypt as encrypt_module
+from sparkcrypt.backfill import run as encrypt_module
+from sparkcrypt.backfill import runner as runner_module
 from sparkcrypt.backfill.journal import Journal
 from sparkcrypt.backfill.lock import RunLock, acquire
 from sparkcrypt.backfill.progress import Silent
@@ -89,7 +90,7 @@ def after_swap(monkeypatch: pytest.MonkeyPatch) -> None:
     def record(*_: Any) -> None:
         raise Killed
 
-    monkeypatch.setattr(Runner, "_record", record)
+    monkeypatch.setattr(runner_module, "record_swap", record)
 
 
 def between_renames(monkeypatch: pytest.MonkeyPatch) -> None:

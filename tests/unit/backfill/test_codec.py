@@ -8,8 +8,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sparkcrypt.backfill.codec import NAMES, choose_codec, codecs_of
+from sparkcrypt.backfill.codec import choose_codec
 from sparkcrypt.parquet import read_footer
+from sparkcrypt.parquet.codecs import NAMES, codecs_of
 
 
 @pytest.mark.parametrize("codec", ["none", "snappy", "gzip", "brotli", "zstd", "lz4"])

@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sparkcrypt.backfill.journal import KINDS, Journal, _Chain, check_same_policy, new_run_id, state_of_units
+from sparkcrypt.backfill.journal import KINDS, Journal, _Chain, check_same_policy, new_run_id
 from sparkcrypt.backfill.store import LocalStateStore, encode_record
+from sparkcrypt.backfill.unit_state import state_of_units
 from sparkcrypt.errors import RunConflictError, SparkcryptError, VerificationError
 from tests.unit.backfill.conftest import RUN, TABLE, Together, run_record, swap_unit
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import signal
 import subprocess
 import sys
@@ -12,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from sparkcrypt.backfill.lock import RunLock, acquire
+from sparkcrypt.backfill.process import is_dead, this_process
 from sparkcrypt.backfill.store import LocalStateStore, encode_record
 from sparkcrypt.errors import ConfigError, RunConflictError, VerificationError
 from tests.services.installed import ROOT
@@ -299,13 +302,41 @@ def test_the_renewal_thread_ends_when_the_lock_is_lost(tmp_path: Path, clock: Cl
         lock.check()
 
 
-def test_the_lock_of_a_killed_driver_expires(store: LocalStateStore, tmp_path: Path) -> None:
-    """After kill -9 of its process the table is held until the lock's end, and free then."""
+def test_the_lock_of_a_driver_that_was_killed_here_is_free(store: LocalStateStore, tmp_path: Path) -> None:
+    """After kill -9 of its process on this machine the next run needs not wait for the lock's end."""
     with subprocess.Popen([sys.executable, "-c", KILLED, str(tmp_path / "state")], cwd=ROOT) as driver:
         assert driver.wait(timeout=60) == -signal.SIGKILL
+    assert acquire(store, "t", run_id="next", owner="me").token == 2
+
+
+@pytest.mark.parametrize("field", ["host", "boot", "namespace", "began"])
+def test_the_lock_of_a_driver_that_may_live_elsewhere_expires(
+    store: LocalStateStore, tmp_path: Path, field: str
+) -> None:
+    """Where another machine, boot or container may run the process, or cannot be told, the lock's end is waited for."""
+    with subprocess.Popen([sys.executable, "-c", KILLED, str(tmp_path / "state")], cwd=ROOT) as driver:
+        assert driver.wait(timeout=60) == -signal.SIGKILL
+    file = tmp_path / "state" / "locks" / "t" / "00000001.json"
+    record = json.loads(file.read_text())
+    file.write_bytes(encode_record({**record, field: None if field == "began" else "elsewhere"}))
     with pytest.raises(RunConflictError, match=rf"held by run killed .*process {driver.pid}\)"):
         acquire(store, "t", run_id="next", owner="me")
     assert acquire(store, "t", run_id="next", owner="me", clock=lambda: time.time() + 120).token == 2
+
+
+def test_a_paused_driver_is_not_taken_for_dead(store: LocalStateStore, tmp_path: Path) -> None:
+    """A process that was stopped, or whose number another process has now, is told apart from one that is gone."""
+    code = KILLED.replace("signal.SIGKILL", "signal.SIGSTOP").replace("lock.keep_alive()", "")
+    with subprocess.Popen([sys.executable, "-c", code, str(tmp_path / "state")], cwd=ROOT) as driver:
+        while not (tmp_path / "state" / "locks" / "t" / "00000001.json").exists():
+            time.sleep(0.01)
+        with pytest.raises(RunConflictError, match="held by run killed"):
+            acquire(store, "t", run_id="next", owner="me")
+        driver.kill()
+    file = tmp_path / "state" / "locks" / "t" / "00000001.json"
+    record = json.loads(file.read_text())
+    assert is_dead({**record, "pid": os.getpid()})
+    assert not is_dead(this_process().to_dict())
 
 
 def test_racing_processes_hold_the_lock_one_after_the_other(together: Together, tmp_path: Path) -> None:

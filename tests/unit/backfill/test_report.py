@@ -14,6 +14,7 @@ FIELDS = [
     "table", "run_id", "engine", "files_total", "files_rewritten", "files_skipped", "rows",
     "bytes_before", "bytes_after", "columns", "verified", "seconds", "old_location",
     "outcome", "swap", "units", "warnings", "audit",
+    "files_left", "bytes_left", "units_left", "quarantined", "drift", "coverage", "planned",
 ]  # fmt: skip
 
 

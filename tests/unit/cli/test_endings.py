@@ -25,6 +25,7 @@ CODES = {
     "FormatError": 66,
     "UnsupportedFileError": 66,
     "VerificationError": 74,
+    "SourceChangedError": 74,
     "RunConflictError": 75,
 }
 

@@ -1,0 +1,32 @@
+"""Puts a runner together: the swap that suits the target, and the engine that was asked for."""
+
+from __future__ import annotations
+
+from sparkcrypt.backfill.context import RunContext
+from sparkcrypt.backfill.native import NativeStager
+from sparkcrypt.backfill.options import RunOptions
+from sparkcrypt.backfill.runner import Runner
+from sparkcrypt.backfill.stage import SparkStager
+from sparkcrypt.backfill.staging import Stager
+from sparkcrypt.backfill.swap import choose_swap
+
+
+def runner_of(context: RunContext, options: RunOptions, *, resumed: bool = False) -> Runner:
+    """Return what takes the units of a run through their steps.
+
+    Args:
+        context: of the run.
+        options: under which it began.
+        resumed: an ``--output`` that is there already may be this run's own.
+
+    Raises:
+        ConfigError: as `choose_swap`.
+    """
+    spark, target, policy = context.spark, context.target, context.policy
+    output, exclusive = options.output, options.exclusive
+    swap = choose_swap(spark, target, context.run_id, output=output, exclusive=exclusive, resumed=resumed)
+    stager: Stager = SparkStager(spark, target, policy)
+    if options.engine == "native":
+        renamed_by = context.run_id if swap.same_folder else None
+        stager = NativeStager(spark, target, policy, context.store, renamed_by=renamed_by)
+    return Runner(context, stager, swap)

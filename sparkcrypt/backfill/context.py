@@ -1,0 +1,95 @@
+"""What every step of a run works with, and what it makes once: the digest secret, the audit's MAC, a fresh helper."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from sparkcrypt.backfill.evidence import DigestSecret
+from sparkcrypt.backfill.footers import RetrieveKey, fresh_keys
+from sparkcrypt.backfill.journal import Journal
+from sparkcrypt.backfill.lock import RunLock
+from sparkcrypt.backfill.mac import MasterKeys, TableMac, open_mac
+from sparkcrypt.backfill.progress import Progress
+from sparkcrypt.backfill.store import StateStore
+from sparkcrypt.backfill.targets import Target
+from sparkcrypt.keys.service import open_key_service
+from sparkcrypt.policy.model import Policy
+from sparkcrypt.spark.files import HadoopFiles
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@dataclass(slots=True)
+class RunContext:
+    """One run over one target, under its lock; units that are worked on at the same time share it.
+
+    Attributes:
+        one_at_a_time: held by whoever swaps, or writes to the audit: statistics are the whole table's, and audit
+            entries are numbered.
+    """
+
+    spark: SparkSession
+    target: Target
+    policy: Policy
+    store: StateStore
+    journal: Journal
+    lock: RunLock
+    progress: Progress
+    files: HadoopFiles
+    one_at_a_time: threading.RLock = field(default_factory=threading.RLock)
+    _secret: DigestSecret | None = None
+    _mac: TableMac | None = None
+    _keys: RetrieveKey | None = None
+    _stack: ExitStack = field(default_factory=ExitStack)
+
+    def __enter__(self) -> RunContext:
+        """Start nothing yet."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End the helper."""
+        self._stack.close()
+        self._keys = None
+
+    @property
+    def run_id(self) -> str:
+        """The run's id."""
+        return self.journal.run.run_id
+
+    @property
+    def moves_old(self) -> bool:
+        """The run was asked to move old files out of the table's folder."""
+        return bool(self.journal.run.options.get("move_old"))
+
+    @property
+    def secret(self) -> DigestSecret:
+        """The secret under which this execution's digests are made."""
+        with self.one_at_a_time:
+            if self._secret is None:
+                masters = MasterKeys.of(self.policy)
+                self._secret = DigestSecret.make(open_key_service(self.policy.key_service), masters.current)
+            return self._secret
+
+    @property
+    def mac(self) -> TableMac:
+        """What authenticates the audit; under the table's lock nobody else gives it a new key."""
+        with self.one_at_a_time:
+            if self._mac is None:
+                service, masters = open_key_service(self.policy.key_service), MasterKeys.of(self.policy)
+                self._mac = open_mac(self.store, self.target.table_id, service, masters, renew=True)
+            return self._mac
+
+    @property
+    def fresh_keys(self) -> RetrieveKey:
+        """Keys from a helper process that this execution alone uses to verify, so that no cache here can answer."""
+        with self.one_at_a_time:
+            if self._keys is None:
+                self._keys = self._stack.enter_context(fresh_keys(self.policy.key_service))
+            return self._keys

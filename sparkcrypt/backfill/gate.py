@@ -1,0 +1,106 @@
+"""What a pass does not begin: tables of other kinds, tables that lost their tags, tables that share a folder."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from sparkcrypt.backfill.choice import Chosen
+from sparkcrypt.backfill.journal import Journal
+from sparkcrypt.backfill.locations import folders_of_tables, shared_with
+from sparkcrypt.backfill.store import StateStore
+from sparkcrypt.backfill.targets import CatalogTarget, refuse_kinds
+from sparkcrypt.errors import PlanError
+from sparkcrypt.plan import EncryptionPlan
+from sparkcrypt.spark.catalog import Catalog
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@dataclass(slots=True)
+class TurnedAway:
+    """Tables that were not begun: table -> reason.
+
+    ``refused`` should have been done; ``passed_over`` are what a database holds besides Parquet tables.
+    """
+
+    refused: dict[str, str] = field(default_factory=dict)
+    passed_over: dict[str, str] = field(default_factory=dict)
+
+
+class Gate:
+    """Decides which tables a pass may work on, and notes the others."""
+
+    def __init__(self, spark: SparkSession, *, accept_path_readers: bool) -> None:
+        self._spark, self._accept = spark, accept_path_readers
+        self.away = TurnedAway()
+
+    def of_kind(self, chosen: Chosen) -> bool:
+        """Tell whether a table is of a kind that can be rewritten; one that was named itself should be."""
+        try:
+            refuse_kinds(chosen.table)
+        except PlanError as error:
+            away = self.away.refused if chosen.named else self.away.passed_over
+            away[chosen.table.full_name] = str(error)
+            return False
+        return True
+
+    def safe(self, target: CatalogTarget, store: StateStore) -> bool:
+        """Tell whether a run would do what it should, and nothing else.
+
+        Raises:
+            VerificationError: the journal of the table's last run is damaged.
+        """
+        reason = _lost(lost_tags(store, target.table_id, target.plan)) or self._shared(target)
+        if reason is not None:
+            self.away.refused[target.name] = reason
+        return reason is None
+
+    def _shared(self, target: CatalogTarget) -> str | None:
+        if self._accept:
+            return None
+        partitions = Catalog(self._spark).partitions(target.table) if target.table.partition_columns else ()
+        shared = shared_with(target.table, [one.location for one in partitions], self._folders)
+        if shared is None:
+            return None
+        return (
+            f"{shared}: whoever reads the other would find old files, or none; move one of them, or run with "
+            "--accept-path-readers"
+        )
+
+    @cached_property
+    def _folders(self) -> dict[str, str]:
+        return folders_of_tables(self._spark)
+
+
+def lost_tags(store: StateStore, table_id: str, plan: EncryptionPlan) -> tuple[str, ...]:
+    """Return the columns of a table whose tags vanished since its last run.
+
+    ``sparkcrypt tags unset`` leaves the old key in the column's history, so a column without tags and without history
+    lost them otherwise: by ADD COLUMNS through Hive, or in a table that was made again.
+
+    Raises:
+        VerificationError: the last run's journal is damaged.
+    """
+    ids = Journal.runs(store, table_id)
+    if not ids:
+        return ()
+    columns = Journal.open(store, table_id, ids[-1]).run.plan["columns"]
+    before = {str(column["column"]) for column in columns if column["tags"] and column["action"] != "plaintext"}
+    return tuple(
+        column.leaf.dotted
+        for column in plan.columns
+        if column.leaf.dotted in before and not column.tags and not column.history
+    )
+
+
+def _lost(columns: tuple[str, ...]) -> str | None:
+    if not columns:
+        return None
+    return (
+        f"the tags of {', '.join(columns)} are gone, and were not taken off by `sparkcrypt tags unset`, so a run would "
+        "decrypt what should stay encrypted; set them again with `sparkcrypt tags set`, and then unset them if they "
+        "should go"
+    )

@@ -1,0 +1,73 @@
+"""What is written down of a change: an entry of the table's audit, then the journal's last word."""
+
+from __future__ import annotations
+
+import getpass
+import socket
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from sparkcrypt.backfill.audit import AuditHead, append_entry
+from sparkcrypt.backfill.context import RunContext
+from sparkcrypt.backfill.outcome import UnitOutcome
+from sparkcrypt.backfill.unit_record import below
+from sparkcrypt.backfill.units import Unit
+
+
+def record_swap(run: RunContext, unit: Unit, staged: str, outcome: UnitOutcome, evidence: Mapping[str, Any]) -> None:
+    """Write down that a unit was swapped."""
+    changes = placed(evidence.get("changes", ()), unit, staged, outcome.old_location, outcome.new_location)
+    with run.one_at_a_time:
+        head = audited(run, "encrypt", outcome.engine, outcome.to_dict(), evidence.get("digests"), changes)
+        run.journal.append("unit_swapped", unit=unit.name, outcome=outcome.to_dict(), audit=head.to_dict())
+
+
+def audited(
+    run: RunContext, what: str, engine: str, unit: Mapping[str, Any], digests: Any, changes: list[dict[str, Any]]
+) -> AuditHead:
+    """Append an entry to the table's audit.
+
+    Args:
+        run: which run.
+        what: ``encrypt``, ``carry over`` or ``roll back``.
+        engine: what wrote the new files.
+        unit: the unit, as JSON values.
+        digests: how the digests of files were made.
+        changes: which files became which.
+    """
+    entry = {
+        "who": f"{getpass.getuser()}@{socket.gethostname()}",
+        "what": what,
+        "why": {"policy_digest": run.policy.digest(), "run_id": run.run_id},
+        "table": run.target.name,
+        "engine": engine,
+        "unit": dict(unit),
+        "digests": digests,
+        "changes": changes,
+    }
+    with run.one_at_a_time:
+        return append_entry(run.store, run.target.table_id, entry, mac=run.mac)
+
+
+def placed(
+    changes: Iterable[Mapping[str, Any]], unit: Unit, staged: str, old_location: str, new_location: str
+) -> list[dict[str, Any]]:
+    """Return a unit's changes with the places of its files after the swap.
+
+    A source keeps the path at which it was listed as ``path`` and is at ``kept`` now; a target was made at ``staged``
+    and is at ``path`` now.
+    """
+
+    def at(location: str, file: Mapping[str, Any], folder: str) -> str:
+        return f"{location.rstrip('/')}/{below(folder, str(file['path']))}"
+
+    return [
+        {
+            **change,
+            "sources": [{**file, "kept": at(old_location, file, unit.location)} for file in change["sources"]],
+            "targets": [
+                {**file, "staged": file["path"], "path": at(new_location, file, staged)} for file in change["targets"]
+            ],
+        }
+        for change in changes
+    ]

@@ -1,0 +1,123 @@
+"""What a pass over many tables reports, to machines and to people."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from sparkcrypt.backfill.report import Outcome, Report
+
+KIND, VERSION = "sparkcrypt backfill", 1
+
+
+@dataclass(frozen=True, slots=True)
+class TableError:
+    """A table that a pass could not work on: the error's class name and message."""
+
+    table: str
+    error: str
+    message: str
+
+    def to_dict(self) -> dict[str, str]:
+        """Return it as JSON values."""
+        return {"table": self.table, "error": self.error, "message": self.message}
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """How far a pass was: seconds since its start, files and bytes rewritten by then."""
+
+    seconds: float
+    files: int
+    total_bytes: int
+
+    def to_dict(self) -> dict[str, float | int]:
+        """Return it as JSON values."""
+        return {"seconds": self.seconds, "files": self.files, "bytes": self.total_bytes}
+
+
+@dataclass(frozen=True, slots=True)
+class PassReport:
+    """The result of one pass.
+
+    Attributes:
+        pass_id: a name for it.
+        policy_digest: of the policy under which it was made.
+        started: ISO 8601, UTC.
+        seconds: how long it took.
+        dry_run: nothing was changed.
+        tables: the report of each table's run.
+        failed: tables whose run ended with an error.
+        refused: tables that were not begun, each with the reason.
+        passed_over: views and tables of other formats, each with the reason.
+        unchanged: tables that are as the last pass left them.
+        throughput: how far it was when.
+        warnings: what a person should know of it as a whole.
+    """
+
+    pass_id: str
+    policy_digest: str
+    started: str
+    seconds: float
+    dry_run: bool
+    tables: Sequence[Report] = ()
+    failed: Sequence[TableError] = ()
+    refused: Mapping[str, str] = field(default_factory=dict)
+    passed_over: Mapping[str, str] = field(default_factory=dict)
+    unchanged: Sequence[str] = ()
+    throughput: Sequence[Point] = ()
+    warnings: Sequence[str] = ()
+
+    @property
+    def outcome(self) -> Outcome:
+        """How the pass ended."""
+        if self.dry_run:
+            return "dry run"
+        outcomes = {one.outcome for one in self.tables}
+        if self.failed or self.refused or "incomplete" in outcomes:
+            return "incomplete"
+        if "stopped at budget" in outcomes:
+            return "stopped at budget"
+        return "done" if "done" in outcomes else "nothing to do"
+
+    @property
+    def drifts(self) -> bool:
+        """Files differ from their plans."""
+        return any(one.units_left for one in self.tables)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON values."""
+        return {
+            "kind": KIND,
+            "version": VERSION,
+            "pass_id": self.pass_id,
+            "outcome": self.outcome,
+            "policy_digest": self.policy_digest,
+            "started": self.started,
+            "seconds": self.seconds,
+            "tables": [one.to_dict() for one in self.tables],
+            "failed": [one.to_dict() for one in self.failed],
+            "refused": _reasons(self.refused),
+            "passed_over": _reasons(self.passed_over),
+            "unchanged": list(self.unchanged),
+            "totals": self.totals(),
+            "throughput": [one.to_dict() for one in self.throughput],
+            "warnings": list(self.warnings),
+            "error": None,
+        }
+
+    def totals(self) -> dict[str, int]:
+        """Return the sums over all tables."""
+        names = ("files_total", "files_rewritten", "files_left", "rows", "bytes_before", "bytes_after", "bytes_left")
+        return {
+            "tables": len(self.tables),
+            "units": sum(len(one.units) for one in self.tables),
+            **{name: sum(getattr(one, name) for one in self.tables) for name in names},
+            "units_left": sum(one.units_left for one in self.tables),
+            "quarantined": sum(len(one.quarantined) for one in self.tables),
+        }
+
+
+def _reasons(reasons: Mapping[str, str]) -> list[dict[str, str]]:
+    return [{"table": table, "reason": reason} for table, reason in reasons.items()]

@@ -1,0 +1,182 @@
+"""One pass over many tables: each is planned, checked for what would make a run wrong, and run."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING
+
+from sparkcrypt.backfill.choice import Choice, Chosen, chosen_tables
+from sparkcrypt.backfill.encrypt import find_target, identified
+from sparkcrypt.backfill.gate import Gate
+from sparkcrypt.backfill.journal import new_run_id
+from sparkcrypt.backfill.meter import Meter
+from sparkcrypt.backfill.options import RunOptions
+from sparkcrypt.backfill.pass_report import PassReport, TableError
+from sparkcrypt.backfill.pass_state import PassState, fingerprint
+from sparkcrypt.backfill.progress import Progress, Silent
+from sparkcrypt.backfill.report import Report
+from sparkcrypt.backfill.run import TableRun
+from sparkcrypt.backfill.schedule import Budget
+from sparkcrypt.backfill.states import open_states
+from sparkcrypt.backfill.store import StateStore
+from sparkcrypt.backfill.targets import CatalogTarget, Target, catalog_target
+from sparkcrypt.errors import BridgeError, ConfigError, KeyServiceUnavailableError, SparkcryptError
+from sparkcrypt.policy.model import Policy
+from sparkcrypt.spark.catalog import Catalog, Table
+from sparkcrypt.spark.files import HadoopFiles
+from sparkcrypt.spark.session import configure
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_ENDS_THE_PASS = (KeyServiceUnavailableError, BridgeError, ConfigError)
+"""With these no other table would fare better."""
+
+
+@dataclass(frozen=True, slots=True)
+class PassOptions:
+    """What a person may ask of a pass.
+
+    Attributes:
+        run: of each table's run.
+        changed: pass over tables whose tags, policy and files are as the last such pass left them.
+        accept_path_readers: rewrite tables too that share a folder with another.
+        max_bytes: see `Budget`.
+        max_seconds: see `Budget`.
+    """
+
+    run: RunOptions = field(default_factory=lambda: RunOptions(keep_going=True))
+    changed: bool = False
+    accept_path_readers: bool = False
+    max_bytes: int | None = None
+    max_seconds: float | None = None
+
+
+def backfill(
+    spark: SparkSession,
+    policy: Policy,
+    *,
+    tables: Iterable[str] = (),
+    databases: Iterable[str] = (),
+    path: str | None = None,
+    options: PassOptions | None = None,
+    progress: Progress | None = None,
+) -> PassReport:
+    """Bring every chosen table to what its tags and the policy say; what matches already is left alone.
+
+    A unit that cannot be done is left as it was and reported, and the rest goes on; so it is with tables.
+
+    Args:
+        spark: a classic session; it is configured with the policy.
+        policy: what the tags mean.
+        tables: names, or patterns such as ``sales.cust*``.
+        databases: of which every Parquet table is chosen.
+        path: a bare directory instead.
+        options: what else is asked.
+        progress: hears how far the pass is.
+
+    Raises:
+        PlanError: a table or database is not there.
+        ConfigError, KeyServiceUnavailableError, BridgeError: nothing can be done for any table.
+    """
+    options = options or PassOptions()
+    options.run.check()
+    choice = Choice(tuple(tables), tuple(databases))
+    if (path is None) == (choice == Choice()):
+        raise ConfigError("give tables or databases, or else a path")
+    configure(spark, policy)
+    made = _Pass(spark, policy, options, progress or Silent())
+    return made.over_path(path) if path is not None else made.over_tables(chosen_tables(spark, choice))
+
+
+class _Pass:
+    """One pass; it gathers what becomes of each table."""
+
+    def __init__(self, spark: SparkSession, policy: Policy, options: PassOptions, progress: Progress) -> None:
+        self._spark, self._policy, self._options = spark, policy, options
+        self._began, self._started = time.monotonic(), datetime.now(timezone.utc)
+        self._meter, self._files = Meter(progress), HadoopFiles(spark)
+        self._budget = Budget(options.max_bytes, options.max_seconds)
+        self._gate = Gate(spark, accept_path_readers=options.accept_path_readers)
+        self._reports: list[Report] = []
+        self._failed: list[TableError] = []
+        self._unchanged: list[str] = []
+
+    def over_path(self, path: str) -> PassReport:
+        """Work on a bare directory."""
+        run = self._options.run
+        target = find_target(self._spark, None, path, self._policy, None, run.engine)
+        self._reports.append(self._run(target, run))
+        return self._report()
+
+    def over_tables(self, chosen: Iterable[Chosen]) -> PassReport:
+        """Work on tables, one after the other."""
+        for one in chosen:
+            with self._failure_of(one.table.full_name):
+                if self._gate.of_kind(one):
+                    self._table(one.table)
+        return self._report()
+
+    def _table(self, table: Table) -> None:
+        run, target = self._options.run, self._target(table)
+        store = self._store(target)
+        if not self._gate.safe(target, store):
+            return
+        if self._options.changed and PassState(store, target.table_id).last() == fingerprint(target, self._files):
+            self._unchanged.append(target.name)
+            return
+        if not target.plan.encrypted and target.uuid is None and not self._drifts(target):
+            return  # nothing is tagged and nothing encrypted: the table is not even given an identity
+        self._reports.append(self._run(identified(self._spark, target, run), run))
+        if not run.dry_run and run.where is None and self._reports[-1].outcome in ("done", "nothing to do"):
+            self._keep(target.name)
+
+    def _drifts(self, target: Target) -> bool:
+        """Look at an untagged table; what is as it should be is reported so."""
+        found = self._run(target, replace(self._options.run, dry_run=True))
+        if not found.units_left:
+            self._reports.append(found if self._options.run.dry_run else replace(found, outcome="nothing to do"))
+        return bool(found.units_left)
+
+    def _keep(self, name: str) -> None:
+        """Keep what the table is like after its run: properties and files are others than before it."""
+        target = self._target(Catalog(self._spark).table(name))
+        PassState(self._store(target), target.table_id).keep(fingerprint(target, self._files))
+
+    def _target(self, table: Table) -> CatalogTarget:
+        return catalog_target(self._spark, table, self._policy, None)
+
+    def _store(self, target: Target) -> StateStore:
+        return open_states(self._spark, self._policy.run_state, outside=target.base)
+
+    def _run(self, target: Target, options: RunOptions) -> Report:
+        return TableRun(self._spark, target, self._policy, options, self._meter, self._budget).run()
+
+    @contextmanager
+    def _failure_of(self, table: str) -> Iterator[None]:
+        """Note an error, and go on with the next table unless that would fare no better."""
+        try:
+            yield
+        except _ENDS_THE_PASS:
+            raise
+        except SparkcryptError as error:
+            self._failed.append(TableError(table, type(error).__name__, str(error)))
+
+    def _report(self) -> PassReport:
+        return PassReport(
+            pass_id=new_run_id(),
+            policy_digest=self._policy.digest(),
+            started=self._started.isoformat(timespec="seconds"),
+            seconds=round(time.monotonic() - self._began, 3),
+            dry_run=self._options.run.dry_run,
+            tables=self._reports,
+            failed=self._failed,
+            refused=self._gate.away.refused,
+            passed_over=self._gate.away.passed_over,
+            unchanged=self._unchanged,
+            throughput=self._meter.points,
+        )

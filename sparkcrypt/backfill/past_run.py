@@ -1,0 +1,109 @@
+"""A run of the past, opened again under its table's lock: to dispose of its old files, or to put them back."""
+
+from __future__ import annotations
+
+import getpass
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from sparkcrypt.backfill.assemble import runner_of
+from sparkcrypt.backfill.context import RunContext
+from sparkcrypt.backfill.journal import Journal
+from sparkcrypt.backfill.lock import RunLock, acquire
+from sparkcrypt.backfill.options import RunOptions
+from sparkcrypt.backfill.progress import Progress, Silent
+from sparkcrypt.backfill.runner import Runner
+from sparkcrypt.backfill.states import open_states
+from sparkcrypt.backfill.store import StateStore
+from sparkcrypt.backfill.targets import CatalogTarget, catalog_target
+from sparkcrypt.bridge.context import comparable_path
+from sparkcrypt.errors import ConfigError
+from sparkcrypt.policy.model import Policy
+from sparkcrypt.spark.catalog import Catalog
+from sparkcrypt.spark.files import HadoopFiles
+from sparkcrypt.spark.session import configure
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@dataclass(frozen=True, slots=True)
+class PastRuns:
+    """The runs of one table, and what is needed to work on them."""
+
+    spark: SparkSession
+    target: CatalogTarget
+    policy: Policy
+    store: StateStore
+    lock: RunLock
+    files: HadoopFiles
+    progress: Progress
+
+    def ids(self) -> tuple[str, ...]:
+        """Return the runs' ids, oldest first."""
+        return Journal.runs(self.store, self.target.table_id)
+
+    def journal(self, run_id: str) -> Journal:
+        """Open a run's journal."""
+        return Journal.open(self.store, self.target.table_id, run_id)
+
+    @contextmanager
+    def runner(self, journal: Journal) -> Iterator[Runner]:
+        """Yield what works on a run's units; its journal is continued under this lock, when something is written."""
+        options = RunOptions().as_begun(journal.run.options)
+        context = RunContext(
+            self.spark, self.target, self.policy, self.store, journal, self.lock, self.progress, self.files
+        )
+        with context:
+            yield runner_of(context, options, resumed=True)
+
+    def folders_in_use(self) -> set[str]:
+        """Return the folders to which the table and its partitions point, in a form that compares."""
+        catalog, table = Catalog(self.spark), self.target.table
+        now = catalog.table(table.quoted)
+        partitions = catalog.partitions(now) if now.partition_columns else ()
+        return {comparable_path(now.location), *(comparable_path(one.location) for one in partitions)}
+
+
+@contextmanager
+def past_runs(
+    spark: SparkSession, table: str, policy: Policy, what: str, progress: Progress | None = None
+) -> Iterator[PastRuns]:
+    """Yield the runs of a table, under its lock.
+
+    Args:
+        spark: a classic session; it is configured with the policy.
+        table: ``db.table``.
+        policy: under which runs were made.
+        what: is done with them, for whoever finds the table locked.
+        progress: hears what is done.
+
+    Raises:
+        ConfigError: no run of the table is known.
+        RunConflictError: a run holds the table.
+    """
+    configure(spark, policy)
+    found = Catalog(spark).table(table)
+    if found.uuid is None:
+        raise ConfigError(f"{found.full_name} has no identity, so no run of it is known; nothing is to {what}")
+    target = catalog_target(spark, found, policy, None)
+    store = open_states(spark, policy.run_state, outside=target.base)
+    if not Journal.runs(store, target.table_id):
+        raise ConfigError(f"{target.name}: no run is known in this state directory; nothing is to {what}")
+    owner = f"{getpass.getuser()}@{socket.gethostname()}"
+    with acquire(store, target.table_id, run_id=what, owner=owner) as lock:
+        lock.keep_alive()
+        yield PastRuns(spark, target, policy, store, lock, HadoopFiles(spark), progress or Silent())
+
+
+def ended(journal: Journal) -> bool:
+    """Tell whether a run came to its end."""
+    return any(record.kind == "run_finished" for record in journal.records)
+
+
+def expired(journal: Journal) -> bool:
+    """Tell whether a run's old files were disposed of, after all that was recorded since."""
+    return any(record.kind == "run_expired" for record in journal.records)

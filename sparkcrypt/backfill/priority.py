@@ -1,0 +1,42 @@
+"""In which order units are done."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Literal
+
+from sparkcrypt.backfill.survey import UnitSurvey
+from sparkcrypt.plan import EncryptionPlan
+from sparkcrypt.policy.model import Policy
+
+Priority = Literal["tag", "size", "age"]
+PRIORITIES: tuple[Priority, ...] = ("tag", "size", "age")
+
+
+def in_order(
+    units: Iterable[UnitSurvey], priorities: Sequence[Priority], plan: EncryptionPlan, policy: Policy
+) -> list[UnitSurvey]:
+    """Return units in the order in which they are to be done; units of equal priority keep theirs.
+
+    Args:
+        units: all of one table.
+        priorities: ``tag``, by the policy's order of the tags that drift; ``size``, the largest first; ``age``, those
+            first whose newest file is the oldest.  The first counts most.
+        plan: of the table.
+        policy: whose order of tags counts.
+    """
+    order = {rule.name: place for place, rule in enumerate(policy.tags)}
+    tags = {column.leaf.dotted: order.get(column.tag or "", len(order)) for column in plan.columns}
+    ranks: dict[Priority, Callable[[UnitSurvey], Any]] = {
+        "tag": lambda one: min((_rank(drift.column, tags) for drift in one.drift), default=len(order)),
+        "size": lambda one: -one.total_bytes,
+        "age": lambda one: one.newest_ms,
+    }
+    return sorted(units, key=lambda one: tuple(ranks[priority](one) for priority in priorities))
+
+
+def _rank(column: str | None, tags: dict[str, int]) -> int:
+    """Return the place of a drifting column's tag; a whole file's drift concerns all of its columns."""
+    if column is None:
+        return min(tags.values(), default=0)
+    return tags.get(column, len(tags))

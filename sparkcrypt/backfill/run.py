@@ -1,0 +1,278 @@
+"""One run over one target, under its lock: survey, then each unit that differs from the plan, then what is left."""
+
+from __future__ import annotations
+
+import getpass
+import socket
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from sparkcrypt.backfill.assemble import runner_of
+from sparkcrypt.backfill.carry import carry_over_all
+from sparkcrypt.backfill.context import RunContext
+from sparkcrypt.backfill.footer_cache import FooterCache
+from sparkcrypt.backfill.footers import DriverFooters, TaskFooters, own_keys
+from sparkcrypt.backfill.journal import Journal, RunRecord, check_same_policy, new_run_id
+from sparkcrypt.backfill.lock import RunLock, acquire
+from sparkcrypt.backfill.mac import MasterKeys
+from sparkcrypt.backfill.move import refuse_other_file_systems
+from sparkcrypt.backfill.options import RunOptions
+from sparkcrypt.backfill.outcome import UnitOutcome
+from sparkcrypt.backfill.priority import in_order
+from sparkcrypt.backfill.progress import Progress
+from sparkcrypt.backfill.recover import recover
+from sparkcrypt.backfill.report import Outcome, Report
+from sparkcrypt.backfill.result import RunResult, last_audit
+from sparkcrypt.backfill.runner import Runner
+from sparkcrypt.backfill.scan import Scanner, refuse_unit
+from sparkcrypt.backfill.schedule import Budget, Done, FailedUnit, work_through
+from sparkcrypt.backfill.states import open_states
+from sparkcrypt.backfill.survey import UnitSurvey, survey_unit
+from sparkcrypt.backfill.swap import NewFolder, choose_swap
+from sparkcrypt.backfill.targets import CatalogTarget, Target
+from sparkcrypt.errors import RunConflictError
+from sparkcrypt.policy.model import Policy
+from sparkcrypt.spark.catalog import Catalog
+from sparkcrypt.spark.files import HadoopFiles
+from sparkcrypt.tags.model import history_property
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+PAUSES_SECONDS = (1.0, 5.0, 15.0)
+"""How long a run waits before each further try of units to which somebody wrote."""
+_MOVED = (
+    "old files were moved out of the table's folder: readers that had listed them fail with 'file not found' and must "
+    "run again; `sparkcrypt backfill expire` deletes them"
+)
+
+
+@dataclass(slots=True)
+class _Progressed:
+    """What a run has done so far, and what it could not."""
+
+    outcomes: list[UnitOutcome] = field(default_factory=list)
+    failed: list[FailedUnit] = field(default_factory=list)
+    left: list[UnitSurvey] = field(default_factory=list)
+
+    @property
+    def outcome(self) -> Outcome:
+        """How the run ends."""
+        if self.failed:
+            return "incomplete"
+        if self.left:
+            return "stopped at budget"
+        return "done" if self.outcomes else "nothing to do"
+
+
+class TableRun:
+    """One execution over one target; its steps are in the order in which they happen.
+
+    Args:
+        spark: a classic session that is configured with the policy.
+        target: a table or a directory.
+        policy: what the tags mean.
+        options: what was asked.
+        progress: hears how far the run is.
+        budget: what may be spent; shared with other runs.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        target: Target,
+        policy: Policy,
+        options: RunOptions,
+        progress: Progress,
+        budget: Budget | None = None,
+    ) -> None:
+        self._spark, self._target, self._policy, self._options = spark, target, policy, options
+        self._progress, self._budget, self._started = progress, budget or Budget(), time.monotonic()
+        self._files = HadoopFiles(spark)
+        driver = DriverFooters(self._files, own_keys(policy.key_service))
+        self._reader = TaskFooters(spark, policy.key_service, driver)
+        self._store = open_states(spark, policy.run_state, outside=target.base)
+
+    def run(self) -> Report:
+        """Do it all.
+
+        Raises:
+            RunConflictError: another run holds the target.
+            SparkcryptError: what ended the run; every unit is as it was, or done.
+        """
+        if self._options.dry_run:
+            self._refuse_swap("dry-run")
+            return self._report(RunResult("dry-run", "dry run", self._survey()))
+        run_id = self._run_id()
+        with acquire(self._store, self._target.table_id, run_id=run_id, owner=_owner()) as lock:
+            lock.keep_alive()
+            return self._locked(run_id, lock)
+
+    def _run_id(self) -> str:
+        """Return the unfinished run's id when there is one to continue, else a new one."""
+        unfinished = Journal.unfinished(self._store, self._target.table_id)
+        if self._options.resume not in ("auto", "never") and self._options.resume != unfinished:
+            raise RunConflictError(
+                f"{self._target.name}: run {self._options.resume} cannot be resumed; unfinished: {unfinished or 'none'}"
+            )
+        return unfinished or new_run_id()
+
+    def _locked(self, run_id: str, lock: RunLock) -> Report:
+        journal, done = self._continued(run_id, lock)
+        if journal is not None and self._options.resume == "never":
+            journal.append("run_finished", outcome="abandoned")
+            journal, done, run_id = None, [], new_run_id()
+        if journal is None:
+            self._refuse_swap(run_id)
+        surveys = self._survey()
+        drifted = in_order(
+            (one for one in surveys if one.drift), self._options.priority, self._target.plan, self._policy
+        )
+        if self._options.move_old:
+            refuse_other_file_systems(tuple(one.unit for one in drifted), self._target.base)
+        if journal is None and not drifted:
+            return self._report(RunResult(run_id, "nothing to do", surveys))
+        resumed = journal is not None
+        journal = journal or Journal.start(self._store, self._record(run_id, lock))
+        with self._context(journal, lock) as context:
+            return self._worked(runner_of(context, self._options, resumed=resumed), surveys, drifted, done)
+
+    def _worked(
+        self, runner: Runner, surveys: list[UnitSurvey], drifted: list[UnitSurvey], done: list[UnitOutcome]
+    ) -> Report:
+        if isinstance(runner.swap, NewFolder):  # a copy leaves its source as it is
+            drifted = [one for one in drifted if one.name not in {outcome.name for outcome in done}]
+        amounts = [one.amount for one in drifted]
+        files, total = sum(one.files for one in amounts), sum(one.total_bytes for one in amounts)
+        self._progress.start(self._target.name, len(drifted), files, total)
+        try:
+            progressed = self._process(runner, drifted)
+        finally:
+            self._progress.finish()
+        progressed.outcomes[:0] = done
+        progressed.failed.extend(carry_over_all(runner))
+        return self._ended(runner, surveys, progressed)
+
+    def _ended(self, runner: Runner, surveys: list[UnitSurvey], progressed: _Progressed) -> Report:
+        outcome, journal = progressed.outcome, runner.run.journal
+        if outcome == "done" and isinstance(self._target, CatalogTarget):
+            self._settle(self._target)
+        if outcome == "stopped at budget":
+            journal.append("run_paused", units_left=len(progressed.left))
+        else:
+            journal.append("run_finished", outcome=outcome)
+        result = RunResult(
+            runner.run.run_id,
+            outcome,
+            surveys,
+            outcomes=progressed.outcomes,
+            failed=progressed.failed,
+            left=progressed.left,
+            swap=runner.swap.name,
+            notes=self._notes(runner) if progressed.outcomes else (),
+            audit=last_audit(journal),
+        )
+        return self._report(result)
+
+    def _notes(self, runner: Runner) -> tuple[str, ...]:
+        masters = MasterKeys.of(self._policy)
+        notes = (_MOVED if runner.run.moves_old else runner.swap.warning, masters.weakness(masters.current))
+        return tuple(note for note in notes if note is not None)
+
+    def _process(self, runner: Runner, drifted: Sequence[UnitSurvey]) -> _Progressed:
+        """Work through the units; those to which somebody wrote meanwhile are tried again."""
+        progressed, todo = _Progressed(), list(drifted)
+        for pause in (*PAUSES_SECONDS, None):
+            done = self._once(runner, todo)
+            progressed.outcomes.extend(done.outcomes)
+            progressed.failed.extend(done.failed)
+            progressed.left.extend(done.left)
+            todo = [survey for survey, _ in done.busy]
+            if not todo:
+                break
+            if pause is None:
+                progressed.failed.extend(
+                    FailedUnit(survey.name, type(error).__name__, str(error)) for survey, error in done.busy
+                )
+                break
+            time.sleep(pause)
+        return progressed
+
+    def _once(self, runner: Runner, units: Sequence[UnitSurvey]) -> Done:
+        def process(survey: UnitSurvey) -> UnitOutcome | None:
+            return self._one(runner, survey)
+
+        keep_going, parallelism = self._options.keep_going, self._options.parallelism
+        return work_through(units, process, parallelism=parallelism, budget=self._budget, keep_going=keep_going)
+
+    def _one(self, runner: Runner, survey: UnitSurvey) -> UnitOutcome | None:
+        """List and read a unit anew, since the survey may be old and from a cache; then take it through its steps."""
+        (scanned,) = Scanner(self._target, self._files, self._reader).scan([survey.unit])
+        if not scanned.drift:
+            return None
+        try:
+            refuse_unit(scanned, self._target, self._policy, adopt=self._options.adopt)
+        except Exception as error:
+            runner.run.journal.append("unit_failed", unit=survey.name, error=f"{type(error).__name__}: {error}")
+            raise
+        return runner.process(scanned)
+
+    def _continued(self, run_id: str, lock: RunLock) -> tuple[Journal | None, list[UnitOutcome]]:
+        """Take over an interrupted run and bring its units to a clean state."""
+        if Journal.unfinished(self._store, self._target.table_id) != run_id:
+            return None, []
+        journal = Journal.open(self._store, self._target.table_id, run_id)
+        if self._options.resume != "never":
+            check_same_policy(journal, self._policy.digest())
+        journal.resume(lock.token)
+        self._options = self._options.as_begun(journal.run.options)
+        with self._context(journal, lock) as context:
+            return journal, recover(runner_of(context, self._options, resumed=True))
+
+    def _context(self, journal: Journal, lock: RunLock) -> RunContext:
+        return RunContext(
+            self._spark, self._target, self._policy, self._store, journal, lock, self._progress, self._files
+        )
+
+    def _refuse_swap(self, run_id: str) -> None:
+        """Refuse, before anything is read or written, what no swap could bring to an end."""
+        output, exclusive = self._options.output, self._options.exclusive
+        choose_swap(self._spark, self._target, run_id, output=output, exclusive=exclusive)
+
+    def _record(self, run_id: str, lock: RunLock) -> RunRecord:
+        return RunRecord(
+            table_id=self._target.table_id,
+            table=self._target.name,
+            run_id=run_id,
+            policy_digest=self._policy.digest(),
+            plan=self._target.plan.to_dict(),
+            options=self._options.to_dict(),
+            fencing_token=lock.token,
+        )
+
+    def _survey(self) -> list[UnitSurvey]:
+        """Return every unit in short; what a run that does not keep going would refuse is refused now."""
+        cache = FooterCache(self._store, self._target.table_id, keeps=not self._options.dry_run)
+        surveys = []
+        for scanned in Scanner(self._target, self._files, self._reader, cache).scan(
+            self._target.units(self._options.where)
+        ):
+            if scanned.drift and not (self._options.keep_going or self._options.dry_run):
+                refuse_unit(scanned, self._target, self._policy, adopt=self._options.adopt)
+            surveys.append(survey_unit(scanned, self._target.plan))
+        return surveys
+
+    def _settle(self, target: CatalogTarget) -> None:
+        """After the whole table was done: readers need no history any more."""
+        if self._options.where is None:
+            paths = {column.leaf.logical for column in target.plan.columns}
+            Catalog(self._spark).unset_options(target.table, tuple(history_property(path) for path in sorted(paths)))
+
+    def _report(self, result: RunResult) -> Report:
+        return result.report(self._target, self._options.engine, time.monotonic() - self._started)
+
+
+def _owner() -> str:
+    return f"{getpass.getuser()}@{socket.gethostname()}"

@@ -1,0 +1,168 @@
+"""Footers of many files, read where they are: facts that a plan is compared with, packed to travel and to be kept."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from sparkcrypt.errors import SparkcryptError, error_named
+from sparkcrypt.keys.datakeys import DataKeyOpener
+from sparkcrypt.keys.material import parse_key_material
+from sparkcrypt.keys.service import open_key_service
+from sparkcrypt.native.places import Settings, place
+from sparkcrypt.parquet import ColumnSummary, FileSummary, KeyRequest, RetrieveKey, read_footer, summarise
+from sparkcrypt.parquet.codecs import codecs_of
+from sparkcrypt.parquet.source import Source
+from sparkcrypt.policy.key_service import KeyServiceConfig
+
+if TYPE_CHECKING:
+    from pyarrow import RecordBatch
+
+PACKED_SCHEMA = "packed string"
+
+
+@dataclass(frozen=True, slots=True)
+class FooterFacts:
+    """What a footer says of its file, and how many of its column chunks have each codec."""
+
+    summary: FileSummary
+    codecs: Mapping[str, int]
+
+
+Found: TypeAlias = "FooterFacts | SparkcryptError"
+
+
+def read_facts(path: str, source: Source, retrieve_key: RetrieveKey) -> Found:
+    """Read one file's footer; what cannot be read is returned, not raised.
+
+    Args:
+        path: how the file is called in what is returned.
+        source: what is opened.
+        retrieve_key: reveals what an encrypted footer hides, and authenticates it.
+    """
+    try:
+        footer = replace(read_footer(source, retrieve_key=retrieve_key), file=path)
+        return FooterFacts(summarise(footer), codecs_of(footer))
+    except SparkcryptError as error:
+        return error
+    except OSError as error:
+        return SparkcryptError(f"{path}: {error}")
+
+
+def pack(found: Mapping[str, Found]) -> str:
+    """Return facts as JSON; what many files of a table have in common stands there once."""
+    shapes: dict[str, int] = {}
+    files: list[Any] = []
+    errors: dict[str, list[str]] = {}
+    for path, one in found.items():
+        if isinstance(one, SparkcryptError):
+            errors[path] = [type(one).__name__, str(one)]
+            continue
+        summary, shape = one.summary, json.dumps(_shape(one), ensure_ascii=True)
+        own = (summary.aad_prefix, summary.aad_file_unique)
+        place_of_shape = shapes.setdefault(shape, len(shapes))
+        files.append([path, place_of_shape, *map(_text, own), summary.rows, summary.row_groups])
+    return json.dumps({"shapes": [json.loads(one) for one in shapes], "files": files, "errors": errors})
+
+
+def unpack(packed: str) -> dict[str, Found]:
+    """Return the facts that `pack` packed: path -> facts, or the error in its own class."""
+    values = json.loads(packed)
+    shapes = [_Shape.of(one) for one in values["shapes"]]
+    found: dict[str, Found] = {
+        path: shapes[shape].facts(path, _bytes(prefix), _bytes(unique), rows, groups)
+        for path, shape, prefix, unique, rows, groups in values["files"]
+    }
+    return found | {path: error_named(kind)(message) for path, (kind, message) in values["errors"].items()}
+
+
+def footer_reader(
+    chunks: Iterable[Iterable[str]], key_service: KeyServiceConfig, settings: Settings
+) -> Callable[[Iterable[RecordBatch]], Iterator[RecordBatch]]:
+    """Return a function for ``mapInArrow`` over a column ``id``, each value the place of a chunk of paths."""
+    return partial(_run, tuple(map(tuple, chunks)), key_service.canonical(), dict(settings))
+
+
+def _run(
+    chunks: tuple[tuple[str, ...], ...], key_service: str, settings: Settings, batches: Iterable[RecordBatch]
+) -> Iterator[RecordBatch]:
+    import pyarrow as pa
+
+    opener = DataKeyOpener(open_key_service(KeyServiceConfig.from_dict(json.loads(key_service))))
+
+    def retrieve(request: KeyRequest) -> bytes:
+        return opener.open(parse_key_material(request.key_metadata or b""))
+
+    for batch in batches:
+        for number in batch.column(0).to_pylist():
+            found = {path: _placed(path, settings, retrieve) for path in chunks[number]}
+            yield pa.RecordBatch.from_pydict({"packed": [pack(found)]})
+
+
+def _placed(path: str, settings: Settings, retrieve_key: RetrieveKey) -> Found:
+    try:
+        where = place(path, settings)
+    except SparkcryptError as error:
+        return error
+    return read_facts(path, where, retrieve_key)
+
+
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """What files that one job wrote have in common."""
+
+    footer: Any
+    algorithm: Any
+    footer_key: str | None
+    supply_aad_prefix: bool
+    columns: dict[tuple[str, ...], ColumnSummary] | None
+    codecs: dict[str, int]
+
+    @classmethod
+    def of(cls, values: list[Any]) -> _Shape:
+        footer, algorithm, footer_key, supply, columns, codecs = values
+        made = None if columns is None else {tuple(path): ColumnSummary(known, key) for path, known, key in columns}
+        return cls(footer, algorithm, footer_key, supply, made, codecs)
+
+    def facts(
+        self, path: str, prefix: bytes | None, unique: bytes | None, rows: int | None, groups: int | None
+    ) -> FooterFacts:
+        summary = FileSummary(
+            path=path,
+            footer=self.footer,
+            algorithm=self.algorithm,
+            footer_key=self.footer_key,
+            aad_prefix=prefix,
+            supply_aad_prefix=self.supply_aad_prefix,
+            aad_file_unique=unique,
+            rows=rows,
+            row_groups=groups,
+            columns=self.columns,
+        )
+        return FooterFacts(summary, self.codecs)
+
+
+def _shape(facts: FooterFacts) -> list[Any]:
+    summary = facts.summary
+    columns = summary.columns
+    listed = None if columns is None else [[list(path), one.encrypted, one.key_id] for path, one in columns.items()]
+    return [
+        summary.footer,
+        summary.algorithm,
+        summary.footer_key,
+        summary.supply_aad_prefix,
+        listed,
+        dict(sorted(facts.codecs.items())),
+    ]
+
+
+def _text(value: bytes | None) -> str | None:
+    return None if value is None else base64.b64encode(value).decode()
+
+
+def _bytes(text: str | None) -> bytes | None:
+    return None if text is None else base64.b64decode(text)

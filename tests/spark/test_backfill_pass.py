@@ -1,0 +1,285 @@
+"""Passes over many tables: which are chosen, what is left alone, what stops, and how the next pass goes on."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from sparkcrypt import verify_table
+from sparkcrypt.backfill.encrypt import encrypt_table
+from sparkcrypt.backfill.journal import Journal
+from sparkcrypt.backfill.options import RunOptions
+from sparkcrypt.backfill.passes import PassOptions, backfill
+from sparkcrypt.backfill.store import open_state_store
+from sparkcrypt.errors import ConfigError, PlanError, RunConflictError
+from sparkcrypt.policy.model import Policy
+from sparkcrypt.spark.catalog import Catalog
+from sparkcrypt.spark.tagging import set_tags
+from tests.spark.support import SECRET, Lake, assert_plaintext, rows_of
+
+pytestmark = pytest.mark.spark
+
+TAGS = "\n  pii: {key: pii}\n  finance: {key: fin}\n  public: plaintext\n"
+
+
+def make(lake: Lake, name: str, *, partitions: int = 3, tagged: str | None = "email", suffix: str = "") -> None:
+    """Make a plaintext table of one file a partition (or unpartitioned with 0), and tag a column."""
+    columns = "id INT, email STRING, pay DOUBLE"
+    with lake.stranger() as stranger:
+        if partitions:
+            stranger.sql(f"CREATE TABLE {name} ({columns}, p INT) USING parquet PARTITIONED BY (p) {suffix}")
+            for p in range(partitions):
+                stranger.sql(f"INSERT INTO {name} VALUES ({p}, '{SECRET}-{p}', {p}.5, {p})")
+        else:
+            stranger.sql(f"CREATE TABLE {name} ({columns}) USING parquet {suffix}")
+            stranger.sql(f"INSERT INTO {name} VALUES (1, '{SECRET}-1', 1.5)")
+    if tagged is not None:
+        set_tags(lake.spark, name, {tagged: ["pii"]}, None)
+
+
+def options(**named: object) -> PassOptions:
+    """Return the options of a pass; those of its runs by their names."""
+    run = {name: value for name, value in named.items() if name in RunOptions.__dataclass_fields__}
+    own = {name: value for name, value in named.items() if name not in run}
+    return PassOptions(run=RunOptions(keep_going=True, **run), **own)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def policy(lake: Lake) -> Policy:
+    """A policy of two keys, under which the session is."""
+    return lake.policy(TAGS)
+
+
+def by_table(report: object) -> dict[str, object]:
+    """Return table name without its database -> its report."""
+    return {one.table.partition(".")[2]: one for one in report.tables}  # type: ignore[attr-defined]
+
+
+def test_database_is_brought_to_its_plan(lake: Lake, policy: Policy) -> None:
+    """Every Parquet table of a database is done, a view passed over, an untagged table not even given an identity."""
+    make(lake, "a")
+    make(lake, "b", partitions=0)
+    make(lake, "plain", tagged=None)
+    lake.sql("CREATE VIEW v AS SELECT * FROM a")
+    before = {name: rows_of(lake.spark.table(name)) for name in ("a", "b", "plain", "v")}
+    dry = backfill(lake.spark, policy, databases=[lake.database], options=options(dry_run=True))
+    assert (dry.outcome, dry.drifts, dry.totals()["files_left"]) == ("dry run", True, 4)
+    assert {unit["unit"] for unit in by_table(dry)["a"].planned} == {"p=0", "p=1", "p=2"}  # type: ignore[attr-defined]
+    assert_plaintext(lake.path("a"))
+    report = backfill(lake.spark, policy, databases=[lake.database], options=options(parallelism=3))
+    outcomes = {name: one.outcome for name, one in by_table(report).items()}  # type: ignore[attr-defined]
+    assert (report.outcome, outcomes) == ("done", {"a": "done", "b": "done", "plain": "nothing to do"})
+    assert list(report.passed_over) == [lake.name("v")]
+    for name, rows in before.items():
+        lake.spark.catalog.refreshTable(name)
+        assert rows_of(lake.spark.table(name)) == rows
+    assert verify_table(lake.spark, "a", policy).ok and verify_table(lake.spark, "b", policy).ok
+    assert Catalog(lake.spark).table("plain").uuid is None
+    assert report.throughput[-1].files == 4
+    json.dumps(report.to_dict())
+    again = backfill(lake.spark, policy, databases=[lake.database])
+    assert (again.outcome, again.totals()["files_rewritten"]) == ("nothing to do", 0)
+
+
+def test_patterns_choose_tables(lake: Lake, policy: Policy) -> None:
+    """A pattern fits names of one database or of many; one that fits nothing, and a missing table, are errors."""
+    for name in ("cust_a", "cust_b", "other"):
+        make(lake, name, partitions=0)
+    report = backfill(lake.spark, policy, tables=[f"{lake.database}.cust_*"])
+    assert sorted(by_table(report)) == ["cust_a", "cust_b"]
+    assert_plaintext(lake.path("other"))
+    with pytest.raises(PlanError, match=r"nothing_\*: fits no table"):
+        backfill(lake.spark, policy, tables=["nothing_*"])
+    with pytest.raises(PlanError, match="missing: not found"):
+        backfill(lake.spark, policy, tables=["missing"])
+    with pytest.raises(ConfigError, match="give tables or databases, or else a path"):
+        backfill(lake.spark, policy)
+
+
+def test_retagged_column_follows(lake: Lake, policy: Policy) -> None:
+    """Another tag on a column: every file is re-keyed, and coverage says so for each tag."""
+    make(lake, "t")
+    backfill(lake.spark, policy, tables=["t"])
+    before = rows_of(lake.spark.table("t"))
+    set_tags(lake.spark, "t", {"email": ["finance"]}, policy)
+    dry = backfill(lake.spark, policy, tables=["t"], options=options(dry_run=True)).tables[0]
+    assert dry.drift["before"] == {"wrong_key": 3}
+    assert [list(unit["actions"]) for unit in dry.planned] == [["re-key"]] * 3
+    done = backfill(lake.spark, policy, tables=["t"]).tables[0]
+    assert (done.outcome, done.files_rewritten, done.columns) == ("done", 3, {"email": "fin"})
+    assert done.coverage["finance"]["before"]["files"] == 0
+    assert done.coverage["finance"]["after"]["files"] == done.coverage["finance"]["files"] == 3
+    assert rows_of(lake.spark.table("t")) == before
+    assert verify_table(lake.spark, "t", policy).ok
+
+
+def test_unreadable_file_quarantines_its_unit(lake: Lake, policy: Policy) -> None:
+    """One damaged file: its unit is as it was and is reported, the others are done, and mended it is done next time."""
+    make(lake, "t")
+    damaged = next((lake.path("t") / "p=1").glob("part-*"))
+    content = damaged.read_bytes()
+    damaged.write_bytes(content[:-4] + b"XXXX")
+    report = backfill(lake.spark, policy, tables=["t"])
+    table = report.tables[0]
+    assert (report.outcome, table.outcome, table.files_rewritten) == ("incomplete", "incomplete", 2)
+    (quarantined,) = table.quarantined
+    assert quarantined["unit"] == "p=1" and damaged.name in quarantined["message"]
+    assert damaged.read_bytes() == content[:-4] + b"XXXX"
+    assert table.drift["after"] == {"unreadable": 1}
+    damaged.write_bytes(content)
+    again = backfill(lake.spark, policy, tables=["t"]).tables[0]
+    assert (again.outcome, again.files_rewritten) == ("done", 1)
+
+
+def test_one_bad_table_does_not_stop_the_others(lake: Lake, policy: Policy) -> None:
+    """A table whose tags make no plan is reported, and the rest is done."""
+    make(lake, "a", partitions=0)
+    make(lake, "b", partitions=0)
+    set_tags(lake.spark, "a", {"email": ["unknown_tag"]}, None)
+    report = backfill(lake.spark, policy, databases=[lake.database])
+    assert report.outcome == "incomplete"
+    assert [(one.table, one.error) for one in report.failed] == [(lake.name("a"), "PlanError")]
+    assert "unknown_tag" in report.failed[0].message
+    assert by_table(report)["b"].outcome == "done"  # type: ignore[attr-defined]
+
+
+def test_budget_stops_and_the_next_pass_goes_on(lake: Lake, policy: Policy) -> None:
+    """A pass ends at its budget with units left, its run unfinished; the same command does the rest in the same run."""
+    make(lake, "t", partitions=4)
+    before = rows_of(lake.spark.table("t"))
+    length = sum(file.stat().st_size for file in lake.path("t").rglob("*.parquet")) // 4
+    first = backfill(lake.spark, policy, tables=["t"], options=options(max_bytes=int(length * 2.5), parallelism=2))
+    (table,) = first.tables
+    assert (first.outcome, table.outcome, table.units_left, len(table.units)) == (
+        "stopped at budget", "stopped at budget", 2, 2,
+    )  # fmt: skip
+    assert rows_of(lake.spark.table("t")) == before
+    second = backfill(lake.spark, policy, tables=["t"], options=options(max_seconds=0.0)).tables[0]
+    assert (second.run_id, second.units_left, len(second.units)) == (table.run_id, 1, 3)
+    last = backfill(lake.spark, policy, tables=["t"]).tables[0]
+    assert (last.run_id, last.outcome, last.units_left, len(last.units)) == (table.run_id, "done", 0, 4)
+    assert rows_of(lake.spark.table("t")) == before
+    assert verify_table(lake.spark, "t", policy).ok
+
+
+def test_changed_policy_is_a_conflict_until_the_run_is_abandoned(lake: Lake, policy: Policy) -> None:
+    """A run that stopped at its budget is not continued under another policy; --resume never begins anew."""
+    make(lake, "t", partitions=3)
+    backfill(lake.spark, policy, tables=["t"], options=options(max_seconds=0.0))
+    other = replace(policy, footer_mode="plaintext")
+    report = backfill(lake.spark, other, tables=["t"])
+    assert [one.error for one in report.failed] == ["RunConflictError"]
+    done = backfill(lake.spark, other, tables=["t"], options=options(resume="never")).tables[0]
+    assert (done.outcome, done.units_left) == ("done", 0)
+    assert verify_table(lake.spark, "t", other).ok
+
+
+def test_changed_passes_over_what_is_as_it_was(lake: Lake, policy: Policy) -> None:
+    """--changed begins only tables whose files, tags or policy are not those of the last pass."""
+    make(lake, "a")
+    make(lake, "b", partitions=0)
+    changed = options(changed=True)
+    assert backfill(lake.spark, policy, databases=[lake.database], options=changed).outcome == "done"
+    idle = backfill(lake.spark, policy, databases=[lake.database], options=changed)
+    assert (idle.outcome, sorted(idle.unchanged)) == ("nothing to do", [lake.name("a"), lake.name("b")])
+    lake.sql(f"INSERT INTO a VALUES (9, '{SECRET}-9', 9.5, 1)")
+    files = backfill(lake.spark, policy, databases=[lake.database], options=changed)
+    assert (list(by_table(files)), list(files.unchanged)) == (["a"], [lake.name("b")])
+    set_tags(lake.spark, "b", {"pay": ["finance"]}, policy)
+    tags = backfill(lake.spark, policy, databases=[lake.database], options=changed)
+    assert {name: one.outcome for name, one in by_table(tags).items()} == {"b": "done"}  # type: ignore[attr-defined]
+    other = replace(policy, footer_mode="plaintext")
+    new = backfill(lake.spark, other, databases=[lake.database], options=changed)
+    assert sorted(by_table(new)) == ["a", "b"]
+
+
+def test_tables_that_share_a_folder_are_refused(lake: Lake, policy: Policy) -> None:
+    """Equal and nested folders are named, and rewritten only when that is accepted."""
+    make(lake, "a", partitions=0, suffix=f"LOCATION '{(lake.root / 'shared').as_uri()}'")
+    with lake.stranger() as stranger:
+        stranger.sql(f"CREATE TABLE twin (id INT) USING parquet LOCATION '{(lake.root / 'shared').as_uri()}'")
+        stranger.sql(f"CREATE TABLE inner (id INT) USING parquet LOCATION '{(lake.root / 'shared' / 'x').as_uri()}'")
+    report = backfill(lake.spark, policy, tables=["a"])
+    assert (report.outcome, list(report.refused)) == ("incomplete", [lake.name("a")])
+    assert "lie in one another" in report.refused[lake.name("a")]
+    lake.sql("DROP TABLE inner")
+    assert f"{lake.name('twin')} share the folder" in backfill(lake.spark, policy, tables=["a"]).refused[lake.name("a")]
+    assert_plaintext(lake.root / "shared")
+    accepted = backfill(lake.spark, policy, tables=["a"], options=options(accept_path_readers=True))
+    assert accepted.outcome == "done"
+
+
+def test_vanished_tags_do_not_decrypt(lake: Lake, policy: Policy) -> None:
+    """Tags that are gone without `tags unset` are refused: a run would write plaintext."""
+    make(lake, "t", partitions=2)
+    backfill(lake.spark, policy, tables=["t"])
+    catalog = Catalog(lake.spark)
+    table = catalog.table("t")
+    schema = json.loads(table.schema_json)
+    for field in schema["fields"]:
+        field["metadata"] = {}
+    data = {**schema, "fields": [one for one in schema["fields"] if one["name"] != "p"]}
+    catalog.set_schema_metadata(table, json.dumps(data))
+    catalog.unset_options(table, tuple(name for name in table.options if ".tags." in name))
+    report = backfill(lake.spark, policy, tables=["t"])
+    assert report.outcome == "incomplete"
+    assert "the tags of email are gone" in report.refused[lake.name("t")]
+    location = Path(catalog.partitions(catalog.table("t"))[0].location.removeprefix("file:"))
+    assert next(location.glob("part-*")).read_bytes()[:4] == b"PARE"
+
+
+def test_second_run_is_told_of_the_first(lake: Lake, policy: Policy) -> None:
+    """A table that another run holds is reported with that run's name, and the others are done."""
+    from sparkcrypt.backfill.lock import acquire
+
+    make(lake, "a", partitions=0)
+    make(lake, "b", partitions=0)
+    backfill(lake.spark, policy, tables=["a"], options=options(dry_run=True))
+    encrypt_table(lake.spark, "a", policy)
+    store, uuid = open_state_store(policy.run_state), Catalog(lake.spark).table("a").uuid or ""
+    set_tags(lake.spark, "a", {"pay": ["finance"]}, policy)
+    with acquire(store, uuid, run_id="the-first-run", owner="somebody"):
+        report = backfill(lake.spark, policy, databases=[lake.database])
+        with pytest.raises(RunConflictError, match="the-first-run of somebody"):
+            encrypt_table(lake.spark, "a", policy)
+    assert [(one.table, one.error) for one in report.failed] == [(lake.name("a"), "RunConflictError")]
+    assert "the-first-run" in report.failed[0].message
+    assert by_table(report)["b"].outcome == "done"  # type: ignore[attr-defined]
+
+
+def test_busy_unit_is_tried_again(lake: Lake, policy: Policy, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that comes while a unit is staged: the unit is staged once more, with that file, and no row is lost."""
+    make(lake, "t", partitions=2)
+    monkeypatch.setattr("sparkcrypt.backfill.run.PAUSES_SECONDS", (0.0, 0.0))
+    written = []
+
+    class Writer:
+        """Inserts a row when the first unit is verified."""
+
+        def start(self, *_: object) -> None:
+            """Hear nothing."""
+
+        def step(self, unit: str, step: str) -> None:
+            """Write once."""
+            if (unit, step) == ("p=0", "verifying") and not written:
+                written.append(unit)
+                lake.spark.newSession().sql(f"INSERT INTO {lake.name('t')} VALUES (7, '{SECRET}-7', 7.5, 0)")
+
+        def advance(self, *_: object) -> None:
+            """Hear nothing."""
+
+        def finish(self) -> None:
+            """Hear nothing."""
+
+    report = backfill(lake.spark, policy, tables=["t"], options=options(parallelism=1), progress=Writer())
+    assert (report.outcome, written) == ("done", ["p=0"])
+    lake.spark.catalog.refreshTable("t")
+    assert sorted(row.id for row in lake.spark.table("t").collect()) == [0, 1, 7]
+    assert verify_table(lake.spark, "t", policy).ok
+    store = open_state_store(policy.run_state)
+    journal = Journal.open(store, Catalog(lake.spark).table("t").uuid or "", report.tables[0].run_id)
+    failures = [record.fields["error"] for record in journal.records if record.kind == "unit_failed"]
+    assert len(failures) == 1 and failures[0].startswith("SourceChangedError")
