@@ -51,7 +51,7 @@ def is_dead(record: Mapping[str, Any]) -> bool:
         return False
     if not Path("/proc/self/stat").exists():
         return False
-    return _began(pid) != began
+    return bool(_began(pid) != began)
 
 
 def _boot() -> str | None:

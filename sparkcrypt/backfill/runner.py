@@ -9,14 +9,16 @@ from typing import Any
 
 from sparkcrypt.backfill.context import RunContext
 from sparkcrypt.backfill.evidence import evidence_of, files_of
+from sparkcrypt.backfill.journal import Journal
 from sparkcrypt.backfill.ledger import record_swap
 from sparkcrypt.backfill.move import move_old
 from sparkcrypt.backfill.outcome import UnitOutcome
 from sparkcrypt.backfill.scan import ScannedUnit, refuse_unreadable
 from sparkcrypt.backfill.staging import Proof, StagedWork, Stager
-from sparkcrypt.backfill.swap import Swap
+from sparkcrypt.backfill.swap import LocationSwap, Swap
 from sparkcrypt.backfill.targets import CatalogTarget
 from sparkcrypt.backfill.unit_record import by_place, described, listed
+from sparkcrypt.backfill.unit_state import state_of_units
 from sparkcrypt.backfill.units import Folder, Unit, attempt_folder, list_folders, old_folder, refuse_writers_at_work
 from sparkcrypt.errors import RunConflictError, SourceChangedError, VerificationError
 from sparkcrypt.spark.catalog import Catalog
@@ -117,6 +119,11 @@ class Runner:
         run.lock.check()
         old = self.swap.swap(unit, staged)
         try:
+            run.lock.check()
+        except RunConflictError:
+            give_way(self, unit, staged)
+            raise
+        try:
             recheck(unit, old, list_folders(self._files, old))
         except VerificationError:
             if _names(list_folders(self._files, self.swap.final_location(unit, staged))) == _names(proof.unit.folders):
@@ -146,6 +153,23 @@ class Runner:
         outcome = replace(outcome, old_location=to)
         run.journal.append("unit_moved", unit=outcome.name, outcome=outcome.to_dict())
         return outcome
+
+
+def give_way(runner: Runner, unit: Unit, staged: str) -> None:
+    """Undo the swap of a driver that was paused right before it, and lost its lock meanwhile.
+
+    Where the driver that took over has swapped the unit already, and rows may have been written since, the unit is
+    pointed there again; else to where it was.
+    """
+    run = runner.run
+    if not isinstance(runner.swap, LocationSwap):
+        return
+    location = unit.location
+    for run_id in Journal.runs(run.store, run.target.table_id):
+        state = state_of_units(Journal.open(run.store, run.target.table_id, run_id).records).get(unit.name)
+        if run_id >= run.run_id and state is not None and state.swapped:
+            location = str(state.fields["outcome"]["new_location"])
+    runner.swap.point(unit, staged, location)
 
 
 def recheck(unit: Unit, location: str, folders: tuple[Folder, ...]) -> None:

@@ -83,13 +83,21 @@ class LocationSwap:
 
     def undo(self, unit: Unit, staged: str) -> None:
         """Point it back, unless somebody has pointed it elsewhere since."""
+        self.point(unit, staged, unit.location)
+
+    def point(self, unit: Unit, staged: str, location: str) -> None:
+        """Point it from the staged folder to another one.
+
+        Raises:
+            SourceChangedError: it does not point to the staged folder.
+        """
         current = self._current(unit)
         if current != _plain(staged):
             raise SourceChangedError(
                 f"{unit.name}: its location is now {current}, neither {unit.location} nor what this run staged; "
                 "someone moved it; look at the table, then run again"
             )
-        Catalog(self.spark).set_location(self.target.table, unit.location, unit.partition)
+        Catalog(self.spark).set_location(self.target.table, location, unit.partition)
 
     def in_effect(self, unit: Unit, staged: str) -> bool:
         """Tell whether it points to the staged folder."""

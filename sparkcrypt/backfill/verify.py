@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING, Any
 from sparkcrypt.backfill.check import partition_of
 from sparkcrypt.backfill.drift import Drift
 from sparkcrypt.backfill.footers import fresh_keys
+from sparkcrypt.backfill.manifest import ManifestCheck, check_manifest, read_manifest
 from sparkcrypt.backfill.scan import scan_target
+from sparkcrypt.backfill.states import open_states
 from sparkcrypt.backfill.targets import CatalogTarget, Target, catalog_target, path_target
-from sparkcrypt.backfill.units import Folder, Unit
+from sparkcrypt.backfill.units import Folder, Unit, list_unit
 from sparkcrypt.bridge.identity import check_identity, trailing_partition
 from sparkcrypt.errors import FormatError, KeyServiceError, VerificationError
+from sparkcrypt.keys.service import open_key_service
 from sparkcrypt.parquet import verify_file
 from sparkcrypt.plan import EncryptionPlan
 from sparkcrypt.policy.model import Policy
@@ -35,11 +38,12 @@ class TableVerification:
     notes: tuple[str, ...]
     authenticated: str
     plan: EncryptionPlan
+    manifest: ManifestCheck | None = None
 
     @property
     def ok(self) -> bool:
-        """Nothing differs from the plan."""
-        return not self.drift
+        """Nothing differs from the plan, nor from the manifest where that was asked for."""
+        return not self.drift and (self.manifest is None or self.manifest.ok)
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON values."""
@@ -50,12 +54,19 @@ class TableVerification:
             "drift": [one.to_dict() for one in self.drift],
             "notes": list(self.notes),
             "authenticated": self.authenticated,
+            "manifest": None if self.manifest is None else self.manifest.to_dict(),
             "verified": self.ok,
         }
 
 
 def verify_table(
-    spark: SparkSession, table: str | None, policy: Policy, *, path: str | None = None, where: str | None = None
+    spark: SparkSession,
+    table: str | None,
+    policy: Policy,
+    *,
+    path: str | None = None,
+    where: str | None = None,
+    manifest: bool = False,
 ) -> TableVerification:
     """Verify every file of a table or directory against its plan, with keys from a helper of its own.
 
@@ -65,6 +76,8 @@ def verify_table(
         policy: what the tags mean.
         path: a bare directory.
         where: a predicate over partition columns.
+        manifest: also hold the files against the list that the table's audit keeps of what runs have written: a file
+            that was deleted, replayed or altered since is found, and files that are not listed are named.
 
     Returns:
         What was found; drift is not raised.
@@ -72,6 +85,7 @@ def verify_table(
     Raises:
         PlanError: no such table, or its tags make no plan.
         KeyServiceError: a key cannot be opened.
+        ConfigError: there is no manifest.
     """
     if table is not None:
         target: Target = catalog_target(spark, Catalog(spark).table(table), policy, None)
@@ -105,7 +119,18 @@ def verify_table(
         notes=tuple(dict.fromkeys(notes)),
         authenticated="partial" if partial or drift else "all",
         plan=target.plan,
+        manifest=_manifest(spark, target, policy, where) if manifest else None,
     )
+
+
+def _manifest(spark: SparkSession, target: Target, policy: Policy, where: str | None) -> ManifestCheck:
+    files, store = HadoopFiles(spark), open_states(spark, policy.run_state, outside=target.base)
+    listed = read_manifest(store, target.table_id, open_key_service(policy.key_service), policy)
+    units = [list_unit(files, unit) for unit in target.units(where)]
+    if where is None:  # partitions that were dropped since
+        known = {unit.partition_path for unit in units}
+        units += [Unit(name, target.base, None, name, {}) for name in listed if name not in known]
+    return check_manifest(files, listed, units)
 
 
 def _authenticate(files: HadoopFiles, path: str, keys: Any) -> tuple[list[Drift], bool]:

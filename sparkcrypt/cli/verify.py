@@ -34,6 +34,10 @@ from sparkcrypt.policy.model import Policy
 @path_option
 @policy_option
 @where_option
+@click.option(
+    "--manifest", is_flag=True, help="Also hold files against the audit's list: finds deleted, replayed, altered ones."
+)
+@click.option("--complete", is_flag=True, help="With --manifest: files that it does not list are differences too.")
 @report_option
 @json_option
 @spark_options
@@ -45,6 +49,8 @@ def verify(
     path: str | None,
     policy: str,
     where: str | None,
+    manifest: bool,
+    complete: bool,
     report: str | None,
     as_json: bool,
     launch: Launch,
@@ -55,21 +61,29 @@ def verify(
     encrypted module is authenticated.  With PATH… (files or folders, no Spark) only the last is done.  Exits with 74
     when something is not as it must be.
 
+    With --manifest the files are also held against the list that the table's audit keeps of what runs have written.
+    Whoever overwrites a partition after a run makes its files differ from that list too; run a backfill after him.
+
     Examples:
       sparkcrypt verify --table sales.customers --policy policy.yaml
+      sparkcrypt verify --table sales.customers --policy policy.yaml --manifest
       sparkcrypt verify --policy policy.yaml part-00000.snappy.parquet
     """
-    if paths and (table or path or where):
-        raise click.UsageError("give either files, or --table, or --path; --where goes with --table")
+    if paths and (table or path or where or manifest):
+        raise click.UsageError("give either files, or --table, or --path; --where and --manifest go with --table")
     if not paths:
         one_of(table, path)
+    if complete and not manifest:
+        raise click.UsageError("--complete goes with --manifest")
     check_writable(report)
     with Workplace("sparkcrypt verify", launch) as workplace, failed_report(workplace, report, table or path):
         loaded = workplace.policy(policy)
         if paths:
             document, problems, text = _verify_files(workplace, paths, loaded)
         else:
-            document, problems, text = _verify_target(workplace, table, path, loaded, where)
+            document, problems, text = _verify_target(
+                workplace, table, path, loaded, where, manifest=manifest, complete=complete
+            )
         if report is not None:
             workplace.write(report, json.dumps(document, indent=2, ensure_ascii=False) + "\n")
     show(document, text, as_json=as_json)
@@ -79,7 +93,14 @@ def verify(
 
 
 def _verify_target(
-    workplace: Workplace, table: str | None, path: str | None, policy: Policy, where: str | None
+    workplace: Workplace,
+    table: str | None,
+    path: str | None,
+    policy: Policy,
+    where: str | None,
+    *,
+    manifest: bool,
+    complete: bool,
 ) -> tuple[dict[str, Any], int, str]:
     spark = workplace.spark
     from sparkcrypt.backfill.verify import verify_table
@@ -87,15 +108,24 @@ def _verify_target(
 
     if path is not None:
         configure(spark, policy)  # the schema of a bare directory is in its files
-    found = verify_table(spark, table, policy, path=path, where=where)
+    found = verify_table(spark, table, policy, path=path, where=where, manifest=manifest)
+    listed = found.to_dict()["manifest"] or {}
+    unlisted = listed.get("unlisted", [])
+    by_list = [*listed.get("missing", []), *listed.get("changed", []), *(unlisted if complete else [])]
+    problems = len(found.drift) + len(by_list)
     lines = [
         f"{found.table}: {counted(found.files, 'file')}, {counted(found.rows, 'row')}: "
-        + ("as the plan says" if found.ok else f"{counted(len(found.drift), 'difference')} from the plan"),
+        + (f"{counted(problems, 'difference')} found" if problems else "as the plan says"),
         *(f"  {one.file}: {f'{one.column}: ' if one.column else ''}{one.kind}: {one.detail}" for one in found.drift),
+        *(f"  {file}: missing: the manifest lists it" for file in listed.get("missing", [])),
+        *(f"  {file}: changed: it is not the file that the manifest lists" for file in listed.get("changed", [])),
+        *(f"  {file}: unlisted: the manifest does not list it" for file in (unlisted if complete else [])),
         *(f"  note: {note}" for note in found.notes),
+        *([f"  note: {counted(len(unlisted), 'file')} not in the manifest"] if unlisted and not complete else []),
         f"  authenticated: {found.authenticated}",
     ]
-    return {**found.to_dict(), "outcome": "verified" if found.ok else "drift"}, len(found.drift), "\n".join(lines)
+    document = {**found.to_dict(), "verified": not problems, "outcome": "drift" if problems else "verified"}
+    return document, problems, "\n".join(lines)
 
 
 def _verify_files(workplace: Workplace, paths: tuple[str, ...], policy: Policy) -> tuple[dict[str, Any], int, str]:
