@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, TypeAlias
 from urllib.parse import urlencode, urlsplit
@@ -19,15 +19,10 @@ Place: TypeAlias = "str | tuple[FileSystem, str]"
 Settings: TypeAlias = Mapping[str, str]
 """What of Hadoop's configuration a worker needs to reach the files (`worker_settings`)."""
 
-S3_SETTINGS = (
-    "fs.s3a.access.key",
-    "fs.s3a.secret.key",
-    "fs.s3a.session.token",
-    "fs.s3a.endpoint",
-    "fs.s3a.endpoint.region",
-    "fs.s3a.connection.ssl.enabled",
-    "fs.s3a.path.style.access",
-)
+S3_OPTIONS = ("access.key", "secret.key", "session.token", "endpoint", "endpoint.region", "connection.ssl.enabled")
+"""Of ``fs.s3a.``, and of ``fs.s3a.bucket.<bucket>.``, which wins for that bucket as it does in Hadoop."""
+S3_BUCKETS = "fs.s3a.bucket."
+_ENDS = tuple(f".{option}" for option in S3_OPTIONS)
 BUCKET_FIRST = ("s3", "s3a", "s3n", "gs")
 """Schemes whose paths begin with what stands where a URI has its authority."""
 WEB_HDFS = {"webhdfs": "http", "swebhdfs": "https"}
@@ -37,13 +32,15 @@ UNREACHABLE_SECONDS = 60.0
 _unreachable: dict[tuple[object, ...], tuple[float, ConfigError]] = {}
 
 
-def worker_settings(get: Callable[[str], str | None]) -> dict[str, str]:
+def worker_settings(get: Callable[[str], str | None], names: Iterable[str] = ()) -> dict[str, str]:
     """Return what of Hadoop's configuration a worker needs.
 
     Args:
         get: returns the value of a property, or None.
+        names: of properties that are set, for those of single buckets.
     """
-    found = {name: get(name) for name in S3_SETTINGS}
+    of_buckets = [name for name in names if name.startswith(S3_BUCKETS) and name.endswith(_ENDS)]
+    found = {name: get(name) for name in (*(f"fs.s3a.{option}" for option in S3_OPTIONS), *of_buckets)}
     return hdfs_settings(get) | {name: value for name, value in found.items() if value is not None}
 
 
@@ -89,7 +86,7 @@ def _file_system(scheme: str, authority: str, settings: tuple[tuple[str, str], .
         ) from error
     try:
         if scheme in ("s3", "s3a", "s3n"):
-            return _s3(dict(settings))
+            return _s3(authority, dict(settings))
         if scheme == "gs":
             return fs.GcsFileSystem()
         if scheme in ("hdfs", "viewfs"):
@@ -128,18 +125,21 @@ def _web_hdfs(nodes: NameNodes) -> FileSystem:
     return open_webhdfs(nodes)
 
 
-def _s3(settings: Settings) -> FileSystem:
+def _s3(bucket: str, settings: Settings) -> FileSystem:
     from pyarrow import fs
 
-    endpoint = settings.get("fs.s3a.endpoint", "")
+    def option(name: str) -> str | None:
+        return settings.get(f"{S3_BUCKETS}{bucket}.{name}", settings.get(f"fs.s3a.{name}"))
+
+    endpoint = option("endpoint") or ""
     split = urlsplit(endpoint if "//" in endpoint else f"//{endpoint}")
-    plain = split.scheme == "http" or settings.get("fs.s3a.connection.ssl.enabled") == "false"
+    plain = split.scheme == "http" or option("connection.ssl.enabled") == "false"
     return fs.S3FileSystem(
-        access_key=settings.get("fs.s3a.access.key"),
-        secret_key=settings.get("fs.s3a.secret.key"),
-        session_token=settings.get("fs.s3a.session.token"),
-        region=settings.get("fs.s3a.endpoint.region"),
-        endpoint_override=split.netloc or None,
+        access_key=option("access.key"),
+        secret_key=option("secret.key"),
+        session_token=option("session.token"),
+        region=option("endpoint.region"),
+        endpoint_override=split.netloc or None,  # by the bucket's name in the path; AWS itself by that in the host
         scheme="http" if plain else "https",
         allow_bucket_creation=False,
     )

@@ -11,7 +11,7 @@ from sparkcrypt.errors import ConfigError
 from sparkcrypt.native.batches import OUTCOME_SCHEMA, rewriter
 from sparkcrypt.native.name_nodes import HADOOP_USER
 from sparkcrypt.native.orders import FileOrder, FileOutcome, KeySettings
-from sparkcrypt.native.places import worker_settings
+from sparkcrypt.native.places import S3_BUCKETS, worker_settings
 from sparkcrypt.spark.failures import short_text
 from sparkcrypt.spark.jar import jar_path
 from sparkcrypt.spark.jvm import hadoop_conf, jvm
@@ -51,9 +51,11 @@ def translated_failure() -> Iterator[None]:
     except Exception as error:
         if "ModuleNotFoundError" not in str(error) and "ImportError" not in str(error):
             raise
+        lines = [line for line in str(error).splitlines() if line.startswith(("ModuleNotFoundError", "ImportError"))]
+        said = lines[-1] if lines else short_text(error)
         raise ConfigError(
-            f"the executors' Python cannot run the native engine: {short_text(error)}; install pyarrow, "
-            "cryptography and the key service's library there, or use --engine spark"
+            f"the executors' Python cannot run the native engine: {said}; install pyarrow, cryptography and "
+            "the key service's library there, or use --engine spark"
         ) from error
 
 
@@ -67,4 +69,5 @@ def hadoop_settings(spark: SparkSession) -> dict[str, str]:
     """Return what of the session's Hadoop configuration a worker needs to reach the files, and as whom."""
     conf = hadoop_conf(spark)
     user = jvm(spark).org.apache.hadoop.security.UserGroupInformation.getCurrentUser().getShortUserName()
-    return worker_settings(conf.get) | {HADOOP_USER: str(user)}
+    buckets = [f"{S3_BUCKETS}{name}" for name in conf.getPropsWithPrefix(S3_BUCKETS)]
+    return worker_settings(conf.get, buckets) | {HADOOP_USER: str(user)}

@@ -1,72 +1,49 @@
-"""HDFS in one process: a NameNode and a DataNode on 127.0.0.1, of the Hadoop release whose client Spark ships.
-
-Its jars are fetched once by the Ivy that Spark ships, from Maven Central or the mirror that this machine is set up
-for, and are used only when their digests are the ones below.
-"""
+"""HDFS in one process: a NameNode and a DataNode on 127.0.0.1, of the Hadoop release whose client Spark ships."""
 
 from __future__ import annotations
 
-import hashlib
-import os
-import subprocess
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from xml.etree import ElementTree
-from xml.sax.saxutils import quoteattr
 
 from tests.services import ServiceUnavailableError
-from tests.services.cache import cache_folder, locked
 from tests.services.installed import java_home, spark_environment, spark_home
+from tests.services.maven import REPOSITORY, Jar, fetched_folder, ivy_settings
 from tests.services.processes import LOCAL, ServiceProcess, accepts, free_port, start_process, wait_until
 
-REPOSITORY = "SPARKCRYPT_MAVEN_REPOSITORY"
-"""The URL of a Maven repository to use in place of Maven Central."""
+__all__ = ["JARS", "REPOSITORY", "VERSION", "Hdfs", "fetched_jars", "ivy_settings", "start_hdfs"]
+
 VERSION = "3.5.0"
 START_SECONDS = 180.0
-FETCH_SECONDS = 600.0
-
-
-@dataclass(frozen=True, slots=True)
-class _Jar:
-    organisation: str
-    name: str
-    revision: str
-    sha256: str
-
-    @property
-    def file(self) -> str:
-        return f"{self.name}-{self.revision}.jar"
 
 
 JARS = (
-    _Jar(
+    Jar(
         "org.apache.hadoop",
         "hadoop-client-minicluster",
         VERSION,
         "06772d24529e59939915979b3edba204d367750ef7dc5120411f35221dd4818c",
     ),
     # The cluster's class is made for tests, and loads what tests are written with.
-    _Jar(
+    Jar(
         "org.junit.jupiter",
         "junit-jupiter-api",
         "5.10.2",
         "afff77c186cd317275803872fa5133aa801fd6ac40bd91c78a6cf8009b4b17cc",
     ),
-    _Jar(
+    Jar(
         "org.junit.platform",
         "junit-platform-commons",
         "1.10.2",
         "b56a5ec000a479df4973b18bba24c98fe0db8faa14c8907d3ef451d8c71fd8ae",
     ),
-    _Jar(
+    Jar(
         "org.opentest4j",
         "opentest4j",
         "1.3.0",
         "48e2df636cab6563ced64dcdff8abb2355627cb236ef0bf37598682ddf742f1b",
     ),
-    _Jar(
+    Jar(
         "org.mockito",
         "mockito-core",
         "4.11.0",
@@ -143,70 +120,7 @@ def fetched_jars() -> Path:
     """
     if not (spark_home() / "jars" / f"hadoop-client-runtime-{VERSION}.jar").exists():
         raise ServiceUnavailableError(f"no HDFS: this Spark does not ship the client of Hadoop {VERSION}")
-    folder = cache_folder() / f"hdfs-{VERSION}"
-    with locked(cache_folder() / f".hdfs-{VERSION}.lock"):
-        if not folder.exists():
-            _fetch(folder)
-    return folder
-
-
-def _fetch(folder: Path) -> None:
-    """Fetch every jar aside, and give the folder its name when all are the known ones."""
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".fetching-") as name:
-        aside = Path(name)
-        settings = ivy_settings(aside)
-        for jar in JARS:
-            _fetch_jar(jar, aside, settings)
-            if hashlib.sha256((aside / "jars" / jar.file).read_bytes()).hexdigest() != jar.sha256:
-                raise ServiceUnavailableError(f"no HDFS: {jar.file} came with other bytes than the known ones")
-        (aside / "jars").rename(folder)
-
-
-def _fetch_jar(jar: _Jar, aside: Path, settings: list[str]) -> None:
-    ivy = next(iter((spark_home() / "jars").glob("ivy-*.jar")), None)
-    if ivy is None:
-        raise ServiceUnavailableError("no HDFS: this Spark ships no Ivy to fetch its jars with")
-    command = [str(java_home() / "bin" / "java"), "-cp", str(ivy), "org.apache.ivy.Main", *settings]
-    command += ["-cache", str(aside / "cache"), "-confs", "default", "-notransitive"]
-    command += ["-dependency", jar.organisation, jar.name, jar.revision]
-    command += ["-retrieve", str(aside / "jars" / "[artifact]-[revision].[ext]")]
-    try:
-        done = subprocess.run(command, cwd=aside, capture_output=True, text=True, timeout=FETCH_SECONDS, check=False)
-    except subprocess.TimeoutExpired as error:
-        raise ServiceUnavailableError(f"no HDFS: {jar.file} was not fetched within {FETCH_SECONDS:g} s") from error
-    if done.returncode != 0 or not (aside / "jars" / jar.file).exists():
-        raise ServiceUnavailableError(
-            f"no HDFS: {jar.file} cannot be fetched; name a Maven repository in {REPOSITORY}:\n{done.stdout[-2000:]}"
-        )
-
-
-def ivy_settings(folder: Path) -> list[str]:
-    """Return Ivy's arguments for the repository that this machine is set up for: none for Maven Central.
-
-    Args:
-        folder: gets the settings file.
-    """
-    url = os.environ.get(REPOSITORY) or _maven_mirror(Path("~/.m2/settings.xml").expanduser())
-    if not url:
-        return []
-    file = folder / "ivysettings.xml"
-    file.write_text(
-        '<ivysettings><settings defaultResolver="maven"/><resolvers>'
-        f'<ibiblio name="maven" m2compatible="true" root={quoteattr(url)}/>'
-        "</resolvers></ivysettings>"
-    )
-    return ["-settings", str(file)]
-
-
-def _maven_mirror(settings: Path) -> str | None:
-    """Return the URL of the mirror of Maven Central that a Maven settings file names."""
-    if not settings.is_file():
-        return None
-    for mirror in ElementTree.parse(settings).getroot().findall("{*}mirrors/{*}mirror"):
-        names = (mirror.findtext("{*}mirrorOf") or "").replace(" ", "").split(",")
-        if "!central" not in names and {"*", "central", "external:*"} & set(names):
-            return mirror.findtext("{*}url")
-    return None
+    return fetched_folder(f"hdfs-{VERSION}", JARS)
 
 
 if __name__ == "__main__":

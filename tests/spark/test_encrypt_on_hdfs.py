@@ -183,7 +183,7 @@ def test_narrow_files_do_not_become_wide(shore: Shore, engine: Engine) -> None:
 def test_other_keys_and_no_keys_on_hdfs(shore: Shore) -> None:
     """A tag that changes its key, and one that says plaintext, are followed without decoding a page."""
     before = shore.fill(PARTITIONED)
-    policy, report = encrypted(shore, {"email": ["pii"]})
+    _, report = encrypted(shore, {"email": ["pii"]})
     assert_by("native", report)
     lake, file = shore.lake, shore.lake.root / "p" / "policy.yaml"
     told = file.read_text()
