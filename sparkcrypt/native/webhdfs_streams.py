@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPException, HTTPResponse
 from typing import Any
 from urllib.parse import urlsplit
@@ -12,21 +13,30 @@ from sparkcrypt.native.webhdfs import WebHdfs, answered, connect_data_node, sent
 
 SKIP_BYTES = 256 * 1024
 """What lies between two reads is read and thrown away up to here; beyond, a new stream costs less."""
+STREAMS = 3
 CREATED = 201
 
 
-class ReadStream(io.RawIOBase):
-    """A file's bytes from wherever it is sought; one stream from a DataNode goes on while reads follow each other.
+@dataclass(slots=True)
+class _Stream:
+    """An answer of a DataNode that is being read; ``at`` is the place in the file of its next byte."""
 
-    Nothing is held but what the caller asked for.  When a DataNode fails, another is asked from where it ended.
+    connection: HTTPConnection
+    response: HTTPResponse
+    at: int
+
+
+class ReadStream(io.RawIOBase):
+    """A file's bytes from wherever it is sought.
+
+    Pages and their indexes are read in turns, each from front to back, so a few streams are kept open, and the one that
+    is nearest goes on.  Nothing is held but what the caller asked for.
     """
 
     def __init__(self, hdfs: WebHdfs, path: str, size: int) -> None:
         self._hdfs, self._path, self._size = hdfs, path, size
         self._position = 0
-        self._at = 0
-        self._response: HTTPResponse | None = None
-        self._connection: HTTPConnection | None = None
+        self._streams: list[_Stream] = []
         self._host = ""
 
     def readable(self) -> bool:
@@ -72,7 +82,7 @@ class ReadStream(io.RawIOBase):
         return bytes(memoryview(buffer)[:count])
 
     def close(self) -> None:
-        """Leave the DataNode."""
+        """Leave the DataNodes."""
         self._leave()
         super().close()
 
@@ -81,42 +91,47 @@ class ReadStream(io.RawIOBase):
         failures: list[OSError | UnsupportedFileError] = []
         for excluded in (False, True, False):
             try:
-                count = self._stream(self._host if excluded else "").readinto(view)
+                stream = self._stream(self._host if excluded else "")
+                count = stream.response.readinto(view)
                 if not count:
-                    raise OSError(f"{self._path}: its DataNode ended it at byte {self._at} of {self._size}")
+                    raise OSError(f"{self._path}: its DataNode ended it at byte {stream.at} of {self._size}")
             except HTTPException as error:
                 failures.append(OSError(f"{self._path}: its DataNode's answer broke off: {type(error).__name__}"))
             except (OSError, UnsupportedFileError) as error:
                 failures.append(error)
             else:
+                stream.at += count
                 self._position += count
-                self._at += count
                 return count
             self._leave()
         raise failures[0]
 
-    def _stream(self, excluded: str) -> HTTPResponse:
-        """Return the response whose next byte is the one at the position."""
-        gap = self._position - self._at
-        if self._response is not None and 0 <= gap <= SKIP_BYTES:
-            self._at += len(self._response.read(gap)) if gap else 0
-            if self._at == self._position:
-                return self._response
-        self._leave()
+    def _stream(self, excluded: str) -> _Stream:
+        """Return the stream whose next byte is the one at the position; the one that was used last is at the end."""
+        near = [stream for stream in self._streams if 0 <= self._position - stream.at <= SKIP_BYTES]
+        if near:
+            stream = max(near, key=lambda one: one.at)
+            self._streams.remove(stream)
+            self._streams.append(stream)
+            stream.at += len(stream.response.read(self._position - stream.at))
+            if stream.at < self._position:
+                raise OSError(f"{self._path}: its DataNode ended it at byte {stream.at} of {self._size}")
+            return stream
+        if len(self._streams) == STREAMS:
+            self._streams.pop(0).connection.close()
         more = {"excludedatanodes": excluded} if excluded else {}
         url = self._hdfs.redirected("GET", "OPEN", self._path, offset=str(self._position), **more)
         parts = urlsplit(url)
         self._host = parts.hostname or ""
-        self._connection = connect_data_node(url, self._path)
-        where = f"{parts.scheme}://{parts.netloc}"
-        self._response = sent(self._connection, where, "GET", f"{parts.path}?{parts.query}")
-        self._at = self._position
-        return self._response
+        connection = connect_data_node(url, self._path)
+        response = sent(connection, f"{parts.scheme}://{parts.netloc}", "GET", f"{parts.path}?{parts.query}")
+        self._streams.append(_Stream(connection, response, self._position))
+        return self._streams[-1]
 
     def _leave(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-        self._connection = self._response = None
+        for stream in self._streams:
+            stream.connection.close()
+        self._streams.clear()
 
 
 class WriteStream(io.RawIOBase):
