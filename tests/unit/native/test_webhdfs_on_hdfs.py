@@ -1,0 +1,179 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyarrow.fs import FileSelector, FileType
+
+from sparkcrypt.errors import ConfigError, KeyAccessDeniedError
+from sparkcrypt.native.name_nodes import HADOOP_USER
+from sparkcrypt.native.places import place
+from sparkcrypt.parquet import KeyRequest, rewrite_file, verify_file
+from sparkcrypt.parquet.output import open_target
+from sparkcrypt.parquet.source import open_source
+from tests.services.hdfs import Hdfs
+from tests.unit.parquet.rewriting import AMOUNT, SSN, new_encryption, write_plain
+from tests.unit.parquet.writers import Keys, table, write_encrypted
+
+pytestmark = [pytest.mark.services, pytest.mark.slow]
+
+ROOT = Path(__file__).resolve().parents[3]
+NAME = "p=1 %2F+&#?é/ä b.parquet"
+"""Of a file: what a URL must escape, and what it must not unescape."""
+
+
+class Sea:
+    """A folder of HDFS of one test's own, as workers see it."""
+
+    def __init__(self, hdfs: Hdfs, folder: str) -> None:
+        self.settings = {"fs.defaultFS": hdfs.uri, "dfs.namenode.http-address": hdfs.http}
+        self.uri = f"{hdfs.uri}/{folder}"
+        self.system, self.folder = self.at("")
+        self.system.create_dir(self.folder)
+
+    def at(self, name: str, **more: str) -> tuple[Any, str]:
+        """Return the place of a name below it."""
+        found = place(f"{self.uri}/{name}", self.settings | more)
+        assert isinstance(found, tuple)
+        return found
+
+    def names(self) -> list[str]:
+        """Return the paths of all files below it, hidden ones included."""
+        found = self.system.get_file_info(FileSelector(self.folder, recursive=True))
+        return sorted(info.path.removeprefix(self.folder) for info in found if info.type == FileType.File)
+
+    def put(self, name: str, content: bytes) -> tuple[Any, str]:
+        """Write a file."""
+        with open_target(self.at(name)) as output:
+            output.write(content)
+        return self.at(name)
+
+
+@pytest.fixture
+def sea(hdfs: Hdfs, request: pytest.FixtureRequest) -> Sea:
+    """A folder of its own."""
+    return Sea(hdfs, request.node.name.partition("[")[0])
+
+
+def test_file_there_and_back(sea: Sea, tmp_path: Path) -> None:
+    """A file is encrypted and decrypted on HDFS, under names with any character; a target is never replaced."""
+    plain = write_plain(tmp_path / "plain", table(2000))
+    source, target, back = sea.put(NAME, plain.read_bytes()), sea.at(f"out/{NAME}"), sea.at("back")
+    digest = verify_file(plain).digest
+    rewrite_file(source, target, encryption=new_encryption(SSN))
+    assert verify_file(target, retrieve_key=Keys(), equal_to=digest).authenticated == "all"
+    with pytest.raises(ConfigError, match="is there already"):
+        rewrite_file(source, target, encryption=new_encryption(SSN))
+    rewrite_file(target, back, retrieve_key=Keys())
+    assert verify_file(back, equal_to=digest)
+    assert sea.names() == sorted([f"{NAME}", "back", f"out/{NAME}"])
+    assert sea.system.get_file_info(source[1]).size == plain.stat().st_size
+
+
+def test_failure_leaves_nothing(sea: Sea, tmp_path: Path) -> None:
+    """A key that is denied late reaches the caller, and neither a target nor its hidden file is left."""
+    source = sea.put("src", write_encrypted(tmp_path / "src").read_bytes())
+    seen: list[list[str]] = []
+
+    def denied(request: KeyRequest) -> bytes:
+        if request.column == AMOUNT:
+            seen.append(sea.names())
+            raise KeyAccessDeniedError("no")
+        return Keys()(request)
+
+    with pytest.raises(KeyAccessDeniedError):
+        rewrite_file(source, sea.at("out"), retrieve_key=denied)
+    assert seen and "out" not in seen[0]
+    assert sea.names() == ["src"]
+
+
+def test_target_that_appears_meanwhile_is_kept(sea: Sea) -> None:
+    """HDFS itself refuses the rename, also when the other file came after the last look."""
+    system, path = sea.at("out")
+    with pytest.raises(ConfigError, match="is there already"), open_target((system, path)) as output:
+        output.write(b"ours")
+        sea.put("out", b"theirs")
+    with system.open_output_stream(sea.at("aside")[1], compression=None) as aside:
+        aside.write(b"ours")
+    with pytest.raises(FileExistsError, match="FileAlreadyExistsException"):
+        system.move(sea.at("aside")[1], path)
+    with open_source((system, path)) as file:
+        assert file.read(0, file.size, "it") == b"theirs"
+    assert sea.names() == ["aside", "out"]
+
+
+def test_user_without_rights(sea: Sea) -> None:
+    """HDFS knows the session's user by name, and what it does not allow is told in its own words."""
+    system, path = sea.at("out", **{HADOOP_USER: "nobody-known"})
+    with pytest.raises(PermissionError, match=r"AccessControlException: .*user=nobody-known"):
+        system.create_dir(f"{sea.folder}sub")
+    with pytest.raises(PermissionError, match="Permission denied"), open_target((system, path)) as output:
+        output.write(b"x")
+    assert sea.names() == []
+
+
+def test_what_is_not_there(sea: Sea) -> None:
+    """Files that are missing and folders are told apart from files."""
+    system, path = sea.at("nothing")
+    assert system.get_file_info(path).type == FileType.NotFound
+    assert system.get_file_info(FileSelector(path, allow_not_found=True)) == []
+    with pytest.raises(FileNotFoundError):
+        system.get_file_info(FileSelector(path))
+    with pytest.raises(FileNotFoundError):
+        system.open_input_file(path)
+    with pytest.raises(OSError, match="is a folder"):
+        system.open_input_file(sea.folder)
+
+
+def test_empty_file(sea: Sea) -> None:
+    """A file without bytes is written and read."""
+    with open_source(sea.put("empty", b"")) as file:
+        assert (file.size, file.read(0, 0, "nothing")) == (0, b"")
+
+
+MEMORY = """
+import json, resource, sys
+from sparkcrypt.native.places import place
+from sparkcrypt.parquet import rewrite_file, verify_file
+from tests.unit.parquet.rewriting import new_encryption
+from tests.unit.parquet.writers import Keys
+from sparkcrypt.parquet.output import open_target
+settings, small, large, out = json.loads(sys.argv[1]), *sys.argv[2:]
+def carry(local, name):
+    there, encrypted, decrypted = (place(f"{out}/{name}{kind}", settings) for kind in ("", ".enc", ".dec"))
+    with open(local, "rb") as file, open_target(there) as output:
+        while piece := file.read(1 << 20):
+            output.write(piece)
+    rewrite_file(there, encrypted, encryption=new_encryption(("a",)))
+    rewrite_file(encrypted, decrypted, retrieve_key=Keys())
+    assert verify_file(decrypted, equal_to=verify_file(there).digest)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+print(carry(small, "small"), carry(large, "large"))
+"""
+
+
+def test_memory_is_bounded(sea: Sea, tmp_path: Path) -> None:
+    """A file of 200 MB is encrypted, decrypted and verified there with less than 100 MB more than a small one takes."""
+    generator = np.random.default_rng(1)
+    small, large = tmp_path / "small", tmp_path / "large"
+    pq.write_table(pa.table({"a": generator.random(1000)}), small)
+    pq.write_table(
+        pa.table({"a": generator.random(13_000_000), "b": generator.random(13_000_000)}),
+        large,
+        compression="none",
+        use_dictionary=False,
+        row_group_size=6_500_000,
+    )
+    assert large.stat().st_size > 200_000_000
+    command = [sys.executable, "-c", MEMORY, json.dumps(sea.settings), str(small), str(large), sea.uri]
+    found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    before, after = map(int, found.stdout.split())
+    assert after - before < 100_000
+    assert sea.system.get_file_info(sea.at("large.dec")[1]).size > 200_000_000
