@@ -23,8 +23,6 @@ S3_OPTIONS = ("access.key", "secret.key", "session.token", "endpoint", "endpoint
 """Of ``fs.s3a.``, and of ``fs.s3a.bucket.<bucket>.``, which wins for that bucket as it does in Hadoop."""
 S3_BUCKETS = "fs.s3a.bucket."
 _ENDS = tuple(f".{option}" for option in S3_OPTIONS)
-BUCKET_FIRST = ("s3", "s3a", "s3n", "gs")
-"""Schemes whose paths begin with what stands where a URI has its authority."""
 WEB_HDFS = {"webhdfs": "http", "swebhdfs": "https"}
 UNREACHABLE_SECONDS = 60.0
 """How long a file system that could not be opened is not tried again: each file of a table would wait for it."""
@@ -60,11 +58,11 @@ def place(path: str, settings: Settings) -> Place:
     if scheme == "file":
         return "/" + rest.lstrip("/")
     authority, _, below = rest.removeprefix("//").partition("/")
-    opened = _opened(scheme, authority, tuple(sorted(settings.items())))
-    return opened, (f"{authority}/{below}" if scheme in BUCKET_FIRST else f"/{below}")
+    opened, root = _opened(scheme, authority, tuple(sorted(settings.items())))
+    return opened, f"{root}/{below}"
 
 
-def _opened(*key: object) -> FileSystem:
+def _opened(*key: object) -> tuple[FileSystem, str]:
     until, error = _unreachable.get(key, (0.0, None))
     if error is not None and time.monotonic() < until:
         raise ConfigError(str(error))
@@ -76,7 +74,8 @@ def _opened(*key: object) -> FileSystem:
 
 
 @lru_cache(maxsize=16)
-def _file_system(scheme: str, authority: str, settings: tuple[tuple[str, str], ...]) -> FileSystem:
+def _file_system(scheme: str, authority: str, settings: tuple[tuple[str, str], ...]) -> tuple[FileSystem, str]:
+    """Return a file system, and what its paths begin with."""
     try:
         from pyarrow import fs
     except ImportError as error:
@@ -86,13 +85,13 @@ def _file_system(scheme: str, authority: str, settings: tuple[tuple[str, str], .
         ) from error
     try:
         if scheme in ("s3", "s3a", "s3n"):
-            return _s3(authority, dict(settings))
+            return _s3(authority, dict(settings)), authority
         if scheme == "gs":
-            return fs.GcsFileSystem()
+            return fs.GcsFileSystem(), authority
         if scheme in ("hdfs", "viewfs"):
-            return _hdfs(scheme, authority, dict(settings))
+            return _hdfs(scheme, authority, dict(settings)), ""
         if scheme in WEB_HDFS:
-            return _web_hdfs(NameNodes((f"{WEB_HDFS[scheme]}://{authority}",), user_of(dict(settings))))
+            return _web_hdfs(NameNodes((f"{WEB_HDFS[scheme]}://{authority}",), user_of(dict(settings)))), ""
         return _by_fsspec(scheme, authority)
     except (ConfigError, OSError, ImportError, ValueError) as error:
         raise ConfigError(
@@ -145,9 +144,9 @@ def _s3(bucket: str, settings: Settings) -> FileSystem:
     )
 
 
-def _by_fsspec(scheme: str, authority: str) -> FileSystem:
+def _by_fsspec(scheme: str, authority: str) -> tuple[FileSystem, str]:
     import fsspec
     from pyarrow import fs
 
-    opened = fsspec.core.url_to_fs(f"{scheme}://{authority}/")[0]
-    return fs.PyFileSystem(fs.FSSpecHandler(opened))
+    opened, root = fsspec.core.url_to_fs(f"{scheme}://{authority}/")
+    return fs.PyFileSystem(fs.FSSpecHandler(opened)), root.rstrip("/")

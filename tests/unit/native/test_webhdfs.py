@@ -262,7 +262,7 @@ def test_file_system_that_is_not_there_is_not_waited_for_again(monkeypatch: pyte
     address = nobody().removeprefix("http://")
     with pytest.raises(ConfigError, match="cannot be reached") as first:
         place(f"webhdfs://{address}/a", {})
-    monkeypatch.setattr(places, "_file_system", lambda *_: "opened")
+    monkeypatch.setattr(places, "_file_system", lambda *_: ("opened", ""))
     with pytest.raises(ConfigError) as second:
         place(f"webhdfs://{address}/b", {})
     assert str(first.value) == str(second.value)

@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+import pytest
+
+from sparkcrypt.errors import ConfigError
+from sparkcrypt.native.places import place
+
+S3 = {
+    "fs.s3a.access.key": "all",
+    "fs.s3a.secret.key": "all",
+    "fs.s3a.endpoint": "http://127.0.0.1:1",
+    "fs.s3a.endpoint.region": "r",
+    "fs.s3a.bucket.own.endpoint": "https://127.0.0.2:2",
+    "fs.s3a.bucket.own.endpoint.region": "s",
+}
+
+
+@pytest.mark.parametrize("path", ["/a b/c%20", "file:/a b/c%20", "file:///a b/c%20"])
+def test_local_paths(path: str) -> None:
+    """They are what the system opens, with nothing unescaped."""
+    assert place(path, {}) == "/a b/c%20"
+
+
+def test_a_name_with_a_colon_is_a_path() -> None:
+    """Only what begins with a scheme is a URI."""
+    assert place("/t/ts=10:00/f", {}) == "/t/ts=10:00/f"
+
+
+def test_buckets_have_their_own_settings() -> None:
+    """A bucket's settings win over those of all, and file systems of different settings are not shared."""
+    system, path = place("s3a://own/t/a b", S3)
+    other, other_path = place("s3a://any/t", S3)
+    assert (path, other_path) == ("own/t/a b", "any/t")
+    assert (system.region, other.region) == ("s", "r")
+    assert place("s3a://own/t/c", S3)[0] is system
+    assert place("s3a://own/t", {**S3, "fs.s3a.access.key": "other"})[0] is not system
+
+
+def test_other_file_systems_are_fsspecs() -> None:
+    """Their paths begin as fsspec says, be it with what stands where a URI has its authority."""
+    system, path = place("memory://box/t/f", {})
+    assert path == "/box/t/f" and system.type_name == "py::fsspec+memory"
+
+
+def test_unknown_scheme() -> None:
+    """The message names it, and the engine that may know it."""
+    with pytest.raises(ConfigError, match=r"nosuch://x: its file system cannot be opened .* --engine spark"):
+        place("nosuch://x/y", {})
