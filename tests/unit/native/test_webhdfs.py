@@ -214,6 +214,17 @@ def test_reads_that_follow_each_other_share_a_stream() -> None:
         assert [query["offset"] for query in data_node.queries] == ["0", "0", "900000"]
 
 
+def test_reads_in_turns_keep_their_streams() -> None:
+    """Pages and their indexes, each from front to back, are two streams, however often the reader turns."""
+    with serving(whole) as (data_node,), serving(redirecting(data_node.address)) as (name_node,):
+        with open_source((opened(name_node.address), "/t/f")) as file:
+            for turn in range(50):
+                for start in (0, 150_000):  # near enough for one stream to be mistaken for the other
+                    offset = start + 1000 * turn
+                    assert file.read(offset, 900, "a part") == CONTENT[offset : offset + 900]
+        assert len(data_node.queries) <= 3
+
+
 @pytest.mark.parametrize("location", ["https://127.0.0.1:1", "", "file:///etc/passwd"])
 def test_redirection_that_is_not_followed(location: str) -> None:
     """A NameNode can send to DataNodes of its own protocol alone."""
