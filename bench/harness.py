@@ -6,10 +6,13 @@ import json
 import os
 import platform
 import resource
+import shutil
 import statistics
 import subprocess
+import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
@@ -89,6 +92,14 @@ class Report:
         console.print(table)
 
 
+@contextmanager
+def in_memory() -> Iterator[Path]:
+    """Give a folder whose files are in memory, where the system has such a place, else any folder."""
+    place = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    with tempfile.TemporaryDirectory(dir=place) as folder:
+        yield Path(folder)
+
+
 @dataclass(frozen=True)
 class Cost:
     """What something took: seconds on the clock, seconds of CPU with all its children, peak memory in MB."""
@@ -150,6 +161,16 @@ def spawned(command: Sequence[str], *, env: Mapping[str, str] | None = None) -> 
     if status:
         raise RuntimeError(f"{' '.join(command[:4])} … ended with {child.returncode}")
     return _cost(time.perf_counter() - begin, used)
+
+
+def with_target(folder: Path, work: Callable[[Path], Cost]) -> Cost:
+    """Measure work that fills a folder, which is empty before and gone after."""
+    target = folder / "target"
+    target.mkdir()
+    try:
+        return work(target)
+    finally:
+        shutil.rmtree(target)
 
 
 def _cost(wall: float, used: resource.struct_rusage) -> Cost:

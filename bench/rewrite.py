@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import shutil
 import statistics
 import subprocess
 import sys
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
-from bench.harness import Cost, Report, forked, process, spawned
+from bench.harness import Cost, Report, forked, in_memory, process, spawned, with_target
 from sparkcrypt.parquet import DataKey, FileEncryption, rewrite_file
 
 SOURCE = Path(__file__).parent / "java" / "io" / "sparkcrypt" / "RewriterRun.java"
@@ -26,7 +22,7 @@ CPU_RATIO = {"zstd": 20, "snappy": 15}
 def run() -> Report:
     """Measure all contenders on the same files in memory, snappy and zstd."""
     report = Report("rewrite", "encrypt 6 of 10 columns of 8,000,000 rows, files in memory")
-    with _memory() as folder:
+    with in_memory() as folder:
         for codec in ("snappy", "zstd"):
             _measure(report, folder, codec)
     return report
@@ -40,10 +36,11 @@ def _measure(report: Report, folder: Path, codec: str) -> None:
     report.facts[codec] = {"files": len(files), "megabytes": round(megabytes)}
     copied, ours = [], []
     for _ in range(ROUNDS):  # by turns, so that whatever else the machine does falls on both
-        copied.append(_once(folder, lambda target: spawned(["cp", *files, str(target)])))
-        ours.append(_once(folder, lambda target: forked(lambda: _rewrite(files, target))))
+        copied.append(with_target(folder, lambda target: spawned(["cp", *files, str(target)])))
+        ours.append(with_target(folder, lambda target: forked(lambda: _rewrite(files, target))))
     spark = _rounds(process([sys.executable, str(SPARK), "encrypt", str(table), codec, str(folder / "out")])[1])
     java = _java(folder, files)
+    alone = [_alone(folder, files) for _ in range(ROUNDS)]
     cpu = {"cp": [c.cpu for c in copied], "ours": [c.cpu for c in ours]}
     cpu |= {"Spark": [c for _, c in spark], "ParquetRewriter": [c for _, c in java]}
     for name, figures in cpu.items():
@@ -55,6 +52,11 @@ def _measure(report: Report, folder: Path, codec: str) -> None:
     java_wall = middle([wall for wall, _ in java])
     report.at_least(
         f"{codec}: ParquetRewriter's time by ours, one thread each", "x", [java_wall / c.wall for c in ours], 3
+    )
+    for number, name in enumerate(("ours", "ParquetRewriter")):
+        report.add(f"{codec}: {name} in a new process, start included", "s", [pair[number].wall for pair in alone])
+    report.add(
+        f"{codec}: ParquetRewriter's time by ours, each in a new process", "x", [j.wall / o.wall for o, j in alone]
     )
     report.at_least(
         f"{codec}: our speed by that of cp", "x", [middle([c.wall for c in copied]) / c.wall for c in ours], 0.5
@@ -72,22 +74,29 @@ def _rewrite(files: list[str], target: Path) -> None:
         rewrite_file(file, target / f"{number}.parquet", encryption=encryption)
 
 
-def _once(folder: Path, work: object) -> Cost:
-    target = folder / "target"
-    target.mkdir()
-    try:
-        return work(target)  # type: ignore[operator,no-any-return]
-    finally:
-        shutil.rmtree(target)
+def _alone(folder: Path, files: list[str]) -> tuple[Cost, Cost]:
+    """Let us, and then ParquetRewriter, rewrite the files once in a process that was started for it."""
+    ours = [sys.executable, "-m", "bench.rewrite"]
+    return (
+        with_target(folder, lambda target: spawned([*ours, str(target), *files])),
+        with_target(folder, lambda target: spawned([*_java_command(folder, 1), f"{target}/java-", *files])),
+    )
 
 
 def _java(folder: Path, files: list[str]) -> list[tuple[float, float]]:
+    subprocess.run(["javac", "-cp", _spark_jars(), "-d", str(folder), str(SOURCE)], check=True)
+    return _rounds(process([*_java_command(folder, ROUNDS + 2), f"{folder}/java-", *files])[1])
+
+
+def _java_command(folder: Path, rounds: int) -> list[str]:
+    main = ["io.sparkcrypt.RewriterRun", str(rounds), ",".join(COLUMNS)]
+    return ["java", "-cp", f"{folder}:{_spark_jars()}", *main]
+
+
+def _spark_jars() -> str:
     import pyspark
 
-    classpath = f"{Path(pyspark.__file__).parent}/jars/*"
-    subprocess.run(["javac", "-cp", classpath, "-d", str(folder), str(SOURCE)], check=True)
-    command = ["java", "-cp", f"{folder}:{classpath}", "io.sparkcrypt.RewriterRun", str(ROUNDS + 2), ",".join(COLUMNS)]
-    return _rounds(process([*command, f"{folder}/java-", *files])[1])
+    return f"{Path(pyspark.__file__).parent}/jars/*"
 
 
 def _rounds(printed: str) -> list[tuple[float, float]]:
@@ -96,8 +105,5 @@ def _rounds(printed: str) -> list[tuple[float, float]]:
     return [(wall, cpu) for wall, cpu in rounds[2:]]
 
 
-@contextlib.contextmanager
-def _memory() -> Iterator[Path]:
-    place = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-    with tempfile.TemporaryDirectory(dir=place) as folder:
-        yield Path(folder)
+if __name__ == "__main__":
+    _rewrite(sys.argv[2:], Path(sys.argv[1]))
