@@ -25,6 +25,10 @@ WITH_VAULT = if GO="$$(tools/ensure_go.sh $(BIN)/python)"; then export PATH="$$G
 	echo "Vault's test server (its first build takes some minutes):" >&2; \
 	$(BIN)/python -m tests.services.vault_server >&2 || echo "Vault cannot be had; the line above says why" >&2
 
+# Pages are looked at in a real browser; without one these tests skip with the reason, or fail likewise.
+WITH_CHROMIUM = if CHROMIUM="$$(tools/ensure_chromium.sh)"; then export CHROMIUM; \
+	else echo "Chromium cannot be had; the lines above say why" >&2; fi
+
 .PHONY: help demo demo-cluster test test-fast test-spark35 lint jar bench clean
 
 help:  ## this list
@@ -39,7 +43,8 @@ demo-cluster: $(JAR)  ## the same on a two-worker cluster with a Hive metastore 
 	@echo "make demo-cluster: the table is encrypted on two workers, with keys that never left Vault"
 
 test: $(JAR)  ## the whole test suite, in two processes (ARGS="-k word" to choose, in one)
-	@$(WITH_JAVA) && { $(WITH_VAULT); } && if [ -n "$(ARGS)" ]; then $(PYTEST) $(ARGS); else tools/test_halves.sh $(PYTEST); fi
+	@$(WITH_JAVA) && { $(WITH_VAULT); } && { $(WITH_CHROMIUM); } && \
+		if [ -n "$(ARGS)" ]; then $(PYTEST) $(ARGS); else tools/test_halves.sh $(PYTEST); fi
 	@echo "make test: every test passed, or was skipped with its reason above"
 
 test-fast: $(JAR)  ## the tests that need no service and no cluster, and take seconds

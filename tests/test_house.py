@@ -31,6 +31,8 @@ THIRD_PARTY = {
     "cryptography": {"keys", "parquet"},
     "fsspec": {"native"},
     "hvac": {"keys.vault"},
+    "jinja2": {"backfill.html"},
+    "markupsafe": {"backfill.html"},
     "pandas": {"spark", "arrow"},
     "py4j": {"spark"},
     "pyarrow": {"arrow", "native", "parquet", "spark"},

@@ -1,0 +1,219 @@
+"""From a pass's report to what its page says, section by section: texts and numbers, no markup."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sparkcrypt.backfill.html_advice import REFUSED, next_step
+from sparkcrypt.backfill.html_text import change, counted, duration, message, moment, size, visible
+
+Values = Mapping[str, Any]
+MOST_ROWS = 200
+MOST_NAMES = 50
+TONES = {
+    "done": "good",
+    "nothing to do": "good",
+    "dry run": "note",
+    "stopped at budget": "wait",
+    "incomplete": "bad",
+    "failed": "bad",
+}
+ICONS = {"done": "check", "nothing to do": "check", "dry run": "eye", "stopped at budget": "pause", "failed": "cross"}
+
+
+@dataclass(frozen=True, slots=True)
+class Headline:
+    """How the pass ended, in words, a tone and an icon."""
+
+    outcome: str
+    tone: str
+    icon: str
+    sentence: str
+    details: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A number that matters, with its name and what stands beside it."""
+
+    name: str
+    value: str
+    note: str = ""
+    tone: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Something that a person must look at: of which kind, where, why, and what to do about it."""
+
+    kind: str
+    table: str
+    unit: str
+    error: str
+    message: str
+    next_step: str
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """The first of many rows, and how many more there are."""
+
+    rows: Sequence[Any]
+    more: int
+
+
+def cut(rows: Sequence[Any], most: int = MOST_ROWS) -> Cut:
+    """Return the first rows, and how many there are beyond them."""
+    return Cut(rows[:most], max(0, len(rows) - most))
+
+
+def many(report: Values, name: str) -> list[Values]:
+    """Return a list of a report; one that is absent is empty, as in the report of a pass that failed."""
+    return [one for one in report.get(name) or [] if isinstance(one, Mapping)]
+
+
+def amount(values: Values, name: str) -> float:
+    """Return a number of a report; one that is absent or null is 0."""
+    value = values.get(name)
+    return value if isinstance(value, (int, float)) and value == value else 0
+
+
+def outcome_of(values: Values) -> str:
+    """Return how a pass or a run ended."""
+    return visible(values.get("outcome") or "unknown")
+
+
+def tone_of(outcome: str) -> str:
+    """Return good, note, wait or bad."""
+    return TONES.get(outcome, "note")
+
+
+def icon_of(outcome: str) -> str:
+    """Return the name of the icon that stands beside an outcome's word."""
+    return ICONS.get(outcome, "warning")
+
+
+def totals(report: Values) -> dict[str, float]:
+    """Return the sums over all tables, from the tables themselves where the report has none."""
+    tables, given = many(report, "tables"), report.get("totals") or {}
+    names = ("files_total", "files_rewritten", "files_left", "rows", "bytes_before", "bytes_after", "bytes_left")
+    sums = {name: sum(amount(one, name) for one in tables) for name in (*names, "units_left")}
+    counts = {
+        "tables": float(len(tables)),
+        "units": float(sum(len(many(one, "units")) for one in tables)),
+        "quarantined": float(sum(len(many(one, "quarantined")) for one in tables)),
+    }
+    return {name: amount(given, name) if name in given else value for name, value in {**sums, **counts}.items()}
+
+
+def headline(report: Values) -> Headline:
+    """Return what a person reads first."""
+    outcome = outcome_of(report)
+    known = [
+        ("Pass", visible(report.get("pass_id") or "")),
+        ("started", moment(report.get("started"))),
+        ("took", duration(amount(report, "seconds")) if report.get("seconds") is not None else ""),
+    ]
+    details = tuple(f"{name} {value}" for name, value in known if value)
+    return Headline(outcome, tone_of(outcome), icon_of(outcome), _sentence(report, outcome), details)
+
+
+def _sentence(report: Values, outcome: str) -> str:
+    sums = totals(report)
+    what = f"{counted(sums['files_rewritten'], 'file')} ({size(sums['bytes_before'])})"
+    left = f"{counted(sums['files_left'], 'file')} ({size(sums['bytes_left'])})"
+    if outcome == "done":
+        return f"{what} rewritten. Every file that was looked at now matches its plan."
+    if outcome == "nothing to do":
+        return "Every file that was looked at matched its plan already. Nothing was changed."
+    if outcome == "dry run":
+        found = f"{left} in {counted(sums['units_left'], 'unit')} differ from their plan"
+        return f"{found if sums['files_left'] else 'No file differs from its plan'}. Nothing was changed."
+    if outcome == "stopped at budget":
+        return f"{what} rewritten, {left} left. The same command goes on where this pass stopped."
+    if outcome == "failed":
+        return "The pass ended with an error. What it had swapped in by then stays, and nothing else was changed."
+    return f"{what} rewritten. {_undone(report)} must be looked at."
+
+
+def figures(report: Values) -> tuple[Figure, ...]:
+    """Return the numbers that matter; none where a pass did not come as far as a table."""
+    if not many(report, "tables"):
+        return ()
+    sums = totals(report)
+    looked = f"{counted(sums['files_total'], 'file')} in {counted(sums['tables'], 'table')}"
+    if outcome_of(report) == "dry run":
+        return Figure("Looked at", f"{sums['files_total']:,.0f}", looked), *_left(sums)
+    before, after, seconds = sums["bytes_before"], sums["bytes_after"], amount(report, "seconds")
+    rate = f"{size(before / seconds)}/s over the whole pass" if seconds and before else "for the whole pass"
+    became = f"became {size(after)} ({change(before, after)})" if before else "no unit was swapped in"
+    problems = sum(1 for _ in problems_of(report))
+    return (
+        Figure("Files rewritten", f"{sums['files_rewritten']:,.0f}", f"of {looked} looked at"),
+        Figure("Data rewritten", size(before), became),
+        Figure("Rows", f"{sums['rows']:,.0f}", f"in {counted(sums['units'], 'unit')} that were swapped in"),
+        Figure("Time", duration(seconds), rate),
+        *_left(sums),
+        Figure(
+            "To look at", f"{problems:,}", "see below" if problems else "no problems", "bad" if problems else "good"
+        ),
+    )
+
+
+def _left(sums: Mapping[str, float]) -> tuple[Figure, ...]:
+    if not sums["units_left"]:
+        return (Figure("Left to do", "nothing", "every file matches its plan", "good"),)
+    amounts = f"{counted(sums['files_left'], 'file')}, {size(sums['bytes_left'])}"
+    return (Figure("Left to do", counted(sums["units_left"], "unit"), amounts, "wait"),)
+
+
+def problems_of(report: Values) -> Iterator[Problem]:
+    """Yield what a person must look at: the gravest first."""
+    error = report.get("error")
+    if isinstance(error, Mapping):
+        code = f" (exit code {error['exit_code']})" if "exit_code" in error else ""
+        name = str(error.get("type") or "error")
+        text, whole = message(error.get("message", "")), visible(report.get("table") or "the whole pass")
+        yield Problem("pass failed", whole, "", visible(name) + code, text, next_step(name))
+    for one in many(report, "failed"):
+        yield _problem("table failed", one.get("table"), "", one)
+    for table in many(report, "tables"):
+        for unit in many(table, "quarantined"):
+            yield _problem("unit quarantined", table.get("table"), unit.get("unit"), unit)
+        if many(table, "units") and not table.get("verified"):
+            text = "Files were swapped in that were not verified."
+            step = "Run `sparkcrypt verify` on the table, and keep the old files until it passes."
+            yield Problem("not verified", visible(table.get("table")), "", "", text, step)
+    for table_name, reason in reasons_of(report, "refused"):
+        yield Problem("table refused", table_name, "", "", reason, REFUSED)
+
+
+def reasons_of(report: Values, name: str) -> list[tuple[str, str]]:
+    """Return (table, reason) of each table that a pass did not work on."""
+    return [(visible(one.get("table")), message(one.get("reason", ""))) for one in many(report, name)]
+
+
+def warnings_of(report: Values) -> list[tuple[str, str]]:
+    """Return (table, text) of each warning; those of the pass as a whole have no table."""
+    found = [("", message(text)) for text in report.get("warnings") or []]
+    for table in many(report, "tables"):
+        found += [(visible(table.get("table")), message(text)) for text in table.get("warnings") or []]
+    return found
+
+
+def _problem(kind: str, table: object, unit: object, found: Values) -> Problem:
+    name = str(found.get("error") or "")
+    text = message(found.get("message", ""))
+    return Problem(kind, visible(table), visible(unit or ""), visible(name), text, next_step(name))
+
+
+def _undone(report: Values) -> str:
+    numbers = (
+        (totals(report)["quarantined"], "quarantined unit"),
+        (len(many(report, "failed")), "failed table"),
+        (len(many(report, "refused")), "refused table"),
+    )
+    named = [counted(number, noun) for number, noun in numbers if number] or ["What is below"]
+    return f"{', '.join(named[:-1])} and {named[-1]}" if len(named) > 1 else named[0]
