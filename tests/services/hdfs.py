@@ -69,7 +69,7 @@ def start_hdfs(work_dir: Path, conf: Mapping[str, str] | None = None) -> Hdfs:
     """Start an empty file system below a folder; returns when it takes files.
 
     Args:
-        work_dir: blocks, metadata, log.
+        work_dir: blocks, metadata, log; and what Hadoop looks for on its class path, such as ``ssl-server.xml``.
         conf: Hadoop properties, which win over the release's defaults.
 
     Raises:
@@ -87,7 +87,7 @@ def start_hdfs(work_dir: Path, conf: Mapping[str, str] | None = None) -> Hdfs:
         f"-Dlog4j2.configurationFile={work_dir / 'log4j2.properties'}",
         f"-Dtest.build.data={work_dir / 'data'}",
         "-cp",
-        f"{jars}/*:{spark_home() / 'jars'}/*",
+        f"{work_dir}:{jars}/*:{spark_home() / 'jars'}/*",
         "org.apache.hadoop.test.MiniDFSClusterManager",
         *("-format", "-datanodes", "1", "-nnport", str(port), "-httpport", str(http)),
         *("-writeDetails", details),

@@ -18,7 +18,10 @@ from sparkcrypt.native.places import place
 from sparkcrypt.parquet import KeyRequest, rewrite_file, verify_file
 from sparkcrypt.parquet.output import open_target
 from sparkcrypt.parquet.source import open_source
-from tests.services.hdfs import Hdfs
+from tests.conftest import require_service
+from tests.services import ServiceUnavailableError
+from tests.services.hdfs import Hdfs, start_hdfs
+from tests.services.processes import free_port
 from tests.unit.parquet.rewriting import AMOUNT, SSN, new_encryption, write_plain
 from tests.unit.parquet.writers import Keys, table, write_encrypted
 
@@ -189,3 +192,49 @@ def test_memory_is_bounded(sea: Sea, tmp_path: Path) -> None:
     before, after = map(int, found.stdout.split())
     assert after - before < 100_000
     assert sea.system.get_file_info(sea.at("large.dec")[1]).size > 200_000_000
+
+
+KEYSTORE = """
+<configuration>
+<property><name>ssl.server.keystore.type</name><value>PKCS12</value></property>
+<property><name>ssl.server.keystore.location</name><value>{}</value></property>
+<property><name>ssl.server.keystore.password</name><value>changeit</value></property>
+<property><name>ssl.server.keystore.keypassword</name><value>changeit</value></property>
+</configuration>
+"""
+
+
+def make_certificate(folder: Path, java_home: str) -> Path:
+    """Make a key for 127.0.0.1 and Hadoop's files that name it; return the certificate."""
+    store, keytool = folder / "keys.p12", f"{java_home}/bin/keytool"
+    common = ["-alias", "node", "-keystore", str(store), "-storepass", "changeit"]
+    made = [keytool, "-genkeypair", *common, "-storetype", "PKCS12", "-keyalg", "EC", "-dname", "CN=localhost"]
+    subprocess.run([*made, "-ext", "san=dns:localhost,ip:127.0.0.1"], check=True, capture_output=True)
+    shown = subprocess.run([keytool, "-exportcert", "-rfc", *common], check=True, capture_output=True)
+    for name in ("ssl-server.xml", "ssl-client.xml"):
+        (folder / name).write_text(KEYSTORE.format(store))
+    (folder / "certificate.pem").write_bytes(shown.stdout)
+    return folder / "certificate.pem"
+
+
+def test_https(java: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """HDFS that serves HTTPS alone is written and read where its certificate is trusted, and refused elsewhere."""
+    certificate, address = make_certificate(tmp_path, java["JAVA_HOME"]), f"127.0.0.1:{free_port()}"
+    policy = {"dfs.http.policy": "HTTPS_ONLY", "dfs.namenode.https-address": address}
+    try:
+        running = start_hdfs(tmp_path, policy | {"dfs.datanode.https.address": "127.0.0.1:0"})
+    except ServiceUnavailableError as unavailable:
+        require_service(str(unavailable))
+    try:
+        with pytest.raises(ConfigError, match="certificate verify failed"):
+            place(f"{running.uri}/f", policy)
+        monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+        where = place(f"{running.uri}/f", policy | {"fs.defaultFS": running.uri})
+        assert isinstance(where, tuple)
+        content = bytes(range(256)) * 20_000
+        with open_target(where) as output:
+            output.write(content)
+        with open_source(where) as file:
+            assert file.read(0, file.size, "all of it") == content
+    finally:
+        running.stop()
