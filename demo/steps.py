@@ -15,8 +15,10 @@ from sparkcrypt.spark.catalog import Catalog
 from sparkcrypt.spark.digest import digest_rows
 from sparkcrypt.spark.files import HadoopFiles
 from sparkcrypt.spark.jvm import JVM_ERRORS
+from sparkcrypt.spark.tagging import set_tags
 
 TABLE = "demo.flights"
+COPY = "demo.flights_copy"
 KINDS = {"int64": "BIGINT", "float64": "DOUBLE"}
 
 
@@ -35,8 +37,11 @@ def session() -> SparkSession:
     return spark
 
 
-def make() -> None:
-    """Make a real Hive table of every flight that left New York City in 2013, a partition a month."""
+def make(tags: str) -> None:
+    """Make a real Hive table of every flight that left New York City in 2013, a partition a month, and a copy of it.
+
+    The copy gets its tags at once: it is there for the other engine to show how long it takes.
+    """
     spark = session()
     spark.sql("CREATE DATABASE IF NOT EXISTS demo")
     data = flights()
@@ -45,8 +50,11 @@ def make() -> None:
     frame = spark.createDataFrame(data.astype(object).where(data.notna(), None), schema)
     spark.conf.set("hive.exec.dynamic.partition.mode", "nonstrict")
     columns = ", ".join(f"{name} {kind}" for name, kind in types.items() if name != "month")
-    spark.sql(f"CREATE TABLE {TABLE} ({columns}) PARTITIONED BY (month INT) STORED AS PARQUET")
-    frame.select(*(name for name in types if name != "month"), "month").repartition(2, "month").write.insertInto(TABLE)
+    ordered = frame.select(*(name for name in types if name != "month"), "month")
+    for table in (TABLE, COPY):
+        spark.sql(f"CREATE TABLE {table} ({columns}) PARTITIONED BY (month INT) STORED AS PARQUET")
+        ordered.repartition(2, "month").write.insertInto(table)
+    set_tags(spark, COPY, {column: [tag] for column, tag in json.loads(tags).items()})
 
 
 def digest(policy: str) -> None:
