@@ -12,6 +12,7 @@ STOCK_CRYPTO_FACTORY_CLASS = "org.apache.parquet.crypto.keytools.PropertiesDrive
 COMMIT_PROTOCOL_CLASS = "io.sparkcrypt.IdentityCommitProtocol"
 STREAM_COMMIT_PROTOCOL_CLASS = "io.sparkcrypt.StreamCommitProtocol"
 STATISTICS_GUARD_CLASS = "io.sparkcrypt.StatisticsGuard"
+FOLDER_LISTING_CLASS = "io.sparkcrypt.FolderListing"
 
 CRYPTO_FACTORY = "parquet.crypto.factory.class"
 KMS_CLIENT = "parquet.encryption.kms.client.class"

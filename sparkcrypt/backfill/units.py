@@ -10,7 +10,8 @@ from typing import Any
 
 from sparkcrypt.errors import PlanError, SourceChangedError
 from sparkcrypt.spark.catalog import Partition
-from sparkcrypt.spark.files import FileStatus, HadoopFiles
+from sparkcrypt.spark.files import HadoopFiles
+from sparkcrypt.spark.listing import data_files
 
 STAGING_FOLDER = ".sparkcrypt"
 """Beside a table's folder.  Hive's RENAME TABLE replaces the table's old path wherever the text of a partition's
@@ -128,9 +129,9 @@ def list_folders(files: HadoopFiles, location: str) -> tuple[Folder, ...]:
             )
     by_folder: dict[str, list[SourceFile]] = {}
     root = files.status(location).path.rstrip("/")
-    for status in files.data_files(location):
-        relative = status.path[len(root) + 1 :].rpartition("/")[0]
-        by_folder.setdefault(relative, []).append(_source(status))
+    for file in data_files(files, root):
+        relative = file.path[len(root) + 1 :].rpartition("/")[0]
+        by_folder.setdefault(relative, []).append(SourceFile(file.path, file.length, file.modified_ms))
     return tuple(Folder(relative, tuple(found)) for relative, found in sorted(by_folder.items()))
 
 
@@ -157,10 +158,6 @@ def refuse_writers_at_work(files: HadoopFiles, unit: Unit) -> None:
                 f"{unit.name}: {entry.path} is there, so someone is writing; the unit is left as it was, run again "
                 "when that has ended; delete the folder if its writer was killed"
             )
-
-
-def _source(status: FileStatus) -> SourceFile:
-    return SourceFile(status.path, status.length, status.modified_ms)
 
 
 def refuse_overlaps(units: tuple[Unit, ...]) -> None:

@@ -88,6 +88,22 @@ class HadoopFiles:
         entries = self._call("list", path, lambda: system.listStatus(where))
         return tuple(sorted((_status(entry) for entry in entries), key=lambda one: one.path))
 
+    def listed_in_jvm(self, path: str, lister: str) -> str | None:
+        """Return what a static method ``dataFiles`` of the jar says of a folder; None when the jar is not there."""
+        system, where = self._of(path)
+        loader = self._jvm.java.lang.Thread.currentThread().getContextClassLoader()
+        try:
+            found = loader.loadClass(lister)
+        except JVM_ERRORS:
+            return None
+        kinds = self._gateway.new_array(self._jvm.java.lang.Class, 2)
+        kinds[0] = self._jvm.java.lang.Class.forName("org.apache.hadoop.fs.FileSystem")
+        kinds[1] = self._jvm.java.lang.Class.forName("org.apache.hadoop.fs.Path")
+        arguments = self._gateway.new_array(self._jvm.java.lang.Object, 2)
+        arguments[0], arguments[1] = system, where
+        method = found.getMethod("dataFiles", kinds)
+        return str(self._call("list", path, lambda: method.invoke(None, arguments)))
+
     def walk(self, path: str) -> Iterator[FileStatus]:
         """Yield every file below a folder, hidden ones included, depth first."""
         for entry in self.children(path):

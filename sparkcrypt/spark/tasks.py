@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -16,6 +17,9 @@ from sparkcrypt.spark.failures import short_text
 from sparkcrypt.spark.jar import jar_path
 from sparkcrypt.spark.jvm import hadoop_conf, jvm
 
+_BRINGING = threading.Lock()
+_BROUGHT: set[str] = set()
+"""Ids of the applications whose executors have the package."""
 ORDERS_A_JOB = 2000
 """Orders travel with the job's code, so that each task finds its own; more would make that code large."""
 
@@ -60,9 +64,17 @@ def translated_failure() -> Iterator[None]:
 
 
 def bring_package(spark: SparkSession) -> None:
-    """Give executors this package from the jar, as the helper has it; on this machine they have it already."""
-    if not str(spark.sparkContext.master).startswith("local"):
-        spark.sparkContext.addPyFile(str(jar_path()))
+    """Give executors this package from the jar, as the helper has it; on this machine they have it already.
+
+    Once for an application: ``addPyFile`` clears Python's import caches, which is not safe in several threads.
+    """
+    context = spark.sparkContext
+    if str(context.master).startswith("local"):
+        return
+    with _BRINGING:
+        if str(context.applicationId) not in _BROUGHT:
+            context.addPyFile(str(jar_path()))
+            _BROUGHT.add(str(context.applicationId))
 
 
 def hadoop_settings(spark: SparkSession) -> dict[str, str]:
