@@ -221,10 +221,13 @@ class Page:
         return [json.dumps(one["params"]) for one in told]
 
     def requests(self) -> list[str]:
-        """Return the URL of each request that the page made, its own first."""
+        """Return the URL of each request that left the page, its own first; what a policy stopped did not."""
         self.evaluate("0")
         events = self.browser.events(self.session)
-        return [one["params"]["request"]["url"] for one in events if one["method"] == "Network.requestWillBeSent"]
+        failed = [one["params"] for one in events if one["method"] == "Network.loadingFailed"]
+        blocked = {one["requestId"] for one in failed if one.get("blockedReason")}
+        sent = [one["params"] for one in events if one["method"] == "Network.requestWillBeSent"]
+        return [one["request"]["url"] for one in sent if one["requestId"] not in blocked]
 
     def close(self) -> None:
         """Close the tab."""
