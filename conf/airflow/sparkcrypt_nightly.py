@@ -1,0 +1,100 @@
+"""Example: each night, bring a partitioned table to what its tags and the policy say.
+
+plan -> backfill, a task for each month that differs -> verify -> wait until readers have ended -> expire
+
+Copy it into the DAGs folder and set the parameters below; docs/deploy.md tells what Airflow and Spark need for it.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+from airflow.providers.standard.sensors.date_time import DateTimeSensor
+from airflow.sdk import dag, task
+
+from sparkcrypt.airflow import SparkcryptBackfillOperator, SparkcryptPlanOperator, read_report
+
+SPARK: dict[str, Any] = {
+    "conn_id": "spark_default",
+    # On YARN and Kubernetes what a native engine's worker needs besides the JVM: it is a Python process.
+    "conf": {"spark.executor.memoryOverhead": "1g"},
+}
+BACKFILL: dict[str, Any] = {
+    **SPARK,
+    "application": "{{ params.jobs }}/backfill.py",
+    "table": "{{ params.table }}",
+    "policy": "{{ params.policy }}",
+    # The driver writes reports there, and Airflow's worker reads them: a file system that both see.
+    "report_folder": "{{ params.reports }}",
+}
+
+NO_DATE = "__HIVE_DEFAULT_PARTITION__"
+
+
+@dag(
+    schedule="0 1 * * *",
+    start_date=datetime(2026, 1, 1, tzinfo=timezone.utc),
+    catchup=False,
+    max_active_runs=1,  # one run at a time works on a table
+    # Airflow's default_task_retry_delay of five minutes is longer than the lock of a driver that died, two minutes.
+    default_args={"retries": 3},
+    params={
+        "table": "sales.orders",
+        "month_of": "day",  # a partition column of dates
+        "policy": "/etc/sparkcrypt/policy.yaml",
+        "jobs": "/opt/sparkcrypt/jobs",
+        "reports": "/mnt/shared/sparkcrypt/reports",
+        "grace_hours": 12,  # how long after the night's start readers may still work on old files
+    },
+    tags=["sparkcrypt"],
+)
+def sparkcrypt_nightly() -> None:
+    """Plan, backfill by month, verify, expire."""
+    plan = SparkcryptPlanOperator(task_id="plan", **BACKFILL)
+
+    @task
+    def months(report: dict[str, Any], params: dict[str, Any]) -> list[str]:
+        """Return a predicate for each month with files that differ; none skips the backfill."""
+        column = params["month_of"]
+        # The XCom leaves out units beyond the first; the report that it names has all.
+        units = [unit["unit"] for table in read_report(report["report"])["tables"] for unit in table["planned"]]
+        values = {dict(part.split("=", 1) for part in unit.split("/"))[column] for unit in units}
+        undated = [f"{column} IS NULL"] if NO_DATE in values else []
+        starts = {datetime.fromisoformat(value).replace(day=1) for value in values - {NO_DATE}}
+        return [*(_between(column, month) for month in sorted(starts)), *undated]
+
+    backfill = SparkcryptBackfillOperator.partial(task_id="backfill", max_active_tis_per_dagrun=1, **BACKFILL).expand(
+        where=months(plan.output)
+    )
+
+    verify = SparkSubmitOperator(
+        task_id="verify",
+        application="{{ params.jobs }}/verify_table.py",
+        application_args=["--table", "{{ params.table }}", "--policy", "{{ params.policy }}"],
+        trigger_rule="none_failed",  # also when there was nothing to do
+        **SPARK,
+    )
+    wait = DateTimeSensor(
+        task_id="wait_for_readers",
+        target_time="{{ dag_run.run_after + macros.timedelta(hours=params.grace_hours) }}",
+        mode="reschedule",
+        poke_interval=600,
+    )
+    expire = SparkSubmitOperator(
+        task_id="expire",
+        application="{{ params.jobs }}/backfill.py",
+        application_args=["expire", "--table", "{{ params.table }}", "--policy", "{{ params.policy }}"],
+        **SPARK,
+    )
+    backfill >> verify >> expire
+    backfill >> wait >> expire  # skipped like the backfill
+
+
+def _between(column: str, month: datetime) -> str:
+    following = (month + timedelta(days=31)).replace(day=1)
+    return f"{column} >= '{month:%Y-%m-%d}' AND {column} < '{following:%Y-%m-%d}'"
+
+
+sparkcrypt_nightly()

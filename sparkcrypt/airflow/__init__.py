@@ -1,0 +1,13 @@
+"""Backfills on Airflow's schedule: operators and a sensor, thin over `jobs/backfill.py`.
+
+Install them where Airflow runs with ``pip install 'sparkcrypt[airflow]'``; nothing of Spark is needed there but a
+`spark-submit` on PATH.
+"""
+
+from __future__ import annotations
+
+from sparkcrypt.airflow.operators import SparkcryptBackfillOperator, SparkcryptPlanOperator
+from sparkcrypt.airflow.reports import read_report
+from sparkcrypt.airflow.sensors import SparkcryptDriftSensor
+
+__all__ = ["SparkcryptBackfillOperator", "SparkcryptDriftSensor", "SparkcryptPlanOperator", "read_report"]

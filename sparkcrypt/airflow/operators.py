@@ -1,0 +1,177 @@
+"""Operators that submit `jobs/backfill.py` through a connection to Spark, and end as its report says."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from airflow.exceptions import AirflowException
+from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+
+from sparkcrypt.airflow.choice import Choice
+from sparkcrypt.airflow.reports import shortened
+from sparkcrypt.airflow.submission import ONE_ATTEMPT, Reported, submitted
+from sparkcrypt.airflow.verdict import check_report, continued_another, drifts
+
+_PASSES = 4
+
+
+class _PassOperator(SparkSubmitOperator):
+    """One pass of the job a try; see the operators below for what each argument is."""
+
+    template_fields: Sequence[str] = (
+        *SparkSubmitOperator.template_fields,
+        "table",
+        "database",
+        "path",
+        "where",
+        "policy",
+        "options",
+        "report_folder",
+    )
+    dry_run: bool
+    conf: dict[str, Any] | None
+
+    def __init__(
+        self,
+        *,
+        application: str,
+        policy: str,
+        report_folder: str,
+        table: str | Sequence[str] | None = None,
+        database: str | Sequence[str] | None = None,
+        path: str | None = None,
+        where: str | None = None,
+        changed: bool = False,
+        options: Sequence[str] = (),
+        allow_incomplete: bool = False,
+        report_conn_id: str | None = None,
+        xcom_items: int = 50,
+        **kwargs: Any,
+    ) -> None:
+        if "application_args" in kwargs:
+            raise AirflowException("application_args are set by this operator; give options to add to them")
+        super().__init__(application=application, **kwargs)
+        self.policy = policy
+        self.report_folder = report_folder
+        self.table = table
+        self.database = database
+        self.path = path
+        self.where = where
+        self.changed = changed
+        self.options = options
+        self.allow_incomplete = allow_incomplete
+        self.report_conn_id = report_conn_id
+        self.xcom_items = xcom_items
+        # A retry that connects to the application of an earlier try would wait for a report of another name, and what
+        # an earlier try left unfinished is taken up by its run's journal.
+        self.durable = False
+
+    def submit_pass(self, context: Any) -> Reported:
+        """Submit the job, and return its report when that says that all was done.
+
+        Raises:
+            AirflowException: the job failed, left something out, or wrote no report.
+        """
+        choice = Choice(
+            policy=self.policy,
+            table=self.table,
+            database=self.database,
+            path=self.path,
+            where=self.where,
+            changed=self.changed,
+            options=self.options,
+        )
+        arguments = [*choice.arguments(), *(["--dry-run"] if self.dry_run else [])]
+
+        def submit(line: list[str]) -> None:
+            self.application_args, self._hook = line, None  # a hook has the arguments of one submission
+            self.conf = {**ONE_ATTEMPT, **(self.conf or {})}
+            super(_PassOperator, self).execute(context)
+
+        done = submitted(submit, arguments, context, folder=self.report_folder, conn_id=self.report_conn_id)
+        check_report(done.report, done.uri, dry_run=self.dry_run, allow_incomplete=self.allow_incomplete)
+        self.log.info("%s; the whole report: %s", done.report["outcome"], done.uri)
+        return done
+
+    def for_xcom(self, done: Reported) -> dict[str, Any]:
+        """Return a report as an XCom carries it."""
+        return {**shortened(done.report, self.xcom_items), "drift": drifts(done.report), "report": done.uri}
+
+
+class SparkcryptPlanOperator(_PassOperator):
+    """Tell which files differ from what tags and policy say, and change nothing.
+
+    It succeeds with and without drift; the XCom says which, as ``drift``.  Arguments that are not listed here are those
+    of ``SparkSubmitOperator``: connection, deploy mode, memory, environment and so on.
+
+    Args:
+        application: path or URI of `jobs/backfill.py`. (templated)
+        policy: path or URI of the policy, where the driver finds it. (templated)
+        report_folder: a folder that the driver writes and this worker reads, as path or URI; each submission writes a
+            file of its own there. (templated)
+        table: a table, a pattern such as ``sales.cust*``, or several. (templated)
+        database: a database, or several. (templated)
+        path: a bare directory instead. (templated)
+        where: a predicate over partition columns. (templated; made for ``expand``)
+        changed: pass over tables whose tags, policy and files are as the last pass left them.
+        options: further options of the job, such as ``["--parallelism", "8"]``. (templated)
+        allow_incomplete: succeed although tables could not be planned; ``failed`` and ``refused`` in the XCom say
+            which.
+        report_conn_id: the connection with which object storage is read.
+        xcom_items: how many entries of each list the XCom keeps; the report has all.
+    """
+
+    dry_run = True
+
+    def execute(self, context: Any) -> dict[str, Any]:
+        """Submit the job, and return its report."""
+        return self.for_xcom(self.submit_pass(context))
+
+
+class SparkcryptBackfillOperator(_PassOperator):
+    """Bring tables to what their tags and the policy say.
+
+    A try takes up what an earlier one, or an earlier task, left unfinished (``--resume auto``), and files that match
+    already are left alone: trying again is always safe.  Units that could not be done fail the task; they are as they
+    were, and the rest is done.  A pass that stops at a budget succeeds, with ``outcome`` saying so in the XCom.
+
+    One run at a time works on a table.  Mapped tasks of one table go one after the other:
+    ``.partial(…, max_active_tis_per_dagrun=1).expand(where=[…])``.
+
+    Args:
+        application: path or URI of `jobs/backfill.py`. (templated)
+        policy: path or URI of the policy, where the driver finds it. (templated)
+        report_folder: a folder that the driver writes and this worker reads, as path or URI; each submission writes a
+            file of its own there. (templated)
+        table: a table, a pattern such as ``sales.cust*``, or several. (templated)
+        database: a database, or several. (templated)
+        path: a bare directory instead, with ``--output`` or ``--exclusive`` among the options. (templated)
+        where: a predicate over partition columns. (templated; made for ``expand``)
+        changed: pass over tables whose tags, policy and files are as the last pass left them.
+        options: further options of the job, such as ``["--max-duration", "4h"]``. (templated)
+        allow_incomplete: succeed although units or tables could not be done; ``quarantined``, ``failed`` and
+            ``refused`` in the XCom say which, for a task downstream to decide.
+        report_conn_id: the connection with which object storage is read.
+        xcom_items: how many entries of each list the XCom keeps; the report has all.
+    """
+
+    dry_run = False
+
+    def execute(self, context: Any) -> dict[str, Any]:
+        """Submit the job until what was asked for is done, and return its report.
+
+        A run that an earlier task left unfinished goes on with that task's partitions; then another pass does those of
+        this one.
+        """
+        earlier: list[Reported] = []
+        for _ in range(_PASSES):
+            done = self.submit_pass(context)
+            if self.path or done.report["outcome"] == "stopped at budget" or not continued_another(done.report):
+                return {**self.for_xcom(done), "earlier_passes": [self.for_xcom(one) for one in earlier]}
+            self.log.info("it took up an unfinished run, maybe of other partitions; another pass sees to the rest")
+            earlier.append(done)
+        raise AirflowException(
+            f"{_PASSES} passes took up unfinished runs of others, and none was of what was asked for; let one task "
+            "at a time work on a table"
+        )

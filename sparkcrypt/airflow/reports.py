@@ -1,0 +1,129 @@
+"""Reports of jobs, through which a task learns what became of its submission: exit codes get lost on the way.
+
+Each submission writes a report of its own name, which nothing had before: an older one can never be taken for it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from airflow.exceptions import AirflowException
+
+KIND, VERSION = "sparkcrypt backfill", 1
+_URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
+_NAME_CHARACTERS = 60
+
+
+def new_report(folder: str, context: Mapping[str, Any]) -> str:
+    """Return the URI of a report for one submission, named after the task and its try.
+
+    A local folder is made if need be.
+
+    Args:
+        folder: path or URI of the folder.
+        context: Airflow's.
+
+    Raises:
+        AirflowException: no folder was given, or it cannot be made.
+    """
+    if not str(folder or "").strip():
+        raise AirflowException("report_folder is empty; name a folder that the driver writes and this worker reads")
+    if _is_local(folder):
+        path = _local_path(folder)
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise AirflowException(
+                f"report_folder {folder}: cannot be made here ({error.strerror}); name a folder that the driver writes "
+                "and this worker reads"
+            ) from error
+    task = context["ti"]
+    parts = [task.dag_id, task.task_id, task.run_id, str(task.map_index), str(task.try_number), secrets.token_hex(4)]
+    name = ".".join(re.sub(r"[^A-Za-z0-9_-]+", "-", part)[:_NAME_CHARACTERS] for part in parts)
+    return f"{folder.rstrip('/')}/{name}.json"
+
+
+def read_report(uri: str, conn_id: str | None = None) -> dict[str, Any]:
+    """Read a whole report: what the XCom of a task leaves out is in the report that its key ``report`` names.
+
+    Args:
+        uri: a path, or a URI that Airflow's object storage can open.
+        conn_id: the connection for object storage.
+
+    Raises:
+        AirflowException: it is not there, cannot be read, or is not the report of a backfill.
+    """
+    found = find_report(uri, conn_id)
+    if found is None:
+        raise AirflowException(f"report {uri}: is not there")
+    return found
+
+
+def find_report(uri: str, conn_id: str | None = None) -> dict[str, Any] | None:
+    """Read a report like `read_report`; None when it is not there."""
+    try:
+        text = _text(uri, conn_id)
+    except FileNotFoundError:
+        return None
+    except (OSError, ImportError, ValueError) as error:
+        raise AirflowException(
+            f"report {uri}: cannot be read from here ({type(error).__name__}: {_first_line(error)}); name a folder "
+            "that the driver writes and this worker reads; for object storage install its Airflow provider, and name "
+            "its connection in report_conn_id"
+        ) from error
+    try:
+        report = json.loads(text)
+    except ValueError as error:
+        raise AirflowException(f"report {uri}: is not JSON; was it cut off?") from error
+    if not isinstance(report, dict) or (report.get("kind"), report.get("version")) != (KIND, VERSION):
+        raise AirflowException(f"report {uri}: is not a report of {KIND}, version {VERSION}; name one that is")
+    return report
+
+
+def shortened(report: Mapping[str, Any], items: int) -> dict[str, Any]:
+    """Return a report for an XCom: of each list no more than its first entries, and how many were left out.
+
+    Args:
+        report: the whole one.
+        items: how many entries of each list are kept.
+    """
+    short: dict[str, Any] = {}
+    for name, value in report.items():
+        if name == "throughput":  # a picture's data, and no news to a task
+            continue
+        short[name] = _shortened(value, items)
+        if isinstance(value, list) and len(value) > items:
+            short[f"{name}_left_out"] = len(value) - items
+    return short
+
+
+def _shortened(value: Any, items: int) -> Any:
+    if isinstance(value, Mapping):
+        return shortened(value, items)
+    return [_shortened(one, items) for one in value[:items]] if isinstance(value, list) else value
+
+
+def _text(uri: str, conn_id: str | None) -> str:
+    if _is_local(uri):
+        return _local_path(uri).read_text(encoding="utf-8")
+    from airflow.sdk import ObjectStoragePath
+
+    return str(ObjectStoragePath(uri, conn_id=conn_id).read_bytes(), "utf-8")
+
+
+def _is_local(uri: str) -> bool:
+    return uri.startswith("file:") or _URI.match(uri) is None
+
+
+def _local_path(uri: str) -> Path:
+    return Path(unquote(urlsplit(uri).path)) if uri.startswith("file:") else Path(uri)
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).strip().partition("\n")[0]

@@ -1,0 +1,304 @@
+"""What operators submit, and how they end: by the report of this submission, and by nothing else."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.exceptions import AirflowException
+from airflow.sdk import DAG
+
+from sparkcrypt.airflow import SparkcryptBackfillOperator, SparkcryptPlanOperator, read_report
+from tests.airflow.inside.conftest import SparkSubmit, report, table, trying
+
+BOTH = pytest.mark.parametrize("operator", [SparkcryptPlanOperator, SparkcryptBackfillOperator])
+EARLIER = "20261120T010000Z-0a1b2c"
+
+
+def plan_report(**fields: Any) -> dict[str, Any]:
+    """Return the report of a plan that found drift."""
+    return report(outcome="dry run", tables=[table(units_left=2, outcome="dry run")], **fields)
+
+
+def ending_of(operator: type) -> dict[str, Any]:
+    """Return a report of what an operator asks for."""
+    return report(outcome="dry run" if operator is SparkcryptPlanOperator else "done")
+
+
+def test_plan_with_drift_succeeds_although_spark_submit_says_two(
+    spark_submit: SparkSubmit, context: dict[str, Any], arguments: dict[str, Any]
+) -> None:
+    """Drift is a plan's news and no failure: exit code 2 raises nothing, and the XCom says it."""
+    spark_submit.will((plan_report(), 2))
+    result = SparkcryptPlanOperator(**arguments).execute(context)
+    assert result["drift"] is True
+    assert result["outcome"] == "dry run"
+    assert spark_submit.jobs == [["--table", "sales.orders", "--policy", "policy.yaml", "--dry-run"]]
+    assert spark_submit.calls[0][:4] == ["--master", "local[2]", "--conf", "spark.yarn.maxAppAttempts=1"]
+
+
+def test_plan_without_drift_says_so(
+    spark_submit: SparkSubmit, context: dict[str, Any], arguments: dict[str, Any]
+) -> None:
+    """A plan in which all files match has no drift in its XCom."""
+    spark_submit.will((report(outcome="dry run", tables=[table(outcome="dry run")]), 0))
+    assert SparkcryptPlanOperator(**arguments).execute(context)["drift"] is False
+
+
+def test_every_choice_reaches_the_job(
+    spark_submit: SparkSubmit, context: dict[str, Any], arguments: dict[str, Any]
+) -> None:
+    """Tables, databases, partitions and further options stand on the job's command line."""
+    spark_submit.will((report(outcome="done"), 0))
+    more = {
+        "table": ["sales.a*", "sales.b"],
+        "database": "hr",
+        "where": "day >= '2026-01-01'",
+        "changed": True,
+        "options": ["--max-duration", "4h"],
+    }
+    SparkcryptBackfillOperator(**{**arguments, **more}).execute(context)
+    (job,) = spark_submit.jobs
+    assert job[:8] == ["--table", "sales.a*", "--table", "sales.b", "--database", "hr", "--policy", "policy.yaml"]
+    assert job[8:] == ["--where", "day >= '2026-01-01'", "--changed", "--max-duration", "4h"]
+
+
+def test_each_submission_has_a_report_of_its_own(spark_submit: SparkSubmit, arguments: dict[str, Any]) -> None:
+    """No two tries share a report's name, which says whose it is, and holds no character that a file system refuses."""
+    spark_submit.will(*[(report(outcome="done"), 0)] * 3)
+    for number in (1, 2, 2):
+        SparkcryptBackfillOperator(**arguments).execute(trying(number))
+    names = [Path(one).name for one in spark_submit.reports]
+    assert len(set(names)) == 3
+    assert names[1].startswith("nightly.backfill.scheduled__2026-11-21T01-00-00-00-00.2.2.")
+
+
+@BOTH
+def test_older_reports_are_never_taken(operator: type, spark_submit: SparkSubmit, arguments: dict[str, Any]) -> None:
+    """A try that writes no report fails, however good the reports of earlier tries are."""
+    spark_submit.will((ending_of(operator), 0), (None, 0))
+    operator(**arguments).execute(trying(1))
+    with pytest.raises(AirflowException, match=r"wrote no report to .*; is report_folder on a file system"):
+        operator(**arguments).execute(trying(2))
+
+
+@BOTH
+def test_killed_job_fails_with_what_spark_submit_said(
+    operator: type, spark_submit: SparkSubmit, context: dict[str, Any], arguments: dict[str, Any]
+) -> None:
+    """A job that was killed has no report: the task fails with the exit code."""
+    spark_submit.will((None, 137))
+    with pytest.raises(AirflowException, match=r"wrote no report to .*: Cannot execute: .*Error code is: 137"):
+        operator(**arguments).execute(context)
+
+
+@BOTH
+@pytest.mark.parametrize("code", [0, 77])
+def test_failed_job_fails_with_the_reports_error(
+    operator: type, code: int, spark_submit: SparkSubmit, context: dict[str, Any], arguments: dict[str, Any]
+) -> None:
+    """The report's error is the task's, also where the exit code was lost."""
+    error = {"type": "KeyAccessDeniedError", "message": "key pii: denied", "exit_code": 77}
+    failed = {"kind": "sparkcrypt backfill", "version": 1, "table": "t", "outcome": "failed", "error": error}
+    spark_submit.will((failed, code))
+    with pytest.raises(AirflowException, match=r"KeyAccessDeniedError: key pii: denied \(exit code 77; report .*json"):
+        operator(**arguments).execute(context)
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('{"kind": "sparkcrypt backf', "is not JSON; was it cut off"),
+        ("[]", "is not a report of sparkcrypt backfill, version 1"),
+        (json.dumps(report(version=2)), "is not a report of sparkcrypt backfill, version 1"),
+        (json.dumps({"outcome": "done", "verified": True}), "is not a report of sparkcrypt backfill, version 1"),
+    ],
+)
+def test_what_is_no_report_fails(
+    operator: type, text: str, said: str, spark_submit: SparkSubmit, context: dict[str, Any], arguments: dict[str, Any]
+) -> None:
+    """A report that is torn, of another job or of another version is no success."""
+    spark_submit.will((text, 0))
+    with pytest.raises(AirflowException, match=said):
+        operator(**arguments).execute(context)
+
+
+@BOTH
+def test_report_of_the_other_kind_fails(
+    operator: type, spark_submit: SparkSubmit, context: dict[str, Any], arguments: dict[str, Any]
+) -> None:
+    """A plan is not done by a backfill, nor a backfill by a plan."""
+    other = report(outcome="done" if operator is SparkcryptPlanOperator else "dry run")
+    spark_submit.will((other, 0))
+    with pytest.raises(AirflowException, match="is not that of a"):
+        operator(**arguments).execute(context)
+
+
+QUARANTINED = table(outcome="incomplete", quarantined=[{"unit": "p=1", "error": "FormatError", "message": "torn"}])
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"tables": [QUARANTINED]}, "sales.orders, p=1: FormatError: torn"),
+        ({"failed": [{"table": "s.t", "error": "PlanError", "message": "no tag x"}]}, "s.t: PlanError: no tag x"),
+        ({"refused": [{"table": "s.t", "reason": "shares a folder"}]}, "s.t was refused: shares a folder"),
+        ({}, "it does not say what"),
+    ],
+)
+def test_what_was_left_out_fails_unless_it_is_allowed(
+    fields: dict[str, Any], said: str, spark_submit: SparkSubmit, context: dict[str, Any], arguments: dict[str, Any]
+) -> None:
+    """Quarantined units, failed and refused tables fail the task by name; or the XCom carries them downstream."""
+    spark_submit.will(*[(report(outcome="incomplete", **fields), 74)] * 2)
+    with pytest.raises(AirflowException, match=f"could not do everything: {said}"):
+        SparkcryptBackfillOperator(**arguments).execute(context)
+    result = SparkcryptBackfillOperator(**arguments, allow_incomplete=True).execute(context)
+    assert result["outcome"] == "incomplete"
+
+
+def test_plan_that_could_not_plan_a_table_fails(
+    spark_submit: SparkSubmit, context: dict[str, Any], arguments: dict[str, Any]
+) -> None:
+    """A table without a plan has no drift to tell, so silence about it would be taken for a match."""
+    failed = [{"table": "s.t", "error": "PlanError", "message": "no tag x"}]
+    spark_submit.will((report(outcome="dry run", failed=failed), 0))
+    with pytest.raises(AirflowException, match=r"s\.t: PlanError: no tag x"):
+        SparkcryptPlanOperator(**arguments).execute(context)
+
+
+def test_long_lists_are_cut_in_the_xcom_and_whole_in_the_report(
+    spark_submit: SparkSubmit, context: dict[str, Any], arguments: dict[str, Any]
+) -> None:
+    """The XCom keeps the first entries of each list, says how many it left out, and where all are."""
+    units = [{"unit": f"p={n}", "notes": ["a", "b", "c"]} for n in range(7)]
+    points = [{"seconds": 1, "files": 1, "bytes": 1}]
+    spark_submit.will((report(outcome="done", tables=[table(units=units)], throughput=points), 0))
+    result = SparkcryptBackfillOperator(**arguments, xcom_items=2).execute(context)
+    (cut,) = result["tables"]
+    assert [unit["unit"] for unit in cut["units"]] == ["p=0", "p=1"]
+    assert (cut["units_left_out"], cut["units"][0]["notes_left_out"]) == (5, 1)
+    assert "throughput" not in result
+    assert "tables_left_out" not in result
+    assert [unit["unit"] for unit in read_report(result["report"])["tables"][0]["units"]] == [
+        f"p={n}" for n in range(7)
+    ]
+
+
+def test_another_pass_follows_one_that_took_up_an_unfinished_run(
+    spark_submit: SparkSubmit, context: dict[str, Any], arguments: dict[str, Any]
+) -> None:
+    """An unfinished run goes on with its own partitions, so what this task was asked for is done by the next pass."""
+    taken_up = report(outcome="done", tables=[table(run_id=EARLIER, files_rewritten=3)])
+    own = report(outcome="done", tables=[table(files_rewritten=5)])
+    spark_submit.will((taken_up, 0), (own, 0))
+    result = SparkcryptBackfillOperator(**arguments, where="p = 2").execute(context)
+    assert result["tables"][0]["files_rewritten"] == 5
+    assert [one["tables"][0]["files_rewritten"] for one in result["earlier_passes"]] == [3]
+    assert spark_submit.jobs[0] == spark_submit.jobs[1]
+    assert len(set(spark_submit.reports)) == 2
+
+
+def test_budget_ends_a_task_that_took_up_an_unfinished_run(
+    spark_submit: SparkSubmit, context: dict[str, Any], arguments: dict[str, Any]
+) -> None:
+    """A pass that stopped at its budget is not followed by another with a new budget."""
+    spark_submit.will((report(outcome="stopped at budget", tables=[table(run_id=EARLIER, units_left=4)]), 0))
+    result = SparkcryptBackfillOperator(**arguments).execute(context)
+    assert (result["outcome"], result["drift"], result["earlier_passes"]) == ("stopped at budget", True, [])
+
+
+def test_unfinished_runs_without_end_fail(
+    spark_submit: SparkSubmit, context: dict[str, Any], arguments: dict[str, Any]
+) -> None:
+    """Where every pass takes up somebody's run, nobody knows whether this task's partitions were done."""
+    spark_submit.will(*[(report(outcome="done", tables=[table(run_id=EARLIER)]), 0)] * 9)
+    with pytest.raises(AirflowException, match="let one task at a time work on a table"):
+        SparkcryptBackfillOperator(**arguments).execute(context)
+    assert len(spark_submit.calls) == 4
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"table": None}, "give table or database, or else path"),
+        ({"table": ["", None]}, "give table or database, or else path"),
+        ({"path": "/data"}, "give table or database, or else path"),
+        ({"options": ["--report=x"]}, "options hold --report"),
+        ({"options": ["--dry-run"]}, "options hold --dry-run"),
+        ({"report_folder": " "}, "report_folder is empty"),
+        ({"report_folder": "/proc/nowhere/reports"}, "cannot be made here"),
+    ],
+)
+def test_what_cannot_be_submitted_is_refused_before(
+    changes: dict[str, Any], said: str, spark_submit: SparkSubmit, context: dict[str, Any], arguments: dict[str, Any]
+) -> None:
+    """Templates that were rendered to nothing, and folders that cannot be, end before anything is submitted."""
+    with pytest.raises(AirflowException, match=said):
+        SparkcryptBackfillOperator(**{**arguments, **changes}).execute(context)
+    assert spark_submit.calls == []
+
+
+def test_arguments_of_the_job_are_not_the_dags_to_set(arguments: dict[str, Any]) -> None:
+    """A DAG that gives application_args is told where they go when it is parsed."""
+    with pytest.raises(AirflowException, match="give options to add to them"):
+        SparkcryptPlanOperator(**arguments, application_args=["--table", "x"])
+
+
+def test_missing_spark_submit_is_named(
+    monkeypatch: pytest.MonkeyPatch, spark_submit: SparkSubmit, context: dict[str, Any], arguments: dict[str, Any]
+) -> None:
+    """A worker without Spark's client says what is missing and where it is set."""
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(AirflowException, match="spark-submit is not on this worker's PATH; install"):
+        SparkcryptPlanOperator(**arguments).execute(context)
+
+
+def test_report_that_cannot_be_reached_from_here_is_told(
+    spark_submit: SparkSubmit, context: dict[str, Any], arguments: dict[str, Any]
+) -> None:
+    """A folder in a file system that this worker has no client for ends with what to do about it."""
+    spark_submit.will((None, 0))
+    with pytest.raises(AirflowException, match=r"nosuch://store/.*cannot be read from here .*install its Airflow"):
+        SparkcryptPlanOperator(**{**arguments, "report_folder": "nosuch://store/reports"}).execute(context)
+
+
+def test_report_is_read_through_airflows_object_storage() -> None:
+    """A report on another file system is read by Airflow's own means."""
+    from airflow.sdk import ObjectStoragePath
+
+    ObjectStoragePath("memory://reports/r.json").write_text(json.dumps(report(outcome="done")))
+    assert read_report("memory://reports/r.json")["outcome"] == "done"
+    with pytest.raises(AirflowException, match="is not there"):
+        read_report("memory://reports/other.json")
+
+
+def test_templates_and_expansion(arguments: dict[str, Any]) -> None:
+    """What differs from night to night can be templated, and partitions can be expanded into tasks."""
+    with DAG("d"):
+        mapped = SparkcryptBackfillOperator.partial(**{**arguments, "task_id": "m"}).expand(where=["p = 1", "p = 2"])
+        operator = SparkcryptPlanOperator(**{**arguments, "table": "{{ params.t }}", "where": "day = '{{ ds }}'"})
+    operator.render_template_fields({"params": {"t": "sales.x"}, "ds": "2026-11-21"})
+    assert (operator.table, operator.where) == ("sales.x", "day = '2026-11-21'")
+    assert set(mapped.template_fields) >= {"table", "database", "where", "policy", "options", "report_folder", "conf"}
+
+
+def test_retry_does_not_connect_to_an_earlier_submission(arguments: dict[str, Any]) -> None:
+    """The provider's way to wait for an earlier try's application would wait for another report."""
+    assert SparkcryptBackfillOperator(**arguments).durable is False
+
+
+def test_on_kill_ends_the_submission(
+    spark_submit: SparkSubmit, context: dict[str, Any], arguments: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever stops a task stops its spark-submit: the provider is told of the latest submission."""
+    spark_submit.will((report(outcome="done"), 0))
+    operator = SparkcryptBackfillOperator(**arguments)
+    operator.execute(context)
+    ended = []
+    monkeypatch.setattr(operator._hook, "on_kill", lambda: ended.append(operator._hook._application_args))
+    operator.on_kill()
+    assert len(ended) == 1 and spark_submit.reports[0] in ended[0]

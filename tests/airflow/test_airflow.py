@@ -1,0 +1,252 @@
+"""A real Airflow runs the example DAG on a real table, through the project's own spark-submit."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import require_service
+from tests.services import ServiceUnavailableError
+from tests.services.airflow import Airflow, start_airflow
+from tests.services.installed import ROOT
+from tests.spark.support import make_policy
+
+pytestmark = [pytest.mark.services, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(1500)]
+DAG = "sparkcrypt_nightly"
+SECONDS = 900.0
+MAKE = """
+import sys
+from pyspark.sql import SparkSession
+from sparkcrypt.spark.tagging import set_tags
+
+spark = SparkSession.builder.enableHiveSupport().getOrCreate()
+days = [f"2026-01-{day:02d}" for day in range(1, 9)] + ["2026-03-31"]
+spark.sql("CREATE DATABASE sales")
+spark.sql("CREATE TABLE sales.orders (id INT, email STRING, day DATE) USING parquet PARTITIONED BY (day)")
+values = ", ".join(f"({n}, 'mail-{n}', DATE '{day}')" for n, day in enumerate(days * 3))
+spark.sql(f"INSERT INTO sales.orders VALUES {values}")
+set_tags(spark, "sales.orders", {"email": ["pii"]}, None)
+"""
+LOOK = """
+import json
+from pyspark.sql import SparkSession
+from sparkcrypt import configure, load_policy
+
+spark = SparkSession.builder.enableHiveSupport().getOrCreate()
+configure(spark, load_policy("policy.yaml"))
+rows = sorted([row.id, row.email, str(row.day)] for row in spark.table("sales.orders").collect())
+print(json.dumps({"rows": rows, "files": sorted(spark.table("sales.orders").inputFiles())}))
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Nightly:
+    """The example DAG in an Airflow of its own, and the table that it is about."""
+
+    airflow: Airflow
+    home: Path
+
+    def start(self, date: str, **params: object) -> subprocess.Popen[bytes]:
+        """Start one night; its output goes to a file named after the date."""
+        conf = {
+            "table": "sales.orders",
+            "policy": str(self.home / "policy.yaml"),
+            "jobs": str(ROOT / "jobs"),
+            "reports": str(self.home / "reports"),
+            "grace_hours": 0,
+            **params,
+        }
+        with self.log(date).open("wb") as log:
+            return subprocess.Popen(
+                self.airflow.command("dags", "test", DAG, date, "--conf", json.dumps(conf)),
+                cwd=self.home,
+                env=dict(self.airflow.env),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    def log(self, date: str) -> Path:
+        """Return the file of a night's output."""
+        return self.home / f"{date}.log"
+
+    def night(self, date: str, killed: bool = False) -> dict[tuple[str, int], dict[str, Any]]:
+        """Run one night to its end, and return what became of each task by its name and index."""
+        running = self.start(date)
+        try:
+            if killed:
+                kill_driver(self.home, running)
+            running.wait(timeout=SECONDS)
+        finally:
+            if running.poll() is None:
+                os.killpg(running.pid, signal.SIGKILL)
+                running.wait()
+        return self.tasks(date)
+
+    def tasks(self, date: str) -> dict[tuple[str, int], dict[str, Any]]:
+        """Return state, number of tries and XCom of a night's tasks, from Airflow's database."""
+        query = """
+            SELECT t.task_id, t.map_index, t.state, t.try_number, x.value
+            FROM task_instance t LEFT JOIN xcom x
+            ON x.key = 'return_value' AND (x.dag_id, x.run_id, x.task_id, x.map_index)
+                = (t.dag_id, t.run_id, t.task_id, t.map_index)
+            WHERE t.run_id LIKE ?
+        """
+        with sqlite3.connect(self.airflow.home / "airflow.db") as database:
+            found = database.execute(query, (f"manual__{date}%",)).fetchall()
+        return {
+            (task, index): {"state": state, "tries": tries, "xcom": json.loads(value) if value else None}
+            for task, index, state, tries, value in found
+        }
+
+    def look(self) -> dict[str, Any]:
+        """Return the rows and files of the table as a new reader finds them."""
+        return dict(json.loads(self.python(LOOK).splitlines()[-1]))
+
+    def python(self, script: str) -> str:
+        """Run a script in a process of its own, with the Spark that Airflow submits to, and return what it prints."""
+        done = subprocess.run(
+            [sys.executable, "-c", script],
+            cwd=self.home,
+            env=dict(self.airflow.env),
+            capture_output=True,
+            text=True,
+            timeout=SECONDS,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr[-3000:]
+        return done.stdout
+
+
+def kill_driver(home: Path, running: subprocess.Popen[bytes]) -> None:
+    """Kill the driver of the first backfill, the JVM and its Python, when it has swapped a unit and has others left."""
+    while running.poll() is None:
+        kinds = [json.loads(file.read_bytes())["kind"] for file in home.glob("state/runs/*/*/*.json")]
+        if "unit_swapped" in kinds:
+            assert "run_finished" not in kinds
+            drivers = [int(entry.name) for entry in Path("/proc").glob("[0-9]*") if _is_driver(entry, home)]
+            assert drivers
+            for pid in drivers:
+                os.kill(pid, signal.SIGKILL)
+            return
+        time.sleep(0.05)
+    raise AssertionError("the backfill ended before it could be killed")
+
+
+def _is_driver(process: Path, home: Path) -> bool:
+    try:
+        line = (process / "cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return False
+    return str(home / "policy.yaml").encode() in line and b"--where" in line
+
+
+@pytest.fixture(scope="module")
+def nightly(java: dict[str, str], jar: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nightly]:
+    """The example DAG, and a tagged plaintext table of nine days in two months."""
+    home = tmp_path_factory.mktemp("nightly")
+    conf = {
+        "spark.ui.enabled": "false",
+        "spark.master": "local[2]",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.warehouse.dir": str(home / "warehouse"),
+        "spark.hadoop.javax.jdo.option.ConnectionURL": f"jdbc:derby:{home / 'metastore'};create=true",
+        "spark.driver.extraJavaOptions": f"-Dderby.stream.error.file={home / 'derby.log'}",
+    }
+    (home / "conf").mkdir()
+    (home / "conf" / "spark-defaults.conf").write_text("".join(f"{name} {value}\n" for name, value in conf.items()))
+    make_policy(home)
+    env = {
+        "SPARK_CONF_DIR": str(home / "conf"),
+        "SPARKCRYPT_JAR": str(shutil.copy(jar, home / "sparkcrypt.jar")),
+        "PYTHONWARNINGS": "ignore",
+        "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps({"conn_type": "spark", "host": "local[2]"}),
+        "AIRFLOW__CORE__DEFAULT_TASK_RETRY_DELAY": "1",
+    }
+    try:
+        airflow = start_airflow(home / "airflow", env)
+    except ServiceUnavailableError as unavailable:
+        require_service(str(unavailable))
+    shutil.copy(ROOT / "conf" / "airflow" / f"{DAG}.py", airflow.dags)
+    made = Nightly(airflow, home)
+    made.python(MAKE)
+    yield made
+
+
+def test_operators_in_airflows_environment(nightly: Nightly) -> None:
+    """The tests below inside/ pass where Airflow can be imported."""
+    done = subprocess.run(
+        [nightly.airflow.python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/airflow/inside"],
+        cwd=ROOT,
+        env=dict(nightly.airflow.env),
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-5000:]
+    assert " passed" in done.stdout
+
+
+def test_example_dag_has_no_import_error(nightly: Nightly) -> None:
+    """Airflow takes the example as it stands; a DAG that is wrong is found by the same command."""
+    assert "No data found" in nightly.airflow.run("dags", "list-import-errors").stdout
+    wrong = nightly.airflow.dags / "wrong.py"
+    wrong.write_text("from sparkcrypt.airflow import NoSuchOperator\n")
+    try:
+        assert "NoSuchOperator" in nightly.airflow.run("dags", "list-import-errors").stdout
+    finally:
+        wrong.unlink()
+
+
+def test_nights(nightly: Nightly) -> None:
+    """A night whose driver is killed ends with an encrypted table and no old file; one without drift does nothing."""
+    before = nightly.look()
+    assert len(before["files"]) >= 9
+    first = nightly.night("2026-04-01", killed=True)
+    said = nightly.log("2026-04-01").read_text()[-6000:]
+    states = {name: one["state"] for name, one in first.items()}
+    assert states == {
+        ("plan", -1): "success",
+        ("months", -1): "success",
+        ("backfill", 0): "success",
+        ("backfill", 1): "success",
+        ("verify", -1): "success",
+        ("wait_for_readers", -1): "success",
+        ("expire", -1): "success",
+    }, said
+    assert first["months", -1]["xcom"] == [
+        "day >= '2026-01-01' AND day < '2026-02-01'",
+        "day >= '2026-03-01' AND day < '2026-04-01'",
+    ]
+    assert first["plan", -1]["xcom"]["drift"] is True
+    assert [first["backfill", index]["tries"] for index in (0, 1)] == [2, 1], said
+    (taken_up,) = first["backfill", 0]["xcom"]["earlier_passes"]
+    assert (taken_up["outcome"], taken_up["tables"][0]["files_total"]) == ("done", 8)
+    assert first["backfill", 1]["xcom"]["tables"][0]["files_rewritten"] == 1
+    after = nightly.look()
+    assert after["rows"] == before["rows"]
+    assert not set(after["files"]) & set(before["files"])
+    files = [file for file in (nightly.home / "warehouse").rglob("*.parquet")]
+    assert sorted(file.as_uri().replace("file:///", "file:/") for file in files) == [
+        file.replace("file:///", "file:/") for file in after["files"]
+    ]
+    assert {file.read_bytes()[:4] for file in files} == {b"PARE"}
+    second = nightly.night("2026-04-02")
+    states = {name: one["state"] for name, one in second.items()}
+    assert second["plan", -1]["xcom"]["drift"] is False
+    assert [state for (task, _), state in states.items() if task in ("backfill", "expire")] == ["skipped", "skipped"]
+    assert states["verify", -1] == "success"
