@@ -124,18 +124,36 @@ def _sentence(report: Values, outcome: str) -> str:
     sums = totals(report)
     what = f"{counted(sums['files_rewritten'], 'file')} ({size(sums['bytes_before'])})"
     left = f"{counted(sums['files_left'], 'file')} ({size(sums['bytes_left'])})"
-    if outcome == "done":
+    if outcome == "done" and not sums["files_left"]:
         return f"{what} rewritten. Every file that was looked at now matches its plan."
     if outcome == "nothing to do":
         return "Every file that was looked at matched its plan already. Nothing was changed."
     if outcome == "dry run":
         found = f"{left} in {counted(sums['units_left'], 'unit')} differ from their plan"
-        return f"{found if sums['files_left'] else 'No file differs from its plan'}. Nothing was changed."
-    if outcome == "stopped at budget":
-        return f"{what} rewritten, {left} left. The same command goes on where this pass stopped."
+        found = found if sums["files_left"] else "No file that was looked at differs from its plan"
+        return f"{found}. Nothing was changed.{_looked_at(report)}"
     if outcome == "failed":
         return "The pass ended with an error. What it had swapped in by then stays, and nothing else was changed."
-    return f"{what} rewritten. {_undone(report)} must be looked at."
+    if outcome == "incomplete":
+        return f"{what} rewritten.{_looked_at(report) or ' What is below must be looked at.'}"
+    return f"{what} rewritten, {left} left. The same command goes on where this pass stopped."
+
+
+def _looked_at(report: Values) -> str:
+    """Return which kinds of problem there are, as a sentence with a space before it; nothing where there are none."""
+    numbers = (
+        (totals(report)["quarantined"], "quarantined unit"),
+        (len(many(report, "failed")), "failed table"),
+        (len(many(report, "refused")), "refused table"),
+    )
+    named = [counted(number, noun) for number, noun in numbers if number]
+    if not named:
+        return ""
+    return (
+        f" {', '.join(named[:-1])} and {named[-1]} must be looked at."
+        if named[1:]
+        else f" {named[0]} must be looked at."
+    )
 
 
 def figures(report: Values) -> tuple[Figure, ...]:
@@ -143,15 +161,15 @@ def figures(report: Values) -> tuple[Figure, ...]:
     if not many(report, "tables"):
         return ()
     sums = totals(report)
-    looked = f"{counted(sums['files_total'], 'file')} in {counted(sums['tables'], 'table')}"
+    files, tables = counted(sums["files_total"], "file"), counted(sums["tables"], "table")
     if outcome_of(report) == "dry run":
-        return Figure("Looked at", f"{sums['files_total']:,.0f}", looked), *_left(sums)
+        return Figure("Looked at", files, f"in {tables}"), *_left(sums)
     before, after, seconds = sums["bytes_before"], sums["bytes_after"], amount(report, "seconds")
     rate = f"{size(before / seconds)}/s over the whole pass" if seconds and before else "for the whole pass"
     became = f"became {size(after)} ({change(before, after)})" if before else "no unit was swapped in"
     problems = sum(1 for _ in problems_of(report))
     return (
-        Figure("Files rewritten", f"{sums['files_rewritten']:,.0f}", f"of {looked} looked at"),
+        Figure("Files rewritten", f"{sums['files_rewritten']:,.0f}", f"of {files} in {tables} looked at"),
         Figure("Data rewritten", size(before), became),
         Figure("Rows", f"{sums['rows']:,.0f}", f"in {counted(sums['units'], 'unit')} that were swapped in"),
         Figure("Time", duration(seconds), rate),
@@ -164,7 +182,7 @@ def figures(report: Values) -> tuple[Figure, ...]:
 
 def _left(sums: Mapping[str, float]) -> tuple[Figure, ...]:
     if not sums["units_left"]:
-        return (Figure("Left to do", "nothing", "every file matches its plan", "good"),)
+        return (Figure("Left to do", "nothing", "all that was looked at matches", "good"),)
     amounts = f"{counted(sums['files_left'], 'file')}, {size(sums['bytes_left'])}"
     return (Figure("Left to do", counted(sums["units_left"], "unit"), amounts, "wait"),)
 
@@ -207,13 +225,3 @@ def _problem(kind: str, table: object, unit: object, found: Values) -> Problem:
     name = str(found.get("error") or "")
     text = message(found.get("message", ""))
     return Problem(kind, visible(table), visible(unit or ""), visible(name), text, next_step(name))
-
-
-def _undone(report: Values) -> str:
-    numbers = (
-        (totals(report)["quarantined"], "quarantined unit"),
-        (len(many(report, "failed")), "failed table"),
-        (len(many(report, "refused")), "refused table"),
-    )
-    named = [counted(number, noun) for number, noun in numbers if number] or ["What is below"]
-    return f"{', '.join(named[:-1])} and {named[-1]}" if len(named) > 1 else named[0]

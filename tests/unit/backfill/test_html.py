@@ -368,6 +368,19 @@ def test_a_dry_run_says_what_would_be_done() -> None:
     assert "rewritten" not in text.lower().replace("would be rewritten", "")
 
 
+def test_a_dry_run_with_refused_tables_does_not_look_whole() -> None:
+    """That no file differs is said of what was looked at, and what was not is named."""
+    text = words(rendered(report(table(), outcome="dry run", refused=[{"table": "db.acid", "reason": "Hive ACID"}])))
+    assert "No file that was looked at differs from its plan. Nothing was changed. 1 refused table must be" in text
+
+
+def test_done_is_not_said_of_files_that_are_left() -> None:
+    """A report whose numbers contradict its outcome is not made to look better."""
+    text = words(rendered(report(table(units_left=1, files_left=2, bytes_left=2 * MEGABYTE))))
+    assert "now matches its plan" not in text
+    assert "2 files (2.0 MB) left" in text
+
+
 def test_every_picture_has_a_title_and_every_table_headers() -> None:
     """Who cannot see a picture gets it in words; hidden pictures say nothing that the text beside them does not."""
     html = report_html(incomplete())
