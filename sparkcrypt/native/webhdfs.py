@@ -28,15 +28,15 @@ _ERRORS: dict[str, type[OSError]] = {
 }
 
 
-class UnreachableError(OSError):
+class _UnreachableError(OSError):
     """Nobody is there, or nobody that is trusted."""
 
 
-class StandbyError(OSError):
+class _StandbyError(OSError):
     """A NameNode says that another one is the active one."""
 
 
-class NoAnswerError(OSError):
+class _NoAnswerError(OSError):
     """What was asked may have been done, or not."""
 
 
@@ -98,12 +98,12 @@ class WebHdfs:
             try:
                 connection = connect(address)
                 return connection, sent(connection, address, method, target)
-            except (UnreachableError, StandbyError, NoAnswerError) as error:
-                if isinstance(error, NoAnswerError) and method != "GET":
+            except (_UnreachableError, _StandbyError, _NoAnswerError) as error:
+                if isinstance(error, _NoAnswerError) and method != "GET":
                     raise
                 failed.append(str(error))
                 self._turn(address)
-        raise UnreachableError("; ".join(failed))
+        raise _UnreachableError("; ".join(failed))
 
     def _turn(self, address: str) -> None:
         with self._lock:
@@ -115,7 +115,7 @@ def connect(url: str) -> HTTPConnection:
     """Connect to where a URL is; over HTTPS its certificate is verified (``SSL_CERT_FILE`` names another authority's).
 
     Raises:
-        UnreachableError: with where that is.
+        _UnreachableError: with where that is.
     """
     parts = urlsplit(url)
     where = f"{parts.scheme}://{parts.netloc}"
@@ -130,7 +130,7 @@ def connect(url: str) -> HTTPConnection:
         connection.sock.settimeout(ANSWER_SECONDS)
     except (OSError, HTTPException) as error:
         connection.close()
-        raise UnreachableError(f"{where} cannot be reached: {error}") from error
+        raise _UnreachableError(f"{where} cannot be reached: {error}") from error
     return connection
 
 
@@ -142,7 +142,7 @@ def connect_data_node(url: str, path: str) -> HTTPConnection:
     """
     try:
         return connect(url)
-    except UnreachableError as error:
+    except _UnreachableError as error:
         raise UnsupportedFileError(
             f"{path}: its DataNode {error}; open the DataNodes' HTTP ports to the executors, or use --engine spark"
         ) from error
@@ -158,7 +158,7 @@ def sent(connection: HTTPConnection, where: str, method: str, target: str) -> HT
         try:
             connection.request(method, target)
         except (OSError, HTTPException) as error:
-            raise NoAnswerError(f"{where} did not take a request: {error}") from error
+            raise _NoAnswerError(f"{where} did not take a request: {error}") from error
         return answered(connection, where)
     except BaseException:
         connection.close()
@@ -173,7 +173,7 @@ def answered(connection: HTTPConnection, where: str) -> HTTPResponse:
             return response
         data = response.read(1 << 16)
     except (OSError, HTTPException) as error:
-        raise NoAnswerError(f"{where} did not answer: {str(error) or type(error).__name__}") from error
+        raise _NoAnswerError(f"{where} did not answer: {str(error) or type(error).__name__}") from error
     raise _said(response.status, data, where)
 
 
@@ -183,7 +183,7 @@ def _said(status: int, data: bytes, where: str) -> OSError:
         remote = json.loads(data)["RemoteException"]
         kind, message = str(remote["exception"]), str(remote["message"]).strip()
     if kind == "StandbyException" or "StandbyException" in message:
-        return StandbyError(f"{where} is on standby")
+        return _StandbyError(f"{where} is on standby")
     # What a remote file system says may go on with its whole stack.
     said = (message.splitlines() or [f"HTTP status {status}"])[0][:_SAID_CHARACTERS]
     return _ERRORS.get(kind, OSError)(f"{where} says: {kind + ': ' if kind else ''}{said}")
@@ -193,4 +193,4 @@ def _body(response: HTTPResponse) -> bytes:
     try:
         return response.read()
     except (OSError, HTTPException) as error:
-        raise NoAnswerError(f"an answer broke off: {str(error) or type(error).__name__}") from error
+        raise _NoAnswerError(f"an answer broke off: {str(error) or type(error).__name__}") from error
