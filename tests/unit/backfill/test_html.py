@@ -17,6 +17,10 @@ import pytest
 from sparkcrypt import errors
 from sparkcrypt.backfill.html import report_html
 from sparkcrypt.backfill.html_advice import NEXT_STEPS, UNKNOWN, next_step
+from sparkcrypt.backfill.outcome import UnitOutcome
+from sparkcrypt.backfill.pass_report import PassReport
+from sparkcrypt.backfill.report import Report
+from sparkcrypt.backfill.schedule import FailedUnit
 from tests.services.installed import ROOT
 from tests.unit.backfill.pass_reports import (
     MEGABYTE,
@@ -254,6 +258,7 @@ def test_everything_that_must_be_looked_at_stands_with_its_message_and_next_step
     ):
         assert expected in text
     assert text.index("Table failed") < text.index("Coverage by tag")
+    assert "Left to do 4 units 8 files, 800.0 MB" in text
 
 
 def test_a_pass_that_failed_needs_no_more_than_its_error() -> None:
@@ -422,3 +427,19 @@ def test_a_page_is_made_from_a_package_in_an_archive(tmp_path: Path, monkeypatch
         check=False,
     )
     assert result.stdout.split() == [f"{archive}/sparkcrypt/backfill/html.py", "True"], result.stderr
+
+
+def test_reports_of_these_tests_have_the_shape_of_real_ones() -> None:
+    """Every field that is made up here is one that a pass writes, of a pass, a table, a unit and a quarantined unit."""
+    outcome = UnitOutcome("day=1", 1, 2, 3, 4, "old", "new", True)
+    run = Report(
+        "db.t", RUN, "native", 1, 1, 0, 2, 3, 4, {"email": "pii"}, True, 1.0, "old", "done", units=(outcome.to_dict(),)
+    )
+    real = PassReport(PASS, "3b", "2026-11-21T10:11:12+00:00", 1.0, False, tables=[run]).to_dict()
+    assert set(report()) <= set(real)
+    assert set(table()) <= set(real["tables"][0])
+    assert set(unit(0)) <= set(real["tables"][0]["units"][0])
+    assert set(quarantined("u", "e", "m")) == set(FailedUnit("u", "e", "m").to_dict())
+    text = words(rendered(real))
+    assert "Done 1 file (3 B) rewritten." in text
+    assert "db.t · day=1" in text
