@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
+from urllib.parse import urlsplit
 
 from sparkcrypt.backfill.targets import CatalogTarget, Target
 from sparkcrypt.backfill.units import Unit, old_folder
@@ -230,6 +231,11 @@ def choose_swap(
         qualified = HadoopFiles(spark).qualified(output.rstrip("/"))
         if (qualified + "/").startswith(target.base + "/"):
             raise ConfigError(f"--output {output} lies inside --path {target.base}; name a directory beside it")
+        if urlsplit(qualified)[:2] != urlsplit(target.base)[:2]:
+            raise ConfigError(
+                f"--output {output} is on another file system than --path {target.base}, so the finished directory "
+                "cannot be renamed to it; name one on the same file system, and copy it afterwards"
+            )
         if not resumed and HadoopFiles(spark).exists(qualified):
             raise ConfigError(f"--output {output} is there already; name a directory that does not exist")
         return NewFolder(spark, qualified)

@@ -132,7 +132,9 @@ def test_expire_refuses_a_file_that_was_replaced(lake: Lake) -> None:
     encrypt_table(lake.spark, "t", policy)
     file = next((lake.root / "external").glob("part-*"))
     file.write_bytes(file.read_bytes() + b"x")
-    with pytest.raises(VerificationError, match=rf"{file.name} came to the old folder.*is gone or changed: a stale writer overwrote"):
+    with pytest.raises(
+        VerificationError, match=rf"{file.name} came to the old folder.*is gone or changed: a stale writer overwrote"
+    ):
         expire_run(lake.spark, "t", policy)
     assert file.exists()
 
