@@ -32,7 +32,6 @@ THIRD_PARTY = {
     "fsspec": {"native"},
     "hvac": {"keys.vault"},
     "jinja2": {"backfill.html"},
-    "markupsafe": {"backfill.html"},
     "pandas": {"spark", "arrow"},
     "py4j": {"spark"},
     "pyarrow": {"arrow", "native", "parquet", "spark"},
