@@ -328,3 +328,14 @@ def test_policy_that_is_not_on_hdfs_is_refused_by_its_uri(shore: Shore) -> None:
     assert done.exit_code == ConfigError.exit_code
     assert f"{shore.root}/nosuch.yaml: is not there" in done.output
     assert issubclass(ConfigError, SparkcryptError)
+
+
+def test_output_on_another_file_system_is_refused(shore: Shore) -> None:
+    """A directory cannot be renamed from one file system to another: that is said before anything is written."""
+    policy = shore.lake.policy()
+    source = shore.lake.root / "source"
+    shore.lake.sql("SELECT 1 AS id, 'x' AS email").write.parquet(str(source))
+    with pytest.raises(ConfigError, match="is on another file system than --path"):
+        encrypt_table(shore.lake.spark, None, policy, path=str(source), output=f"{shore.root}/copy")
+    assert not shore.files.exists(f"{shore.root}/copy")
+    assert not (shore.lake.root / ".sparkcrypt").exists()
