@@ -133,7 +133,9 @@ def _backfill(
     name = path or ", ".join((*tables, *(f"{one}.*" for one in databases)))
     with (
         Workplace(_APP, launch) as workplace,
-        failed_report(workplace, report, name, kind="sparkcrypt backfill", version=1),
+        failed_report(
+            workplace, report, name, page=(html, _page) if html else None, kind="sparkcrypt backfill", version=1
+        ),
     ):
         loaded = workplace.policy(policy)
         spark = workplace.spark
@@ -168,9 +170,13 @@ def _write(workplace: Workplace, done: PassReport, report: str | None, html: str
     if report is not None:
         workplace.write(report, json.dumps(document, indent=2, ensure_ascii=False) + "\n")
     if html is not None:
-        from sparkcrypt.backfill.html import report_html
+        workplace.write(html, _page(document))
 
-        workplace.write(html, report_html(document))
+
+def _page(document: dict[str, Any]) -> str:
+    from sparkcrypt.backfill.html import report_html
+
+    return report_html(document)
 
 
 def _code(done: PassReport) -> int:

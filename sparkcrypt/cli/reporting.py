@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -11,34 +11,50 @@ from sparkcrypt.cli.command import described
 from sparkcrypt.cli.output import say
 from sparkcrypt.cli.session import Workplace
 
+Document = dict[str, Any]
+
 
 @contextmanager
-def failed_report(workplace: Workplace, report: str | None, target: str | None, **known: Any) -> Iterator[None]:
+def failed_report(
+    workplace: Workplace,
+    report: str | None,
+    target: str | None,
+    *,
+    page: tuple[str, Callable[[Document], str]] | None = None,
+    **known: Any,
+) -> Iterator[None]:
     """Write a report with outcome ``failed`` when the block raises, and let the error go on.
 
     Args:
         workplace: what writes it.
         report: where to; None writes nothing.
         target: the table or directory.
+        page: where a page goes to that is made of the same document, and what makes it.
         **known: further fields.
     """
     try:
         yield
     except BaseException as error:
+        document = _failed(error, {"table": target, **known})
         if report is not None:
-            _write(workplace, report, error, {"table": target, **known})
+            _write(workplace, report, json.dumps(document, indent=2, ensure_ascii=False) + "\n")
+        if page is not None:
+            _write(workplace, page[0], page[1](document))
         raise
 
 
-def _write(workplace: Workplace, report: str, error: BaseException, known: dict[str, Any]) -> None:
+def _failed(error: BaseException, known: Document) -> Document:
     kind, message, code = described(error)
-    document = {
+    return {
         **known,
         "outcome": "failed",
         "verified": False,
         "error": {"type": kind, "message": message, "exit_code": code},
     }
+
+
+def _write(workplace: Workplace, report: str, text: str) -> None:
     try:
-        workplace.write(report, json.dumps(document, indent=2, ensure_ascii=False) + "\n")
+        workplace.write(report, text)
     except Exception as second:  # noqa: BLE001  # the first error is the one that matters; both are told
         say(f"error: the report {report} could not be written: {described(second)[1]}")
