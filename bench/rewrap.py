@@ -12,7 +12,7 @@ from bench.harness import Report, forked, in_memory, with_target
 from sparkcrypt.keys.datakeys import DataKeyMaker, DataKeyOpener
 from sparkcrypt.keys.material import parse_key_material
 from sparkcrypt.keys.service import KeyService, open_key_service
-from sparkcrypt.parquet import DataKey, FileEncryption, KeyRequest, rewrap_file, rewrite_file
+from sparkcrypt.parquet import DataKey, FileEncryption, KeyRequest, folders_synced_once, rewrap_file, rewrite_file
 from sparkcrypt.policy.key_service import KeyServiceConfig
 
 FILES = 1000
@@ -71,5 +71,6 @@ def _rewrap(files: list[str], target: Path, service: KeyService) -> None:
         master_key_id = parse_key_material(request.key_metadata or b"").master_key_id
         return maker.wrap(key, master_key_id, is_footer_key=request.column is None)
 
-    for file in files:
-        rewrap_file(file, target / Path(file).name, retrieve_key=retrieve, wrap_key=wrap)
+    with folders_synced_once():
+        for file in files:
+            rewrap_file(file, target / Path(file).name, retrieve_key=retrieve, wrap_key=wrap)

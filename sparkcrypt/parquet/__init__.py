@@ -10,7 +10,7 @@ from sparkcrypt.parquet.columns import ColumnCrypto
 from sparkcrypt.parquet.encryption import FOOTER_KEY, PLAINTEXT, DataKey, FileEncryption
 from sparkcrypt.parquet.footer import Footer, read_footer
 from sparkcrypt.parquet.keys import KeyRequest, RetrieveKey, VerifyAad
-from sparkcrypt.parquet.output import Target
+from sparkcrypt.parquet.output import Target, folders_synced_once
 from sparkcrypt.parquet.result import RewriteResult
 from sparkcrypt.parquet.rewrap import WrapKey, rewrap_file
 from sparkcrypt.parquet.rewrite import Encryption, rewrite_file
@@ -38,6 +38,7 @@ __all__ = [
     "Verification",
     "VerifyAad",
     "WrapKey",
+    "folders_synced_once",
     "inspect_file",
     "leaf_paths",
     "message_type",

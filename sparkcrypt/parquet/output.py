@@ -9,6 +9,7 @@ import posixpath
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias, Union
 
 from sparkcrypt.errors import ConfigError
@@ -24,6 +25,7 @@ COPY_BYTES = 8 * 1024 * 1024
 GATHER_BYTES = 1024 * 1024
 """What is gathered before it is handed over; no more, so that it is still in the processor's cache then."""
 _NO_KERNEL_COPY = (errno.EXDEV, errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP, errno.EBADF, errno.EPERM)
+_WAITING: ContextVar[set[str] | None] = ContextVar("folders that wait to be synced", default=None)
 _NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 
 
@@ -154,7 +156,30 @@ def _local(path: str) -> Iterator[Output]:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(partial)  # noqa: PTH108
         raise
-    _sync_folder(os.path.dirname(path) or ".")  # noqa: PTH120
+    folder = os.path.dirname(path) or "."  # noqa: PTH120
+    waiting = _WAITING.get()
+    if waiting is None:
+        _sync_folder(folder)
+    else:
+        waiting.add(folder)
+
+
+@contextmanager
+def folders_synced_once() -> Iterator[None]:
+    """Make the names of local files that are written in the ``with`` block safe at its end, each folder once.
+
+    A disk takes as long for a folder as for a small file.  Until the end a crash of the machine may lose files that
+    were written, whole; it never leaves a part of one.  A block inside another, or in another thread, is its own.
+    """
+    waiting: set[str] = set()
+    token = _WAITING.set(waiting)
+    try:
+        yield
+    finally:
+        _WAITING.reset(token)
+        for folder in sorted(waiting):
+            with contextlib.suppress(FileNotFoundError):  # who removed the folder wants none of its files
+                _sync_folder(folder)
 
 
 def _name(partial: str, path: str) -> None:

@@ -26,6 +26,7 @@ from sparkcrypt.parquet import (
     DataKey,
     FileEncryption,
     KeyRequest,
+    folders_synced_once,
     rewrap_file,
     rewrite_file,
     verify_file,
@@ -205,6 +206,54 @@ def test_kernel_that_copies_less(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     rewrite_file(source, tmp_path / "out", encryption=new_encryption(("b",)))
     assert verify_file(tmp_path / "out", retrieve_key=Keys(), equal_to=digest)
     assert copied[0] > (3 if how == "pieces" else -1)
+
+
+@pytest.fixture
+def synced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What is made safe on the disk, in its order: names of files and folders."""
+    made: list[str] = []
+    fsync = os.fsync
+
+    def watching(descriptor: int) -> None:
+        made.append(str(Path(f"/proc/self/fd/{descriptor}").readlink()))
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", watching)
+    return made
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="only Linux tells the name of an open file")
+def test_files_are_safe_before_their_names_and_folders_after(tmp_path: Path, synced: list[str]) -> None:
+    """Each file is synced under its hidden name and then its folder; of files that are written together, once."""
+    source = write_plain(tmp_path / "src", table(20))
+    there = tmp_path / "there"
+    there.mkdir()
+    rewrite_file(source, there / "0")
+    assert [Path(name).parent for name in synced] == [there, tmp_path] and synced[0].endswith(".partial")
+    synced.clear()
+    with folders_synced_once():
+        for number in (1, 2):
+            rewrite_file(source, there / str(number))
+        with pytest.raises(ConfigError):
+            rewrite_file(source, there / "1")
+        assert all(name.endswith(".partial") for name in synced) and left_over(there) == ["0", "1", "2"]
+    assert synced[2:] == [str(there)]
+    rewrite_file(source, there / "3")
+    assert synced[-1] == str(there)
+
+
+def test_folders_that_wait_and_errors(tmp_path: Path, synced: list[str]) -> None:
+    """They are made safe when the block fails too, and one that is gone by then is passed over."""
+    source = write_plain(tmp_path / "src", table(20))
+    for name in ("kept", "gone"):
+        (tmp_path / name).mkdir()
+    with pytest.raises(KeyError), folders_synced_once():
+        for name in ("kept", "gone"):
+            rewrite_file(source, tmp_path / name / "file")
+        (tmp_path / "gone" / "file").unlink()
+        (tmp_path / "gone").rmdir()
+        raise KeyError
+    assert synced[-1] == str(tmp_path / "kept")
 
 
 def local(folder: Path) -> tuple[Any, str]:
