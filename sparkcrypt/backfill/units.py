@@ -120,11 +120,10 @@ def list_folders(files: HadoopFiles, location: str) -> tuple[Folder, ...]:
     """
     if not files.exists(location):
         return ()
-    for entry in files.children(location):
-        if entry.name in _FOREIGN:
+    for name in _FOREIGN:
+        if files.exists(f"{location}/{name}"):
             raise PlanError(
-                f"{location}: has a {entry.name} folder: {_FOREIGN[entry.name]}, so its files cannot be swapped under "
-                "it; write "
+                f"{location}: has a {name} folder: {_FOREIGN[name]}, so its files cannot be swapped under it; write "
                 "through that format with sparkcrypt.configure, which encrypts new files"
             )
     by_folder: dict[str, list[SourceFile]] = {}
@@ -152,11 +151,11 @@ def refuse_writers_at_work(files: HadoopFiles, unit: Unit) -> None:
     """
     if not files.exists(unit.location):
         return
-    for entry in files.children(unit.location):
-        if entry.name == "_temporary" or entry.name.startswith((".spark-staging", ".hive-staging")):
+    for name in files.names(unit.location):
+        if name == "_temporary" or name.startswith((".spark-staging", ".hive-staging")):
             raise SourceChangedError(
-                f"{unit.name}: {entry.path} is there, so someone is writing; the unit is left as it was, run again "
-                "when that has ended; delete the folder if its writer was killed"
+                f"{unit.name}: {unit.location}/{name} is there, so someone is writing; the unit is left as it was, run "
+                "again when that has ended; delete the folder if its writer was killed"
             )
 
 

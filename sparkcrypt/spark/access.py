@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from sparkcrypt.errors import ConfigError
+from sparkcrypt.spark.listing import data_files
 
 if TYPE_CHECKING:
     from sparkcrypt.spark.files import HadoopFiles
@@ -47,7 +48,7 @@ def access_to_give(files: HadoopFiles, source: str, target: str) -> dict[str, Ac
     source, target = (files.qualified(path).rstrip("/") for path in (source, target))
     given = {target: files.access(source)}
     of_files: dict[str, Access] = {}
-    for file in files.data_files(target):
+    for file in data_files(files, target):
         folder = file.path[len(target) :].rpartition("/")[0]
         if folder not in of_files:
             of_files[folder] = _of_files(files, source + folder)
@@ -60,7 +61,7 @@ def access_to_give(files: HadoopFiles, source: str, target: str) -> dict[str, Ac
 
 
 def _of_files(files: HadoopFiles, folder: str) -> Access:
-    found = [files.access(file.path) for file in files.data_files(folder) if file.path.rpartition("/")[0] == folder]
+    found = [files.access(file.path) for file in data_files(files, folder) if file.path.rpartition("/")[0] == folder]
     of_folder = files.access(folder)
     if not found:
         return of_folder

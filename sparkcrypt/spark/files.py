@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import grp
 import io
+import pwd
+import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +16,7 @@ from pyspark.sql import SparkSession
 from sparkcrypt.errors import ConfigError, SparkcryptError
 from sparkcrypt.spark.access import Access, access_to_give
 from sparkcrypt.spark.jvm import JVM_ERRORS, cause_of, hadoop_conf, jvm
+from sparkcrypt.spark.listing import local_path
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +91,16 @@ class HadoopFiles:
         system, where = self._of(path)
         entries = self._call("list", path, lambda: system.listStatus(where))
         return tuple(sorted((_status(entry) for entry in entries), key=lambda one: one.path))
+
+    def names(self, path: str) -> tuple[str, ...]:
+        """Return the names of what is directly in a folder, hidden ones too."""
+        local = local_path(path)
+        if local is None:
+            return tuple(one.name for one in self.children(path))
+        try:
+            return tuple(sorted(one.name for one in Path(local).iterdir()))
+        except OSError as error:
+            raise SparkcryptError(f"cannot list {path}: {error.strerror}") from error
 
     def listed_in_jvm(self, path: str, lister: str) -> str | None:
         """Return what a static method ``dataFiles`` of the jar says of a folder; None when the jar is not there."""
@@ -200,8 +214,8 @@ class HadoopFiles:
 
     def open(self, path: str) -> io.BufferedReader:
         """Open a file for reading, with seek."""
-        local = path.removeprefix("file://").removeprefix("file:")
-        if local.startswith("/"):  # a hundred times faster than through the JVM
+        local = local_path(path)
+        if local is not None:  # a hundred times faster than through the JVM
             return Path(local).open("rb")
         system, where = self._of(path)
         length = self.status(path).length
@@ -210,6 +224,9 @@ class HadoopFiles:
 
     def access(self, path: str) -> Access:
         """Return who may do what with a file or folder."""
+        local = local_path(path)
+        if local is not None:  # Hadoop knows no ACLs of a local file system
+            return _local_access(local)
         system, where = self._of(path)
         status = self._call("look at", path, lambda: system.getFileStatus(where))
         told = _status(status)
@@ -259,6 +276,22 @@ class HadoopFiles:
             return action()
         except JVM_ERRORS as error:
             raise _translated(error, verb, path) from error
+
+
+def _local_access(path: str) -> Access:
+    try:
+        status = Path(path).stat()
+    except OSError as error:
+        raise SparkcryptError(f"cannot look at {path}: {error.strerror}") from error
+    try:
+        owner = pwd.getpwuid(status.st_uid).pw_name
+    except KeyError:
+        owner = str(status.st_uid)
+    try:
+        group = grp.getgrgid(status.st_gid).gr_name
+    except KeyError:
+        group = str(status.st_gid)
+    return Access(owner, group, format(stat.S_IMODE(status.st_mode) & 0o1777, "04o"), "")
 
 
 class _HadoopStream(io.RawIOBase):

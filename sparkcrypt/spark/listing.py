@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from sparkcrypt.errors import SparkcryptError
 from sparkcrypt.names import FOLDER_LISTING_CLASS
-from sparkcrypt.spark.files import HadoopFiles
+
+if TYPE_CHECKING:
+    from sparkcrypt.spark.files import HadoopFiles
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +33,8 @@ def data_files(files: HadoopFiles, folder: str) -> tuple[DataFile, ...]:
     Raises:
         SparkcryptError: it cannot be listed.
     """
-    local = folder.removeprefix("file://").removeprefix("file:")
-    if local.startswith("/"):
+    local = local_path(folder)
+    if local is not None:
         try:
             return tuple(sorted(_local(local.rstrip("/") or "/"), key=lambda one: one.path))
         except OSError as error:
@@ -55,3 +58,9 @@ def _local(folder: str) -> Iterator[DataFile]:
             else:
                 status = entry.stat()
                 yield DataFile(f"file:{entry.path}", status.st_size, status.st_mtime_ns // 1_000_000)
+
+
+def local_path(path: str) -> str | None:
+    """Return the path of a file of this machine as Python opens it; None of one on another file system."""
+    local = path.removeprefix("file://").removeprefix("file:")
+    return local if local.startswith("/") else None

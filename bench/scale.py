@@ -1,0 +1,56 @@
+"""What a large table costs before anything is rewritten: listing its files, and reading their footers."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from bench.harness import Report, process
+
+LISTED = 200_000
+SCANNED = 20_000
+FILES_A_PARTITION = 500
+RUNS = 5
+
+
+def run() -> Report:
+    """List 200,000 files, and compare 20,000 footers with a plan: anew, and from the cache; each in a new process."""
+    report = Report("scale", f"a listing of {LISTED:,} files, and the drift of {SCANNED:,}, on two cores")
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        _make(root / "listed", LISTED, link=True)
+        _make(root / "scanned", SCANNED, link=False)
+        listed = [_child("list", root) for _ in range(RUNS)]
+        report.add("listing", "files/s", [LISTED / one["seconds"] for one in listed])
+        report.add("listing, memory beyond that of a tenth of it", "MB", [one["grown"] for one in listed])
+        scanned = [_child("scan", root) for _ in range(RUNS)]
+        report.at_least(
+            "drift, footers read by tasks", "files/s a core", [SCANNED / one["cold"] / 2 for one in scanned], 1000
+        )
+        report.add("drift, from the cache", "files/s", [SCANNED / one["warm"] for one in scanned])
+        report.add("drift, memory beyond that of a tenth of it", "MB", [one["grown"] for one in scanned])
+    return report
+
+
+def _make(root: Path, files: int, *, link: bool) -> None:
+    """Make partitions of small files of 10 columns; for the listing alone, links to one file do."""
+    root.mkdir()
+    one = root.parent / "one.parquet"
+    pq.write_table(pa.table({f"c{number}": range(100) for number in range(10)}), one)
+    for number in range(files):
+        folder = root / f"p={number // FILES_A_PARTITION}"
+        folder.mkdir(exist_ok=True)
+        (os.link if link else shutil.copyfile)(one, folder / f"part-{number:06d}.parquet")
+
+
+def _child(what: str, root: Path) -> dict[str, float]:
+    command = [sys.executable, "-m", "bench.scale_child", what, str(root)]
+    found: dict[str, float] = json.loads(process(command, env={"PYSPARK_PYTHON": sys.executable})[1])
+    return found
