@@ -7,16 +7,13 @@ limit the first installation would exceed.  What a test starts has its own home:
 from __future__ import annotations
 
 import hashlib
-import json
 import os
-import re
 import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from tests.services import ServiceFailedError, ServiceUnavailableError
 from tests.services.cache import cache_folder, locked
@@ -71,19 +68,6 @@ class Airflow:
             timeout=timeout,
             check=False,
         )
-
-    def json(self, *arguments: str) -> Any:
-        """Run a command that lists something, and return that.
-
-        Raises:
-            ServiceFailedError: it failed.
-        """
-        done = self.run(*arguments, "--output", "json")
-        # Airflow's own log lines come before what a command prints.
-        found = re.search(r"^\[(?:\{.*)?\]\s*\Z", done.stdout, re.MULTILINE | re.DOTALL)
-        if done.returncode != 0 or found is None:
-            raise ServiceFailedError(f"airflow {' '.join(arguments)} failed:\n{done.stdout}\n{done.stderr[-3000:]}")
-        return json.loads(found[0])
 
 
 def start_airflow(home: Path, env: Mapping[str, str] | None = None) -> Airflow:
