@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 
 import sparkcrypt
 from sparkcrypt.spark.digest import digest_rows
+from sparkcrypt.spark.jvm import cause_of
 
 TABLE = "shop.orders"
 PARTITIONS = 50
@@ -83,7 +84,7 @@ def read(policy: str, stop: str, log: str) -> None:
             if (row.rows, row.twice, row.garbled) != (ROWS, 0, 0) or abs(row.amount - amount) > 1e-3:
                 wrong.append(str(row))
         except Exception as error:  # noqa: BLE001  # whatever a reader meets is what this looks for
-            wrong.append(str(error).splitlines()[0])
+            wrong.append(": ".join(cause_of(error)))
         looks += 1
         Path(log).write_text(json.dumps({"looks": looks, "wrong": wrong}))
 

@@ -41,7 +41,7 @@ from sparkcrypt.tags.model import history_property
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-PAUSES_SECONDS = (1.0, 5.0, 15.0)
+PAUSES_SECONDS = (1.0, 2.0, 5.0, 10.0, 20.0)
 """How long a run waits before each further try of units to which somebody wrote."""
 _MOVED = (
     "old files were moved out of the table's folder: readers that had listed them fail with 'file not found' and must "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from typing import Any
@@ -42,6 +43,7 @@ class Runner:
     def __init__(self, run: RunContext, stager: Stager, swap: Swap) -> None:
         self.run, self.stager, self.swap = run, stager, swap
         self._files = run.files
+        self._attempts: Counter[str] = Counter()
 
     def process(self, scanned: ScannedUnit) -> UnitOutcome:
         """Take one unit from listed to swapped.
@@ -52,7 +54,9 @@ class Runner:
         """
         started = time.monotonic()
         unit = scanned.unit
-        staged = unit.staging(self.run.target.base, attempt_folder(self.run.run_id, self.run.lock.token))
+        self._attempts[unit.name] += 1
+        attempt = attempt_folder(self.run.run_id, self.run.lock.token, self._attempts[unit.name])
+        staged = unit.staging(self.run.target.base, attempt)
         self.run.journal.append("unit_listed", unit=unit.name, staged=staged, **described(unit))
         try:
             refuse_unreadable(scanned)
@@ -135,10 +139,13 @@ class Runner:
         return old
 
     def _give_up(self, unit: Unit, staged: str, error: BaseException) -> None:
-        """Leave no staged files behind, unless they are in use already, or another driver goes on with this run."""
+        """Leave no staged files behind, but those that somebody may have seen in use, or that another driver takes.
+
+        Those of a swap that was undone stay until ``expire``, since readers may have begun to read them.
+        """
         if isinstance(error, RunConflictError):
             return
-        if not self.swap.in_effect(unit, staged):
+        if state_of_units(self.run.journal.records)[unit.name].step != "unit_swapping":
             self._files.delete_tree(staged)
         self.run.journal.append("unit_failed", unit=unit.name, error=f"{type(error).__name__}: {error}")
 

@@ -97,13 +97,14 @@ def staging_folder(base: str) -> str:
     return f"{parent}/{STAGING_FOLDER}/{name}"
 
 
-def attempt_folder(run_id: str, fencing_token: int) -> str:
-    """Return the name of the folder of one driver's attempt at a run.
+def attempt_folder(run_id: str, fencing_token: int, attempt: int = 1) -> str:
+    """Return the name of the folder of one driver's attempt at a unit.
 
     Each driver stages into a folder of its own: one that was paused and lost its lock may still wake up and point the
-    table to what it staged, which must then be whole, and not what another driver is writing.
+    table to what it staged, which must then be whole, and not what another driver is writing.  So does each further
+    attempt of a driver: readers may have begun to read what an attempt had put into use before it was undone.
     """
-    return f"{run_id}-{fencing_token}"
+    return f"{run_id}-{fencing_token}" + (f"-{attempt}" if attempt > 1 else "")
 
 
 def old_folder(base: str, run_id: str, partition_path: str = "") -> str:

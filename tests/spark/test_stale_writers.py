@@ -247,3 +247,34 @@ def test_driver_that_wakes_up_after_its_last_look_gives_way(
     assert expire_run(lake.spark, "t", policy).carried == 0
     assert ids(lake) == after
     assert verify_table(lake.spark, "t", policy).ok
+
+
+def test_readers_of_an_undone_swap_find_its_files(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reader who listed a unit between its swap and the undoing finishes: what was staged stays until expire."""
+    policy, before = tagged(lake, PARTITIONED["using"])
+    swap = LocationSwap.swap
+    readers: list[Any] = []
+
+    def swapped(self: LocationSwap, unit: Any, staged: str) -> str:
+        old = swap(self, unit, staged)
+        if not readers:
+            lake.spark.catalog.refreshTable("t")
+            frame = lake.spark.table("t")
+            frame._jdf.queryExecution().toRdd().getNumPartitions()  # it has its list of files now
+            readers.append(frame)
+            leave(lake, lake.path("t") / "p=0", 77)
+        return old
+
+    monkeypatch.setattr(LocationSwap, "swap", swapped)
+    monkeypatch.setattr("sparkcrypt.backfill.run.PAUSES_SECONDS", (0.0,))
+    options = PassOptions(run=RunOptions(keep_going=True, parallelism=1))
+    assert backfill(lake.spark, policy, tables=["t"], options=options).outcome == "done"
+    assert rows_of(readers[0]) == before
+    assert ids(lake) == [*sorted(row.id for row in before), 77]
+    expire_run(lake.spark, "t", policy)
+    assert ids(lake) == [*sorted(row.id for row in before), 77]
+    used = {
+        part.location.removeprefix("file:") for part in Catalog(lake.spark).partitions(Catalog(lake.spark).table("t"))
+    }
+    left = {str(file.parent) for file in (lake.root / "db").rglob("*.parquet")}
+    assert left == used
