@@ -6,7 +6,7 @@ import getpass
 import socket
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from sparkcrypt.backfill.assemble import runner_of
@@ -108,7 +108,18 @@ class TableRun:
         run_id = self._run_id()
         with acquire(self._store, self._target.table_id, run_id=run_id, owner=_owner()) as lock:
             lock.keep_alive()
-            return self._locked(run_id, lock)
+            return self._asked(run_id, lock)
+
+    def _asked(self, run_id: str, lock: RunLock) -> Report:
+        """Do what was asked; an unfinished run over other partitions is finished first, as it was begun."""
+        asked = self._options
+        report = self._locked(run_id, lock)
+        if self._options.where == asked.where or asked.resume != "auto" or report.outcome == "stopped at budget":
+            return report
+        self._options = asked
+        own = self._locked(new_run_id(), lock)
+        first = f"run {report.run_id}, which was over other partitions and unfinished, was finished first"
+        return replace(own, warnings=(*own.warnings, f"{first}: {report.outcome}"))
 
     def _run_id(self) -> str:
         """Return the unfinished run's id when there is one to continue, else a new one."""

@@ -165,6 +165,19 @@ def test_budget_stops_and_the_next_pass_goes_on(lake: Lake, policy: Policy) -> N
     assert verify_table(lake.spark, "t", policy).ok
 
 
+def test_unfinished_run_over_other_partitions_is_finished_first(lake: Lake, policy: Policy) -> None:
+    """Partitions that are asked for are done, not only those of a run that was begun before and not ended."""
+    make(lake, "t", partitions=4)
+    begun = backfill(lake.spark, policy, tables=["t"], options=options(where="p < 2", max_seconds=0.0)).tables[0]
+    assert (begun.outcome, len(begun.units), begun.units_left) == ("stopped at budget", 1, 1)
+    asked = backfill(lake.spark, policy, tables=["t"], options=options(where="p = 3")).tables[0]
+    assert (asked.outcome, [unit["unit"] for unit in asked.units]) == ("done", ["p=3"])
+    assert asked.run_id != begun.run_id
+    assert any(f"run {begun.run_id}, which was over other partitions" in warning for warning in asked.warnings)
+    left = backfill(lake.spark, policy, tables=["t"], options=options(dry_run=True)).tables[0]
+    assert [unit["unit"] for unit in left.planned] == ["p=2"]
+
+
 def test_changed_policy_is_a_conflict_until_the_run_is_abandoned(lake: Lake, policy: Policy) -> None:
     """A run that stopped at its budget is not continued under another policy; --resume never begins anew."""
     make(lake, "t", partitions=3)
