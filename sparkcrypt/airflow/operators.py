@@ -10,10 +10,8 @@ from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOpe
 
 from sparkcrypt.airflow.choice import Choice
 from sparkcrypt.airflow.reports import shortened
-from sparkcrypt.airflow.submission import ONE_ATTEMPT, Reported, submitted
-from sparkcrypt.airflow.verdict import check_report, continued_another, drifts
-
-_PASSES = 4
+from sparkcrypt.airflow.submission import ONE_ATTEMPT, submitted
+from sparkcrypt.airflow.verdict import check_report, drifts
 
 
 class _PassOperator(SparkSubmitOperator):
@@ -67,8 +65,8 @@ class _PassOperator(SparkSubmitOperator):
         # an earlier try left unfinished is taken up by its run's journal.
         self.durable = False
 
-    def submit_pass(self, context: Any) -> Reported:
-        """Submit the job, and return its report when that says that all was done.
+    def execute(self, context: Any) -> dict[str, Any]:
+        """Submit the job, and return its report, shortened, when that says that all was done.
 
         Raises:
             AirflowException: the job failed, left something out, or wrote no report.
@@ -85,17 +83,13 @@ class _PassOperator(SparkSubmitOperator):
         arguments = [*choice.arguments(), *(["--dry-run"] if self.dry_run else [])]
 
         def submit(line: list[str]) -> None:
-            self.application_args, self._hook = line, None  # a hook has the arguments of one submission
+            self.application_args = line
             self.conf = {**ONE_ATTEMPT, **(self.conf or {})}
             super(_PassOperator, self).execute(context)
 
         done = submitted(submit, arguments, context, folder=self.report_folder, conn_id=self.report_conn_id)
         check_report(done.report, done.uri, dry_run=self.dry_run, allow_incomplete=self.allow_incomplete)
         self.log.info("%s; the whole report: %s", done.report["outcome"], done.uri)
-        return done
-
-    def for_xcom(self, done: Reported) -> dict[str, Any]:
-        """Return a report as an XCom carries it."""
         return {**shortened(done.report, self.xcom_items), "drift": drifts(done.report), "report": done.uri}
 
 
@@ -123,10 +117,6 @@ class SparkcryptPlanOperator(_PassOperator):
     """
 
     dry_run = True
-
-    def execute(self, context: Any) -> dict[str, Any]:
-        """Submit the job, and return its report."""
-        return self.for_xcom(self.submit_pass(context))
 
 
 class SparkcryptBackfillOperator(_PassOperator):
@@ -157,21 +147,3 @@ class SparkcryptBackfillOperator(_PassOperator):
     """
 
     dry_run = False
-
-    def execute(self, context: Any) -> dict[str, Any]:
-        """Submit the job until what was asked for is done, and return its report.
-
-        A run that an earlier task left unfinished goes on with that task's partitions; then another pass does those of
-        this one.
-        """
-        earlier: list[Reported] = []
-        for _ in range(_PASSES):
-            done = self.submit_pass(context)
-            if self.path or done.report["outcome"] == "stopped at budget" or not continued_another(done.report):
-                return {**self.for_xcom(done), "earlier_passes": [self.for_xcom(one) for one in earlier]}
-            self.log.info("it took up an unfinished run, maybe of other partitions; another pass sees to the rest")
-            earlier.append(done)
-        raise AirflowException(
-            f"{_PASSES} passes took up unfinished runs of others, and none was of what was asked for; let one task "
-            "at a time work on a table"
-        )

@@ -1,16 +1,13 @@
-"""What a report means for a task: whether it failed and why, whether files differ, whether a run was continued."""
+"""What a report means for a task: whether it failed and why, and whether files differ."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
-from datetime import datetime, timezone
 from typing import Any
 
 from airflow.exceptions import AirflowException
 
 _SHOWN = 5
-_RUN_BEGAN = re.compile(r"(\d{8}T\d{6})Z-")
 
 
 def check_report(report: Mapping[str, Any], uri: str, *, dry_run: bool, allow_incomplete: bool) -> None:
@@ -48,16 +45,6 @@ def check_report(report: Mapping[str, Any], uri: str, *, dry_run: bool, allow_in
 def drifts(report: Mapping[str, Any]) -> bool:
     """Tell whether files differ from their plan."""
     return any(table.get("units_left") for table in report.get("tables", ()))
-
-
-def continued_another(report: Mapping[str, Any]) -> bool:
-    """Tell whether a run of the pass had begun before the pass.
-
-    Such a run goes on with the partitions for which it was begun, which may be others than those asked for now.
-    """
-    started = datetime.fromisoformat(str(report["started"])).astimezone(timezone.utc)
-    begun = [_RUN_BEGAN.match(str(table.get("run_id"))) for table in report.get("tables", ())]
-    return any(match is not None and match[1] < f"{started:%Y%m%dT%H%M%S}" for match in begun)
 
 
 def _problems(report: Mapping[str, Any]) -> Iterator[str]:

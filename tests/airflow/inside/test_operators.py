@@ -14,7 +14,6 @@ from sparkcrypt.airflow import SparkcryptBackfillOperator, SparkcryptPlanOperato
 from tests.airflow.inside.conftest import SparkSubmit, report, table, trying
 
 BOTH = pytest.mark.parametrize("operator", [SparkcryptPlanOperator, SparkcryptBackfillOperator])
-EARLIER = "20261120T010000Z-0a1b2c"
 
 
 def plan_report(**fields: Any) -> dict[str, Any]:
@@ -188,37 +187,13 @@ def test_long_lists_are_cut_in_the_xcom_and_whole_in_the_report(
     ]
 
 
-def test_another_pass_follows_one_that_took_up_an_unfinished_run(
+def test_pass_that_stopped_at_its_budget_succeeds(
     spark_submit: SparkSubmit, context: dict[str, Any], arguments: dict[str, Any]
 ) -> None:
-    """An unfinished run goes on with its own partitions, so what this task was asked for is done by the next pass."""
-    taken_up = report(outcome="done", tables=[table(run_id=EARLIER, files_rewritten=3)])
-    own = report(outcome="done", tables=[table(files_rewritten=5)])
-    spark_submit.will((taken_up, 0), (own, 0))
-    result = SparkcryptBackfillOperator(**arguments, where="p = 2").execute(context)
-    assert result["tables"][0]["files_rewritten"] == 5
-    assert [one["tables"][0]["files_rewritten"] for one in result["earlier_passes"]] == [3]
-    assert spark_submit.jobs[0] == spark_submit.jobs[1]
-    assert len(set(spark_submit.reports)) == 2
-
-
-def test_budget_ends_a_task_that_took_up_an_unfinished_run(
-    spark_submit: SparkSubmit, context: dict[str, Any], arguments: dict[str, Any]
-) -> None:
-    """A pass that stopped at its budget is not followed by another with a new budget."""
-    spark_submit.will((report(outcome="stopped at budget", tables=[table(run_id=EARLIER, units_left=4)]), 0))
+    """What is left is the next pass's; the XCom says that there is some."""
+    spark_submit.will((report(outcome="stopped at budget", tables=[table(units_left=4)]), 0))
     result = SparkcryptBackfillOperator(**arguments).execute(context)
-    assert (result["outcome"], result["drift"], result["earlier_passes"]) == ("stopped at budget", True, [])
-
-
-def test_unfinished_runs_without_end_fail(
-    spark_submit: SparkSubmit, context: dict[str, Any], arguments: dict[str, Any]
-) -> None:
-    """Where every pass takes up somebody's run, nobody knows whether this task's partitions were done."""
-    spark_submit.will(*[(report(outcome="done", tables=[table(run_id=EARLIER)]), 0)] * 9)
-    with pytest.raises(AirflowException, match="let one task at a time work on a table"):
-        SparkcryptBackfillOperator(**arguments).execute(context)
-    assert len(spark_submit.calls) == 4
+    assert (result["outcome"], result["drift"]) == ("stopped at budget", True)
 
 
 @pytest.mark.parametrize(
