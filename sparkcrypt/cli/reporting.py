@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import datetime, timezone
 from typing import Any
 
 from sparkcrypt.cli.command import described
@@ -32,10 +33,11 @@ def failed_report(
         page: where a page goes to that is made of the same document, and what makes it.
         **known: further fields.
     """
+    started = datetime.now(timezone.utc).isoformat(timespec="seconds")
     try:
         yield
     except BaseException as error:
-        document = _failed(error, {"table": target, **known})
+        document = _failed(error, {"table": target, "started": started, **known})
         if report is not None:
             _write(workplace, report, json.dumps(document, indent=2, ensure_ascii=False) + "\n")
         if page is not None:
