@@ -71,7 +71,7 @@ def test_status_is_the_latest_runs(policy: Path, store: LocalStateStore) -> None
     assert (done["run_id"], done["state"]) == (SECOND, "unfinished")
     assert done["units"] == [{"unit": "p=0", "step": "unit_failed", "error": "VerificationError: no", "outcome": None}]
     text = run("backfill", "status", "--table", "sales.customers", "--policy", policy).output
-    assert "the same `sparkcrypt encrypt` command continues it" in text
+    assert "the command that began it continues it" in text
 
 
 def test_one_run_is_shown(policy: Path, store: LocalStateStore) -> None:
