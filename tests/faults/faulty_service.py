@@ -57,6 +57,8 @@ class FaultyKeyService:
 
     def _stops(self) -> None:
         os.kill(os.getpid(), signal.SIGSTOP)
+        # The kernel stops the process's threads one after another: this one could answer before it is stopped.
+        time.sleep(600)
 
     def _sleeps(self) -> None:
         time.sleep(20)
