@@ -18,6 +18,7 @@ from tests.services.connect import start_connect_server
 from tests.services.hdfs import Hdfs, start_hdfs
 from tests.services.installed import ROOT, spark_environment
 from tests.services.metastore import Metastore, start_metastore
+from tests.services.quick_java import EXECUTORS, quick_java
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -80,7 +81,7 @@ def pytest_make_collect_report(
 @pytest.fixture(scope="session")
 def java() -> dict[str, str]:
     """The environment for Spark processes: JDK 17 or later, 127.0.0.1, this interpreter."""
-    return _or_skip(spark_environment)
+    return quick_java(_or_skip(spark_environment))
 
 
 @pytest.fixture(scope="session")
@@ -143,7 +144,7 @@ def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hdfs]:
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """A real standalone cluster with two workers of one core each."""
-    running = _or_skip(start_cluster, tmp_path_factory.mktemp("cluster"))
+    running = _or_skip(start_cluster, tmp_path_factory.mktemp("cluster"), env=EXECUTORS)
     yield running
     running.stop()
 

@@ -22,12 +22,13 @@ from sparkcrypt.backfill.outcome import UnitOutcome
 from sparkcrypt.backfill.runner import Runner
 from sparkcrypt.backfill.scan import refuse_unit, scanned_unit
 from sparkcrypt.backfill.schedule import FailedUnit
-from sparkcrypt.backfill.swap import LocationSwap
+from sparkcrypt.backfill.swap import LocationSwap, NewFolder
 from sparkcrypt.backfill.unit_record import below, by_place, listed, restored
 from sparkcrypt.backfill.unit_state import UnitState, state_of_units
 from sparkcrypt.backfill.units import Folder, SourceFile, Unit, attempt_folder, list_folders, staging_folder
 from sparkcrypt.bridge.context import comparable_path
 from sparkcrypt.errors import RunConflictError, SparkcryptError, VerificationError
+from sparkcrypt.spark.files import HadoopFiles
 
 
 def carry_over_all(runner: Runner) -> list[FailedUnit]:
@@ -36,11 +37,16 @@ def carry_over_all(runner: Runner) -> list[FailedUnit]:
     Returns:
         The units whose stale files cannot be carried over, and why; their old files must stay.
     """
-    failed = []
+    failed: list[FailedUnit] = []
+    if isinstance(runner.swap, NewFolder):  # its source is no old folder: people go on writing to it
+        return failed
     for name, state in state_of_units(runner.run.journal.records).items():
-        if state.swapped and isinstance(runner.swap, LocationSwap):
+        if state.swapped:
             try:
-                carry_over(runner, name, state)
+                if isinstance(runner.swap, LocationSwap):
+                    carry_over(runner, name, state)
+                else:
+                    refuse_stale(runner.run.files, name, state)
             except RunConflictError:
                 raise
             except SparkcryptError as error:
@@ -65,6 +71,22 @@ def carry_over(runner: Runner, name: str, state: UnitState) -> int:
             count += sum(len(folder.files) for folder in stale)
             _carry(runner, replace(unit, location=location, folders=stale), state)
     return count
+
+
+def refuse_stale(files: HadoopFiles, name: str, state: UnitState) -> None:
+    """Refuse a unit in whose old folder there are files that the run did not list.
+
+    Raises:
+        VerificationError: it names the first one.
+    """
+    unit, old = restored(name, state.fields), str(_outcome(state).old_location)
+    for folder in stale_files(unit, old, list_folders(files, old), state):
+        raise VerificationError(
+            f"{name}: {folder.files[0].path} is in the old folder, but was not there, or not with this length, when "
+            "the run listed it: a stale writer left it, and its rows would be lost; read it with spark.read.parquet, "
+            "insert its rows into the table if they are not there, delete the file, then run `sparkcrypt backfill "
+            "expire` again; nothing was deleted"
+        )
 
 
 def old_locations(state: UnitState) -> tuple[str, ...]:

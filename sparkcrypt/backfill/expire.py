@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from sparkcrypt.backfill.carry import carry_over, new_files, old_locations, stale_files
+from sparkcrypt.backfill.carry import carry_over, new_files, old_locations, refuse_stale, stale_files
 from sparkcrypt.backfill.journal import Journal
 from sparkcrypt.backfill.past_run import PastRuns, ended, expired, past_runs
 from sparkcrypt.backfill.progress import Progress
@@ -160,7 +160,7 @@ def _old_folder(
     if comparable_path(old) in in_use:
         raise VerificationError(f"{name}: {old} is in use by the table again; nothing was deleted")
     if not dry_run:
-        _refuse_unknown(runs.files, name, state, old)
+        refuse_stale(runs.files, name, state)
     return [(name, state, old)]
 
 
@@ -175,17 +175,6 @@ def _new_locations(runs: PastRuns) -> Iterator[str]:
         for state in state_of_units(runs.journal(run_id).records).values():
             if "outcome" in state.fields:
                 yield str(state.fields["outcome"]["new_location"])
-
-
-def _refuse_unknown(files: HadoopFiles, name: str, state: UnitState, old: str) -> None:
-    unit = restored(name, state.fields)
-    for folder in stale_files(unit, old, list_folders(files, old), state):
-        raise VerificationError(
-            f"{name}: {folder.files[0].path} is in the old folder, but was not there, or not with this length, when "
-            "the run listed it: a stale writer left it, and its rows would be lost; read it with spark.read.parquet, "
-            "insert its rows into the table if they are not there, delete the file, then run `sparkcrypt backfill "
-            "expire` again; nothing was deleted"
-        )
 
 
 def _folders(waste: _Waste) -> list[str]:

@@ -60,7 +60,8 @@ class FooterCache:
 
     def _newest(self, unit: str) -> tuple[dict[str, list[int]], dict[str, Found]] | None:
         for name in reversed(self._names(unit)):
-            with contextlib.suppress(ValueError, KeyError, TypeError):  # what cannot be understood is read anew
+            # What cannot be understood is read anew.
+            with contextlib.suppress(ValueError, LookupError, TypeError, AttributeError):
                 record = json.loads(self._store.read(name) or b"")
                 if record["version"] == VERSION and record["unit"] == unit:
                     return record["stamps"], unpack(record["packed"])

@@ -101,7 +101,7 @@ def _rolled_back(runs: PastRuns, runner: Runner, journal: Journal, *, dry_run: b
             journal.append("run_finished", outcome="rolled back")
         journal.append("run_rolled_back", units=[name for name, _, _ in units])
     files = sum(len(unit.files) for _, unit, _ in units)
-    return RolledBack(runs.target.name, journal.run.run_id, tuple(states), files, dry_run)
+    return RolledBack(runs.target.name, journal.run.run_id, tuple(sorted(states)), files, dry_run)
 
 
 def refuse_change(runner: Runner, name: str, state: UnitState) -> None:

@@ -32,7 +32,7 @@ from sparkcrypt.backfill.states import open_states
 from sparkcrypt.backfill.survey import UnitSurvey, survey_unit
 from sparkcrypt.backfill.swap import NewFolder, choose_swap
 from sparkcrypt.backfill.targets import CatalogTarget, Target
-from sparkcrypt.errors import RunConflictError
+from sparkcrypt.errors import RunConflictError, SparkcryptError
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.spark.catalog import Catalog
 from sparkcrypt.spark.files import HadoopFiles
@@ -225,7 +225,7 @@ class TableRun:
             return None
         try:
             refuse_unit(scanned, self._target, self._policy, adopt=self._options.adopt)
-        except Exception as error:
+        except SparkcryptError as error:
             runner.run.journal.append("unit_failed", unit=survey.name, error=f"{type(error).__name__}: {error}")
             raise
         return runner.process(scanned)

@@ -21,8 +21,9 @@ from sparkcrypt.backfill.targets import CatalogTarget
 from sparkcrypt.backfill.unit_record import by_place, described, listed
 from sparkcrypt.backfill.unit_state import state_of_units
 from sparkcrypt.backfill.units import Folder, Unit, attempt_folder, list_folders, old_folder, refuse_writers_at_work
-from sparkcrypt.errors import RunConflictError, SourceChangedError, VerificationError
-from sparkcrypt.spark.catalog import Catalog
+from sparkcrypt.errors import RunConflictError, SourceChangedError, SparkcryptError, VerificationError
+from sparkcrypt.spark.catalog import Catalog, Table
+from sparkcrypt.spark.jvm import JVM_ERRORS, cause_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +51,8 @@ class Runner:
 
         Raises:
             SourceChangedError: somebody writes to it.
+            RunConflictError: the lock is lost; or the unit is swapped, or may be, and that cannot be written down, so
+                that the run must not end before it is.
             SparkcryptError: a step failed; the unit is as it was before, and the staged files are gone.
         """
         started = time.monotonic()
@@ -62,7 +65,7 @@ class Runner:
             refuse_unreadable(scanned)
             made = self._stage(scanned, staged)
             with self.run.one_at_a_time:
-                old = self._swap_in(unit, staged, made.proof)
+                old, told = self._swap_in(unit, staged, made.proof)
         except BaseException as error:
             self._give_up(unit, staged, error)
             raise
@@ -77,12 +80,15 @@ class Runner:
             verified=True,
             not_authenticated=made.proof.unit.not_authenticated,
             codec=made.work.codec,
-            notes=made.work.notes,
+            notes=(*made.work.notes, *told),
             engine=made.work.engine,
             seconds=round(time.monotonic() - started, 3),
             finished=datetime.now(timezone.utc).isoformat(timespec="seconds"),
         )
-        record_swap(self.run, unit, staged, outcome, made.evidence)
+        try:
+            record_swap(self.run, unit, staged, outcome, made.evidence)
+        except SparkcryptError as error:
+            raise _unsettled(unit, error) from error
         outcome = self.moved(outcome, unit.partition_path)
         self.run.progress.advance(outcome.files, outcome.bytes_before)
         return outcome
@@ -110,7 +116,8 @@ class Runner:
         )
         return _Staged(work, proof, evidence)
 
-    def _swap_in(self, unit: Unit, staged: str, proof: Proof) -> str:
+    def _swap_in(self, unit: Unit, staged: str, proof: Proof) -> tuple[str, tuple[str, ...]]:
+        """Swap a unit; return where its old files are then, and what people should know."""
         run = self.run
         run.progress.step(unit.name, "swapping")
         if self.swap.same_folder:
@@ -118,8 +125,7 @@ class Runner:
         recheck(unit, unit.location, list_folders(self._files, unit.location))
         run.journal.append("unit_swapping", unit=unit.name, staged=staged, **described(unit))
         table = run.target.table if isinstance(run.target, CatalogTarget) else None
-        catalog = Catalog(run.spark)
-        statistics = catalog.statistics(table) if table else None
+        statistics = Catalog(run.spark).statistics(table) if table else None
         run.lock.check()
         old = self.swap.swap(unit, staged)
         try:
@@ -127,27 +133,61 @@ class Runner:
         except RunConflictError:
             give_way(self, unit, staged)
             raise
+        told = self._recheck_swapped(unit, staged, old, proof)
+        return old, (*told, *self._restore(table, statistics))
+
+    def _recheck_swapped(self, unit: Unit, staged: str, old: str, proof: Proof) -> tuple[str, ...]:
+        """Undo the swap when somebody wrote to the old files right before it.
+
+        Where rows came to the new files as well, nothing can be undone without losing them: the swap stays, and what
+        came to the old folder is carried over, or told, at the end of the run.
+        """
         try:
             recheck(unit, old, list_folders(self._files, old))
-        except VerificationError:
-            if _names(list_folders(self._files, self.swap.final_location(unit, staged))) == _names(proof.unit.folders):
+        except SourceChangedError as error:
+            now = _names(list_folders(self._files, self.swap.final_location(unit, staged)))
+            if now == _names(proof.unit.folders):
                 self.swap.undo(unit, staged)
-            raise
-        if table and statistics is not None:
-            encrypted = frozenset(column.leaf.logical[0] for column in run.target.plan.encrypted)
-            catalog.restore_statistics(table, statistics, encrypted)
-        return old
+                raise
+            return (f"somebody wrote to the old files and to the new ones while they were swapped: {error}",)
+        return ()
+
+    def _restore(self, table: Table | None, statistics: Any) -> tuple[str, ...]:
+        if table is None or statistics is None:
+            return ()
+        encrypted = frozenset(column.leaf.logical[0] for column in self.run.target.plan.encrypted)
+        try:
+            Catalog(self.run.spark).restore_statistics(table, statistics, encrypted)
+        except JVM_ERRORS as error:
+            return (f"the table's statistics could not be put back ({': '.join(cause_of(error))}); run ANALYZE TABLE",)
+        return ()
 
     def _give_up(self, unit: Unit, staged: str, error: BaseException) -> None:
         """Leave no staged files behind, but those that somebody may have seen in use, or that another driver takes.
 
         Those of a swap that was undone stay until ``expire``, since readers may have begun to read them.
+
+        Raises:
+            RunConflictError: the swap has taken effect though it failed, or nobody can tell.
         """
         if isinstance(error, RunConflictError):
             return
-        if state_of_units(self.run.journal.records)[unit.name].step != "unit_swapping":
+        swapping = state_of_units(self.run.journal.records)[unit.name].step == "unit_swapping"
+        if not swapping:
             self._files.delete_tree(staged)
+        elif not isinstance(error, Exception):
+            return  # interrupted: whoever continues the run sees what has happened
+        elif not self._is_undone(unit, staged):
+            raise _unsettled(unit, error) from error
         self.run.journal.append("unit_failed", unit=unit.name, error=f"{type(error).__name__}: {error}")
+
+    def _is_undone(self, unit: Unit, staged: str) -> bool:
+        try:
+            return not self.swap.in_effect(unit, staged)
+        except SourceChangedError:
+            return True  # it was dropped: nothing points to the staged files
+        except (SparkcryptError, *JVM_ERRORS):
+            return False
 
     def moved(self, outcome: UnitOutcome, partition_path: str) -> UnitOutcome:
         """Move a swapped unit's old files out of the table's folder, if the run was asked to."""
@@ -160,6 +200,14 @@ class Runner:
         outcome = replace(outcome, old_location=to)
         run.journal.append("unit_moved", unit=outcome.name, outcome=outcome.to_dict())
         return outcome
+
+
+def _unsettled(unit: Unit, error: BaseException) -> RunConflictError:
+    return RunConflictError(
+        f"{unit.name}: it is swapped, or may be, and that could not be written down: {type(error).__name__}: {error}; "
+        "the run is unfinished and its old files are kept: mend the cause and run the job again, which settles this "
+        "unit first"
+    )
 
 
 def give_way(runner: Runner, unit: Unit, staged: str) -> None:

@@ -39,9 +39,10 @@ def failed_report(
     except BaseException as error:
         document = _failed(error, {"table": target, "started": started, **known})
         if report is not None:
-            _write(workplace, report, json.dumps(document, indent=2, ensure_ascii=False) + "\n")
+            _write(workplace, report, lambda: json.dumps(document, indent=2, ensure_ascii=False) + "\n")
         if page is not None:
-            _write(workplace, page[0], page[1](document))
+            make = page[1]
+            _write(workplace, page[0], lambda: make(document))
         raise
 
 
@@ -55,8 +56,8 @@ def _failed(error: BaseException, known: Document) -> Document:
     }
 
 
-def _write(workplace: Workplace, report: str, text: str) -> None:
+def _write(workplace: Workplace, report: str, text: Callable[[], str]) -> None:
     try:
-        workplace.write(report, text)
+        workplace.write(report, text())
     except Exception as second:  # noqa: BLE001  # the first error is the one that matters; both are told
         say(f"error: the report {report} could not be written: {described(second)[1]}")

@@ -6,6 +6,7 @@ file in pieces of one request each, and it waits without end.
 
 from __future__ import annotations
 
+import io
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import pyarrow as pa
@@ -81,17 +82,24 @@ class _Handler(FileSystemHandler):  # type: ignore[misc]
     def open_output_stream(self, path: str, metadata: object) -> Any:
         return pa.PythonFile(WriteStream(self._hdfs, path), mode="w")
 
-    def delete_dir_contents(self, path: str, missing_dir_ok: bool = False) -> NoReturn:
-        raise NotImplementedError(path)
+    def delete_dir_contents(self, path: str, missing_dir_ok: bool = False) -> None:
+        try:
+            found = self._below(path, recursive=False)
+        except FileNotFoundError:
+            if not missing_dir_ok:
+                raise
+            return
+        for info in found:
+            self._hdfs.ask("DELETE", "DELETE", info.path, recursive="true")
 
     def delete_root_dir_contents(self) -> NoReturn:
-        raise NotImplementedError
+        raise io.UnsupportedOperation("the content of a whole file system is not deleted; name a folder")
 
     def copy_file(self, src: str, dest: str) -> NoReturn:
-        raise NotImplementedError(src)
+        raise io.UnsupportedOperation(f"{src}: WebHDFS has no copy within the cluster; read the file and write {dest}")
 
     def open_append_stream(self, path: str, metadata: object) -> NoReturn:
-        raise NotImplementedError(path)
+        raise io.UnsupportedOperation(f"{path}: files are written whole, since a Parquet file cannot be appended to")
 
     def _info(self, path: str) -> FileInfo:
         try:

@@ -221,6 +221,22 @@ tell(rows=spark.read.parquet(folder + "/out").count())
     assert not (tmp_path / "executed").exists()
 
 
+def test_refusal_is_told_though_the_class_loader_was_closed(scenario: Scenario) -> None:
+    """Every class of the jar is there once the first is used: a refusal does not end as NoClassDefFoundError."""
+    told = scenario("""
+spark = start(jar)
+machine = spark._jvm
+urls = spark.sparkContext._gateway.new_array(machine.java.net.URL, 1)
+urls[0] = machine.java.io.File(jar).toURI().toURL()
+loader = machine.java.net.URLClassLoader(urls, machine.java.lang.ClassLoader.getSystemClassLoader())
+factory = loader.loadClass("io.sparkcrypt.SchemaTagCryptoFactory").newInstance()
+loader.close()
+conf = machine.org.apache.hadoop.conf.Configuration(False)
+tell(write=failure(factory.getFileEncryptionProperties, conf, None, None))
+""")
+    assert told["write"].startswith("org.apache.parquet.crypto.ParquetCryptoRuntimeException: ConfigError: ")
+
+
 def test_stock_factory_works_with_the_kms_client_alone(scenario: Scenario, faults: Faults) -> None:
     """parquet-mr's own factory, with properties by hand and no policy, encrypts and reads through the bridge."""
     told = scenario("""

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from tests.services.installed import spark_environment, spark_home
 from tests.services.processes import LOCAL, ServiceProcess, accepts, free_port, start_process, wait_until
+from tests.services.quick_java import QUICK
 
 START_SECONDS = 180.0
 
@@ -43,9 +44,12 @@ def start_cluster(
         ServiceUnavailableError: there is no JDK or no Spark.
         ServiceFailedError: one of the processes did not come up.
     """
-    environment = spark_environment(
-        {"SPARK_CONF_DIR": str(_write_conf(work_dir, conf or {})), "SPARK_DAEMON_MEMORY": "512m", **(env or {})}
-    )
+    own = {
+        "SPARK_CONF_DIR": str(_write_conf(work_dir, conf or {})),
+        "SPARK_DAEMON_MEMORY": "512m",
+        "SPARK_DAEMON_JAVA_OPTS": " ".join(QUICK),
+    }
+    environment = spark_environment({**own, **(env or {})})
     started: list[ServiceProcess] = []
     try:
         port, page = free_port(), free_port()

@@ -10,6 +10,7 @@ from tests.services import ServiceUnavailableError
 from tests.services.installed import java_home, spark_environment, spark_home
 from tests.services.maven import REPOSITORY, Jar, fetched_folder, ivy_settings
 from tests.services.processes import LOCAL, ServiceProcess, accepts, free_port, start_process, wait_until
+from tests.services.quick_java import QUICK
 
 __all__ = ["JARS", "REPOSITORY", "VERSION", "Hdfs", "fetched_jars", "ivy_settings", "start_hdfs"]
 
@@ -84,6 +85,7 @@ def start_hdfs(work_dir: Path, conf: Mapping[str, str] | None = None) -> Hdfs:
     command: list[str | Path] = [
         java_home() / "bin" / "java",
         "-Xmx512m",
+        *QUICK,
         f"-Dlog4j2.configurationFile={work_dir / 'log4j2.properties'}",
         f"-Dtest.build.data={work_dir / 'data'}",
         "-cp",

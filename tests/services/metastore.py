@@ -8,6 +8,7 @@ from xml.sax.saxutils import escape
 
 from tests.services.installed import java_home, spark_environment, spark_home
 from tests.services.processes import LOCAL, ServiceProcess, accepts, free_port, start_process, wait_until
+from tests.services.quick_java import QUICK
 
 START_SECONDS = 180.0
 SERVER = Path(__file__).with_name("LocalMetastore.java")
@@ -49,6 +50,7 @@ def start_metastore(work_dir: Path) -> Metastore:
     command: list[str | Path] = [
         java_home() / "bin" / "java",
         "-Xmx512m",
+        *QUICK,
         f"-Dderby.system.home={work_dir}",
         "-cp",
         f"{conf}:{spark_home() / 'jars'}/*",

@@ -17,6 +17,7 @@ from tests.services import ServiceUnavailableError
 from tests.services.cluster import start_cluster
 from tests.services.installed import ROOT
 from tests.services.metastore import Metastore
+from tests.services.quick_java import EXECUTORS
 
 pytestmark = [pytest.mark.spark, pytest.mark.cluster, pytest.mark.services, pytest.mark.slow]
 
@@ -58,7 +59,7 @@ def submit(java: dict[str, str], jar: Path, metastore: Metastore, vault: Any, tm
     log = tmp_path / "keys.log"
     credentials = {"VAULT_ADDR": vault.address, "VAULT_TOKEN": vault.root_token, "SPARKCRYPT_KEY_LOG": str(log)}
     try:
-        cluster = start_cluster(tmp_path, env=credentials)
+        cluster = start_cluster(tmp_path, env={**credentials, **EXECUTORS})
     except ServiceUnavailableError as unavailable:
         require_service(str(unavailable))
     conf = tmp_path / "conf"

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import io
 import json
 import subprocess
 import sys
@@ -145,6 +146,31 @@ def test_what_is_not_there(sea: Sea) -> None:
         system.open_input_file(path)
     with pytest.raises(OSError, match="is a folder"):
         system.open_input_file(sea.folder)
+
+
+def test_what_a_folder_holds_is_deleted_and_the_folder_stays(sea: Sea) -> None:
+    """Files, hidden ones and folders below it go; one that is missing is an error unless it may be."""
+    for name in ("a", "d/b", "d/.c"):
+        sea.put(name, b"x")
+    system, folder = sea.at("d")
+    system.delete_dir_contents(folder)
+    assert sea.names() == ["a"]
+    assert system.get_file_info(folder).type == FileType.Directory
+    with pytest.raises(FileNotFoundError):
+        system.delete_dir_contents(sea.at("none")[1])
+    system.delete_dir_contents(sea.at("none")[1], missing_dir_ok=True)
+
+
+def test_what_webhdfs_cannot_do_is_refused_as_an_os_error(sea: Sea) -> None:
+    """A copy, an append and deleting everything there is change nothing, and say what to do instead."""
+    system, path = sea.put("a", b"content")
+    with pytest.raises(io.UnsupportedOperation, match="no copy within the cluster"):
+        system.copy_file(path, f"{path}-2")
+    with pytest.raises(io.UnsupportedOperation, match="cannot be appended to"):
+        system.open_append_stream(path)
+    with pytest.raises(io.UnsupportedOperation, match="name a folder"):
+        system.delete_dir_contents("/", accept_root_dir=True)
+    assert sea.names() == ["a"]
 
 
 def test_empty_file(sea: Sea) -> None:

@@ -14,6 +14,10 @@ import org.apache.parquet.crypto.keytools.KmsClient;
  * helper decodes them. Parquet shares one instance among all task threads; it holds nothing that changes.
  */
 public class BridgeKmsClient implements KmsClient {
+  static {
+    Preload.classes();
+  }
+
   private String field;
   private String text;
 

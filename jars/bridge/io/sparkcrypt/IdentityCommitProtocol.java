@@ -10,6 +10,10 @@ import org.apache.spark.sql.execution.datasources.SQLHadoopMapReduceCommitProtoc
  * <p>Such a file is staged without partition folders and with a UUID before its name, so its path does not tell its identity.
  */
 public class IdentityCommitProtocol extends SQLHadoopMapReduceCommitProtocol {
+  static {
+    Preload.classes();
+  }
+
   private static final long serialVersionUID = 1L;
 
   public IdentityCommitProtocol(String jobId, String path, boolean dynamicPartitionOverwrite) {

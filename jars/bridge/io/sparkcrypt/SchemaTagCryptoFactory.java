@@ -17,6 +17,10 @@ import org.apache.parquet.hadoop.api.WriteSupport.WriteContext;
  * exception: null, which means plaintext, is only ever returned on the helper's word.
  */
 public class SchemaTagCryptoFactory extends PropertiesDrivenCryptoFactory {
+  static {
+    Preload.classes();
+  }
+
   @Override
   public FileEncryptionProperties getFileEncryptionProperties(Configuration conf, Path tempFilePath, WriteContext context) {
     SessionConf session = new SessionConf(conf);

@@ -14,6 +14,10 @@ import org.apache.spark.sql.execution.streaming.ManifestFileCommitProtocol;
  * reach the writer, so its tags would be passed over. They are looked up in each micro-batch, since a stream may run for months.
  */
 public class StreamCommitProtocol extends ManifestFileCommitProtocol {
+  static {
+    Preload.classes();
+  }
+
   private static final long serialVersionUID = 1L;
   private static final String QUERY_ID = "sql.streaming.queryId";
 

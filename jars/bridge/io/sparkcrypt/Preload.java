@@ -1,0 +1,51 @@
+package io.sparkcrypt;
+
+import java.io.File;
+import java.io.IOException;
+import java.net.URISyntaxException;
+import java.util.List;
+import java.util.jar.JarFile;
+import java.util.stream.Collectors;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+/**
+ * Loads every class of this jar together with the first one that is used.
+ *
+ * <p>A class is loaded when it is first needed, which for those of errors is late: by then Hive may have closed the class loader
+ * (SessionState.close closes the session's), or a shared folder may have got another jar. The error would then be a
+ * NoClassDefFoundError, which says nothing of what was refused and why.
+ */
+final class Preload {
+  private static final String PACKAGE = Preload.class.getPackageName().replace('.', '/') + "/";
+
+  static {
+    for (String name : names()) {
+      try {
+        Class.forName(name, false, Preload.class.getClassLoader());
+      } catch (ClassNotFoundException | LinkageError e) {
+        // Some classes extend Spark's, which are not there where parquet-mr is used alone.
+        LoggerFactory.getLogger(Preload.class).debug("{} is not loaded beforehand", name, e);
+      }
+    }
+  }
+
+  private Preload() {}
+
+  /** Does what the static initialiser does, once. */
+  static void classes() {}
+
+  private static List<String> names() {
+    try (JarFile jar = new JarFile(new File(Preload.class.getProtectionDomain().getCodeSource().getLocation().toURI()))) {
+      return jar.stream()
+          .map(entry -> entry.getName())
+          .filter(name -> name.startsWith(PACKAGE) && name.endsWith(".class"))
+          .map(name -> name.substring(0, name.length() - ".class".length()).replace('/', '.'))
+          .collect(Collectors.toList());
+    } catch (IOException | URISyntaxException | IllegalArgumentException | NullPointerException e) {
+      Logger log = LoggerFactory.getLogger(Preload.class);
+      log.debug("the place of the sparkcrypt jar cannot be told; its classes are loaded when they are needed", e);
+      return List.of();
+    }
+  }
+}

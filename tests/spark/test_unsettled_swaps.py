@@ -1,0 +1,147 @@
+"""Errors after a swap took effect: the unit counts as swapped, is audited, and ``expire`` knows its old files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from sparkcrypt import verify_table
+from sparkcrypt.backfill import ledger
+from sparkcrypt.backfill.expire import expire_run
+from sparkcrypt.backfill.options import RunOptions
+from sparkcrypt.backfill.passes import PassOptions, backfill
+from sparkcrypt.backfill.past_run import ended, past_runs
+from sparkcrypt.backfill.swap import FolderSwap, LocationSwap
+from sparkcrypt.errors import VerificationError
+from sparkcrypt.policy.model import Policy
+from sparkcrypt.spark.catalog import Catalog
+from sparkcrypt.spark.files import HadoopFiles
+from sparkcrypt.spark.jvm import JVM_ERRORS
+from tests.spark.support import Lake, rows_of
+from tests.spark.test_encrypt_crash import tagged
+from tests.spark.test_encrypt_table import PARTITIONED, UNPARTITIONED
+from tests.spark.test_stale_writers import audits
+
+pytestmark = pytest.mark.spark
+WAYS = [pytest.param(PARTITIONED["using"], LocationSwap, id="location"),
+        pytest.param(UNPARTITIONED["using"], FolderSwap, id="folder")]  # fmt: skip
+
+
+def pass_over(lake: Lake, policy: Policy) -> Any:
+    """Run a pass that goes on after a unit that fails."""
+    return backfill(
+        lake.spark, policy, tables=["t"], options=PassOptions(run=RunOptions(keep_going=True, parallelism=1))
+    )
+
+
+def fails_after(function: Callable[..., Any], patch: pytest.MonkeyPatch, owner: Any, name: str) -> None:
+    """Make a function do its work, then fail, once."""
+    left = [True]
+
+    def failing(*arguments: Any, **named: Any) -> Any:
+        result = function(*arguments, **named)
+        if left:
+            left.clear()
+            raise VerificationError("the answer was lost")
+        return result
+
+    patch.setattr(owner, name, failing)
+
+
+def runs_that_ended(lake: Lake, policy: Policy) -> list[bool]:
+    """Tell of every run of the table whether it is finished."""
+    with past_runs(lake.spark, "t", policy, "look", None) as runs:
+        return [ended(runs.journal(one)) for one in runs.ids()]
+
+
+@pytest.mark.parametrize(("create", "way"), WAYS)
+@pytest.mark.parametrize("step", ["swap", "audit"])
+def test_lost_answer_leaves_the_run_unfinished_until_it_is_written_down(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, create: str, way: type[Any], step: str
+) -> None:
+    """A swap whose answer, or whose audit entry, is lost ends the run; the next one records it and does the rest."""
+    policy, before = tagged(lake, create)
+    units = 2 if way is LocationSwap else 1
+    if step == "swap":
+        fails_after(way.swap, monkeypatch, way, "swap")
+    else:
+        append, left = ledger.append_entry, [True]
+
+        def failing(*arguments: Any, **named: Any) -> Any:
+            if left:
+                left.clear()
+                raise VerificationError("the audit cannot be written")
+            return append(*arguments, **named)
+
+        monkeypatch.setattr(ledger, "append_entry", failing)
+    report = pass_over(lake, policy)
+    assert [one.error for one in report.failed] == ["RunConflictError"]
+    assert "could not be written down" in report.failed[0].message
+    assert audits(lake, policy) == []
+    assert runs_that_ended(lake, policy) == [False]
+    report = pass_over(lake, policy)
+    assert (report.outcome, runs_that_ended(lake, policy)) == ("done", [True])
+    assert audits(lake, policy) == ["encrypt"] * units
+    assert expire_run(lake.spark, "t", policy).files == 4
+    lake.spark.catalog.refreshTable("t")
+    assert rows_of(lake.spark.table("t")) == before
+    assert verify_table(lake.spark, "t", policy, manifest=True).ok
+
+
+@pytest.mark.parametrize(("create", "way"), WAYS)
+def test_rows_on_both_sides_of_a_swap_are_kept(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, create: str, way: type[Any]
+) -> None:
+    """Where writers reached the old files and the new ones, the swap stays and is recorded; no row is lost."""
+    policy, before = tagged(lake, create)
+    swap, left = way.swap, [True]
+
+    def swapped(self: Any, unit: Any, staged: str) -> str:
+        file = unit.files[0].path
+        files = HadoopFiles(lake.spark)
+        content = files.read(file)
+        old = str(swap(self, unit, staged))
+        if left:
+            left.clear()
+            files.write_new(f"{old}/part-late.parquet", content)
+            files.write_new(f"{self.final_location(unit, staged)}/part-later.parquet", content)
+        return old
+
+    monkeypatch.setattr(way, "swap", swapped)
+    report = pass_over(lake, policy)
+    lake.spark.catalog.refreshTable("t")
+    rows = len(rows_of(lake.spark.table("t"))) - len(before)
+    assert runs_that_ended(lake, policy) == [True]
+    if way is LocationSwap:
+        assert audits(lake, policy) == ["encrypt", "encrypt", "carry over"]
+        assert (report.outcome, rows) == ("done", 2 * 1)
+        expire_run(lake.spark, "t", policy)
+    else:
+        assert audits(lake, policy) == ["encrypt"]
+        assert report.outcome == "incomplete"
+        assert "part-late.parquet is in the old folder" in str(report.to_dict())
+        with pytest.raises(VerificationError, match=r"part-late\.parquet is in the old folder"):
+            expire_run(lake.spark, "t", policy)
+
+
+def test_statistics_that_cannot_be_put_back_are_told(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The unit is done and recorded, and the report says what to run."""
+    policy, before = tagged(lake, PARTITIONED["using"])
+    lake.spark.sql("ANALYZE TABLE t COMPUTE STATISTICS")
+
+    def failing(self: Catalog, *_: Any) -> None:
+        try:
+            self._catalog.alterTableStats(None, None)
+        except JVM_ERRORS:
+            raise
+        raise AssertionError("the catalog took no statistics for no table")
+
+    monkeypatch.setattr(Catalog, "restore_statistics", failing)
+    report = pass_over(lake, policy)
+    assert report.outcome == "done"
+    assert "run ANALYZE TABLE" in str(report.to_dict())
+    assert audits(lake, policy) == ["encrypt", "encrypt"]
+    lake.spark.catalog.refreshTable("t")
+    assert rows_of(lake.spark.table("t")) == before
