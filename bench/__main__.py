@@ -7,7 +7,7 @@ import importlib
 import click
 from rich.console import Console
 
-BENCHMARKS = ("bridge", "footer_scan", "rewrap", "rewrite", "small_pages", "memory", "online")
+BENCHMARKS = ("bridge", "footer_scan", "rewrap", "rewrite", "small_pages", "memory", "online", "scale", "cluster")
 
 
 @click.command()

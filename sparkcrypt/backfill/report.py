@@ -36,6 +36,7 @@ class Report:
         drift: ``before`` and ``after``: kind of drift -> number of files.
         coverage: tag -> number and bytes of its files, in all, and of those that match ``before`` and ``after``.
         planned: of a dry run: what would be done with each unit.
+        estimated_seconds: of a dry run: how long that would take, by the table's earlier runs; None without any.
         audit: number and digest of the audit's newest entry, worth keeping where others cannot write; None without one.
     """
 
@@ -64,6 +65,7 @@ class Report:
     drift: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     coverage: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     planned: tuple[Mapping[str, Any], ...] = ()
+    estimated_seconds: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON values."""

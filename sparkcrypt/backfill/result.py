@@ -21,7 +21,8 @@ _SHOWN = 3
 class RunResult:
     """What a run did, and what it left: units that failed, and units that the budget was not enough for.
 
-    ``notes`` are what people should know of the run as a whole; ``audit`` is the head that its journal recorded last.
+    ``notes`` are what people should know of the run as a whole; ``audit`` is the head that its journal recorded last;
+    ``bytes_a_second`` is how fast a run would be, where that can be told.
     """
 
     run_id: str
@@ -33,6 +34,7 @@ class RunResult:
     swap: str | None = None
     notes: tuple[str, ...] = ()
     audit: Mapping[str, Any] | None = None
+    bytes_a_second: float | None = None
 
     def report(self, target: Target, engine: str, seconds: float) -> Report:
         """Return the report."""
@@ -64,7 +66,13 @@ class RunResult:
             drift={"before": files_by_kind(self.surveys), "after": files_by_kind(undone)},
             coverage=coverage_of(self.surveys, done),
             planned=tuple(one.to_dict() for one in undone) if self.outcome == "dry run" else (),
+            estimated_seconds=self._estimate(undone),
         )
+
+    def _estimate(self, undone: Sequence[UnitSurvey]) -> float | None:
+        if self.outcome != "dry run" or not self.bytes_a_second:
+            return None
+        return round(sum(one.total_bytes for one in undone) / self.bytes_a_second, 1)
 
     def _warnings(self) -> tuple[str, ...]:
         drift = [one for unit in self.surveys for one in unit.drift] if self.outcome == "dry run" else []

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from sparkcrypt.backfill.assemble import runner_of
 from sparkcrypt.backfill.carry import carry_over_all
 from sparkcrypt.backfill.context import RunContext
+from sparkcrypt.backfill.estimate import bytes_a_second
 from sparkcrypt.backfill.footer_cache import FooterCache
 from sparkcrypt.backfill.footers import DriverFooters, TaskFooters, own_keys
 from sparkcrypt.backfill.journal import Journal, RunRecord, check_same_policy, new_run_id
@@ -104,7 +105,9 @@ class TableRun:
         """
         if self._options.dry_run:
             self._refuse_swap("dry-run")
-            return self._report(RunResult("dry-run", "dry run", self._survey()))
+            rate = bytes_a_second(self._store, self._target.table_id)
+            fast = None if rate is None else rate * self._options.parallelism
+            return self._report(RunResult("dry-run", "dry run", self._survey(), bytes_a_second=fast))
         run_id = self._run_id()
         with acquire(self._store, self._target.table_id, run_id=run_id, owner=_owner()) as lock:
             lock.keep_alive()

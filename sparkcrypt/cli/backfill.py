@@ -11,6 +11,7 @@ from sparkcrypt.backfill.engines import ENGINES
 from sparkcrypt.cli.command import Group
 from sparkcrypt.cli.options import (
     DURATION,
+    PARALLELISM,
     SIZE,
     Launch,
     json_option,
@@ -61,7 +62,9 @@ def _priorities(context: click.Context, option: click.Parameter, value: str) -> 
 @click.option(
     "--max-duration", type=DURATION, metavar="TIME", help="Begin no unit after this, such as 4h; run again to go on."
 )
-@click.option("--parallelism", type=click.IntRange(1), default=4, show_default=True, help="Units at the same time.")
+@click.option(
+    "--parallelism", type=click.IntRange(1), default=PARALLELISM, show_default=True, help="Units at the same time."
+)
 @click.option(
     "--priority",
     default="tag",

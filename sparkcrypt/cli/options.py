@@ -11,6 +11,8 @@ from typing import Any, TypeVar
 import click
 
 F = TypeVar("F", bound=Callable[..., Any])
+PARALLELISM = 4
+"""How many units a pass works on at the same time, unless it is told otherwise."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from sparkcrypt.cli.output import aligned, counted, size
@@ -33,7 +34,7 @@ def _whole(done: PassReport, totals: Mapping[str, int]) -> str:
     tables = counted(totals["tables"], "table")
     if done.dry_run:
         amount = f"{counted(totals['files_left'], 'file')} of {totals['files_total']:,}, {size(totals['bytes_left'])}"
-        return f"{tables}, {amount} differ from the plan"
+        return f"{tables}, {amount} differ from the plan{_estimate(done)}"
     amount = (
         f"{counted(totals['files_rewritten'], 'file')} of {totals['files_total']:,}, {size(totals['bytes_before'])}"
     )
@@ -41,6 +42,16 @@ def _whole(done: PassReport, totals: Mapping[str, int]) -> str:
         f"; left: {counted(totals['units_left'], 'unit')}, {size(totals['bytes_left'])}" if totals["units_left"] else ""
     )
     return f"{tables}, {amount} rewritten in {done.seconds:,.1f} s{left}"
+
+
+def _estimate(done: PassReport) -> str:
+    """Return how long the drift would take to mend, where an earlier run of each table tells how fast it was."""
+    drifting = [one.estimated_seconds for one in done.tables if one.units_left]
+    known = [seconds for seconds in drifting if seconds is not None]
+    if not known:
+        return ""
+    of = "" if len(known) == len(drifting) else f" for {len(known):,} of {counted(len(drifting), 'table')}"
+    return f"; about {timedelta(seconds=round(sum(known)))}{of}, by earlier runs"
 
 
 def _planned(report: Report) -> tuple[object, ...]:

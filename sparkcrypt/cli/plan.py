@@ -9,6 +9,7 @@ import click
 
 from sparkcrypt.cli.command import Command
 from sparkcrypt.cli.options import (
+    PARALLELISM,
     Launch,
     avro_option,
     json_option,
@@ -119,7 +120,7 @@ def _plan_of_many(
         from sparkcrypt.backfill.options import RunOptions
         from sparkcrypt.backfill.passes import PassOptions, backfill
 
-        options = PassOptions(run=RunOptions(keep_going=True, dry_run=True, where=where))
+        options = PassOptions(run=RunOptions(keep_going=True, dry_run=True, where=where, parallelism=PARALLELISM))
         done = backfill(spark, loaded, tables=[table] if table else [], databases=databases, options=options)
     show(done.to_dict(), pass_text(done), as_json=as_json)
     context.exit(EXIT_DRIFT if done.drifts else 0)

@@ -51,6 +51,7 @@ def test_database_from_drift_to_done(lake: Lake, policy: str, tmp_path: Path) ->
     plan = run(lake, "plan", *chosen)
     assert plan.exit_code == 2, plan.output
     assert "2 tables, 4 files of 4" in plan.output and "encrypt 2 (plaintext: 2)" in plan.output
+    assert "by earlier runs" not in plan.output
     dry = run(lake, "backfill", *chosen, "--dry-run", "--json")
     assert dry.exit_code == 2
     assert json.loads(dry.stdout)["totals"]["files_left"] == 4
@@ -68,7 +69,9 @@ def test_database_from_drift_to_done(lake: Lake, policy: str, tmp_path: Path) ->
     run_id = document["tables"][0]["run_id"]
     back = run(lake, "backfill", "rollback", run_id, "--table", lake.name("a"), "--policy", policy, "--json")
     assert (back.exit_code, json.loads(back.stdout)["units"]) == (0, ["p=0", "p=1"])
-    assert run(lake, "plan", *chosen).exit_code == 2
+    again = run(lake, "plan", *chosen)
+    assert again.exit_code == 2
+    assert "2 files of 4" in again.output and "by earlier runs" in again.output
     expired = run(lake, "backfill", "expire", "--table", lake.name("b"), "--policy", policy)
     assert expired.exit_code == 0 and "2 files" in expired.output
     verified = run(lake, "verify", "--table", lake.name("b"), "--policy", policy, "--manifest", "--complete")

@@ -1,0 +1,32 @@
+"""How long the rest of a table would take, by how long its earlier runs took."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from sparkcrypt.backfill.journal import Journal
+from sparkcrypt.backfill.store import StateStore
+from sparkcrypt.backfill.unit_state import UnitState, state_of_units
+
+_RUNS = 3
+"""How many of the newest runs count: machines, engines and files change."""
+
+
+def bytes_a_second(store: StateStore, table_id: str) -> float | None:
+    """Return how fast the newest runs of a table took units from listed to swapped, in bytes of old files a second.
+
+    Units that are worked on at the same time count one by one, so a run with a parallelism of two is twice as fast.
+
+    Returns:
+        None when no run has swapped a unit, or none says how long it took.
+    """
+    runs = list(Journal.runs(store, table_id))[-_RUNS:]
+    return rate(state for one in runs for state in state_of_units(Journal.open(store, table_id, one).records).values())
+
+
+def rate(states: Iterable[UnitState]) -> float | None:
+    """Return the bytes a second of units that were swapped; None when none tells its seconds."""
+    outcomes = [state.fields["outcome"] for state in states if "outcome" in state.fields]
+    timed = [one for one in outcomes if float(one.get("seconds") or 0) > 0]
+    seconds = sum(float(one["seconds"]) for one in timed)
+    return sum(int(one["bytes_before"]) for one in timed) / seconds if seconds else None
