@@ -118,17 +118,9 @@ class _Site:
     def backfill(self, table: str, engine: str) -> Any:
         """Run the job and return its report."""
         report = self._folder / f"{engine}.json"
-        job = [
-            _tool("spark-submit"),
-            str(ROOT / "jobs" / "backfill.py"),
-            "--table",
-            table,
-            "--engine",
-            engine,
-            "--parallelism",
-            "2",
-        ]
-        self._run([*job, "--policy", str(self._folder / "policy.yaml"), "--report", str(report)])
+        job = [_tool("spark-submit"), str(ROOT / "jobs" / "backfill.py"), "--table", table, "--engine", engine]
+        options = ["--parallelism", "2", "--policy", str(self._folder / "policy.yaml"), "--report", str(report)]
+        self._run([*job, *options])
         return json.loads(report.read_text())
 
     def _run(self, command: list[str]) -> None:

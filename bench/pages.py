@@ -40,7 +40,7 @@ def _results(name: str) -> str:
     machine = report["machine"]
     lines = [
         f"Taken {report['taken'][:10]} on {machine['cores']} cores ({machine['processor']}), Python "
-        f"{machine['python']}, load {machine['load']} at the end; medians of {_runs(report)} runs or more.",
+        f"{machine['python']}, load {machine['load']} at the end; {_runs(report)}.",
         "",
         "| measured | median | least | most | bar |",
         "|---|---|---|---|---|",
@@ -49,8 +49,9 @@ def _results(name: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _runs(report: dict[str, Any]) -> int:
-    return min(len(row["figures"]) for row in report["rows"])
+def _runs(report: dict[str, Any]) -> str:
+    runs = min(len(row["figures"]) for row in report["rows"])
+    return "one run" if runs == 1 else f"medians of {runs} runs or more"
 
 
 def _row(row: dict[str, Any]) -> str:

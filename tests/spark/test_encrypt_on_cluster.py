@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +38,7 @@ MAKE = """
 from pyspark.sql import SparkSession
 spark = SparkSession.builder.enableHiveSupport().getOrCreate()
 spark.conf.set("hive.exec.dynamic.partition.mode", "nonstrict")
-spark.sql("CREATE DATABASE shop")
+spark.sql("CREATE DATABASE IF NOT EXISTS shop")
 spark.sql("CREATE TABLE shop.orders (id BIGINT, email STRING) PARTITIONED BY (p INT) STORED AS PARQUET")
 rows = spark.range(0, 4000, 1, 4).selectExpr("id", "concat('canary-', id) AS email", "cast(id % 4 AS INT) AS p")
 rows.write.insertInto("shop.orders")
@@ -53,8 +57,35 @@ print(json.dumps([*found, spark.table("shop.orders").count()]))
 """
 
 
+@dataclass(frozen=True)
+class Site:
+    """Where programs run, and in which environment."""
+
+    folder: Path
+    environment: dict[str, str]
+
+    def __call__(self, *command: str) -> str:
+        """Run a program to its end and return what it printed."""
+        with self.started(*command) as process:
+            output, errors = process.communicate()
+        assert process.returncode == 0, f"{command}\n{output}\n{errors[-4000:]}"
+        return output
+
+    def started(self, *command: str) -> subprocess.Popen[str]:
+        """Start a program."""
+        return subprocess.Popen(
+            command,
+            cwd=self.folder,
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+
 @pytest.fixture
-def submit(java: dict[str, str], jar: Path, metastore: Metastore, vault: Any, tmp_path: Path) -> Iterator[Any]:
+def submit(java: dict[str, str], jar: Path, metastore: Metastore, vault: Any, tmp_path: Path) -> Iterator[Site]:
     """Runs a program on a cluster whose workers hold Vault's token, as a driver that holds it too."""
     log = tmp_path / "keys.log"
     credentials = {"VAULT_ADDR": vault.address, "VAULT_TOKEN": vault.root_token, "SPARKCRYPT_KEY_LOG": str(log)}
@@ -77,26 +108,27 @@ def submit(java: dict[str, str], jar: Path, metastore: Metastore, vault: Any, tm
     path = f"{Path(sys.executable).parent}{os.pathsep}{java['PATH']}"
     environment = {**java, **credentials, "PATH": path, "SPARK_CONF_DIR": str(conf), "PYTHONPATH": str(ROOT)}
 
-    def run(*command: str) -> str:
-        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr[-4000:]}"
-        return done.stdout
-
-    yield run
+    yield Site(tmp_path, environment)
     cluster.stop()
 
 
-@pytest.mark.timeout(900)
-def test_job_on_two_workers_with_metastore_and_vault(submit: Any, metastore: Metastore, tmp_path: Path) -> None:
-    """Both workers wrap keys in Vault, the table's files are encrypted, and it reads back equal."""
-    policy = tmp_path / "policy.yaml"
+def tagged(submit: Site, table: str) -> Path:
+    """Make a table and tag its column; return the policy's file."""
+    policy = submit.folder / "policy.yaml"
     policy.write_text(POLICY)
-    (tmp_path / "make.py").write_text(MAKE)
-    (tmp_path / "read.py").write_text(READ)
+    (submit.folder / "make.py").write_text(MAKE.replace("shop.orders", table))
+    (submit.folder / "read.py").write_text(READ.replace("shop.orders", table))
     submit(sys.executable, "make.py")
     for key in ("footer", "cluster:pii"):
         submit("sparkcrypt", "keys", "create", key, "--policy", str(policy))
-    submit("sparkcrypt", "tags", "set", "shop.orders", "email", "pii", "--policy", str(policy))
+    submit("sparkcrypt", "tags", "set", table, "email", "pii", "--policy", str(policy))
+    return policy
+
+
+@pytest.mark.timeout(900)
+def test_job_on_two_workers_with_metastore_and_vault(submit: Site, metastore: Metastore, tmp_path: Path) -> None:
+    """Both workers wrap keys in Vault, the table's files are encrypted, and it reads back equal."""
+    policy = tagged(submit, "shop.orders")
     report = tmp_path / "report.json"
     job = ("--table", "shop.orders", "--policy", str(policy), "--report", str(report))
     submit("spark-submit", str(ROOT / "jobs" / "encrypt_table.py"), *job)
@@ -110,3 +142,46 @@ def test_job_on_two_workers_with_metastore_and_vault(submit: Any, metastore: Met
     for op, who in (("unwrap", "rewrote files"), ("wrap", "wrote new ones")):
         processes = {call["pid"] for call in calls if call["op"] == op and call["key_id"] == "cluster:pii"}
         assert len(processes) >= 2, f"one process alone {who}; there are two workers"
+
+
+def executors(folder: Path) -> list[int]:
+    """Return the processes of executors that work below a folder."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            command = (process / "cmdline").read_bytes()
+            if b"CoarseGrainedExecutorBackend" in command and folder in (process / "cwd").readlink().parents:
+                found.append(int(process.name))
+    return found
+
+
+def kinds(state: Path) -> list[str]:
+    """Return the kinds of all records in the journals below a folder."""
+    found = []
+    for file in sorted((state / "runs").rglob("*")):
+        with suppress(OSError, ValueError):
+            found += [json.loads(line)["kind"] for line in file.read_text().splitlines() if '"kind"' in line]
+    return found
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("step", ["unit_listed", "unit_verified", "unit_swapped"])
+def test_killed_executors_lose_nothing(submit: Site, metastore: Metastore, step: str) -> None:
+    """Both executors are killed once the journal says that a unit has come so far: the run goes on with new ones."""
+    table = f"shop.after_{step}"
+    policy, report = tagged(submit, table), submit.folder / "report.json"
+    job = (str(ROOT / "jobs" / "backfill.py"), "--table", table, "--policy", str(policy), "--parallelism", "2")
+    killed: list[int] = []
+    with submit.started("spark-submit", *job, "--report", str(report)) as process:
+        while process.poll() is None and not killed:
+            if step in kinds(submit.folder / "state"):
+                killed = executors(submit.folder)
+                for one in killed:
+                    os.kill(one, signal.SIGKILL)
+            time.sleep(0.02)
+        output, errors = process.communicate()
+    assert process.returncode == 0, f"{output}\n{errors[-4000:]}"
+    assert len(killed) == 2, "the run ended before its executors were killed"
+    outcome = json.loads(report.read_text())
+    assert (outcome["outcome"], outcome["totals"]["files_left"]) == ("done", 0)
+    assert json.loads(submit(sys.executable, "read.py", str(policy)).strip().splitlines()[-1]) == [4000, 4000, 4400]
