@@ -18,6 +18,7 @@ from pathlib import Path
 from tests.services import ServiceFailedError, ServiceUnavailableError
 from tests.services.cache import cache_folder, locked
 from tests.services.installed import ROOT, spark_environment, spark_home
+from tests.services.quick_java import quick_java
 
 CONSTRAINTS = ROOT / "tests" / "airflow" / "constraints.txt"
 REQUIREMENTS = ("apache-airflow", "apache-airflow-providers-apache-spark", "pytest", "pytest-timeout")
@@ -83,7 +84,8 @@ def start_airflow(home: Path, env: Mapping[str, str] | None = None) -> Airflow:
     """
     environment = installed_airflow()
     (home / "dags").mkdir(parents=True)
-    kept = {name: value for name, value in spark_environment().items() if name not in _OF_THIS_ENVIRONMENT}
+    quick = quick_java(spark_environment())
+    kept = {name: value for name, value in quick.items() if name not in _OF_THIS_ENVIRONMENT}
     settings = {
         "AIRFLOW_HOME": str(home),
         "AIRFLOW__CORE__DAGS_FOLDER": str(home / "dags"),

@@ -165,23 +165,23 @@ def kinds(state: Path) -> list[str]:
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("step", ["unit_listed", "unit_verified", "unit_swapped"])
-def test_killed_executors_lose_nothing(submit: Site, metastore: Metastore, step: str) -> None:
-    """Both executors are killed once the journal says that a unit has come so far: the run goes on with new ones."""
-    table = f"shop.after_{step}"
+def test_killed_executors_lose_nothing(submit: Site, metastore: Metastore) -> None:
+    """Both executors are killed while units are staged, verified and swapped: the run goes on with new ones."""
+    table, state = "shop.killed", submit.folder / "state"
     policy, report = tagged(submit, table), submit.folder / "report.json"
-    job = (str(ROOT / "jobs" / "backfill.py"), "--table", table, "--policy", str(policy), "--parallelism", "2")
-    killed: list[int] = []
+    job = (str(ROOT / "jobs" / "backfill.py"), "--table", table, "--policy", str(policy), "--parallelism", "1")
+    left, killed = [("unit_listed", 1), ("unit_verified", 2), ("unit_swapped", 3)], []
     with submit.started("spark-submit", *job, "--report", str(report)) as process:
-        while process.poll() is None and not killed:
-            if step in kinds(submit.folder / "state"):
-                killed = executors(submit.folder)
-                for one in killed:
+        while process.poll() is None:
+            alive = executors(submit.folder)
+            if left and len(alive) == 2 and kinds(state).count(left[0][0]) >= left[0][1]:
+                for one in alive:
                     os.kill(one, signal.SIGKILL)
+                killed.append(left.pop(0))
             time.sleep(0.02)
         output, errors = process.communicate()
     assert process.returncode == 0, f"{output}\n{errors[-4000:]}"
-    assert len(killed) == 2, "the run ended before its executors were killed"
+    assert not left, f"the run ended before its executors were killed after {left}, but only after {killed}"
     outcome = json.loads(report.read_text())
     assert (outcome["outcome"], outcome["totals"]["files_left"]) == ("done", 0)
     assert json.loads(submit(sys.executable, "read.py", str(policy)).strip().splitlines()[-1]) == [4000, 4000, 4400]
