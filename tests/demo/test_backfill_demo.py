@@ -12,7 +12,7 @@ import pytest
 from tests.services.installed import ROOT
 from tests.services.quick_java import EXECUTORS
 
-pytestmark = [pytest.mark.services, pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(1500)]
+pytestmark = [pytest.mark.services, pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(2500)]
 
 
 def test_history_follows_a_new_tag_though_the_driver_is_killed_three_times(
@@ -25,7 +25,7 @@ def test_history_follows_a_new_tag_though_the_driver_is_killed_three_times(
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=1400,
+        timeout=2400,
         check=False,
     )
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr[-4000:]}"
