@@ -117,7 +117,7 @@ class LocationSwap:
         table = catalog.table(self.target.table.quoted)
         if unit.partition is None:
             return _plain(table.location)
-        for partition in catalog.partitions(table):
+        for partition in catalog.partitions(table, dict(unit.partition.values)):
             if partition.values == unit.partition.values:
                 return _plain(partition.location)
         raise SourceChangedError(

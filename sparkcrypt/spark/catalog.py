@@ -188,10 +188,22 @@ class Catalog:
         names = [str(one.table()) for one in listed if option(one.database()) is not None]
         return tuple(f"{quote_name(database)}.{quote_name(name)}" for name in sorted(names))
 
-    def partitions(self, table: Table) -> tuple[Partition, ...]:
-        """Return every partition of a table that the metastore knows."""
-        none = jvm(self._spark).scala.Option.apply(None)
-        listed = to_list(self._spark, self._catalog.listPartitions(self.identifier(table.quoted), none))
+    def partitions(self, table: Table, having: Mapping[str, str] | None = None) -> tuple[Partition, ...]:
+        """Return every partition of a table that the metastore knows.
+
+        Args:
+            table: a partitioned table.
+            having: values of partition columns; the metastore looks for them.
+        """
+        machine = jvm(self._spark)
+        chosen = None
+        if having is not None:
+            wanted = machine.java.util.HashMap()
+            for name, value in having.items():
+                wanted.put(name, value)
+            chosen = machine.org.apache.spark.api.python.PythonUtils.toScalaMap(wanted)
+        only = machine.scala.Option.apply(chosen)
+        listed = to_list(self._spark, self._catalog.listPartitions(self.identifier(table.quoted), only))
         found = []
         for entry in listed:
             spec = {name.lower(): value for name, value in to_dict(self._spark, entry.spec()).items()}

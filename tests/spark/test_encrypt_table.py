@@ -359,3 +359,27 @@ def test_empty_table_has_nothing_to_do(lake: Lake) -> None:
     set_tags(lake.spark, "t", {"email": ["pii"]}, policy)
     assert encrypt_table(lake.spark, "t", policy).outcome == "nothing to do"
     assert plan_table(lake.spark, "t", policy).encrypted
+
+
+@pytest.mark.parametrize("kind", ["USING parquet", "hive"])
+def test_partitions_with_odd_values_are_found_and_swapped(lake: Lake, kind: str) -> None:
+    """Spaces, slashes, quotes, percent signs, letters of other scripts, no value, and a column in capitals."""
+    policy = lake.policy()
+    if kind == "hive":
+        lake.sql("CREATE TABLE t (id INT, email STRING) PARTITIONED BY (Region STRING, `day` INT) STORED AS PARQUET")
+    else:
+        lake.sql(
+            "CREATE TABLE t (id INT, email STRING, Region STRING, day INT) USING parquet PARTITIONED BY (Region, day)"
+        )
+    lake.spark.conf.set("hive.exec.dynamic.partition.mode", "nonstrict")
+    values = ["'a b'", "'x/y=z'", '"o\'clock"', "'50%25'", "'Éβ'", "NULL", "'A B'"]
+    for number, value in enumerate(values):
+        lake.sql(f"INSERT INTO t SELECT {number}, '{SECRET}', {value}, {number % 2}")
+    set_tags(lake.spark, "t", {"email": ["pii"]}, policy)
+    before = rows_of(lake.spark.table("t"))
+    report = encrypt_table(lake.spark, "t", policy)
+    assert (report.outcome, report.files_rewritten) == ("done", len(values))
+    assert encrypt_table(lake.spark, "t", policy).outcome == "nothing to do"
+    lake.spark.catalog.refreshTable("t")
+    assert rows_of(lake.spark.table("t")) == before
+    assert verify_table(lake.spark, "t", policy).ok
