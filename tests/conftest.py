@@ -58,11 +58,19 @@ def _or_skip(start: Callable[..., T], *arguments: Any, **options: Any) -> T:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Turn a skip into a failure under SPARKCRYPT_REQUIRE_SERVICES=1, whatever way the test skipped."""
+    """Turn a skip, and a failure that was expected, into a failure under SPARKCRYPT_REQUIRE_SERVICES=1.
+
+    Neither shows that anything works, whatever way the test took to it.
+    """
     report = yield
-    if report.skipped and not hasattr(report, "wasxfail") and os.environ.get(REQUIRE_SERVICES) == "1":
+    if report.skipped and os.environ.get(REQUIRE_SERVICES) == "1":
+        expected = report.__dict__.pop("wasxfail", None)
         report.outcome = "failed"
-        report.longrepr = f"{REQUIRE_SERVICES}=1 allows no skip: {report.longrepr}"
+        report.longrepr = (
+            f"{REQUIRE_SERVICES}=1 allows no skip: {report.longrepr}"
+            if expected is None
+            else f"{REQUIRE_SERVICES}=1 allows no expected failure: {expected}"
+        )
     return report
 
 

@@ -236,9 +236,15 @@ def test_every_example_policy_loads(example: Path) -> None:
     assert policy.tags
 
 
+_MARKED = "import pytest\n@pytest.mark.{mark}(reason='no such service')\ndef test_it():\n    raise OSError\n"
+_FIXTURE = "@pytest.fixture\ndef it():\n    pytest.skip('no such service')\n"
 SKIPS = {
-    "a test": "import pytest\ndef test_it():\n    pytest.skip('no such service')\n",
-    "a module": "import pytest\npytest.importorskip('no_such_service', reason='no such service')\n",
+    "a test": ("skipped", "import pytest\ndef test_it():\n    pytest.skip('no such service')\n"),
+    "a fixture": ("skipped", f"import pytest\n{_FIXTURE}def test_it(it):\n    pass\n"),
+    "a mark": ("skipped", _MARKED.format(mark="skip")),
+    "an expected failure": ("xfailed", "import pytest\ndef test_it():\n    pytest.xfail('no such service')\n"),
+    "a mark that expects failure": ("xfailed", _MARKED.format(mark="xfail")),
+    "a module": ("skipped", "import pytest\npytest.importorskip('no_such_service', reason='no such service')\n"),
 }
 
 
@@ -246,8 +252,11 @@ SKIPS = {
 @pytest.mark.parametrize("required", ["0", "1"])
 def test_a_skip_is_a_failure_where_services_are_required(tmp_path: Path, required: str, what: str) -> None:
     """What cannot be tested skips on a developer's machine and fails where everything must be there."""
-    (tmp_path / "test_it.py").write_text(SKIPS[what])
-    outcome = "1 skipped" if required == "0" else "1 failed" if what == "a test" else "1 error"
+    word, text = SKIPS[what]
+    (tmp_path / "test_it.py").write_text(text)
+    outcome = f"1 {word}" if required == "0" else "1 failed"
+    if required == "1" and what in ("a module", "a mark", "a fixture"):
+        outcome = "1 error"
     result = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "tests.conftest", "--rootdir", tmp_path, tmp_path],
         cwd=tmp_path,

@@ -172,14 +172,22 @@ class Runner:
         """
         if isinstance(error, RunConflictError):
             return
-        swapping = state_of_units(self.run.journal.records)[unit.name].step == "unit_swapping"
+        swapping, left = state_of_units(self.run.journal.records)[unit.name].step == "unit_swapping", ""
         if not swapping:
-            self._files.delete_tree(staged)
+            left = self._discarded(staged)
         elif not isinstance(error, Exception):
             return  # interrupted: whoever continues the run sees what has happened
         elif not self._is_undone(unit, staged):
             raise _unsettled(unit, error) from error
-        self.run.journal.append("unit_failed", unit=unit.name, error=f"{type(error).__name__}: {error}")
+        self.run.journal.append("unit_failed", unit=unit.name, error=f"{type(error).__name__}: {error}{left}")
+
+    def _discarded(self, staged: str) -> str:
+        """Delete staged files; what cannot be deleted is told, and never hides why the unit failed."""
+        try:
+            self._files.delete_tree(staged)
+        except SparkcryptError as error:
+            return f"; what was staged is left at {staged} until `sparkcrypt backfill expire`: {error}"
+        return ""
 
     def _is_undone(self, unit: Unit, staged: str) -> bool:
         try:

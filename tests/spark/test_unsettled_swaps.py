@@ -145,3 +145,35 @@ def test_statistics_that_cannot_be_put_back_are_told(lake: Lake, monkeypatch: py
     assert audits(lake, policy) == ["encrypt", "encrypt"]
     lake.spark.catalog.refreshTable("t")
     assert rows_of(lake.spark.table("t")) == before
+
+
+def test_staged_files_that_cannot_be_deleted_do_not_hide_why_a_unit_failed(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The error that matters is reported, the journal names what was left, and `expire` deletes it."""
+    policy, before = tagged(lake, PARTITIONED["using"])
+    copy, delete, failed = HadoopFiles.copy_access, HadoopFiles.delete_tree, [False]
+
+    def failing(self: HadoopFiles, *_: Any) -> None:
+        failed[0] = True
+        raise VerificationError("the access cannot be copied")
+
+    def stuck(self: HadoopFiles, path: str) -> None:
+        if failed[0]:
+            failed[0] = False
+            raise VerificationError("the folder cannot be deleted")
+        delete(self, path)
+
+    monkeypatch.setattr(HadoopFiles, "copy_access", failing)
+    monkeypatch.setattr(HadoopFiles, "delete_tree", stuck)
+    report = pass_over(lake, policy)
+    assert [one["message"] for one in report.tables[0].quarantined] == ["the access cannot be copied"] * 2
+    with past_runs(lake.spark, "t", policy, "look", None) as runs:
+        errors = [one.fields["error"] for one in runs.journal(runs.ids()[0]).records if one.kind == "unit_failed"]
+    assert all("the access cannot be copied; what was staged is left at file:" in one for one in errors)
+    monkeypatch.setattr(HadoopFiles, "copy_access", copy)
+    monkeypatch.setattr(HadoopFiles, "delete_tree", delete)
+    assert pass_over(lake, policy).outcome == "done"
+    assert expire_run(lake.spark, "t", policy).files > 4
+    lake.spark.catalog.refreshTable("t")
+    assert rows_of(lake.spark.table("t")) == before
