@@ -11,7 +11,7 @@ same state directory: each unit that they say was swapped has its entry.
 
 Not found, since nothing in a state directory can show it: an end that was cut together with its heads and with the
 journals' records of it, or an audit that was deleted with all of the table's journals.  Against that, keep what
-``append_entry`` returns in a place that others cannot write (a report, a log service), and give it to ``verify_audit``.
+an append returns in a place that others cannot write (a report, a log service), and give it to ``verify_audit``.
 Who may unwrap the MAC key can write entries that verify, so it is wrapped by a master key that readers may not use.
 """
 
@@ -57,49 +57,72 @@ class AuditEntry:
     entry: dict[str, Any]
 
 
-def append_entry(store: StateStore, table_id: str, entry: dict[str, Any], *, mac: Mac) -> AuditHead:
-    """Append an entry; call it under the table's lock.
+class AuditWriter:
+    """Appends entries to a table's audit; use it under the table's lock.
+
+    The audit is listed before the first entry; the next ones follow from what was written, since a listing for each
+    would take longer with each.
 
     Args:
         store: the state directory.
         table_id: which table.
-        entry: JSON values: ``who``, ``what``, ``why`` with ``policy_digest`` and ``run_id``, and what it is about; the
-            time is added.
         mac: returns the MAC of bytes, by a key that the state directory does not hold in clear.
-
-    Returns:
-        The new head, worth keeping elsewhere.
-
-    Raises:
-        VerificationError: entries are missing or the last one is damaged, so nothing is added to them.
-        RunConflictError: another driver wrote the entry of this number.
-        SparkcryptError: the entry does not say who, what and why.
     """
-    _refuse_vague(table_id, entry)
-    heads, numbers = _listed(store, table_id)
-    _refuse_gaps(table_id, heads, numbers)
-    last = _content(store, _entry_name(table_id, len(numbers))) if numbers else b""
-    if numbers:
-        decode_record(_entry_name(table_id, len(numbers)), last)
-        if len(numbers) not in heads:
-            _write_head(store, table_id, AuditHead(len(numbers), _digest(last)), mac)
-    number = len(numbers) + 1
-    body = {
-        "version": VERSION,
-        "what": "entry",
-        "table_id": table_id,
-        "number": number,
-        "time": datetime.now(timezone.utc).isoformat(),
-        "previous": _digest(last),
-        "entry": entry,
-    }
-    content = _authenticated(body, mac)
-    name = _entry_name(table_id, number)
-    if not store.create(name, content):
-        raise RunConflictError(f"{name}: another driver wrote this entry, so it works on this table; this one stops")
-    head = AuditHead(number, _digest(content))
-    _write_head(store, table_id, head, mac)
-    return head
+
+    def __init__(self, store: StateStore, table_id: str, mac: Mac) -> None:
+        self._store, self._table_id, self._mac = store, table_id, mac
+        self._head: AuditHead | None = None
+
+    def append(self, entry: dict[str, Any]) -> AuditHead:
+        """Append an entry.
+
+        Args:
+            entry: JSON values: ``who``, ``what``, ``why`` with ``policy_digest`` and ``run_id``, and what it is about;
+                the time is added.
+
+        Returns:
+            The new head, worth keeping elsewhere.
+
+        Raises:
+            VerificationError: entries are missing or the last one is damaged, so nothing is added to them.
+            RunConflictError: another driver wrote the entry of this number.
+            SparkcryptError: the entry does not say who, what and why.
+        """
+        _refuse_vague(self._table_id, entry)
+        last, self._head = self._head or self._found(), None  # whatever fails from here on: look again before the next
+        body = {
+            "version": VERSION,
+            "what": "entry",
+            "table_id": self._table_id,
+            "number": last.number + 1,
+            "time": datetime.now(timezone.utc).isoformat(),
+            "previous": last.digest,
+            "entry": entry,
+        }
+        content = _authenticated(body, self._mac)
+        name = _entry_name(self._table_id, last.number + 1)
+        if not self._store.create(name, content):
+            raise RunConflictError(
+                f"{name}: another driver wrote this entry, so it works on this table; this one stops"
+            )
+        head = AuditHead(last.number + 1, _digest(content))
+        _write_head(self._store, self._table_id, head, self._mac)
+        self._head = head
+        return head
+
+    def _found(self) -> AuditHead:
+        """Return the head of what is there; a head that was not written before a crash is written now."""
+        heads, numbers = _listed(self._store, self._table_id)
+        _refuse_gaps(self._table_id, heads, numbers)
+        if not numbers:
+            return AuditHead(0, _digest(b""))
+        name = _entry_name(self._table_id, len(numbers))
+        last = _content(self._store, name)
+        decode_record(name, last)
+        head = AuditHead(len(numbers), _digest(last))
+        if head.number not in heads:
+            _write_head(self._store, self._table_id, head, self._mac)
+        return head
 
 
 def verify_audit(

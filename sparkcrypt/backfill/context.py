@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+from sparkcrypt.backfill.audit import AuditWriter
 from sparkcrypt.backfill.evidence import DigestSecret
 from sparkcrypt.backfill.footers import RetrieveKey, fresh_keys
 from sparkcrypt.backfill.journal import Journal
@@ -44,6 +45,7 @@ class RunContext:
     one_at_a_time: threading.RLock = field(default_factory=threading.RLock)
     _secret: DigestSecret | None = None
     _mac: TableMac | None = None
+    _audit: AuditWriter | None = None
     _keys: RetrieveKey | None = None
     _stack: ExitStack = field(default_factory=ExitStack)
 
@@ -85,6 +87,14 @@ class RunContext:
                 service, masters = open_key_service(self.policy.key_service), MasterKeys.of(self.policy)
                 self._mac = open_mac(self.store, self.target.table_id, service, masters, renew=True)
             return self._mac
+
+    @property
+    def audit(self) -> AuditWriter:
+        """The table's audit; under the table's lock nobody else appends to it."""
+        with self.one_at_a_time:
+            if self._audit is None:
+                self._audit = AuditWriter(self.store, self.target.table_id, self.mac)
+            return self._audit
 
     @property
     def fresh_keys(self) -> RetrieveKey:

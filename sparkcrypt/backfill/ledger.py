@@ -7,7 +7,7 @@ import socket
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from sparkcrypt.backfill.audit import AuditHead, append_entry
+from sparkcrypt.backfill.audit import AuditHead
 from sparkcrypt.backfill.context import RunContext
 from sparkcrypt.backfill.outcome import UnitOutcome
 from sparkcrypt.backfill.unit_record import below
@@ -46,7 +46,7 @@ def audited(
         "changes": changes,
     }
     with run.one_at_a_time:
-        return append_entry(run.store, run.target.table_id, entry, mac=run.mac)
+        return run.audit.append(entry)
 
 
 def placed(

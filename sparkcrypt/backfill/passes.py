@@ -17,6 +17,7 @@ from sparkcrypt.backfill.meter import Meter
 from sparkcrypt.backfill.options import RunOptions
 from sparkcrypt.backfill.pass_report import PassReport, TableError
 from sparkcrypt.backfill.pass_state import PassState, fingerprint
+from sparkcrypt.backfill.priority import table_rank
 from sparkcrypt.backfill.progress import Progress, Silent
 from sparkcrypt.backfill.report import Report
 from sparkcrypt.backfill.run import TableRun
@@ -115,11 +116,25 @@ class _Pass:
 
     def over_tables(self, chosen: Iterable[Chosen]) -> PassReport:
         """Work on tables, one after the other."""
-        for one in chosen:
+        for one in self._in_order(chosen):
             with self._failure_of(one.table.full_name):
                 if self._gate.of_kind(one):
                     self._table(one.table)
         return self._report()
+
+    def _in_order(self, chosen: Iterable[Chosen]) -> Iterable[Chosen]:
+        """Return tables by the policy's order of their tags where a budget may leave some for the next pass."""
+        options = self._options
+        limited = options.max_bytes is not None or options.max_seconds is not None
+        if not limited or options.run.priority[:1] != ("tag",):
+            return chosen
+        return sorted(chosen, key=lambda one: self._rank(one.table))
+
+    def _rank(self, table: Table) -> int:
+        try:
+            return table_rank(self._target(table).plan, self._policy)
+        except SparkcryptError:
+            return 0  # at its turn it is told
 
     def _table(self, table: Table) -> None:
         run, target = self._options.run, self._target(table)

@@ -1,4 +1,4 @@
-"""In which order units are done."""
+"""In which order the units of a table are done, and under a budget the tables of a pass."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def in_order(
         plan: of the table.
         policy: whose order of tags counts.
     """
-    order = {rule.name: place for place, rule in enumerate(policy.tags)}
+    order = _places(policy)
     tags = {column.leaf.dotted: order.get(column.tag or "", len(order)) for column in plan.columns}
     ranks: dict[Priority, Callable[[UnitSurvey], Any]] = {
         "tag": lambda one: min((_rank(drift.column, tags) for drift in one.drift), default=len(order)),
@@ -33,6 +33,16 @@ def in_order(
         "age": lambda one: one.newest_ms,
     }
     return sorted(units, key=lambda one: tuple(ranks[priority](one) for priority in priorities))
+
+
+def table_rank(plan: EncryptionPlan, policy: Policy) -> int:
+    """Return the place in the policy of the first of a table's tags that encrypt; small is early."""
+    order = _places(policy)
+    return min((order.get(column.tag or "", len(order)) for column in plan.encrypted), default=len(order))
+
+
+def _places(policy: Policy) -> dict[str, int]:
+    return {rule.name: place for place, rule in enumerate(policy.tags)}
 
 
 def _rank(column: str | None, tags: dict[str, int]) -> int:

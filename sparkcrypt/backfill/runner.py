@@ -51,8 +51,8 @@ class Runner:
 
         Raises:
             SourceChangedError: somebody writes to it.
-            RunConflictError: the lock is lost; or the unit is swapped, or may be, and that cannot be written down, so
-                that the run must not end before it is.
+            RunConflictError: the lock is lost; or the unit is swapped, or may be, and that cannot be written down, or
+                its old files cannot be moved, so that the run must not end before it is done.
             SparkcryptError: a step failed; the unit is as it was before, and the staged files are gone.
         """
         started = time.monotonic()
@@ -89,7 +89,16 @@ class Runner:
             record_swap(self.run, unit, staged, outcome, made.evidence)
         except SparkcryptError as error:
             raise _unsettled(unit, error) from error
-        outcome = self.moved(outcome, unit.partition_path)
+        try:
+            outcome = self.moved(outcome, unit.partition_path)
+        except RunConflictError:
+            raise
+        except SparkcryptError as error:
+            raise RunConflictError(
+                f"{unit.name}: it is swapped and recorded, and its old files could not be moved: "
+                f"{type(error).__name__}: {error}; the run is unfinished: mend the cause and run the job again, which "
+                "moves them first"
+            ) from error
         self.run.progress.advance(outcome.files, outcome.bytes_before)
         return outcome
 

@@ -113,10 +113,9 @@ class LocationSwap:
         return unit.location
 
     def _current(self, unit: Unit) -> str:
-        catalog = Catalog(self.spark)
-        table = catalog.table(self.target.table.quoted)
+        catalog, table = Catalog(self.spark), self.target.table
         if unit.partition is None:
-            return _plain(table.location)
+            return _plain(catalog.table(table.quoted).location)
         for partition in catalog.partitions(table, dict(unit.partition.values)):
             if partition.values == unit.partition.values:
                 return _plain(partition.location)

@@ -5,17 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 from pyspark.sql import SparkSession
 
 from sparkcrypt.errors import PlanError
 from sparkcrypt.names import STATISTICS_GUARD_CLASS, TABLE_UUID
 from sparkcrypt.policy.model import Policy
-from sparkcrypt.spark.jvm import JVM_ERRORS, java_session, jvm, option, to_dict, to_list
+from sparkcrypt.spark.jvm import JVM_ERRORS, cause_of, java_session, jvm, option, to_dict, to_json, to_list
 
 HIVE = "hive"
 NULL_VALUE = "__HIVE_DEFAULT_PARTITION__"
 """A null partition value, as folders and the metastore write it (ExternalCatalogUtils.DEFAULT_PARTITION_NAME)."""
+_AT_ONCE = 1000
+"""Partitions that are copied out of the JVM by one call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +103,14 @@ def quote_name(name: str) -> str:
 def quote_text(text: str) -> str:
     """Quote a literal for SQL."""
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def _as_path(uri: str) -> str:
+    """Return a URI as the text of a Hadoop path, as ``CatalogUtils.URIToString`` does: nothing in it is escaped."""
+    parts = urlsplit(uri)
+    scheme = f"{parts.scheme}:" if parts.scheme else ""
+    authority = f"//{parts.netloc}" if parts.netloc else ""
+    return f"{scheme}{authority}{unquote(parts.path)}"
 
 
 def _escape(text: str) -> str:
@@ -194,6 +205,9 @@ class Catalog:
         Args:
             table: a partitioned table.
             having: values of partition columns; the metastore looks for them.
+
+        Raises:
+            PlanError: the table is gone, or has no partitions.
         """
         machine = jvm(self._spark)
         chosen = None
@@ -203,15 +217,25 @@ class Catalog:
                 wanted.put(name, value)
             chosen = machine.org.apache.spark.api.python.PythonUtils.toScalaMap(wanted)
         only = machine.scala.Option.apply(chosen)
-        listed = to_list(self._spark, self._catalog.listPartitions(self.identifier(table.quoted), only))
+        try:
+            listed = self._catalog.listPartitions(self.identifier(table.quoted), only)
+        except JVM_ERRORS as error:
+            raise PlanError(
+                f"the partitions of table {table.quoted} cannot be listed: {': '.join(cause_of(error))}; see that it "
+                "is still there and partitioned"
+            ) from error
         found = []
-        for entry in listed:
-            spec = {name.lower(): value for name, value in to_dict(self._spark, entry.spec()).items()}
-            values = tuple((name, spec[name.lower()]) for name in table.partition_columns)
-            storage = entry.storage()
-            found.append(
-                Partition(values, self._text_of(storage.locationUri().get()), str(option(storage.serde()) or ""))
-            )
+        for start in range(0, int(listed.size()), _AT_ONCE):
+            for entry in to_json(self._spark, listed.slice(start, start + _AT_ONCE)):
+                spec = {name.lower(): str(value) for name, value in entry["spec"].items()}
+                values = tuple((name, spec[name.lower()]) for name in table.partition_columns)
+                storage = entry["storage"]
+                if not storage["locationUri"]:
+                    raise PlanError(
+                        f"table {table.quoted}: the metastore knows no location of partition {values}; set it with "
+                        "ALTER TABLE … SET LOCATION, or drop the partition"
+                    )
+                found.append(Partition(values, _as_path(storage["locationUri"]), str(storage["serde"] or "")))
         return tuple(sorted(found, key=lambda one: one.values))
 
     def set_options(self, table: Table, options: Mapping[str, str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
@@ -55,8 +56,15 @@ def hadoop_conf(spark: SparkSession) -> Any:
 
 def to_dict(spark: SparkSession, scala_map: Any) -> dict[str, str]:
     """Copy a Scala map of texts."""
-    java_map = jvm(spark).scala.collection.JavaConverters.mapAsJavaMap(scala_map)
-    return {str(key): str(java_map[key]) for key in java_map}
+    return {str(key): str(value) for key, value in to_json(spark, scala_map).items()}
+
+
+def to_json(spark: SparkSession, scala_object: Any) -> Any:
+    """Copy a Scala collection or case class as JSON values, in one call: each getter by itself takes a millisecond."""
+    machine = jvm(spark)
+    mapper = machine.com.fasterxml.jackson.databind.ObjectMapper()
+    mapper.registerModule(machine.com.fasterxml.jackson.module.scala.DefaultScalaModule())
+    return json.loads(mapper.writeValueAsString(scala_object))
 
 
 def to_list(spark: SparkSession, scala_seq: Any) -> list[Any]:

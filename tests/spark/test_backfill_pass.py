@@ -165,6 +165,22 @@ def test_budget_stops_and_the_next_pass_goes_on(lake: Lake, policy: Policy) -> N
     assert verify_table(lake.spark, "t", policy).ok
 
 
+def test_budget_is_spent_on_the_first_tags_of_the_policy(lake: Lake, policy: Policy) -> None:
+    """Between tables and within one; without a budget, and under another priority, tables come by their names."""
+    for name, tag in (("a", "finance"), ("b", "public"), ("c", "pii")):
+        make(lake, name, partitions=2, tagged=None)
+        set_tags(lake.spark, name, {"email": [tag]}, None)
+    named = [lake.name(one) for one in "abc"]
+    first = backfill(lake.spark, policy, databases=[lake.database], options=options(dry_run=True, max_bytes=1))
+    assert [one.table for one in first.tables] == [named[2], named[0], named[1]]
+    for given in (options(dry_run=True), options(dry_run=True, max_bytes=1, priority=("size", "tag"))):
+        assert [
+            one.table for one in backfill(lake.spark, policy, databases=[lake.database], options=given).tables
+        ] == named
+    spent = backfill(lake.spark, policy, databases=[lake.database], options=options(max_bytes=1))
+    assert {one.table: len(one.units) for one in spent.tables if one.units} == {named[2]: 1}
+
+
 def test_unfinished_run_over_other_partitions_is_finished_first(lake: Lake, policy: Policy) -> None:
     """Partitions that are asked for are done, not only those of a run that was begun before and not ended."""
     make(lake, "t", partitions=4)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,11 @@ from sparkcrypt.backfill import runner as runner_module
 from sparkcrypt.backfill.expire import expire_run
 from sparkcrypt.backfill.journal import Journal
 from sparkcrypt.backfill.move import refuse_other_file_systems
+from sparkcrypt.backfill.options import RunOptions
+from sparkcrypt.backfill.passes import PassOptions, backfill
 from sparkcrypt.backfill.store import LocalStateStore
 from sparkcrypt.backfill.units import Unit
-from sparkcrypt.errors import ConfigError, PlanError, VerificationError
+from sparkcrypt.errors import ConfigError, PlanError, SparkcryptError, VerificationError
 from sparkcrypt.spark.catalog import Catalog
 from sparkcrypt.spark.tagging import set_tags
 from tests.spark.support import Lake, assert_encrypted, assert_plaintext, data_files, refusal, rows_of
@@ -145,6 +148,29 @@ def test_file_that_comes_back_to_the_old_place_is_told(lake: Lake, clock: Clock)
     for file in (lake.path("t") / gone).iterdir():
         file.unlink()
     assert encrypt_table(lake.spark, "t", policy).outcome == "done"
+
+
+def test_move_that_fails_leaves_the_run_unfinished_until_it_is_done(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pass that goes on after what fails does not end such a run: the next one moves the files, then goes on."""
+    policy, before = tagged(lake, PARTITIONED["using"])
+    options = PassOptions(run=RunOptions(keep_going=True, move_old=True))
+
+    def refused(*_: Any) -> None:
+        raise SparkcryptError("the file system refused")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(runner_module, "move_old", refused)
+        report = backfill(lake.spark, policy, tables=["t"], options=options)
+    assert [one.error for one in report.failed] == ["RunConflictError"]
+    assert "old files could not be moved: SparkcryptError: the file system refused" in report.failed[0].message
+    assert len(data_files(lake.path("t"))) == 4
+    report = backfill(lake.spark, policy, tables=["t"], options=replace(options, run=RunOptions(keep_going=True)))
+    assert report.outcome == "done"
+    assert not data_files(lake.path("t"))
+    assert rows_of(lake.spark.table("t")) == before
+    assert expire_run(lake.spark, "t", policy).files == 4
 
 
 def test_second_run_moves_the_files_of_the_first(lake: Lake) -> None:

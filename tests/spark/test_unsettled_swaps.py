@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from sparkcrypt import verify_table
-from sparkcrypt.backfill import ledger
+from sparkcrypt.backfill.audit import AuditWriter
 from sparkcrypt.backfill.expire import expire_run
 from sparkcrypt.backfill.options import RunOptions
 from sparkcrypt.backfill.passes import PassOptions, backfill
@@ -67,7 +67,7 @@ def test_lost_answer_leaves_the_run_unfinished_until_it_is_written_down(
     if step == "swap":
         fails_after(way.swap, monkeypatch, way, "swap")
     else:
-        append, left = ledger.append_entry, [True]
+        append, left = AuditWriter.append, [True]
 
         def failing(*arguments: Any, **named: Any) -> Any:
             if left:
@@ -75,7 +75,7 @@ def test_lost_answer_leaves_the_run_unfinished_until_it_is_written_down(
                 raise VerificationError("the audit cannot be written")
             return append(*arguments, **named)
 
-        monkeypatch.setattr(ledger, "append_entry", failing)
+        monkeypatch.setattr(AuditWriter, "append", failing)
     report = pass_over(lake, policy)
     assert [one.error for one in report.failed] == ["RunConflictError"]
     assert "could not be written down" in report.failed[0].message

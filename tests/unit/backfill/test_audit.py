@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sparkcrypt.backfill.audit import AuditHead, append_entry, audit_entries, journalled_head, verify_audit
+from sparkcrypt.backfill.audit import AuditHead, AuditWriter, audit_entries, journalled_head, verify_audit
 from sparkcrypt.backfill.journal import Journal
 from sparkcrypt.backfill.mac import TableMac
 from sparkcrypt.backfill.store import LocalStateStore, encode_record
@@ -42,7 +42,7 @@ def audit() -> MemoryStore:
     """An audit of five entries."""
     store = MemoryStore({})
     for number in range(ENTRIES):
-        append_entry(store, TABLE, entry(number), mac=MAC)
+        AuditWriter(store, TABLE, MAC).append(entry(number))
     return store
 
 
@@ -62,7 +62,7 @@ def test_an_empty_audit_has_no_entries(store: LocalStateStore) -> None:
 
 def test_an_audit_survives_on_disk(store: LocalStateStore) -> None:
     """The same holds in a real directory, under the names that are documented."""
-    head = append_entry(store, TABLE, entry(), mac=MAC)
+    head = AuditWriter(store, TABLE, MAC).append(entry())
     assert store.list("") == (f"{FOLDER}00000001.json", f"{FOLDER}head-00000001.json")
     assert verified(store, expected=head) == head.number == 1
     assert head.to_dict() == {"number": 1, "digest": head.digest}
@@ -74,7 +74,7 @@ def test_every_damaged_byte_is_found(data: st.DataObject) -> None:
     """Whatever byte of whatever entry or head is changed: the audit does not verify, and a record is named."""
     store = MemoryStore({})
     for number in range(3):
-        append_entry(store, TABLE, entry(number), mac=MAC)
+        AuditWriter(store, TABLE, MAC).append(entry(number))
     name = data.draw(st.sampled_from(sorted(store.records)))
     content = bytearray(store.records[name])
     content[data.draw(st.integers(0, len(content) - 1))] ^= data.draw(st.integers(1, 255))
@@ -139,7 +139,7 @@ def test_an_entry_of_another_branch_is_found(audit: MemoryStore) -> None:
     """An authentic entry of the same number, from a copy of the audit that went another way, breaks the chain."""
     other = MemoryStore({})
     for number in range(3):
-        append_entry(other, TABLE, entry(number + 10), mac=MAC)
+        AuditWriter(other, TABLE, MAC).append(entry(number + 10))
     audit.records[f"{FOLDER}00000003.json"] = other.records[f"{FOLDER}00000003.json"]
     with pytest.raises(VerificationError, match=r"00000003\.json.*does not follow"):
         verified(audit)
@@ -160,7 +160,7 @@ def test_a_cut_end_is_found_by_the_heads(audit: MemoryStore) -> None:
     with pytest.raises(VerificationError, match=r"00000004\.json: is missing, though the audit has had 5"):
         verified(audit)
     with pytest.raises(VerificationError, match="is missing"):
-        append_entry(audit, TABLE, entry(), mac=MAC)
+        AuditWriter(audit, TABLE, MAC).append(entry())
 
 
 def cut(store: Any, keep: int, length: int = ENTRIES) -> None:
@@ -175,7 +175,7 @@ def test_an_end_that_was_cut_with_its_heads_is_found_by_the_journals(store: Loca
     """A journal that tells of more swapped units than the audit does gives the cut away."""
     journal = Journal.start(store, run_record())
     for number in range(3):
-        append_entry(store, TABLE, entry(number), mac=MAC)
+        AuditWriter(store, TABLE, MAC).append(entry(number))
         swap_unit(journal, f"p={number}")
     assert verified(store) == 3
     cut(store, keep, 3)
@@ -186,7 +186,7 @@ def test_an_end_that_was_cut_with_its_heads_is_found_by_the_journals(store: Loca
 def test_entries_of_another_run_do_not_stand_in_for_cut_ones(store: LocalStateStore) -> None:
     """Entries are counted run by run."""
     swap_unit(Journal.start(store, run_record()), "p=1")
-    append_entry(store, TABLE, entry(run_id="another"), mac=MAC)
+    AuditWriter(store, TABLE, MAC).append(entry(run_id="another"))
     with pytest.raises(VerificationError, match="cut off"):
         verified(store)
 
@@ -195,14 +195,14 @@ def test_entries_of_another_run_do_not_stand_in_for_cut_ones(store: LocalStateSt
 def test_an_end_that_was_cut_with_heads_and_journals_is_found_by_a_head_kept_elsewhere(
     audit: MemoryStore, keep: int
 ) -> None:
-    """What ``append_entry`` returned must be in the audit, also after others were written in place of what was cut."""
-    head = append_entry(audit, TABLE, entry(9), mac=MAC)
+    """What an append returned must be in the audit, also after others were written in place of what was cut."""
+    head = AuditWriter(audit, TABLE, MAC).append(entry(9))
     assert verified(audit, expected=head) == ENTRIES + 1
     cut(audit, keep, ENTRIES + 1)
     with pytest.raises(VerificationError, match="kept elsewhere"):
         verified(audit, expected=head)
     for number in range(keep, ENTRIES + 1):
-        append_entry(audit, TABLE, entry(number + 20), mac=MAC)
+        AuditWriter(audit, TABLE, MAC).append(entry(number + 20))
     with pytest.raises(VerificationError, match="kept elsewhere"):
         verified(audit, expected=head)
 
@@ -213,14 +213,14 @@ def test_entries_written_in_place_of_cut_ones_are_found_by_the_journals_head(sto
     journal = Journal.start(store, run_record())
     assert journalled_head(store, TABLE) is None
     for number in range(3):
-        head = append_entry(store, TABLE, entry(number), mac=MAC)
+        head = AuditWriter(store, TABLE, MAC).append(entry(number))
         swap_unit(journal, f"p={number}", audit=head.to_dict())
     told = journalled_head(store, TABLE)
     assert told is not None and told == head
     assert verified(store, told) == 3
     cut(store, keep, 3)
     for number in range(keep, 3):
-        append_entry(store, TABLE, entry(number + 20), mac=MAC)
+        AuditWriter(store, TABLE, MAC).append(entry(number + 20))
     assert verified(store) == 3
     with pytest.raises(VerificationError, match="none is the entry 3"):
         verified(store, told)
@@ -228,14 +228,14 @@ def test_entries_written_in_place_of_cut_ones_are_found_by_the_journals_head(sto
 
 def test_the_head_of_a_verified_audit_is_that_of_its_last_entry(audit: MemoryStore) -> None:
     """What verification returns may be kept elsewhere as what the writer returned."""
-    head = append_entry(audit, TABLE, entry(), mac=MAC)
+    head = AuditWriter(audit, TABLE, MAC).append(entry())
     assert verify_audit(audit, TABLE, check_mac=MAC.check) == head
 
 
 def successor(audit: MemoryStore) -> TableMac:
     """Append an entry under a second MAC key; return both."""
     both = TableMac(b"k" * 32, b"n" * 32)
-    append_entry(audit, TABLE, entry(), mac=both)
+    AuditWriter(audit, TABLE, both).append(entry())
     return both
 
 
@@ -251,7 +251,7 @@ def test_entries_before_and_after_a_new_mac_key_verify(audit: MemoryStore) -> No
 def test_an_entry_under_a_mac_key_that_was_given_up_is_found(audit: MemoryStore) -> None:
     """Who holds the old MAC key cannot go on with it."""
     both = successor(audit)
-    append_entry(audit, TABLE, entry(), mac=MAC)
+    AuditWriter(audit, TABLE, MAC).append(entry())
     with pytest.raises(
         VerificationError, match=r"00000007\.json: is under a MAC key that an entry before it had given up"
     ):
@@ -275,8 +275,8 @@ def test_what_remains_undetectable_is_as_documented(audit: MemoryStore) -> None:
 
 def test_an_older_head_kept_elsewhere_is_still_in_a_longer_audit(audit: MemoryStore) -> None:
     """Growing is no damage."""
-    head = append_entry(audit, TABLE, entry(), mac=MAC)
-    append_entry(audit, TABLE, entry(), mac=MAC)
+    head = AuditWriter(audit, TABLE, MAC).append(entry())
+    AuditWriter(audit, TABLE, MAC).append(entry())
     assert verified(audit, expected=head) == ENTRIES + 2
 
 
@@ -284,7 +284,7 @@ def test_a_crash_between_entry_and_head_is_mended_by_the_next_append(audit: Memo
     """The last head may be missing, and is written then; an earlier one may not."""
     audit.delete(f"{FOLDER}head-00000005.json")
     assert verified(audit) == 5
-    append_entry(audit, TABLE, entry(), mac=MAC)
+    AuditWriter(audit, TABLE, MAC).append(entry())
     assert f"{FOLDER}head-00000005.json" in audit.records
     assert verified(audit) == 6
     audit.delete(f"{FOLDER}head-00000002.json")
@@ -297,7 +297,7 @@ def test_mending_a_head_does_not_launder_a_forged_entry(audit: MemoryStore) -> N
     name = f"{FOLDER}00000005.json"
     audit.records[name] = rewritten(audit.records[name], lambda body: body["entry"].update(what="nothing"))
     audit.delete(f"{FOLDER}head-00000005.json")
-    append_entry(audit, TABLE, entry(), mac=MAC)
+    AuditWriter(audit, TABLE, MAC).append(entry())
     with pytest.raises(VerificationError, match=f"{name}.*does not authenticate"):
         verified(audit)
 
@@ -306,7 +306,7 @@ def test_nothing_is_appended_to_a_damaged_last_entry(audit: MemoryStore) -> None
     """A torn end is no end to go on from."""
     audit.records[f"{FOLDER}00000005.json"] = b'{"ent'
     with pytest.raises(VerificationError, match="00000005"):
-        append_entry(audit, TABLE, entry(), mac=MAC)
+        AuditWriter(audit, TABLE, MAC).append(entry())
 
 
 def test_of_two_writers_of_one_entry_the_slower_is_fenced_off(audit: MemoryStore) -> None:
@@ -315,12 +315,43 @@ def test_of_two_writers_of_one_entry_the_slower_is_fenced_off(audit: MemoryStore
     class Slow(MemoryStore):
         def create(self, name: str, content: bytes) -> bool:
             if name.endswith("/00000006.json"):
-                append_entry(audit, TABLE, entry(), mac=MAC)
+                AuditWriter(audit, TABLE, MAC).append(entry())
             return super().create(name, content)
 
     with pytest.raises(RunConflictError, match="00000006"):
-        append_entry(Slow(audit.records), TABLE, entry(99), mac=MAC)
+        AuditWriter(Slow(audit.records), TABLE, MAC).append(entry(99))
     assert verified(audit) == 6
+
+
+def test_an_audit_is_listed_once_however_many_entries_a_run_appends(audit: MemoryStore) -> None:
+    """What an entry takes does not grow with the entries before it; where one failed, the next looks again."""
+
+    class Counted(MemoryStore):
+        lists, stuck = 0, False
+
+        def list(self, prefix: str) -> tuple[str, ...]:
+            self.lists += 1
+            return super().list(prefix)
+
+        def create(self, name: str, content: bytes) -> bool:
+            if self.stuck and "head" in name:
+                raise SparkcryptError("the disk is full")
+            return super().create(name, content)
+
+    store = Counted(audit.records)
+    writer = AuditWriter(store, TABLE, MAC)
+    writer.append(entry(6))
+    once = store.lists
+    for number in (7, 8):
+        writer.append(entry(number))
+    assert store.lists == once
+    store.stuck = True
+    with pytest.raises(SparkcryptError, match="disk is full"):
+        writer.append(entry(9))
+    store.stuck = False
+    assert writer.append(entry(10)).number == 10
+    assert store.lists == 2 * once
+    assert verified(audit) == 10
 
 
 @pytest.mark.parametrize("name", ["00000006.json.bak", "notes.txt", "0000000005.json", "head-5.json"])
@@ -343,7 +374,7 @@ def test_a_record_before_the_first_is_refused(audit: MemoryStore, name: str) -> 
 def test_an_entry_that_says_too_little_is_refused(store: LocalStateStore, missing: str) -> None:
     """Who, what, policy and run are in every entry."""
     with pytest.raises(SparkcryptError, match=missing):
-        append_entry(store, TABLE, {key: value for key, value in entry().items() if key != missing}, mac=MAC)
+        AuditWriter(store, TABLE, MAC).append({key: value for key, value in entry().items() if key != missing})
     assert store.list("") == ()
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sparkcrypt.backfill.audit import append_entry, verify_audit
+from sparkcrypt.backfill.audit import AuditWriter, verify_audit
 from sparkcrypt.backfill.mac import MasterKeys, TableMac, open_mac
 from sparkcrypt.backfill.store import LocalStateStore, encode_record
 from sparkcrypt.errors import KeyServiceError, VerificationError
@@ -47,7 +47,7 @@ def test_the_mac_key_is_kept_wrapped_and_used_by_every_writer(store: LocalStateS
     assert set(body) == {"version", "table_id", "key_id", "wrapped"}
     assert first._keys == (service.unwrap("audit", body["wrapped"]),)
     assert first._keys[0].hex().encode() not in kept
-    append_entry(store, TABLE, entry(), mac=first)
+    AuditWriter(store, TABLE, first).append(entry())
     assert verify_audit(store, TABLE, check_mac=again.check) is not None
     with pytest.raises(VerificationError, match="does not authenticate"):
         verify_audit(store, TABLE, check_mac=other.check)
@@ -68,7 +68,7 @@ def test_of_two_first_writers_one_makes_the_mac_key(store: LocalStateStore, serv
 
 def test_a_lost_mac_key_is_not_made_anew(store: LocalStateStore, service: KeyService) -> None:
     """With entries there and the key gone someone hides something."""
-    append_entry(store, TABLE, entry(), mac=open_mac(store, TABLE, service, MasterKeys("audit")))
+    AuditWriter(store, TABLE, open_mac(store, TABLE, service, MasterKeys("audit"))).append(entry())
     store.delete(f"{FOLDER}mac-key.json")
     with pytest.raises(VerificationError, match=r"mac-key\.json: is gone"):
         open_mac(store, TABLE, service, MasterKeys("audit"))
@@ -119,12 +119,12 @@ def test_an_audit_under_the_footer_key_goes_on_under_a_key_of_its_own(
     store: LocalStateStore, service: KeyService
 ) -> None:
     """Entries from before verify, also before there is a new one; the next writer makes a new MAC key, once."""
-    append_entry(store, TABLE, entry(), mac=open_mac(store, TABLE, service, BEFORE, renew=True))
+    AuditWriter(store, TABLE, open_mac(store, TABLE, service, BEFORE, renew=True)).append(entry())
     looking = open_mac(store, TABLE, service, AFTER)
     assert looking.key_ids == ("footer",)
     assert verify_audit(store, TABLE, check_mac=looking.check) is not None
     assert store.read(f"{FOLDER}mac-key-2.json") is None
-    append_entry(store, TABLE, entry(), mac=open_mac(store, TABLE, service, AFTER, renew=True))
+    AuditWriter(store, TABLE, open_mac(store, TABLE, service, AFTER, renew=True)).append(entry())
     after = open_mac(store, TABLE, service, AFTER, renew=True)
     assert after.key_ids == ("footer", "audit")
     head = verify_audit(store, TABLE, check_mac=after.check)
@@ -134,7 +134,7 @@ def test_an_audit_under_the_footer_key_goes_on_under_a_key_of_its_own(
 def test_readers_cannot_plant_a_mac_key_under_the_footer_key(store: LocalStateStore, service: KeyService) -> None:
     """Neither in the place of the audit's own key, nor as its successor."""
     for _ in range(2):
-        append_entry(store, TABLE, entry(), mac=open_mac(store, TABLE, service, AFTER, renew=True))
+        AuditWriter(store, TABLE, open_mac(store, TABLE, service, AFTER, renew=True)).append(entry())
     planted(store, service, "mac-key-2.json", "footer")
     with pytest.raises(VerificationError, match=r"mac-key-2\.json: is wrapped by a weaker master key"):
         open_mac(store, TABLE, service, AFTER)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from sparkcrypt.backfill.audit import append_entry
+from sparkcrypt.backfill.audit import AuditWriter
 from sparkcrypt.backfill.journal import Journal, RunRecord
 from sparkcrypt.backfill.mac import MasterKeys, open_mac
 from sparkcrypt.backfill.store import LocalStateStore
@@ -103,7 +103,7 @@ def audited(store: LocalStateStore, keys: KeyService) -> Path:
             "unit": {"unit": f"p={number}"},
             "changes": [{"sources": [{}, {}], "targets": [{}]}] * (number - 1),
         }
-        head = append_entry(store, "uuid-1", entry, mac=mac)
+        head = AuditWriter(store, "uuid-1", mac).append(entry)
     Journal.open(store, "uuid-1", SECOND).append("unit_swapped", unit="p=3", audit=head.to_dict())
     return Path(store._root) / "audit" / "uuid-1"
 
@@ -156,7 +156,7 @@ def test_an_audit_under_the_footer_key_is_told_to_be_weak(policy: Path, audited:
     store = LocalStateStore(audited.parents[1])
     mac = open_mac(store, "uuid-1", keys, MasterKeys.of(load_policy(policy)), renew=True)
     why = {"run_id": SECOND, "policy_digest": "d"}
-    append_entry(store, "uuid-1", {"who": "a@h", "what": "encrypt", "why": why}, mac=mac)
+    AuditWriter(store, "uuid-1", mac).append({"who": "a@h", "what": "encrypt", "why": why})
     found = run(*arguments, "--json").document
     assert (found["entries"], found["warnings"], found["heads"][0]["key_id"]) == (4, [], "audit")
 
@@ -196,7 +196,7 @@ def test_a_cut_end_is_74(policy: Path, audited: Path, keys: KeyService, with_oth
         store = LocalStateStore(audited.parents[1])
         why = {"run_id": SECOND, "policy_digest": "d"}
         mac = open_mac(store, "uuid-1", keys, MasterKeys("footer"))
-        append_entry(store, "uuid-1", {"who": "m@h", "what": "nothing", "why": why}, mac=mac)
+        AuditWriter(store, "uuid-1", mac).append({"who": "m@h", "what": "nothing", "why": why})
     done = run("audit", "verify", "--table", "sales.customers", "--policy", policy)
     assert (done.code, done.output) == (74, "")
     assert ("none is the entry 3" if with_other_entry else "its end was cut off") in done.errors

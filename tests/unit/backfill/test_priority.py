@@ -1,0 +1,78 @@
+"""In which order units and tables come."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from sparkcrypt.backfill.drift import Drift
+from sparkcrypt.backfill.priority import Priority, in_order, table_rank
+from sparkcrypt.backfill.survey import Amount, UnitSurvey
+from sparkcrypt.backfill.units import Unit
+from sparkcrypt.plan import EncryptionPlan, build_plan
+from sparkcrypt.policy import Policy, policy_from_document
+from sparkcrypt.schema import schema_from_spark
+from sparkcrypt.tags import TaggedColumn
+
+COLUMNS = {"id": None, "email": "pii", "pay": "finance", "shop": "public"}
+
+
+def policy() -> Policy:
+    """Return a policy in which finance comes before pii."""
+    document: dict[str, Any] = {
+        "version": 1,
+        "key_service": {"type": "own"},
+        "footer": {"key": "footer"},
+        "untagged": "plaintext",
+        "run_state": "/state",
+        "tags": {"public": "plaintext", "finance": {"key": "fin"}, "pii": {"key": "pii"}},
+    }
+    return policy_from_document(document, locate=lambda _: "policy")
+
+
+def plan(columns: dict[str, str | None]) -> EncryptionPlan:
+    """Return the plan of a table of text columns with their tags."""
+    fields = [{"name": name, "type": "string"} for name in columns]
+    tagged = [TaggedColumn((name,), (tag,), "table property") for name, tag in columns.items() if tag]
+    return build_plan(schema_from_spark({"type": "struct", "fields": fields}), tagged, policy())
+
+
+def survey(name: str, total: int, newest: int, *columns: str | None) -> UnitSurvey:
+    """Return a unit of one file whose columns drift."""
+    drift = tuple(Drift("missing", f"{name}/f", column, "") for column in columns)
+    return UnitSurvey(Unit(name, f"/t/{name}", None, name, {}), Amount(1, total), newest, drift)
+
+
+UNITS = [
+    survey("a", 5, 30, "email"),
+    survey("b", 9, 20, "pay", "email"),
+    survey("c", 7, 10, "email"),
+    survey("d", 9, 40, "pay"),
+    survey("e", 1, 50, "id"),
+    survey("f", 2, 60, None),
+]
+
+
+@pytest.mark.parametrize(
+    ("priorities", "order"),
+    [
+        (("tag",), "fbdace"),
+        (("size",), "bdcafe"),
+        (("age",), "cbadef"),
+        (("tag", "size"), "fbdcae"),
+        (("size", "age"), "bdcafe"),
+        (("tag", "age"), "fbdcae"),
+    ],
+)
+def test_units_come_by_what_was_asked(priorities: tuple[Priority, ...], order: str) -> None:
+    """The first word counts most; equals keep their order; a drift of the whole file concerns its first tag."""
+    assert "".join(one.name for one in in_order(UNITS, priorities, plan(COLUMNS), policy())) == order
+
+
+def test_tables_come_by_their_first_tag_that_encrypts() -> None:
+    """A tag that means plaintext does not count, and a table without tags comes last."""
+    ranks = [table_rank(plan(dict.fromkeys(("id", tag or "x"), tag)), policy()) for tag in ("finance", "pii", "public")]
+    assert ranks == sorted(ranks) and len(set(ranks)) == 3
+    assert table_rank(plan(COLUMNS), policy()) == ranks[0]
+    assert table_rank(plan({"id": None}), policy()) == ranks[2]
