@@ -143,8 +143,8 @@ def metastore(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Metastore]:
 
 @pytest.fixture(scope="session")
 def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hdfs]:
-    """A real HDFS of one NameNode and one DataNode."""
-    running = _or_skip(start_hdfs, tmp_path_factory.mktemp("hdfs"))
+    """A real HDFS of one NameNode, three DataNodes, as many as the smallest erasure code takes, and a key ``zone``."""
+    running = _or_skip(start_hdfs, tmp_path_factory.mktemp("hdfs"), datanodes=3, zone_key="zone")
     yield running
     running.stop()
 

@@ -15,7 +15,7 @@ from sparkcrypt.backfill.footers import RetrieveKey
 from sparkcrypt.backfill.keks import table_keks
 from sparkcrypt.backfill.scan import ScannedUnit
 from sparkcrypt.backfill.stage import SparkStager
-from sparkcrypt.backfill.staging import Proof, StagedWork
+from sparkcrypt.backfill.staging import Proof, StagedWork, fresh_folder
 from sparkcrypt.backfill.store import StateStore
 from sparkcrypt.backfill.targets import CatalogTarget, Target
 from sparkcrypt.backfill.units import Folder, SourceFile
@@ -59,7 +59,7 @@ class NativeStager:
 
     def stage(self, scanned: ScannedUnit, staged: str) -> StagedWork:
         """Rewrite a unit's files into a folder; see `Stager`."""
-        self._files.delete_tree(staged)
+        fresh_folder(self._files, scanned.unit, staged)
         orders = self._orders(scanned, staged)
         outcomes = rewrite_in_tasks(self._spark, orders, self._keys(orders))
         refused = [outcome for outcome in outcomes if outcome.refused]

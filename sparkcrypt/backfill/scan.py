@@ -21,8 +21,9 @@ from sparkcrypt.backfill.footers import (
 )
 from sparkcrypt.backfill.targets import Target
 from sparkcrypt.backfill.units import Unit, list_unit
-from sparkcrypt.errors import VerificationError
+from sparkcrypt.errors import UnsupportedFileError, VerificationError
 from sparkcrypt.keys.ids import decode_key_id
+from sparkcrypt.native.footers import Found
 from sparkcrypt.parquet import FileSummary
 from sparkcrypt.plan import EncryptionPlan
 from sparkcrypt.policy.model import PLAINTEXT, Policy
@@ -78,17 +79,24 @@ class Scanner:
 
     def _scan(self, units: Sequence[Unit]) -> Iterator[ScannedUnit]:
         cache = self._cache
-        known = {} if cache is None else {unit.name: cache.known(unit.name, unit.files) for unit in units}
-        unknown = [file for unit in units for file in unit.files if file.path not in known.get(unit.name, ())]
+        known = {unit.name: self._known(unit) for unit in units}
+        unknown = [file for unit in units for file in unit.files if file.path not in known[unit.name]]
         found = self._reader.read(unknown)
         for unit in units:
             facts = {
-                **known.get(unit.name, {}),
+                **known[unit.name],
                 **{file.path: found[file.path] for file in unit.files if file.path in found},
             }
             if cache is not None and len(facts) > len(known[unit.name]):
                 cache.keep(unit.name, unit.files, facts)
             yield scanned_unit(unit, sorted_out(facts, unit.files), self._target)
+
+    def _known(self, unit: Unit) -> Mapping[str, Found]:
+        """Return what need not be read."""
+        if unit.other_format:
+            why = f"its partition is not Parquet ({unit.other_format}); convert it, or leave it out by --where"
+            return dict.fromkeys((file.path for file in unit.files), UnsupportedFileError(why))
+        return {} if self._cache is None else self._cache.known(unit.name, unit.files)
 
 
 def scanned_unit(unit: Unit, footers: Footers, target: Target) -> ScannedUnit:

@@ -11,7 +11,7 @@ from sparkcrypt.backfill.check import compare_rows, verify_footers
 from sparkcrypt.backfill.codec import choose_codec
 from sparkcrypt.backfill.footers import RetrieveKey
 from sparkcrypt.backfill.scan import ScannedUnit
-from sparkcrypt.backfill.staging import Proof
+from sparkcrypt.backfill.staging import Proof, fresh_folder
 from sparkcrypt.backfill.targets import Target
 from sparkcrypt.backfill.units import Folder, Unit
 from sparkcrypt.bridge.identity import trailing_partition
@@ -44,7 +44,7 @@ class SparkStager:
 
     def _write(self, unit: Unit, staged: str, codec: str | None) -> None:
         """Write a unit's rows; the compression of the source's files is kept where Spark can write it."""
-        self.files.delete_tree(staged)
+        fresh_folder(self.files, unit, staged)
         for folder in unit.folders:
             writer = self._rows(folder).write.options(**self._target.options(), **_NO_SUCCESS_FILE)
             writer = writer.option(
@@ -52,7 +52,7 @@ class SparkStager:
             )
             if codec:
                 writer = writer.option("compression", codec.lower().replace("uncompressed", "none"))
-            writer.parquet(f"{staged}/{folder.relative}" if folder.relative else staged)
+            writer.parquet(f"{staged}/{folder.relative}" if folder.relative else staged, mode="append")
 
     def digest(self, unit: Unit) -> dict[str, RowsDigest]:
         """Return the digest of each folder's rows: folder -> digest."""

@@ -9,8 +9,10 @@ from typing import Protocol
 from sparkcrypt.backfill.check import StagedUnit
 from sparkcrypt.backfill.footers import RetrieveKey
 from sparkcrypt.backfill.scan import ScannedUnit
-from sparkcrypt.backfill.units import Folder
+from sparkcrypt.backfill.units import Folder, Unit
 from sparkcrypt.spark.digest import RowsDigest
+from sparkcrypt.spark.files import HadoopFiles
+from sparkcrypt.spark.storage import keep_storage
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,3 +68,15 @@ class Stager(Protocol):
         Raises:
             SparkcryptError: they could not be written; the caller removes the folder.
         """
+
+
+def fresh_folder(files: HadoopFiles, unit: Unit, staged: str) -> None:
+    """Clear the place of a unit's new files, and see that they will be kept as the old ones are.
+
+    Raises:
+        ConfigError: they cannot be; nothing was written.
+    """
+    files.delete_tree(staged)
+    for folder in unit.folders:
+        below = f"/{folder.relative}" if folder.relative else ""
+        keep_storage(files, unit.location.rstrip("/") + below, staged + below)

@@ -106,11 +106,6 @@ class CatalogTarget:
                 raise PlanError(f"{self.name} has no partitions, so it cannot be narrowed by --where; leave it out")
             return (Unit(self.name, self.table.location, None, "", {}),)
         partitions = choose_partitions(self.spark, self.table, where)
-        for partition in partitions:
-            if "parquet" not in (partition.serde or self.table.serde or "parquet").lower():
-                raise PlanError(
-                    f"{self.name}: partition {partition.folder} is not Parquet ({partition.serde}); convert it first"
-                )
         units = tuple(Unit(one.folder, one.location, one, one.folder, dict(one.values)) for one in partitions)
         refuse_overlaps(units)
         return units

@@ -70,6 +70,12 @@ class Unit:
         """The length of all files together."""
         return sum(file.length for file in self.files)
 
+    @property
+    def other_format(self) -> str:
+        """The SerDe of a partition that is not Parquet, though its table is; empty for all others."""
+        serde = self.partition.serde if self.partition else ""
+        return "" if "parquet" in serde.lower() else serde
+
     def at(self, location: str, folders: tuple[Folder, ...]) -> Unit:
         """Return the unit as it would be elsewhere, with other files."""
         return replace(self, location=location, folders=folders)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from py4j.java_gateway import is_instance_of
 from pyspark.sql import SparkSession
 
 from sparkcrypt.errors import ConfigError, SparkcryptError
@@ -49,12 +50,17 @@ class HadoopFiles:
         """Return Hadoop's Path of a text that is already escaped or has nothing to escape."""
         return self._jvm.org.apache.hadoop.fs.Path(path)
 
-    def _of(self, path: str) -> tuple[Any, Any]:
+    def located(self, path: str) -> tuple[Any, Any]:
+        """Return Hadoop's FileSystem and Path of a text."""
         where = self.path(path)
         try:
             return where.getFileSystem(self._conf), where
         except JVM_ERRORS as error:
             raise _translated(error, "open the file system of", path) from error
+
+    def is_a(self, thing: Any, kind: str) -> bool:
+        """Tell whether a Java object is of a class or one below it."""
+        return bool(is_instance_of(self._gateway, thing, kind))
 
     def default_file_system(self) -> str:
         """Return the URI of the default file system, such as ``file:///`` or ``hdfs://nn:8020``."""
@@ -63,17 +69,17 @@ class HadoopFiles:
 
     def qualified(self, path: str) -> str:
         """Return the full URI of a path."""
-        system, where = self._of(path)
+        system, where = self.located(path)
         return str(system.makeQualified(where).toString())
 
     def exists(self, path: str) -> bool:
         """Tell whether a file or folder is there."""
-        system, where = self._of(path)
-        return bool(self._call("look for", path, lambda: system.exists(where)))
+        system, where = self.located(path)
+        return bool(self.call("look for", path, lambda: system.exists(where)))
 
     def is_file(self, path: str) -> bool:
         """Tell whether a file is there."""
-        system, where = self._of(path)
+        system, where = self.located(path)
         try:
             return bool(system.getFileStatus(where).isFile())
         except JVM_ERRORS as error:
@@ -83,13 +89,13 @@ class HadoopFiles:
 
     def status(self, path: str) -> FileStatus:
         """Return the status of a file or folder."""
-        system, where = self._of(path)
-        return _status(self._call("look at", path, lambda: system.getFileStatus(where)))
+        system, where = self.located(path)
+        return _status(self.call("look at", path, lambda: system.getFileStatus(where)))
 
     def children(self, path: str) -> tuple[FileStatus, ...]:
         """Return what is directly in a folder, by name."""
-        system, where = self._of(path)
-        entries = self._call("list", path, lambda: system.listStatus(where))
+        system, where = self.located(path)
+        entries = self.call("list", path, lambda: system.listStatus(where))
         return tuple(sorted((_status(entry) for entry in entries), key=lambda one: one.path))
 
     def names(self, path: str) -> tuple[str, ...]:
@@ -104,7 +110,7 @@ class HadoopFiles:
 
     def listed_in_jvm(self, path: str, lister: str) -> str | None:
         """Return what a static method ``dataFiles`` of the jar says of a folder; None when the jar is not there."""
-        system, where = self._of(path)
+        system, where = self.located(path)
         loader = self._jvm.java.lang.Thread.currentThread().getContextClassLoader()
         try:
             found = loader.loadClass(lister)
@@ -116,7 +122,7 @@ class HadoopFiles:
         arguments = self._gateway.new_array(self._jvm.java.lang.Object, 2)
         arguments[0], arguments[1] = system, where
         method = found.getMethod("dataFiles", kinds)
-        return str(self._call("list", path, lambda: method.invoke(None, arguments)))
+        return str(self.call("list", path, lambda: method.invoke(None, arguments)))
 
     def walk(self, path: str) -> Iterator[FileStatus]:
         """Yield every file below a folder, hidden ones included, depth first."""
@@ -139,10 +145,10 @@ class HadoopFiles:
 
     def make_folder(self, path: str, mode: str | None = None) -> None:
         """Make a folder and those above it; an octal mode is for the folder itself, where it is new."""
-        system, where = self._of(path)
+        system, where = self.located(path)
         permission = self._jvm.org.apache.hadoop.fs.permission.FsPermission
         given = (permission(mode),) if mode and not self.exists(path) else ()
-        self._call("make", path, lambda: system.mkdirs(where, *given))
+        self.call("make", path, lambda: system.mkdirs(where, *given))
 
     def rename(self, source: str, target: str) -> None:
         """Rename a file or folder; the target must not exist.
@@ -150,12 +156,12 @@ class HadoopFiles:
         Raises:
             SparkcryptError: the target exists or the file system refuses.
         """
-        system, where = self._of(source)
+        system, where = self.located(source)
         if self.exists(target):
             raise SparkcryptError(
                 f"cannot rename {source} to {target}: the target is already there; move it away first"
             )
-        if not self._call("rename", source, lambda: system.rename(where, self.path(target))):
+        if not self.call("rename", source, lambda: system.rename(where, self.path(target))):
             raise SparkcryptError(
                 f"cannot rename {source} to {target}: the file system refused; check permissions on both folders"
             )
@@ -165,7 +171,7 @@ class HadoopFiles:
 
         By FileContext: FileSystem's rename would move the source into a target that is a folder.
         """
-        _, where = self._of(source)
+        _, where = self.located(source)
         options = self._jvm.org.apache.hadoop.fs.Options.Rename
         none = self._gateway.new_array(options, 0)
         try:
@@ -179,14 +185,14 @@ class HadoopFiles:
 
     def delete_tree(self, path: str) -> None:
         """Delete a file or folder with all below it; nothing happens when it is not there."""
-        system, where = self._of(path)
-        self._call("delete", path, lambda: system.delete(where, True))
+        system, where = self.located(path)
+        self.call("delete", path, lambda: system.delete(where, True))
 
     def delete_file(self, path: str) -> None:
         """Delete a file; nothing happens when there is none of that name."""
-        system, where = self._of(path)
+        system, where = self.located(path)
         if self.is_file(path):
-            self._call("delete", path, lambda: system.delete(where, False))
+            self.call("delete", path, lambda: system.delete(where, False))
 
     def read(self, path: str) -> bytes:
         """Return the bytes of a small file."""
@@ -198,7 +204,7 @@ class HadoopFiles:
 
         The check and the creation are one step only where the file system says so (HDFS); see ``backfill.store``.
         """
-        system, where = self._of(path)
+        system, where = self.located(path)
         try:
             stream = system.create(where, False)
         except JVM_ERRORS as error:
@@ -217,9 +223,9 @@ class HadoopFiles:
         local = local_path(path)
         if local is not None:  # a hundred times faster than through the JVM
             return Path(local).open("rb")
-        system, where = self._of(path)
+        system, where = self.located(path)
         length = self.status(path).length
-        stream = self._call("open", path, lambda: system.open(where))
+        stream = self.call("open", path, lambda: system.open(where))
         return io.BufferedReader(_HadoopStream(self._jvm, stream, length), buffer_size=1 << 16)
 
     def access(self, path: str) -> Access:
@@ -227,12 +233,12 @@ class HadoopFiles:
         local = local_path(path)
         if local is not None:  # Hadoop knows no ACLs of a local file system
             return _local_access(local)
-        system, where = self._of(path)
-        status = self._call("look at", path, lambda: system.getFileStatus(where))
+        system, where = self.located(path)
+        status = self.call("look at", path, lambda: system.getFileStatus(where))
         told = _status(status)
         if not status.hasAcl():
             return Access(told.owner, told.group, told.mode, "")
-        entries = self._call("read the ACL of", path, lambda: system.getAclStatus(where).getEntries())
+        entries = self.call("read the ACL of", path, lambda: system.getAclStatus(where).getEntries())
         return Access(told.owner, told.group, told.mode, str(entries.toString()), entries)
 
     def same_access(self, source: str, target: str) -> tuple[str, ...]:
@@ -253,25 +259,26 @@ class HadoopFiles:
             self._give(path, given[path])
 
     def _give(self, path: str, wanted: Access) -> None:
-        system, where = self._of(path)
+        system, where = self.located(path)
         now = self.access(path)
         if (wanted.owner, wanted.group) != (now.owner, now.group):
             owner = wanted.owner if wanted.owner != now.owner else None
             group = wanted.group if wanted.group != now.group else None
-            self._call("set the owner of", path, lambda: system.setOwner(where, owner, group))
+            self.call("set the owner of", path, lambda: system.setOwner(where, owner, group))
         if (wanted.mode, wanted.acl) == (now.mode, now.acl):
             return
         permission = self._jvm.org.apache.hadoop.fs.permission
         mode = permission.FsPermission(wanted.mode)
         if now.acl:
-            self._call("remove the ACL of", path, lambda: system.removeAcl(where))
+            self.call("remove the ACL of", path, lambda: system.removeAcl(where))
         if wanted.acl:
             # With an ACL the group's bits of the mode are the ACL's mask.
             whole = permission.AclUtil.getAclFromPermAndEntries(mode, wanted.entries)
-            self._call("set the ACL of", path, lambda: system.setAcl(where, whole))
-        self._call("set the mode of", path, lambda: system.setPermission(where, mode))
+            self.call("set the ACL of", path, lambda: system.setAcl(where, whole))
+        self.call("set the mode of", path, lambda: system.setPermission(where, mode))
 
-    def _call(self, verb: str, path: str, action: Any) -> Any:
+    def call(self, verb: str, path: str, action: Any) -> Any:
+        """Call Hadoop; its errors say what could not be done to which path."""
         try:
             return action()
         except JVM_ERRORS as error:

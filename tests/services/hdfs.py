@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,7 @@ __all__ = ["JARS", "REPOSITORY", "VERSION", "Hdfs", "fetched_jars", "ivy_setting
 
 VERSION = "3.5.0"
 START_SECONDS = 180.0
+KEY_PROVIDER = "hadoop.security.key.provider.path"
 
 
 JARS = (
@@ -66,12 +68,16 @@ class Hdfs:
         self.process.stop()
 
 
-def start_hdfs(work_dir: Path, conf: Mapping[str, str] | None = None) -> Hdfs:
+def start_hdfs(
+    work_dir: Path, conf: Mapping[str, str] | None = None, *, datanodes: int = 1, zone_key: str | None = None
+) -> Hdfs:
     """Start an empty file system below a folder; returns when it takes files.
 
     Args:
         work_dir: blocks, metadata, log; and what Hadoop looks for on its class path, such as ``ssl-server.xml``.
         conf: Hadoop properties, which win over the release's defaults.
+        datanodes: how many, of which each file is on one.
+        zone_key: name of a key for encryption zones, which is made in a file.
 
     Raises:
         ServiceUnavailableError: there is no JDK or no Spark, or the jars cannot be had.
@@ -82,6 +88,8 @@ def start_hdfs(work_dir: Path, conf: Mapping[str, str] | None = None) -> Hdfs:
     details, port, http = work_dir / "hdfs.json", free_port(), free_port()
     details.unlink(missing_ok=True)
     (work_dir / "log4j2.properties").write_text(_LOGGING)
+    if zone_key is not None:
+        conf = {**(conf or {}), KEY_PROVIDER: _make_key(work_dir, jars, zone_key)}
     command: list[str | Path] = [
         java_home() / "bin" / "java",
         "-Xmx512m",
@@ -91,8 +99,8 @@ def start_hdfs(work_dir: Path, conf: Mapping[str, str] | None = None) -> Hdfs:
         "-cp",
         f"{work_dir}:{jars}/*:{spark_home() / 'jars'}/*",
         "org.apache.hadoop.test.MiniDFSClusterManager",
-        *("-format", "-datanodes", "1", "-nnport", str(port), "-httpport", str(http)),
-        *("-writeDetails", details),
+        *("-format", "-datanodes", str(datanodes), "-nnport", str(port), "-httpport", str(http)),
+        *("-writeDetails", details, "-D", "dfs.replication=1"),
     ]
     for name, value in (conf or {}).items():
         command += ["-D", f"{name}={value}"]
@@ -102,6 +110,15 @@ def start_hdfs(work_dir: Path, conf: Mapping[str, str] | None = None) -> Hdfs:
         lambda: details.exists() and details.read_bytes().endswith(b"}") and accepts(port), process, START_SECONDS
     )
     return Hdfs(f"hdfs://{LOCAL}:{port}", f"{LOCAL}:{http}", process)
+
+
+def _make_key(work_dir: Path, jars: Path, name: str) -> str:
+    """Make a key in a Java key store below a folder; return the store's URI as Hadoop takes it."""
+    provider = f"jceks://file@{work_dir / 'zones.jceks'}"
+    java = [str(java_home() / "bin" / "java"), *QUICK, "-cp", f"{jars}/*:{spark_home() / 'jars'}/*"]
+    shell = ["org.apache.hadoop.crypto.key.KeyShell", "create", name, "-provider", provider]
+    subprocess.run([*java, *shell], env=spark_environment(), check=True, capture_output=True, timeout=START_SECONDS)
+    return provider
 
 
 _LOGGING = """\

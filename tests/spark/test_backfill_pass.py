@@ -14,7 +14,7 @@ from sparkcrypt.backfill.journal import Journal
 from sparkcrypt.backfill.options import RunOptions
 from sparkcrypt.backfill.passes import PassOptions, backfill
 from sparkcrypt.backfill.store import open_state_store
-from sparkcrypt.errors import ConfigError, PlanError, RunConflictError
+from sparkcrypt.errors import ConfigError, PlanError, RunConflictError, VerificationError
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.spark.catalog import Catalog
 from sparkcrypt.spark.tagging import set_tags
@@ -132,6 +132,41 @@ def test_unreadable_file_quarantines_its_unit(lake: Lake, policy: Policy) -> Non
     damaged.write_bytes(content)
     again = backfill(lake.spark, policy, tables=["t"]).tables[0]
     assert (again.outcome, again.files_rewritten) == ("done", 1)
+
+
+def test_partition_of_another_format_quarantines_its_unit(lake: Lake, policy: Policy) -> None:
+    """A Hive table's ORC partition is told and left as it is; its Parquet partitions are done, and readers see both."""
+    with lake.stranger() as stranger:
+        stranger.sql("CREATE TABLE t (id INT, email STRING, pay DOUBLE) PARTITIONED BY (p INT) STORED AS PARQUET")
+        for p in range(3):
+            stranger.sql(f"INSERT INTO t PARTITION (p = {p}) VALUES ({p}, '{SECRET}-{p}', {p}.5)")
+        hive = stranger._jsparkSession.sharedState().externalCatalog().unwrapped().client()
+        stranger._jvm.System.setProperty("spark.testing", "true")  # Spark's SQL cannot do this, and Hive's can
+        hive.runSqlHive(f"USE {lake.database}")
+        for what in ("FILEFORMAT ORC", f"LOCATION '{(lake.root / 'orc').as_uri()}'"):
+            hive.runSqlHive(f"ALTER TABLE t PARTITION (p = 1) SET {what}")
+        hive.runSqlHive("USE default")
+        stranger._jvm.System.clearProperty("spark.testing")
+        stranger.sql(f"SELECT 1 AS id, '{SECRET}-1' AS email, 1.5D AS pay").write.orc(str(lake.root / "orc"))
+    set_tags(lake.spark, "t", {"email": ["pii"]}, None)
+    lake.spark.conf.set("spark.sql.hive.convertMetastoreParquet", "false")  # the SerDes read each partition as it is
+    before = rows_of(lake.spark.table("t"))
+    orc = {file.name: file.read_bytes() for file in (lake.root / "orc").iterdir()}
+    report = backfill(lake.spark, policy, tables=["t"])
+    table = report.tables[0]
+    assert (report.outcome, table.files_rewritten, [one["unit"] for one in table.quarantined]) == (
+        "incomplete", 2, ["p=1"],
+    )  # fmt: skip
+    assert "its partition is not Parquet (org.apache.hadoop.hive.ql.io.orc.OrcSerde)" in table.quarantined[0]["message"]
+    assert table.drift["after"] == {"unreadable": 1}
+    assert {file.name: file.read_bytes() for file in (lake.root / "orc").iterdir()} == orc
+    lake.spark.catalog.refreshTable("t")
+    assert rows_of(lake.spark.table("t")) == before
+    with pytest.raises(VerificationError, match="its partition is not Parquet"):
+        encrypt_table(lake.spark, "t", policy)
+    assert encrypt_table(lake.spark, "t", policy, where="p <> 1").outcome == "nothing to do"
+    found = verify_table(lake.spark, "t", policy)
+    assert not found.ok and [one.kind for one in found.drift] == ["unreadable"]
 
 
 def test_one_bad_table_does_not_stop_the_others(lake: Lake, policy: Policy) -> None:

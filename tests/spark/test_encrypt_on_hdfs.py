@@ -19,6 +19,7 @@ from sparkcrypt.errors import ConfigError, SparkcryptError
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.spark.catalog import Catalog
 from sparkcrypt.spark.files import HadoopFiles
+from sparkcrypt.spark.storage import Storage, storage_of
 from sparkcrypt.spark.tagging import set_tags
 from tests.conftest import FreshJvm
 from tests.services.hdfs import Hdfs
@@ -55,7 +56,7 @@ class Shore:
 
     def give(self, path: str, owner: str, group: str, mode: str, acl: str = "") -> None:
         """Set owner, group, mode and, with Hadoop's words, the whole ACL of a folder or file."""
-        system, where = self.files._of(path)
+        system, where = self.files.located(path)
         permission = self.lake.spark._jvm.org.apache.hadoop.fs.permission  # type: ignore[union-attr]
         if acl:
             system.setAcl(where, permission.AclEntry.parseAclSpec(acl, True))
@@ -164,6 +165,56 @@ def test_owner_group_mode_and_acl_are_kept(shore: Shore, engine: Engine) -> None
         assert files
         assert {shore.files.access(file) for file in files} == {shore.files.access(shore.parquet(old)[0])}
         assert shore.files.access(files[0]).mode == "0640"
+
+
+@ENGINES
+def test_files_are_kept_on_the_media_of_the_old_ones(shore: Shore, engine: Engine) -> None:
+    """Storage policy and erasure coding of each partition's folder, its own or inherited, are those of the new one."""
+    shore.files.make_folder(f"{shore.folder}/p=0")
+    shore.files.make_folder(f"{shore.folder}/p=1")
+    system, _ = shore.files.located(shore.root)
+    path = shore.files.path
+    system.setStoragePolicy(path(f"{shore.folder}/p=0"), "ONE_SSD")
+    system.enableErasureCodingPolicy("XOR-2-1-1024k")
+    system.setErasureCodingPolicy(path(f"{shore.folder}/p=1"), "XOR-2-1-1024k")
+    before = shore.fill(PARTITIONED)
+    kept = {p: storage_of(shore.files, f"{shore.folder}/p={p}") for p in (0, 1)}
+    assert (kept[0].policy, kept[1].policy, kept[1].erasure_coding) == ("ONE_SSD", "HOT", "XOR-2-1-1024k")
+    assert storage_of(shore.files, f"{shore.root}/not/there") == Storage("HOT", "", "")
+    assert_by(engine, encrypted(shore, {"email": ["pii"]}, engine)[1])
+    catalog = Catalog(shore.lake.spark)
+    for partition in catalog.partitions(catalog.table("t")):
+        assert "/.sparkcrypt/" in partition.location
+        assert storage_of(shore.files, partition.location) == kept[int(partition.values[0][1])]
+        for file in shore.parquet(partition.location):
+            coded = system.getErasureCodingPolicy(path(file))
+            assert (coded is not None) == (partition.values[0][1] == "1")
+    assert rows_of(shore.lake.spark.table("t")) == before
+
+
+@ENGINES
+def test_new_files_do_not_leave_an_encryption_zone(shore: Shore, engine: Engine) -> None:
+    """A table that is a zone of its own is refused before anything is written; in a zone above it, it is done."""
+    system, _ = shore.files.located(shore.root)
+    path = shore.files.path
+    shore.files.make_folder(shore.folder)
+    system.createEncryptionZone(path(shore.folder), "zone")
+    before = shore.fill(UNPARTITIONED)
+    with pytest.raises(ConfigError, match=rf"lies in the encryption zone /{shore.lake.database}/t, and .*, in no enc"):
+        encrypted(shore, {"email": ["pii"]}, engine)
+    assert not shore.parquet(f"{shore.root}/.sparkcrypt")
+    assert rows_of(shore.lake.spark.table("t")) == before
+    shore.lake.sql("DROP TABLE t")
+    shore.files.delete_tree(shore.folder)
+    above = f"{shore.root}/zone"
+    shore.files.make_folder(above)
+    system.createEncryptionZone(path(above), "zone")
+    shore.folder = f"{above}/t"
+    assert shore.fill(UNPARTITIONED) == before
+    assert_by(engine, encrypted(shore, {"email": ["pii"]}, engine)[1])
+    location = Catalog(shore.lake.spark).table("t").location
+    assert storage_of(shore.files, location).zone == f"/{shore.lake.database}/zone"
+    assert rows_of(shore.lake.spark.table("t")) == before
 
 
 @ENGINES
