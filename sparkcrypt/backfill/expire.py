@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from sparkcrypt.backfill.carry import carry_over, new_files, old_locations, refuse_stale, stale_files
 from sparkcrypt.backfill.journal import Journal
-from sparkcrypt.backfill.past_run import PastRuns, ended, expired, past_runs
+from sparkcrypt.backfill.past_run import PastRuns, past_runs
 from sparkcrypt.backfill.progress import Progress
+from sparkcrypt.backfill.run_state import ended, expired, paused
 from sparkcrypt.backfill.swap import LocationSwap
 from sparkcrypt.backfill.unit_record import by_place, restored
 from sparkcrypt.backfill.unit_state import UnitState, state_of_units
@@ -66,7 +67,9 @@ def expire_run(
     dry_run: bool = False,
     progress: Progress | None = None,
 ) -> Expired:
-    """Delete the old files of finished runs; what stale writers left among them is carried over first.
+    """Delete the old files of runs that ended, or stopped at their budget.
+
+    What stale writers left among them is carried over first.
 
     Args:
         spark: a classic session.
@@ -77,7 +80,7 @@ def expire_run(
         progress: hears what is done.
 
     Raises:
-        ConfigError: there is no such run, or it is unfinished.
+        ConfigError: there is no such run, or it was killed, and units may be half done.
         VerificationError: an old folder is in use, or holds files that cannot be carried over; nothing was deleted.
         RunConflictError: a run holds the table.
     """
@@ -100,7 +103,7 @@ def _journals(runs: PastRuns, run_id: str | None) -> list[Journal]:
     if run_id is not None and run_id not in ids:
         raise ConfigError(f"{name}: run {run_id} is not known; allowed: {', '.join(ids)}")
     opened = [runs.journal(one) for one in ids if run_id in (None, one)]
-    unfinished = [one.run.run_id for one in opened if not ended(one)]
+    unfinished = [one.run.run_id for one in opened if not ended(one) and not paused(one)]
     if unfinished:
         raise ConfigError(f"{name}: run {unfinished[0]} is unfinished; run the job again to finish it, then expire")
     return [one for one in opened if not expired(one) or run_id is not None]

@@ -97,13 +97,3 @@ def past_runs(
     with acquire(store, target.table_id, run_id=what, owner=owner) as lock:
         lock.keep_alive()
         yield PastRuns(spark, target, policy, store, lock, HadoopFiles(spark), progress or Silent())
-
-
-def ended(journal: Journal) -> bool:
-    """Tell whether a run came to its end."""
-    return any(record.kind == "run_finished" for record in journal.records)
-
-
-def expired(journal: Journal) -> bool:
-    """Tell whether a run's old files were disposed of, after all that was recorded since."""
-    return any(record.kind == "run_expired" for record in journal.records)

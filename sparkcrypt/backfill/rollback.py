@@ -9,9 +9,10 @@ from sparkcrypt.backfill.carry import new_files, refuse_replaced
 from sparkcrypt.backfill.journal import Journal
 from sparkcrypt.backfill.ledger import audited
 from sparkcrypt.backfill.outcome import UnitOutcome
-from sparkcrypt.backfill.past_run import PastRuns, ended, past_runs
+from sparkcrypt.backfill.past_run import PastRuns, past_runs
 from sparkcrypt.backfill.progress import Progress
 from sparkcrypt.backfill.recover import recover
+from sparkcrypt.backfill.run_state import ended
 from sparkcrypt.backfill.runner import Runner
 from sparkcrypt.backfill.swap import NewFolder
 from sparkcrypt.backfill.unit_record import below, by_place, restored

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sparkcrypt.backfill.journal import Journal
+from sparkcrypt.backfill.run_state import expired, paused
 from sparkcrypt.backfill.store import StateStore
 from sparkcrypt.backfill.unit_state import state_of_units
 from sparkcrypt.errors import ConfigError, VerificationError
@@ -35,7 +36,7 @@ class KnownRun:
         if "run_rolled_back" in kinds:
             return "rolled back"
         ends = [record for record in self.journal.records if record.kind == "run_finished"]
-        if not ends and kinds[-1] == "run_paused":
+        if paused(self.journal):
             return "paused"
         return str(ends[-1].fields.get("outcome", "finished")) if ends else "unfinished"
 
@@ -50,7 +51,7 @@ class KnownRun:
             "started": records[0].time if records else None,
             "last": records[-1].time if records else None,
             "units": len(state_of_units(records)),
-            "expired": any(record.kind == "run_expired" for record in records),
+            "expired": self.journal is not None and expired(self.journal),
             "damage": self.damage,
         }
 

@@ -10,10 +10,12 @@ import pytest
 
 from sparkcrypt import verify_table
 from sparkcrypt.backfill.encrypt import encrypt_table
+from sparkcrypt.backfill.expire import expire_run
 from sparkcrypt.backfill.journal import Journal
 from sparkcrypt.backfill.options import RunOptions
 from sparkcrypt.backfill.passes import PassOptions, backfill
 from sparkcrypt.backfill.store import open_state_store
+from sparkcrypt.cli.runs import known_runs
 from sparkcrypt.errors import ConfigError, PlanError, RunConflictError, VerificationError
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.spark.catalog import Catalog
@@ -198,6 +200,26 @@ def test_budget_stops_and_the_next_pass_goes_on(lake: Lake, policy: Policy) -> N
     assert (last.run_id, last.outcome, last.units_left, len(last.units)) == (table.run_id, "done", 0, 4)
     assert rows_of(lake.spark.table("t")) == before
     assert verify_table(lake.spark, "t", policy).ok
+
+
+@pytest.mark.parametrize("move_old", [False, True])
+def test_old_files_expire_between_budgets(lake: Lake, policy: Policy, move_old: bool) -> None:
+    """A run that stopped at its budget keeps its old files no longer than it must, and goes on; each goes once."""
+    make(lake, "t", partitions=4)
+    before = rows_of(lake.spark.table("t"))
+    for left in (3, 2, 1, 0):
+        report = backfill(lake.spark, policy, tables=["t"], options=options(max_bytes=1, move_old=move_old)).tables[0]
+        assert report.units_left == left
+        (run,) = (one for one in known_runs(open_state_store(policy.run_state)) if one.table == lake.name("t"))
+        assert (run.state, run.to_dict()["expired"]) == ("paused" if left else "done", False)
+        expired = expire_run(lake.spark, "t", policy)
+        assert (expired.run_ids, expired.files) == ((report.run_id,), 1)
+        assert expire_run(lake.spark, "t", policy).run_ids == ()
+        (run,) = known_runs(open_state_store(policy.run_state))
+        assert (run.state, run.to_dict()["expired"]) == ("paused" if left else "done", True)
+        assert rows_of(lake.spark.table("t")) == before
+    assert not list(lake.path("t").rglob("*.parquet"))
+    assert verify_table(lake.spark, "t", policy, manifest=True).ok
 
 
 def test_budget_is_spent_on_the_first_tags_of_the_policy(lake: Lake, policy: Policy) -> None:

@@ -12,12 +12,13 @@ import pytest
 from sparkcrypt import encrypt_table, verify_table
 from sparkcrypt.backfill import run as encrypt_module
 from sparkcrypt.backfill import runner as runner_module
+from sparkcrypt.backfill.expire import expire_run
 from sparkcrypt.backfill.journal import Journal
 from sparkcrypt.backfill.lock import RunLock, acquire
 from sparkcrypt.backfill.progress import Silent
 from sparkcrypt.backfill.runner import Runner
 from sparkcrypt.backfill.swap import FolderSwap, LocationSwap
-from sparkcrypt.errors import RunConflictError, VerificationError
+from sparkcrypt.errors import ConfigError, RunConflictError, VerificationError
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.spark.files import HadoopFiles
 from sparkcrypt.spark.tagging import set_tags
@@ -126,6 +127,8 @@ def test_killed_run_is_continued(lake: Lake, clock: Clock, step: str) -> None:
     if "between" not in step:
         lake.spark.catalog.refreshTable("t")
         assert rows_of(lake.spark.table("t")) == before
+    with pytest.raises(ConfigError, match="is unfinished; run the job again to finish it, then expire"):
+        expire_run(lake.spark, "t", policy)
     report = encrypt_table(lake.spark, "t", policy)
     assert report.outcome == "done"
     assert rows_of(lake.spark.table("t")) == before

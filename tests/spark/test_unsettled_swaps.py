@@ -12,7 +12,8 @@ from sparkcrypt.backfill.audit import AuditWriter
 from sparkcrypt.backfill.expire import expire_run
 from sparkcrypt.backfill.options import RunOptions
 from sparkcrypt.backfill.passes import PassOptions, backfill
-from sparkcrypt.backfill.past_run import ended, past_runs
+from sparkcrypt.backfill.past_run import past_runs
+from sparkcrypt.backfill.run_state import ended
 from sparkcrypt.backfill.swap import FolderSwap, LocationSwap
 from sparkcrypt.errors import VerificationError
 from sparkcrypt.policy.model import Policy
