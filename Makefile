@@ -29,7 +29,7 @@ WITH_VAULT = if GO="$$(tools/ensure_go.sh $(BIN)/python)"; then export PATH="$$G
 WITH_CHROMIUM = if CHROMIUM="$$(tools/ensure_chromium.sh)"; then export CHROMIUM; \
 	else echo "Chromium cannot be had; the lines above say why" >&2; fi
 
-.PHONY: help demo demo-cluster demo-backfill test test-fast test-long test-spark35 lint jar bench clean
+.PHONY: help demo demo-cluster demo-backfill test test-fast test-spark35 lint jar bench clean
 
 help:  ## this list
 	@grep -hE '^[a-z][a-z0-9-]*:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -54,10 +54,6 @@ test: $(JAR)  ## the whole test suite, in two processes (ARGS="-k word" to choos
 test-fast: $(JAR)  ## the tests that need no service and no cluster, and take seconds
 	@$(WITH_JAVA) && $(PYTEST) -m "not slow and not cluster and not services" $(ARGS)
 	@echo "make test-fast: every fast test passed"
-
-test-long: $(JAR)  ## the tests that take ten minutes each: the demo of the backfill, whole
-	@$(WITH_JAVA) && { $(WITH_VAULT); } && $(PYTEST) -m long $(ARGS)
-	@echo "make test-long: every long test passed"
 
 test-spark35: $(JAR) $(INSTALLED35)  ## the smoke tests on Spark 3.5, in an environment of its own
 	@$(WITH_JAVA) && $(VENV35)/bin/python -m pytest tests/spark -m spark35 $(ARGS)

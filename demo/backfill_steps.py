@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 import sparkcrypt
 from sparkcrypt.spark.digest import digest_rows
 from sparkcrypt.spark.jvm import cause_of
+from sparkcrypt.spark.tagging import set_tags
 
 TABLE = "shop.orders"
 PARTITIONS = 50
@@ -32,19 +33,17 @@ def session(policy: str | None = None) -> SparkSession:
     return spark
 
 
-def create() -> None:
-    """Make an empty table of orders, a partition a day."""
-    spark = session()
+def make(policy: str) -> None:
+    """Make a table of orders, a partition a day, tagged before its first row, so that every write is encrypted."""
+    spark = session(policy)
     spark.sql("CREATE DATABASE IF NOT EXISTS shop")
     spark.sql(
         f"CREATE TABLE {TABLE} (id BIGINT, email STRING, card STRING, amount DOUBLE) "
         "PARTITIONED BY (day INT) STORED AS PARQUET"
     )
-
-
-def fill(policy: str) -> None:
-    """Insert the orders, encrypted by their tags as every write is."""
-    rows(session(policy).range(0, ROWS, 1, 2)).write.insertInto(TABLE)
+    set_tags(spark, TABLE, {"email": ["contact"], "card": ["card"]}, sparkcrypt.load_policy(policy))
+    rows(spark.range(0, ROWS, 1, 2)).write.insertInto(TABLE)
+    digest(policy)
 
 
 def rows(numbers: object) -> object:
@@ -87,6 +86,7 @@ def read(policy: str, stop: str, log: str) -> None:
             wrong.append(": ".join(cause_of(error)))
         looks += 1
         Path(log).write_text(json.dumps({"looks": looks, "wrong": wrong}))
+        time.sleep(0.2)
 
 
 def append(policy: str, stop: str, log: str) -> None:
@@ -103,5 +103,5 @@ def append(policy: str, stop: str, log: str) -> None:
 
 if __name__ == "__main__":
     step, *arguments = sys.argv[1:]
-    steps = {"create": create, "fill": fill, "digest": digest, "read": read, "append": append}
+    steps = {"make": make, "digest": digest, "read": read, "append": append}
     steps[step](*arguments)

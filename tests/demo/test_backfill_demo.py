@@ -12,7 +12,7 @@ import pytest
 from tests.services.installed import ROOT
 from tests.services.quick_java import EXECUTORS
 
-pytestmark = [pytest.mark.services, pytest.mark.cluster, pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(2500)]
+pytestmark = [pytest.mark.services, pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(2500)]
 
 
 def test_history_follows_a_new_tag_though_the_driver_is_killed_three_times(
