@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from sparkcrypt.backfill.file_columns import file_columns
@@ -31,13 +31,17 @@ _SHOWN = 3
 
 @dataclass(frozen=True, slots=True)
 class Drift:
-    """One difference: in which file, at which column (None: the file itself), in words, and the key found."""
+    """One difference: in which file, at which column (None: the file itself), in words, and the key found.
+
+    ``only_keys``: nothing but master keys differ in the whole file, so that its data keys could be wrapped anew.
+    """
 
     kind: DriftKind
     file: str
     column: str | None
     detail: str
     key_id: str | None = None
+    only_keys: bool = False
 
     def to_dict(self) -> dict[str, str | None]:
         """Return it as JSON values."""
@@ -76,10 +80,27 @@ def drift_of_file(
         return (
             Drift("extra", summary.path, None, "the file is encrypted, and the plan has no encrypted column in it"),
         )
-    return (
+    drift = (
         *_file_drift(summary, plan, table_uuid),
         *(found for column in columns for found in _column_drift(summary, plan, column, wanted)),
     )
+    if _only_keys(summary, plan, wanted, drift):
+        return tuple(replace(one, only_keys=True) for one in drift)
+    return drift
+
+
+def _only_keys(
+    summary: FileSummary, plan: EncryptionPlan, wanted: Mapping[Path, str | None], drift: Iterable[Drift]
+) -> bool:
+    """Tell whether other key metadata would do: each column has a data key of its own where the plan wants one.
+
+    A column under the footer's master key may have none; where that would matter, it is taken to have none.
+    """
+    if summary.aad_prefix is None or any(one.kind != "wrong_key" for one in drift):
+        return False
+    own = [column for column, key in wanted.items() if key is not None]
+    shared = [column for column in own if (summary.columns or {})[column].key_id == summary.footer_key]
+    return all(wanted[column] == summary.footer_key == plan.footer_key for column in shared)
 
 
 def _file_drift(summary: FileSummary, plan: EncryptionPlan, table_uuid: str | None) -> tuple[Drift, ...]:
@@ -127,6 +148,14 @@ def _column_drift(
 def unreadable(file: str, error: Exception) -> Drift:
     """Return the drift of a file whose footer cannot be read."""
     return Drift("unreadable", file, None, f"{type(error).__name__}: {error}")
+
+
+def drift_by_file(drift: Iterable[Drift]) -> dict[str, list[Drift]]:
+    """Return file -> its differences, for files that have any."""
+    found: dict[str, list[Drift]] = {}
+    for one in drift:
+        found.setdefault(one.file, []).append(one)
+    return found
 
 
 def drift_in_short(drift: Iterable[Drift]) -> tuple[str, ...]:

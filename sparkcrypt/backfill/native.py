@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import sparkcrypt.errors
 from sparkcrypt import names
 from sparkcrypt.backfill.check import partition_of, verify_footers
+from sparkcrypt.backfill.drift import Drift, drift_by_file
 from sparkcrypt.backfill.file_columns import file_columns
 from sparkcrypt.backfill.footers import RetrieveKey
 from sparkcrypt.backfill.keks import table_keks
@@ -17,8 +18,9 @@ from sparkcrypt.backfill.scan import ScannedUnit
 from sparkcrypt.backfill.stage import SparkStager
 from sparkcrypt.backfill.staging import Proof, StagedWork, fresh_folder
 from sparkcrypt.backfill.store import StateStore
+from sparkcrypt.backfill.survey import action_of
 from sparkcrypt.backfill.targets import CatalogTarget, Target
-from sparkcrypt.backfill.units import Folder, SourceFile
+from sparkcrypt.backfill.units import Folder
 from sparkcrypt.bridge.identity import FileIdentity, trailing_partition
 from sparkcrypt.errors import SparkcryptError, UnsupportedFileError, VerificationError
 from sparkcrypt.keys.service import open_key_service
@@ -35,6 +37,16 @@ if TYPE_CHECKING:
 _EARLIER_RUN = re.compile(r"^run-[0-9a-f]{6}-")
 
 
+@dataclass(frozen=True, slots=True)
+class _File:
+    """A file of a unit: what its footer says, how it differs from the plan, and where its new one goes."""
+
+    source: str
+    summary: FileSummary
+    drift: Sequence[Drift]
+    target: str
+
+
 class NativeStager:
     """Stages the units of one target by its files' pages.
 
@@ -46,15 +58,23 @@ class NativeStager:
         policy: what the tags mean.
         store: the state directory, where KEKs are kept.
         renamed_by: the run that gives files new names, since they will stand where the old ones were; None keeps names.
+        rewrap: where nothing but master keys differ, data keys stay and are wrapped anew.
     """
 
     engine = "native"
 
     def __init__(
-        self, spark: SparkSession, target: Target, policy: Policy, store: StateStore, *, renamed_by: str | None
+        self,
+        spark: SparkSession,
+        target: Target,
+        policy: Policy,
+        store: StateStore,
+        *,
+        renamed_by: str | None,
+        rewrap: bool = False,
     ) -> None:
         self._spark, self._target, self._policy, self._store = spark, target, policy, store
-        self._renamed_by = renamed_by
+        self._renamed_by, self._rewrap = renamed_by, rewrap
         self._files = HadoopFiles(spark)
 
     def stage(self, scanned: ScannedUnit, staged: str) -> StagedWork:
@@ -79,30 +99,27 @@ class NativeStager:
 
     def _orders(self, scanned: ScannedUnit, staged: str) -> list[FileOrder]:
         unit = scanned.unit
+        drift = drift_by_file(scanned.drift)
         orders = []
         for folder in unit.folders:
             values = partition_of(unit, folder)
             partition_path = unit.partition_path or trailing_partition(folder.relative.split("/"))
             place = f"{staged}/{folder.relative}" if folder.relative else staged
             for file in sorted(folder.files, key=lambda one: -one.length):
-                orders.append(self._order(scanned, file, values, place, partition_path))
+                name = new_name(file.path.rpartition("/")[2], self._renamed_by)
+                one = _File(file.path, scanned.summaries[file.path], drift.get(file.path, []), f"{place}/{name}")
+                orders.append(self._order(one, values, FileIdentity(self._target.uuid, partition_path, name)))
         return orders
 
-    def _order(
-        self, scanned: ScannedUnit, file: SourceFile, values: Mapping[str, str], place: str, partition_path: str
-    ) -> FileOrder:
-        plan, name = self._target.plan, new_name(file.path.rpartition("/")[2], self._renamed_by)
-        summary: FileSummary = scanned.summaries[file.path]
-        order = FileOrder(
-            file.path, f"{place}/{name}", "copy", None, summary.aad_prefix, summary.algorithm, replace=True
-        )
+    def _order(self, one: _File, values: Mapping[str, str], identity: FileIdentity) -> FileOrder:
+        plan, summary = self._target.plan, one.summary
+        order = FileOrder(one.source, one.target, "copy", None, summary.aad_prefix, summary.algorithm, replace=True)
         bound_to_name = self._renamed_by is not None and summary.footer != "plaintext"
-        if not bound_to_name and not any(drift.file == file.path for drift in scanned.drift):
+        if not bound_to_name and not one.drift:
             return order
         columns = file_columns(summary.columns or (), plan).key_ids(plan, values)
         if not columns:
             return replace(order, action="decrypt")
-        identity = FileIdentity(self._target.uuid, partition_path, name)
         encryption = EncryptionOrder(
             footer_key=plan.footer_key,
             footer_mode=plan.footer_mode,
@@ -111,6 +128,8 @@ class NativeStager:
             aad_prefix=identity.to_aad_prefix(),
             key_values={names.POLICY_DIGEST: plan.policy_digest},
         )
+        if not bound_to_name and action_of(one.drift, rewrap=self._rewrap) == "re-wrap":
+            return replace(order, action="rewrap", encryption=replace(encryption, aad_prefix=summary.aad_prefix or b""))
         return replace(order, action="encrypt", encryption=encryption)
 
     def _keys(self, orders: Sequence[FileOrder]) -> KeySettings:

@@ -29,6 +29,8 @@ class RunOptions:
             ends the run.
         parallelism: how many units are worked on at the same time.
         priority: in which order units are done.
+        rewrap: where nothing but master keys differ, wrap the data keys anew and leave the data as it is; who had the
+            old key and kept a footer can go on reading.
     """
 
     engine: Engine = "native"
@@ -42,6 +44,7 @@ class RunOptions:
     keep_going: bool = False
     parallelism: int = 1
     priority: tuple[Priority, ...] = ("tag",)
+    rewrap: bool = False
 
     def check(self) -> None:
         """See that the options can be used together.
@@ -56,6 +59,10 @@ class RunOptions:
             )
         if self.engine not in ENGINES:
             raise ConfigError(f"engine {self.engine!r} is not known; allowed: {', '.join(ENGINES)}")
+        if self.rewrap and self.engine != "native":
+            raise ConfigError(
+                "--rewrap leaves pages as they are, and --engine spark writes them anew; leave one of the two out"
+            )
         if self.parallelism < 1:
             raise ConfigError(f"parallelism {self.parallelism} is not possible; allowed: 1 and more units at a time")
         unknown = [one for one in self.priority if one not in PRIORITIES]
@@ -70,6 +77,7 @@ class RunOptions:
             "output": self.output,
             "exclusive": self.exclusive,
             "move_old": self.move_old,
+            "rewrap": self.rewrap,
         }
 
     def as_begun(self, began: Mapping[str, Any]) -> RunOptions:
@@ -81,4 +89,5 @@ class RunOptions:
             output=began["output"],
             exclusive=began["exclusive"],
             move_old=began.get("move_old", False),
+            rewrap=began.get("rewrap", False),
         )

@@ -275,7 +275,7 @@ class TableRun:
         ):
             if scanned.drift and not (self._options.keep_going or self._options.dry_run):
                 refuse_unit(scanned, self._target, self._policy, adopt=self._options.adopt)
-            surveys.append(survey_unit(scanned, self._target.plan))
+            surveys.append(survey_unit(scanned, self._target.plan, rewrap=self._options.rewrap))
         return surveys
 
     def _settle(self, target: CatalogTarget) -> None:

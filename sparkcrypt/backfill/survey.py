@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from sparkcrypt.backfill.drift import Drift
+from sparkcrypt.backfill.drift import Drift, drift_by_file
 from sparkcrypt.backfill.scan import ScannedUnit
 from sparkcrypt.backfill.units import Unit
 from sparkcrypt.plan import EncryptionPlan
 
-FileAction = Literal["encrypt", "decrypt", "re-key", "quarantine"]
+FileAction = Literal["encrypt", "decrypt", "re-key", "re-wrap", "quarantine"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,11 +82,9 @@ class UnitSurvey:
         }
 
 
-def survey_unit(scanned: ScannedUnit, plan: EncryptionPlan) -> UnitSurvey:
-    """Return a scanned unit in short."""
-    by_file: dict[str, list[Drift]] = {}
-    for drift in scanned.drift:
-        by_file.setdefault(drift.file, []).append(drift)
+def survey_unit(scanned: ScannedUnit, plan: EncryptionPlan, *, rewrap: bool = False) -> UnitSurvey:
+    """Return a scanned unit in short; with ``rewrap``, data keys stay where they can."""
+    by_file = drift_by_file(scanned.drift)
     columns = {column.leaf.dotted: column.tag for column in plan.encrypted if column.tag is not None}
     tags = tuple(dict.fromkeys(columns.values()))
     actions: Counter[FileAction] = Counter()
@@ -95,7 +93,7 @@ def survey_unit(scanned: ScannedUnit, plan: EncryptionPlan) -> UnitSurvey:
     for file in scanned.unit.files:
         found, amount = by_file.get(file.path, []), Amount(1, file.length)
         if found:
-            action = action_of(found)
+            action = action_of(found, rewrap=rewrap)
             actions[action] += 1
             lengths[action] += file.length
         whole = any(one.column is None for one in found)
@@ -112,9 +110,16 @@ def survey_unit(scanned: ScannedUnit, plan: EncryptionPlan) -> UnitSurvey:
     )
 
 
-def action_of(drift: Iterable[Drift]) -> FileAction:
-    """Return what is to be done with a file that differs from the plan."""
+def action_of(drift: Sequence[Drift], *, rewrap: bool) -> FileAction:
+    """Return what is to be done with a file that differs from the plan.
+
+    Args:
+        drift: of the file.
+        rewrap: data keys stay where nothing but master keys differ.
+    """
     kinds = {one.kind for one in drift}
+    if rewrap and all(one.only_keys for one in drift):
+        return "re-wrap"
     if "unreadable" in kinds:
         return "quarantine"
     if kinds & {"plaintext", "missing"}:

@@ -84,6 +84,11 @@ def _priorities(context: click.Context, option: click.Parameter, value: str) -> 
     "--move-old", is_flag=True, help="Move old files out of the table's folder at once; see `sparkcrypt encrypt`."
 )
 @click.option(
+    "--rewrap",
+    is_flag=True,
+    help="Where only master keys differ, wrap data keys anew and leave the data: faster, and no revocation.",
+)
+@click.option(
     "--resume", default="auto", show_default=True, metavar="auto|RUN|never", help="Continue a table's unfinished run."
 )
 @report_option

@@ -75,7 +75,8 @@ class FileOrder:
     Attributes:
         source, target: paths as Hadoop prints them.
         action: what to do.
-        encryption: what to encrypt with, for ``encrypt``.
+        encryption: what to encrypt with, for ``encrypt``; for ``rewrap`` the master keys, where they are others than
+            those of the source.
         source_prefix: the AAD prefix that the source was seen to have; None when it had none or was not looked at.
         source_algorithm: the algorithm that it was seen to have, which nothing in the file authenticates; None when it
             was plaintext.

@@ -73,7 +73,14 @@ def _rewritten(order: FileOrder, keys: KeySettings, settings: Settings) -> FileO
         with open_source(source) as file, open_target(target) as output:
             output.copy(file, 0, file.size, "the file")
     elif order.action == "rewrap":
-        rewrap_file(source, target, retrieve_key=worker.retrieve, wrap_key=worker.wrap, verify_aad=verify_aad)
+        rewrap_file(
+            source,
+            target,
+            retrieve_key=worker.retrieve,
+            wrap_key=partial(worker.wrap, order.encryption),
+            verify_aad=verify_aad,
+            key_values=None if order.encryption is None else order.encryption.key_values,
+        )
     else:
         encryption = None if order.encryption is None else partial(worker.encryption, order.encryption)
         result = rewrite_file(
@@ -155,9 +162,12 @@ class _Worker:
             key_values=order.key_values,
         )
 
-    def wrap(self, request: KeyRequest, key: bytes) -> bytes:
-        """Return new key metadata for a data key, under the master key that it has."""
-        master_key_id = parse_key_material(request.key_metadata or b"").master_key_id
+    def wrap(self, order: EncryptionOrder | None, request: KeyRequest, key: bytes) -> bytes:
+        """Return new key metadata for a data key, under the master key that was ordered, or else that it has."""
+        if order is None:
+            master_key_id = parse_key_material(request.key_metadata or b"").master_key_id
+        else:
+            master_key_id = (order.columns[request.column] if request.column else None) or order.footer_key
         return self._maker.wrap(key, master_key_id, is_footer_key=request.column is None)
 
     def _data_key(self, master_key_id: str, *, footer: bool = False) -> DataKey:

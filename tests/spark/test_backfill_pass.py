@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sparkcrypt import verify_table
+from sparkcrypt import load_policy, verify_table
 from sparkcrypt.backfill.encrypt import encrypt_table
 from sparkcrypt.backfill.expire import expire_run
 from sparkcrypt.backfill.journal import Journal
@@ -20,7 +20,7 @@ from sparkcrypt.errors import ConfigError, PlanError, RunConflictError, Verifica
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.spark.catalog import Catalog
 from sparkcrypt.spark.tagging import set_tags
-from tests.spark.support import SECRET, Lake, assert_plaintext, rows_of
+from tests.spark.support import SECRET, Lake, assert_plaintext, make_policy, rows_of
 
 pytestmark = pytest.mark.spark
 
@@ -116,6 +116,44 @@ def test_retagged_column_follows(lake: Lake, policy: Policy) -> None:
     assert done.coverage["finance"]["after"]["files"] == done.coverage["finance"]["files"] == 3
     assert rows_of(lake.spark.table("t")) == before
     assert verify_table(lake.spark, "t", policy).ok
+
+
+def test_new_master_key_is_wrapped_around_the_old_data_keys(lake: Lake) -> None:
+    """With rewrap footers alone are new, and the old master key is not needed any more; without, every page is."""
+    folder = lake.root / "rotated"
+    policy = make_policy(folder, TAGS, keys=["pii2"])
+    make(lake, "t")
+    backfill(lake.spark, policy, tables=["t"])
+    before, old = rows_of(lake.spark.table("t")), placed(lake)
+    text = (folder / "policy.yaml").read_text()
+    (folder / "policy.yaml").write_text(text.replace("pii: {key: pii}", "pii: {key: pii2, history: [pii]}"))
+    renewed = load_policy(folder / "policy.yaml")
+    dry = backfill(lake.spark, renewed, tables=["t"], options=options(dry_run=True, rewrap=True)).tables[0]
+    assert [list(unit["actions"]) for unit in dry.planned] == [["re-wrap"]] * 3
+    report = backfill(lake.spark, renewed, tables=["t"], options=options(rewrap=True)).tables[0]
+    assert (report.outcome, report.files_rewritten, report.columns) == ("done", 3, {"email": "pii2"})
+    new = placed(lake)
+    assert new.keys() == old.keys()
+    for place, path in new.items():
+        data, data_before = path.read_bytes(), old[place].read_bytes()
+        start = len(data_before) - 8 - int.from_bytes(data_before[-8:-4], "little")
+        assert data[:start] == data_before[:start]
+        assert data != data_before
+    (folder / "keys" / "pii.json").unlink()
+    assert verify_table(lake.spark, "t", renewed).ok
+    assert rows_of(lake.spark.table("t")) == before
+    with pytest.raises(ConfigError, match="--rewrap leaves pages as they are"):
+        backfill(lake.spark, renewed, tables=["t"], options=options(rewrap=True, engine="spark"))
+
+
+def placed(lake: Lake) -> dict[str, Path]:
+    """Return partition and name -> the file that table t has there now."""
+    catalog = Catalog(lake.spark)
+    found = {}
+    for partition in catalog.partitions(catalog.table(lake.name("t"))):
+        for file in Path(partition.location.removeprefix("file:")).glob("*.parquet"):
+            found[f"{partition.folder}/{file.name}"] = file
+    return found
 
 
 def test_unreadable_file_quarantines_its_unit(lake: Lake, policy: Policy) -> None:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 
 from sparkcrypt.backfill.drift import Drift, drift_in_short, drift_of_file
+from sparkcrypt.backfill.survey import action_of
+from sparkcrypt.bridge.identity import FileIdentity
 from sparkcrypt.errors import PlanError
 from sparkcrypt.parquet import ColumnSummary, FileSummary
 from sparkcrypt.plan import EncryptionPlan, build_plan
@@ -93,3 +98,52 @@ def test_a_column_nested_unlike_the_tables_is_refused() -> None:
     """A struct where the table has a list could hide a column from its tag, so it is no file of the table."""
     with pytest.raises(PlanError, match="phones"):
         drift_of_file(plain_file(("phones", "a"), ("phones", "b")), planned(), {}, table_uuid=None)
+
+
+KEYS = {"id": None, "email": "pii", "phones": "pii"}
+PREFIX = FileIdentity("1" * 32, "p=1", "f.parquet").to_aad_prefix()
+
+
+def encrypted_file(
+    footer: str = "footer", prefix: bytes | None = PREFIX, algorithm: Any = "AES_GCM_V1", **keys: str | None
+) -> FileSummary:
+    """Return the summary of a file with these keys for its columns, None for plaintext."""
+    columns = {
+        (name,) if name != "phones" else (name, "list", "element"): ColumnSummary(key is not None, key)
+        for name, key in {**KEYS, **keys}.items()
+    }
+    plain = plain_file()
+    return replace(
+        plain,
+        path="/t/p=1/f.parquet",
+        footer="encrypted",
+        algorithm=algorithm,
+        footer_key=footer,
+        aad_prefix=prefix,
+        columns=columns,
+    )
+
+
+@pytest.mark.parametrize(
+    ("file", "kinds", "only_keys"),
+    [
+        (encrypted_file(), [], False),
+        (encrypted_file(email="old"), ["wrong_key"], True),
+        (encrypted_file(footer="old", email="old2", phones="old3"), ["wrong_key"] * 3, True),
+        (encrypted_file(footer="old"), ["wrong_key"], True),
+        (encrypted_file(email="footer"), ["wrong_key"], False),  # it may have no data key of its own
+        (encrypted_file(footer="pii", email="pii"), ["wrong_key"], False),  # so may this one, which is as planned
+        (encrypted_file(email="old", id="old"), ["extra", "wrong_key"], False),
+        (encrypted_file(email="old", phones=None), ["wrong_key", "missing"], False),
+        (encrypted_file(email="old", algorithm="AES_GCM_CTR_V1"), ["wrong_algorithm", "wrong_key"], False),
+        (encrypted_file(email="old", prefix=None), ["aad_mismatch", "wrong_key"], False),
+        (encrypted_file(email="old", prefix=PREFIX.replace(b"f.", b"g.")), ["aad_mismatch", "wrong_key"], False),
+    ],
+)
+def test_only_keys_differ_where_data_keys_can_stay(file: FileSummary, kinds: list[str], only_keys: bool) -> None:
+    """Not where a column, its data or the file's identity differ too, and not where a column may lack a key."""
+    drift = drift_of_file(file, planned(), {}, table_uuid="1" * 32)
+    assert [one.kind for one in drift] == kinds
+    assert [one.only_keys for one in drift] == [only_keys] * len(kinds)
+    assert all(action_of(drift, rewrap=False) != "re-wrap" for _ in drift)
+    assert not drift or (action_of(drift, rewrap=True) == "re-wrap") == only_keys
