@@ -137,7 +137,7 @@ def _carry(runner: Runner, unit: Unit, state: UnitState) -> None:
     attempt = f"{attempt_folder(run.run_id, run.lock.token)}-carried-{len(state.carried) + 1}"
     staged = f"{staging_folder(run.target.base)}/{attempt}/{unit.partition_path}".rstrip("/")
     sources = files_of(run.files, unit.folders, scanned.summaries, run.secret)
-    work = runner.stager.stage(scanned, staged)
+    work = runner.stager.stage(scanned, staged, lambda _: None)
     run.files.copy_access(unit.location, staged)
     folders = list_folders(run.files, staged)
     proof = work.prove(folders, run.fresh_keys)

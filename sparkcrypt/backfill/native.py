@@ -29,6 +29,7 @@ from sparkcrypt.parquet import FileSummary
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.spark.files import HadoopFiles
 from sparkcrypt.spark.tasks import rewrite_in_tasks
+from sparkcrypt.spark.watch import Told
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -77,15 +78,15 @@ class NativeStager:
         self._renamed_by, self._rewrap = renamed_by, rewrap
         self._files = HadoopFiles(spark)
 
-    def stage(self, scanned: ScannedUnit, staged: str) -> StagedWork:
+    def stage(self, scanned: ScannedUnit, staged: str, told: Told) -> StagedWork:
         """Rewrite a unit's files into a folder; see `Stager`."""
         fresh_folder(self._files, scanned.unit, staged)
         orders = self._orders(scanned, staged)
-        outcomes = rewrite_in_tasks(self._spark, orders, self._keys(orders))
+        outcomes = rewrite_in_tasks(self._spark, orders, self._keys(orders), told)
         refused = [outcome for outcome in outcomes if outcome.refused]
         _raise_first([outcome for outcome in outcomes if outcome.error])
         if refused:
-            return self._by_spark(scanned, staged, refused)
+            return self._by_spark(scanned, staged, refused, told)
         notes = dict.fromkeys(note for outcome in outcomes for note in outcome.notes)
         codecs = {codec for one in scanned.codecs.values() for codec in one}
         return _NativeWork(
@@ -143,12 +144,12 @@ class NativeStager:
         keks = table_keks(self._store, self._target.table_id, open_key_service(config), masters, data_key_bits=bits)
         return KeySettings(config.canonical(), bits, keks)
 
-    def _by_spark(self, scanned: ScannedUnit, staged: str, refused: Sequence[FileOutcome]) -> StagedWork:
+    def _by_spark(self, scanned: ScannedUnit, staged: str, refused: Sequence[FileOutcome], told: Told) -> StagedWork:
         if isinstance(self._target, CatalogTarget) and self._target.table.bucketed:
             raise UnsupportedFileError(
                 f"{refused[0].refused}; and {self._target.name} is bucketed, so Spark's engine cannot rewrite it either"
             )
-        work = SparkStager(self._spark, self._target, self._policy).stage(scanned, staged)
+        work = SparkStager(self._spark, self._target, self._policy).stage(scanned, staged, told)
         note = f"staged by Spark's engine, since {len(refused)} of its files cannot be rewritten page by page: "
         work.notes = (*work.notes, note + str(refused[0].refused))
         return work

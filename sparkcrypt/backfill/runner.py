@@ -15,6 +15,7 @@ from sparkcrypt.backfill.ledger import record_swap
 from sparkcrypt.backfill.move import move_old
 from sparkcrypt.backfill.outcome import UnitOutcome
 from sparkcrypt.backfill.scan import ScannedUnit, refuse_unreadable
+from sparkcrypt.backfill.share import Share
 from sparkcrypt.backfill.staging import Proof, StagedWork, Stager
 from sparkcrypt.backfill.swap import LocationSwap, Swap
 from sparkcrypt.backfill.targets import CatalogTarget
@@ -61,12 +62,14 @@ class Runner:
         attempt = attempt_folder(self.run.run_id, self.run.lock.token, self._attempts[unit.name])
         staged = unit.staging(self.run.target.base, attempt)
         self.run.journal.append("unit_listed", unit=unit.name, staged=staged, **described(unit))
+        share = Share(self.run.progress, len(unit.files), unit.total_bytes)
         try:
             refuse_unreadable(scanned)
-            made = self._stage(scanned, staged)
+            made = self._stage(scanned, staged, share)
             with self.run.one_at_a_time:
                 old, told = self._swap_in(unit, staged, made.proof)
         except BaseException as error:
+            share.failed()
             self._give_up(unit, staged, error)
             raise
         outcome = UnitOutcome(
@@ -99,14 +102,14 @@ class Runner:
                 f"{type(error).__name__}: {error}; the run is unfinished: mend the cause and run the job again, which "
                 "moves them first"
             ) from error
-        self.run.progress.advance(outcome.files, outcome.bytes_before)
+        share.done()
         return outcome
 
-    def _stage(self, scanned: ScannedUnit, staged: str) -> _Staged:
+    def _stage(self, scanned: ScannedUnit, staged: str, share: Share) -> _Staged:
         run, unit = self.run, scanned.unit
         run.progress.step(unit.name, "staging")
         sources = files_of(self._files, unit.folders, scanned.summaries, run.secret)
-        work = self.stager.stage(scanned, staged)
+        work = self.stager.stage(scanned, staged, share.rewritten)
         self._files.copy_access(unit.location, staged)
         folders = list_folders(self._files, staged)
         run.journal.append("unit_staged", unit=unit.name, staged=staged, files=listed(folders))

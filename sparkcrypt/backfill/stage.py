@@ -18,6 +18,7 @@ from sparkcrypt.bridge.identity import trailing_partition
 from sparkcrypt.policy.model import Policy, normalized_table
 from sparkcrypt.spark.digest import RowsDigest, digest_rows
 from sparkcrypt.spark.files import HadoopFiles
+from sparkcrypt.spark.watch import Told
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -34,8 +35,8 @@ class SparkStager:
         self._spark, self._target, self.files = spark, target, HadoopFiles(spark)
         self._read_options = {**target.options(), names.POLICY: observing(policy, target.plan.table).canonical()}
 
-    def stage(self, scanned: ScannedUnit, staged: str) -> SparkWork:
-        """Write a unit's rows, encrypted, into a folder; see `Stager`."""
+    def stage(self, scanned: ScannedUnit, staged: str, told: Told) -> SparkWork:
+        """Write a unit's rows, encrypted, into a folder; see `Stager`.  Nothing is told: its tasks are no files."""
         choice = choose_codec(scanned.codecs.values())
         before = self.digest(scanned.unit)
         self._write(scanned.unit, staged, choice.codec)

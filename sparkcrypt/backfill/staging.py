@@ -13,6 +13,7 @@ from sparkcrypt.backfill.units import Folder, Unit
 from sparkcrypt.spark.digest import RowsDigest
 from sparkcrypt.spark.files import HadoopFiles
 from sparkcrypt.spark.storage import keep_storage
+from sparkcrypt.spark.watch import Told
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +63,13 @@ class Stager(Protocol):
 
     engine: str
 
-    def stage(self, scanned: ScannedUnit, staged: str) -> StagedWork:
+    def stage(self, scanned: ScannedUnit, staged: str, told: Told) -> StagedWork:
         """Write a unit's new files below a folder, where nothing of an earlier attempt stays.
+
+        Args:
+            scanned: the unit.
+            staged: the folder.
+            told: hears how many files are written, from another thread, where the engine can tell.
 
         Raises:
             SparkcryptError: they could not be written; the caller removes the folder.

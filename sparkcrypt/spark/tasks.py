@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 
 from pyspark.sql import SparkSession
 
@@ -16,6 +17,7 @@ from sparkcrypt.native.places import S3_BUCKETS, worker_settings
 from sparkcrypt.spark.failures import short_text
 from sparkcrypt.spark.jar import jar_path
 from sparkcrypt.spark.jvm import hadoop_conf, jvm
+from sparkcrypt.spark.watch import Told, watched
 
 _BRINGING = threading.Lock()
 _BROUGHT: set[str] = set()
@@ -24,8 +26,16 @@ ORDERS_A_JOB = 2000
 """Orders travel with the job's code, so that each task finds its own; more would make that code large."""
 
 
-def rewrite_in_tasks(spark: SparkSession, orders: Sequence[FileOrder], keys: KeySettings) -> list[FileOutcome]:
+def rewrite_in_tasks(
+    spark: SparkSession, orders: Sequence[FileOrder], keys: KeySettings, told: Told
+) -> list[FileOutcome]:
     """Carry out orders on the executors; the order of outcomes is that of the orders.
+
+    Args:
+        spark: a classic session.
+        orders: what is to be done.
+        keys: where data keys come from.
+        told: hears how many orders are carried out.
 
     Raises:
         ConfigError: the executors' interpreter lacks what the engine needs.
@@ -37,10 +47,14 @@ def rewrite_in_tasks(spark: SparkSession, orders: Sequence[FileOrder], keys: Key
         some = tuple(orders[start : start + ORDERS_A_JOB])
         # A range has a partition for each number, which Spark never joins with another.
         frame = spark.range(0, len(some), 1, len(some)).mapInArrow(rewriter(some, keys, settings), OUTCOME_SCHEMA)
-        with translated_failure():
+        with translated_failure(), watched(spark, partial(_further, told, start)):
             rows = frame.collect()
         outcomes.extend(FileOutcome.from_json(row.outcome) for row in rows)
     return outcomes
+
+
+def _further(told: Told, start: int, count: int) -> None:
+    told(start + count)
 
 
 @contextmanager

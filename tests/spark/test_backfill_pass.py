@@ -18,9 +18,11 @@ from sparkcrypt.backfill.store import open_state_store
 from sparkcrypt.cli.runs import known_runs
 from sparkcrypt.errors import ConfigError, PlanError, RunConflictError, VerificationError
 from sparkcrypt.policy.model import Policy
+from sparkcrypt.spark import watch
 from sparkcrypt.spark.catalog import Catalog
 from sparkcrypt.spark.tagging import set_tags
 from tests.spark.support import SECRET, Lake, assert_plaintext, make_policy, rows_of
+from tests.unit.backfill.test_share import Heard, summed
 
 pytestmark = pytest.mark.spark
 
@@ -144,6 +146,22 @@ def test_new_master_key_is_wrapped_around_the_old_data_keys(lake: Lake) -> None:
     assert rows_of(lake.spark.table("t")) == before
     with pytest.raises(ConfigError, match="--rewrap leaves pages as they are"):
         backfill(lake.spark, renewed, tables=["t"], options=options(rewrap=True, engine="spark"))
+
+
+def test_progress_is_told_within_a_unit(lake: Lake, policy: Policy, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A table of one unit and many files is not silent until its end; in the end all is told, once."""
+    monkeypatch.setattr(watch, "EVERY_SECONDS", 0.05)
+    make(lake, "t", partitions=0, tagged=None)
+    with lake.stranger() as stranger:
+        stranger.range(0, 40, 1, 40).selectExpr("int(id) id", "string(id) email", "double(id) pay").write.insertInto(
+            "t"
+        )
+    set_tags(lake.spark, "t", {"email": ["pii"]}, None)
+    heard = Heard()
+    report = backfill(lake.spark, policy, tables=["t"], progress=heard)
+    assert summed(heard) == (41, report.tables[0].bytes_before)
+    assert len(heard.told) > 2
+    assert len(report.throughput) == len(heard.told) + 1
 
 
 def placed(lake: Lake) -> dict[str, Path]:
