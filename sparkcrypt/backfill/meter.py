@@ -34,14 +34,14 @@ class Meter:
         """A unit enters a step."""
         self._shown.step(unit, step)
 
-    def advance(self, files: int, total_bytes: int) -> None:
-        """A unit is done."""
+    def advance(self, files: int, total_bytes: int, units: int = 0) -> None:
+        """So much more is done."""
         with self._mutex:
             self._files, self._bytes = self._files + files, self._bytes + total_bytes
             self.points.append(Point(round(self._clock() - self._began, 3), self._files, self._bytes))
             if len(self.points) > MOST_POINTS:  # every second one tells nearly as much
                 self.points = [*self.points[:-1:2], self.points[-1]]
-            self._shown.advance(files, total_bytes)
+            self._shown.advance(files, total_bytes, units)
 
     def finish(self) -> None:
         """A run is over."""

@@ -6,16 +6,16 @@ from typing import Protocol
 
 
 class Progress(Protocol):
-    """Hears of a run's progress."""
+    """Hears of a run's progress; in a pass, of one run after the other."""
 
     def start(self, target: str, units: int, files: int, total_bytes: int) -> None:
-        """The run knows what is to do."""
+        """A run knows what is to do; what is done is counted from here."""
 
     def step(self, unit: str, step: str) -> None:
-        """A unit enters a step: staging, verifying, swapping."""
+        """A unit enters a step: staging, verifying, swapping; also before a start, and after a finish."""
 
-    def advance(self, files: int, total_bytes: int) -> None:
-        """A unit of so many files and bytes is done."""
+    def advance(self, files: int, total_bytes: int, units: int = 0) -> None:
+        """So many more files and bytes are done, and with them so many units; less than none: they are taken back."""
 
     def finish(self) -> None:
         """The run is over, well or not."""
@@ -30,7 +30,7 @@ class Silent:
     def step(self, unit: str, step: str) -> None:
         """Say nothing."""
 
-    def advance(self, files: int, total_bytes: int) -> None:
+    def advance(self, files: int, total_bytes: int, units: int = 0) -> None:
         """Say nothing."""
 
     def finish(self) -> None:

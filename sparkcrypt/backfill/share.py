@@ -21,7 +21,7 @@ class Share:
 
     def __init__(self, progress: Progress, files: int, total_bytes: int) -> None:
         self._progress, self._files, self._bytes = progress, files, total_bytes
-        self._told = (0, 0)
+        self._told = (0, 0, 0)
         self._mutex = threading.Lock()
 
     def rewritten(self, files: int) -> None:
@@ -31,15 +31,14 @@ class Share:
 
     def done(self) -> None:
         """The unit is done."""
-        self._tell(self._files, self._bytes)
+        self._tell(self._files, self._bytes, 1)
 
     def failed(self) -> None:
         """The unit is as it was."""
         self._tell(0, 0)
 
-    def _tell(self, files: int, total_bytes: int) -> None:
+    def _tell(self, files: int, total_bytes: int, units: int = 0) -> None:
         with self._mutex:
-            before, self._told = self._told, (files, total_bytes)
-            more = (files - before[0], total_bytes - before[1])
-            if more != (0, 0):
-                self._progress.advance(*more)
+            before, self._told = self._told, (files, total_bytes, units)
+            if self._told != before:
+                self._progress.advance(files - before[0], total_bytes - before[1], units - before[2])

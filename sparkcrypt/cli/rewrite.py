@@ -139,7 +139,7 @@ def _run(
     try:
         largest_first = sorted(orders, key=lambda order: -sizes[order.source])
         for outcome in rewrite_all(largest_first, keys, settings, processes=workers or os.cpu_count() or 1):
-            progress.advance(1, sizes[outcome.source])
+            progress.advance(1, sizes[outcome.source], 1)
             outcomes.append(outcome)
     finally:
         progress.finish()

@@ -10,28 +10,28 @@ class Heard(Silent):
     """Keeps what was told."""
 
     def __init__(self) -> None:
-        self.told: list[tuple[int, int]] = []
+        self.told: list[tuple[int, int, int]] = []
 
-    def advance(self, files: int, total_bytes: int) -> None:
+    def advance(self, files: int, total_bytes: int, units: int = 0) -> None:
         """Keep it."""
-        self.told.append((files, total_bytes))
+        self.told.append((files, total_bytes, units))
 
 
-def summed(heard: Heard) -> tuple[int, int]:
+def summed(heard: Heard) -> tuple[int, ...]:
     """Return all that was told, together."""
-    return sum(files for files, _ in heard.told), sum(length for _, length in heard.told)
+    return tuple(map(sum, zip(*heard.told, strict=True))) or (0, 0, 0)
 
 
 def test_rewritten_files_are_told_and_a_unit_that_is_not_done_is_not_told_as_done() -> None:
     """Its rewrite is nine tenths of it; the end is told once, whatever was told before."""
     heard = Heard()
     share = Share(heard, 10, 1000)
-    for files, told in ((0, (0, 0)), (5, (4, 450)), (5, (4, 450)), (10, (9, 900)), (12, (9, 900))):
+    for files, told in ((0, (0, 0, 0)), (5, (4, 450, 0)), (5, (4, 450, 0)), (10, (9, 900, 0)), (12, (9, 900, 0))):
         share.rewritten(files)
         assert summed(heard) == told
     assert len(heard.told) == 2
     share.done()
-    assert summed(heard) == (10, 1000)
+    assert summed(heard) == (10, 1000, 1)
 
 
 def test_unit_that_failed_is_taken_back() -> None:
@@ -40,13 +40,13 @@ def test_unit_that_failed_is_taken_back() -> None:
     share = Share(heard, 10, 1000)
     share.rewritten(7)
     share.failed()
-    assert summed(heard) == (0, 0)
+    assert summed(heard) == (0, 0, 0)
 
 
 def test_unit_without_files_is_told_as_done() -> None:
-    """No division by zero, and nothing to tell."""
+    """No division by zero, and no file to tell."""
     heard = Heard()
     share = Share(heard, 0, 0)
     share.rewritten(0)
     share.done()
-    assert heard.told == []
+    assert heard.told == [(0, 0, 1)]

@@ -4,8 +4,14 @@ import io
 
 import pytest
 from rich.console import Console
+from rich.text import Text
 
 from sparkcrypt.cli.progress import BarProgress, LineProgress, progress_on_stderr
+
+
+def shown(text: io.StringIO) -> str:
+    """Return what a console wrote, without colours and with single spaces."""
+    return " ".join(Text.from_ansi(text.getvalue()).plain.split())
 
 
 class Clock:
@@ -18,19 +24,19 @@ class Clock:
         return self.now
 
 
-def test_lines_tell_files_bytes_rate_and_time_left() -> None:
-    """A line holds all four."""
+def test_lines_tell_units_files_bytes_rate_and_time_left() -> None:
+    """A line holds all of them, and the units."""
     lines: list[str] = []
     clock = Clock()
     progress = LineProgress(lines.append, clock)
     progress.start("db.t", 2, 10, 4_000_000)
     progress.step("p=0", "staging")
     clock.now += 10
-    progress.advance(5, 1_000_000)
+    progress.advance(5, 1_000_000, 1)
     assert lines == [
         "db.t: 10 files, 4.0 MB in 2 units to rewrite",
         "p=0: staging",
-        "5 of 10 files, 1.0 MB of 4.0 MB, 100.0 kB/s, 30 s left",
+        "1 of 2 units, 5 of 10 files, 1.0 MB of 4.0 MB, 100.0 kB/s, 30 s left",
     ]
 
 
@@ -42,9 +48,9 @@ def test_lines_are_few() -> None:
     progress.start("db.t", 1000, 1000, 1000)
     for _ in range(1000):
         clock.now += 0.02
-        progress.advance(1, 1)
+        progress.advance(1, 1, 1)
     assert len(lines) <= 6
-    assert lines[-1].startswith("1000 of 1,000 files")
+    assert lines[-1].startswith("1,000 of 1,000 units, 1,000 of 1,000 files")
 
 
 def test_empty_files_are_no_division_by_zero() -> None:
@@ -52,8 +58,37 @@ def test_empty_files_are_no_division_by_zero() -> None:
     lines: list[str] = []
     progress = LineProgress(lines.append, Clock())
     progress.start("db.t", 1, 1, 0)
-    progress.advance(1, 0)
-    assert lines[-1] == "1 of 1 file, 0 B of 0 B, 0 B/s, 0 s left"
+    progress.advance(1, 0, 1)
+    assert lines[-1] == "1 of 1 unit, 1 of 1 file, 0 B of 0 B, 0 B/s, 0 s left"
+
+
+def test_each_table_is_counted_from_its_own_start() -> None:
+    """A pass has many tables: what was done of the first is no part of the second one's line, rate or quiet time."""
+    lines: list[str] = []
+    clock = Clock()
+    progress = LineProgress(lines.append, clock)
+    progress.start("db.a", 1, 7, 7_000)
+    clock.now += 100
+    progress.advance(7, 7_000, 1)
+    progress.finish()
+    progress.start("db.b", 2, 5, 5_000)
+    clock.now += 2
+    progress.advance(1, 1_000)
+    assert lines[-1] == "db.b: 5 files, 5.0 kB in 2 units to rewrite"
+    clock.now += 8
+    progress.advance(3, 1_000, 1)
+    assert lines[-1] == "1 of 2 units, 4 of 5 files, 2.0 kB of 5.0 kB, 200 B/s, 15 s left"
+
+
+def test_unit_that_grew_leaves_no_negative_time() -> None:
+    """A unit is listed anew at its turn, so that more bytes may be rewritten than were announced."""
+    lines: list[str] = []
+    clock = Clock()
+    progress = LineProgress(lines.append, clock)
+    progress.start("db.t", 1, 1, 1_000)
+    clock.now += 10
+    progress.advance(2, 2_000, 1)
+    assert lines[-1].endswith("200 B/s, 0 s left")
 
 
 def test_nothing_to_do_is_said() -> None:
@@ -72,8 +107,7 @@ def test_the_bar_lives_on_its_console_alone(capsys: pytest.CaptureFixture[str]) 
     progress.advance(1, 1_000_000)
     progress.finish()
     assert "p=[/b]: staging" in text.getvalue()
-    assert "1/2 files" in text.getvalue()
-    assert "1.0 MB of 2.0 MB" in text.getvalue()
+    assert "0/1 units 1/2 files 1.0 MB of 2.0 MB" in shown(text)
     assert capsys.readouterr() == ("", "")
 
 
@@ -84,6 +118,37 @@ def test_a_bar_without_work_shows_nothing() -> None:
     progress.start("db.t", 0, 0, 0)
     progress.finish()
     assert "files" not in text.getvalue()
+
+
+def test_bar_of_each_table_begins_anew() -> None:
+    """The second table's bar counts its own units and files, alone on the terminal."""
+    text = io.StringIO()
+    progress = BarProgress(Console(file=text, force_terminal=True, width=160))
+    progress.start("db.a", 1, 7, 7_000)
+    progress.advance(7, 7_000, 1)
+    progress.finish()
+    text.truncate(0)
+    progress.start("db.b", 2, 5, 5_000)
+    progress.advance(2, 1_000, 1)
+    progress.finish()
+    assert "db.b" in shown(text) and "db.a" not in shown(text)
+    assert "1/2 units 2/5 files 1.0 kB of 5.0 kB" in shown(text)
+
+
+@pytest.mark.parametrize("before", ["nothing", "no work", "a table"])
+def test_steps_without_a_bar_are_lines(before: str) -> None:
+    """A rollback, and files that are carried over, have no bar: their steps are said all the same."""
+    text = io.StringIO()
+    progress = BarProgress(Console(file=text, force_terminal=True, width=40))
+    if before != "nothing":
+        progress.start("db.t", 0, *((0, 0) if before == "no work" else (3, 300)))
+        progress.finish()
+    text.truncate(0)
+    progress.step("day=[b]2026-01-31/country=[/b]", "rolling back")
+    progress.advance(1, 100, 1)
+    progress.finish()
+    assert "day=[b]2026-01-31/country=[/b]: rolling back\n" in Text.from_ansi(text.getvalue()).plain + "\n"
+    assert "files" not in shown(text)
 
 
 def test_a_log_gets_lines(monkeypatch: pytest.MonkeyPatch) -> None:
