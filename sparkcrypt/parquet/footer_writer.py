@@ -8,8 +8,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from struct import pack
 
+from sparkcrypt.errors import UnsupportedFileError
 from sparkcrypt.parquet.chunk_writer import ChunkSeal
 from sparkcrypt.parquet.encryption import FileCipherSuite, FooterMode
+from sparkcrypt.parquet.field_metadata import SPARK_SCHEMA, redact_spark_schema
 from sparkcrypt.parquet.footer import ENCRYPTED_MAGIC, PLAINTEXT_MAGIC
 from sparkcrypt.parquet.metadata import (
     AES_GCM_V1,
@@ -32,6 +34,7 @@ from sparkcrypt.parquet.output import Output
 from sparkcrypt.parquet.schema import Path
 from sparkcrypt.parquet.thrift import BINARY, I32, STRUCT, List, Struct
 from sparkcrypt.parquet.thrift_encode import encode_struct
+from sparkcrypt.schema import dotted
 
 _IN_CLEAR = (
     ColumnMetaData.type.key,
@@ -45,6 +48,20 @@ _IN_CLEAR = (
     ColumnMetaData.dictionary_page_offset.key,
 )
 """All that a plaintext footer says of an encrypted column: fields that are not known yet may tell of its values."""
+
+_CHUNK_IN_CLEAR = frozenset(
+    field.key
+    for field in (
+        ColumnChunk.file_offset,
+        ColumnChunk.meta_data,
+        ColumnChunk.offset_index_offset,
+        ColumnChunk.offset_index_length,
+        ColumnChunk.column_index_offset,
+        ColumnChunk.column_index_length,
+        ColumnChunk.crypto_metadata,
+        ColumnChunk.encrypted_column_metadata,
+    )
+)
 
 _LEAKING_KEYS = ("PANDAS_ATTRS", "geo", "pandas")
 _LEAKING_WORDS = ("hoodie", "hudi")
@@ -69,8 +86,7 @@ def set_encodings(metadata: Struct, counted: Counter[tuple[int, int]], dictionar
     without encoding_stats, if ``encodings`` have a dictionary encoding; with the wrong answer it derives a wrong AAD.
     """
     encodings = ColumnMetaData.encodings.key
-    known = metadata.get(encodings)
-    values = list(known) if isinstance(known, List) else []
+    values = list(ColumnMetaData(metadata).encodings) if encodings in metadata else []
     values.extend(encoding for encoding in dict.fromkeys(e for _, e in counted) if encoding not in values)
     used = any(kind != _DICTIONARY_PAGE and encoding in _DICTIONARY_ENCODINGS for kind, encoding in counted)
     metadata.pop(ColumnMetaData.encoding_stats.key, None)
@@ -100,7 +116,11 @@ _DICTIONARY_ENCODINGS = (_PLAIN_DICTIONARY, _RLE_DICTIONARY)
 
 
 def protect(chunk: Struct, metadata: Struct, path: Path, seal: ChunkSeal | None, suite: FileCipherSuite | None) -> None:
-    """Put a chunk's metadata into its ``ColumnChunk``: in clear, encrypted, or redacted beside the encrypted form."""
+    """Put a chunk's metadata into its ``ColumnChunk``: in clear, encrypted, or redacted beside the encrypted form.
+
+    Raises:
+        UnsupportedFileError: the chunk has fields that are not known, and would stand in clear.
+    """
     for key in (ColumnChunk.crypto_metadata.key, ColumnChunk.encrypted_column_metadata.key):
         chunk.pop(key, None)
     chunk[ColumnChunk.meta_data.key] = metadata
@@ -113,12 +133,24 @@ def protect(chunk: Struct, metadata: Struct, path: Path, seal: ChunkSeal | None,
     in_clear = suite.encryption.footer_mode == "plaintext"
     if own is None and not in_clear:
         return
+    if in_clear:
+        _refuse_unknown(chunk, path)
     framed = seal.seal(encode_struct(metadata), ModuleType.COLUMN_META_DATA)
     chunk[ColumnChunk.encrypted_column_metadata.key] = framed
     if in_clear:
         chunk[ColumnChunk.meta_data.key] = Struct({k: v for k, v in metadata.items() if k in _IN_CLEAR})
     else:
         del chunk[ColumnChunk.meta_data.key]
+
+
+def _refuse_unknown(chunk: Struct, path: Path) -> None:
+    unknown = [str(key >> 4) for key in sorted(chunk.keys() - _CHUNK_IN_CLEAR)]
+    if unknown:
+        raise UnsupportedFileError(
+            f"the footer says of a chunk of column {dotted(path)} what is not known: field {', '.join(unknown)} of its "
+            "ColumnChunk; in a plaintext footer it could tell of encrypted values; use the Spark engine, which leaves "
+            "it out, or footer mode encrypted"
+        )
 
 
 def crypto_metadata(path: Path, key_metadata: bytes | None) -> Struct:
@@ -165,10 +197,25 @@ def _set_key_values(metadata: Struct, entries: Mapping[str, str]) -> None:
 
 
 def redact_key_values(metadata: Struct) -> list[str]:
-    """Drop key-value metadata in which other tools keep bounds or keys of rows; returns the names."""
-    dropped = [_key_of(one) for one in _key_values(metadata) if _leaks(KeyValue(one))]
-    if dropped:
-        kept = [one for one in _key_values(metadata) if not _leaks(KeyValue(one))]
+    """Drop key-value metadata in which other tools keep bounds or keys of rows, and metadata of Spark's fields.
+
+    Returns:
+        What went: the names of entries, or ``metadata of fields in`` one.
+    """
+    kept, dropped = [], []
+    for entry in _key_values(metadata):
+        view = KeyValue(entry)
+        if view.key == SPARK_SCHEMA:
+            text, changed = redact_spark_schema(view.value or "")
+            if text is not None:
+                kept.append(Struct({**entry, KeyValue.value.key: text.encode()}))
+            if changed:
+                dropped.append(view.key if text is None else f"metadata of fields in {view.key}")
+        elif _leaks(view):
+            dropped.append(view.key)
+        else:
+            kept.append(entry)
+    if FileMetaData.key_value_metadata.key in metadata:
         metadata[FileMetaData.key_value_metadata.key] = List(STRUCT, kept)
     return dropped
 
@@ -198,7 +245,7 @@ def _schema_leaks(text: str) -> bool:
         schema = base64.b64decode(text)
     except ValueError:
         return True
-    names = (pack("<I", len(name)) + name.encode() + b"\0" for name in _LEAKING_KEYS)
+    names = (pack("<I", len(name)) + name.encode() + b"\0" for name in (*_LEAKING_KEYS, SPARK_SCHEMA))
     return any(found in schema for found in (*names, *map(str.encode, _LEAKING_WORDS)))
 
 
