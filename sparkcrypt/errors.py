@@ -10,6 +10,7 @@
     ├── BridgeError                      70   the jar, its helper process or their interpreter is not there or broke
     ├── FormatError                      66   bytes that are not what the Parquet specification says
     │   └── UnsupportedFileError         66   a file that may be right, but cannot be rewritten page by page
+    ├── StorageError                     71   a file cannot be reached where it is; it may be right
     ├── VerificationError                74   something was checked and is not as promised
     │   └── SourceChangedError           74   somebody wrote to what a run was rewriting; it can be tried again
     └── RunConflictError                 75   another run, or another policy, holds this table
@@ -79,6 +80,12 @@ class FormatError(SparkcryptError):
 
 class UnsupportedFileError(FormatError):
     """A file may be right, but cannot be rewritten page by page; an engine that decodes it can."""
+
+
+class StorageError(SparkcryptError):
+    """A file cannot be reached where it is: the storage does not answer, or refuses; the file may be right."""
+
+    exit_code = 71
 
 
 class VerificationError(SparkcryptError):

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import base64
 import json
+import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from sparkcrypt.errors import SparkcryptError, error_named
+from sparkcrypt.errors import SparkcryptError, StorageError, error_named
 from sparkcrypt.keys.datakeys import DataKeyOpener
 from sparkcrypt.keys.material import parse_key_material
 from sparkcrypt.keys.service import open_key_service
@@ -22,6 +23,7 @@ from sparkcrypt.policy.key_service import KeyServiceConfig
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
 
+_LOG = logging.getLogger(__name__)
 PACKED_SCHEMA = "packed string"
 
 
@@ -50,7 +52,12 @@ def read_facts(path: str, source: Source, retrieve_key: RetrieveKey) -> Found:
     except SparkcryptError as error:
         return error
     except OSError as error:
-        return SparkcryptError(f"{path}: {error}")
+        return StorageError(f"{path}: {error}")
+    except ImportError:
+        raise  # of the machine, not of the file
+    except Exception as error:  # noqa: BLE001 - one file never hides what is known of the others
+        _LOG.error("%s: unforeseen error", path, exc_info=error)
+        return SparkcryptError(f"{path}: {type(error).__name__}: {error}")
 
 
 def pack(found: Mapping[str, Found]) -> str:

@@ -56,7 +56,7 @@ class EncryptionOrder:
             self.algorithm,
         ):
             return f"its footer is {found.footer} under {found.algorithm}"
-        if found.footer_key != self.footer_key or found.aad_prefix != self.aad_prefix:
+        if found.footer_key != self.footer_key or (found.aad_prefix or b"") != self.aad_prefix:
             return "its footer key or AAD prefix is another"
         for path, column in (found.columns or {}).items():
             wanted = (self.columns[path] or self.footer_key) if path in self.columns else None
@@ -143,8 +143,9 @@ class KeySettings:
 class FileOutcome:
     """What became of one file: proven equal page by page, or not done with the reason.
 
-    ``refused`` says why the file cannot be rewritten page
-    by page although it may be right; ``error`` is (class name, message) of anything else.
+    ``unauthenticated`` tells what nothing authenticates in the target, and after ``source:`` what nothing authenticated
+    in what it was made of.  ``refused`` says why the file cannot be rewritten page by page, or not from here, although
+    it may be right; ``error`` is (class name, message) of anything else.
     """
 
     source: str

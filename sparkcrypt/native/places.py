@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -22,6 +23,7 @@ Settings: TypeAlias = Mapping[str, str]
 S3_OPTIONS = ("access.key", "secret.key", "session.token", "endpoint", "endpoint.region", "connection.ssl.enabled")
 """Of ``fs.s3a.``, and of ``fs.s3a.bucket.<bucket>.``, which wins for that bucket as it does in Hadoop."""
 S3_BUCKETS = "fs.s3a.bucket."
+_URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 _ENDS = tuple(f".{option}" for option in S3_OPTIONS)
 WEB_HDFS = {"webhdfs": "http", "swebhdfs": "https"}
 UNREACHABLE_SECONDS = 60.0
@@ -52,9 +54,9 @@ def place(path: str, settings: Settings) -> Place:
     Raises:
         ConfigError: no file system is known for its scheme, its library is not there, or it cannot be reached.
     """
-    scheme, _, rest = path.partition(":")
-    if path.startswith("/") or not rest:
+    if _URI.match(path) is None:  # such as day=10:00/file
         return path
+    scheme, _, rest = path.partition(":")
     if scheme == "file":
         return "/" + rest.lstrip("/")
     authority, _, below = rest.removeprefix("//").partition("/")

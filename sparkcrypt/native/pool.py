@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import multiprocessing
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 
+from sparkcrypt.errors import SparkcryptError
 from sparkcrypt.native.orders import FileOrder, FileOutcome, KeySettings
 from sparkcrypt.native.places import Settings
-from sparkcrypt.native.work import rewrite
+from sparkcrypt.native.work import failure, rewrite
 
 
 def rewrite_all(
     orders: Sequence[FileOrder], keys: KeySettings, settings: Settings, *, processes: int
 ) -> Iterator[FileOutcome]:
-    """Yield the outcome of each order as it is done.
+    """Yield the outcome of each order as it is done; a process that ends is an outcome of every file not done by then.
 
     Processes, not threads: pages are small, and AES of small pages gets slower on two threads.
 
@@ -30,9 +32,34 @@ def rewrite_all(
         return
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(min(processes, len(orders)), mp_context=context) as pool:
-        waiting = [pool.submit(rewrite, order, keys, settings) for order in orders]
+        waiting: dict[Future[FileOutcome], FileOrder] = {}
         try:
+            for order in orders:
+                waiting[_submitted(pool, order, keys, settings)] = order
             for done in as_completed(waiting):
-                yield done.result()
+                yield _outcome(done, waiting[done])
         finally:
             pool.shutdown(cancel_futures=True)
+
+
+def _submitted(
+    pool: ProcessPoolExecutor, order: FileOrder, keys: KeySettings, settings: Settings
+) -> Future[FileOutcome]:
+    try:
+        return pool.submit(rewrite, order, keys, settings)
+    except BrokenProcessPool as error:  # while others were submitted
+        failed: Future[FileOutcome] = Future()
+        failed.set_exception(error)
+        return failed
+
+
+def _outcome(done: Future[FileOutcome], order: FileOrder) -> FileOutcome:
+    error = done.exception()
+    if error is None:
+        return done.result()
+    if isinstance(error, BrokenProcessPool):
+        error = SparkcryptError(
+            f"{order.source}: was not done, since a process of the work was ended from outside, perhaps for want of "
+            "memory; run again for what is missing, with fewer files at once"
+        )
+    return failure(order, error)

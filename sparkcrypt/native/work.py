@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
+import time
+from contextlib import suppress
 from functools import lru_cache, partial
 from pathlib import Path as FilePath
 
-from sparkcrypt.errors import ConfigError, FormatError, SparkcryptError, UnsupportedFileError, VerificationError
+from sparkcrypt.errors import (
+    ConfigError,
+    FormatError,
+    SparkcryptError,
+    StorageError,
+    UnsupportedFileError,
+    VerificationError,
+)
 from sparkcrypt.keys.counting import CountingKeyService
 from sparkcrypt.keys.datakeys import DataKeyMaker, DataKeyOpener
 from sparkcrypt.keys.material import parse_key_material
@@ -27,13 +37,18 @@ from sparkcrypt.parquet import (
     verify_file,
 )
 from sparkcrypt.parquet.encryption import ColumnKey
-from sparkcrypt.parquet.output import open_target
+from sparkcrypt.parquet.output import most_bytes, open_target, too_large
 from sparkcrypt.parquet.source import open_source
 from sparkcrypt.policy.key_service import KeyServiceConfig
 from sparkcrypt.schema import Path, dotted
 
+_LOG = logging.getLogger(__name__)
 _REDACTED_PARTS = ("key_value_metadata", "sorting_columns")
 """What a plaintext footer may have to leave out, so as not to tell of encrypted columns."""
+PAUSES = (1.0, 5.0)
+"""Seconds before each further attempt at a file whose storage failed after it could be opened."""
+_GROWTH = 1.1
+"""How much larger than its source a target is taken to be at most, where only so large a one can be."""
 
 
 def rewrite(order: FileOrder, keys: KeySettings, settings: Settings) -> FileOutcome:
@@ -45,20 +60,64 @@ def rewrite(order: FileOrder, keys: KeySettings, settings: Settings) -> FileOutc
         settings: how to reach the files.
     """
     try:
-        return _rewritten(order, keys, settings)
+        return _carried_out(order, keys, settings)
     except UnsupportedFileError as error:
         return FileOutcome(order.source, order.target, refused=str(error))
-    except SparkcryptError as error:
-        return FileOutcome(order.source, order.target, error=(type(error).__name__, str(error)))
-    except OSError as error:
-        return FileOutcome(order.source, order.target, error=("SparkcryptError", f"{order.source}: {error}"))
+    except ImportError:
+        raise  # of the machine, not of the file: every file would fail so
+    except Exception as error:  # noqa: BLE001 - one file never ends the work on others
+        return failure(order, error)
 
 
-def _rewritten(order: FileOrder, keys: KeySettings, settings: Settings) -> FileOutcome:
+def _carried_out(order: FileOrder, keys: KeySettings, settings: Settings) -> FileOutcome:
     try:
         source, target = place(order.source, settings), place(order.target, settings)
-    except ConfigError as error:
-        return FileOutcome(order.source, order.target, refused=str(error))
+        _see_reachable(source, target, order)
+    except (ConfigError, StorageError) as error:
+        raise UnsupportedFileError(str(error)) from error
+    for pause in PAUSES:
+        try:
+            return _rewritten(order, source, target, keys)
+        except (StorageError, OSError):
+            if isinstance(source, str) and isinstance(target, str):
+                raise
+        time.sleep(pause)
+    return _rewritten(order, source, target, keys)
+
+
+def failure(order: FileOrder, error: BaseException) -> FileOutcome:
+    """Return the outcome of a file that an error ended, so that one file never ends the work on others."""
+    if isinstance(error, SparkcryptError):
+        said = type(error).__name__, str(error)
+    elif isinstance(error, OSError):
+        said = StorageError.__name__, f"{order.source}: {error}"
+    else:
+        _LOG.error("%s: unforeseen error", order.source, exc_info=error)
+        what = f"{type(error).__name__}: {error}"
+        said = SparkcryptError.__name__, f"{order.source}: {what}; nothing foresaw this: report it with the log"
+    return FileOutcome(order.source, order.target, error=said)
+
+
+def _see_reachable(source: Place, target: Place, order: FileOrder) -> None:
+    """Open the source and make room for the target, before anything else is done.
+
+    Raises:
+        StorageError: either cannot be reached from here, be it that only Spark knows how.
+        UnsupportedFileError: the target may become larger than its file system takes.
+    """
+    size = _size(source)
+    try:
+        _make_room(target, replace=order.replace)
+    except OSError as error:
+        if isinstance(target, str):
+            raise
+        raise StorageError(f"{order.target}: cannot be reached: {error}") from error
+    most = None if isinstance(target, str) else most_bytes(target[0])
+    if most is not None and size * _GROWTH > most:
+        raise UnsupportedFileError(f"{order.source}: {too_large(most)}")
+
+
+def _rewritten(order: FileOrder, source: Place, target: Place, keys: KeySettings) -> FileOutcome:
     worker, digest_key = _worker(keys.to_json()), os.urandom(32)  # digests are compared here, and kept nowhere
     verify_aad = None if order.source_prefix is None else _Expected(order.source_prefix)
     before = verify_file(source, retrieve_key=worker.retrieve, verify_aad=verify_aad, digest_key=digest_key)
@@ -67,7 +126,6 @@ def _rewritten(order: FileOrder, keys: KeySettings, settings: Settings) -> FileO
             f"{order.source}: its algorithm is {before.algorithm or 'none'}, and was "
             f"{order.source_algorithm or 'none'} when it was listed; someone replaced the file"
         )
-    _make_room(target, replace=order.replace)
     notes: tuple[str, ...] = ()
     if order.action == "copy":
         with open_source(source) as file, open_target(target) as output:
@@ -87,16 +145,27 @@ def _rewritten(order: FileOrder, keys: KeySettings, settings: Settings) -> FileO
             source, target, retrieve_key=worker.retrieve, verify_aad=verify_aad, encryption=encryption
         )
         notes = result.notes
-    after = _proven(order, target, worker, before, digest_key)
+    try:
+        after = _proven(order, target, worker, before, digest_key)
+    except BaseException:
+        _remove(target)
+        raise
     return FileOutcome(
         source=order.source,
         target=order.target,
         rows=after.rows,
         bytes_before=_size(source),
         bytes_after=_size(target),
-        unauthenticated=after.not_authenticated,
+        unauthenticated=_unauthenticated(before, after),
         notes=notes,
     )
+
+
+def _unauthenticated(before: Verification, after: Verification) -> tuple[str, ...]:
+    """Return what nothing authenticates in the target, and what nothing authenticated of an encrypted source."""
+    of_source = () if before.footer == "plaintext" else before.not_authenticated
+    of_target = () if after.footer == "plaintext" else after.not_authenticated
+    return (*of_target, *(f"source: {what}" for what in of_source if what not in of_target))
 
 
 def _proven(order: FileOrder, target: Place, worker: _Worker, before: Verification, digest_key: bytes) -> Verification:
@@ -112,6 +181,8 @@ def _proven(order: FileOrder, target: Place, worker: _Worker, before: Verificati
         summary = inspect_file(target, retrieve_key=worker.retrieve)
     except FormatError as error:
         raise VerificationError(f"{order.target}: the rewritten file cannot be read back: {error}") from error
+    if order.action == "decrypt" and summary.footer != "plaintext":
+        raise VerificationError(f"{order.target}: its footer is {summary.footer}; it was ordered in plaintext")
     unmet = None if order.encryption is None else order.encryption.unmet(summary)
     if unmet:
         raise VerificationError(f"{order.target}: {unmet}; it was ordered otherwise")
@@ -177,6 +248,15 @@ class _Worker:
 @lru_cache(maxsize=4)
 def _worker(keys: str) -> _Worker:
     return _Worker(KeySettings.from_json(keys))
+
+
+def _remove(target: Place) -> None:
+    """Remove a target that was written and is not proven; what prevents that does not hide why."""
+    with suppress(OSError):
+        if isinstance(target, str):
+            FilePath(target).unlink()
+        else:
+            target[0].delete_file(target[1])
 
 
 def _make_room(target: Place, *, replace: bool) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from dataclasses import dataclass, field
 
-from sparkcrypt.errors import FormatError
+from sparkcrypt.errors import FormatError, UnsupportedFileError
 from sparkcrypt.parquet.digest import ContentDigest
 from sparkcrypt.parquet.layout import Layout
 from sparkcrypt.parquet.metadata import (
@@ -18,6 +18,7 @@ from sparkcrypt.parquet.metadata import (
 )
 from sparkcrypt.parquet.modules import ModuleType
 from sparkcrypt.parquet.pages import ChunkKey, Page, Unauthenticated, chunk_range, read_pages, read_plain_pages
+from sparkcrypt.parquet.regions import PartName
 from sparkcrypt.parquet.source import Input, naming
 from sparkcrypt.parquet.thrift import Struct, decode_struct
 from sparkcrypt.parquet.window import Window
@@ -27,7 +28,7 @@ _UNKNOWN = -1
 
 @dataclass(slots=True)
 class FileCheck:
-    """What the checks of one file's chunks share and add up."""
+    """What the checks of one file's chunks share and add up; what ``layout`` has is known to be apart."""
 
     file: Input
     layout: Layout
@@ -54,7 +55,7 @@ class ChunkPlace:
     @property
     def name(self) -> str:
         """What messages call the chunk."""
-        return f"column {self.dotted} in row group {self.row_group}"
+        return str(PartName(self.dotted, self.row_group))
 
 
 class ChunkCheck:
@@ -69,7 +70,7 @@ class ChunkCheck:
         """Of each data page in turn: offset, length, first row or -1 where that cannot be told."""
 
     def run(self) -> None:
-        """Check the chunk, add its regions to the layout and its content to the digest.
+        """Check the chunk, whose regions the layout has, and add its content to the digest.
 
         Raises:
             FormatError: something contradicts the specification or something else in the file.
@@ -95,7 +96,6 @@ class ChunkCheck:
     def _check_pages(self) -> None:
         place, shared, name = self._place, self._shared, self._place.name
         start, end = chunk_range(self._meta_data, shared.layout.limit, name)
-        shared.layout.add(start, end, name)
         key, window = place.key, Window(shared.file, start, end)
         values = rows = 0
         pages = read_plain_pages(window, name) if key is None else read_pages(key, window)
@@ -146,7 +146,6 @@ class ChunkCheck:
         what = self._what(module)
         if offset is None or length is None:
             raise FormatError(f"{what} has an offset or a length; expected both")
-        shared.layout.add(offset, offset + length, what)
         data = shared.file.read(offset, length, what)
         if place.key is not None:
             data = place.key.open(data, module)
@@ -159,20 +158,25 @@ class ChunkCheck:
 
     def _check_offset_index(self, index: OffsetIndex) -> None:
         found, locations = self._found, index.page_locations
+        error = self._index_error()
         if 3 * len(locations) != len(found):
-            raise FormatError(f"it has {len(locations)} pages; expected {len(found) // 3}")
+            raise error(f"it has {len(locations)} pages; expected {len(found) // 3}")
         before = _UNKNOWN
         for number, location in enumerate(locations):
             start, length, row = found[3 * number : 3 * number + 3]
             if (location.offset, location.compressed_page_size) != (start, length):
-                raise FormatError(
+                raise error(
                     f"it has page {number} at offset {location.offset}, {location.compressed_page_size} bytes; "
                     f"expected {start}, {length} bytes"
                 )
             first_row = location.first_row_index
             if row not in (_UNKNOWN, first_row) or not before <= first_row <= self._place.rows:
-                raise FormatError(f"it has page {number} at row {first_row}; expected {row}, and rows in order")
+                raise error(f"it has page {number} at row {first_row}; expected {row}, and rows in order")
             before = first_row
+
+    def _index_error(self) -> type[FormatError]:
+        """Return what an index is that is not of these pages: of plaintext, an engine that decodes does without it."""
+        return UnsupportedFileError if self._place.key is None else FormatError
 
     def _check_column_index(self, index: ColumnIndex) -> None:
         pages = len(self._found) // 3
@@ -181,13 +185,12 @@ class ChunkCheck:
             lists.append(nulls)
         for counted in lists:
             if len(counted) != pages:
-                raise FormatError(f"it has {len(counted)} pages; expected {pages}")
+                raise self._index_error()(f"it has {len(counted)} pages; expected {pages}")
 
     def check_bloom_filter(self, offset: int, length: int | None) -> None:
         """Check the Bloom filter at an offset; ``length`` is None where the metadata does not tell it."""
         place, shared, what = self._place, self._shared, f"the Bloom filter of {self._place.name}"
-        shared.layout.add(offset, offset, what)
-        window = Window(shared.file, offset, shared.layout.limit)
+        window = Window(shared.file, offset, shared.layout.room(offset))
         if place.key is None:
             struct = window.take_struct(what)
             size = BloomFilterHeader(struct).num_bytes
@@ -199,7 +202,6 @@ class ChunkCheck:
             raise FormatError(f"{what}: a bit set of {len(bitset)} bytes; expected {size}")
         if length is not None and window.position - offset != length:
             raise FormatError(f"{what} takes {window.position - offset} bytes; expected {length}")
-        shared.layout.add(offset, window.position, what)
         shared.digest.bloom_filter(place.row_group, place.column, struct, bitset)
 
     def _open_bloom_filter(self, key: ChunkKey, window: Window, what: str) -> tuple[Struct, bytes]:

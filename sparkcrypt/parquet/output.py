@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias, Union
 
-from sparkcrypt.errors import ConfigError
+from sparkcrypt.errors import ConfigError, UnsupportedFileError
 from sparkcrypt.parquet.source import Input
 
 if TYPE_CHECKING:
@@ -24,6 +24,8 @@ Target: TypeAlias = Union[str, "os.PathLike[str]", "tuple[FileSystem, str]"]
 COPY_BYTES = 8 * 1024 * 1024
 GATHER_BYTES = 1024 * 1024
 """What is gathered before it is handed over; no more, so that it is still in the processor's cache then."""
+S3_MOST_BYTES = 5 * 1024**3
+"""S3 copies no larger object in one request, and a finished file gets its name there by a copy."""
 _NO_KERNEL_COPY = (errno.EXDEV, errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP, errno.EBADF, errno.EPERM)
 _WAITING: ContextVar[set[str] | None] = ContextVar("folders that wait to be synced", default=None)
 _NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
@@ -32,13 +34,14 @@ _NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 class Output:
     """A file under way: written from front to back."""
 
-    __slots__ = ("_descriptor", "_file", "_gathered", "_view", "position")
+    __slots__ = ("_descriptor", "_file", "_gathered", "_most", "_view", "position")
 
-    def __init__(self, file: BinaryIO, descriptor: int | None) -> None:
+    def __init__(self, file: BinaryIO, descriptor: int | None, most: int | None = None) -> None:
         self._file = file
         self._descriptor = descriptor
         self._view = memoryview(bytearray(GATHER_BYTES))
         self._gathered = 0
+        self._most = most
         self.position = 0
 
     def write(self, data: bytes | memoryview) -> None:
@@ -74,6 +77,8 @@ class Output:
             self._gathered = 0
 
     def _hand_over(self, data: bytes | memoryview) -> None:
+        if self._most is not None and self.position > self._most:
+            raise UnsupportedFileError(too_large(self._most))
         if self._descriptor is None:
             self._file.write(bytes(data))  # of its own: a file system may send it later
             return
@@ -220,7 +225,7 @@ def _on_file_system(filesystem: FileSystem, path: str) -> Iterator[Output]:
         raise ConfigError(f"{path}: cannot be written: {error}; give a path in a writable folder") from error
     try:
         with file:
-            output = Output(file, None)
+            output = Output(file, None, most_bytes(filesystem))
             yield output
             output.flush()
         _refuse_existing(exists(), path)
@@ -232,6 +237,19 @@ def _on_file_system(filesystem: FileSystem, path: str) -> Iterator[Output]:
         with contextlib.suppress(OSError):
             filesystem.delete_file(partial)
         raise
+
+
+def most_bytes(filesystem: FileSystem) -> int | None:
+    """Return how large a target on a file system may be, in bytes; None where nothing limits it.
+
+    On S3 an object would appear whole under its own name too, but pyarrow completes an upload that failed half-way.
+    """
+    return S3_MOST_BYTES if filesystem.type_name == "s3" else None
+
+
+def too_large(most: int) -> str:
+    """Return why a file has no target where targets have at most so many bytes."""
+    return f"the target may be larger than {most} bytes, the most that S3 copies at once; use the Spark engine"
 
 
 def _refuse_existing(exists: bool, path: str) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias
 
-from sparkcrypt.errors import FormatError, VerificationError
+from sparkcrypt.errors import FormatError, UnsupportedFileError, VerificationError
 from sparkcrypt.parquet.layout import FIRST_OFFSET
 from sparkcrypt.parquet.metadata import (
     AES_GCM_V1,
@@ -291,7 +291,8 @@ def _head(struct: Struct, what: object, first: bool) -> _Head:
         if not counted:
             raise FormatError(f"{what} has a dictionary page without a count of its values; expected one")
         return _Head(view, PageType.DICTIONARY_PAGE, size, 0, None, 0)
-    raise FormatError(f"{what} has a page of type {kind!r}; expected {_ALLOWED}")
+    error = UnsupportedFileError if kind == PageType.INDEX_PAGE else FormatError
+    raise error(f"{what} has a page of type {kind!r}; expected {_ALLOWED}")
 
 
 _ALLOWED = "DATA_PAGE (0), DATA_PAGE_V2 (3), or as the first one DICTIONARY_PAGE (2); index pages have no module type"

@@ -8,13 +8,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias, Union
 
-from sparkcrypt.errors import FormatError, UnsupportedFileError, VerificationError
+from sparkcrypt.errors import FormatError, StorageError, UnsupportedFileError, VerificationError
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
 
 Source: TypeAlias = Union[str, "os.PathLike[str]", "tuple[FileSystem, str]", BinaryIO, bytes]
 """A path, a (pyarrow filesystem, path), an open binary file that can seek (left open), or a whole file's bytes."""
+
+_NOT_A_FILE = (FileNotFoundError, IsADirectoryError, NotADirectoryError, ValueError)
+"""What opening raises where there is no such file; anything else says nothing of the file."""
 
 
 class Input:
@@ -34,7 +37,8 @@ class Input:
         """Return the bytes of a range.
 
         Raises:
-            FormatError: the range is not inside the file, or the file cannot be read.
+            FormatError: the range is not inside the file, or the file became shorter.
+            StorageError: the storage failed.
         """
         if offset < 0 or length < 0 or offset + length > self.size:
             raise FormatError(
@@ -46,7 +50,7 @@ class Input:
             while len(data) < length and (more := self._file.read(length - len(data))):
                 data += more
         except OSError as error:
-            raise FormatError(f"cannot be read at offset {offset}: {error}") from error
+            raise _unreachable(error, offset) from error
         if len(data) != length:
             raise FormatError(
                 f"ends at offset {offset + len(data)}; expected {self.size} bytes, so it changed while it was read"
@@ -57,7 +61,7 @@ class Input:
         """Read the bytes of a range to where they shall be.
 
         Raises:
-            FormatError: as `read`.
+            FormatError, StorageError: as `read`.
         """
         read = getattr(self._file, "readinto", None)
         if read is None or offset < 0 or offset + len(target) > self.size:
@@ -69,7 +73,7 @@ class Input:
             while done < len(target) and (count := read(target[done:])):
                 done += count
         except OSError as error:
-            raise FormatError(f"cannot be read at offset {offset}: {error}") from error
+            raise _unreachable(error, offset) from error
         if done != len(target):
             raise FormatError(
                 f"ends at offset {offset + done}; expected {self.size} bytes, so it changed while it was read"
@@ -87,14 +91,19 @@ def open_source(source: Source) -> Iterator[Input]:
     """Open a source for the time of a ``with`` block.
 
     Raises:
-        FormatError: it is not there or cannot be opened.
+        FormatError: it is not there, or is no file.
+        StorageError: it cannot be reached.
     """
     if isinstance(source, (str, os.PathLike)):
         with _opened(os.fspath(source)) as file:
             yield Input(file, os.fspath(source), os.fstat(file.fileno()).st_size, file.fileno())
     elif isinstance(source, tuple):
         with _opened_on(*source) as native:
-            yield Input(native, source[1], native.size())
+            try:
+                size = native.size()
+            except OSError as error:
+                raise StorageError(f"{source[1]}: {_MAY_BE_RIGHT.format(error)}") from error
+            yield Input(native, source[1], size)
     elif isinstance(source, bytes):
         yield Input(io.BytesIO(source), "<bytes>", len(source))
     else:
@@ -106,8 +115,8 @@ def naming(file: str) -> Iterator[None]:
     """Put the file's name before the message of what goes wrong with its bytes inside the ``with`` block."""
     try:
         yield
-    except (FormatError, VerificationError) as error:
-        if type(error) not in (FormatError, UnsupportedFileError, VerificationError):
+    except (FormatError, StorageError, VerificationError) as error:
+        if type(error) not in (FormatError, StorageError, UnsupportedFileError, VerificationError):
             raise
         raise type(error)(f"{file}: {error}") from error
 
@@ -115,16 +124,27 @@ def naming(file: str) -> Iterator[None]:
 def _opened(path: str) -> BinaryIO:
     try:
         return open(path, "rb", buffering=0)  # noqa: PTH123 - pathlib costs as much as a footer; the caller closes it
-    except (OSError, ValueError) as error:
+    except _NOT_A_FILE as error:
         raise FormatError(
             f"{path}: cannot be opened: {getattr(error, 'strerror', None) or error}; give the path of a Parquet file"
         ) from error
+    except OSError as error:
+        raise StorageError(f"{path}: {_MAY_BE_RIGHT.format(error.strerror or error)}") from error
 
 
 def _opened_on(filesystem: FileSystem, path: str) -> Any:
     try:
         return filesystem.open_input_file(path)
-    except (OSError, ValueError) as error:
+    except _NOT_A_FILE as error:
         raise FormatError(
             f"{path}: cannot be opened: {error}; give the path of a Parquet file on that file system"
         ) from error
+    except OSError as error:
+        raise StorageError(f"{path}: {_MAY_BE_RIGHT.format(error)}") from error
+
+
+_MAY_BE_RIGHT = "cannot be reached: {}; that says nothing of the file: see that its storage answers and lets you read"
+
+
+def _unreachable(error: OSError, offset: int) -> StorageError:
+    return StorageError(f"at offset {offset} it {_MAY_BE_RIGHT.format(error)}")

@@ -21,9 +21,10 @@ def test_local_paths(path: str) -> None:
     assert place(path, {}) == "/a b/c%20"
 
 
-def test_a_name_with_a_colon_is_a_path() -> None:
-    """Only what begins with a scheme is a URI."""
-    assert place("/t/ts=10:00/f", {}) == "/t/ts=10:00/f"
+@pytest.mark.parametrize("path", ["/t/ts=10:00/f", "ts=10:00/f", "day=10:00/f", "a:b", "10:/f", "f"])
+def test_a_name_with_a_colon_is_a_path(path: str) -> None:
+    """Only what begins with a scheme and a slash after it is a URI; other paths stay as they are, relative ones too."""
+    assert place(path, {}) == path
 
 
 def test_buckets_have_their_own_settings() -> None:
