@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sparkcrypt.backfill.report import Outcome, Report
+from sparkcrypt.errors import EXIT_DRIFT, VerificationError
 
 KIND, VERSION = "sparkcrypt backfill", 1
 
@@ -74,12 +75,24 @@ class PassReport:
         """How the pass ended."""
         if self.dry_run:
             return "dry run"
-        outcomes = {one.outcome for one in self.tables}
-        if self.failed or self.refused or "incomplete" in outcomes:
+        if self.left_out:
             return "incomplete"
+        outcomes = {one.outcome for one in self.tables}
         if "stopped at budget" in outcomes:
             return "stopped at budget"
         return "done" if "done" in outcomes else "nothing to do"
+
+    @property
+    def left_out(self) -> bool:
+        """Tables, or units of tables, could not be done; of a dry run: could not be looked at, or would be refused."""
+        return bool(self.failed or self.refused) or any(one.outcome == "incomplete" for one in self.tables)
+
+    @property
+    def exit_code(self) -> int:
+        """What a command ends with: something was left out, or, of a dry run, files differ, or neither."""
+        if self.left_out:
+            return VerificationError.exit_code
+        return EXIT_DRIFT if self.dry_run and self.drifts else 0
 
     @property
     def drifts(self) -> bool:

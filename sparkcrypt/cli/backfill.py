@@ -14,6 +14,7 @@ from sparkcrypt.cli.options import (
     PARALLELISM,
     SIZE,
     Launch,
+    accept_option,
     json_option,
     path_option,
     report_option,
@@ -26,7 +27,6 @@ from sparkcrypt.cli.past_runs import expire, list_, rollback, show_run, status
 from sparkcrypt.cli.progress import progress_on_stderr
 from sparkcrypt.cli.reporting import failed_report
 from sparkcrypt.cli.session import Workplace, check_writable
-from sparkcrypt.errors import EXIT_DRIFT, VerificationError
 
 if TYPE_CHECKING:
     from sparkcrypt.backfill.pass_report import PassReport
@@ -55,7 +55,7 @@ def _priorities(context: click.Context, option: click.Parameter, value: str) -> 
 @click.option("--policy", metavar="FILE", help="The policy file: a path, or a URI such as hdfs://nn/policy.yaml.")
 @where_option
 @click.option("--changed", is_flag=True, help="Only tables whose tags, policy or files changed since the last pass.")
-@click.option("--dry-run", is_flag=True, help="Show the drift and what would be done; exits with 2 when there is any.")
+@click.option("--dry-run", is_flag=True, help="Show the drift and what would be done; exits with 2 on drift.")
 @click.option(
     "--max-bytes", type=SIZE, metavar="SIZE", help="Begin no unit beyond this, such as 500GB; run again to go on."
 )
@@ -76,7 +76,7 @@ def _priorities(context: click.Context, option: click.Parameter, value: str) -> 
 @click.option(
     "--engine", type=click.Choice(ENGINES), default="native", show_default=True, help="See `sparkcrypt encrypt`."
 )
-@click.option("--accept-path-readers", is_flag=True, help="Rewrite tables that share a folder with another one too.")
+@accept_option
 @click.option(
     "--adopt", is_flag=True, help="Rewrite files too that a table which requires encryption would not believe."
 )
@@ -100,8 +100,8 @@ def backfill(context: click.Context, /, **asked: Any) -> None:
     """Bring tables to what their tags and the policy say, and look after the runs that did it.
 
     Files that match already are left alone.  A unit that cannot be done stays as it was and is reported, and the rest
-    goes on: then this exits with 74.  A pass that was killed, or whose budget (--max-bytes, --max-duration) was spent,
-    is continued by the same command.
+    goes on: then this exits with 74; with --dry-run, when a table cannot be planned or would be refused.  A pass that
+    was killed, or whose budget (--max-bytes, --max-duration) was spent, is continued by the same command.
 
     Examples:
       sparkcrypt backfill --database sales --policy policy.yaml --dry-run
@@ -155,7 +155,7 @@ def _backfill(
         )
         _write(workplace, done, report, html)
     show(done.to_dict(), pass_text(done), as_json=as_json)
-    context.exit(_code(done))
+    context.exit(done.exit_code)
 
 
 def _options(
@@ -185,9 +185,3 @@ def _page(document: dict[str, Any]) -> str:
     from sparkcrypt.backfill.html import report_html
 
     return report_html(document)
-
-
-def _code(done: PassReport) -> int:
-    if done.outcome == "incomplete":
-        return VerificationError.exit_code
-    return EXIT_DRIFT if done.dry_run and done.drifts else 0

@@ -35,6 +35,9 @@ avro_option = click.option(
     "--avro-schema", "avro_schema", metavar="FILE", help="An .avsc file whose tags (confluent:tags) are used as well."
 )
 where_option = click.option("--where", metavar="PREDICATE", help="Only these partitions; partition columns only.")
+accept_option = click.option(
+    "--accept-path-readers", is_flag=True, help="Rewrite tables that share a folder with another one too."
+)
 report_option = click.option(
     "--report", metavar="FILE", help="Also write the report there as JSON, a failed run's too: a path or a URI."
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -34,7 +34,7 @@ def _whole(done: PassReport, totals: Mapping[str, int]) -> str:
     tables = counted(totals["tables"], "table")
     if done.dry_run:
         amount = f"{counted(totals['files_left'], 'file')} of {totals['files_total']:,}, {size(totals['bytes_left'])}"
-        return f"{tables}, {amount} differ from the plan{_estimate(done)}"
+        return f"{tables}, {amount} differ from the plan{estimate_text(done.tables)}"
     amount = (
         f"{counted(totals['files_rewritten'], 'file')} of {totals['files_total']:,}, {size(totals['bytes_before'])}"
     )
@@ -44,9 +44,9 @@ def _whole(done: PassReport, totals: Mapping[str, int]) -> str:
     return f"{tables}, {amount} rewritten in {done.seconds:,.1f} s{left}"
 
 
-def _estimate(done: PassReport) -> str:
+def estimate_text(reports: Iterable[Report]) -> str:
     """Return how long the drift would take to mend, where an earlier run of each table tells how fast it was."""
-    drifting = [one.estimated_seconds for one in done.tables if one.units_left]
+    drifting = [one.estimated_seconds for one in reports if one.units_left]
     known = [seconds for seconds in drifting if seconds is not None]
     if not known:
         return ""
@@ -54,12 +54,17 @@ def _estimate(done: PassReport) -> str:
     return f"; about {timedelta(seconds=round(sum(known)))}{of}, by earlier runs"
 
 
-def _planned(report: Report) -> tuple[object, ...]:
+def actions_text(report: Report) -> str:
+    """Return what would be done, and with how many files."""
     actions: dict[str, int] = {}
     for unit in report.planned:
         for action, amount in unit["actions"].items():
             actions[action] = actions.get(action, 0) + int(amount["files"])
-    what = ", ".join(f"{action} {count:,}" for action, count in sorted(actions.items()))
+    return ", ".join(f"{action} {count:,}" for action, count in sorted(actions.items()))
+
+
+def _planned(report: Report) -> tuple[object, ...]:
+    what = actions_text(report)
     drift = ", ".join(f"{kind}: {count:,}" for kind, count in sorted(report.drift.get("before", {}).items()))
     outcome = "drift" if report.units_left else "matches"
     return (

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -11,6 +10,7 @@ from sparkcrypt.cli.command import Command
 from sparkcrypt.cli.options import (
     PARALLELISM,
     Launch,
+    accept_option,
     avro_option,
     json_option,
     one_of,
@@ -20,10 +20,11 @@ from sparkcrypt.cli.options import (
     table_option,
     where_option,
 )
-from sparkcrypt.cli.output import counted, show
+from sparkcrypt.cli.output import show
 from sparkcrypt.cli.pass_text import pass_text
+from sparkcrypt.cli.plan_text import plan_text
 from sparkcrypt.cli.session import Workplace, local_path
-from sparkcrypt.errors import EXIT_DRIFT, PlanError
+from sparkcrypt.errors import PlanError
 from sparkcrypt.plan import EncryptionPlan, build_plan
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.schema import Schema, schema_from_spark
@@ -31,10 +32,7 @@ from sparkcrypt.tags import tags_of_overlay, tags_of_schema
 from sparkcrypt.tags.avro import tags_of_avro
 
 if TYPE_CHECKING:
-    from sparkcrypt.backfill.drift import Drift
-    from sparkcrypt.backfill.scan import ScannedUnit
-
-_SHOWN = 20
+    from sparkcrypt.backfill.target_plan import TargetPlan
 
 
 @click.command(cls=Command)
@@ -54,6 +52,7 @@ _SHOWN = 20
     metavar="NAME",
     help="With --schema or --avro-schema alone.",
 )
+@accept_option
 @json_option
 @spark_options
 @click.pass_context
@@ -67,14 +66,16 @@ def plan(
     where: str | None,
     schema_file: str | None,
     partition_columns: tuple[str, ...],
+    accept_path_readers: bool,
     as_json: bool,
     launch: Launch,
 ) -> None:
-    """Show the plan of a table or directory, and the drift of its files from it.
+    """Show the plan of a table or directory, the drift of its files from it, and what a run would do.
 
-    Exits with 0 when every file matches, and with 2 on drift.  With --database, or a pattern as --table, it shows the
-    drift of many tables, as `sparkcrypt backfill --dry-run` does.  With --schema, or --avro-schema alone, it plans
-    without Spark and without files; --table then only names the table whose rules in the policy count.
+    Exits with 0 when every file matches, with 2 on drift, and with 74 when a table could not be planned or a run would
+    refuse it.  With --database, or a pattern as --table, it shows the drift of many tables, as `sparkcrypt backfill
+    --dry-run` does.  With --schema, or --avro-schema alone, it plans without Spark and without files; --table then only
+    names the table whose rules in the policy count.
 
     Examples:
       sparkcrypt plan --table sales.customers --policy policy.yaml
@@ -84,8 +85,8 @@ def plan(
     """
     if databases or (table is not None and any(sign in table for sign in "*?[")):
         if path or schema_file or avro_schema or partition_columns:
-            raise click.UsageError("--database and patterns go with --policy and --where alone")
-        _plan_of_many(context, policy, table, databases, where, as_json, launch)
+            raise click.UsageError("--database and patterns go with --policy, --where and --accept-path-readers alone")
+        _plan_of_many(context, policy, table, databases, where, accept_path_readers, as_json, launch)
         return
     files = schema_file is None and (table is not None or path is not None)
     if files:
@@ -100,10 +101,9 @@ def plan(
             made = _plan_of_schema(loaded, schema_file, avro, table, partition_columns)
             show(made.to_dict(), made.table_text(), as_json=as_json)
             return
-        made, scanned = scanned_target(workplace, loaded, table, path, avro, where)
-    drift = [one for unit in scanned for one in unit.drift]
-    show({**made.to_dict(), **_files(scanned, drift)}, f"{made.table_text()}\n\n{drift_text(scanned)}", as_json=as_json)
-    context.exit(EXIT_DRIFT if drift else 0)
+        found = _plan_of_one(workplace, loaded, table, path, avro, where, accept_path_readers)
+    show(found.to_dict(), plan_text(found), as_json=as_json)
+    context.exit(found.exit_code)
 
 
 def _plan_of_many(
@@ -112,6 +112,7 @@ def _plan_of_many(
     table: str | None,
     databases: tuple[str, ...],
     where: str | None,
+    accept_path_readers: bool,
     as_json: bool,
     launch: Launch,
 ) -> None:
@@ -120,18 +121,24 @@ def _plan_of_many(
         from sparkcrypt.backfill.options import RunOptions
         from sparkcrypt.backfill.passes import PassOptions, backfill
 
-        options = PassOptions(run=RunOptions(keep_going=True, dry_run=True, where=where, parallelism=PARALLELISM))
+        run = RunOptions(keep_going=True, dry_run=True, where=where, parallelism=PARALLELISM)
+        options = PassOptions(run=run, accept_path_readers=accept_path_readers)
         done = backfill(spark, loaded, tables=[table] if table else [], databases=databases, options=options)
     show(done.to_dict(), pass_text(done), as_json=as_json)
-    context.exit(EXIT_DRIFT if done.drifts else 0)
+    context.exit(done.exit_code)
 
 
-def scanned_target(
-    workplace: Workplace, policy: Policy, table: str | None, path: str | None, avro: Schema | None, where: str | None
-) -> tuple[EncryptionPlan, list[ScannedUnit]]:
-    """Return the plan of a table or directory, and its units with the drift of their files."""
+def _plan_of_one(
+    workplace: Workplace,
+    policy: Policy,
+    table: str | None,
+    path: str | None,
+    avro: Schema | None,
+    where: str | None,
+    accept_path_readers: bool,
+) -> TargetPlan:
     spark = workplace.spark
-    from sparkcrypt.backfill.scan import scan_target
+    from sparkcrypt.backfill.target_plan import plan_target
     from sparkcrypt.backfill.targets import Target, catalog_target, path_target
     from sparkcrypt.spark.catalog import Catalog
     from sparkcrypt.spark.session import configure
@@ -141,38 +148,9 @@ def scanned_target(
     else:
         configure(spark, policy)  # the schema of a bare directory is in its files, which may be encrypted
         target = path_target(spark, path or "", policy, avro)
-    return target.plan, list(scan_target(spark, target, policy, where=where))
-
-
-def drift_text(scanned: Sequence[ScannedUnit]) -> str:
-    """Return a line of counts, and one for each file that differs."""
-    by_file: dict[str, list[Drift]] = {}
-    for unit in scanned:
-        for one in unit.drift:
-            by_file.setdefault(one.file, []).append(one)
-    total = sum(len(unit.unit.files) for unit in scanned)
-    head = f"{counted(total, 'file')} in {counted(len(scanned), 'unit')}: "
-    head += (
-        f"{len(by_file):,} differ from the plan" if by_file else "all match the plan" if total else "nothing to encrypt"
+    return plan_target(
+        spark, target, policy, where=where, parallelism=PARALLELISM, accept_path_readers=accept_path_readers
     )
-    lines = [f"  {file}: {_differences(found)}" for file, found in list(by_file.items())[:_SHOWN]]
-    more = [f"  … and {len(by_file) - _SHOWN:,} more; --json lists all"] if len(by_file) > _SHOWN else []
-    return "\n".join([head, *lines, *more])
-
-
-def _differences(found: Sequence[Drift]) -> str:
-    texts = [f"{one.column}: {one.detail}" if one.column else one.detail for one in found]
-    return "; ".join(texts[:4]) + (f"; and {len(texts) - 4} more" if len(texts) > 4 else "")
-
-
-def _files(scanned: Sequence[ScannedUnit], drift: Sequence[Drift]) -> dict[str, Any]:
-    total, drifted = sum(len(unit.unit.files) for unit in scanned), len({one.file for one in drift})
-    return {
-        "files_total": total,
-        "files_matching": total - drifted,
-        "files_drifted": drifted,
-        "drift": [one.to_dict() for one in drift],
-    }
 
 
 def _plan_of_schema(

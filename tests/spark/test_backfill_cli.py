@@ -2,19 +2,38 @@
 
 from __future__ import annotations
 
+import gc
+import io
 import json
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from rich.console import Console
+from rich.text import Text
 
+from sparkcrypt.backfill import target_plan
+from sparkcrypt.backfill.footers import DriverFooters
+from sparkcrypt.backfill.scan import ScannedUnit
+from sparkcrypt.backfill.survey import UnitSurvey, survey_unit
+from sparkcrypt.backfill.units import SourceFile
+from sparkcrypt.cli import past_runs
 from sparkcrypt.cli.main import cli
+from sparkcrypt.cli.progress import BarProgress
+from sparkcrypt.native.footers import Found
+from sparkcrypt.spark.catalog import Catalog
 from sparkcrypt.spark.tagging import set_tags
+from sparkcrypt.tags.model import tag_property
 from tests.spark.support import SECRET, Lake, make_policy, rows_of
 
 pytestmark = pytest.mark.spark
+backfill_command = import_module("sparkcrypt.cli.backfill")
 
 
 @contextmanager
@@ -43,6 +62,28 @@ def run(lake: Lake, *arguments: str) -> Result:
     """Run a command in this JVM."""
     with active(lake):
         return CliRunner().invoke(cli, list(arguments))
+
+
+def unknown(lake: Lake, table: str) -> None:
+    """Give a column a tag that the policy does not know."""
+    catalog = Catalog(lake.spark)
+    catalog.set_options(catalog.table(table), {tag_property(("id",)): "nosuch"})
+
+
+def lost(lake: Lake, table: str) -> None:
+    """Lose a table's tags, as ADD COLUMNS through Hive does."""
+    catalog = Catalog(lake.spark)
+    found = catalog.table(table)
+    schema = json.loads(found.schema_json)
+    columns = [{**one, "metadata": {}} for one in schema["fields"] if one["name"] != "p"]
+    catalog.set_schema_metadata(found, json.dumps({**schema, "fields": columns}))
+    catalog.unset_options(found, tuple(name for name in found.options if ".tags." in name))
+
+
+def only_nothing(self: DriverFooters, sources: Sequence[SourceFile]) -> dict[str, Found]:
+    """Read no footer."""
+    assert not sources, "a footer was read"
+    return {}
 
 
 def test_database_from_drift_to_done(lake: Lake, policy: str, tmp_path: Path) -> None:
@@ -76,6 +117,93 @@ def test_database_from_drift_to_done(lake: Lake, policy: str, tmp_path: Path) ->
     assert expired.exit_code == 0 and "2 files" in expired.output
     verified = run(lake, "verify", "--table", lake.name("b"), "--policy", policy, "--manifest", "--complete")
     assert verified.exit_code == 0, verified.output
+
+
+def test_plan_that_cannot_look_at_every_table_ends_with_74(lake: Lake, policy: str) -> None:
+    """A table whose tags make no plan, and one that lost them, are told by name; drift elsewhere does not hide them."""
+    assert run(lake, "backfill", "--table", lake.name("b"), "--policy", policy).exit_code == 0
+    unknown(lake, "a")
+    lost(lake, "b")
+    for command in (["plan"], ["backfill", "--dry-run"]):
+        both = run(lake, *command, "--database", lake.database, "--policy", policy)
+        assert both.exit_code == 74, both.output
+        assert f"failed: {lake.name('a')}: PlanError" in both.output
+        assert f"refused: {lake.name('b')}: the tags of email are gone" in both.output
+    document = json.loads(run(lake, "plan", "--table", lake.name("b*"), "--policy", policy, "--json").stdout)
+    assert (document["outcome"], document["refused"][0]["table"]) == ("dry run", lake.name("b"))
+
+
+def test_plan_of_one_table_tells_what_a_run_would_do(lake: Lake, policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Columns and every difference, as ever; bytes, actions and time besides; footers that are known are not read."""
+    chosen = ["--table", lake.name("a"), "--policy", policy]
+    first = run(lake, "plan", *chosen)
+    assert first.exit_code == 2, first.output
+    assert "2 files in 2 units: 2 differ from the plan" in first.output
+    assert re.search(r"\nto do: 2 files in 2 units, [0-9.]+ kB: encrypt 2\n$", first.output)
+    document = json.loads(run(lake, "plan", *chosen, "--json").stdout)
+    assert [one["column"] for one in document["columns"]] == ["id", "email"]
+    assert {one["kind"] for one in document["drift"]} == {"plaintext"}
+    assert (document["units_left"], document["estimated_seconds"], document["refused"]) == (2, None, None)
+    assert [one["actions"]["encrypt"]["files"] for one in document["planned"]] == [1, 1]
+    assert run(lake, "backfill", *chosen).exit_code == 0
+    assert run(lake, "backfill", *chosen).output.startswith("nothing to do")  # it has read every new footer
+    changed = run(lake, "tags", "set", lake.name("a"), "email", "fin", "--policy", policy)
+    assert changed.exit_code == 0, changed.output
+    monkeypatch.setattr(DriverFooters, "read", only_nothing)
+    again = run(lake, "plan", *chosen)
+    assert again.exit_code == 2, again.output
+    assert re.search(r"\nto do: 2 files in 2 units, .*: re-key 2; about 0:00:[0-9]+, by earlier runs\n$", again.output)
+
+
+def test_plan_of_one_table_that_a_run_would_refuse_ends_with_74(lake: Lake, policy: str) -> None:
+    """Lost tags, and a folder that is not the table's own: the drift is told, and why no run would begin."""
+    chosen = ["--table", lake.name("b"), "--policy", policy]
+    assert run(lake, "backfill", *chosen).exit_code == 0
+    lost(lake, "b")
+    plan = run(lake, "plan", *chosen)
+    assert plan.exit_code == 74, plan.output
+    assert "2 files in 2 units: 2 differ from the plan" in plan.output
+    assert "\nrefused: the tags of email are gone" in plan.output
+    with lake.stranger() as stranger:
+        stranger.sql(f"CREATE TABLE twin (id INT) USING parquet LOCATION '{lake.path('a').as_uri()}'")
+    chosen = ["--table", lake.name("a"), "--policy", policy, "--json"]
+    shared = run(lake, "plan", *chosen)
+    assert (shared.exit_code, "share the folder" in json.loads(shared.stdout)["refused"]) == (74, True)
+    assert run(lake, "plan", *chosen, "--accept-path-readers").exit_code == 2
+
+
+def test_plan_keeps_no_units_footers(lake: Lake, policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was read of a unit is forgotten once its drift is known, however many units there are."""
+    with lake.stranger() as stranger:
+        stranger.sql(f"INSERT INTO a SELECT id, '{SECRET}', CAST(id AS INT) p FROM range(2, 8)")
+    alive: list[int] = []
+
+    def watched(scanned: ScannedUnit, *arguments: Any, **named: Any) -> UnitSurvey:
+        alive.append(sum(isinstance(one, ScannedUnit) for one in gc.get_objects()))
+        return survey_unit(scanned, *arguments, **named)
+
+    monkeypatch.setattr(target_plan, "survey_unit", watched)
+    assert run(lake, "plan", "--table", lake.name("a"), "--policy", policy).exit_code == 2
+    assert len(alive) == 8
+    assert max(alive) <= 2
+
+
+def test_bar_goes_with_a_pass_and_its_rollback(lake: Lake, policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a terminal each table's bar shows its own units and files, and the steps of a rollback are lines."""
+    text = io.StringIO()
+    for module in (backfill_command, past_runs):
+        console = Console(file=text, force_terminal=True, width=160)
+        monkeypatch.setattr(module, "progress_on_stderr", partial(BarProgress, console))
+    done = run(lake, "backfill", "--database", lake.database, "--policy", policy, "--json")
+    assert done.exit_code == 0, done.output
+    shown = " ".join(Text.from_ansi(text.getvalue()).plain.split())
+    assert "2/2 units 2/2 files" in shown and "3/2" not in shown and "4/2" not in shown
+    run_id = json.loads(done.stdout)["tables"][0]["run_id"]
+    text.seek(0)
+    text.truncate()
+    back = run(lake, "backfill", "rollback", run_id, "--table", lake.name("a"), "--policy", policy)
+    assert back.exit_code == 0, back.output
+    assert {"p=0: rolling back", "p=1: rolling back"} <= set(Text.from_ansi(text.getvalue()).plain.splitlines())
 
 
 def test_quarantined_unit_ends_with_74(lake: Lake, policy: str, tmp_path: Path) -> None:

@@ -1,0 +1,116 @@
+"""What is planned for one table or directory: how its files differ from its plan, and what a run would do about it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from sparkcrypt.backfill.drift import Drift
+from sparkcrypt.backfill.estimate import bytes_a_second
+from sparkcrypt.backfill.footer_cache import FooterCache
+from sparkcrypt.backfill.gate import Gate
+from sparkcrypt.backfill.report import Report
+from sparkcrypt.backfill.result import RunResult
+from sparkcrypt.backfill.scan import scan_target
+from sparkcrypt.backfill.states import open_states
+from sparkcrypt.backfill.store import StateStore
+from sparkcrypt.backfill.survey import UnitSurvey, survey_unit
+from sparkcrypt.backfill.targets import CatalogTarget, Target
+from sparkcrypt.errors import EXIT_DRIFT, VerificationError
+from sparkcrypt.plan import EncryptionPlan
+from sparkcrypt.policy.model import Policy
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_OF_REPORT = ("units_left", "files_left", "bytes_left", "estimated_seconds", "coverage", "planned")
+"""What a plan says as the report of a dry run does."""
+
+
+@dataclass(frozen=True, slots=True)
+class TargetPlan:
+    """The plan of one table or directory, and its files.
+
+    Attributes:
+        plan: which column gets which key, and why.
+        surveys: its units in short, each with every difference from the plan.
+        report: of a dry run over it.
+        refused: why a run would not begin it; None: it would.
+    """
+
+    plan: EncryptionPlan
+    surveys: Sequence[UnitSurvey]
+    report: Report
+    refused: str | None = None
+
+    @property
+    def drift(self) -> list[Drift]:
+        """Every difference."""
+        return [one for survey in self.surveys for one in survey.drift]
+
+    @property
+    def exit_code(self) -> int:
+        """What a command ends with: a run would not begin it, or files differ, or all is as planned."""
+        if self.refused is not None:
+            return VerificationError.exit_code
+        return EXIT_DRIFT if self.report.units_left else 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON values."""
+        drift, report = self.drift, self.report.to_dict()
+        total, drifted = self.report.files_total, len({one.file for one in drift})
+        return {
+            **self.plan.to_dict(),
+            "files_total": total,
+            "files_matching": total - drifted,
+            "files_drifted": drifted,
+            "drift": [one.to_dict() for one in drift],
+            **{name: report[name] for name in _OF_REPORT},
+            "refused": self.refused,
+        }
+
+
+def plan_target(
+    spark: SparkSession,
+    target: Target,
+    policy: Policy,
+    *,
+    where: str | None = None,
+    parallelism: int = 1,
+    accept_path_readers: bool = False,
+) -> TargetPlan:
+    """Look at every file of a target, and change nothing; of each unit only what differs is kept in memory.
+
+    Args:
+        spark: a classic session.
+        target: a table or a directory.
+        policy: what its tags mean.
+        where: a predicate over partition columns.
+        parallelism: of the run whose time is estimated.
+        accept_path_readers: a table that shares a folder with another would be begun.
+
+    Raises:
+        PlanError: ``where`` asks for something other than partition columns, or a unit cannot be planned.
+        ConfigError: the state directory cannot be opened.
+        VerificationError: the journal of an earlier run is damaged.
+    """
+    started = time.monotonic()
+    store = open_states(spark, policy.run_state, outside=target.base)
+    refused = _refused(spark, target, store, accept_path_readers=accept_path_readers)
+    rate = bytes_a_second(store, target.table_id)
+    cache = FooterCache(store, target.table_id, keeps=False)
+    found = scan_target(spark, target, policy, where=where, cache=cache)
+    surveys = [survey_unit(one, target.plan) for one in found]
+    fast = None if rate is None else rate * parallelism
+    result = RunResult("dry-run", "dry run", surveys, bytes_a_second=fast)
+    return TargetPlan(target.plan, surveys, result.report(target, "native", time.monotonic() - started), refused)
+
+
+def _refused(spark: SparkSession, target: Target, store: StateStore, *, accept_path_readers: bool) -> str | None:
+    if not isinstance(target, CatalogTarget):
+        return None
+    gate = Gate(spark, accept_path_readers=accept_path_readers)
+    gate.safe(target, store)
+    return gate.away.refused.get(target.name)

@@ -1,0 +1,47 @@
+"""How a pass ends: its outcome, and the code that commands end with."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from sparkcrypt.backfill.pass_report import PassReport, TableError
+from tests.unit.backfill.test_report import report
+
+FAILED = {"failed": [TableError("s.t", "PlanError", "no tag x")]}
+REFUSED = {"refused": {"s.t": "the tags of ssn are gone"}}
+
+
+def made(*, dry_run: bool = False, **fields: Any) -> PassReport:
+    """Return the report of a pass."""
+    return PassReport("p", "digest", "2026-11-21T10:00:00+00:00", 1.0, dry_run, **fields)
+
+
+@pytest.mark.parametrize("fields", [FAILED, REFUSED, {**FAILED, "tables": [report(outcome="dry run", units_left=2)]}])
+def test_dry_run_that_could_not_look_at_a_table_ends_with_74(fields: dict[str, Any]) -> None:
+    """Silence about a table would be taken for a match, and 2 for all the drift that there is."""
+    done = made(dry_run=True, **fields)
+    assert (done.outcome, done.exit_code) == ("dry run", 74)
+
+
+def test_dry_run_ends_with_2_on_drift_alone() -> None:
+    """Drift is a plan's news; without it, and with tables that are of another kind or unchanged, all is well."""
+    drifting = report(outcome="dry run", units_left=1)
+    assert made(dry_run=True, tables=[report(outcome="dry run"), drifting]).exit_code == 2
+    well = made(dry_run=True, tables=[report(outcome="dry run")], passed_over={"s.v": "a view"}, unchanged=["s.u"])
+    assert well.exit_code == 0
+
+
+@pytest.mark.parametrize("fields", [FAILED, REFUSED, {"tables": [report(), report(outcome="incomplete")]}])
+def test_pass_that_left_something_out_ends_with_74(fields: dict[str, Any]) -> None:
+    """Tables that failed or were refused, and units that were quarantined."""
+    done = made(**fields)
+    assert (done.outcome, done.exit_code) == ("incomplete", 74)
+
+
+@pytest.mark.parametrize("outcome", ["done", "nothing to do", "stopped at budget"])
+def test_pass_that_did_what_it_could_ends_well(outcome: Any) -> None:
+    """What a budget left is the next pass's; only a dry run ends with 2 on drift."""
+    done = made(tables=[report(outcome=outcome, units_left=3)])
+    assert (done.outcome, done.exit_code) == (outcome, 0)
