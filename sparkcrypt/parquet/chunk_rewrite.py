@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from sparkcrypt.errors import FormatError
 from sparkcrypt.parquet.chunk_writer import ChunkSeal, ChunkWriter, PagePlace
 from sparkcrypt.parquet.footer_writer import set_encodings
+from sparkcrypt.parquet.layout import Layout
 from sparkcrypt.parquet.metadata import ColumnChunk, ColumnIndex, ColumnMetaData, OffsetIndex, PageLocation
 from sparkcrypt.parquet.modules import ModuleType
 from sparkcrypt.parquet.output import Output
@@ -38,18 +39,13 @@ class Notes:
 
 @dataclass(slots=True)
 class TargetChunk:
-    """A column chunk whose pages are written.
-
-    ``places`` are None when the pages were copied as they stood, ``shift`` bytes further on.
-    """
+    """A column chunk whose pages are written; of its pages it knows no more than its indexes say."""
 
     source: SourceChunk
     seal: ChunkSeal | None
     metadata: Struct
     chunk: Struct
     start: int
-    shift: int = 0
-    places: list[PagePlace] | None = None
     column_index: bytes | None = None
     offset_index: bytes | None = None
 
@@ -64,27 +60,27 @@ def write_pages(source: SourceChunk, output: Output, seal: ChunkSeal | None, not
     """
     metadata = Struct(source.metadata.struct)
     target = TargetChunk(source, seal, metadata, Struct(source.chunk.struct), output.position)
-    if source.key is None and seal is None:
-        _copy(source, output, target)
-    else:
-        _convert(source, output, target, notes)
+    plain = source.key is None and seal is None
+    places = _copy(source, output, target) if plain else _convert(source, output, target, notes)
     target.chunk[ColumnChunk.file_offset.key] = target.start
-    _read_indexes(target, notes)
+    _read_indexes(target, places, notes)
     return target
 
 
-def _copy(source: SourceChunk, output: Output, target: TargetChunk) -> None:
+def _copy(source: SourceChunk, output: Output, target: TargetChunk) -> int:
+    """Copy the pages; return by how many bytes they stand further on."""
     start, end = source.range()
     output.copy(source.file, start, end - start, source.name)
-    target.shift = target.start - start
+    shift = target.start - start
     for key in (ColumnMetaData.data_page_offset.key, ColumnMetaData.dictionary_page_offset.key):
         offset = target.metadata.get(key)
         if isinstance(offset, int) and offset > 0:
-            target.metadata[key] = offset + target.shift
+            target.metadata[key] = offset + shift
     _forget_index_page(target.metadata)
+    return shift
 
 
-def _convert(source: SourceChunk, output: Output, target: TargetChunk, notes: Notes) -> None:
+def _convert(source: SourceChunk, output: Output, target: TargetChunk, notes: Notes) -> list[PagePlace]:
     writer = ChunkWriter(output, target.seal)
     pages = source.page_source()
     for page in pages.pages():
@@ -106,23 +102,25 @@ def _convert(source: SourceChunk, output: Output, target: TargetChunk, notes: No
         set_encodings(metadata, writer.encodings, writer.dictionary is not None)
     if writer.levels_in_clear:
         notes.tell("V2 pages keep their levels in clear, as parquet-mr writes them: Arrow cannot read them")
-    target.places = writer.places
+    return writer.places
 
 
 def _forget_index_page(metadata: Struct) -> None:
     metadata.pop(ColumnMetaData.index_page_offset.key, None)
 
 
-def _read_indexes(target: TargetChunk, notes: Notes) -> None:
-    """Take over the indexes, page locations brought up to date; neither, if they do not fit the pages."""
+def _read_indexes(target: TargetChunk, places: list[PagePlace] | int, notes: Notes) -> None:
+    """Take over the indexes, page locations brought up to date; neither, if they do not fit the pages.
+
+    ``places`` are where the pages stand, or by how many bytes they all stand further on.
+    """
     source = target.source
     offset_index = source.index(ModuleType.OFFSET_INDEX)
     column_index = source.index(ModuleType.COLUMN_INDEX)
     if offset_index is not None:
         struct, _ = decode_struct(offset_index)
-        places = target.places
-        fits = _shifted(struct, target) if places is None else _relocated(struct, places)
-        if fits and places is not None and column_index is not None:
+        fits = _shifted(struct, source, places) if isinstance(places, int) else _relocated(struct, places)
+        if fits and not isinstance(places, int) and column_index is not None:
             fits = len(ColumnIndex(decode_struct(column_index)[0]).null_pages) == len(places)
         if not fits:
             notes.tell(f"{source.name}: its indexes do not fit its pages, and were left out")
@@ -131,13 +129,13 @@ def _read_indexes(target: TargetChunk, notes: Notes) -> None:
     target.column_index, target.offset_index = column_index, offset_index
 
 
-def _shifted(index: Struct, target: TargetChunk) -> bool:
-    start, end = target.source.range()
+def _shifted(index: Struct, source: SourceChunk, shift: int) -> bool:
+    start, end = source.range()
     for location in _locations(index):
         offset = location.get(_LOCATION_OFFSET)
         if not isinstance(offset, int) or not start <= offset < end:
             return False
-        location[_LOCATION_OFFSET] = offset + target.shift
+        location[_LOCATION_OFFSET] = offset + shift
     return True
 
 
@@ -173,10 +171,10 @@ def write_index(target: TargetChunk, output: Output, module: ModuleType) -> None
     target.chunk[offset], target.chunk[length] = start, output.position - start
 
 
-def write_bloom_filter(target: TargetChunk, output: Output) -> None:
-    """Write the Bloom filter of a chunk, if it has one, and say in its metadata where."""
+def write_bloom_filter(target: TargetChunk, output: Output, layout: Layout) -> None:
+    """Write the Bloom filter of a chunk, if it has one, and say in its metadata where; ``layout`` is the source's."""
     metadata = target.metadata
-    found = target.source.bloom_filter()
+    found = target.source.bloom_filter(layout.room(target.source.metadata.bloom_filter_offset or 0))
     metadata.pop(ColumnMetaData.bloom_filter_offset.key, None)
     metadata.pop(ColumnMetaData.bloom_filter_length.key, None)
     if found is None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from sparkcrypt.errors import FormatError
 from sparkcrypt.parquet.metadata import ColumnChunk, ColumnMetaData, EncryptionWithColumnKey, FileMetaData
-from sparkcrypt.parquet.schema import Path, leaf_paths
+from sparkcrypt.parquet.schema import PATHS_SIZE, Path, leaf_paths
 from sparkcrypt.parquet.thrift import BINARY, List, Struct
 from sparkcrypt.schema import dotted
 
@@ -26,16 +26,20 @@ class ColumnCrypto:
     key_metadata: bytes | None = None
 
 
-def column_crypto(metadata: FileMetaData) -> tuple[ColumnCrypto, ...]:
+def column_crypto(metadata: FileMetaData, file_bytes: int) -> tuple[ColumnCrypto, ...]:
     """Return how each leaf column is encrypted, in schema order.
 
+    Args:
+        metadata: the footer.
+        file_bytes: the file's size, which bounds the paths of all leaves together.
+
     Raises:
-        FormatError: a row group's chunks are not the schema's leaves in their order, a chunk contradicts itself, or a
-            column is encrypted in one row group otherwise than in another.
+        FormatError: the paths are too long, a row group's chunks are not the schema's leaves in their order, a chunk
+            contradicts itself, or a column is encrypted in one row group otherwise than in another.
     """
-    paths = leaf_paths(metadata)
+    paths = leaf_paths(metadata, max_size=max(PATHS_SIZE, file_bytes))
     columns: tuple[ColumnCrypto, ...] | None = None
-    wires = [List(BINARY, [name.encode() for name in path]) for path in paths]
+    wires = _wires(paths)
     for index, row_group in enumerate(metadata.row_groups):
         chunks = row_group.columns
         if len(chunks) != len(paths):
@@ -49,6 +53,16 @@ def column_crypto(metadata: FileMetaData) -> tuple[ColumnCrypto, ...]:
             )
         columns = found
     return tuple([ColumnCrypto(path, None) for path in paths]) if columns is None else columns
+
+
+def _wires(paths: tuple[Path, ...]) -> list[List]:
+    """Return the paths as they stand in a file; the bytes of a name are there once, however many leaves it is over."""
+    raw: dict[str, bytes] = {}
+    for path in paths:
+        for name in path:
+            if name not in raw:
+                raw[name] = name.encode()
+    return [List(BINARY, [raw[name] for name in path]) for path in paths]
 
 
 def marks_encryption(metadata: FileMetaData) -> Iterator[str]:

@@ -132,7 +132,7 @@ def _plaintext(data: bytes, place: _Place, ciphers: FileCiphers | None) -> Foote
     rest = len(data) - end
     if algorithm is None:
         _check_unencrypted(metadata, rest, place)
-        columns = _columns(metadata)
+        columns = _columns(metadata, place.size)
         return Footer(place.file, place.size, place.offset, "plaintext", metadata=metadata, columns=columns)
     if rest != SIGNATURE_BYTES:
         raise FormatError(
@@ -177,14 +177,16 @@ def _encrypted(data: bytes, place: _Place, ciphers: FileCiphers | None) -> Foote
 
 
 def _revealed(footer: Footer, metadata: FileMetaData, *, authenticated: bool) -> Footer:
-    return replace(footer, metadata=metadata, columns=_columns(metadata), footer_authenticated=authenticated)
+    return replace(
+        footer, metadata=metadata, columns=_columns(metadata, footer.size), footer_authenticated=authenticated
+    )
 
 
-def _columns(metadata: FileMetaData) -> tuple[ColumnCrypto, ...]:
+def _columns(metadata: FileMetaData, file_bytes: int) -> tuple[ColumnCrypto, ...]:
     """Return the columns of a footer whose own counts are there and can be."""
     if metadata.num_rows < 0:
         raise FormatError(f"the footer announces {metadata.num_rows} rows; expected a count")
-    return column_crypto(metadata)
+    return column_crypto(metadata, file_bytes)
 
 
 def _identified(place: _Place, mode: Mode, algorithm: EncryptionAlgorithm, key_metadata: bytes | None) -> Footer:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
+
 from sparkcrypt.errors import FormatError
 
 FIRST_OFFSET = 4
 """The first byte after the magic that a file begins with."""
+
+_Region = tuple[int, int, object]
 
 
 class Layout:
@@ -19,10 +23,10 @@ class Layout:
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
-        self._regions: list[tuple[int, int, str]] = []
+        self._regions: list[_Region] = []
 
-    def add(self, start: int, end: int, what: str) -> None:
-        """Take a region; ``what`` names it in messages.
+    def add(self, start: int, end: int, what: object) -> None:
+        """Take a region; ``what`` names it in messages, by its text.
 
         Raises:
             FormatError: it is not inside the file's data, or its end is before its start.
@@ -40,8 +44,8 @@ class Layout:
         Raises:
             FormatError: two do.
         """
-        self._regions.sort()
-        before = (0, 0, "")
+        self._regions.sort(key=_start)
+        before: _Region = (0, 0, "")
         for region in self._regions:
             if region[0] < before[1]:
                 raise FormatError(
@@ -49,3 +53,12 @@ class Layout:
                     "expected them apart"
                 )
             before = region
+
+    def room(self, offset: int) -> int:
+        """Return where what begins at an offset must end: at the next region, of those that `check_apart` checked."""
+        after = bisect_right(self._regions, offset, key=_start)
+        return self._regions[after][0] if after < len(self._regions) else self.limit
+
+
+def _start(region: _Region) -> int:
+    return region[0]

@@ -63,7 +63,12 @@ class PageHead:
             out.append(_NEXT_I32)
             _append_integer(out, crc)
             last = _CRC_ID
-        out.append(self._rest_id - last << 4 | self._kind)
+        delta = self._rest_id - last
+        if delta < 16:
+            out.append(delta << 4 | self._kind)
+        else:
+            out.append(self._kind)
+            _append_integer(out, self._rest_id)
         out += self._rest
         return bytes(out)
 

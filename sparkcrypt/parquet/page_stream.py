@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Protocol
 
-from sparkcrypt.errors import FormatError, UnsupportedFileError, VerificationError
+from sparkcrypt.errors import FormatError, VerificationError
 from sparkcrypt.parquet.metadata import AES_GCM_V1, PageType
 from sparkcrypt.parquet.modules import LENGTH_BYTES, NONCE_BYTES, ModuleType
 from sparkcrypt.parquet.page_header import PageHead, read_head
-from sparkcrypt.parquet.pages import ChunkKey
+from sparkcrypt.parquet.pages import ChunkKey, check_crc
 from sparkcrypt.parquet.source import Input
-from sparkcrypt.parquet.thrift import Struct, decode_struct
+from sparkcrypt.parquet.thrift import Struct, decode_struct, ran_out
 from sparkcrypt.schema import dotted
 
 READ_AHEAD_BYTES = 4 * 1024 * 1024
@@ -59,7 +59,7 @@ class Bytes:
 
     def __init__(self, file: Input, start: int, end: int) -> None:
         self._file = file
-        self._view = file.buffer(READ_AHEAD_BYTES)
+        self._view = file.buffer(min(READ_AHEAD_BYTES, end - start))
         self._at = 0
         self._have = 0
         self._next = start
@@ -100,12 +100,10 @@ class Bytes:
             window = self._look(wanted, "a page header")
             try:
                 head, length = read_head(window, 0, before, self.position)
-            except UnsupportedFileError:
-                raise
-            except FormatError:
-                if wanted >= min(self.left, MAX_HEADER_BYTES):
+            except FormatError as error:
+                if wanted >= min(self.left, MAX_HEADER_BYTES) or not ran_out(error):
                     raise
-                wanted *= 16
+                wanted = min(wanted * 16, MAX_HEADER_BYTES)
                 continue
             self._at += length
             return head
@@ -162,6 +160,7 @@ class PlainPages:
         Raises:
             FormatError: a header or a length that does not fit.
             UnsupportedFileError: a page of a type that has no module of its own.
+            VerificationError: a page's CRC is not that of its bytes.
         """
         data, name = self._bytes, self._name
         before: PageHead | None = None
@@ -169,7 +168,9 @@ class PlainPages:
             start = data.position
             head = data.head(before)
             _check_place(head, name, first=before is None)
-            yield Page(head, start, data.take(head.size, name))
+            body = data.take(head.size, name)
+            check_crc(head.crc, body, name)
+            yield Page(head, start, body)
             before = head
 
 
@@ -191,7 +192,7 @@ class EncryptedPages:
 
         Raises:
             FormatError: a length that does not fit, or a page of another type than its module.
-            VerificationError: a module does not authenticate.
+            VerificationError: a module does not authenticate, or a page's CRC is not that of its bytes.
         """
         data, name, number = self._bytes, self._name, 0
         before: PageHead | None = None
@@ -202,6 +203,8 @@ class EncryptedPages:
             if (head.type == PageType.DICTIONARY_PAGE) != (module is ModuleType.DICTIONARY_PAGE_HEADER):
                 raise FormatError(f"{name} has a page of type {head.type}; expected its module's")
             framed = data.take(head.size, name)
+            if self._key.algorithm != AES_GCM_V1:
+                check_crc(head.crc, framed, name)
             if module is ModuleType.DICTIONARY_PAGE_HEADER:
                 yield Page(head, start, self._open(framed, ModuleType.DICTIONARY_PAGE))
             else:

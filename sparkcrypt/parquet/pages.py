@@ -31,7 +31,16 @@ from sparkcrypt.parquet.thrift import Struct, decode_struct
 from sparkcrypt.parquet.window import Window
 from sparkcrypt.schema import dotted
 
-__all__ = ["ChunkKey", "Page", "Unauthenticated", "Window", "chunk_range", "read_pages", "read_plain_pages"]
+__all__ = [
+    "ChunkKey",
+    "Page",
+    "Unauthenticated",
+    "Window",
+    "check_crc",
+    "chunk_range",
+    "read_pages",
+    "read_plain_pages",
+]
 
 Bytes: TypeAlias = bytes | memoryview
 Unauthenticated = Literal["page", "levels"]
@@ -112,19 +121,19 @@ class Page(NamedTuple):
     body: Bytes
 
 
-def chunk_range(meta_data: ColumnMetaData, limit: int, what: str) -> tuple[int, int]:
+def chunk_range(meta_data: ColumnMetaData, limit: int, what: object) -> tuple[int, int]:
     """Return where a column chunk begins and ends; one of no pages is empty, at the first offset there is.
 
     Args:
         meta_data: of the chunk.
         limit: where the footer begins.
-        what: names the chunk in messages.
+        what: names the chunk in messages, by its text.
 
     Raises:
         FormatError: it is not between the file's first magic and its footer, its dictionary follows its data, or it
             announces a negative number of values.
     """
-    with naming(what):
+    with naming(str(what)):
         data = start = meta_data.data_page_offset
         dictionary, values = meta_data.dictionary_page_offset, meta_data.num_values
         size = meta_data.total_compressed_size
@@ -159,7 +168,7 @@ def read_plain_pages(window: Window, what: str) -> Iterator[Page]:
         start = window.position
         head = _head(window.take_struct(f"a page header of {what}"), what, first)
         body = window.take(head.size, f"a page of {what}")
-        _check_crc(head.view, body, what)
+        check_crc(head.view.struct.get(_CRC), body, what)
         yield Page(head.view, 0, head.values, None, head.type, head.rows, start, window.position, b"", body)
         first = False
 
@@ -186,7 +195,7 @@ def read_pages(key: ChunkKey, window: Window) -> Iterator[Page]:
         head = _head(struct, name, first)
         framed = window.take(head.size, name)
         if key.algorithm != AES_GCM_V1:  # which says more than a CRC could
-            _check_crc(head.view, framed, name)
+            check_crc(head.view.struct.get(_CRC), framed, name)
         if module is ModuleType.DICTIONARY_PAGE_HEADER:
             levels: Bytes = b""
             body, gap = key.open_page(framed, ModuleType.DICTIONARY_PAGE), _page_gap(key)
@@ -197,13 +206,12 @@ def read_pages(key: ChunkKey, window: Window) -> Iterator[Page]:
         yield Page(head.view, 2, head.values, gap, head.type, head.rows, start, window.position, levels, body)
 
 
-def _check_crc(header: PageHeader, stored: memoryview, what: object) -> None:
-    """Compare a page's CRC, if it has one, with its bytes as they are in the file.
+def check_crc(crc: object, stored: memoryview, what: object) -> None:
+    """Compare a page's CRC, if it has one (or None), with its bytes as they are in the file.
 
     Raises:
         VerificationError: they differ, so the page is not what its writer wrote.
     """
-    crc = header.struct.get(_CRC)
     if isinstance(crc, int) and crc & 0xFFFFFFFF != zlib.crc32(stored):
         raise VerificationError(
             f"{what} has a page whose CRC is not that of its bytes, so it was damaged since it was written; restore "

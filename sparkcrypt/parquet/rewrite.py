@@ -22,19 +22,23 @@ from sparkcrypt.parquet.footer_writer import (
 )
 from sparkcrypt.parquet.identity import check_identity
 from sparkcrypt.parquet.keys import FileCiphers, RetrieveKey, VerifyAad
+from sparkcrypt.parquet.layout import Layout
 from sparkcrypt.parquet.metadata import ColumnMetaData, FileMetaData, RowGroup
 from sparkcrypt.parquet.modules import MAX_ORDINAL, ModuleType
 from sparkcrypt.parquet.output import Output, Target, open_target
+from sparkcrypt.parquet.regions import claim_regions
 from sparkcrypt.parquet.result import RewriteResult
-from sparkcrypt.parquet.schema import leaf_paths
+from sparkcrypt.parquet.schema import PATHS_SIZE, leaf_paths, paths_size
 from sparkcrypt.parquet.source import Input, Source, naming, open_source
-from sparkcrypt.parquet.source_chunk import source_chunks
+from sparkcrypt.parquet.source_chunk import SourceChunk, source_chunks
 from sparkcrypt.parquet.summary import FileSummary, summarise
 from sparkcrypt.parquet.thrift import STRUCT, List, Struct
 
 Encryption: TypeAlias = FileEncryption | Callable[[FileSummary], FileEncryption | None] | None
 """What the target is encrypted with; a callable is asked once the source's footer is known."""
 
+_TIMES = 8
+"""How often `PATHS_SIZE` may be written in row groups, for files that leave paths out of them."""
 _MAX_I64 = 0x7FFF_FFFF_FFFF_FFFF
 
 
@@ -50,7 +54,8 @@ def rewrite_file(
     """Write the source's pages to the target under another encryption, or none.
 
     Pages keep their encoding, compression and order; statistics, indexes, Bloom filters, key-value metadata and the
-    name of the writer stay what they are.  Memory is bounded by the largest page, whatever the file's size.
+    name of the writer stay what they are.  What is held at a time is the largest page, and what a file's end says of
+    all of them: the footer and the page indexes.
 
     Args:
         source: as `read_footer`.
@@ -64,7 +69,8 @@ def rewrite_file(
     Raises:
         FormatError: the source is against the specification.
         UnsupportedFileError: it has something that no encrypted file can have: see the message.
-        VerificationError: a module of the source does not authenticate.
+        VerificationError: a module of the source does not authenticate, or the CRC of a page that is encrypted or
+            decrypted is not that of its bytes.
         ConfigError: the target is there already, a key is missing, or the encryption names an unknown column.
     """
     with ExitStack() as stack:
@@ -77,6 +83,16 @@ def rewrite_file(
         output = stack.enter_context(open_target(target))
         job.write(output)
         return job.result(output, str(target[1] if isinstance(target, tuple) else target))
+
+
+def _layout(row_groups: list[list[SourceChunk]], limit: int) -> Layout:
+    """Return where the source's parts lie, once they are known to be apart, so that nothing is written twice."""
+    layout = Layout(limit)
+    for chunks in row_groups:
+        for chunk in chunks:
+            claim_regions(layout, chunk.chunk, chunk.metadata, chunk.part)
+    layout.check_apart()
+    return layout
 
 
 class _Rewrite:
@@ -100,12 +116,22 @@ class _Rewrite:
                 f"more than {MAX_ORDINAL + 1} row groups or columns, the most that encryption can number; use the "
                 "Spark engine, or write larger row groups"
             )
+        if encryption is not None:
+            self._check_paths()
+
+    def _check_paths(self) -> None:
+        """Check that the target's footer, which must name each column in every row group, has an honest size."""
+        size, most = len(self.metadata.row_groups) * paths_size(self.paths), max(_TIMES * PATHS_SIZE, self.file.size)
+        if size > most:
+            raise FormatError(f"column paths in all row groups would take {size} bytes; expected at most {most}")
 
     def write(self, output: Output) -> None:
+        sources = [list(chunks) for chunks in source_chunks(self.file, self.footer, self.ciphers)]
+        layout = _layout(sources, self.footer.offset)
         output.write(magic(self.suite))
         groups = [
             [write_pages(chunk, output, self._seal(number, column), self.notes) for column, chunk in enumerate(chunks)]
-            for number, chunks in enumerate(source_chunks(self.file, self.footer, self.ciphers))
+            for number, chunks in enumerate(sources)
         ]
         for module in (ModuleType.COLUMN_INDEX, ModuleType.OFFSET_INDEX):
             for chunks in groups:
@@ -113,7 +139,7 @@ class _Rewrite:
                     write_index(chunk, output, module)
         for chunks in groups:
             for chunk in chunks:
-                write_bloom_filter(chunk, output)
+                write_bloom_filter(chunk, output, layout)
         write_footer(
             output,
             self._footer(groups),

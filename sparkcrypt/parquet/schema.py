@@ -13,6 +13,11 @@ Annotation = Literal["LIST", "MAP", "MAP_KEY_VALUE"]
 Path = tuple[str, ...]
 
 MAX_DEPTH = 256
+NAME_SIZE = 8
+"""What a name in a path counts besides its characters, since a path holds a reference to it."""
+PATHS_SIZE = 8_000_000
+"""What all leaf paths of a file may have together, in characters and `NAME_SIZE` for each name: this, or as much as the
+file has bytes.  A file says the path of each leaf in every column chunk, so only a made-up one has longer paths."""
 _REPETITIONS = ("required", "optional", "repeated")
 _CONVERTED: dict[int, Annotation] = {
     ConvertedType.MAP: "MAP",
@@ -36,6 +41,7 @@ class _Group:
     """A group whose children are still being read."""
 
     path: Path
+    size: int
     missing: int
     children: list[Field] = field(default_factory=list)
 
@@ -52,13 +58,23 @@ def message_type(metadata: FileMetaData) -> list[Field]:
     return root
 
 
-def leaf_paths(metadata: FileMetaData) -> tuple[Path, ...]:
+def leaf_paths(metadata: FileMetaData, *, max_size: int | None = None) -> tuple[Path, ...]:
     """Return the paths of the leaf columns in schema order, which is the order of the column chunks.
 
+    Args:
+        metadata: the footer.
+        max_size: what the paths may have together, as `paths_size` counts; None for a footer that was read by
+            `read_footer`, which has seen to it.
+
     Raises:
-        FormatError: as `message_type`.
+        FormatError: as `message_type`, or the paths are longer than that.
     """
-    return tuple([path for _, path, node in _walk(metadata, []) if node["kind"] == "leaf"])
+    return tuple([path for _, path, node in _walk(metadata, [], max_size) if node["kind"] == "leaf"])
+
+
+def paths_size(paths: tuple[Path, ...]) -> int:
+    """Return the size of paths: their characters, and `NAME_SIZE` for each name."""
+    return sum(len(name) + NAME_SIZE for path in paths for name in path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,12 +105,14 @@ def _levels(fields: list[Field], definition: int, repetition: int) -> Iterator[L
             yield from _levels(one["children"], inner.definition, inner.repetition)
 
 
-def _walk(metadata: FileMetaData, root: list[Field]) -> Iterator[tuple[list[Field], Path, Field]]:
+def _walk(
+    metadata: FileMetaData, root: list[Field], max_size: int | None = None
+) -> Iterator[tuple[list[Field], Path, Field]]:
     """Yield each node below the root, depth first, with the list that it belongs in and its path."""
     elements = metadata.schema
     if not elements:
         raise FormatError("the footer has no schema element; expected a root")
-    groups = [_Group((), _child_count(elements[0]), root)]
+    groups, sizes = [_Group((), 0, _child_count(elements[0]), root)], 0
     for element in elements[1:]:
         while groups and not groups[-1].missing:
             groups.pop()
@@ -104,15 +122,19 @@ def _walk(metadata: FileMetaData, root: list[Field]) -> Iterator[tuple[list[Fiel
             )
         parent = groups[-1]
         parent.missing -= 1
-        path = (*parent.path, element.name)
         node = _field(element)
+        size = parent.size + len(node["name"]) + NAME_SIZE
+        sizes += size if node["kind"] == "leaf" else 0
+        if max_size is not None and sizes > max_size:
+            raise FormatError(f"the paths of the leaf columns have more than {max_size} characters; expected no more")
+        path = (*parent.path, node["name"])
         yield parent.children, path, node
         if node["kind"] == "group":
             if len(groups) >= MAX_DEPTH:
                 raise FormatError(
                     f"schema element {element.name!r} nests too deep; expected at most {MAX_DEPTH} levels"
                 )
-            groups.append(_Group(path, _child_count(element), node["children"]))
+            groups.append(_Group(path, size, _child_count(element), node["children"]))
     if missing := sum(group.missing for group in groups):
         raise FormatError(f"{missing} schema elements are missing; expected as many as the groups announce")
 

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from sparkcrypt.errors import ConfigError, FormatError
 from sparkcrypt.parquet.columns import ColumnCrypto
 from sparkcrypt.parquet.footer import MAGIC_BYTES, Footer, known_aad
 from sparkcrypt.parquet.keys import FileCiphers
-from sparkcrypt.parquet.metadata import BloomFilterHeader, ColumnChunk, ColumnMetaData, RowGroup
+from sparkcrypt.parquet.metadata import BloomFilterHeader, ColumnChunk, ColumnMetaData
 from sparkcrypt.parquet.modules import ModuleType
 from sparkcrypt.parquet.page_stream import Bytes, EncryptedPages, PageSource, PlainPages
 from sparkcrypt.parquet.pages import ChunkKey, chunk_range
+from sparkcrypt.parquet.regions import PartName
 from sparkcrypt.parquet.schema import Path
 from sparkcrypt.parquet.source import Input
 from sparkcrypt.parquet.thrift import Struct, decode_struct
@@ -30,16 +31,22 @@ _INDEX_FIELDS = {
 class SourceChunk:
     """A column chunk that can be read.
 
-    ``metadata`` is its own copy; ``key`` is None when the chunk is not encrypted; ``limit`` is where the footer begins.
+    ``part`` names it in messages; ``metadata`` is its own copy; ``key`` is None when the chunk is not encrypted;
+    ``limit`` is where the footer begins.
     """
 
     file: Input = field(repr=False)
     limit: int
     path: Path
-    name: str
+    part: PartName
     chunk: ColumnChunk = field(repr=False)
     metadata: ColumnMetaData = field(repr=False)
     key: ChunkKey | None = field(repr=False)
+
+    @property
+    def name(self) -> str:
+        """What messages call the chunk."""
+        return str(self.part)
 
     def range(self) -> tuple[int, int]:
         """Return where its pages begin and end.
@@ -47,7 +54,7 @@ class SourceChunk:
         Raises:
             FormatError: that is not inside the file's data.
         """
-        return chunk_range(self.metadata, self.limit, self.name)
+        return chunk_range(self.metadata, self.limit, self.part)
 
     def page_source(self) -> PageSource:
         """Return what reads its pages."""
@@ -76,11 +83,14 @@ class SourceChunk:
         data = self.file.read(offset, length, what)
         return data if self.key is None else self.key.open(data, module)
 
-    def bloom_filter(self) -> tuple[bytes, bytes] | None:
+    def bloom_filter(self, end: int | None = None) -> tuple[bytes, bytes] | None:
         """Return the header and the bit set of its Bloom filter, or None if it has none.
 
+        Args:
+            end: where it must end at the latest, if something else begins there.
+
         Raises:
-            FormatError: it is not inside the file's data, or the lengths do not fit.
+            FormatError: it is not inside the file's data, or reaches into something else, or the lengths do not fit.
             VerificationError: it does not authenticate.
         """
         offset = self.metadata.bloom_filter_offset
@@ -89,7 +99,7 @@ class SourceChunk:
         what = f"the Bloom filter of {self.name}"
         if not MAGIC_BYTES <= offset <= self.limit:
             raise FormatError(f"{what} is at offset {offset}; expected inside {MAGIC_BYTES} to {self.limit}")
-        data = Bytes(self.file, offset, self.limit)
+        data = Bytes(self.file, offset, self.limit if end is None else end)
         if self.key is None:
             header = data.struct(what)
             size = BloomFilterHeader(header).num_bytes
@@ -111,18 +121,22 @@ def source_chunks(file: Input, footer: Footer, ciphers: FileCiphers | None) -> I
         VerificationError: encrypted metadata does not authenticate.
         ConfigError: a column is encrypted and no key is given.
     """
-    assert footer.metadata is not None  # noqa: S101 - the caller has checked that the footer is readable
+    assert footer.metadata is not None and footer.columns is not None  # noqa: S101 - the caller has read the footer
+    leaves = [(crypto, dotted(crypto.path)) for crypto in footer.columns]
     for number, (group, ordinal) in enumerate(ordered(footer.metadata)):
-        yield _chunks(file, footer, ciphers, group, (number, ordinal))
+        yield _chunks(file, footer, ciphers, zip(group.columns, leaves, strict=True), (number, ordinal))
 
 
 def _chunks(
-    file: Input, footer: Footer, ciphers: FileCiphers | None, group: RowGroup, numbers: tuple[int, int]
+    file: Input,
+    footer: Footer,
+    ciphers: FileCiphers | None,
+    group: Iterable[tuple[ColumnChunk, tuple[ColumnCrypto, str]]],
+    numbers: tuple[int, int],
 ) -> Iterator[SourceChunk]:
-    assert footer.columns is not None  # noqa: S101 - they come with the metadata
     row_group, ordinal = numbers
-    for column, (chunk, crypto) in enumerate(zip(group.columns, footer.columns, strict=True)):
-        name = f"column {dotted(crypto.path)} in row group {row_group}"
+    for column, (chunk, (crypto, path)) in enumerate(group):
+        name = PartName(path, row_group)
         if chunk.file_path is not None:
             raise FormatError(f"{name} is in another file; expected it in this one")
         key = _key(footer, ciphers, crypto, ordinal, column) if crypto.encrypted else None
@@ -137,7 +151,7 @@ def _key(footer: Footer, ciphers: FileCiphers | None, crypto: ColumnCrypto, ordi
     return ChunkKey(ciphers.cipher(*owner), known_aad(footer), footer.algorithm, crypto.path, ordinal, column)
 
 
-def _metadata(chunk: ColumnChunk, key: ChunkKey | None, name: str) -> ColumnMetaData:
+def _metadata(chunk: ColumnChunk, key: ChunkKey | None, name: PartName) -> ColumnMetaData:
     """Return the chunk's metadata: what is encrypted, where it is, since what stands beside it in clear is redacted."""
     framed = chunk.encrypted_column_metadata
     if key is not None and framed is not None:

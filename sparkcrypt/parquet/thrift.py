@@ -86,6 +86,11 @@ def decode_struct(data: bytes, *, start: int = 0, origin: int = 0, max_values: i
         ) from error
 
 
+def ran_out(error: FormatError) -> bool:
+    """Tell whether `decode_struct` failed because its bytes ended, so that more of them may hold the struct."""
+    return isinstance(error.__cause__, IndexError)
+
+
 class _Reader:
     """The bytes of one decode and how many values they may still make.
 
@@ -245,7 +250,7 @@ class _Reader:
         end = position + size
         value = self.data[position:end]
         if len(value) != size:
-            self.fail(position, f"{size} bytes are announced", f"at most the {len(value)} that are left")
+            self.end(position, f"{size} bytes are announced", f"at most the {len(value)} that are left")
         return value, end
 
     def integer(self, position: int, bits: int) -> tuple[int, int]:
@@ -270,10 +275,10 @@ class _Reader:
         return depth - 1
 
     def announce(self, position: int, count: int, least_bytes: int) -> None:
+        self.values_left -= count
         left = len(self.data) - position
         if count * least_bytes > left:
-            self.fail(position, f"{count} elements are announced", f"no more than fit the {left} bytes that are left")
-        self.values_left -= count
+            self.end(position, f"{count} elements are announced", f"no more than fit the {left} bytes that are left")
         if self.values_left < 0:
             self.too_many(position)
 
@@ -282,6 +287,9 @@ class _Reader:
 
     def too_many(self, position: int) -> NoReturn:
         self.fail(position, "too many Thrift values", f"at most {self.max_values}")
+
+    def end(self, position: int, found: str, expected: str) -> NoReturn:
+        raise FormatError(f"offset {self.origin + position}: {found}; expected {expected}") from IndexError(found)
 
     def fail(self, position: int, found: str, expected: str) -> NoReturn:
         raise FormatError(f"offset {self.origin + position}: {found}; expected {expected}")

@@ -16,6 +16,7 @@ from sparkcrypt.parquet.layout import Layout
 from sparkcrypt.parquet.metadata import Algorithm, ColumnChunk, ColumnMetaData, FileMetaData, RowGroup
 from sparkcrypt.parquet.modules import FILE_UNIQUE_BYTES, ModuleType
 from sparkcrypt.parquet.pages import ChunkKey, Unauthenticated
+from sparkcrypt.parquet.regions import PartName, claim_regions
 from sparkcrypt.parquet.schema import LeafLevels, leaf_levels
 from sparkcrypt.parquet.source import Input, Source, naming, open_source
 from sparkcrypt.parquet.thrift import decode_struct
@@ -116,6 +117,11 @@ def _check_equal(found: Verification, expected: ExpectedDigest) -> None:
         )
 
 
+_Leaf: TypeAlias = tuple[ColumnCrypto, LeafLevels, str]
+"""A leaf column and its path as text, which is made once."""
+_Chunk: TypeAlias = tuple[ChunkPlace, ColumnChunk, ColumnMetaData]
+
+
 class _Check:
     """One verification under way."""
 
@@ -136,19 +142,30 @@ class _Check:
             raise ConfigError(f"{footer.file}: the footer is encrypted and no key is given; pass retrieve_key")
         check_rows(metadata)
         shared.digest.footer(metadata)
-        levels = leaf_levels(metadata)
-        for index, (row_group, ordinal) in enumerate(ordered(metadata)):
-            chunks = zip(row_group.columns, columns, levels, strict=True)
+        leaves = [(*leaf, dotted(leaf[0].path)) for leaf in zip(columns, leaf_levels(metadata), strict=True)]
+        for _, chunks in self.row_groups(metadata, leaves):  # before a page is read, so that none is read twice
+            for place, chunk, meta_data in chunks:
+                claim_regions(shared.layout, chunk, meta_data, PartName(place.dotted, place.row_group))
+        shared.layout.check_apart()
+        for index, (row_group, chunks) in enumerate(self.row_groups(metadata, leaves)):
             size = 0
-            for column, (chunk, crypto, level) in enumerate(chunks):
-                place = self.place(row_group, (index, ordinal, column), crypto, level)
-                meta_data = self.open_meta_data(chunk, place)
+            for place, chunk, meta_data in chunks:
+                shared.modules += place.key is not None and chunk.encrypted_column_metadata is not None
                 ChunkCheck(shared, place, chunk, meta_data).run()
                 size += meta_data.total_compressed_size
             if footer.mode != "plaintext":  # old writers of plaintext files announced what they liked
                 check_row_group_size(row_group, size, f"row group {index}")
-        shared.layout.check_apart()
         return self.result(metadata, columns)
+
+    def row_groups(self, metadata: FileMetaData, leaves: list[_Leaf]) -> Iterator[tuple[RowGroup, Iterator[_Chunk]]]:
+        """Yield each row group with its chunks, their metadata opened."""
+        for index, (row_group, ordinal) in enumerate(ordered(metadata)):
+            yield row_group, self.chunks(row_group, index, ordinal, leaves)
+
+    def chunks(self, row_group: RowGroup, index: int, ordinal: int, leaves: list[_Leaf]) -> Iterator[_Chunk]:
+        for column, (chunk, leaf) in enumerate(zip(row_group.columns, leaves, strict=True)):
+            place = self.place(row_group, (index, ordinal, column), leaf)
+            yield place, chunk, self.open_meta_data(chunk, place)
 
     def result(self, metadata: FileMetaData, columns: tuple[ColumnCrypto, ...]) -> Verification:
         footer = self.footer
@@ -186,16 +203,14 @@ class _Check:
             )
         self.shared.modules += 1
 
-    def place(
-        self, row_group: RowGroup, numbers: tuple[int, int, int], crypto: ColumnCrypto, level: LeafLevels
-    ) -> ChunkPlace:
-        index, ordinal, column = numbers
+    def place(self, row_group: RowGroup, numbers: tuple[int, int, int], leaf: _Leaf) -> ChunkPlace:
+        (index, ordinal, column), (crypto, level, name) = numbers, leaf
         key = None
         if crypto.encrypted and self.ciphers is not None and self.footer.algorithm is not None:
             owner = (crypto.path, crypto.key_metadata) if crypto.own_key else (None, self.footer.footer_key_metadata)
             cipher, aad = self.ciphers.cipher(*owner), known_aad(self.footer)
             key = ChunkKey(cipher, aad, self.footer.algorithm, crypto.path, ordinal, column)
-        return ChunkPlace(index, column, dotted(crypto.path), row_group.num_rows, level.repetition > 0, key)
+        return ChunkPlace(index, column, name, row_group.num_rows, level.repetition > 0, key)
 
     def open_meta_data(self, chunk: ColumnChunk, place: ChunkPlace) -> ColumnMetaData:
         if chunk.file_path is not None:
@@ -205,7 +220,6 @@ class _Check:
             if chunk.meta_data is None:
                 raise FormatError(f"the column metadata of {place.name} is missing; expected it in clear or encrypted")
             return chunk.meta_data
-        self.shared.modules += 1
         sealed = ColumnMetaData(decode_struct(place.key.open(framed, ModuleType.COLUMN_META_DATA))[0])
         if chunk.meta_data is not None:
             check_redacted(chunk.meta_data, sealed, place.name)
