@@ -46,8 +46,8 @@ def chosen_tables(spark: SparkSession, choice: Choice) -> tuple[Chosen, ...]:
     catalog = Catalog(spark)
     found: dict[str, Chosen] = {}
     for database in choice.databases:
-        for name in catalog.tables(database):
-            _add(found, Chosen(catalog.table(name), named=False))
+        for table in catalog.all_of(database):
+            _add(found, Chosen(table, named=False))
     for pattern in choice.tables:
         if any(sign in pattern for sign in _WILD):
             fitting = list(_fitting(catalog, pattern, spark.catalog.currentDatabase()))
@@ -70,6 +70,6 @@ def _fitting(catalog: Catalog, pattern: str, current: str) -> Iterator[Table]:
     database, dot, table = pattern.replace("`", "").lower().rpartition(".")
     for name in catalog.databases() if dot else (current,):
         if not dot or fnmatchcase(name.lower(), database):
-            for one in catalog.tables(name):
-                if fnmatchcase(one.replace("`", "").partition(".")[2].lower(), table):
-                    yield catalog.table(one)
+            for one in catalog.all_of(name):
+                if fnmatchcase(one.name.lower(), table):
+                    yield one

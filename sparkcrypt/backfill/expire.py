@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from sparkcrypt.backfill.carry import carry_over, new_files, old_locations, refuse_stale, stale_files
 from sparkcrypt.backfill.journal import Journal
+from sparkcrypt.backfill.locations import users_of
 from sparkcrypt.backfill.past_run import PastRuns, past_runs
 from sparkcrypt.backfill.progress import Progress
 from sparkcrypt.backfill.run_state import ended, expired, paused
@@ -88,14 +89,29 @@ def expire_run(
         journals = _journals(runs, run_id)
         carried = sum(_carried(runs, journal, dry_run=dry_run) for journal in journals)
         in_use = runs.folders_in_use()
-        wastes = [(journal, _waste(runs, journal, in_use, dry_run=dry_run)) for journal in journals]
+        kept = in_use | {comparable_path(one) for one in _new_locations(runs)}
+        wastes = [(journal, _waste(runs, journal, in_use, kept, dry_run=dry_run)) for journal in journals]
         sizes = [file for _, waste in wastes for folder in _folders(waste) for file in _lengths(runs.files, folder)]
         folders = tuple(folder for _, waste in wastes for folder in _folders(waste))
+        _refuse_used(runs, folders)
         if not dry_run:
             for journal, waste in wastes:
                 _dispose(runs, journal, waste)
         ids = tuple(journal.run.run_id for journal in journals)
         return Expired(runs.target.name, ids, folders, len(sizes), sum(sizes), dry_run, carried)
+
+
+def _refuse_used(runs: PastRuns, folders: tuple[str, ...]) -> None:
+    """Refuse to delete what another table, or a partition of one, points to.
+
+    Raises:
+        VerificationError: it names the folder and the table.
+    """
+    for folder, name in users_of(runs.spark, folders, runs.target.table).items() if folders else ():
+        raise VerificationError(
+            f"{runs.target.name}: {folder} holds old files, and {name} points to it or into it; point that table to "
+            "where the new files are, or to a copy, then expire; nothing was deleted"
+        )
 
 
 def _journals(runs: PastRuns, run_id: str | None) -> list[Journal]:
@@ -133,8 +149,8 @@ def _stale(files: HadoopFiles, name: str, state: UnitState) -> Iterator[Any]:
         yield from stale_files(unit, location, list_folders(files, location), state)
 
 
-def _waste(runs: PastRuns, journal: Journal, in_use: set[str], *, dry_run: bool) -> _Waste:
-    """Return what of a run may go.
+def _waste(runs: PastRuns, journal: Journal, in_use: set[str], kept: set[str], *, dry_run: bool) -> _Waste:
+    """Return what of a run may go; ``kept`` is what runs have put into use, and what is in use.
 
     Raises:
         VerificationError: an old folder is in use, or holds what no run knows.
@@ -147,7 +163,6 @@ def _waste(runs: PastRuns, journal: Journal, in_use: set[str], *, dry_run: bool)
             new = str(state.fields["outcome"]["new_location"])
             if comparable_path(new) not in in_use and runs.files.exists(new) and _inside(new, base):
                 waste.old.append((name, state, new))
-    kept = {comparable_path(one) for one in _new_locations(runs)} | in_use
     for folder in sorted({str(record.fields["staged"]) for record in journal.records if "staged" in record.fields}):
         if comparable_path(folder) not in kept and _inside(folder, base) and runs.files.exists(folder):
             waste.abandoned.append(folder)
@@ -192,13 +207,16 @@ def _dispose(runs: PastRuns, journal: Journal, waste: _Waste) -> None:
     """Delete what may go.
 
     An old folder is renamed first, and listed once more where no writer finds it: what came since the last listing is
-    put back with it.
+    put back with it.  Where a rename is a copy of each file, it is listed where it is, and only what was listed goes.
     """
     journal.resume(runs.lock.token)
     run_id, base = journal.run.run_id, runs.target.base
     for name, state, old in waste.old:
         runs.lock.check()
         trash = _trash(journal, base, name)
+        if not runs.files.renames_at_once(old):
+            _dispose_in_place(runs.files, name, state, old)
+            continue
         if old != trash:
             runs.files.make_folder(trash.rpartition("/")[0])
             runs.files.rename(old, trash)
@@ -216,6 +234,15 @@ def _dispose(runs: PastRuns, journal: Journal, waste: _Waste) -> None:
     for folder in (f"{staging_folder(base)}/trash-{run_id}", old_folder(base, run_id)):
         if runs.files.exists(folder) and next(runs.files.walk(folder), None) is None:
             runs.files.delete_tree(folder)
+
+
+def _dispose_in_place(files: HadoopFiles, name: str, state: UnitState, old: str) -> None:
+    listed = files.data_files(old)
+    _refuse_new(files, name, state, old)
+    for file in listed:
+        files.delete_file(file.path)
+    if not files.data_files(old):
+        files.delete_tree(old)
 
 
 def _trash(journal: Journal, base: str, unit: str) -> str:

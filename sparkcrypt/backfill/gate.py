@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 from sparkcrypt.backfill.choice import Chosen
@@ -13,7 +12,7 @@ from sparkcrypt.backfill.store import StateStore
 from sparkcrypt.backfill.targets import CatalogTarget, refuse_kinds
 from sparkcrypt.errors import PlanError
 from sparkcrypt.plan import EncryptionPlan
-from sparkcrypt.spark.catalog import Catalog
+from sparkcrypt.spark.catalog import Catalog, Table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -36,6 +35,7 @@ class Gate:
     def __init__(self, spark: SparkSession, *, accept_path_readers: bool) -> None:
         self._spark, self._accept = spark, accept_path_readers
         self.away = TurnedAway()
+        self._known: dict[str, dict[str, frozenset[str]]] = {}
 
     def of_kind(self, chosen: Chosen) -> bool:
         """Tell whether a table is of a kind that can be rewritten; one that was named itself should be."""
@@ -62,7 +62,7 @@ class Gate:
         if self._accept:
             return None
         partitions = Catalog(self._spark).partitions(target.table) if target.table.partition_columns else ()
-        shared = shared_with(target.table, [one.location for one in partitions], self._folders)
+        shared = shared_with(target.table, [one.location for one in partitions], self._folders(target.table))
         if shared is None:
             return None
         return (
@@ -70,9 +70,10 @@ class Gate:
             "--accept-path-readers"
         )
 
-    @cached_property
-    def _folders(self) -> dict[str, str]:
-        return folders_of_tables(self._spark)
+    def _folders(self, table: Table) -> dict[str, frozenset[str]]:
+        if table.database not in self._known:
+            self._known[table.database] = folders_of_tables(self._spark, table.database)
+        return self._known[table.database]
 
 
 def lost_tags(store: StateStore, table_id: str, plan: EncryptionPlan) -> tuple[str, ...]:

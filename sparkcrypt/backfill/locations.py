@@ -1,26 +1,54 @@
-"""Tables that share a folder with another: rewriting one would change what the other's readers see."""
+"""Folders that tables share: rewriting one would change what the other's readers see, and expiry what they have."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 from sparkcrypt.backfill.units import base_location
 from sparkcrypt.bridge.context import comparable_path
+from sparkcrypt.errors import PlanError
 from sparkcrypt.spark.catalog import Catalog, Table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def folders_of_tables(spark: SparkSession) -> dict[str, str]:
-    """Return table -> its original folder, for every table of every database that has one."""
-    catalog = Catalog(spark)
-    tables = (catalog.table(name) for database in catalog.databases() for name in catalog.tables(database))
-    return {table.full_name: _folder(table.location) for table in tables if table.location and table.kind != "VIEW"}
+def folders_of_tables(spark: SparkSession, database: str) -> dict[str, frozenset[str]]:
+    """Return table -> its original folder, for every table of every database; in one also those of partitions.
+
+    Asking for the partitions of all databases would take a large metastore a quarter of an hour; `users_of` does,
+    before anything is deleted.  Those of partitions below their table's own folder are left out.
+    """
+    return {
+        table.full_name: _outermost(_folder(one) for one in (table.location, *partitions()))
+        for table, partitions in _tables(Catalog(spark), lambda table: table.database == database)
+    }
 
 
-def shared_with(table: Table, partitions: Iterable[str], folders: Mapping[str, str]) -> str | None:
+def users_of(spark: SparkSession, folders: Iterable[str], but: Table) -> dict[str, str]:
+    """Return which of some folders another table points to, itself or with a partition: folder -> the table's name.
+
+    Args:
+        spark: a classic session.
+        folders: those that are to go.
+        but: the table whose folders they were.
+    """
+    going = {comparable_path(one).rstrip("/"): one for one in folders}
+    found: dict[str, str] = {}
+    for table, partitions in _tables(Catalog(spark), lambda _: True):
+        if table.full_name == but.full_name:
+            continue
+        for location in (table.location, *partitions()):
+            place = comparable_path(location).rstrip("/")
+            for inner, folder in going.items():
+                if place == inner or _inside(place, inner) or _inside(inner, place):
+                    found[folder] = table.full_name
+    return found
+
+
+def shared_with(table: Table, partitions: Iterable[str], folders: Mapping[str, frozenset[str]]) -> str | None:
     """Return why a table's folders are not its own, or None.
 
     Args:
@@ -28,16 +56,42 @@ def shared_with(table: Table, partitions: Iterable[str], folders: Mapping[str, s
         partitions: the folders of its partitions.
         folders: of all tables, by name.
     """
-    own = {_folder(table.location), *(_folder(one) for one in partitions)}
-    for name, folder in sorted(folders.items()):
+    own = _outermost(_folder(one) for one in (table.location, *partitions))
+    for name, others in sorted(folders.items()):
         if name == table.full_name:
             continue
         for one in sorted(own):
-            if one == folder:
-                return f"{table.full_name} and {name} share the folder {folder}"
-            if _inside(one, folder) or _inside(folder, one):
-                return f"{table.full_name} ({one}) and {name} ({folder}) lie in one another"
+            for folder in sorted(others):
+                if one == folder:
+                    return f"{table.full_name} and {name} share the folder {folder}"
+                if _inside(one, folder) or _inside(folder, one):
+                    return f"{table.full_name} ({one}) and {name} ({folder}) lie in one another"
     return None
+
+
+def _tables(catalog: Catalog, asked: Callable[[Table], bool]) -> Iterator[tuple[Table, Callable[[], tuple[str, ...]]]]:
+    """Yield each table that has a folder, and what returns the folders of its partitions; none where not asked for."""
+    for database in catalog.databases():
+        for table in catalog.all_of(database):
+            if table.location and table.kind != "VIEW":
+                yield table, partial(_of_partitions, catalog, table) if asked(table) else tuple
+
+
+def _of_partitions(catalog: Catalog, table: Table) -> tuple[str, ...]:
+    if not table.partition_columns:
+        return ()
+    try:
+        return tuple(one.location for one in catalog.partitions(table))
+    except PlanError:  # dropped meanwhile, or of a format that keeps its partitions elsewhere
+        return ()
+
+
+def _outermost(folders: Iterable[str]) -> frozenset[str]:
+    kept: list[str] = []
+    for folder in sorted(set(folders)):
+        if not (kept and _inside(folder, kept[-1])):
+            kept.append(folder)
+    return frozenset(kept)
 
 
 def _folder(location: str) -> str:

@@ -118,8 +118,12 @@ class _Pass:
         """Work on tables, one after the other."""
         for one in self._in_order(chosen):
             with self._failure_of(one.table.full_name):
-                if self._gate.of_kind(one):
-                    self._table(one.table)
+                catalog = Catalog(self._spark)
+                if not one.named and not catalog.exists(one.table.quoted):
+                    continue  # dropped since the pass began
+                now = replace(one, table=catalog.table(one.table.quoted))  # its tags may have changed since
+                if self._gate.of_kind(now):
+                    self._table(now.table)
         return self._report()
 
     def _in_order(self, chosen: Iterable[Chosen]) -> Iterable[Chosen]:
@@ -158,9 +162,17 @@ class _Pass:
         return bool(found.units_left)
 
     def _keep(self, name: str) -> None:
-        """Keep what the table is like after its run: properties and files are others than before it."""
+        """Keep what the table is like, if a look after its run finds it in order, and unchanged since that look began.
+
+        Properties and files are others than before the run, and somebody may have changed tags or written files while
+        it went on.
+        """
         target = self._target(Catalog(self._spark).table(name))
-        PassState(self._store(target), target.table_id).keep(fingerprint(target, self._files))
+        seen = fingerprint(target, self._files)
+        if not self._table_run(target, replace(self._options.run, where=None)).drifts() and seen == fingerprint(
+            self._target(Catalog(self._spark).table(name)), self._files
+        ):
+            PassState(self._store(target), target.table_id).keep(seen)
 
     def _target(self, table: Table) -> CatalogTarget:
         return catalog_target(self._spark, table, self._policy, None)
@@ -169,7 +181,10 @@ class _Pass:
         return open_states(self._spark, self._policy.run_state, outside=target.base)
 
     def _run(self, target: Target, options: RunOptions) -> Report:
-        return TableRun(self._spark, target, self._policy, options, self._meter, self._budget).run()
+        return self._table_run(target, options).run()
+
+    def _table_run(self, target: Target, options: RunOptions) -> TableRun:
+        return TableRun(self._spark, target, self._policy, options, self._meter, self._budget)
 
     @contextmanager
     def _failure_of(self, table: str) -> Iterator[None]:

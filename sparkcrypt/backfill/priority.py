@@ -18,6 +18,8 @@ def in_order(
 ) -> list[UnitSurvey]:
     """Return units in the order in which they are to be done; units of equal priority keep theirs.
 
+    Units with a file that cannot be read come last.
+
     Args:
         units: all of one table.
         priorities: ``tag``, by the policy's order of the tags that drift; ``size``, the largest first; ``age``, those
@@ -32,7 +34,10 @@ def in_order(
         "size": lambda one: -one.total_bytes,
         "age": lambda one: one.newest_ms,
     }
-    return sorted(units, key=lambda one: tuple(ranks[priority](one) for priority in priorities))
+    # What cannot be read will be refused: it must not keep what can be done from the budget.
+    return sorted(
+        units, key=lambda one: ("quarantine" in one.actions, *(ranks[priority](one) for priority in priorities))
+    )
 
 
 def table_rank(plan: EncryptionPlan, policy: Policy) -> int:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from sparkcrypt.backfill.assemble import runner_of
 from sparkcrypt.backfill.carry import carry_over_all
 from sparkcrypt.backfill.context import RunContext
+from sparkcrypt.backfill.drift import Drift, drift_in_short
 from sparkcrypt.backfill.estimate import bytes_a_second
 from sparkcrypt.backfill.footer_cache import FooterCache
 from sparkcrypt.backfill.footers import DriverFooters, TaskFooters, own_keys
@@ -27,7 +28,7 @@ from sparkcrypt.backfill.recover import recover
 from sparkcrypt.backfill.report import Outcome, Report
 from sparkcrypt.backfill.result import RunResult, last_audit
 from sparkcrypt.backfill.runner import Runner
-from sparkcrypt.backfill.scan import Scanner, refuse_unit
+from sparkcrypt.backfill.scan import Scanner, refuse_unit, suspicious
 from sparkcrypt.backfill.schedule import Budget, Done, FailedUnit, work_through
 from sparkcrypt.backfill.states import open_states
 from sparkcrypt.backfill.survey import UnitSurvey, survey_unit
@@ -37,6 +38,7 @@ from sparkcrypt.errors import RunConflictError, SparkcryptError
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.spark.catalog import Catalog
 from sparkcrypt.spark.files import HadoopFiles
+from sparkcrypt.spark.jvm import JVM_ERRORS, cause_of
 from sparkcrypt.tags.model import history_property
 
 if TYPE_CHECKING:
@@ -95,6 +97,7 @@ class TableRun:
         driver = DriverFooters(self._files, own_keys(policy.key_service))
         self._reader = TaskFooters(spark, policy.key_service, driver)
         self._store = open_states(spark, policy.run_state, outside=target.base)
+        self._drifted_again = False
 
     def run(self) -> Report:
         """Do it all.
@@ -113,16 +116,26 @@ class TableRun:
             lock.keep_alive()
             return self._asked(run_id, lock)
 
+    def drifts(self) -> bool:
+        """Tell whether a file differs from the plan; nothing is changed but the cache of footers."""
+        return any(one.drift for one in self._survey())
+
     def _asked(self, run_id: str, lock: RunLock) -> Report:
-        """Do what was asked; an unfinished run over other partitions is finished first, as it was begun."""
+        """Do what was asked; an unfinished run over other partitions is finished first, as it was begun.
+
+        A unit that an unfinished run has swapped, and that differs again, is left to another run: of each run a unit
+        has one place with old files.
+        """
         asked = self._options
         report = self._locked(run_id, lock)
-        if self._options.where == asked.where or asked.resume != "auto" or report.outcome == "stopped at budget":
+        elsewhere = self._options.where != asked.where and asked.resume == "auto"
+        if report.outcome == "stopped at budget" or not (elsewhere or self._drifted_again):
             return report
         self._options = asked
         own = self._locked(new_run_id(), lock)
-        first = f"run {report.run_id}, which was over other partitions and unfinished, was finished first"
-        return replace(own, warnings=(*own.warnings, f"{first}: {report.outcome}"))
+        why = "was over other partitions" if elsewhere else "had swapped some units before they drifted again"
+        first = f"run {report.run_id}, which {why} and was unfinished, was finished first: {report.outcome}"
+        return replace(own, warnings=(*own.warnings, first))
 
     def _run_id(self) -> str:
         """Return the unfinished run's id when there is one to continue, else a new one."""
@@ -147,6 +160,7 @@ class TableRun:
         if self._options.move_old:
             refuse_other_file_systems(tuple(one.unit for one in drifted), self._target.base)
         if journal is None and not drifted:
+            self._settle(tagged_only=True)
             return self._report(RunResult(run_id, "nothing to do", surveys))
         resumed = journal is not None
         journal = journal or Journal.start(self._store, self._record(run_id, lock))
@@ -156,8 +170,9 @@ class TableRun:
     def _worked(
         self, runner: Runner, surveys: list[UnitSurvey], drifted: list[UnitSurvey], done: list[UnitOutcome]
     ) -> Report:
-        if isinstance(runner.swap, NewFolder):  # a copy leaves its source as it is
-            drifted = [one for one in drifted if one.name not in {outcome.name for outcome in done}]
+        swapped = {outcome.name for outcome in done}
+        self._drifted_again = not isinstance(runner.swap, NewFolder) and any(one.name in swapped for one in drifted)
+        drifted = [one for one in drifted if one.name not in swapped]  # a copy leaves its source as it is, too
         amounts = [one.amount for one in drifted]
         files, total = sum(one.files for one in amounts), sum(one.total_bytes for one in amounts)
         self._progress.start(self._target.name, len(drifted), files, total)
@@ -171,8 +186,8 @@ class TableRun:
 
     def _ended(self, runner: Runner, surveys: list[UnitSurvey], progressed: _Progressed) -> Report:
         outcome, journal = progressed.outcome, runner.run.journal
-        if outcome == "done" and isinstance(self._target, CatalogTarget):
-            self._settle(self._target)
+        if outcome in ("done", "nothing to do") and not self._drifted_again:
+            self._settle()
         if outcome == "stopped at budget":
             journal.append("run_paused", units_left=len(progressed.left))
         else:
@@ -222,16 +237,29 @@ class TableRun:
         return work_through(units, process, parallelism=parallelism, budget=self._budget, keep_going=keep_going)
 
     def _one(self, runner: Runner, survey: UnitSurvey) -> UnitOutcome | None:
+        """Do one unit; an error of Spark or Hadoop is this unit's.
+
+        Raises:
+            SparkcryptError: it could not be done.
+        """
+        try:
+            return self._read_and_done(runner, survey)
+        except JVM_ERRORS as error:
+            raise SparkcryptError(f"{survey.name}: {': '.join(cause_of(error))}") from error
+
+    def _read_and_done(self, runner: Runner, survey: UnitSurvey) -> UnitOutcome | None:
         """List and read a unit anew, since the survey may be old and from a cache; then take it through its steps."""
         (scanned,) = Scanner(self._target, self._files, self._reader).scan([survey.unit])
         if not scanned.drift:
             return None
+        adopt = self._options.adopt
         try:
-            refuse_unit(scanned, self._target, self._policy, adopt=self._options.adopt)
+            refuse_unit(scanned, self._target, self._policy, adopt=adopt)
+            adopted = tuple(suspicious(scanned, self._target.plan, self._policy)) if adopt else ()
         except SparkcryptError as error:
             runner.run.journal.append("unit_failed", unit=survey.name, error=f"{type(error).__name__}: {error}")
             raise
-        return runner.process(scanned)
+        return runner.process(scanned, notes=_adopted(adopted))
 
     def _continued(self, run_id: str, lock: RunLock) -> tuple[Journal | None, list[UnitOutcome]]:
         """Take over an interrupted run and bring its units to a clean state."""
@@ -278,14 +306,25 @@ class TableRun:
             surveys.append(survey_unit(scanned, self._target.plan, rewrap=self._options.rewrap))
         return surveys
 
-    def _settle(self, target: CatalogTarget) -> None:
-        """After the whole table was done: readers need no history any more."""
-        if self._options.where is None:
-            paths = {column.leaf.logical for column in target.plan.columns}
+    def _settle(self, *, tagged_only: bool = False) -> None:
+        """Once no file of the whole table differs from the plan, readers need no history any more.
+
+        Args:
+            tagged_only: leave that of columns without a tag, which says that a tag was taken off, until a run has
+                recorded the plan without it.
+        """
+        target = self._target
+        if isinstance(target, CatalogTarget) and self._options.where is None:
+            paths = {column.leaf.logical for column in target.plan.columns if column.tags or not tagged_only}
             Catalog(self._spark).unset_options(target.table, tuple(history_property(path) for path in sorted(paths)))
 
     def _report(self, result: RunResult) -> Report:
         return result.report(self._target, self._options.engine, time.monotonic() - self._started)
+
+
+def _adopted(drift: Sequence[Drift]) -> tuple[str, ...]:
+    """Return what the audit says of files that readers would not have believed, and that --adopt made believable."""
+    return tuple(f"adopted: {line}" for line in drift_in_short(drift))
 
 
 def _owner() -> str:

@@ -47,8 +47,12 @@ class Runner:
         self._files = run.files
         self._attempts: Counter[str] = Counter()
 
-    def process(self, scanned: ScannedUnit) -> UnitOutcome:
+    def process(self, scanned: ScannedUnit, notes: tuple[str, ...] = ()) -> UnitOutcome:
         """Take one unit from listed to swapped.
+
+        Args:
+            scanned: the unit.
+            notes: what its outcome, and with it the audit, is to say besides what its steps tell.
 
         Raises:
             SourceChangedError: somebody writes to it.
@@ -65,7 +69,7 @@ class Runner:
         share = Share(self.run.progress, len(unit.files), unit.total_bytes)
         try:
             refuse_unreadable(scanned)
-            made = self._stage(scanned, staged, share)
+            made = self._stage(scanned, staged, share, notes)
             with self.run.one_at_a_time:
                 old, told = self._swap_in(unit, staged, made.proof)
         except BaseException as error:
@@ -83,7 +87,7 @@ class Runner:
             verified=True,
             not_authenticated=made.proof.unit.not_authenticated,
             codec=made.work.codec,
-            notes=(*made.work.notes, *told),
+            notes=(*notes, *made.work.notes, *told),
             engine=made.work.engine,
             seconds=round(time.monotonic() - started, 3),
             finished=datetime.now(timezone.utc).isoformat(timespec="seconds"),
@@ -105,7 +109,7 @@ class Runner:
         share.done()
         return outcome
 
-    def _stage(self, scanned: ScannedUnit, staged: str, share: Share) -> _Staged:
+    def _stage(self, scanned: ScannedUnit, staged: str, share: Share, notes: tuple[str, ...]) -> _Staged:
         run, unit = self.run, scanned.unit
         run.progress.step(unit.name, "staging")
         sources = files_of(self._files, unit.folders, scanned.summaries, run.secret)
@@ -122,7 +126,7 @@ class Runner:
             )
         targets = files_of(self._files, folders, proof.unit.summaries, run.secret)
         evidence = evidence_of(sources, targets, proof, run.secret)
-        about = {"codec": work.codec, "notes": list(work.notes), "engine": work.engine}
+        about = {"codec": work.codec, "notes": [*notes, *work.notes], "engine": work.engine}
         run.journal.append(
             "unit_verified", unit=unit.name, rows=proof.rows, staged=staged, evidence=evidence, about=about
         )
@@ -143,7 +147,7 @@ class Runner:
         try:
             run.lock.check()
         except RunConflictError:
-            give_way(self, unit, staged)
+            give_way(self, unit, staged, proof)
             raise
         told = self._recheck_swapped(unit, staged, old, proof)
         return old, (*told, *self._restore(table, statistics))
@@ -230,14 +234,18 @@ def _unsettled(unit: Unit, error: BaseException) -> RunConflictError:
     )
 
 
-def give_way(runner: Runner, unit: Unit, staged: str) -> None:
+def give_way(runner: Runner, unit: Unit, staged: str, proof: Proof) -> None:
     """Undo the swap of a driver that was paused right before it, and lost its lock meanwhile.
 
     Where the driver that took over has swapped the unit already, and rows may have been written since, the unit is
-    pointed there again; else to where it was.
+    pointed there again; else to where it was.  A folder that was renamed is renamed back, unless somebody has written
+    to it in that moment: then it stays, since it holds every row.
     """
     run = runner.run
     if not isinstance(runner.swap, LocationSwap):
+        now = _names(list_folders(run.files, runner.swap.final_location(unit, staged)))
+        if now == _names(proof.unit.folders):
+            runner.swap.undo(unit, staged)
         return
     location = unit.location
     for run_id in Journal.runs(run.store, run.target.table_id):

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from sparkcrypt.backfill.check import partition_of
-from sparkcrypt.backfill.drift import Drift, drift_of_file, unreadable
-from sparkcrypt.backfill.file_columns import refuse_lost_columns
+from sparkcrypt.backfill.drift import Drift, drift_by_file, drift_of_file, unreadable
+from sparkcrypt.backfill.file_columns import file_columns, refuse_lost_columns
 from sparkcrypt.backfill.footer_cache import FooterCache
 from sparkcrypt.backfill.footers import (
     DriverFooters,
@@ -27,6 +27,7 @@ from sparkcrypt.native.footers import Found
 from sparkcrypt.parquet import FileSummary
 from sparkcrypt.plan import EncryptionPlan
 from sparkcrypt.policy.model import PLAINTEXT, Policy
+from sparkcrypt.schema import dotted
 from sparkcrypt.spark.files import HadoopFiles
 
 if TYPE_CHECKING:
@@ -141,13 +142,15 @@ def refuse_unit(scanned: ScannedUnit, target: Target, policy: Policy, *, adopt: 
     """Refuse a unit that a run must not touch.
 
     Raises:
-        VerificationError: a file cannot be read, is under another algorithm, or is not to be believed.
+        VerificationError: a file cannot be read, is under another algorithm, holds what only lost tags would decrypt,
+            or is not to be believed.
         PlanError: a file holds columns that the schema lacks.
     """
     refuse_unreadable(scanned)
     refuse_algorithms(scanned, policy)
+    refuse_untagged(scanned, target.plan, policy)
     if not adopt:
-        refuse_forgeries(scanned, target.plan)
+        refuse_forgeries(scanned, target.plan, policy)
     refuse_lost_columns(scanned.summaries, target.plan)
 
 
@@ -180,24 +183,76 @@ def refuse_algorithms(scanned: ScannedUnit, policy: Policy) -> None:
             )
 
 
-def refuse_forgeries(scanned: ScannedUnit, plan: EncryptionPlan) -> None:
+def refuse_untagged(scanned: ScannedUnit, plan: EncryptionPlan, policy: Policy) -> None:
+    """Refuse to decrypt a column that has neither a tag nor a history: its tags may be lost.
+
+    ADD COLUMNS through Hive, and a table that is made again, lose tags without a word; who takes them off by
+    ``sparkcrypt tags unset`` leaves a history.  What is under the footer key was encrypted without a tag.
+
+    Raises:
+        VerificationError: it names the file and the column.
+    """
+    footer_keys = (policy.footer_key, *policy.footer_key_history)
+    for path in {drift.file for drift in scanned.drift if drift.kind == "extra"}:
+        columns = scanned.summaries[path].columns or {}
+        planned = file_columns(columns, plan).planned
+        for column, found in columns.items():
+            wanted = planned.get(column)
+            told = wanted is not None and (wanted.action != "plaintext" or wanted.tags or wanted.history)
+            if found.encrypted and found.key_id not in footer_keys and not told:
+                raise VerificationError(
+                    f"{path}: column {dotted(column)} is encrypted with {found.key_id!r}, and has no tag and no "
+                    "history now: its tags may be lost, and a run would decrypt it; set them again with `sparkcrypt "
+                    "tags set`, and then unset them if they should go"
+                )
+
+
+def refuse_forgeries(scanned: ScannedUnit, plan: EncryptionPlan, policy: Policy) -> None:
     """Refuse to rewrite what readers of the table would not believe: a rewrite would make it believable.
 
     Raises:
         VerificationError: the table requires encryption, and a file is plaintext, was moved, or is under a key that
             neither plan nor history names.
     """
+    for drift in suspicious(scanned, plan, policy):
+        raise VerificationError(
+            f"{drift.file}: {drift.column or 'the file'}: {drift.kind}: {drift.detail}; {plan.table or 'the table'} "
+            "requires encryption, so this file may be a forgery, and rewriting would make it trusted; look at it, then "
+            "run again with --adopt"
+        )
+
+
+def suspicious(scanned: ScannedUnit, plan: EncryptionPlan, policy: Policy) -> Iterator[Drift]:
+    """Yield the drift of files that readers of a table which requires encryption would not believe."""
     if not plan.require_encryption:
         return
-    history = {column.leaf.dotted: column.history for column in plan.columns}
-    for drift in scanned.drift:
-        kept = history.get(drift.column or "", ())
-        known = PLAINTEXT in kept if drift.kind == "missing" else drift.key_id in {decode_key_id(one) for one in kept}
-        if drift.kind in ("plaintext", "missing", "wrong_key", "aad_mismatch", "foreign_key") and not known:
-            raise VerificationError(
-                f"{drift.file}: {drift.column or 'the file'}: {drift.kind}: {drift.detail}; "
-                f"{plan.table or 'the table'} requires "
-                "encryption, so this file may be a forgery, and rewriting would make it trusted; look at it, then run "
-                "again "
-                "with --adopt"
-            )
+    encrypted = [column.history for column in plan.encrypted]
+    plaintext = bool(encrypted) and all(PLAINTEXT in kept for kept in encrypted)
+    for path, found in drift_by_file(scanned.drift).items():
+        history = _history(scanned.summaries.get(path), plan)
+        for drift in found:
+            kept = history.get(drift.column or "", ())
+            if drift.kind in _REFUSED and not (
+                plaintext if drift.kind == "plaintext" else _accepted(drift, kept, policy)
+            ):
+                yield drift
+
+
+_REFUSED = ("plaintext", "missing", "wrong_key", "aad_mismatch", "foreign_key")
+
+
+def _accepted(drift: Drift, kept: Iterable[str], policy: Policy) -> bool:
+    """Tell whether readers still take a file with this difference, by the history of its column or of the footer."""
+    if drift.kind == "missing":
+        return PLAINTEXT in kept
+    if drift.kind == "aad_mismatch":
+        return False
+    if drift.column is None:
+        return drift.key_id in policy.footer_key_history
+    return drift.key_id in {decode_key_id(one) for one in kept if one != PLAINTEXT}
+
+
+def _history(summary: FileSummary | None, plan: EncryptionPlan) -> dict[str, tuple[str, ...]]:
+    """Return a file's own name of each column -> what readers still take for it."""
+    planned = file_columns((summary.columns if summary else None) or (), plan).planned
+    return {dotted(path): column.history for path, column in planned.items()}

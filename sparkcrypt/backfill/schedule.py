@@ -57,6 +57,12 @@ class Budget:
             self._bytes += total_bytes
             return True
 
+    def give_back(self, total_bytes: int) -> None:
+        """Put back what a unit had taken that could not be done, so that it does not keep others from being begun."""
+        with self._mutex:
+            self._begun -= 1
+            self._bytes -= total_bytes
+
 
 @dataclass(frozen=True, slots=True)
 class FailedUnit:
@@ -111,7 +117,9 @@ def work_through(
             try:
                 return process(unit)
             except BaseException as error:
-                if not (keep_going and _of_one_unit(error)):
+                if keep_going and _of_one_unit(error):
+                    budget.give_back(unit.total_bytes)
+                else:
                     stopped.set()
                 raise
             finally:

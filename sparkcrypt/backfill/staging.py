@@ -80,7 +80,7 @@ def fresh_folder(files: HadoopFiles, unit: Unit, staged: str) -> None:
     """Clear the place of a unit's new files, and see that they will be kept as the old ones are.
 
     Raises:
-        ConfigError: they cannot be; nothing was written.
+        VerificationError: they cannot be; nothing was written.
     """
     files.delete_tree(staged)
     for folder in unit.folders:

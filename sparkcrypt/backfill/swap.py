@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from sparkcrypt.backfill.targets import CatalogTarget, Target
 from sparkcrypt.backfill.units import Unit, old_folder
-from sparkcrypt.errors import ConfigError, SourceChangedError, SparkcryptError
+from sparkcrypt.errors import ConfigError, SourceChangedError, SparkcryptError, VerificationError
 from sparkcrypt.spark.catalog import Catalog
 from sparkcrypt.spark.files import HadoopFiles
 
@@ -200,8 +200,18 @@ class NewFolder:
         HadoopFiles(self.spark).rename(self.output, staged)
 
     def in_effect(self, unit: Unit, staged: str) -> bool:
-        """Tell whether the output is there."""
-        return HadoopFiles(self.spark).exists(self.output)
+        """Tell whether the output is there.
+
+        Raises:
+            VerificationError: only a part of it is: the rename was cut short where it copies file by file.
+        """
+        files = HadoopFiles(self.spark)
+        if files.exists(self.output) and files.data_files(staged):
+            raise VerificationError(
+                f"{self.output}: only a part of {staged} was moved there when the run was killed; delete it, then run "
+                "again"
+            )
+        return files.exists(self.output)
 
     def final_location(self, unit: Unit, staged: str) -> str:
         """The output."""
@@ -218,12 +228,14 @@ def choose_swap(
     """Choose the way that leaves every ordinary operation working.
 
     Raises:
-        ConfigError: a bare directory without ``output`` or ``exclusive``, or an output that is there already.
+        ConfigError: a bare directory without ``output`` or ``exclusive``, an output that is there already, or a folder
+            that is to be renamed where that is not one step.
     """
     if isinstance(target, CatalogTarget):
         if output:
             raise ConfigError("--output goes with --path; a table keeps its name, and its new files are made beside it")
         if target.table.managed and not target.table.partition_columns:
+            _refuse_slow_rename(spark, target, "make the table external, or partition it")
             return FolderSwap(spark, target, run_id)
         return LocationSwap(spark, target)
     if output:
@@ -244,7 +256,16 @@ def choose_swap(
             "rename the "
             "directory while nobody reads or writes it"
         )
+    _refuse_slow_rename(spark, target, "use --output instead")
     return FolderSwap(spark, target, run_id)
+
+
+def _refuse_slow_rename(spark: SparkSession, target: Target, instead: str) -> None:
+    if not HadoopFiles(spark).renames_at_once(target.base):
+        raise ConfigError(
+            f"{target.name}: is swapped by renaming its folder {target.base}, which this file system does file by "
+            f"file, so that readers would see a part and a killed run leave one; {instead}"
+        )
 
 
 def _plain(location: str) -> str:

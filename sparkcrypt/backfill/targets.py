@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from sparkcrypt import names
-from sparkcrypt.backfill.units import Folder, Unit, base_location, list_folders, refuse_overlaps
+from sparkcrypt.backfill.units import Folder, Unit, base_location, list_folders, refuse_formats, refuse_overlaps
 from sparkcrypt.bridge.context import comparable_path
 from sparkcrypt.bridge.identity import partition_values, trailing_partition
 from sparkcrypt.errors import PlanError
@@ -105,6 +105,7 @@ class CatalogTarget:
             if where:
                 raise PlanError(f"{self.name} has no partitions, so it cannot be narrowed by --where; leave it out")
             return (Unit(self.name, self.table.location, None, "", {}),)
+        refuse_formats(HadoopFiles(self.spark), self.base)  # units are partitions, and a format's list is above them
         partitions = choose_partitions(self.spark, self.table, where)
         units = tuple(Unit(one.folder, one.location, one, one.folder, dict(one.values)) for one in partitions)
         refuse_overlaps(units)

@@ -17,10 +17,12 @@ STAGING_FOLDER = ".sparkcrypt"
 """Beside a table's folder.  Hive's RENAME TABLE replaces the table's old path wherever the text of a partition's
 location holds it, so the name must not begin as any table's name can: with a dot."""
 _STAGED = re.compile(rf"^(?P<parent>.*)/{re.escape(STAGING_FOLDER)}/(?P<name>[^/]+)/(?P<run>[^/]+)(?P<rest>/.*)?$")
+_ICEBERG = "metadata"
 _FOREIGN = {
     "_spark_metadata": "a streaming sink keeps its own list of files there",
     "_delta_log": "a Delta table keeps its own list of files there",
     ".hoodie": "a Hudi table keeps its own list of files there",
+    _ICEBERG: "an Iceberg table keeps its own list of files there",
 }
 
 
@@ -127,18 +129,31 @@ def list_folders(files: HadoopFiles, location: str) -> tuple[Folder, ...]:
     """
     if not files.exists(location):
         return ()
-    for name in _FOREIGN:
-        if files.exists(f"{location}/{name}"):
-            raise PlanError(
-                f"{location}: has a {name} folder: {_FOREIGN[name]}, so its files cannot be swapped under it; write "
-                "through that format with sparkcrypt.configure, which encrypts new files"
-            )
+    refuse_formats(files, location)
     by_folder: dict[str, list[SourceFile]] = {}
     root = files.status(location).path.rstrip("/")
     for file in data_files(files, root):
         relative = file.path[len(root) + 1 :].rpartition("/")[0]
         by_folder.setdefault(relative, []).append(SourceFile(file.path, file.length, file.modified_ms))
     return tuple(Folder(relative, tuple(found)) for relative, found in sorted(by_folder.items()))
+
+
+def refuse_formats(files: HadoopFiles, location: str) -> None:
+    """Refuse a folder whose files belong to a format that keeps its own list of them.
+
+    Raises:
+        PlanError: it says by what it is known.
+    """
+    for name, why in _FOREIGN.items():
+        if files.exists(f"{location}/{name}") and (name != _ICEBERG or _holds_iceberg(files, f"{location}/{name}")):
+            raise PlanError(
+                f"{location}: has a {name} folder: {why}, so its files cannot be swapped under it; write through that "
+                "format with sparkcrypt.configure, which encrypts new files"
+            )
+
+
+def _holds_iceberg(files: HadoopFiles, folder: str) -> bool:
+    return any(name.endswith(".metadata.json") for name in files.names(folder))
 
 
 def list_unit(files: HadoopFiles, unit: Unit) -> Unit:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from sparkcrypt.errors import ConfigError
+from sparkcrypt.errors import VerificationError
 from sparkcrypt.spark.listing import data_files
 
 if TYPE_CHECKING:
@@ -43,7 +43,8 @@ def access_to_give(files: HadoopFiles, source: str, target: str) -> dict[str, Ac
         target: the copy, which may have other files in the same folders.
 
     Raises:
-        ConfigError: files of one folder differ in group, mode or ACL, so there is no telling what new files must have.
+        VerificationError: files of one folder differ in group, mode or ACL, so there is no telling what new files must
+            have.
     """
     source, target = (files.qualified(path).rstrip("/") for path in (source, target))
     given = {target: files.access(source)}
@@ -68,7 +69,7 @@ def _of_files(files: HadoopFiles, folder: str) -> Access:
     first = found[0]
     for other in found[1:]:
         if (first.group, first.mode, first.acl) != (other.group, other.mode, other.acl):
-            raise ConfigError(
+            raise VerificationError(
                 f"{folder}: its files differ in who may read them ({first.group} {first.mode} {first.acl or 'no ACL'}; "
                 f"{other.group} {other.mode} {other.acl or 'no ACL'}), so there is no telling what new ones must have; "
                 "give them one group, mode and ACL first"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -199,6 +199,19 @@ class Catalog:
         names = [str(one.table()) for one in listed if option(one.database()) is not None]
         return tuple(f"{quote_name(database)}.{quote_name(name)}" for name in sorted(names))
 
+    def all_of(self, database: str) -> Iterator[Table]:
+        """Yield the tables and views of a database; one that is dropped meanwhile is passed over.
+
+        Raises:
+            PlanError: there is no such database.
+        """
+        for name in self.tables(database):
+            try:
+                yield self.table(name)
+            except PlanError:
+                if self.exists(name):
+                    raise
+
     def partitions(self, table: Table, having: Mapping[str, str] | None = None) -> tuple[Partition, ...]:
         """Return every partition of a table that the metastore knows.
 
@@ -248,7 +261,7 @@ class Catalog:
 
     def unset_options(self, table: Table, names: tuple[str, ...]) -> None:
         """Remove properties; a data source table's options cannot be removed in SQL, so they are blanked."""
-        present = [name for name in names if name in table.options]
+        present = [name for name in names if table.options.get(name)]
         if not present:
             return
         if table.is_hive:

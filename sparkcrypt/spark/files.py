@@ -19,6 +19,9 @@ from sparkcrypt.spark.access import Access, access_to_give
 from sparkcrypt.spark.jvm import JVM_ERRORS, cause_of, hadoop_conf, jvm
 from sparkcrypt.spark.listing import local_path
 
+_RENAMES_AT_ONCE = frozenset({"file", "hdfs", "viewfs", "webhdfs", "swebhdfs", "abfs", "abfss", "ofs", "o3fs"})
+"""Schemes of file systems whose rename of a folder is one step."""
+
 
 @dataclass(frozen=True, slots=True)
 class FileStatus:
@@ -149,6 +152,11 @@ class HadoopFiles:
         permission = self._jvm.org.apache.hadoop.fs.permission.FsPermission
         given = (permission(mode),) if mode and not self.exists(path) else ()
         self.call("make", path, lambda: system.mkdirs(where, *given))
+
+    def renames_at_once(self, path: str) -> bool:
+        """Tell whether a folder on this file system is renamed as a whole; object stores copy and delete each file."""
+        system, _ = self.located(path)
+        return str(system.getScheme()) in _RENAMES_AT_ONCE
 
     def rename(self, source: str, target: str) -> None:
         """Rename a file or folder; the target must not exist.

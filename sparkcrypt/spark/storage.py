@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from sparkcrypt.errors import ConfigError
+from sparkcrypt.errors import VerificationError
 from sparkcrypt.spark.listing import local_path
 
 if TYPE_CHECKING:
@@ -60,11 +60,11 @@ def keep_storage(files: HadoopFiles, source: str, target: str) -> None:
         target: a folder that is empty or not there.
 
     Raises:
-        ConfigError: they lie in different encryption zones, or this user may not set what they differ in.
+        VerificationError: they lie in different encryption zones, or this user may not set what they differ in.
     """
     wanted, found = storage_of(files, source), storage_of(files, target)
     if wanted.zone != found.zone:
-        raise ConfigError(
+        raise VerificationError(
             f"{source}: lies in {_zone(wanted)}, and {target}, where its new files are made, in {_zone(found)}, so "
             "what the zone protects would leave it, and no rename leads across; make a zone of the folder above the "
             "table instead"
@@ -80,7 +80,7 @@ def keep_storage(files: HadoopFiles, source: str, target: str) -> None:
         files.call("set the erasure coding policy of", target, lambda: system.setErasureCodingPolicy(where, name))
     found = storage_of(files, target)
     if wanted != found:
-        raise ConfigError(
+        raise VerificationError(
             f"{target}: is kept as {found}, and {source} as {wanted}; give both one policy, then run again"
         )
 

@@ -11,12 +11,19 @@ from pyspark.sql import SparkSession
 
 from sparkcrypt.errors import PlanError
 from sparkcrypt.names import TABLE_UUID
-from sparkcrypt.policy.model import Policy
+from sparkcrypt.policy.model import PLAINTEXT, Policy
 from sparkcrypt.schema import Path, Schema, dotted, schema_from_spark, split_dotted
 from sparkcrypt.spark.catalog import Catalog, Table
 from sparkcrypt.spark.files import HadoopFiles
 from sparkcrypt.tags.avro import schema_from_avro, tags_of_avro
-from sparkcrypt.tags.model import TaggedColumn, tag_property, tags_of_properties, tags_of_schema
+from sparkcrypt.tags.model import (
+    TaggedColumn,
+    history_of_properties,
+    history_property,
+    tag_property,
+    tags_of_properties,
+    tags_of_schema,
+)
 
 AVRO_LITERAL, AVRO_URL = "avro.schema.literal", "avro.schema.url"
 AVRO_NONE = "none"
@@ -85,6 +92,9 @@ def set_tags(spark: SparkSession, name: str, tags: Mapping[str, Iterable[str]], 
 def unset_tags(spark: SparkSession, name: str, columns: Iterable[str]) -> None:
     """Remove all tags of columns, in both places.
 
+    The column's history then holds ``plaintext``: by that a run knows that the tags were taken off, and not lost, and
+    decrypts what is encrypted still.
+
     Raises:
         PlanError: no such table or column; nothing was changed.
     """
@@ -92,6 +102,12 @@ def unset_tags(spark: SparkSession, name: str, columns: Iterable[str]) -> None:
     table = catalog.table(name)
     schema = schema_from_spark(table.schema_json)
     paths = [_resolved(schema, table, column) for column in columns]
+    tagged_paths = {_logical(schema, tagged.path) for tagged in tags_of_table(spark, table)}
+    known = history_of_properties(table.options)
+    history = {path: (*known.get(path, ()), PLAINTEXT) for path in paths if path in tagged_paths}
+    catalog.set_options(
+        table, {history_property(path): ",".join(dict.fromkeys(entries)) for path, entries in history.items()}
+    )
     folded = {tuple(part.lower() for part in path) for path in paths}
     stale = tuple(
         tag_property(tagged.path)

@@ -243,6 +243,16 @@ class Lake:
         configure(self.spark, policy)
         return policy
 
+    def changed(self, old: str, new: str) -> Policy:
+        """Change the text of the policy that was made last, and put the session under it."""
+        file = max(self.root.glob("policy-*")) / "policy.yaml"
+        text = file.read_text()
+        assert old in text
+        file.write_text(text.replace(old, new))
+        policy = load_policy(file)
+        configure(self.spark, policy)
+        return policy
+
     @contextlib.contextmanager
     def stranger(self) -> Iterator[SparkSession]:
         """Yield a session on the same metastore that was never configured."""

@@ -1,0 +1,134 @@
+"""A pass beside other people: what changes while it goes on, and folders that other tables point to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from sparkcrypt import encrypt_table, verify_table
+from sparkcrypt.backfill.expire import expire_run
+from sparkcrypt.backfill.options import RunOptions
+from sparkcrypt.backfill.passes import PassOptions, backfill
+from sparkcrypt.backfill.progress import Silent
+from sparkcrypt.errors import PlanError, VerificationError
+from sparkcrypt.policy.model import Policy
+from sparkcrypt.spark.catalog import Catalog
+from sparkcrypt.spark.tagging import set_tags
+from tests.spark.support import SECRET, Lake, assert_plaintext, rows_of
+from tests.spark.test_backfill_pass import make
+
+pytestmark = pytest.mark.spark
+CHANGED = PassOptions(run=RunOptions(keep_going=True, parallelism=1), changed=True)
+
+
+@pytest.fixture
+def policy(lake: Lake) -> Policy:
+    """A policy of two keys, under which the session is."""
+    return lake.policy("\n  pii: {key: pii}\n  finance: {key: fin}\n")
+
+
+class At(Silent):
+    """Does something once, when a unit enters a step."""
+
+    def __init__(self, unit: str, step: str, what: Callable[[], Any]) -> None:
+        self._when, self._what, self.done = (unit, step), what, False
+
+    def step(self, unit: str, step: str) -> None:
+        """Do it."""
+        if (unit, step) == self._when and not self.done:
+            self.done = True
+            self._what()
+
+
+def inserts(lake: Lake) -> None:
+    """Insert a row in clear, as who was never configured does, into the partition that is swapped already."""
+    with lake.stranger() as stranger:
+        stranger.sql(f"INSERT INTO t VALUES (9, '{SECRET}-9', 9.5, 0)")
+
+
+def retags(lake: Lake) -> None:
+    """Tag another column."""
+    set_tags(lake.spark, "t", {"pay": ["finance"]}, None)
+
+
+@pytest.mark.parametrize("what", [inserts, retags])
+def test_what_changed_during_a_pass_is_taken_up_by_the_next(
+    lake: Lake, policy: Policy, what: Callable[[Lake], None]
+) -> None:
+    """A table is passed over only as it was when it was seen to be in order."""
+    make(lake, "t", partitions=2)
+    during = At("p=1", "swapping", lambda: what(lake))
+    assert backfill(lake.spark, policy, tables=["t"], options=CHANGED, progress=during).outcome == "done"
+    assert during.done
+    second = backfill(lake.spark, policy, tables=["t"], options=CHANGED)
+    assert (second.unchanged, second.tables[0].files_rewritten > 0) == ([], True)
+    assert verify_table(lake.spark, "t", policy).ok
+    third = backfill(lake.spark, policy, tables=["t"], options=CHANGED)
+    assert third.unchanged == [lake.name("t")]
+
+
+def test_tags_are_those_of_the_moment_when_a_tables_turn_comes(lake: Lake, policy: Policy) -> None:
+    """A pass over many tables takes long; one that was dropped meanwhile is no error."""
+    for name in ("a", "b", "c"):
+        make(lake, name, partitions=0)
+
+    def change() -> None:
+        set_tags(lake.spark, "b", {"pay": ["finance"]}, None)
+        lake.sql("DROP TABLE c")
+
+    during = At(lake.name("a"), "verifying", change)
+    report = backfill(lake.spark, policy, databases=[lake.database], progress=during)
+    assert [(one.table, one.columns) for one in report.tables] == [
+        (lake.name("a"), {"email": "pii"}),
+        (lake.name("b"), {"email": "pii", "pay": "fin"}),
+    ]
+    assert (report.outcome, report.failed) == ("done", [])
+
+
+def test_folders_that_a_partition_of_another_table_points_to_are_not_deleted(lake: Lake, policy: Policy) -> None:
+    """A pass over the table is refused; where it was run all the same, expiry is."""
+    make(lake, "t", partitions=2)
+    lake.sql("CREATE TABLE other (id INT, email STRING, pay DOUBLE, p INT) USING parquet PARTITIONED BY (p)")
+    lake.sql(f"ALTER TABLE other ADD PARTITION (p = 0) LOCATION 'file:{lake.path('t')}/p=0'")
+    before = rows_of(lake.spark.table("other"))
+    assert len(before) == 1
+    report = backfill(lake.spark, policy, tables=["t"])
+    assert "whoever reads the other would find old files" in report.refused[lake.name("t")]
+    encrypt_table(lake.spark, "t", policy)
+    with pytest.raises(VerificationError, match=rf"p=0 holds old files, and {lake.name('other')} points to it"):
+        expire_run(lake.spark, "t", policy)
+    lake.spark.catalog.refreshTable("other")
+    assert rows_of(lake.spark.table("other")) == before
+    assert_plaintext(lake.path("t"))
+    lake.sql("ALTER TABLE other DROP PARTITION (p = 0)")
+    assert expire_run(lake.spark, "t", policy).files == 1  # the other table was managed: its file went with its partition
+
+
+@pytest.mark.parametrize("marker", ["_spark_metadata", "_delta_log", ".hoodie", "metadata"])
+def test_formats_are_known_by_the_tables_folder_too(lake: Lake, policy: Policy, marker: str) -> None:
+    """The list of a partitioned table's files is not in its partitions."""
+    make(lake, "t", partitions=2)
+    folder = lake.path("t") / marker
+    folder.mkdir()
+    if marker == "metadata":
+        assert backfill(lake.spark, policy, tables=["t"], options=PassOptions(run=RunOptions(dry_run=True))).drifts
+        (folder / "v1.metadata.json").write_text("{}")
+    with pytest.raises(PlanError, match=f"has a {marker} folder"):
+        encrypt_table(lake.spark, "t", policy)
+    report = backfill(lake.spark, policy, tables=["t"])
+    assert [one.error for one in report.failed] == ["PlanError"]
+    assert_plaintext(lake.path("t"))
+
+
+def test_history_goes_once_the_whole_table_is_done_partition_by_partition(lake: Lake, policy: Policy) -> None:
+    """Passes over some partitions leave it; the first pass over all of them that finds nothing to do takes it off."""
+    make(lake, "t", partitions=2)
+    name = "parquet.sparkcrypt.history.email"
+    Catalog(lake.spark).set_options(Catalog(lake.spark).table("t"), {name: "plaintext"})
+    for p in (0, 1):
+        assert encrypt_table(lake.spark, "t", policy, where=f"p = {p}").outcome == "done"
+        assert Catalog(lake.spark).table("t").options[name] == "plaintext"
+    assert encrypt_table(lake.spark, "t", policy).outcome == "nothing to do"
+    assert not Catalog(lake.spark).table("t").options.get(name)
