@@ -8,6 +8,10 @@ from typing import Any
 from airflow.exceptions import AirflowException
 
 _SHOWN = 5
+_REST = {
+    False: "what is named is as it was, the rest is done; the next try takes up what is left",
+    True: "the drift of others is told, and nothing was changed",
+}
 
 
 def check_report(report: Mapping[str, Any], uri: str, *, dry_run: bool, allow_incomplete: bool) -> None:
@@ -37,8 +41,8 @@ def check_report(report: Mapping[str, Any], uri: str, *, dry_run: bool, allow_in
     if problems and not allow_incomplete:
         more = f"; and {len(problems) - _SHOWN} more" if len(problems) > _SHOWN else ""
         raise AirflowException(
-            f"sparkcrypt could not do everything: {'; '.join(problems[:_SHOWN])}{more} (report {uri}); what is named "
-            "is as it was, the rest is done; the next try takes up what is left"
+            f"sparkcrypt could not {'plan' if dry_run else 'do'} everything: {'; '.join(problems[:_SHOWN])}{more} "
+            f"(report {uri}); {_REST[dry_run]}"
         )
 
 

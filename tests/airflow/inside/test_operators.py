@@ -159,14 +159,28 @@ def test_what_was_left_out_fails_unless_it_is_allowed(
     assert result["outcome"] == "incomplete"
 
 
-def test_plan_that_could_not_plan_a_table_fails(
-    spark_submit: SparkSubmit, context: dict[str, Any], arguments: dict[str, Any]
+@pytest.mark.parametrize("code", [0, 74])
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"failed": [{"table": "s.t", "error": "PlanError", "message": "no tag x"}]}, "s.t: PlanError: no tag x"),
+        ({"refused": [{"table": "s.t", "reason": "lost its tags"}]}, "s.t was refused: lost its tags"),
+    ],
+)
+def test_plan_that_could_not_plan_a_table_fails_unless_it_is_allowed(
+    code: int,
+    fields: dict[str, Any],
+    said: str,
+    spark_submit: SparkSubmit,
+    context: dict[str, Any],
+    arguments: dict[str, Any],
 ) -> None:
-    """A table without a plan has no drift to tell, so silence about it would be taken for a match."""
-    failed = [{"table": "s.t", "error": "PlanError", "message": "no tag x"}]
-    spark_submit.will((report(outcome="dry run", failed=failed), 0))
-    with pytest.raises(AirflowException, match=r"s\.t: PlanError: no tag x"):
+    """Silence about a table without a plan would be taken for a match, also where the exit code was lost."""
+    spark_submit.will(*[(plan_report(**fields), code)] * 2)
+    with pytest.raises(AirflowException, match=f"could not plan everything: {said} .*the drift of others is told"):
         SparkcryptPlanOperator(**arguments).execute(context)
+    result = SparkcryptPlanOperator(**arguments, allow_incomplete=True).execute(context)
+    assert (result["outcome"], result["drift"]) == ("dry run", True)
 
 
 def test_long_lists_are_cut_in_the_xcom_and_whole_in_the_report(
