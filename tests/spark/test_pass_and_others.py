@@ -103,7 +103,7 @@ def test_folders_that_a_partition_of_another_table_points_to_are_not_deleted(lak
     assert rows_of(lake.spark.table("other")) == before
     assert_plaintext(lake.path("t"))
     lake.sql("ALTER TABLE other DROP PARTITION (p = 0)")
-    assert expire_run(lake.spark, "t", policy).files == 1  # the other table was managed: its file went with its partition
+    assert expire_run(lake.spark, "t", policy).files == 1  # the other table was managed: it took its file along
 
 
 @pytest.mark.parametrize("marker", ["_spark_metadata", "_delta_log", ".hoodie", "metadata"])

@@ -1,0 +1,114 @@
+"""What concerns one unit, or one table, ends nothing else; and it does not spend what others need."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from sparkcrypt import encrypt_table
+from sparkcrypt.backfill.audit import audit_entries
+from sparkcrypt.backfill.options import RunOptions
+from sparkcrypt.backfill.passes import PassOptions, backfill
+from sparkcrypt.backfill.states import open_states
+from sparkcrypt.errors import VerificationError
+from sparkcrypt.policy.model import Policy
+from sparkcrypt.spark.catalog import Catalog
+from sparkcrypt.spark.tagging import set_tags
+from tests.spark.support import SECRET, Lake, data_files
+from tests.spark.test_backfill_pass import make
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture
+def policy(lake: Lake) -> Policy:
+    """A policy of two keys, under which the session is."""
+    return lake.policy("\n  pii: {key: pii}\n  finance: {key: fin}\n")
+
+
+def mixed_modes(lake: Lake, patch: pytest.MonkeyPatch) -> str:
+    """Two files of one folder that not the same people may read."""
+    with lake.stranger() as stranger:
+        stranger.sql(f"INSERT INTO a VALUES (8, '{SECRET}-8', 8.5, 1)")
+    data_files(lake.path("a") / "p=1")[0].chmod(0o600)
+    return "differ in who may read them"
+
+
+def refusing_metastore(lake: Lake, patch: pytest.MonkeyPatch) -> str:
+    """The metastore refuses one change, as it does one that this user may not make."""
+    set_location = Catalog.set_location
+
+    def refused(self: Catalog, table: Any, location: str, partition: Any) -> None:
+        if "p=1" in location and table.name == "a":
+            lake.sql("ALTER TABLE no_such_table SET LOCATION 'file:/nowhere'")
+        set_location(self, table, location, partition)
+
+    patch.setattr(Catalog, "set_location", refused)
+    return "AnalysisException|TABLE_OR_VIEW_NOT_FOUND"
+
+
+@pytest.mark.parametrize("cause", [mixed_modes, refusing_metastore])
+def test_error_of_one_unit_leaves_the_others_to_be_done(
+    lake: Lake, policy: Policy, monkeypatch: pytest.MonkeyPatch, cause: Any
+) -> None:
+    """Also one of Spark or Hadoop: the unit is as it was, the rest of its table and the next table are done."""
+    make(lake, "a", partitions=3)
+    make(lake, "b", partitions=0)
+    said = cause(lake, monkeypatch)
+    report = backfill(lake.spark, policy, databases=[lake.database])
+    a, b = report.tables
+    assert (report.outcome, report.failed, b.outcome) == ("incomplete", [], "done")
+    assert {unit["unit"] for unit in a.units} == {"p=0", "p=2"}
+    (quarantined,) = a.quarantined
+    assert quarantined["unit"] == "p=1"
+    assert any(one in quarantined["message"] for one in said.split("|"))
+    monkeypatch.undo()
+    catalog = Catalog(lake.spark)
+    places = {one.folder: one.location for one in catalog.partitions(catalog.table("a"))}
+    assert places["p=1"] == f"file:{lake.path('a')}/p=1"
+
+
+@pytest.mark.parametrize("parallelism", [1, 4])
+def test_unit_that_cannot_be_done_does_not_spend_the_budget(lake: Lake, policy: Policy, parallelism: int) -> None:
+    """A damaged file stays damaged; each night another unit is done all the same."""
+    make(lake, "t", partitions=3)
+    data_files(lake.path("t") / "p=0")[0].write_bytes(b"PAR1 no more")
+    run = RunOptions(keep_going=True, parallelism=parallelism)
+    for done in (["p=1"], ["p=2"]):
+        report = backfill(lake.spark, policy, tables=["t"], options=PassOptions(run=run, max_bytes=1)).tables[0]
+        assert [unit["unit"] for unit in report.units][-1:] == done
+    report = backfill(lake.spark, policy, tables=["t"], options=PassOptions(run=run, max_bytes=1)).tables[0]
+    assert [one["unit"] for one in report.quarantined] == ["p=0"]
+
+
+REQUIRED = "  {table}: {{require_encryption: true}}\n"
+
+
+def test_earlier_footer_key_is_no_forgery_where_the_policy_names_it(lake: Lake) -> None:
+    """Readers take such files, so a run does; under a footer key that no policy had they are refused."""
+    policy = lake.policy("\n  pii: {key: pii}\n", REQUIRED.format(table=lake.name("t")), keys=["footer2"])
+    lake.sql("CREATE TABLE t (id INT, email STRING) USING parquet")
+    set_tags(lake.spark, "t", {"email": ["pii"]}, policy)
+    lake.sql(f"INSERT INTO t VALUES (1, '{SECRET}')")
+    changed = lake.changed("{key: footer, mode: encrypted}", "{key: footer2, mode: encrypted}")
+    with pytest.raises(VerificationError, match="may be a forgery"):
+        encrypt_table(lake.spark, "t", changed)
+    named = lake.changed("{key: footer2, mode: encrypted}", "{key: footer2, history: [footer], mode: encrypted}")
+    assert encrypt_table(lake.spark, "t", named).outcome == "done"
+
+
+def test_first_run_over_plaintext_is_no_forgery_where_the_history_names_it(lake: Lake) -> None:
+    """By the history of every encrypted column; what --adopt takes up otherwise is in the audit."""
+    make(lake, "t", partitions=2)
+    policy = lake.policy("\n  pii: {key: pii}\n", REQUIRED.format(table=lake.name("t")))
+    with pytest.raises(VerificationError, match="may be a forgery"):
+        encrypt_table(lake.spark, "t", policy)
+    adopted = encrypt_table(lake.spark, "t", policy, where="p = 0", adopt=True)
+    assert any("adopted: plaintext: 1 file" in one for one in adopted.warnings)
+    catalog = Catalog(lake.spark)
+    catalog.set_options(catalog.table("t"), {"parquet.sparkcrypt.history.email": "plaintext"})
+    assert encrypt_table(lake.spark, "t", policy).outcome == "done"
+    store = open_states(lake.spark, policy.run_state, outside="/nowhere")
+    entries = [one.entry["unit"] for one in audit_entries(store, catalog.table("t").uuid or "")]
+    assert [any("adopted" in note for note in unit["notes"]) for unit in entries] == [True, False]
