@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from sparkcrypt.cli.command import Command
-from sparkcrypt.cli.files import NamedFile, named_files, policy_keys
+from sparkcrypt.cli.files import NamedFile, check_claims, named_files, policy_keys
 from sparkcrypt.cli.options import (
     Launch,
     json_option,
@@ -24,7 +24,7 @@ from sparkcrypt.cli.output import counted, say, show
 from sparkcrypt.cli.reporting import failed_report
 from sparkcrypt.cli.session import Workplace, check_writable
 from sparkcrypt.errors import FormatError, VerificationError
-from sparkcrypt.parquet import RetrieveKey, verify_file
+from sparkcrypt.parquet import RetrieveKey, read_footer, verify_file
 from sparkcrypt.policy.model import Policy
 
 
@@ -58,8 +58,10 @@ def verify(
     """Verify a table or directory against its plan, or single files for themselves.
 
     With --table or --path every footer is compared with the plan, every key is opened by a helper of its own, and every
-    encrypted module is authenticated.  With PATH… (files or folders, no Spark) only the last is done.  Exits with 74
-    when something is not as it must be.
+    encrypted module is authenticated.  With PATH… (files or folders, no Spark) each file's algorithm is compared with
+    the policy's, its name and partition with those that it was written for, and every module is authenticated.  Exits
+    with 74 when something is not as it must be.  A PATH that is not encrypted is no error, since without its table
+    nothing says that it should be: the exit code is 0, the outcome "not encrypted", and it is not called verified.
 
     With --manifest the files are also held against the list that the table's audit keeps of what runs have written.
     Whoever overwrites a partition after a run makes its files differ from that list too; run a backfill after him.
@@ -130,25 +132,37 @@ def _verify_target(
 
 def _verify_files(workplace: Workplace, paths: tuple[str, ...], policy: Policy) -> tuple[dict[str, Any], int, str]:
     retrieve = policy_keys(policy)
-    results = [_verify_file(file, retrieve) for file in named_files(workplace, paths)]
+    results = [_verify_file(file, policy, retrieve) for file in named_files(workplace, paths)]
     problems = [one for one in results if one["error"] is not None]
     lines = [f"{one['file']}: " + (f"FAIL: {one['error']}" if one["error"] else _said(one)) for one in results]
-    return {"files": results, "verified": not problems}, len(problems), "\n".join(lines)
+    plaintext = [one for one in results if one.get("footer") == "plaintext"]
+    outcome = "failed" if problems else "not encrypted" if plaintext else "verified"
+    if plaintext:
+        lines.append(
+            f"{counted(len(plaintext), 'file')} of {len(results)} not encrypted: nothing vouches for such files"
+        )
+    document = {"files": results, "verified": outcome == "verified", "outcome": outcome}
+    return document, len(problems), "\n".join(lines)
 
 
-def _verify_file(file: NamedFile, retrieve: RetrieveKey) -> dict[str, Any]:
+def _verify_file(file: NamedFile, policy: Policy, retrieve: RetrieveKey) -> dict[str, Any]:
     with file.open() as stream:
         try:
+            claimed, weak = read_footer(stream), None
+            if claimed.mode != "plaintext":
+                weak = check_claims(policy, file.path, claimed.aad_prefix, claimed.algorithm)
             found = verify_file(stream, retrieve_key=retrieve)
         except (FormatError, VerificationError) as error:
             return {"file": file.path, "error": str(error)}
-    return {**found.to_dict(), "file": file.path, "error": None}
+    return {**found.to_dict(), "file": file.path, "identity": weak, "error": None}
 
 
 def _said(result: dict[str, Any]) -> str:
     if result["footer"] == "plaintext":
-        return f"not encrypted, so nothing is authenticated; {counted(result['rows'], 'row')}"
+        return f"plaintext: not encrypted, so nothing is authenticated; {counted(result['rows'], 'row')}"
     amount = f"{counted(result['modules'], 'module')}, {counted(result['rows'], 'row')}"
     text = f"authenticated: {result['authenticated']}; {amount}"
+    if result["identity"]:
+        text += f"; identity: {result['identity']}"
     weak = "; ".join(result["not_authenticated"])
     return f"{text}; not authenticated: {weak}" if weak else text

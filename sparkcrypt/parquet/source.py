@@ -135,12 +135,21 @@ def _opened(path: str) -> BinaryIO:
 def _opened_on(filesystem: FileSystem, path: str) -> Any:
     try:
         return filesystem.open_input_file(path)
-    except _NOT_A_FILE as error:
-        raise FormatError(
-            f"{path}: cannot be opened: {error}; give the path of a Parquet file on that file system"
-        ) from error
-    except OSError as error:
+    except (OSError, ValueError) as error:
+        if isinstance(error, _NOT_A_FILE) or _is_folder(filesystem, path):
+            raise FormatError(
+                f"{path}: cannot be opened: {error}; give the path of a Parquet file on that file system"
+            ) from error
         raise StorageError(f"{path}: {_MAY_BE_RIGHT.format(error)}") from error
+
+
+def _is_folder(filesystem: FileSystem, path: str) -> bool:
+    from pyarrow.fs import FileType
+
+    try:
+        return bool(filesystem.get_file_info(path).type == FileType.Directory)
+    except (OSError, ValueError):
+        return False
 
 
 _MAY_BE_RIGHT = "cannot be reached: {}; that says nothing of the file: see that its storage answers and lets you read"

@@ -6,9 +6,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from sparkcrypt.cli.files import policy_keys
+from sparkcrypt.keys.material import parse_key_material
 from sparkcrypt.keys.service import KeyService
+from sparkcrypt.parquet import KeyRequest, inspect_file, read_footer, verify_file
+from sparkcrypt.policy.load import load_policy
 
-from .conftest import run
+from .conftest import relabel, run
 
 TABLE = pa.table({"id": [1, 2, 3], "ssn": ["a", "b", None], "tel": [{"home": "1", "work": "2"}] * 3})
 
@@ -112,11 +116,116 @@ def test_nothing_is_ever_replaced(tmp_path: Path, plain: Path, policy: Path, key
     assert [file.read_bytes() for file in target.parent.iterdir()] == [b"mine"]
 
 
-def test_an_encrypted_file_is_not_encrypted_again(tmp_path: Path, plain: Path, policy: Path, keys: KeyService) -> None:
-    """--column-keys would silently drop the keys of its other columns."""
+def test_no_column_loses_its_key_silently(tmp_path: Path, plain: Path, policy: Path, keys: KeyService) -> None:
+    """--column-keys over an encrypted source must name every column that has a key; those it does not are told."""
+    run("rewrite", plain, tmp_path / "e", "--policy", policy, "--column-keys", "pii:ssn,tel")
+    done = run("rewrite", tmp_path / "e", tmp_path / "f", "--policy", policy, "--column-keys", "pii:id,tel.home")
+    assert (done.code, "lose their keys: ssn, tel.work" in done.errors) == (78, True), done.errors
+    assert not (tmp_path / "f").exists()
+
+
+def test_an_encrypted_file_gets_new_data_keys(tmp_path: Path, plain: Path, policy: Path, keys: KeyService) -> None:
+    """--column-keys re-keys where it names them all: under other master keys, with no plaintext on the way."""
+    keys.create("other")
     run("rewrite", plain, tmp_path / "e", "--policy", policy, "--column-keys", "pii:ssn")
-    done = run("rewrite", tmp_path / "e", tmp_path / "f", "--policy", policy, "--column-keys", "pii:id")
-    assert (done.code, "encrypted already" in done.errors) == (78, True)
+    done = run("rewrite", tmp_path / "e", tmp_path / "f", "--policy", policy, "--column-keys", "other:ssn,id")
+    assert done.code == 0, done.errors
+    assert set(states(tmp_path / "f", policy).values()) == {"other"}
+    assert len(states(tmp_path / "f", policy)) == 4
+    run("rewrite", tmp_path / "f", tmp_path / "p", "--policy", policy, "--decrypt")
+    assert pq.ParquetFile(tmp_path / "p" / "day=2026-01-05" / "part-0.parquet").read().equals(TABLE)
+
+
+@pytest.mark.parametrize("how", ["relabelled", "renamed"])
+def test_a_source_that_is_not_what_it_was_is_not_re_keyed(
+    tmp_path: Path, plain: Path, policy: Path, keys: KeyService, how: str
+) -> None:
+    """New keys would make an altered file authentic."""
+    run("rewrite", plain, tmp_path / "e", "--policy", policy, "--column-keys", "pii:ssn")
+    source = tmp_path / "e" / "day=2026-01-05" / "part-0.parquet"
+    if how == "renamed":
+        source.rename(source.with_name("renamed.parquet"))
+    else:
+        relabel(source)
+    done = run("rewrite", tmp_path / "e", tmp_path / "f", "--policy", policy, "--column-keys", "pii:ssn")
+    assert done.code == 74, done.errors
+    assert not (tmp_path / "f").exists()
+
+
+def test_what_nothing_authenticated_is_printed(tmp_path: Path, plain: Path, policy: Path, keys: KeyService) -> None:
+    """Pages that were under CTR are named, although what they became is under GCM."""
+    gcm = policy.read_text()
+    policy.write_text(gcm.replace("AES_GCM_V1", "AES_GCM_CTR_V1"))
+    run("rewrite", plain, tmp_path / "e", "--policy", policy, "--column-keys", "pii:ssn")
+    policy.write_text(gcm.replace("data_key_bits", "algorithm_history: [AES_GCM_CTR_V1]\ndata_key_bits"))
+    done = run("rewrite", tmp_path / "e", tmp_path / "f", "--policy", policy, "--column-keys", "pii:ssn")
+    assert done.code == 0, done.errors
+    assert "not authenticated: source: pages of column ssn" in done.output
+
+
+@pytest.mark.parametrize("rewrap", [False, True])
+def test_readers_ask_once_for_each_master_key(
+    tmp_path: Path, plain: Path, policy: Path, keys: KeyService, rewrap: bool
+) -> None:
+    """However many processes wrote the files, they share a KEK for each master key."""
+    made = tmp_path / "e"
+    run("rewrite", plain, made, "--policy", policy, "--column-keys", "pii:ssn", "--workers", 2)
+    if rewrap:
+        before, made = made, tmp_path / "r"
+        assert run("rewrite", before, made, "--policy", policy, "--rewrap", "--workers", 2).code == 0
+        assert not set(keks(made, policy)) & set(keks(before, policy))
+    found = keks(made, policy)
+    assert len(list(made.rglob("*.parquet"))) == 2
+    assert sorted(key_id for key_id, _ in found) == ["footer", "pii"], found
+
+
+@pytest.mark.parametrize("rewrap", [False, True])
+def test_footers_tell_under_which_policy_they_were_made(
+    tmp_path: Path, plain: Path, policy: Path, keys: KeyService, rewrap: bool
+) -> None:
+    """Every file has the policy's digest."""
+    loaded, made = load_policy(policy), tmp_path / "e"
+    run("rewrite", plain, made, "--policy", policy, "--column-keys", "pii:ssn")
+    if rewrap:
+        run("rewrite", made, tmp_path / "r", "--policy", policy, "--rewrap")
+        made = tmp_path / "r"
+    for file in made.rglob("*.parquet"):
+        metadata = read_footer(file, retrieve_key=policy_keys(loaded)).metadata
+        assert metadata is not None
+        assert loaded.digest() in str(metadata.struct)
+
+
+def test_files_of_the_current_folder(
+    tmp_path: Path, plain: Path, policy: Path, keys: KeyService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A bare name has the partition of the folder that one is in, for writing and for reading."""
+    monkeypatch.chdir(plain / "day=2026-01-05")
+    done = run("rewrite", "part-0.parquet", "e.parquet", "--policy", policy, "--column-keys", "pii:ssn")
+    assert done.code == 0, done.errors
+    assert run("verify", "e.parquet", "--policy", policy).code == 0
+    assert run("rewrite", "e.parquet", "p.parquet", "--policy", policy, "--decrypt").code == 0
+    found = inspect_file("e.parquet")
+    assert found.aad_prefix == b"-/day=2026-01-05/e.parquet\0"
+
+
+def test_help_does_not_promise_revocation() -> None:
+    """--rewrap is not what to do with a compromised key, and says so."""
+    assert "revokes nothing" in run("rewrite", "--help").output
+
+
+def keks(path: Path, policy: Path) -> set[tuple[str, str | None]]:
+    """Return (master key id, wrapped KEK) of all key material below a path."""
+    found: set[tuple[str, str | None]] = set()
+    open_key = policy_keys(load_policy(policy))
+
+    def retrieve(request: KeyRequest) -> bytes:
+        material = parse_key_material(request.key_metadata or b"")
+        found.add((material.master_key_id, material.wrapped_kek))
+        return open_key(request)
+
+    for file in path.rglob("*.parquet"):
+        verify_file(file, retrieve_key=retrieve)
+    return found
 
 
 def test_one_bad_file_does_not_hold_up_the_others(tmp_path: Path, plain: Path, policy: Path, keys: KeyService) -> None:

@@ -3,10 +3,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pyarrow.parquet as pq
+import pytest
 
 from sparkcrypt.keys.service import KeyService
+from tests.unit.parquet.handmade import data_page, index_page, make_file
 
-from .conftest import rows, run, write_encrypted
+from .conftest import relabel, rows, run, write_encrypted
 
 
 def test_a_file_as_it_was_written_is_authentic(tmp_path: Path, policy: Path, keys: KeyService) -> None:
@@ -35,8 +37,63 @@ def test_a_file_in_clear_is_told_to_be_that(tmp_path: Path, policy: Path, keys: 
     pq.write_table(rows(), tmp_path / "a.parquet")
     done = run("verify", tmp_path / "a.parquet", "--policy", policy)
     assert done.code == 0
-    assert "not encrypted" in done.output
+    assert "plaintext: not encrypted" in done.output
     assert "authenticated: all" not in done.output
+
+
+def test_a_file_in_clear_is_never_called_verified(tmp_path: Path, policy: Path, keys: KeyService) -> None:
+    """Whoever can write can put a file in clear there, so one among others is enough; the outcome says what it is."""
+    (tmp_path / "d").mkdir()
+    write_encrypted(tmp_path / "d" / "a.parquet", keys)
+    pq.write_table(rows(), tmp_path / "d" / "b.parquet")
+    done = run("verify", tmp_path / "d", "--policy", policy, "--json")
+    assert (done.code, done.document["verified"], done.document["outcome"]) == (0, False, "not encrypted")
+
+
+@pytest.mark.parametrize("page", [False, True])
+def test_a_relabelled_file_is_74(tmp_path: Path, policy: Path, keys: KeyService, page: bool) -> None:
+    """Nothing in a file authenticates its algorithm, so the policy's word holds; a history allows what it names."""
+    path = write_encrypted(tmp_path / "a.parquet", keys)
+    if page:  # a file that is wholly under CTR, and so has nothing that would not authenticate
+        policy.write_text(policy.read_text().replace("AES_GCM_V1", "AES_GCM_CTR_V1"))
+        pq.write_table(rows(), tmp_path / "plain.parquet")
+        path = tmp_path / "b.parquet"
+        run("rewrite", tmp_path / "plain.parquet", path, "--policy", policy, "--column-keys", "pii:ssn")
+        policy.write_text(policy.read_text().replace("AES_GCM_CTR_V1", "AES_GCM_V1"))
+    else:
+        relabel(path)
+    done = run("verify", path, "--policy", policy, "--json")
+    assert (done.code, done.document["verified"], done.document["outcome"]) == (74, False, "failed")
+    assert "its algorithm is AES_GCM_CTR_V1" in done.document["files"][0]["error"]
+    if page:
+        allowed = "algorithm_history: [AES_GCM_CTR_V1]\ndata_key_bits"
+        policy.write_text(policy.read_text().replace("data_key_bits", allowed))
+        assert run("verify", path, "--policy", policy).code == 0
+
+
+@pytest.mark.parametrize("to", ["day=1/b.parquet", "day=2/a.parquet", "a.parquet"])
+def test_a_file_that_was_moved_is_74(tmp_path: Path, policy: Path, keys: KeyService, to: str) -> None:
+    """Its name and partition are those that it was written for; in its place it is verified."""
+    (tmp_path / "t" / "day=1").mkdir(parents=True)
+    pq.write_table(rows(), tmp_path / "plain.parquet")
+    path = tmp_path / "t" / "day=1" / "a.parquet"
+    run("rewrite", tmp_path / "plain.parquet", path, "--policy", policy, "--column-keys", "pii:ssn")
+    assert run("verify", path, "--policy", policy, "--json").document["verified"]
+    moved = tmp_path / "t" / to
+    moved.parent.mkdir(exist_ok=True)
+    path.rename(moved)
+    done = run("verify", tmp_path / "t", "--policy", policy, "--json")
+    assert (done.code, done.document["verified"]) == (74, False)
+    assert str(moved) in done.document["files"][0]["error"]
+
+
+def test_a_file_that_cannot_be_rewritten_is_named_too(tmp_path: Path, policy: Path, keys: KeyService) -> None:
+    """A file with an index page is a difference by its name, not the end of the command."""
+    path = tmp_path / "a.parquet"
+    path.write_bytes(make_file([[[index_page(), data_page()]]]))
+    done = run("verify", path, "--policy", policy)
+    assert done.code == 74
+    assert f"{path}: FAIL" in done.output
 
 
 def test_a_key_that_is_gone_is_the_key_services_error(tmp_path: Path, policy: Path, keys: KeyService) -> None:
