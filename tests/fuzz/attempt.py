@@ -1,13 +1,27 @@
-"""Reads a case in every way that a caller would, under a deadline."""
+"""Reads and rewrites a case in every way that a caller would, under a deadline, and measures memory if asked to."""
 
 from __future__ import annotations
 
 import signal
+import tempfile
+import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
-from sparkcrypt.errors import FormatError, SparkcryptError, VerificationError
-from sparkcrypt.parquet import inspect_file, message_type, read_footer, verify_file
+from sparkcrypt.errors import FormatError, SparkcryptError, UnsupportedFileError, VerificationError
+from sparkcrypt.parquet import (
+    FOOTER_KEY,
+    KeyRequest,
+    RetrieveKey,
+    inspect_file,
+    message_type,
+    read_footer,
+    rewrap_file,
+    rewrite_file,
+    verify_file,
+    verify_keys,
+)
 from sparkcrypt.parquet.metadata import ColumnMetaData
 from sparkcrypt.parquet.pages import chunk_range, read_plain_pages
 from sparkcrypt.parquet.source import Input, naming, open_source
@@ -15,8 +29,12 @@ from sparkcrypt.parquet.thrift import decode_struct
 from sparkcrypt.parquet.thrift_encode import encode_struct
 from sparkcrypt.parquet.window import Window
 from tests.fuzz.cases import Case
+from tests.unit.parquet.rewriting import new_encryption
+from tests.unit.parquet.writers import ALGORITHMS, Keys
 
 DEADLINE_SECONDS = 10.0
+FLOOR_BYTES = 32_000_000
+"""What may be held of a file that is too small for twice its size to be a bound."""
 
 
 class HangError(AssertionError):
@@ -39,14 +57,31 @@ def deadline(seconds: float = DEADLINE_SECONDS) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-def attempt(case: Case) -> dict[str, str]:
+def attempt(case: Case, *, measured: bool = False) -> dict[str, str]:
     """Read a case; return per way of reading ``read``, or the class of the error of this package's tree.
 
+    Args:
+        case: what is read.
+        measured: whether what each way holds is bounded too; that takes several times as long.
+
     Raises:
-        AssertionError: an error does not say what was expected, or a deadline passed.
+        AssertionError: an error does not say what was expected, a deadline passed, too much memory was held, or what
+            was written is not what was read.
         Exception: whatever else a way of reading raised, which is a failure.
     """
-    return {name: _outcome(way, case) for name, way in WAYS.items()}
+    run = _measured if measured else _outcome
+    return {name: run(way, case) for name, way in WAYS.items()}
+
+
+def _measured(way: Callable[[Case], object], case: Case) -> str:
+    tracemalloc.start()
+    try:
+        outcome = _outcome(way, case)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < max(FLOOR_BYTES, 2 * len(case.data)), f"{peak} bytes held of a file of {len(case.data)}"
+    return outcome
 
 
 def _outcome(way: Callable[[Case], object], case: Case) -> str:
@@ -55,8 +90,11 @@ def _outcome(way: Callable[[Case], object], case: Case) -> str:
             way(case)
         except SparkcryptError as error:
             text = str(error)
-            assert not isinstance(error, FormatError) or ("<bytes>: " in text and "expected" in text), text
-            assert isinstance(error, (FormatError, VerificationError)) or "aad_prefix" in text, repr(error)
+            if isinstance(error, FormatError):
+                assert "<bytes>: " in text and ("expected" in text or type(error) is UnsupportedFileError), text
+            else:
+                known = "aad_prefix" in text or "is not encrypted" in text
+                assert isinstance(error, VerificationError) or known, repr(error)
             return type(error).__name__
     return "read"
 
@@ -97,10 +135,61 @@ def _walk(file: Input, meta_data: ColumnMetaData, limit: int, name: str) -> None
         assert all(page.end <= limit for page in read_plain_pages(window, name))
 
 
+def _rewrite(case: Case) -> None:
+    """Rewrite into plaintext or either algorithm; what verified before must then verify with the same digest."""
+    algorithm = (None, *ALGORITHMS)[case.number % 3]
+    encryption = None if algorithm is None else new_encryption(default=FOOTER_KEY, algorithm=algorithm, bits=128)
+    with _folder() as folder:
+        try:
+            rewrite_file(case.data, folder / "out", retrieve_key=case.original.retrieve_key, encryption=encryption)
+        finally:
+            names = [path.name for path in folder.iterdir()]
+            assert names in ([], ["out"]), names
+        _same(case, folder / "out", Keys())
+
+
+def _rewrap(case: Case) -> None:
+    """Wrap the keys anew; what verified before must then verify with the same digest, and with the new key metadata."""
+    wrapped: dict[bytes | None, bytes] = {}
+
+    def wrap(_: KeyRequest, key: bytes) -> bytes:
+        name = b"new %d" % len(wrapped)
+        wrapped[name] = key
+        return name
+
+    with _folder() as folder:
+        rewrap_file(case.data, folder / "out", retrieve_key=case.original.retrieve_key, wrap_key=wrap)
+        _same(case, folder / "out", lambda request: wrapped[request.key_metadata])
+
+
+def _same(case: Case, written: Path, retrieve_key: RetrieveKey) -> None:
+    try:
+        digest = verify_file(case.data, retrieve_key=case.original.retrieve_key).digest
+    except SparkcryptError:
+        return
+    try:
+        verify_file(written, retrieve_key=retrieve_key, equal_to=digest)
+    except SparkcryptError as error:
+        raise AssertionError(f"what was written of a good file is not good: {error}") from error
+
+
+@contextmanager
+def _folder() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="sparkcrypt-fuzz-") as folder:
+        yield Path(folder)
+
+
+def _verify_keys(case: Case) -> None:
+    verify_keys(case.data, retrieve_key=case.original.retrieve_key).to_dict()
+
+
 WAYS: dict[str, Callable[[Case], object]] = {
     "footer": _footer,
     "inspect": _inspect,
     "inspect with keys": _inspect_with_keys,
     "verify": _verify,
     "pages": _pages,
+    "rewrite": _rewrite,
+    "rewrap": _rewrap,
+    "verify keys": _verify_keys,
 }

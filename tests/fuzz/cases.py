@@ -17,7 +17,7 @@ from sparkcrypt.parquet import KeyRequest, read_footer
 from sparkcrypt.parquet.modules import ModuleCipher, ModuleType, module_aad
 from sparkcrypt.parquet.thrift import Struct, decode_struct
 from sparkcrypt.parquet.thrift_encode import encode_struct
-from tests.fuzz.mutate import mutate_bytes, mutate_struct
+from tests.fuzz.mutate import mutate_bytes, mutate_shape, mutate_struct
 
 CORPUS = Path(__file__).parent / "corpus"
 KEYS = CORPUS / "keys.json"
@@ -97,6 +97,17 @@ def _footer_fields(original: Original, chance: random.Random) -> bytes:
     return _with_footer(original, lambda footer: mutate_struct(footer, chance, len(original.data)))
 
 
+def _footer_shape(original: Original, chance: random.Random) -> bytes:
+    """Change how many elements, row groups and chunks there are, and what chunks claim; sometimes values too."""
+
+    def change(footer: Struct) -> None:
+        mutate_shape(footer, chance)
+        if chance.random() < 0.3:
+            mutate_struct(footer, chance, len(original.data))
+
+    return _with_footer(original, change)
+
+
 def _pages_too(original: Original, chance: random.Random) -> bytes:
     """Change values of the footer's struct and bytes before it."""
     changed = _with_footer(original, lambda footer: mutate_struct(footer, chance, len(original.data)))
@@ -147,6 +158,7 @@ WAYS: tuple[tuple[str, Callable[[Original, random.Random], bytes]], ...] = (
     ("bytes of the footer", _tail),
     ("trailer", _trailer),
     ("fields of the footer", _footer_fields),
+    ("shape of the footer", _footer_shape),
     ("fields of the footer and bytes of pages", _pages_too),
     ("page headers", _header),
 )

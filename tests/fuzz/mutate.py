@@ -6,7 +6,8 @@ import random
 from collections.abc import Iterator, MutableMapping, MutableSequence
 from typing import Any
 
-from sparkcrypt.parquet.thrift import List, Map, Struct
+from sparkcrypt.parquet.metadata import ColumnChunk, ColumnMetaData, FileMetaData, RowGroup, SchemaElement
+from sparkcrypt.parquet.thrift import List, Map, Struct, Value
 
 LONG_VARINT = b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"
 PIECES = (
@@ -78,16 +79,126 @@ def _replace(holder: Any, key: int, kind: int, chance: random.Random, size: int,
         cut = chance.randrange(len(value) + 1)
         holder[key] = chance.choice([b"", value[:cut], value + b"\xff", value[:cut] + b"\xff" + value[cut + 1 :]])
     elif isinstance(value, List) and value:
-        at = chance.randrange(len(value))
-        match chance.randrange(3):
-            case 0:
-                del value[at]
-            case 1:
-                value.insert(at, value[at])
-            case _:
-                value.reverse()
+        _damage_list(holder, key, value, chance)
     elif isinstance(value, Struct) and value:
         del value[chance.choice(list(value))]
+
+
+def _damage_list(holder: Any, key: int, value: List, chance: random.Random) -> None:
+    at = chance.randrange(len(value))
+    match chance.randrange(4):
+        case 0:
+            del value[at]
+        case 1:
+            value.insert(at, value[at])
+        case 2:
+            value.reverse()
+        case _:
+            holder[key] = _of_another_type(value, chance)
+
+
+_SAMPLES: dict[int, Value] = {
+    1: True,
+    3: 1,
+    4: 2,
+    5: 3,
+    6: 1 << 40,
+    7: bytes(8),
+    8: b"text",
+    9: List(5, [1]),
+    12: Struct({0x18: b"x"}),
+}
+
+
+def _of_another_type(values: List, chance: random.Random) -> List:
+    element = chance.choice(list(_SAMPLES))
+    return List(element, [_SAMPLES[element]] * len(values))
+
+
+def mutate_shape(footer: Struct, chance: random.Random) -> None:
+    """Nest or multiply schema elements, multiply row groups, or let chunks claim what others claim."""
+    for _ in range(chance.randint(1, 2)):
+        chance.choice([_nest, _multiply_leaf, _multiply_row_group, _alias, _alias])(footer, chance)
+
+
+def _lists(footer: Struct) -> tuple[list[Any], list[Any]]:
+    """Return schema elements and row groups."""
+    schema, groups = footer.get(FileMetaData.schema.key), footer.get(FileMetaData.row_groups.key)
+    return schema if isinstance(schema, List) else [], groups if isinstance(groups, List) else []
+
+
+def _nest(footer: Struct, chance: random.Random) -> None:
+    """Put groups with names of any length around an element."""
+    schema, _ = _lists(footer)
+    if len(schema) > 1:
+        name = chance.choice([b"", b"g", b"g" * 200, b"g" * 20_000])
+        group = {SchemaElement.repetition_type.key: 0, SchemaElement.name.key: name, SchemaElement.num_children.key: 1}
+        at = chance.randrange(1, len(schema))
+        schema[at:at] = [Struct(group) for _ in range(chance.choice([1, 3, 60, 255, 300]))]
+
+
+def _multiply_leaf(footer: Struct, chance: random.Random) -> None:
+    """Repeat the last element, which is a leaf, in the root, and its chunk in each row group."""
+    schema, groups = _lists(footer)
+    times = chance.choice([1, 10, 300])
+    count = schema[0].get(SchemaElement.num_children.key) if schema else None
+    if len(schema) > 1 and isinstance(count, int):
+        schema.extend(schema[-1:] * times)
+        schema[0][SchemaElement.num_children.key] = min(count + times, 2**31 - 1)
+        for columns in (group.get(RowGroup.columns.key) for group in groups):
+            if isinstance(columns, List) and chance.random() < 0.9:
+                columns.extend(columns[-1:] * times)
+
+
+def _multiply_row_group(footer: Struct, chance: random.Random) -> None:
+    """Repeat a row group, which then claims the same bytes."""
+    _, groups = _lists(footer)
+    if groups:
+        group, times = chance.choice(groups), chance.choice([1, 10, 50])
+        if chance.random() < 0.8:
+            group.pop(RowGroup.ordinal.key, None)
+        groups.extend([group] * times)
+        rows, more = footer.get(FileMetaData.num_rows.key), group.get(RowGroup.num_rows.key)
+        if isinstance(rows, int) and isinstance(more, int):
+            footer[FileMetaData.num_rows.key] = max(-(2**63), min(2**63 - 1, rows + times * more))
+
+
+_PLACES = (
+    ColumnMetaData.data_page_offset.key,
+    ColumnMetaData.dictionary_page_offset.key,
+    ColumnMetaData.total_compressed_size.key,
+    ColumnMetaData.num_values.key,
+    ColumnMetaData.bloom_filter_offset.key,
+)
+_INDEXES = (
+    ColumnChunk.column_index_offset.key,
+    ColumnChunk.column_index_length.key,
+    ColumnChunk.offset_index_offset.key,
+    ColumnChunk.offset_index_length.key,
+)
+
+
+def _alias(footer: Struct, chance: random.Random) -> None:
+    """Give some or all chunks the pages, indexes or Bloom filter of one, or all of these."""
+    _, groups = _lists(footer)
+    lists = [group.get(RowGroup.columns.key) for group in groups]
+    chunks = [chunk for one in lists if isinstance(one, List) for chunk in one if isinstance(chunk, Struct)]
+    if not chunks:
+        return
+    first, share = chance.choice(chunks), chance.choice([0.1, 1.0])
+    keys = chance.choice([_PLACES, _INDEXES, _PLACES[-1:], _PLACES[:3], (*_PLACES, *_INDEXES)])
+    for chunk in chunks:
+        if chance.random() < share:
+            _take_over(first, chunk, keys)
+            clear, other = (one.get(ColumnChunk.meta_data.key) for one in (first, chunk))
+            if isinstance(clear, Struct) and isinstance(other, Struct):
+                _take_over(clear, other, keys)
+
+
+def _take_over(first: Struct, other: Struct, keys: tuple[int, ...]) -> None:
+    for key in keys:
+        if key in first:
+            other[key] = first[key]
 
 
 def _number(value: int, bits: int, chance: random.Random, size: int, slots: list[Slot]) -> int:

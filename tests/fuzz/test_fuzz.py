@@ -47,8 +47,8 @@ def test_damaged_files_are_refused_or_read(part: int) -> None:
     """Thousands of damaged files of six writers give nothing but errors of this layer, each in time."""
     outcomes: Counter[str] = Counter()
     for number in range(part, CASES, SLICES):
-        outcomes.update(attempt(make_case(20261121, number)).values())
-    assert set(outcomes) == {"read", "FormatError", "VerificationError"}
+        outcomes.update(attempt(make_case(20261121, number), measured=number % 40 == part).values())
+    assert set(outcomes) - {"UnsupportedFileError"} == {"read", "FormatError", "VerificationError", "ConfigError"}
 
 
 def test_the_deadline_rings() -> None:
