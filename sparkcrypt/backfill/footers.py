@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from sparkcrypt.backfill.units import SourceFile
 from sparkcrypt.bridge.client import HelperClient, helper_command
-from sparkcrypt.errors import ConfigError, SparkcryptError
+from sparkcrypt.errors import ConfigError, SparkcryptError, StorageError
 from sparkcrypt.keys.datakeys import DataKeyOpener
 from sparkcrypt.keys.material import parse_key_material
 from sparkcrypt.keys.service import open_key_service
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 RetrieveKey = Callable[[KeyRequest], bytes]
 _READERS = 4
+PAUSE_SECONDS = 1.0
+"""How long after the storage failed it is asked again, once."""
 FEW = 64
 """So many footers the driver reads faster than tasks start."""
 
@@ -59,13 +62,20 @@ class DriverFooters:
             return dict(pool.map(self._one, sources))
 
     def _one(self, source: SourceFile) -> tuple[str, Found]:
+        found = self._facts(source.path)
+        if _passing(found):  # one broken connection must not keep a unit from being done
+            time.sleep(PAUSE_SECONDS)
+            found = self._facts(source.path)
+        return source.path, found
+
+    def _facts(self, path: str) -> Found:
         try:
-            with self.files.open(source.path) as stream:
-                return source.path, read_facts(source.path, stream, self.retrieve_key)
+            with self.files.open(path) as stream:
+                return read_facts(path, stream, self.retrieve_key)
         except SparkcryptError as error:
-            return source.path, error
+            return error
         except OSError as error:
-            return source.path, SparkcryptError(f"{source.path}: {error}")
+            return StorageError(f"{path}: {error}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +94,18 @@ class TaskFooters:
             found = dict(read_footers_in_tasks(self.spark, [one.path for one in sources], self.key_service))
         except ConfigError:  # executors without what tasks need can still do without the native engine
             return self.driver.read(sources)
-        unreached = [one for one in sources if isinstance(found.get(one.path), ConfigError) or one.path not in found]
+        unreached = [one for one in sources if _elsewhere(found.get(one.path))]
         return found | dict(self.driver.read(unreached)) if unreached else found
+
+
+def _passing(found: Found | None) -> bool:
+    """Tell whether the same question may have another answer: it was the storage, or nobody knows what, that failed."""
+    return isinstance(found, StorageError) or type(found) is SparkcryptError
+
+
+def _elsewhere(found: Found | None) -> bool:
+    """Tell whether the driver may know what a task could not tell."""
+    return found is None or isinstance(found, ConfigError) or _passing(found)
 
 
 def own_keys(config: KeyServiceConfig) -> RetrieveKey:

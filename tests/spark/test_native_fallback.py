@@ -1,0 +1,136 @@
+"""Files that only Spark's engine can rewrite are rewritten by it; what nothing authenticated is in the report."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from sparkcrypt import encrypt_table
+from sparkcrypt.backfill import footers
+from sparkcrypt.backfill.footers import DriverFooters, TaskFooters
+from sparkcrypt.backfill.units import SourceFile
+from sparkcrypt.errors import ConfigError, SparkcryptError, StorageError
+from sparkcrypt.native.footers import FooterFacts, Found
+from sparkcrypt.parquet import FileSummary
+from sparkcrypt.policy.key_service import KeyServiceConfig
+from sparkcrypt.spark.files import HadoopFiles
+from sparkcrypt.spark.tagging import set_tags
+from tests.spark.support import Lake, encrypted_columns
+from tests.spark.support import footers as footers_of
+from tests.unit.native.test_refused import drop_a_location
+from tests.unit.parquet.handmade import data_page, index_page, make_file
+
+pytestmark = pytest.mark.spark
+
+
+def with_index_page(path: Path) -> None:
+    """Write the numbers 0 to 2, with a page among theirs that no encrypted file can have."""
+    first, *others = (data_page(number.to_bytes(8, "little")) for number in range(3))
+    path.write_bytes(make_file([[[first, index_page(), *others]]]))
+
+
+def with_many_pages(path: Path) -> None:
+    """Write the numbers 0 to 32,768, each in a page of its own: one more than can be numbered."""
+    path.write_bytes(make_file([[[data_page(number.to_bytes(8, "little")) for number in range(32_769)]]]))
+
+
+def with_wrong_index(path: Path) -> None:
+    """Write the numbers 0 to 2, with an offset index that has no page of them."""
+    pq.write_table(pa.table({"c0": pa.array([0, 1, 2], pa.int64())}), path, write_page_index=True)
+    drop_a_location(str(path))
+
+
+@pytest.mark.parametrize(
+    ("write", "rows", "said"),
+    [
+        (with_index_page, 3, "index pages"),
+        (with_many_pages, 32_769, "32768 data pages"),
+        (with_wrong_index, 3, "offset index"),
+    ],
+)
+def test_what_cannot_be_rewritten_by_pages_is_by_rows(
+    lake: Lake, write: Callable[[Path], None], rows: int, said: str
+) -> None:
+    """The unit's engine is Spark's, its notes say why, and it holds the same rows, encrypted."""
+    with lake.stranger() as stranger:
+        stranger.sql("CREATE TABLE t (c0 BIGINT) USING parquet")
+    lake.path("t").mkdir(exist_ok=True)
+    write(lake.path("t") / "part-0.parquet")
+    policy = lake.policy()
+    set_tags(lake.spark, "t", {"c0": ["pii"]}, policy)
+    (unit,) = encrypt_table(lake.spark, "t", policy).units
+    assert (unit["engine"], unit["rows"], unit["verified"]) == ("spark", rows, True)
+    assert any("cannot be rewritten page by page" in note and said in note for note in unit["notes"]), unit["notes"]
+    lake.spark.catalog.refreshTable("t")
+    assert sorted(row.c0 for row in lake.sql("SELECT * FROM t").collect()) == list(range(rows))
+    found = [one for one in footers_of(lake.path("t"), policy) if one.rows]
+    assert found and all(encrypted_columns(one) == {"c0": "pii"} for one in found)
+
+
+def test_what_nothing_authenticated_in_old_files_is_in_the_report(lake: Lake) -> None:
+    """A run from CTR to GCM says that the pages it made authentic had not been."""
+    policy = lake.policy(algorithm="AES_GCM_CTR_V1")
+    lake.sql("CREATE TABLE t (id INT, email STRING) USING parquet")
+    set_tags(lake.spark, "t", {"email": ["pii"]}, policy)
+    lake.sql("INSERT INTO t VALUES (1, 'a'), (2, 'b')")
+    now = lake.changed("algorithm: AES_GCM_CTR_V1", "algorithm: AES_GCM_V1\nalgorithm_history: [AES_GCM_CTR_V1]")
+    (unit,) = encrypt_table(lake.spark, "t", now).units
+    assert unit["engine"] == "native"
+    assert unit["not_authenticated"] == ["source: pages of column email: AES_GCM_CTR_V1 does not authenticate them"], (
+        unit
+    )
+    assert {one.algorithm for one in footers_of(lake.path("t"), now)} == {"AES_GCM_V1"}
+
+
+class Failing:
+    """Opens files as Hadoop does, but fails for the first few times."""
+
+    def __init__(self, files: HadoopFiles, times: int, error: Exception) -> None:
+        self._files, self.left, self._error = files, times, error
+
+    def open(self, path: str) -> object:
+        """Open a file, or fail."""
+        if self.left:
+            self.left -= 1
+            raise self._error
+        return self._files.open(path)
+
+
+@pytest.mark.parametrize(
+    "error", [OSError("reset"), StorageError("reset"), SparkcryptError("cannot open: IOException")]
+)
+def test_one_broken_connection_is_no_unreadable_file(
+    lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    """The scan asks once more; where the storage goes on failing, it says so, and not that the file is damaged."""
+    monkeypatch.setattr(footers, "PAUSE_SECONDS", 0.0)
+    pq.write_table(pa.table({"a": [1]}), tmp_path / "f.parquet")
+    source = SourceFile(str(tmp_path / "f.parquet"), (tmp_path / "f.parquet").stat().st_size, int(time.time()))
+    for times, kind in ((1, FooterFacts), (2, SparkcryptError)):
+        files = Failing(HadoopFiles(lake.spark), times, error)
+        found = DriverFooters(files, lambda _: b"").read([source])[source.path]  # type: ignore[arg-type]
+        assert isinstance(found, kind), found
+
+
+def test_what_tasks_cannot_reach_the_driver_reads(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Credentials that only Hadoop knows are no reason to call files unreadable."""
+    sources = [SourceFile(f"f{number}", 1, 1) for number in range(footers.FEW + 1)]
+    facts = FooterFacts(FileSummary("f", "plaintext", None, None, None, False, None, 1, 1, {}), {})
+    asked: list[str] = []
+
+    class Driver:
+        def read(self, some: Sequence[SourceFile]) -> Mapping[str, Found]:
+            asked.extend(one.path for one in some)
+            return {one.path: facts for one in some}
+
+    by_tasks: dict[str, Found] = {one.path: facts for one in sources}
+    by_tasks |= {"f0": StorageError("no credentials"), "f1": ConfigError("no library"), "f2": SparkcryptError("?")}
+    monkeypatch.setattr(footers, "read_footers_in_tasks", lambda *_: by_tasks.items())
+    service = KeyServiceConfig.from_dict({"type": "local", "path": "keys"})
+    found = TaskFooters(lake.spark, service, Driver()).read(sources)  # type: ignore[arg-type]
+    assert asked == ["f0", "f1", "f2"] and all(one == facts for one in found.values())
