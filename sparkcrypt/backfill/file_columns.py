@@ -53,7 +53,9 @@ def file_columns(paths: Iterable[Path], plan: EncryptionPlan) -> FileColumns:
 
 
 def refuse_lost_columns(summaries: Mapping[str, FileSummary], plan: EncryptionPlan) -> None:
-    """Refuse files that hold columns which the table's schema no longer has: rewriting by that schema would lose them.
+    """Refuse files that hold columns which the table's schema no longer has.
+
+    No tag says what such a column is, and Spark's engine, which reads by the schema, would lose it.
 
     Raises:
         PlanError: it names file and column.
@@ -66,10 +68,9 @@ def refuse_lost_columns(summaries: Mapping[str, FileSummary], plan: EncryptionPl
         for column in summary.columns or ():
             if column[0].lower() not in tops or (len(column) > 1 and not _covered(_folded(column), known)):
                 raise PlanError(
-                    f"{summary.path}: holds column {dotted(column)}, which the table's schema does not; rewriting by "
-                    "the schema "
-                    "would lose it, so add the column to the table (ALTER TABLE … ADD COLUMNS) or rewrite the file "
-                    "first"
+                    f"{summary.path}: holds column {dotted(column)}, which the table's schema does not, so that no tag "
+                    "says whether it may be read by all; add the column to the table (ALTER TABLE … ADD COLUMNS) and "
+                    "tag it, or rewrite the file without it"
                 )
 
 

@@ -15,7 +15,7 @@ from sparkcrypt import encrypt_table, load_policy, verify_table
 from sparkcrypt.backfill.engines import Engine
 from sparkcrypt.backfill.report import Report
 from sparkcrypt.cli.main import cli
-from sparkcrypt.errors import ConfigError, SparkcryptError
+from sparkcrypt.errors import ConfigError, SparkcryptError, VerificationError
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.spark.catalog import Catalog
 from sparkcrypt.spark.files import HadoopFiles
@@ -200,7 +200,7 @@ def test_new_files_do_not_leave_an_encryption_zone(shore: Shore, engine: Engine)
     shore.files.make_folder(shore.folder)
     system.createEncryptionZone(path(shore.folder), "zone")
     before = shore.fill(UNPARTITIONED)
-    with pytest.raises(ConfigError, match=rf"lies in the encryption zone /{shore.lake.database}/t, and .*, in no enc"):
+    with pytest.raises(VerificationError, match=rf"lies in the encryption zone /{shore.lake.database}/t, and .*, in no enc"):
         encrypted(shore, {"email": ["pii"]}, engine)
     assert not shore.parquet(f"{shore.root}/.sparkcrypt")
     assert rows_of(shore.lake.spark.table("t")) == before
@@ -287,7 +287,7 @@ def test_files_that_differ_in_access_are_refused(shore: Shore) -> None:
     """Which of them a new file should be like cannot be told; the table is as it was."""
     before = shore.fill(UNPARTITIONED)
     shore.give(shore.parquet(shore.folder)[0], "alice", "hr", "0600")
-    with pytest.raises(ConfigError, match="differ in who may read them"):
+    with pytest.raises(VerificationError, match="differ in who may read them"):
         encrypted(shore, {"email": ["pii"]})
     assert_unchanged(shore, before)
 
