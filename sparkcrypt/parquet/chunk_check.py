@@ -78,6 +78,7 @@ class ChunkCheck:
         """
         place, shared = self._place, self._shared
         shared.digest.column(place.row_group, place.column, self._chunk.struct, self._meta_data.struct)
+        self._check_encodings()
         self._check_pages()
         chunk = self._chunk
         offset_index = self._index(ModuleType.OFFSET_INDEX, chunk.offset_index_offset, chunk.offset_index_length)
@@ -92,6 +93,14 @@ class ChunkCheck:
             shared.digest.column_index(place.row_group, place.column, column_index)
         if offset := self._meta_data.bloom_filter_offset:
             self.check_bloom_filter(offset, self._meta_data.bloom_filter_length)
+
+    def _check_encodings(self) -> None:
+        """Check that the list of encodings is one, if it is there: readers and rewriters go by it."""
+        key, name = ColumnMetaData.encodings.key, self._place.name
+        with naming(name):
+            encodings = self._meta_data.encodings if key in self._meta_data.struct else ()
+        if min(encodings, default=0) < 0:
+            raise FormatError(f"{name} has encoding {min(encodings)}; expected 0 or more")
 
     def _check_pages(self) -> None:
         place, shared, name = self._place, self._shared, self._place.name

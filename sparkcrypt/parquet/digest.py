@@ -146,7 +146,7 @@ class ContentDigest:
 
     def page(self, row_group: int, column: int, header: Struct, *body: bytes | memoryview) -> None:
         """Add a page: its plaintext header, and its bytes before encryption in one piece or more."""
-        wire = encode_struct(Struct({k: v for k, v in header.items() if k != _COMPRESSED and k != _CRC}))
+        wire = encode_struct(Struct(sorted([(k, v) for k, v in header.items() if k != _COMPRESSED and k != _CRC])))
         update = self._pages
         update(pack("<IIIQ", row_group, column, len(wire), sum(map(len, body))))
         update(wire)

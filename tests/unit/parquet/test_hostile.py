@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import random
+import time
 import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,7 +10,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from sparkcrypt.errors import FormatError, VerificationError
-from sparkcrypt.parquet import message_type, read_footer, verify_file
+from sparkcrypt.parquet import FOOTER_KEY, leaf_paths, message_type, read_footer, rewrite_file, verify_file
+from sparkcrypt.parquet.metadata import ColumnChunk, FileMetaData, RowGroup, SchemaElement
+from sparkcrypt.parquet.modules import ModuleCipher, ModuleType, module_aad
+from sparkcrypt.parquet.thrift import STRUCT, List, Struct, decode_struct
+from sparkcrypt.parquet.thrift_encode import encode_struct
+from tests.unit.parquet.rewriting import new_encryption
 from tests.unit.parquet.writers import Keys, table, write_encrypted
 
 CASES = 1200
@@ -134,6 +140,100 @@ def test_memory_is_bounded_by_the_file(files: dict[str, bytes]) -> None:
         assert tracemalloc.get_traced_memory()[1] < 5_000_000
     finally:
         tracemalloc.stop()
+
+
+def element(name: bytes, children: int | None = None) -> Struct:
+    """Return a required leaf, or a group with so many children."""
+    struct = Struct({} if children is not None else {SchemaElement.type.key: 1})
+    struct |= Struct({SchemaElement.repetition_type.key: 0, SchemaElement.name.key: name})
+    if children is not None:
+        struct[SchemaElement.num_children.key] = children
+    return Struct(struct)
+
+
+def wide(groups: list[bytes], leaves: int, row_groups: List | None = None) -> bytes:
+    """Return the footer of a file whose leaves are all inside the same nested groups."""
+    inside = [element(name, 1) for name in groups]
+    inside[-1] = element(groups[-1], leaves)
+    schema = List(STRUCT, [element(b"root", 1), *inside, *(element(b"l%d" % number) for number in range(leaves))])
+    footer = Struct({FileMetaData.version.key: 1, FileMetaData.schema.key: schema, FileMetaData.num_rows.key: 0})
+    footer[FileMetaData.row_groups.key] = List(STRUCT) if row_groups is None else row_groups
+    return encode_struct(footer)
+
+
+def plain_file(footer: bytes) -> bytes:
+    """Return a file of nothing but a plaintext footer."""
+    return b"PAR1" + footer + len(footer).to_bytes(4, "little") + b"PAR1"
+
+
+def sealed_file(template: bytes, footer: bytes) -> tuple[bytes, Keys]:
+    """Return an encrypted file with another footer, sealed with its key, and what answers its keys."""
+    keys = Keys()
+    read = read_footer(template, retrieve_key=keys)
+    assert read.file_aad is not None
+    start, cipher = tail_start(template), ModuleCipher(keys(keys.asked[0]))
+    crypto = template[start : start + decode_struct(template[start:-8])[1]]
+    tail = crypto + cipher.encrypt(footer, module_aad(read.file_aad, ModuleType.FOOTER))
+    return template[:start] + tail + len(tail).to_bytes(4, "little") + b"PARE", keys
+
+
+SHAPES = {"a long name over all": ([b"n" * 500_000], 20_000), "deep groups": ([b"g"] * 250, 20_000)}
+
+
+@pytest.mark.parametrize("sealed", [False, True])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_paths_that_repeat_what_is_above_them_are_refused(files: dict[str, bytes], shape: str, sealed: bool) -> None:
+    """A megabyte of schema whose leaves' paths would take gigabytes is refused soon, and in memory of its own order."""
+    footer = wide(*SHAPES[shape])
+    data, keys = sealed_file(files["encrypted"], footer) if sealed else (plain_file(footer), None)
+    assert len(data) < 2_000_000
+    started = time.process_time()
+    tracemalloc.start()
+    try:
+        with pytest.raises(FormatError, match="paths of the leaf columns have more than 8000000 characters; expected"):
+            read_footer(data, retrieve_key=keys)
+        assert tracemalloc.get_traced_memory()[1] < 60_000_000
+    finally:
+        tracemalloc.stop()
+    assert time.process_time() - started < 10
+
+
+def test_wide_honest_tables_pass(files: dict[str, bytes]) -> None:
+    """Ten thousand columns in groups with long names are read, in clear and encrypted, though no row is there."""
+    footer = wide([b"a_rather_long_name_of_a_struct_%d" % level + b"x" * 60 for level in range(5)], 10_000)
+    sealed, keys = sealed_file(files["encrypted"], footer)
+    for read in (read_footer(plain_file(footer)), read_footer(sealed, retrieve_key=keys)):
+        assert read.columns is not None and len(read.columns) == 10_000
+        assert read.metadata is not None and leaf_paths(read.metadata)[-1][-1] == "l9999"
+
+
+def test_names_that_many_leaves_share_are_held_once() -> None:
+    """Footers within the bound hold about what they have on disk: no copy of a group's name for each leaf."""
+    data = plain_file(wide([b"n" * 70_000], 100))
+    tracemalloc.start()
+    try:
+        footer = read_footer(data)
+        assert footer.columns is not None and len(footer.columns) == 100
+        assert tracemalloc.get_traced_memory()[1] < 2_000_000
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_long_name_in_every_chunk_of_many_is_not_written_out(tmp_path: Path) -> None:
+    """Chunks that leave their path out cannot make a rewrite write or hold it once for each row group."""
+    chunk = Struct({ColumnChunk.file_offset.key: 0, ColumnChunk.meta_data.key: Struct({0x15: 1})})
+    group = Struct({RowGroup.columns.key: List(STRUCT, [chunk]), RowGroup.num_rows.key: 0})
+    data = plain_file(wide([b"n" * 200_000], 1, List(STRUCT, [group] * 2000)))
+    tracemalloc.start()
+    try:
+        with pytest.raises(FormatError, match="column paths in all row groups would take 400036000 bytes; expected"):
+            rewrite_file(data, tmp_path / "out", encryption=new_encryption(default=FOOTER_KEY))
+        with pytest.raises(FormatError, match=r"column n{199}… in row group 0|missing"):
+            verify_file(data)
+        assert tracemalloc.get_traced_memory()[1] < 20_000_000
+    finally:
+        tracemalloc.stop()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_mutated_bodies_are_refused_or_verified(files: dict[str, bytes]) -> None:
