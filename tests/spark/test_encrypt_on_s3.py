@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pyarrow.fs as pafs
 import pytest
+from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
+from werkzeug.serving import make_server
 
 from tests.conftest import FreshJvm, require_service
 from tests.services import ServiceUnavailableError
@@ -57,6 +60,43 @@ print("RESULT", json.dumps({"report": report, "equal": read == sorted(rows), "re
 """
 
 
+HIDDEN_KEYS_JOB = """
+import json, sys
+from pathlib import Path
+from pyspark.sql import SparkSession
+import sparkcrypt, sparkcrypt.tags.avro, sparkcrypt.backfill.footers
+root, jars, endpoint, secret, access_key, secret_key = Path(sys.argv[1]), *sys.argv[2:]
+conf = {
+    "spark.ui.enabled": "false", "spark.jars": jars, "spark.sql.warehouse.dir": str(root / "warehouse"),
+    "spark.hadoop.fs.s3a.endpoint": endpoint, "spark.hadoop.fs.s3a.path.style.access": "true",
+    "spark.hadoop.fs.s3a.endpoint.region": "us-east-1",
+    "spark.hadoop.hadoop.security.credential.provider.path": f"localjceks://file{root}/keys.jceks",
+}
+builder = SparkSession.builder.master("local[2]")
+for name, value in conf.items():
+    builder = builder.config(name, value)
+spark = builder.getOrCreate()
+spark.sparkContext.setLogLevel("OFF")
+gateway, hadoop = spark.sparkContext._gateway, spark.sparkContext._jsc.hadoopConfiguration()
+provider = spark._jvm.org.apache.hadoop.security.alias.CredentialProviderFactory.getProviders(hadoop).get(0)
+for name, value in (("access", access_key), ("secret", secret_key)):
+    characters = gateway.new_array(spark._jvm.char, len(value))
+    for place, character in enumerate(value):
+        characters[place] = character
+    provider.createCredentialEntry(f"fs.s3a.{name}.key", characters)
+provider.flush()
+rows = [(number, f"{secret}-{number}", f"note {number}") for number in range(100)]
+frame = spark.createDataFrame(rows, "id INT, email STRING, note STRING").repartition(2)
+frame.write.option("parquet.compression", "uncompressed").parquet("s3a://lake/old")
+avro, policy = sparkcrypt.tags.avro.read_avro_file(root / "t.avsc"), sparkcrypt.load_policy(root / "p" / "policy.yaml")
+sparkcrypt.backfill.footers.FEW = 1  # so that tasks read the footers first
+report = sparkcrypt.encrypt_table(spark, None, policy, path="s3a://lake/old", output="s3a://lake/new", avro=avro)
+sparkcrypt.configure(spark, policy)
+read = sorted(tuple(row) for row in spark.read.parquet("s3a://lake/new").collect())
+print("RESULT", json.dumps({"report": report.to_dict(), "equal": read == sorted(rows)}))
+"""
+
+
 @pytest.fixture
 def s3(tmp_path: Path) -> Iterator[S3]:
     """A real S3 server, in memory."""
@@ -65,11 +105,11 @@ def s3(tmp_path: Path) -> Iterator[S3]:
     running.stop()
 
 
-def of_python(s3: S3) -> Any:
+def of_python(s3: S3, access_key: str = "test", secret_key: str = "test") -> Any:
     """Return the server as pyarrow sees it."""
     return pafs.S3FileSystem(
-        access_key="test",
-        secret_key="test",
+        access_key=access_key,
+        secret_key=secret_key,
         region="us-east-1",
         scheme="http",
         endpoint_override=s3.endpoint.partition("//")[2],
@@ -87,6 +127,13 @@ def local(system: Any, path: str, to: Path) -> Path:
     return to
 
 
+def write_schema(folder: Path) -> None:
+    """Write the Avro schema of the directory, by which ``email`` is ``pii``."""
+    fields = [{"name": name, "type": ["null", kind]} for name, kind in (("id", "int"), ("note", "string"))]
+    fields.insert(1, {"name": "email", "type": ["null", "string"], "confluent:tags": ["pii"]})  # type: ignore[dict-item]
+    (folder / "t.avsc").write_text(json.dumps({"type": "record", "name": "t", "fields": fields}))
+
+
 def test_directory_on_s3(s3: S3, fresh_jvm: FreshJvm, private_jar: Path, tmp_path: Path) -> None:
     """Workers rewrite it page by page with what Spark's s3a is told of that bucket; state on S3 is refused."""
     try:
@@ -98,9 +145,7 @@ def test_directory_on_s3(s3: S3, fresh_jvm: FreshJvm, private_jar: Path, tmp_pat
     policy = make_policy(tmp_path / "p")
     told = (tmp_path / "p" / "policy.yaml").read_text()
     (tmp_path / "p" / "state_on_s3.yaml").write_text(told.replace("state/", "'s3a://lake/state'"))
-    fields = [{"name": name, "type": ["null", kind]} for name, kind in (("id", "int"), ("note", "string"))]
-    fields.insert(1, {"name": "email", "type": ["null", "string"], "confluent:tags": ["pii"]})  # type: ignore[dict-item]
-    (tmp_path / "t.avsc").write_text(json.dumps({"type": "record", "name": "t", "fields": fields}))
+    write_schema(tmp_path)
     done = fresh_jvm(JOB, tmp_path, jars, s3.endpoint, SECRET, env={"SPARKCRYPT_JAR": str(private_jar)})
     lines = [line for line in done.stdout.splitlines() if line.startswith("RESULT ")]
     assert lines, done.stdout + done.stderr[-3000:]
@@ -116,3 +161,46 @@ def test_directory_on_s3(s3: S3, fresh_jvm: FreshJvm, private_jar: Path, tmp_pat
     assert_plaintext(local(system, "lake/old", tmp_path / "old"))
     assert "s3a" in result["refused"] and "run_state" in result["refused"], result["refused"]
     assert system.get_file_info("lake/other").type == pafs.FileType.NotFound
+
+
+@pytest.fixture
+def choosy_s3() -> Iterator[S3]:
+    """A real S3 server, in this process, that takes any credentials but those of the machine."""
+    served = DomainDispatcherApplication(create_backend_app)
+
+    def asked(environ: dict[str, Any], start: Any) -> Any:
+        if "Credential=machine/" in environ.get("HTTP_AUTHORIZATION", ""):
+            start("403 Forbidden", [("Content-Type", "application/xml")])
+            return [b"<Error><Code>AccessDenied</Code></Error>"]
+        return served(environ, start)
+
+    server = make_server("127.0.0.1", 0, asked, threaded=True)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    yield S3(f"http://127.0.0.1:{server.server_port}", None)  # type: ignore[arg-type]
+    server.shutdown()
+    thread.join()
+
+
+def test_keys_that_only_spark_knows(choosy_s3: S3, fresh_jvm: FreshJvm, private_jar: Path, tmp_path: Path) -> None:
+    """Where Python is refused on S3, the driver reads footers and Spark's engine the unit, and the report says why."""
+    try:
+        jars = ",".join(map(str, s3a_jars()))
+    except ServiceUnavailableError as unavailable:
+        require_service(str(unavailable))
+    system = of_python(choosy_s3)
+    system.create_dir("lake")
+    policy = make_policy(tmp_path / "p")
+    write_schema(tmp_path)
+    own = {"AWS_ACCESS_KEY_ID": "machine", "AWS_SECRET_ACCESS_KEY": "machine", "AWS_EC2_METADATA_DISABLED": "true"}
+    env = {"SPARKCRYPT_JAR": str(private_jar), **own}
+    done = fresh_jvm(HIDDEN_KEYS_JOB, tmp_path, jars, choosy_s3.endpoint, SECRET, "spark", "spark", env=env)
+    lines = [line for line in done.stdout.splitlines() if line.startswith("RESULT ")]
+    assert lines, done.stdout + done.stderr[-3000:]
+    result = json.loads(lines[0].removeprefix("RESULT "))
+    report = result["report"]
+    assert (report["outcome"], report["rows"], report["verified"], result["equal"]) == ("done", 100, True, True)
+    assert {unit["engine"] for unit in report["units"]} == {"spark"}, report
+    notes = [note for unit in report["units"] for note in unit["notes"]]
+    assert any("cannot be reached" in note and "ACCESS_DENIED" in note for note in notes), notes
+    assert_encrypted(local(system, "lake/new", tmp_path / "new"), policy, {"email": "pii"}, visible=["note 1"])
