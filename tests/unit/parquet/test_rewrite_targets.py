@@ -19,7 +19,13 @@ import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 import pytest
 
-from sparkcrypt.errors import ConfigError, KeyAccessDeniedError, SparkcryptError, VerificationError
+from sparkcrypt.errors import (
+    ConfigError,
+    KeyAccessDeniedError,
+    SparkcryptError,
+    UnsupportedFileError,
+    VerificationError,
+)
 from sparkcrypt.keys.material import KeyMaterial
 from sparkcrypt.parquet import (
     FOOTER_KEY,
@@ -354,6 +360,31 @@ def test_s3(s3: Any, tmp_path: Path) -> None:
     assert verify_file(tmp_path / "back", equal_to=digest)
     found = s3.get_file_info(pafs.FileSelector("bucket", recursive=True))
     assert sorted(info.path for info in found if info.is_file) == ["bucket/t/out", "bucket/t/src"]
+
+
+@pytest.mark.services
+def test_s3_takes_no_larger_object(s3: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A target larger than what S3 copies at once ends as one for Spark's engine, early, and leaves nothing."""
+    monkeypatch.setattr("sparkcrypt.parquet.output.S3_MOST_BYTES", 20_000)
+    monkeypatch.setattr("sparkcrypt.parquet.output.GATHER_BYTES", 4_000)
+    s3.create_dir("largest")
+    plain = write_plain(tmp_path / "plain", table(5000), compression="none")
+    assert plain.stat().st_size > 200_000
+    with pytest.raises(UnsupportedFileError, match=r"plain: .* larger than 20000 bytes.*Spark engine"):
+        rewrite_file(plain, (s3, "largest/out"), encryption=new_encryption(SSN))
+    assert s3.get_file_info(pafs.FileSelector("largest", recursive=True)) == []
+    small = write_plain(tmp_path / "small", table(1), compression="none")
+    rewrite_file(small, (s3, "largest/out"))
+
+
+@pytest.mark.services
+def test_s3_finishes_what_failed(s3: Any) -> None:
+    """Why a file gets its name on S3 by a copy: pyarrow completes an upload whatever happened inside."""
+    s3.create_dir("finishing")
+    with pytest.raises(KeyError), s3.open_output_stream("finishing/out", compression=None) as stream:
+        stream.write(bytes(20_000_000))
+        raise KeyError
+    assert s3.get_file_info("finishing/out").size == 20_000_000
 
 
 def new_key_metadata(key: bytes) -> bytes:
