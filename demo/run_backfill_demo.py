@@ -116,12 +116,12 @@ class Backfilled:
         say("3", f"spark-submit jobs/backfill.py, whose driver is killed {KILLS} times")
         for number in range(1, KILLS + 1):
             self._killed(number)
-        report = self._finished(busy=True)
+        report = self._finished("report", busy=True)
         say("4", "the writer stops; one more pass takes up what it wrote to the last moment, and old files expire")
         time.sleep(1)
         self._stop.touch()
         self._wait()
-        self._finished()
+        self._finished("last-report")
         self._site.run(self._job("expire", "--table", TABLE, "--policy", self._policy))
         left = self._planned()
         after = json.loads(self._step("digest", self._policy))
@@ -131,7 +131,9 @@ class Backfilled:
         looks = json.loads((self._logs / "read.json").read_text())
         written = json.loads((self._logs / "append.json").read_text())
         verified = json.loads(
-            self._site.run(self._job_of("verify_table.py", "--table", TABLE, "--policy", self._policy, "--json"))
+            self._site.run(
+                self._job_of("verify_table.py", "--table", TABLE, "--policy", self._policy, "--manifest", "--json")
+            )
         )
         audit = json.loads(self._site.cli("audit", "verify", "--table", TABLE, "--policy", self._policy, "--json"))
         said = {
@@ -140,17 +142,18 @@ class Backfilled:
             "drift": left["files_left"],
             "looks of the reader": looks["looks"],
             "looks that were wrong": len(looks["wrong"]),
-            "verified": verified["verified"],
+            "verified, and as the audit's list says": verified["verified"],
             "entries of the audit, all authentic": audit["entries"],
         }
         for name, value in said.items():
             console.print(f"   {name}: {value}")
         good = said["rows as before"] and said["every appended row is there once"] and verified["verified"]
-        if not good or left["files_left"] or looks["wrong"] or not looks["looks"] or not written:
+        rewritten = report["totals"]["files_rewritten"]
+        if not good or left["files_left"] or looks["wrong"] or not looks["looks"] or not written or not rewritten:
             raise DemoError(f"it did not show what it must: {said}, wrong looks: {looks['wrong'][:3]}")
         console.print(
             f"The demo passed: {len(written)} rows were appended and {looks['looks']} looks were right while "
-            f"{report['totals']['files_rewritten']} files were rewritten by {KILLS + 1} drivers; the report to look at "
+            f"{rewritten} files were rewritten by {KILLS + 1} drivers; the report to look at "
             f"is {self._site.work / 'report.html'}; all of it took {seconds:.0f} s."
         )
 
@@ -187,10 +190,13 @@ class Backfilled:
             driver.wait()
         console.print(f"   driver {number} was killed {delay:.1f} s after it had begun swap {begun}")
 
-    def _finished(self, *, busy: bool = False) -> dict[str, Any]:
-        """Run the job to its end; return its report.  While somebody writes, a unit may be left to the next pass."""
-        report = self._site.work / "report.json"
-        page = self._site.work / "report.html"
+    def _finished(self, name: str, *, busy: bool = False) -> dict[str, Any]:
+        """Run the job to its end; return its report, which is kept as JSON and as a page under that name.
+
+        While somebody writes, a unit may be left to the next pass.
+        """
+        report = self._site.work / f"{name}.json"
+        page = self._site.work / f"{name}.html"
         arguments = ["--table", TABLE, "--policy", self._policy, "--report", str(report), "--html", str(page)]
         done = subprocess.run(
             self._job(*arguments), cwd=self._site.work, env=self._site.environment(), capture_output=True, text=True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -18,7 +19,10 @@ pytestmark = [pytest.mark.services, pytest.mark.cluster, pytest.mark.slow, pytes
 def test_history_follows_a_new_tag_though_the_driver_is_killed_three_times(
     java: dict[str, str], jar: Path, vault: Any
 ) -> None:
-    """On a real metastore, two workers and Vault: no drift is left, and nothing is lost, doubled or misread."""
+    """On a real metastore, two workers and Vault: no drift is left, and nothing is lost, doubled or misread.
+
+    The page to look at is that of the pass that rewrote files, not of the one after it.
+    """
     done = subprocess.run(
         [sys.executable, ROOT / "demo" / "run_backfill_demo.py"],
         env={**java, **EXECUTORS},
@@ -31,3 +35,8 @@ def test_history_follows_a_new_tag_though_the_driver_is_killed_three_times(
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr[-4000:]}"
     assert done.stdout.count("was killed") == 3
     assert "The demo passed" in done.stdout
+    page = ROOT / "demo" / "work-backfill" / "report.html"
+    assert str(page) in "".join(done.stdout.split()), "the page to look at is not named"
+    rewritten = json.loads(page.with_suffix(".json").read_text())["totals"]["files_rewritten"]
+    assert rewritten > 0
+    assert f"{rewritten:,} files (" in page.read_text()
