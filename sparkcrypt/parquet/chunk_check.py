@@ -96,11 +96,9 @@ class ChunkCheck:
 
     def _check_encodings(self) -> None:
         """Check that the list of encodings is one, if it is there: readers and rewriters go by it."""
-        key, name = ColumnMetaData.encodings.key, self._place.name
-        with naming(name):
-            encodings = self._meta_data.encodings if key in self._meta_data.struct else ()
-        if min(encodings, default=0) < 0:
-            raise FormatError(f"{name} has encoding {min(encodings)}; expected 0 or more")
+        with naming(self._place.name):
+            if ColumnMetaData.encodings.key in self._meta_data.struct:
+                tuple(self._meta_data.encodings)
 
     def _check_pages(self) -> None:
         place, shared, name = self._place, self._shared, self._place.name

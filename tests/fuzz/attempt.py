@@ -45,7 +45,7 @@ class HangError(AssertionError):
 
 @contextmanager
 def deadline(seconds: float = DEADLINE_SECONDS) -> Iterator[None]:
-    """Raise in the main thread when the block takes more seconds of the processor, so that others' work does not count."""
+    """Raise in the main thread when the block takes longer; others' work does not count, only the processor's time."""
 
     def ring(_signal: int, _frame: object) -> None:
         raise HangError(f"not done after {seconds} s of the processor")
