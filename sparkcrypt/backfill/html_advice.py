@@ -19,6 +19,7 @@ NEXT_STEPS = {
     "BridgeError": f"Let `sparkcrypt doctor` check the jar, its helper and its interpreter; {AGAIN}",
     "FormatError": f"Restore the file from another copy, or take it out of the unit; {AGAIN}",
     "UnsupportedFileError": "Run again with `--engine spark`, which decodes what cannot be rewritten page by page.",
+    "StorageError": f"See that the storage answers and lets the job in; the file itself may be right; {AGAIN}",
     "VerificationError": f"Find out who wrote what the message names before anything else; {AGAIN}",
     "SourceChangedError": "Somebody wrote to it meanwhile, and what they wrote stays. Run the same command again.",
     "RunConflictError": "Wait for the other run, or finish it first (`sparkcrypt backfill status` shows it).",

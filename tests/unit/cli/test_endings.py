@@ -24,6 +24,7 @@ CODES = {
     "BridgeError": 70,
     "FormatError": 66,
     "UnsupportedFileError": 66,
+    "StorageError": 71,
     "VerificationError": 74,
     "SourceChangedError": 74,
     "RunConflictError": 75,
