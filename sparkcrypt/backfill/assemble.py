@@ -28,5 +28,13 @@ def runner_of(context: RunContext, options: RunOptions, *, resumed: bool = False
     stager: Stager = SparkStager(spark, target, policy)
     if options.engine == "native":
         renamed_by = context.run_id if swap.same_folder else None
-        stager = NativeStager(spark, target, policy, context.store, renamed_by=renamed_by, rewrap=options.rewrap)
+        stager = NativeStager(
+            spark,
+            target,
+            policy,
+            context.store,
+            mac=lambda: context.mac,
+            renamed_by=renamed_by,
+            rewrap=options.rewrap,
+        )
     return Runner(context, stager, swap)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -14,6 +14,7 @@ from sparkcrypt.backfill.drift import Drift, drift_by_file
 from sparkcrypt.backfill.file_columns import file_columns
 from sparkcrypt.backfill.footers import RetrieveKey
 from sparkcrypt.backfill.keks import table_keks
+from sparkcrypt.backfill.mac import Mac
 from sparkcrypt.backfill.scan import ScannedUnit
 from sparkcrypt.backfill.stage import SparkStager
 from sparkcrypt.backfill.staging import Proof, StagedWork, fresh_folder
@@ -58,6 +59,7 @@ class NativeStager:
         target: whose units are staged.
         policy: what the tags mean.
         store: the state directory, where KEKs are kept.
+        mac: gives the MAC of the table's audit, which their records bear.
         renamed_by: the run that gives files new names, since they will stand where the old ones were; None keeps names.
         rewrap: where nothing but master keys differ, data keys stay and are wrapped anew.
     """
@@ -71,11 +73,12 @@ class NativeStager:
         policy: Policy,
         store: StateStore,
         *,
+        mac: Callable[[], Mac],
         renamed_by: str | None,
         rewrap: bool = False,
     ) -> None:
         self._spark, self._target, self._policy, self._store = spark, target, policy, store
-        self._renamed_by, self._rewrap = renamed_by, rewrap
+        self._mac, self._renamed_by, self._rewrap = mac, renamed_by, rewrap
         self._files = HadoopFiles(spark)
 
     def stage(self, scanned: ScannedUnit, staged: str, told: Told) -> StagedWork:
@@ -141,7 +144,15 @@ class NativeStager:
             for key in (encryption.footer_key, *(one for one in encryption.columns.values() if one is not None))
         }
         config, bits = self._policy.key_service, self._policy.data_key_bits
-        keks = table_keks(self._store, self._target.table_id, open_key_service(config), masters, data_key_bits=bits)
+        service = open_key_service(config)
+        keks = table_keks(
+            self._store,
+            self._target.table_id,
+            service,
+            masters,
+            data_key_bits=bits,
+            mac=self._mac() if masters else None,
+        )
         return KeySettings(config.canonical(), bits, keks)
 
     def _by_spark(self, scanned: ScannedUnit, staged: str, refused: Sequence[FileOutcome], told: Told) -> StagedWork:

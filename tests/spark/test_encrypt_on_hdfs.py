@@ -200,7 +200,8 @@ def test_new_files_do_not_leave_an_encryption_zone(shore: Shore, engine: Engine)
     shore.files.make_folder(shore.folder)
     system.createEncryptionZone(path(shore.folder), "zone")
     before = shore.fill(UNPARTITIONED)
-    with pytest.raises(VerificationError, match=rf"lies in the encryption zone /{shore.lake.database}/t, and .*, in no enc"):
+    said = rf"lies in the encryption zone /{shore.lake.database}/t, and .*, in no enc"
+    with pytest.raises(VerificationError, match=said):
         encrypted(shore, {"email": ["pii"]}, engine)
     assert not shore.parquet(f"{shore.root}/.sparkcrypt")
     assert rows_of(shore.lake.spark.table("t")) == before
