@@ -1,0 +1,174 @@
+"""Tables that lie elsewhere: partitions in folders of their own choice, shared folders, external tables."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sparkcrypt import encrypt_table, verify_table
+from sparkcrypt.backfill.expire import expire_run
+from sparkcrypt.backfill.options import RunOptions
+from sparkcrypt.backfill.passes import PassOptions, backfill
+from sparkcrypt.backfill.rollback import rollback_run
+from sparkcrypt.errors import PlanError
+from sparkcrypt.policy.model import Policy
+from sparkcrypt.spark.catalog import Catalog
+from sparkcrypt.spark.tagging import set_tags
+from tests.spark.support import SECRET, Lake, assert_encrypted, assert_plaintext, data_files, rows_of
+from tests.spark.test_encrypt_table import PARTITIONED
+
+pytestmark = pytest.mark.spark
+
+KINDS = ("using", "hive", "external", "external hive")
+
+
+def base(lake: Lake, kind: str) -> Path:
+    """Return the table's own folder."""
+    return lake.root / "external" if kind.startswith("external") else lake.path("t")
+
+
+def scattered(lake: Lake, kind: str, places: dict[int, str]) -> Policy:
+    """Make a plaintext table of one row a partition, some of them at places of their own below ``elsewhere``; tag it.
+
+    Args:
+        lake: where.
+        kind: one of `KINDS`.
+        places: partition -> folder below ``elsewhere``; empty: its ordinary folder.
+    """
+    create = PARTITIONED[kind.split()[-1].replace("external", "using")]
+    if kind.startswith("external"):
+        words = "CREATE EXTERNAL TABLE" if kind.endswith("hive") else "CREATE TABLE"
+        create = create.replace("CREATE TABLE", words) + f" LOCATION '{base(lake, kind).as_uri()}'"
+    with lake.stranger() as stranger:
+        stranger.sql(create)
+        for p, place in places.items():
+            if place:
+                at = lake.root / "elsewhere" / place
+                stranger.sql(f"ALTER TABLE t ADD PARTITION (p = {p}) LOCATION 'file:{at}'")
+            stranger.sql(f"INSERT INTO t PARTITION (p = {p}) VALUES ({p}, '{SECRET}-{p}', 'note {p}')")
+    policy = lake.policy()
+    set_tags(lake.spark, "t", {"email": ["pii"]}, policy)
+    return policy
+
+
+def locations(lake: Lake) -> dict[str, Path]:
+    """Return partition -> its folder, as the metastore has it."""
+    catalog = Catalog(lake.spark)
+    found = catalog.partitions(catalog.table("t"))
+    return {one.folder: Path(one.location.removeprefix("file:")) for one in found}
+
+
+def rows(lake: Lake) -> list[object]:
+    """Return the table's rows as they are now."""
+    lake.spark.catalog.refreshTable("t")
+    return rows_of(lake.spark.table("t"))
+
+
+ORDINARY_AND_ELSEWHERE = {0: "", 1: "x", 2: "y/p=2"}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_partitions_are_done_wherever_they_lie(lake: Lake, kind: str) -> None:
+    """All are swapped, writers go on in each, and expire deletes the old folders: those, and nothing beside them."""
+    policy = scattered(lake, kind, ORDINARY_AND_ELSEWHERE)
+    before, old = rows(lake), locations(lake)
+    elsewhere = lake.root / "elsewhere"
+    assert list(old.values()) == [base(lake, kind) / "p=0", elsewhere / "x", elsewhere / "y" / "p=2"]
+    (elsewhere / "y" / "neighbour.txt").write_text("kept")
+    report = backfill(lake.spark, policy, tables=["t"]).tables[0]
+    assert (report.outcome, report.files_rewritten) == ("done", 3)
+    new, staging = locations(lake), base(lake, kind).parent / ".sparkcrypt" / base(lake, kind).name
+    assert all(place.is_relative_to(staging) and place.name == name for name, place in new.items())
+    assert rows(lake) == before
+    for p in range(3):
+        lake.sql(f"INSERT INTO t PARTITION (p = {p}) VALUES ({p + 10}, '{SECRET}-{p + 10}', 'new')")
+    after = rows(lake)
+    assert len(after) == 6 and [row for row in after if row.id < 10] == before  # type: ignore[attr-defined]
+    for place in new.values():
+        assert len(assert_encrypted(place, policy, {"email": "pii"}, visible=["new"])) == 2
+    for place in old.values():
+        assert_plaintext(place)
+        assert len(data_files(place)) == 1
+    found = verify_table(lake.spark, "t", policy, manifest=True)
+    assert found.ok and found.manifest is not None
+    assert (found.notes, found.manifest.files, len(found.manifest.unlisted)) == ((), 3, 3)
+    assert expire_run(lake.spark, "t", policy).files == 3
+    assert [place for place in old.values() if place.exists()] == []
+    assert {file.parent for file in data_files(lake.root)} == set(new.values())
+    assert (elsewhere / "y" / "neighbour.txt").read_text() == "kept"
+    assert (rows(lake), locations(lake)) == (after, new)
+    assert verify_table(lake.spark, "t", policy, manifest=True).ok
+
+
+@pytest.mark.parametrize("move_old", [False, True])
+@pytest.mark.parametrize("kind", ["using", "external hive"])
+def test_rollback_brings_each_partition_back_to_its_place(lake: Lake, kind: str, move_old: bool) -> None:
+    """Every partition points to its own old folder again, also where old files had been moved; expire keeps those."""
+    policy = scattered(lake, kind, ORDINARY_AND_ELSEWHERE)
+    before, old = rows(lake), locations(lake)
+    options = PassOptions(run=RunOptions(keep_going=True, move_old=move_old))
+    run_id = backfill(lake.spark, policy, tables=["t"], options=options).tables[0].run_id
+    assert [place.exists() for place in old.values()] == [not move_old] * 3
+    assert rows(lake) == before
+    rollback_run(lake.spark, "t", policy, run_id)
+    assert (rows(lake), locations(lake)) == (before, old)
+    for place in old.values():
+        assert_plaintext(place)
+    expire_run(lake.spark, "t", policy)
+    assert (rows(lake), locations(lake)) == (before, old)
+    assert not list((base(lake, kind).parent / ".sparkcrypt").rglob("*.parquet"))
+    assert backfill(lake.spark, policy, tables=["t"]).outcome == "done"
+    assert rows(lake) == before
+    assert verify_table(lake.spark, "t", policy, manifest=True).ok
+
+
+@pytest.mark.parametrize(
+    "places",
+    [
+        {0: "", 1: "x", 2: "x"},
+        {0: "", 1: "x", 2: "x/inner"},
+        {0: "", 1: "x/p=1", 2: "x"},
+    ],
+)
+def test_partitions_in_one_folder_are_refused(lake: Lake, places: dict[int, str]) -> None:
+    """Equal and nested folders of two partitions are told with what to do, and nothing has changed."""
+    policy = scattered(lake, "using", places)
+    before, at = rows(lake), locations(lake)
+    bytes_before = {file: file.read_bytes() for file in data_files(lake.root)}
+    report = backfill(lake.spark, policy, tables=["t"])
+    assert (report.outcome, [one.error for one in report.failed]) == ("incomplete", ["PlanError"])
+    message = report.failed[0].message
+    assert "share the folder" in message and f"{lake.root / 'elsewhere' / 'x'};" in message
+    assert "SET LOCATION" in message and "'p=1'" in message and "'p=2'" in message
+    with pytest.raises(PlanError, match="share the folder"):
+        encrypt_table(lake.spark, "t", policy)
+    assert (rows(lake), locations(lake)) == (before, at)
+    assert {file: file.read_bytes() for file in data_files(lake.root)} == bytes_before
+
+
+@pytest.mark.parametrize("purge", ["true", "false"])
+@pytest.mark.parametrize("partitioned", [False, True])
+def test_dropped_external_table_leaves_its_files(lake: Lake, partitioned: bool, purge: str) -> None:
+    """A run keeps the table's kind and properties; DROP TABLE deletes neither old nor new files, as it did before."""
+    with lake.stranger() as stranger:
+        by = ", p INT) USING parquet PARTITIONED BY (p)" if partitioned else ") USING parquet"
+        place = (lake.root / "external").as_uri()
+        for name, at in (("t", place), ("never_run", f"{place}-2")):
+            properties = f"TBLPROPERTIES ('external.table.purge' = '{purge}')"
+            stranger.sql(f"CREATE TABLE {name} (id INT, email STRING{by} LOCATION '{at}' {properties}")
+            stranger.sql(f"INSERT INTO {name} VALUES (1, '{SECRET}-1'" + (", 0)" if partitioned else ")"))
+    policy = lake.policy()
+    set_tags(lake.spark, "t", {"email": ["pii"]}, policy)
+    before = rows(lake)
+    assert backfill(lake.spark, policy, tables=["t"]).outcome == "done"
+    assert rows(lake) == before
+    table = Catalog(lake.spark).table("t")
+    assert (table.kind, table.properties["external.table.purge"]) == ("EXTERNAL", purge)
+    new = lake.root / ".sparkcrypt" / "external"
+    for name in ("t", "never_run"):
+        lake.sql(f"DROP TABLE {name}")
+    assert len(data_files(lake.root / "external-2")) == 1  # what DROP does to a table that no run has seen
+    assert_plaintext(lake.root / "external")
+    assert_encrypted(new, policy, {"email": "pii"}, visible=())
+    assert len(data_files(lake.root / "external")) == len(data_files(new)) == 1
