@@ -251,6 +251,7 @@ class TableRun:
         """List and read a unit anew, since the survey may be old and from a cache; then take it through its steps."""
         (scanned,) = Scanner(self._target, self._files, self._reader).scan([survey.unit])
         if not scanned.drift:
+            self._progress.advance(survey.amount.files, survey.total_bytes, 1)
             return None
         adopt = self._options.adopt
         try:

@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 
 from sparkcrypt.errors import ConfigError, SparkcryptError
 from sparkcrypt.spark.access import Access, access_to_give
+from sparkcrypt.spark.hadoop_stream import buffered
 from sparkcrypt.spark.jvm import JVM_ERRORS, cause_of, hadoop_conf, jvm
 from sparkcrypt.spark.listing import local_path
 
@@ -234,7 +235,7 @@ class HadoopFiles:
         system, where = self.located(path)
         length = self.status(path).length
         stream = self.call("open", path, lambda: system.open(where))
-        return io.BufferedReader(_HadoopStream(self._jvm, stream, length), buffer_size=1 << 16)
+        return buffered(self._jvm, stream, length)
 
     def access(self, path: str) -> Access:
         """Return who may do what with a file or folder."""
@@ -307,40 +308,6 @@ def _local_access(path: str) -> Access:
     except KeyError:
         group = str(status.st_gid)
     return Access(owner, group, format(stat.S_IMODE(status.st_mode) & 0o1777, "04o"), "")
-
-
-class _HadoopStream(io.RawIOBase):
-    """An FSDataInputStream as a Python raw stream."""
-
-    def __init__(self, machine: Any, stream: Any, length: int) -> None:
-        self._read, self._stream = machine.org.apache.commons.io.IOUtils.toByteArray, stream
-        self._length, self._position = length, 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        self._position = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._length}[whence] + offset
-        return self._position
-
-    def tell(self) -> int:
-        return self._position
-
-    def readinto(self, buffer: Any) -> int:
-        count = max(0, min(len(buffer), self._length - self._position))
-        if count:
-            self._stream.seek(self._position)
-            buffer[:count] = self._read(self._stream, count)
-            self._position += count
-        return count
-
-    def close(self) -> None:
-        if not self.closed:
-            self._stream.close()
-        super().close()
 
 
 def _status(entry: Any) -> FileStatus:
