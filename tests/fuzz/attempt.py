@@ -35,7 +35,7 @@ from tests.unit.parquet.writers import ALGORITHMS, Keys
 DEADLINE_SECONDS = 10.0
 MEASURED_TIMES = 8
 """How many times as long a case may take while its memory is traced."""
-FLOOR_BYTES = 32_000_000
+FLOOR_BYTES = 96_000_000
 """What may be held of a file that is too small for twice its size to be a bound."""
 
 

@@ -140,7 +140,7 @@ def _nest(footer: Struct, chance: random.Random) -> None:
 def _multiply_leaf(footer: Struct, chance: random.Random) -> None:
     """Repeat the last element, which is a leaf, in the root, and its chunk in each row group."""
     schema, groups = _lists(footer)
-    times = chance.choice([1, 10, 300])
+    times = chance.choice([1, 10, 60])
     count = schema[0].get(SchemaElement.num_children.key) if schema else None
     if len(schema) > 1 and isinstance(count, int):
         schema.extend(schema[-1:] * times)
@@ -154,7 +154,7 @@ def _multiply_row_group(footer: Struct, chance: random.Random) -> None:
     """Repeat a row group, which then claims the same bytes."""
     _, groups = _lists(footer)
     if groups:
-        group, times = chance.choice(groups), chance.choice([1, 10, 50])
+        group, times = chance.choice(groups), chance.choice([1, 10, 20])
         if chance.random() < 0.8:
             group.pop(RowGroup.ordinal.key, None)
         groups.extend([group] * times)

@@ -29,7 +29,7 @@ from tests.fuzz.mutate import PIECES, mutate_bytes, mutate_struct
 from tests.unit.parquet.rewriting import new_encryption
 
 KEY = b"0123456789abcdef"
-CASES, SLICES = 6000, 6
+CASES, SLICES = 2400, 6
 NAMES = tuple(original.name for original in corpus())
 
 
