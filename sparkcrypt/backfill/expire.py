@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from sparkcrypt.backfill.carry import carry_over, new_files, old_locations, refuse_stale, stale_files
 from sparkcrypt.backfill.journal import Journal
@@ -87,8 +89,9 @@ def expire_run(
     """
     with past_runs(spark, table, policy, "expire", progress) as runs:
         journals = _journals(runs, run_id)
-        carried = sum(_carried(runs, journal, dry_run=dry_run) for journal in journals)
         in_use = runs.folders_in_use()
+        _refuse_used_within(journals, in_use)
+        carried = sum(_carried(runs, journal, dry_run=dry_run) for journal in journals)
         kept = in_use | {comparable_path(one) for one in _new_locations(runs)}
         wastes = [(journal, _waste(runs, journal, in_use, kept, dry_run=dry_run)) for journal in journals]
         sizes = [file for _, waste in wastes for folder in _folders(waste) for file in _lengths(runs.files, folder)]
@@ -99,6 +102,27 @@ def expire_run(
                 _dispose(runs, journal, waste)
         ids = tuple(journal.run.run_id for journal in journals)
         return Expired(runs.target.name, ids, folders, len(sizes), sum(sizes), dry_run, carried)
+
+
+def _refuse_used_within(journals: list[Journal], in_use: set[str]) -> None:
+    """Refuse old folders in which a partition of the same table lies that was added since the run.
+
+    Its files look like those of a stale writer, so this comes before anything is carried over.
+
+    Raises:
+        VerificationError: it names both folders.
+    """
+    used = sorted(in_use)
+    for journal in journals:
+        for name, state in state_of_units(journal.records).items():
+            for old in old_locations(state) if state.swapped else ():
+                below = comparable_path(old).rstrip("/") + "/"
+                inner = next(iter(used[(at := bisect_left(used, below)) : at + 1]), "")
+                if inner.startswith(below):
+                    raise VerificationError(
+                        f"{name}: {inner} is in use by the table and lies in {old}, which holds old files; move that "
+                        "partition with ALTER TABLE … SET LOCATION, then expire; nothing was deleted"
+                    )
 
 
 def _refuse_used(runs: PastRuns, folders: tuple[str, ...]) -> None:
@@ -214,7 +238,7 @@ def _dispose(runs: PastRuns, journal: Journal, waste: _Waste) -> None:
     for name, state, old in waste.old:
         runs.lock.check()
         trash = _trash(journal, base, name)
-        if not runs.files.renames_at_once(old):
+        if not runs.files.renames_at_once(old) or urlsplit(old)[:2] != urlsplit(base)[:2]:
             _dispose_in_place(runs.files, name, state, old)
             continue
         if old != trash:

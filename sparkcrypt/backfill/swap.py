@@ -67,9 +67,8 @@ class LocationSwap:
     same_folder: bool = False
     name: str = "set location"
     warning: str | None = (
-        "old files stay where they were until `sparkcrypt backfill expire`; until then DROP PARTITION followed by MSCK "
-        "REPAIR "
-        "would bring them back"
+        "old files stay where they were until `sparkcrypt backfill expire`; until then DROP PARTITION, followed by "
+        "MSCK REPAIR, ADD PARTITION or an INSERT into that partition, would bring them back"
     )
 
     def swap(self, unit: Unit, staged: str) -> str:

@@ -187,7 +187,7 @@ def refuse_overlaps(units: tuple[Unit, ...]) -> None:
     Raises:
         PlanError: it names the two units.
     """
-    ordered = sorted(units, key=lambda unit: unit.location)
+    ordered = sorted(units, key=lambda unit: unit.location.rstrip("/") + "/")  # x-old comes before x/, not into it
     for before, after in pairwise(ordered):
         if (after.location.rstrip("/") + "/").startswith(before.location.rstrip("/") + "/"):
             raise PlanError(

@@ -11,7 +11,7 @@ from sparkcrypt.backfill.expire import expire_run
 from sparkcrypt.backfill.options import RunOptions
 from sparkcrypt.backfill.passes import PassOptions, backfill
 from sparkcrypt.backfill.rollback import rollback_run
-from sparkcrypt.errors import PlanError
+from sparkcrypt.errors import PlanError, VerificationError
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.spark.catalog import Catalog
 from sparkcrypt.spark.tagging import set_tags
@@ -129,6 +129,7 @@ def test_rollback_brings_each_partition_back_to_its_place(lake: Lake, kind: str,
         {0: "", 1: "x", 2: "x"},
         {0: "", 1: "x", 2: "x/inner"},
         {0: "", 1: "x/p=1", 2: "x"},
+        {0: "", 1: "x", 2: "x/inner", 3: "x-old"},
     ],
 )
 def test_partitions_in_one_folder_are_refused(lake: Lake, places: dict[int, str]) -> None:
@@ -145,6 +146,19 @@ def test_partitions_in_one_folder_are_refused(lake: Lake, places: dict[int, str]
         encrypt_table(lake.spark, "t", policy)
     assert (rows(lake), locations(lake)) == (before, at)
     assert {file: file.read_bytes() for file in data_files(lake.root)} == bytes_before
+
+
+def test_partition_that_was_added_inside_an_old_folder_is_not_expired(lake: Lake) -> None:
+    """Its files look like a stale writer's: they are neither carried over nor deleted."""
+    policy = scattered(lake, "using", {0: "", 1: "x"})
+    encrypt_table(lake.spark, "t", policy)
+    lake.sql(f"ALTER TABLE t ADD PARTITION (p = 3) LOCATION 'file:{lake.root}/elsewhere/x/three'")
+    lake.sql(f"INSERT INTO t PARTITION (p = 3) VALUES (3, '{SECRET}-3', 'new')")
+    before = rows(lake)
+    for dry_run in (True, False):
+        with pytest.raises(VerificationError, match=r"/x/three is in use by the table and lies in .*elsewhere/x"):
+            expire_run(lake.spark, "t", policy, dry_run=dry_run)
+    assert rows(lake) == before
 
 
 @pytest.mark.parametrize("purge", ["true", "false"])
