@@ -10,7 +10,8 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from sparkcrypt.errors import PlanError
-from sparkcrypt.names import TABLE_UUID
+from sparkcrypt.keys.ids import encode_key_id
+from sparkcrypt.names import REQUIRE_ENCRYPTION, TABLE_UUID
 from sparkcrypt.policy.model import PLAINTEXT, Policy
 from sparkcrypt.schema import Path, Schema, dotted, schema_from_spark, split_dotted
 from sparkcrypt.spark.catalog import Catalog, Table
@@ -66,11 +67,14 @@ def read_avro(spark: SparkSession, url: str) -> Schema:
 def set_tags(spark: SparkSession, name: str, tags: Mapping[str, Iterable[str]], policy: Policy | None = None) -> None:
     """Set the tags of columns, in both places: the Spark schema, and the properties that reach every writer.
 
+    Where a column of a table that requires encryption gets another key, the earlier one goes into its history: readers
+    take files under it, and runs do not hold them for forgeries, until a run has replaced them.
+
     Args:
         spark: a classic session.
         name: the table.
         tags: dotted column path -> tags; they replace the tags that the column has.
-        policy: when given, unknown tags are refused.
+        policy: when given, unknown tags are refused, and earlier keys are known.
 
     Raises:
         PlanError: no such table or column, a partition column, or an unknown tag; nothing was changed.
@@ -83,10 +87,38 @@ def set_tags(spark: SparkSession, name: str, tags: Mapping[str, Iterable[str]], 
         _refuse_unknown(wanted, policy)
     for path, names in wanted.items():
         _check_names(path, names)
+    history = {} if policy is None else _earlier_keys(spark, table, wanted, policy)
     catalog.set_options(
-        table, {tag_property(path): ",".join(names) for path, names in wanted.items()} | _identity(table)
+        table, {tag_property(path): ",".join(names) for path, names in wanted.items()} | history | _identity(table)
     )
     _write_schema(catalog, catalog.table(name), wanted)
+
+
+def _earlier_keys(
+    spark: SparkSession, table: Table, wanted: Mapping[Path, tuple[str, ...]], policy: Policy
+) -> dict[str, str]:
+    """Return the history properties of columns whose key becomes another one, where the table requires encryption."""
+    required = table.options.get(REQUIRE_ENCRYPTION, "").lower() == "true"
+    if not (required or policy.table(table.full_name).require_encryption):
+        return {}
+    schema = schema_from_spark(table.schema_json)
+    before: dict[Path, set[str]] = {}
+    for tagged in tags_of_table(spark, table):
+        before.setdefault(_logical(schema, tagged.path), set()).update(tagged.tags)
+    known, found = history_of_properties(table.options), {}
+    for path, names in wanted.items():
+        old, new = _fixed_key(policy, before.get(path, ())), _fixed_key(policy, names)
+        if old is not None and old != new:
+            entries = (*known.get(path, ()), encode_key_id(old))
+            found[history_property(path)] = ",".join(dict.fromkeys(entries))
+    return found
+
+
+def _fixed_key(policy: Policy, tags: Iterable[str]) -> str | None:
+    """Return the key of the tag that counts; None of one that means plaintext, or that goes by the partition."""
+    carried = set(tags)
+    rule = next((rule for rule in policy.tags if rule.name in carried), None)
+    return rule.key.text if rule is not None and rule.key is not None and not rule.key.columns else None
 
 
 def unset_tags(spark: SparkSession, name: str, columns: Iterable[str]) -> None:

@@ -98,6 +98,25 @@ def test_earlier_footer_key_is_no_forgery_where_the_policy_names_it(lake: Lake) 
     assert encrypt_table(lake.spark, "t", named).outcome == "done"
 
 
+def test_column_that_gets_another_tag_is_read_and_done_where_encryption_is_required(lake: Lake) -> None:
+    """Its earlier key goes into the column's history, and out of it when the whole table is done."""
+    tags = "\n  pii: {key: 'pii:é'}\n  finance: {key: fin}\n"
+    policy = lake.policy(tags, REQUIRED.format(table=lake.name("t")))
+    lake.sql("CREATE TABLE t (id INT, email STRING, p INT) USING parquet PARTITIONED BY (p)")
+    set_tags(lake.spark, "t", {"email": ["pii"]}, policy)
+    lake.sql(f"INSERT INTO t VALUES (1, '{SECRET}', 0), (2, '{SECRET}', 1)")
+    set_tags(lake.spark, "t", {"email": ["finance"]}, policy)
+    options = Catalog(lake.spark).table("t").options
+    assert options["parquet.sparkcrypt.history.email"] == "pii%3A%C3%A9"
+    assert {row.email for row in lake.spark.table("t").select("email").collect()} == {SECRET}
+    set_tags(lake.spark, "t", {"id": ["finance"]}, policy)
+    assert "parquet.sparkcrypt.history.id" not in Catalog(lake.spark).table("t").options
+    Catalog(lake.spark).set_options(Catalog(lake.spark).table("t"), {"parquet.sparkcrypt.history.id": "plaintext"})
+    report = encrypt_table(lake.spark, "t", policy)
+    assert (report.outcome, report.columns) == ("done", {"email": "fin", "id": "fin"})
+    assert not [name for name, value in Catalog(lake.spark).table("t").options.items() if "history" in name and value]
+
+
 def test_first_run_over_plaintext_is_no_forgery_where_the_history_names_it(lake: Lake) -> None:
     """By the history of every encrypted column; what --adopt takes up otherwise is in the audit."""
     make(lake, "t", partitions=2)
