@@ -9,8 +9,9 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -70,12 +71,10 @@ def policy_in(folder: str) -> Policy:
     return policy
 
 
-def tagged(frame: DataFrame, names: Iterable[str]) -> DataFrame:
-    """Return the rows with the tag on these columns."""
-    chosen = set(names)
-    return frame.select(
-        *(F.col(name).alias(name, metadata={"tags": ["pii"]} if name in chosen else {}) for name in frame.columns)
-    )
+def tagged(frame: DataFrame, names: Iterable[str], metadata: Mapping[str, Any] | None = None) -> DataFrame:
+    """Return the rows with the tag, or other metadata, on these columns."""
+    chosen, given = set(names), dict(metadata or {"tags": ["pii"]})
+    return frame.select(*(F.col(name).alias(name, metadata=given if name in chosen else {}) for name in frame.columns))
 
 
 def _encrypt(
