@@ -73,8 +73,10 @@ class Runner:
             with self.run.one_at_a_time:
                 old, told = self._swap_in(unit, staged, made.proof)
         except BaseException as error:
-            share.failed()
-            self._give_up(unit, staged, error)
+            try:
+                self._give_up(unit, staged, error)
+            finally:  # what shows the progress may fail too, and must not keep the unit from being put in order
+                share.failed()
             raise
         outcome = UnitOutcome(
             name=unit.name,
@@ -94,13 +96,13 @@ class Runner:
         )
         try:
             record_swap(self.run, unit, staged, outcome, made.evidence)
-        except SparkcryptError as error:
+        except Exception as error:  # whatever it is: the unit is swapped, and nothing says so yet
             raise _unsettled(unit, error) from error
         try:
             outcome = self.moved(outcome, unit.partition_path)
         except RunConflictError:
             raise
-        except SparkcryptError as error:
+        except (SparkcryptError, *JVM_ERRORS) as error:
             raise RunConflictError(
                 f"{unit.name}: it is swapped and recorded, and its old files could not be moved: "
                 f"{type(error).__name__}: {error}; the run is unfinished: mend the cause and run the job again, which "
