@@ -60,6 +60,8 @@ def rewrite(order: FileOrder, keys: KeySettings, settings: Settings) -> FileOutc
         settings: how to reach the files.
     """
     try:
+        if order.source == order.target:  # an attempt begins by removing what an earlier one left at its target
+            raise ConfigError(f"{order.source}: is both source and target; a file is never rewritten in its place")
         return _carried_out(order, keys, settings)
     except UnsupportedFileError as error:
         return FileOutcome(order.source, order.target, refused=str(error))

@@ -146,6 +146,16 @@ def test_a_source_that_cannot_be_read_has_no_target(bench: Bench, damage: str) -
     assert sorted(bench.folder.iterdir()) == before
 
 
+@pytest.mark.parametrize("replaces", [False, True])
+def test_a_source_is_never_its_own_target(bench: Bench, replaces: bool) -> None:
+    """An attempt removes what an earlier one left at its target: that must not be the only copy."""
+    order = bench.order()
+    content = Path(order.source).read_bytes()
+    outcome = rewrite(bench, replace(order, target=order.source, replace=replaces))
+    assert outcome.error is not None and "is both source and target" in outcome.error[1]
+    assert Path(order.source).read_bytes() == content
+
+
 def test_only_a_run_of_its_own_replaces_a_target(bench: Bench) -> None:
     """A file that is there is kept, unless the order says that it can only be an earlier attempt's."""
     order = bench.order()
