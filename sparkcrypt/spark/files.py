@@ -221,10 +221,10 @@ class HadoopFiles:
                 return False
             raise _translated(error, "create", path) from error
         try:
-            stream.write(content)
-            stream.hsync()
+            self.call("write", path, lambda: stream.write(content))
+            self.call("make safe", path, stream.hsync)
         finally:
-            stream.close()
+            self.call("close", path, stream.close)
         return True
 
     def open(self, path: str) -> io.BufferedReader:

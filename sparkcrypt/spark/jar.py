@@ -56,8 +56,12 @@ def bring_jar(spark: SparkSession) -> None:
 
 
 def _loads(machine: object, loader: object) -> bool:
+    from sparkcrypt.spark.jvm import JVM_ERRORS, cause_of
+
     try:
         machine.java.lang.Class.forName(CRYPTO_FACTORY_CLASS, False, loader)  # type: ignore[attr-defined]  # py4j view
-    except Exception:  # noqa: BLE001  # py4j wraps ClassNotFoundException in its own error
+    except JVM_ERRORS as error:
+        if "ClassNotFoundException" not in cause_of(error)[0]:
+            raise
         return False
     return True
