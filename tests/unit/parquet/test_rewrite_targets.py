@@ -194,7 +194,7 @@ def test_system_that_takes_less_at_once(tmp_path: Path, monkeypatch: pytest.Monk
     assert verify_file(tmp_path / "out", retrieve_key=Keys(), equal_to=digest)
 
 
-@pytest.mark.skipif(not hasattr(os, "copy_file_range"), reason="this system's kernel does not copy between files")
+@pytest.mark.skipif(not hasattr(os, "copy_file_range"), reason="this Python has no copy_file_range: it is Linux's")
 @pytest.mark.parametrize("how", ["pieces", "nothing", "not here", "gives up"])
 def test_kernel_that_copies_less(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
     """Where the kernel copies a part, nothing, or not between these file systems, the rest is copied all the same."""
@@ -217,6 +217,8 @@ def test_kernel_that_copies_less(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 @pytest.fixture
 def synced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What is made safe on the disk, in its order: names of files and folders."""
+    if not Path("/proc/self/fd").exists():
+        pytest.skip("only Linux tells the name of an open file")
     made: list[str] = []
     fsync = os.fsync
 
@@ -228,7 +230,6 @@ def synced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return made
 
 
-@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="only Linux tells the name of an open file")
 def test_files_are_safe_before_their_names_and_folders_after(tmp_path: Path, synced: list[str]) -> None:
     """Each file is synced under its hidden name and then its folder; of files that are written together, once."""
     source = write_plain(tmp_path / "src", table(20))

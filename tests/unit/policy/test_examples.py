@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from sparkcrypt.keys.vault_options import AUTH_OPTIONS, vault_options
 from sparkcrypt.policy import policy_from_canonical
 from sparkcrypt.policy.load import load_policy
 
@@ -44,10 +45,9 @@ def test_retention_example_has_a_key_for_each_month() -> None:
 
 def test_vault_example_shows_every_way_to_log_in() -> None:
     """Each login method that the Vault key service has is shown, and the one in force is taken by it."""
-    keys = pytest.importorskip("sparkcrypt.keys.vault_options")
     text = (CONF / "vault.yaml").read_text(encoding="utf-8")
-    assert all(f"method: {method}" in text for method in keys.AUTH_OPTIONS)
-    options = keys.vault_options(load_policy(CONF / "vault.yaml").key_service, {})
+    assert all(f"method: {method}" in text for method in AUTH_OPTIONS)
+    options = vault_options(load_policy(CONF / "vault.yaml").key_service, {})
     assert options.auth.method == "kubernetes"
 
 

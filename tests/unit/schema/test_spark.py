@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pyspark.sql.types import StructType
 
 from sparkcrypt.errors import PlanError
 from sparkcrypt.schema import MAX_DEPTH, schema_from_spark
@@ -174,5 +175,4 @@ def test_any_text_is_refused(text: str) -> None:
 @given(spark_schemas())
 def test_random_schema_is_what_pyspark_reads(document: dict[str, Any]) -> None:
     """The random schemas of these tests are schemas for pyspark too, with the same top-level names."""
-    types = pytest.importorskip("pyspark.sql.types")
-    assert types.StructType.fromJson(document).names == [node.name for node in schema_from_spark(document).fields]
+    assert StructType.fromJson(document).names == [node.name for node in schema_from_spark(document).fields]
