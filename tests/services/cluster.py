@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import http.client
 import json
-import urllib.error
 import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -87,9 +87,9 @@ def _start_daemon(work_dir: Path, environment: Mapping[str, str], name: str, *ar
 
 
 def _alive_workers(page: int) -> int:
-    """Ask the master's web page, which tells its state as JSON."""
+    """Ask the master's web page, which tells its state as JSON; one that is starting answers with an empty page."""
     try:
         with urllib.request.urlopen(f"http://{LOCAL}:{page}/json/", timeout=5) as answer:
             return int(json.load(answer)["aliveworkers"])
-    except (urllib.error.URLError, OSError):
+    except (OSError, http.client.HTTPException, ValueError, KeyError):
         return 0

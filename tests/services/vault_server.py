@@ -7,6 +7,7 @@ It keeps everything in memory, listens on 127.0.0.1, and has transit mounted twi
 from __future__ import annotations
 
 import hashlib
+import http.client
 import json
 import os
 import secrets
@@ -169,7 +170,7 @@ def _ready(server: VaultServer, *, printed: bool) -> bool:
         return bool(_printed(server.process))
     try:
         return bool(server.api("GET", "sys/health").get("initialized"))
-    except OSError:
+    except (OSError, http.client.HTTPException, ValueError):
         return False
 
 
