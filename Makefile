@@ -98,5 +98,5 @@ $(INSTALLED35): setup.cfg setup.py pyproject.toml constraints.txt
 	@grep -vE '^(pyspark|py4j|pandas)\b' constraints.txt > $(VENV35)/constraints.txt
 	@$(VENV35)/bin/python -m pip install -q -c $(VENV35)/constraints.txt pip setuptools
 	@PYTHONWARNINGS=ignore $(VENV35)/bin/python -m pip install -q --no-build-isolation -c $(VENV35)/constraints.txt \
-		-e . '$(SPARK35)' 'pandas<2.3' pyarrow pytest pytest-timeout hypothesis chispa
+		-e . '$(SPARK35)' 'pandas<2.3' pyarrow pytest pytest-timeout hypothesis chispa 'moto[s3]' flask flask-cors fsspec
 	@touch $@
