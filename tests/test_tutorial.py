@@ -22,9 +22,14 @@ def blocks() -> list[tuple[str, str]]:
     return re.findall(r"^```(\w+)\n(.*?)^```", tutorial, re.MULTILINE | re.DOTALL)
 
 
-@pytest.mark.timeout(900)
-def test_tutorial_runs_as_written(java: dict[str, str], jar: Path, tmp_path: Path) -> None:
-    """Every command of the tutorial ends well, in its order, in a folder that holds nothing but what it makes."""
+def run_tutorial(tmp_path: Path, python: Path, environment: dict[str, str]) -> None:
+    """Run every command of the tutorial in an empty folder, and see that its table is encrypted.
+
+    Args:
+        tmp_path: the folder.
+        python: the interpreter of an environment in which sparkcrypt is installed.
+        environment: what the commands find, less PATH to that interpreter's programs.
+    """
     (tmp_path / "jobs").symlink_to(ROOT / "jobs")
     conf = tmp_path / "conf"
     conf.mkdir()
@@ -33,17 +38,23 @@ def test_tutorial_runs_as_written(java: dict[str, str], jar: Path, tmp_path: Pat
         f"spark.sql.warehouse.dir {tmp_path}/warehouse\n"
         f"spark.hadoop.javax.jdo.option.ConnectionURL jdbc:derby:{tmp_path}/metastore;create=true\n"
     )
-    path = f"{Path(sys.executable).parent}{os.pathsep}{java['PATH']}"
-    environment = {**java, "PATH": path, "SPARK_CONF_DIR": str(conf), "PYTHONPATH": str(ROOT)}
+    path = f"{python.parent}{os.pathsep}{environment['PATH']}"
+    environment = {**environment, "PATH": path, "SPARK_CONF_DIR": str(conf)}
     steps = blocks()
     assert [language for language, _ in steps] == ["yaml", "sh", "sh", "sh", "python"]
     for language, text in steps:
         if language == "yaml":
             (tmp_path / "policy.yaml").write_text(text)
             continue
-        command = ["bash", "-euo", "pipefail", "-c", text] if language == "sh" else [sys.executable, "-c", text]
+        command = ["bash", "-euo", "pipefail", "-c", text] if language == "sh" else [str(python), "-c", text]
         done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
         assert done.returncode == 0, f"{text}\n{done.stdout}\n{done.stderr[-4000:]}"
     files = [file for file in (tmp_path / "warehouse" / "customers").rglob("part-*") if not file.name.endswith(".crc")]
     assert files
     assert not [file for file in files if b"ann@example.org" in file.read_bytes()]
+
+
+@pytest.mark.timeout(900)
+def test_tutorial_runs_as_written(java: dict[str, str], jar: Path, tmp_path: Path) -> None:
+    """Every command of the tutorial ends well, in its order, in a folder that holds nothing but what it makes."""
+    run_tutorial(tmp_path, Path(sys.executable), {**java, "PYTHONPATH": str(ROOT)})

@@ -161,6 +161,7 @@ def _session(workplace: Workplace) -> str:
 
 def _examine_session(made: Examination, workplace: Workplace, policy: Policy, usable: bool) -> None:
     from sparkcrypt.spark import doctor as session
+    from sparkcrypt.spark.task_needs import versions_of_tasks
 
     spark = workplace.spark
     interpreter = (
@@ -171,6 +172,12 @@ def _examine_session(made: Examination, workplace: Workplace, policy: Policy, us
     ):
         return
     made.check("helper on the driver", lambda: session.helper_of_driver(spark), interpreter)
+    made.check(
+        "tasks of the native engine",
+        lambda: versions_of_tasks(spark),
+        "pip install 'sparkcrypt[spark]' into the interpreter of the driver and of every executor (PYSPARK_PYTHON), or "
+        "pandas and pyarrow there as this Spark asks for them; where that cannot be, use --engine spark",
+    )
     well = made.check(
         "helper on executors", lambda: session.helpers_of_executors(spark), f"{interpreter}, on every node"
     )

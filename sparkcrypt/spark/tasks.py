@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -46,9 +47,9 @@ def rewrite_in_tasks(
     for start in range(0, len(orders), ORDERS_A_JOB):
         some = tuple(orders[start : start + ORDERS_A_JOB])
         # A range has a partition for each number, which Spark never joins with another.
-        frame = spark.range(0, len(some), 1, len(some)).mapInArrow(rewriter(some, keys, settings), OUTCOME_SCHEMA)
+        numbers = spark.range(0, len(some), 1, len(some))
         with translated_failure(), watched(spark, partial(_further, told, start)):
-            rows = frame.collect()
+            rows = numbers.mapInArrow(rewriter(some, keys, settings), OUTCOME_SCHEMA).collect()
         outcomes.extend(FileOutcome.from_json(row.outcome) for row in rows)
     return outcomes
 
@@ -59,22 +60,30 @@ def _further(told: Told, start: int, count: int) -> None:
 
 @contextmanager
 def translated_failure() -> Iterator[None]:
-    """Tell what is missing when the block fails because the executors' Python lacks a module.
+    """Tell what is missing when the block fails because Python lacks a module, or has one that Spark does not take.
 
     Raises:
-        ConfigError: it does.
+        ConfigError: it does, on the driver or on an executor.
     """
     try:
         yield
+    except ImportError as error:  # Spark looks on the driver first, when a frame is made
+        raise _lacks("driver", short_text(error)) from error
     except Exception as error:
-        if "ModuleNotFoundError" not in str(error) and "ImportError" not in str(error):
+        lines = [line for line in str(error).splitlines() if _IMPORT_FAILURE.match(line)]
+        if not lines and not _IMPORT_FAILURE.search(str(error)):
             raise
-        lines = [line for line in str(error).splitlines() if line.startswith(("ModuleNotFoundError", "ImportError"))]
-        said = lines[-1] if lines else short_text(error)
-        raise ConfigError(
-            f"the executors' Python cannot run the native engine: {said}; install pyarrow, cryptography and "
-            "the key service's library there, or use --engine spark"
-        ) from error
+        raise _lacks("executors", lines[-1] if lines else short_text(error)) from error
+
+
+_IMPORT_FAILURE = re.compile(r"\b[\w.]*(ModuleNotFoundError|ImportError)\b")
+
+
+def _lacks(where: str, said: str) -> ConfigError:
+    return ConfigError(
+        f"the Python of the {where} cannot run the native engine: {said}; install there what "
+        "`sparkcrypt[spark]` names and the key service's library, or use --engine spark"
+    )
 
 
 def bring_package(spark: SparkSession) -> None:

@@ -124,6 +124,7 @@ def test_doctor_is_content_when_all_is_there(ended: Ended) -> None:
         "spark",
         "jar",
         "helper on the driver",
+        "tasks of the native engine",
         "helper on executors",
         "write under the policy",
         "state directory",

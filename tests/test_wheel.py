@@ -1,0 +1,124 @@
+"""The package as users get it: an sdist, a wheel that pip builds from it, installed where nothing else is."""
+
+from __future__ import annotations
+
+import configparser
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import require_service
+from tests.services.installed import ROOT
+from tests.test_tutorial import run_tutorial
+
+SECONDS = 600
+UNREACHABLE = re.compile(r"NewConnectionError|ConnectTimeout|ReadTimeout|NameResolutionError|Max retries exceeded")
+SDIST = "import sys; from setuptools import build_meta; print(build_meta.build_sdist(sys.argv[1]))"
+
+
+def clean(environment: dict[str, str]) -> dict[str, str]:
+    """Return an environment that leads to no other Spark, Python code or settings of this checkout."""
+    ours = ("SPARK_", "PYSPARK_", "PYTHON", "SPARKCRYPT_", "VIRTUAL_ENV", "COVERAGE_", "COV_")
+    return {name: value for name, value in environment.items() if not name.startswith(ours)}
+
+
+def pip(python: Path | str, *arguments: str | Path, environment: dict[str, str]) -> None:
+    """Run pip, which must succeed; the test is skipped where the package index cannot be reached."""
+    command = [str(python), "-m", "pip", *map(str, arguments)]
+    done = subprocess.run(
+        command, env=environment, capture_output=True, text=True, check=False, timeout=SECONDS, cwd=ROOT.parent
+    )
+    if done.returncode and UNREACHABLE.search(done.stdout + done.stderr):
+        require_service("the package index cannot be reached")
+    assert done.returncode == 0, f"{command}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
+
+
+@pytest.fixture(scope="module")
+def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An sdist of this tree, made in a copy that has no jar, no environment and nothing that was built."""
+    copy, target = tmp_path_factory.mktemp("checkout") / "sparkcrypt", tmp_path_factory.mktemp("sdist")
+    unwanted = ("_jar", "__pycache__", "*.egg-info", "build", ".*", "tests", "node_modules")
+    shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(*unwanted), symlinks=True)
+    (copy / "sparkcrypt" / "_jar").mkdir()
+    (copy / "sparkcrypt" / "_jar" / "sparkcrypt.jar").write_bytes(b"an old jar")
+    done = subprocess.run(
+        [sys.executable, "-c", SDIST, str(target)], cwd=copy, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return target / done.stdout.split()[-1]
+
+
+@pytest.fixture(scope="module")
+def wheel(sdist: Path, java: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel that pip builds from the sdist, in an environment of pip's own making."""
+    folder = tmp_path_factory.mktemp("wheel")
+    pip(sys.executable, "wheel", "--no-deps", "-w", folder, sdist, environment=clean(java))
+    (built,) = folder.glob("*.whl")
+    return built
+
+
+def test_builds_ask_for_the_spark_that_is_tested() -> None:
+    """The versions of pyspark that an isolated build compiles against are those of constraints.txt."""
+    asked = re.findall(r'^    "(.+)",$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
+    pinned = [line.replace('"', "'") for line in (ROOT / "constraints.txt").read_text().splitlines()]
+    sparks = [one for one in asked if one.startswith("pyspark")]
+    assert len(sparks) == 2
+    assert set(sparks) <= set(pinned)
+
+
+def test_spark_extra_brings_what_spark_asks_for() -> None:
+    """The extra ``sql`` of pyspark says which pandas and pyarrow its version takes, so that is what is named."""
+    configuration = configparser.ConfigParser()
+    configuration.read(ROOT / "setup.cfg")
+    assert "pyspark[sql]>=3.5,<5" in configuration["options.extras_require"]["spark"].split()
+
+
+def test_an_sdist_has_sources_and_no_jar(sdist: Path) -> None:
+    """What a wheel is built from is in it; a jar that lay about is not, since it may be older."""
+    with tarfile.open(sdist) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    assert {"setup.py", "pyproject.toml", "jars/build.py", "sparkcrypt/py.typed", "LICENSE"} <= names
+    assert {"jobs/encrypt_table.py", "sparkcrypt/backfill/templates/backfill.html.j2"} <= names
+    assert any(name.endswith("SchemaTagCryptoFactory.java") for name in names)
+    assert not [name for name in names if name.endswith(".jar")]
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_an_installed_wheel_encrypts_a_table(wheel: Path, java: dict[str, str], tmp_path: Path) -> None:
+    """A wheel that was built in isolation and installed with ``[spark]`` into a new environment runs the README."""
+    assert "sparkcrypt/_jar/sparkcrypt.jar" in zipfile.ZipFile(wheel).namelist()
+    environment = clean(java)
+    home = tmp_path / "venv"
+    subprocess.run([sys.executable, "-m", "venv", home], env=environment, check=True)
+    python = home / "bin" / "python"
+    # With the versions that all tests run with, so that a release of somebody else's does not decide.
+    pip(
+        *(python, "install", "-c", ROOT / "constraints.txt", f"sparkcrypt[spark] @ {wheel.as_uri()}"),
+        environment=environment,
+    )
+    listed = subprocess.run([python, "-m", "pip", "list"], env=environment, capture_output=True, text=True, check=True)
+    assert "pytest" not in listed.stdout, "the environment is a new one"
+    work = tmp_path / "work"
+    work.mkdir()
+    loopback = {"SPARK_LOCAL_IP": "127.0.0.1", "PATH": environment.get("PATH", os.defpath)}
+    run_tutorial(work, python, {**environment, **loopback})
+    activated = {**environment, **loopback, "PATH": f"{home / 'bin'}{os.pathsep}{loopback['PATH']}"}
+    answer = subprocess.run(
+        ["sparkcrypt", "doctor", "--policy", "policy.yaml"],
+        cwd=work,
+        env={**activated, "SPARK_CONF_DIR": str(work / "conf")},
+        executable=home / "bin" / "sparkcrypt",
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert answer.returncode == 0, answer.stdout + answer.stderr[-2000:]
