@@ -16,6 +16,8 @@ JAR_SOURCES := $(shell find jars sparkcrypt -name '*.java' -o -name '*.py' -not 
 SPARK35 := pyspark==3.5.9
 PYTEST := $(BIN)/python -m pytest
 ARGS ?=
+SECONDS ?= 600
+SEED ?= 1
 
 # Every verb that runs Spark runs on this JDK; installs one where it can, else ends with 69 and the command to run.
 WITH_JAVA = JAVA_HOME="$$(tools/ensure_jdk.sh)" && export JAVA_HOME PATH="$$JAVA_HOME/bin:$$PATH"
@@ -29,7 +31,7 @@ WITH_VAULT = if GO="$$(tools/ensure_go.sh $(BIN)/python)"; then export PATH="$$G
 WITH_CHROMIUM = if CHROMIUM="$$(tools/ensure_chromium.sh)"; then export CHROMIUM; \
 	else echo "Chromium cannot be had; the lines above say why" >&2; fi
 
-.PHONY: help demo demo-cluster demo-backfill test test-fast test-spark35 lint jar bench clean
+.PHONY: help demo demo-cluster demo-backfill test test-fast test-spark35 lint jar bench chaos clean
 
 help:  ## this list
 	@grep -hE '^[a-z][a-z0-9-]*:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -72,6 +74,10 @@ jar: $(JAR)  ## build the jar that goes into the wheel
 bench: $(JAR)  ## run the benchmarks and record their results
 	@$(WITH_JAVA) && $(BIN)/python -m bench $(ARGS)
 	@echo "make bench: done, the results are under bench/"
+
+chaos: $(JAR)  ## rounds of writers, passes, kills and faults, judged by a model (SECONDS=600 SEED=1)
+	@$(WITH_JAVA) && { $(WITH_VAULT); } && $(BIN)/python -m tests.chaos --seconds $(SECONDS) --seed $(SEED) $(ARGS)
+	@echo "make chaos: no row was lost, doubled or left in clear"
 
 clean:  ## remove everything that the verbs made here, environments included
 	@rm -rf $(VENV) $(VENV35) sparkcrypt/_jar build dist *.egg-info .cache .mypy_cache .ruff_cache .pytest_cache \

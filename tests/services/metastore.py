@@ -35,8 +35,12 @@ class Metastore:
         self.process.stop()
 
 
-def start_metastore(work_dir: Path) -> Metastore:
+def start_metastore(work_dir: Path, port: int | None = None) -> Metastore:
     """Start a metastore whose database, warehouse and log are under a folder; returns when it takes connections.
+
+    Args:
+        work_dir: of one that was there before, to start it again over what it knew.
+        port: on which it listens; a free one by default.
 
     Raises:
         ServiceUnavailableError: there is no JDK or no Spark.
@@ -46,7 +50,7 @@ def start_metastore(work_dir: Path) -> Metastore:
     warehouse.mkdir(parents=True, exist_ok=True)
     conf.mkdir(exist_ok=True)
     (conf / "hive-site.xml").write_text(_hive_site(work_dir / "metastore_db", warehouse))
-    port = free_port()
+    port = port or free_port()
     command: list[str | Path] = [
         java_home() / "bin" / "java",
         "-Xmx512m",

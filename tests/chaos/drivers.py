@@ -1,0 +1,101 @@
+"""Drivers at work: each takes its orders one after the other, and one that was killed is followed by another."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+from tests.chaos.draw import Order
+from tests.chaos.site import Site
+from tests.chaos.workers import Worker, WorkerDiedError, WorkerError
+
+SHORT_LOCK_SECONDS, USUAL_LOCK_SECONDS = 3.0, 120.0
+
+
+class Drivers:
+    """Carries out the orders of a phase.
+
+    Args:
+        site: of the round.
+        orders: for each driver.
+        skewed: a driver whose clock differs; it takes the first orders.
+    """
+
+    def __init__(self, site: Site, orders: Sequence[Sequence[Order]], skewed: Worker | None = None) -> None:
+        self._site, self._skewed = site, skewed
+        self.at_work: list[Worker] = []
+        self.threads = [
+            threading.Thread(target=self._driver, args=(number, own), daemon=True) for number, own in enumerate(orders)
+        ]
+
+    def _driver(self, number: int, orders: Sequence[Order]) -> None:
+        for order in orders:
+            time.sleep(order.after)
+            skewed = self._skewed if number == 0 and self._skewed and self._skewed.alive() else None
+            worker = skewed or self._site.world.drivers.take()
+            self.at_work.append(worker)
+            try:
+                self._carry_out(worker, order)
+            except (WorkerDiedError, WorkerError, TimeoutError) as error:
+                ending = "killed" if isinstance(error, WorkerDiedError) else f"{type(error).__name__}: {error}"
+                self._site.note(order.kind, driver=worker.name, ended=ending)
+            finally:
+                self.at_work.remove(worker)
+                if skewed is None:
+                    self._site.world.drivers.give_back(worker, fit=worker.name not in self._site.unfit)
+
+    def _carry_out(self, worker: Worker, order: Order) -> None:
+        site = self._site
+        hooks: dict[str, Any] = {
+            "sleeps": order.sleeps,
+            "kill": order.kill_step,
+            "after": order.kill_after,
+            "lock_seconds": SHORT_LOCK_SECONDS if site.plan.fault == "driver paused" else USUAL_LOCK_SECONDS,
+        }
+        if order.kill_seconds:
+            threading.Timer(order.kill_seconds, _kill_at_work, (worker, self.at_work)).start()
+        arguments = self._arguments(worker, order)
+        if arguments is None:
+            return
+        done = site.command(worker, *arguments, **hooks)
+        site.note(order.kind, driver=worker.name, code=done["code"], said=in_short(done))
+
+    def _arguments(self, worker: Worker, order: Order) -> list[str] | None:
+        table = self._site.table
+        if order.kind == "expire":
+            return ["backfill", "expire", "--table", table, *expire_options()]
+        if order.kind == "rollback":
+            known = self._site.command(worker, "backfill", "list")["said"] or []
+            runs = [one["run_id"] for one in known if one["state"] in ("done", "incomplete") and not one["expired"]]
+            return ["backfill", "rollback", runs[-1], "--table", table] if runs else None
+        more = {"pass with budget": ["--max-bytes", "1"], "pass that moves old files": ["--move-old"]}
+        return ["backfill", "--table", table, "--parallelism", str(order.parallelism), *more.get(order.kind, [])]
+
+
+@cache
+def expire_options() -> tuple[str, ...]:
+    """Return the options with which old files expire at once, where a grace is the default."""
+    from click.testing import CliRunner
+
+    from sparkcrypt.cli.main import cli
+
+    text = CliRunner().invoke(cli, ["backfill", "expire", "--help"]).output
+    return ("--older-than", "0s") if "--older-than" in text else ()
+
+
+def in_short(done: dict[str, Any]) -> str:
+    """Return what a command said, for the log."""
+    said = done["said"]
+    if isinstance(said, dict) and said.get("kind") == "sparkcrypt backfill":
+        named = [f"{one['unit']}: {one['message']}" for table in said["tables"] for one in table["quarantined"]]
+        failed = [f"{one['error']}: {one['message']}" for one in said["failed"]]
+        return "; ".join([str(said["outcome"]), *named, *failed])[:1500]
+    return str(done["raised"] or said or done["err"])[:1500]
+
+
+def _kill_at_work(worker: Worker, at_work: list[Worker]) -> None:
+    if worker in at_work:
+        worker.kill()

@@ -1,0 +1,82 @@
+"""The steps of a driver that a round may slow down or end with: journal records, swaps and renames."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass
+class Steps:
+    """Counts the steps of one command, sleeps before some, and kills the process's group before or after one.
+
+    Attributes:
+        sleeps: number of a step -> how many seconds to sleep before it.
+        kill: the step to be killed at; 0 for none.
+        after: be killed after that step instead of before it.
+    """
+
+    sleeps: Mapping[int, float] = field(default_factory=dict)
+    kill: int = 0
+    after: bool = False
+    number: int = 0
+    mutex: threading.Lock = field(default_factory=threading.Lock)
+
+    def around(self, action: Callable[..., Any]) -> Callable[..., Any]:
+        """Return an action that is a step."""
+
+        def stepped(*arguments: Any, **named: Any) -> Any:
+            with self.mutex:
+                self.number += 1
+                number = self.number
+            time.sleep(self.sleeps.get(number, 0.0))
+            if number == self.kill and not self.after:
+                die()
+            done = action(*arguments, **named)
+            if number == self.kill:
+                die()
+            return done
+
+        return stepped
+
+
+def die() -> None:
+    """End this process, its JVM and its helpers as the kernel does when memory is short."""
+    os.killpg(os.getpgid(0), signal.SIGKILL)
+
+
+class Hooks:
+    """Puts the steps of each command around what a driver does at them, and takes them off again."""
+
+    def __init__(self) -> None:
+        from sparkcrypt.backfill.journal import Journal
+        from sparkcrypt.spark.catalog import Catalog
+        from sparkcrypt.spark.files import HadoopFiles
+
+        self._places: list[tuple[Any, str, Callable[..., Any]]] = [
+            (Journal, "append", Journal.append),
+            (Catalog, "set_location", Catalog.set_location),
+            (HadoopFiles, "rename", HadoopFiles.rename),
+        ]
+
+    def put(self, steps: Steps) -> None:
+        """Make steps of what comes."""
+        for kind, name, action in self._places:
+            setattr(kind, name, steps.around(action))
+
+    def take_off(self) -> None:
+        """Leave everything as it was."""
+        for kind, name, action in self._places:
+            setattr(kind, name, action)
+
+
+def set_lock_lifetime(seconds: float) -> None:
+    """Let locks of this process expire sooner, so that a paused driver is taken for dead within a round."""
+    from sparkcrypt.backfill.lock import acquire
+
+    acquire.__kwdefaults__ = {**(acquire.__kwdefaults__ or {}), "lifetime_seconds": seconds}

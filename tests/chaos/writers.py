@@ -1,0 +1,130 @@
+"""The lanes of writers: each works on partitions of its own, one write after the other, or alone on the table."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+
+from tests.chaos.draw import Write
+from tests.chaos.model import Partition
+from tests.chaos.site import Site
+
+
+class Writers:
+    """Does the writes of a phase, and tells the model what became of them.
+
+    Args:
+        site: of the round.
+        lanes: of the phase.
+    """
+
+    def __init__(self, site: Site, lanes: Sequence[Sequence[Write]]) -> None:
+        self._site = site
+        self._locks = [threading.Lock() for _ in lanes]
+        self.threads = [
+            threading.Thread(target=self._lane, args=(number, lane), daemon=True) for number, lane in enumerate(lanes)
+        ]
+
+    def _lane(self, number: int, writes: Sequence[Write]) -> None:
+        for write in writes:
+            time.sleep(write.after)
+            alone = write.kind in ("rename", "add column", "save as table", "retag")
+            with ExitStack() as held:
+                for lock in self._locks if alone else [self._locks[number]]:
+                    held.enter_context(lock)
+                if alone:
+                    self._on_table(write)
+                elif write.kind != "nothing":
+                    self._on_partition(write)
+
+    def _on_partition(self, write: Write) -> None:
+        p, site = write.partition, self._site
+        begun = time.monotonic()
+        if write.kind in ("insert", "overwrite", "overwrite dynamic"):
+            error = self._insert(p, write)
+        elif write.kind in ("compact", "erase"):
+            error = self._rewrite(p, write)
+        elif write.kind == "truncate":
+            spec = "" if p is None else f" PARTITION (p = {p})"
+            error = self._emptied(p, f"TRUNCATE TABLE {site.table}{spec}")
+        else:
+            error = self._emptied(p, f"ALTER TABLE {site.table} DROP IF EXISTS PARTITION (p = {p})")
+            if write.kind == "drop and insert":
+                error = error or self._insert(p, write)
+            elif not error and write.part < 0.5:
+                error = site.attempt("sql", text=f"ALTER TABLE {site.table} ADD IF NOT EXISTS PARTITION (p = {p})")
+        site.note(write.kind, partition=p, took=round(time.monotonic() - begun, 2), error=error)
+
+    def _insert(self, p: Partition, write: Write) -> str | None:
+        site, into = self._site, not write.kind.startswith("overwrite")
+        ids = site.new_ids(2)
+        error = site.attempt(
+            "insert",
+            table=site.table,
+            ids=ids,
+            partition=p,
+            verb="INTO" if into else "OVERWRITE",
+            dynamic=write.kind == "overwrite dynamic",
+            seconds=write.seconds,
+        )
+        tell = site.model.added if into else site.model.replaced
+        tell(p, ids, succeeded=error is None)
+        return error
+
+    def _rewrite(self, p: Partition, write: Write) -> str | None:
+        site = self._site
+        rows = site.model.rows(p)
+        if p is not None and not rows:
+            return "nothing there"
+        without = rows[: max(1, int(len(rows) * write.part))] if write.kind == "erase" else []
+        error = site.attempt("rewrite", table=site.table, partition=p, without=without, seconds=write.seconds)
+        site.model.rewritten(p, without, succeeded=error is None)
+        return error
+
+    def _emptied(self, p: Partition, text: str) -> str | None:
+        error = self._site.attempt("sql", text=text)
+        if error is not None and "PARTITIONS_NOT_FOUND" in error.upper():
+            return None
+        self._site.model.replaced(p, (), succeeded=error is None)
+        return error
+
+    def _on_table(self, write: Write) -> None:
+        site, begun = self._site, time.monotonic()
+        if write.kind == "rename":
+            error = self._renamed()
+        elif write.kind == "add column":
+            error = site.attempt("sql", text=f"ALTER TABLE {site.table} ADD COLUMNS (extra{site.new_ids(1)[0]} INT)")
+        elif write.kind == "retag":
+            error = self._tagged("fin" if write.part < 0.5 else "pii")
+        else:
+            error = self._saved_as_table()
+        site.note(write.kind, took=round(time.monotonic() - begun, 2), error=error)
+
+    def _tagged(self, tag: str) -> str | None:
+        site = self._site
+        return site.attempt("tag", table=site.table, tags={"email": [tag]}, policy=str(site.policy))
+
+    def _renamed(self) -> str | None:
+        site = self._site
+        name = f"{site.database}.t{site.new_ids(1)[0]}"
+        error = site.attempt("sql", text=f"ALTER TABLE {site.table} RENAME TO {name}")
+        there = site.attempt("sql", text=f"DESCRIBE TABLE {name}") is None
+        site.table = name if error is None or there else site.table
+        return error
+
+    def _saved_as_table(self) -> str | None:
+        """Overwrite the table, and tag it again, as whoever does that must."""
+        site, plain = self._site, not self._site.plan.partitions
+        rows: dict[Partition, list[int]] = {p: site.new_ids(2) for p in ([None] if plain else (0, 1))}
+        path = f"file:{site.folder}/tables/outside" if site.plan.kind == "external" else None
+        kind = "plain" if plain else "partitioned"
+        named = {"0" if p is None else str(p): ids for p, ids in rows.items()}
+        for pause in (0.0, 3.0, 10.0):  # where it fails half-way the table is gone, so it is tried again
+            time.sleep(pause)
+            error = site.attempt("save_as_table", table=site.table, rows=named, kind=kind, path=path)
+            if error is None:
+                break
+        site.model.all_replaced(rows, succeeded=error is None)
+        return error or self._tagged("pii")
