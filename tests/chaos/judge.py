@@ -35,8 +35,8 @@ class Judge:
         clean = self._passes()
         self._rows("after the passes")
         expired = self._expire()
+        self._rows("after expire")
         if clean:
-            self._rows("after expire")
             self._files(expired=expired)
             self._verify()
         return self.wrong
@@ -92,7 +92,8 @@ class Judge:
         found = self._site.model.judge([(one, email, p) for one, email, p in rows], self.reported)
         if found:
             self._site.note(f"judge: rows are wrong {when}", rows=rows)
-        self.wrong.extend(found)
+        # What a stale writer left comes to the table with expire at the latest.
+        self.wrong.extend(one for one in found if one.kind != "lost" or when == "after expire")
 
     def _files(self, *, expired: bool) -> None:
         """No file that the table points to is in clear; after an expiry no other file is there in clear either."""

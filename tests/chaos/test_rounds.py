@@ -25,7 +25,7 @@ def world(jar: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World
     made.close()
 
 
-@pytest.mark.parametrize("seed", [1, 2, 5, 6])
+@pytest.mark.parametrize("seed", [1, 2, 3])
 def test_round_loses_doubles_and_betrays_nothing(world: World, seed: int) -> None:
     """After writers, passes, kills and a fault at the same time every row is there once, and no tagged one in clear."""
     result = play(world, seed, available(world))
