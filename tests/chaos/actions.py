@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from tests.chaos.steps import Hooks, Steps, set_lock_lifetime
+from tests.chaos.steps import Hooks, Steps, set_clock_and_lifetime
 
 EMAIL = "concat('CANARY-', id)"
 """The value of the tagged column."""
@@ -128,6 +128,7 @@ class Actions:
         kill: int = 0,
         after: bool = False,
         lock_seconds: float = 120.0,
+        seconds_ahead: float = 0.0,
     ) -> dict[str, Any]:
         """Run the command line, slowed down or killed at some of its steps."""
         from click.testing import CliRunner
@@ -135,7 +136,7 @@ class Actions:
         from sparkcrypt.cli.main import cli
 
         self._hooks = self._hooks or Hooks()
-        set_lock_lifetime(lock_seconds)
+        set_clock_and_lifetime(seconds_ahead, lock_seconds)
         steps = Steps({int(number): seconds for number, seconds in (sleeps or {}).items()}, kill, after)
         self._hooks.put(steps)
         self._activate()

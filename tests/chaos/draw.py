@@ -99,7 +99,7 @@ def draw(seed: int, faults: Collection[str] = tuple(FAULTS)) -> Plan:
     kind = _one(dice, KINDS)
     partitions = dice.randint(2, 4) if kind in ("using", "hive") else 0
     fault = _one(dice, FAULTS)
-    phases = [_phase(dice, partitions, writes=dice.randint(2, 4), orders=dice.randint(2, 3))]
+    phases = [_phase(dice, partitions, writes=dice.randint(2, 4), orders=2)]
     if fault in QUIET:
         later = _phase(dice, partitions, writes=dice.randint(1, 2), orders=1)
         phases.append(_only_passes(later) if fault == "metastore restored" else later)
@@ -141,11 +141,11 @@ def _write(dice: random.Random, own: list[int] | list[None], *, first: bool) -> 
 
 def _order(dice: random.Random) -> Order:
     sleeps = {str(dice.randint(1, _STEPS)): round(dice.uniform(0.2, 1.2), 2) for _ in range(dice.randint(0, 5))}
-    killed = dice.choice(("no", "no", "step", "time"))
+    killed = dice.choice(("no", "no", "no", "no", "no", "step", "step", "time"))
     return Order(
         kind=_one(dice, ORDERS),
         after=dice.uniform(0.0, 1.5),
-        parallelism=dice.choice((1, 1, 4)),
+        parallelism=dice.choice((1, 1, 1, 2)),
         sleeps=sleeps,
         kill_step=dice.randint(1, _STEPS) if killed == "step" else 0,
         kill_after=dice.random() < 0.5,

@@ -8,10 +8,11 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
-from tests.chaos.draw import Order
+from tests.chaos.draw import Order, Plan
 from tests.chaos.site import Site
 from tests.chaos.workers import Worker, WorkerDiedError, WorkerError
 
+_LOCK_MAY_STAY = ("state full", "state read-only")
 SHORT_LOCK_SECONDS, USUAL_LOCK_SECONDS = 3.0, 120.0
 
 
@@ -21,11 +22,10 @@ class Drivers:
     Args:
         site: of the round.
         orders: for each driver.
-        skewed: a driver whose clock differs; it takes the first orders.
     """
 
-    def __init__(self, site: Site, orders: Sequence[Sequence[Order]], skewed: Worker | None = None) -> None:
-        self._site, self._skewed = site, skewed
+    def __init__(self, site: Site, orders: Sequence[Sequence[Order]]) -> None:
+        self._site = site
         self.at_work: list[Worker] = []
         self.threads = [
             threading.Thread(target=self._driver, args=(number, own), daemon=True) for number, own in enumerate(orders)
@@ -34,25 +34,24 @@ class Drivers:
     def _driver(self, number: int, orders: Sequence[Order]) -> None:
         for order in orders:
             time.sleep(order.after)
-            skewed = self._skewed if number == 0 and self._skewed and self._skewed.alive() else None
-            worker = skewed or self._site.world.drivers.take()
+            worker = self._site.world.drivers.take()
             self.at_work.append(worker)
             try:
-                self._carry_out(worker, order)
+                self._carry_out(worker, order, number)
             except (WorkerDiedError, WorkerError, TimeoutError) as error:
                 ending = "killed" if isinstance(error, WorkerDiedError) else f"{type(error).__name__}: {error}"
                 self._site.note(order.kind, driver=worker.name, ended=ending)
             finally:
                 self.at_work.remove(worker)
-                if skewed is None:
-                    self._site.world.drivers.give_back(worker, fit=worker.name not in self._site.unfit)
+                self._site.world.drivers.give_back(worker, fit=worker.name not in self._site.unfit)
 
-    def _carry_out(self, worker: Worker, order: Order) -> None:
+    def _carry_out(self, worker: Worker, order: Order, number: int) -> None:
         site = self._site
         hooks: dict[str, Any] = {
             "sleeps": order.sleeps,
             "kill": order.kill_step,
             "after": order.kill_after,
+            "seconds_ahead": _ahead(site.plan) if number == 0 else 0.0,
             "lock_seconds": SHORT_LOCK_SECONDS if site.plan.fault == "driver paused" else USUAL_LOCK_SECONDS,
         }
         if order.kill_seconds:
@@ -62,6 +61,8 @@ class Drivers:
             return
         done = site.command(worker, *arguments, **hooks)
         site.note(order.kind, driver=worker.name, code=done["code"], said=in_short(done))
+        if done["code"] and site.plan.fault in _LOCK_MAY_STAY:
+            site.unfit.add(worker.name)  # a command that could not release its lock ends its process, as people's do
 
     def _arguments(self, worker: Worker, order: Order) -> list[str] | None:
         table = self._site.table
@@ -94,6 +95,11 @@ def in_short(done: dict[str, Any]) -> str:
         failed = [f"{one['error']}: {one['message']}" for one in said["failed"]]
         return "; ".join([str(said["outcome"]), *named, *failed])[:1500]
     return str(done["raised"] or said or done["err"])[:1500]
+
+
+def _ahead(plan: Plan) -> float:
+    """Return by how much the first driver's clock differs from that of the others."""
+    return (3600.0 if plan.amount % 2 else -3600.0) if plan.fault == "clocks apart" else 0.0
 
 
 def _kill_at_work(worker: Worker, at_work: list[Worker]) -> None:

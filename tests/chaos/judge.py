@@ -105,9 +105,9 @@ class Judge:
                 self.wrong.append(Wrong("plaintext", None, tuple(clear)))
         used = {file for files in places.values() for file in files}
         found = {str(one) for one in (site.folder / "tables").rglob("*.parquet") if not _is_temporary(one)}
-        if expired and found - used:
-            clear = sorted(one for one in found - used if Path(one).read_bytes()[-4:] == b"PAR1")
-            site.note("judge: files of no use", in_clear=len(clear), files=sorted(found - used))
+        clear = sorted(one for one in found - used if Path(one).read_bytes()[-4:] == b"PAR1")
+        if expired and clear and "save as table" not in site.uses:  # a table that was dropped leaves orphans
+            self.wrong.append(Wrong("left in clear", None, tuple(clear)))
 
     def _add(self, kind: str, what: str) -> None:
         self.wrong.append(Wrong(kind, None, (what,)))

@@ -70,17 +70,14 @@ def play(world: World, seed: int, faults: Sequence[str], keep: Path | None = Non
     began = time.monotonic()
     plan = draw(seed, faults)
     site = Site(world, plan, world.folder / f"round-{seed}")
-    skewed = world.start_worker("skewed", ("+1h", "-1h")[plan.amount % 2]) if plan.fault == "clocks apart" else None
     judge = None
     try:
         site.prepare()
-        if skewed is not None:
-            skewed.ready.result(_PHASE_SECONDS)
         fault = Fault(site)
         for number, phase in enumerate(plan.phases):
             if number:
                 fault.between()
-            _run(site, phase, fault if number == 0 else None, skewed)
+            _run(site, phase, fault if number == 0 else None)
         fault.at_end()
         driver = world.drivers.take()
         judge = Judge(site, driver)
@@ -90,8 +87,6 @@ def play(world: World, seed: int, faults: Sequence[str], keep: Path | None = Non
         if wrong and keep is not None:
             shutil.copytree(site.folder, keep / f"round-{seed}", dirs_exist_ok=True)
     finally:
-        if skewed is not None:
-            skewed.kill()
         world.allow()
         world.unseal()
         world.renew_writer()
@@ -101,9 +96,9 @@ def play(world: World, seed: int, faults: Sequence[str], keep: Path | None = Non
     return Result(seed, plan.kind, plan.fault, wrong, reported, site.uses, time.monotonic() - began, site.describe())
 
 
-def _run(site: Site, phase: Phase, fault: Fault | None, skewed: Any) -> None:
+def _run(site: Site, phase: Phase, fault: Fault | None) -> None:
     writers = Writers(site, phase.lanes)
-    drivers = Drivers(site, phase.drivers, skewed)
+    drivers = Drivers(site, phase.drivers)
     threads = [*writers.threads, *drivers.threads, *([fault.during(drivers)] if fault else [])]
     for thread in threads:
         thread.start()

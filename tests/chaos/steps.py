@@ -75,8 +75,21 @@ class Hooks:
             setattr(kind, name, action)
 
 
-def set_lock_lifetime(seconds: float) -> None:
-    """Let locks of this process expire sooner, so that a paused driver is taken for dead within a round."""
+def set_clock_and_lifetime(seconds_ahead: float, lifetime_seconds: float) -> None:
+    """Let this process's clock differ from others' where locks and runs look at it, and its locks expire sooner.
+
+    libfaketime would do the first for all of the process, but Python's waits hang or fail under it.
+
+    Args:
+        seconds_ahead: of the machine's clock.
+        lifetime_seconds: of locks; short where a paused driver is to be taken for dead within a round.
+    """
+    from sparkcrypt.backfill.journal import new_run_id
     from sparkcrypt.backfill.lock import acquire
 
-    acquire.__kwdefaults__ = {**(acquire.__kwdefaults__ or {}), "lifetime_seconds": seconds}
+    def clock() -> float:
+        return time.time() + seconds_ahead
+
+    defaults = {"lifetime_seconds": lifetime_seconds, "clock": clock}
+    acquire.__kwdefaults__ = {**(acquire.__kwdefaults__ or {}), **defaults}
+    new_run_id.__defaults__ = (clock,)

@@ -16,7 +16,6 @@ from typing import Any
 
 def main() -> None:
     """Start Spark, say so, and do what comes."""
-    os.environ.pop("LD_PRELOAD", None)  # a clock of its own is for this process, not for its JVM
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     session = _session(json.loads(sys.argv[1]))

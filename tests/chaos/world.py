@@ -6,7 +6,6 @@ import itertools
 import os
 import shutil
 import socket
-import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -33,7 +32,6 @@ tags:
   pii: {key: pii}
   fin: {key: fin}
 """
-_FAKETIME = Path("/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1")
 _RIGHTS = """
 path "transit/*" {{ capabilities = ["create", "read", "update", "list"] }}
 {more}
@@ -98,16 +96,14 @@ class World:
         self.drivers = Pool(self._start_driver, drivers)
         self.writer.ready.result(START_SECONDS)
 
-    def start_worker(self, kind: str, clock: str | None = None) -> Worker:
-        """Start a process, with a token of its own, and, where asked, a clock that differs (``+1h``)."""
+    def start_worker(self, kind: str) -> Worker:
+        """Start a process with a token of its own."""
         env = quick_java(spark_environment()) | {
             "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]),
             "SPARKCRYPT_JAR": str(self._jar),
             "VAULT_ADDR": self.door.address,
             "VAULT_TOKEN": self._token(),
         }
-        if clock is not None:
-            env |= {"LD_PRELOAD": str(_FAKETIME), "FAKETIME": clock, "DONT_FAKE_MONOTONIC": "1"}
         name = f"{kind}-{next(self._numbers)}"
         self._tokens[name] = env["VAULT_TOKEN"]
         return self._started(lambda: Worker(name, self.folder / "workers", self._conf(), env))
@@ -118,10 +114,6 @@ class World:
         policy = str(self.folder / "warm" / "policy.yaml")
         worker.ready = worker.send("warm_up", policy=policy, table="default.warm_" + worker.name.replace("-", "_"))
         return worker
-
-    def can_skew_clocks(self) -> bool:
-        """Say whether libfaketime is installed."""
-        return _FAKETIME.exists() and sys.platform == "linux"
 
     def revoke(self, worker: Worker) -> None:
         """End the token of a worker, which is then of no use any more."""
