@@ -220,6 +220,23 @@ def audit_entries(store: StateStore, table_id: str) -> Iterator[AuditEntry]:
         yield AuditEntry(name, number, str(body.get("time")), dict(body.get("entry") or {}))
 
 
+def authentic_entries(store: StateStore, table_id: str, check_mac: CheckMac) -> Iterator[tuple[AuditEntry, str]]:
+    """Yield a table's entries, each with the SHA-256 of its bytes, oldest first, and each once it is authentic.
+
+    What was cut off at the end is not found by it, unless a head was left.
+
+    Raises:
+        VerificationError: an entry was edited, dropped or moved; it is named.
+    """
+    heads, numbers = _listed(store, table_id)
+    _refuse_gaps(table_id, heads, numbers)
+    chain = _Chain(check_mac)
+    for number in numbers:
+        name = _entry_name(table_id, number)
+        body = chain.entry(name, store, {"table_id": table_id, "number": number})
+        yield AuditEntry(name, number, str(body.get("time")), dict(body["entry"])), chain.digests[number]
+
+
 def _refuse_vague(table_id: str, entry: dict[str, Any]) -> None:
     why = entry.get("why")
     missing = [name for name in ("who", "what") if not entry.get(name)]

@@ -13,10 +13,11 @@ from sparkcrypt.backfill.evidence import DigestSecret
 from sparkcrypt.backfill.footers import RetrieveKey, fresh_keys
 from sparkcrypt.backfill.journal import Journal
 from sparkcrypt.backfill.lock import RunLock
-from sparkcrypt.backfill.mac import MasterKeys, TableMac, open_mac
+from sparkcrypt.backfill.mac import MasterKeys, TableMac
 from sparkcrypt.backfill.progress import Progress
 from sparkcrypt.backfill.store import StateStore
 from sparkcrypt.backfill.targets import Target
+from sparkcrypt.backfill.trust import TableTrust
 from sparkcrypt.keys.service import open_key_service
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.spark.files import HadoopFiles
@@ -42,9 +43,9 @@ class RunContext:
     lock: RunLock
     progress: Progress
     files: HadoopFiles
+    trust: TableTrust
     one_at_a_time: threading.RLock = field(default_factory=threading.RLock)
     _secret: DigestSecret | None = None
-    _mac: TableMac | None = None
     _audit: AuditWriter | None = None
     _keys: RetrieveKey | None = None
     _stack: ExitStack = field(default_factory=ExitStack)
@@ -83,10 +84,7 @@ class RunContext:
     def mac(self) -> TableMac:
         """What authenticates the audit; under the table's lock nobody else gives it a new key."""
         with self.one_at_a_time:
-            if self._mac is None:
-                service, masters = open_key_service(self.policy.key_service), MasterKeys.of(self.policy)
-                self._mac = open_mac(self.store, self.target.table_id, service, masters, renew=True)
-            return self._mac
+            return self.trust.mac(renew=True)
 
     @property
     def audit(self) -> AuditWriter:

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from sparkcrypt.backfill.journal import Journal
 from sparkcrypt.backfill.store import StateStore
 from sparkcrypt.backfill.unit_state import UnitState, state_of_units
+from sparkcrypt.errors import VerificationError
 
 _RUNS = 3
 """How many of the newest runs count: machines, engines and files change."""
@@ -21,7 +22,7 @@ def bytes_a_second(store: StateStore, table_id: str) -> float | None:
         None when no run has swapped a unit, or none says how long it took.
     """
     runs = list(Journal.runs(store, table_id))[-_RUNS:]
-    return rate(state for one in runs for state in state_of_units(Journal.open(store, table_id, one).records).values())
+    return rate(state for one in runs for state in _states(store, table_id, one))
 
 
 def rate(states: Iterable[UnitState]) -> float | None:
@@ -30,3 +31,11 @@ def rate(states: Iterable[UnitState]) -> float | None:
     timed = [one for one in outcomes if float(one.get("seconds") or 0) > 0]
     seconds = sum(float(one["seconds"]) for one in timed)
     return sum(int(one["bytes_before"]) for one in timed) / seconds if seconds else None
+
+
+def _states(store: StateStore, table_id: str, run_id: str) -> tuple[UnitState, ...]:
+    """Return the units of a run; none of a run that cannot be read, since an estimate is no reason to stop."""
+    try:
+        return tuple(state_of_units(Journal.open(store, table_id, run_id).records).values())
+    except VerificationError:
+        return ()

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 from sparkcrypt.backfill.carry import carry_over, new_files, old_locations, refuse_stale, stale_files
 from sparkcrypt.backfill.journal import Journal
+from sparkcrypt.backfill.journal_archive import archive_records, clear_archived
 from sparkcrypt.backfill.locations import users_of
 from sparkcrypt.backfill.past_run import PastRuns, past_runs
 from sparkcrypt.backfill.progress import Progress
@@ -30,7 +31,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Expired:
-    """What was disposed of, and how many files of stale writers were carried over before."""
+    """What was disposed of, how many files of stale writers were carried over before, and which runs were left alone.
+
+    ``unread`` are runs whose records cannot be read or are not to be believed, each with the reason: theirs was left.
+    """
 
     table: str
     run_ids: tuple[str, ...]
@@ -39,6 +43,7 @@ class Expired:
     total_bytes: int
     dry_run: bool
     carried: int = 0
+    unread: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON values."""
@@ -50,6 +55,7 @@ class Expired:
             "bytes": self.total_bytes,
             "carried": self.carried,
             "dry_run": self.dry_run,
+            "unread": list(self.unread),
         }
 
 
@@ -100,8 +106,10 @@ def expire_run(
         if not dry_run:
             for journal, waste in wastes:
                 _dispose(runs, journal, waste)
+            _compact(runs)
         ids = tuple(journal.run.run_id for journal in journals)
-        return Expired(runs.target.name, ids, folders, len(sizes), sum(sizes), dry_run, carried)
+        unread = runs.trust.unread_runs()
+        return Expired(runs.target.name, ids, folders, len(sizes), sum(sizes), dry_run, carried, unread)
 
 
 def _refuse_used_within(journals: list[Journal], in_use: set[str]) -> None:
@@ -142,11 +150,24 @@ def _journals(runs: PastRuns, run_id: str | None) -> list[Journal]:
     ids, name = runs.ids(), runs.target.name
     if run_id is not None and run_id not in ids:
         raise ConfigError(f"{name}: run {run_id} is not known; allowed: {', '.join(ids)}")
-    opened = [runs.journal(one) for one in ids if run_id in (None, one)]
+    opened = [runs.journal(run_id)] if run_id is not None else list(runs.readable())
+    for journal in opened:
+        _refuse_unaudited(runs, journal)
     unfinished = [one.run.run_id for one in opened if not ended(one) and not paused(one)]
     if unfinished:
         raise ConfigError(f"{name}: run {unfinished[0]} is unfinished; run the job again to finish it, then expire")
-    return [one for one in opened if not expired(one) or run_id is not None]
+    return [one for one in opened if not one.archived and (not expired(one) or run_id is not None)]
+
+
+def _refuse_unaudited(runs: PastRuns, journal: Journal) -> None:
+    """Refuse to delete anything on the word of a journal alone: the audit must say the same of each unit.
+
+    Raises:
+        VerificationError: it does not; the unit is named.
+    """
+    for name, state in state_of_units(journal.records).items():
+        if (state.swapped or state.step == "unit_rolled_back") and not journal.archived:
+            runs.trust.refuse_unaudited(journal, name, state)
 
 
 def _carried(runs: PastRuns, journal: Journal, *, dry_run: bool) -> int:
@@ -213,8 +234,8 @@ def _inside(folder: str, base: str) -> bool:
 
 def _new_locations(runs: PastRuns) -> Iterator[str]:
     """Yield where every run of the table has put new files: they are in use, or old files of a later run."""
-    for run_id in runs.ids():
-        for state in state_of_units(runs.journal(run_id).records).values():
+    for journal in runs.readable():
+        for state in state_of_units(journal.records).values():
             if "outcome" in state.fields:
                 yield str(state.fields["outcome"]["new_location"])
 
@@ -258,6 +279,16 @@ def _dispose(runs: PastRuns, journal: Journal, waste: _Waste) -> None:
     for folder in (f"{staging_folder(base)}/trash-{run_id}", old_folder(base, run_id)):
         if runs.files.exists(folder) and next(runs.files.walk(folder), None) is None:
             runs.files.delete_tree(folder)
+
+
+def _compact(runs: PastRuns) -> None:
+    """Leave one record of each run that has ended and expired; a process that ended in between is made good for."""
+    store, table_id, mac = runs.store, runs.target.table_id, runs.trust.mac()
+    for journal in runs.readable():
+        if journal.archived:
+            clear_archived(store, table_id, journal.run.run_id, mac.check)
+        elif ended(journal) and expired(journal):
+            archive_records(store, table_id, journal.run.run_id, journal.records, mac)
 
 
 def _dispose_in_place(files: HadoopFiles, name: str, state: UnitState, old: str) -> None:

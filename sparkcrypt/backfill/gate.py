@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sparkcrypt.backfill.choice import Chosen
 from sparkcrypt.backfill.journal import Journal
 from sparkcrypt.backfill.locations import folders_of_tables, shared_with
 from sparkcrypt.backfill.store import StateStore
 from sparkcrypt.backfill.targets import CatalogTarget, refuse_kinds
-from sparkcrypt.errors import PlanError
+from sparkcrypt.errors import PlanError, VerificationError
 from sparkcrypt.plan import EncryptionPlan
 from sparkcrypt.spark.catalog import Catalog, Table
 
@@ -48,11 +48,7 @@ class Gate:
         return True
 
     def safe(self, target: CatalogTarget, store: StateStore) -> bool:
-        """Tell whether a run would do what it should, and nothing else.
-
-        Raises:
-            VerificationError: the journal of the table's last run is damaged.
-        """
+        """Tell whether a run would do what it should, and nothing else."""
         reason = _lost(lost_tags(store, target.table_id, target.plan)) or self._shared(target)
         if reason is not None:
             self.away.refused[target.name] = reason
@@ -82,19 +78,26 @@ def lost_tags(store: StateStore, table_id: str, plan: EncryptionPlan) -> tuple[s
     ``sparkcrypt tags unset`` leaves the old key in the column's history, so a column without tags and without history
     lost them otherwise: by ADD COLUMNS through Hive, or in a table that was made again.
 
-    Raises:
-        VerificationError: the last run's journal is damaged.
+    This spares a look at the files.  Nothing depends on it: a run refuses each unit in which such a column is encrypted
+    (`refuse_untagged`), whatever journals say, so here they are taken as they stand, and damaged ones passed over.
     """
-    ids = Journal.runs(store, table_id)
-    if not ids:
-        return ()
-    columns = Journal.open(store, table_id, ids[-1]).run.plan["columns"]
+    columns = _newest_plan(store, table_id)
     before = {str(column["column"]) for column in columns if column["tags"] and column["action"] != "plaintext"}
     return tuple(
         column.leaf.dotted
         for column in plan.columns
         if column.leaf.dotted in before and not column.tags and not column.history
     )
+
+
+def _newest_plan(store: StateStore, table_id: str) -> list[dict[str, Any]]:
+    """Return the columns of the plan of the newest run that can be read."""
+    for run_id in reversed(Journal.runs(store, table_id)):
+        try:
+            return list(Journal.open(store, table_id, run_id).run.plan["columns"])
+        except VerificationError:
+            continue
+    return []
 
 
 def _lost(columns: tuple[str, ...]) -> str | None:

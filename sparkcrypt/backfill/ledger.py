@@ -40,6 +40,7 @@ def audited(
         "what": what,
         "why": {"policy_digest": run.policy.digest(), "run_id": run.run_id},
         "table": run.target.name,
+        "journal": {"number": (last := run.journal.records[-1]).number, "digest": last.digest},
         "engine": engine,
         "unit": dict(unit),
         "digests": digests,

@@ -89,7 +89,7 @@ def read_manifest(
     manifest: dict[str, dict[str, ListedFile]] = {}
     for one in audit_entries(store, table_id):
         entry = one.entry
-        unit = str(entry["unit"]["unit"])
+        unit = str((entry.get("unit") or {}).get("unit", ""))
         partition = unit if "=" in unit and "/" not in unit.partition("=")[0] else ""
         if entry["what"] in _SETS:
             manifest[partition] = {}

@@ -7,20 +7,23 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from sparkcrypt.backfill.assemble import runner_of
 from sparkcrypt.backfill.context import RunContext
 from sparkcrypt.backfill.journal import Journal
 from sparkcrypt.backfill.lock import RunLock, acquire
+from sparkcrypt.backfill.migrate import Migrated, migrate_journals
 from sparkcrypt.backfill.options import RunOptions
 from sparkcrypt.backfill.progress import Progress, Silent
 from sparkcrypt.backfill.runner import Runner
 from sparkcrypt.backfill.states import open_states
 from sparkcrypt.backfill.store import StateStore
-from sparkcrypt.backfill.targets import CatalogTarget, catalog_target
+from sparkcrypt.backfill.targets import CatalogTarget, catalog_target, locations_of
+from sparkcrypt.backfill.trust import TableTrust
 from sparkcrypt.bridge.context import comparable_path
-from sparkcrypt.errors import ConfigError
+from sparkcrypt.errors import ConfigError, VerificationError
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.spark.catalog import Catalog
 from sparkcrypt.spark.files import HadoopFiles
@@ -41,36 +44,55 @@ class PastRuns:
     lock: RunLock
     files: HadoopFiles
     progress: Progress
+    trust: TableTrust
+    migrated: Migrated
 
     def ids(self) -> tuple[str, ...]:
         """Return the runs' ids, oldest first."""
         return Journal.runs(self.store, self.target.table_id)
 
     def journal(self, run_id: str) -> Journal:
-        """Open a run's journal."""
-        return Journal.open(self.store, self.target.table_id, run_id)
+        """Open a run's journal, to act on it.
+
+        Raises:
+            VerificationError: it is damaged, or not to be believed.
+        """
+        return self.trust.journal(run_id)
+
+    def readable(self) -> tuple[Journal, ...]:
+        """Return the journals of all runs, oldest first, less those that are not to be believed: see `trust.unread`."""
+        found = []
+        for run_id in self.ids():
+            try:
+                found.append(self.journal(run_id))
+            except VerificationError as error:
+                self.trust.unread[run_id] = str(error)
+        return tuple(found)
 
     @contextmanager
     def runner(self, journal: Journal) -> Iterator[Runner]:
         """Yield what works on a run's units; its journal is continued under this lock, when something is written."""
         options = RunOptions().as_begun(journal.run.options)
         context = RunContext(
-            self.spark, self.target, self.policy, self.store, journal, self.lock, self.progress, self.files
+            self.spark, self.target, self.policy, self.store, journal, self.lock, self.progress, self.files, self.trust
         )
         with context:
             yield runner_of(context, options, resumed=True)
 
     def folders_in_use(self) -> set[str]:
         """Return the folders to which the table and its partitions point, in a form that compares."""
-        catalog, table = Catalog(self.spark), self.target.table
-        now = catalog.table(table.quoted)
-        partitions = catalog.partitions(now) if now.partition_columns else ()
-        return {comparable_path(now.location), *(comparable_path(one.location) for one in partitions)}
+        return {comparable_path(one) for one in locations_of(self.spark, self.target, None)}
 
 
 @contextmanager
 def past_runs(
-    spark: SparkSession, table: str, policy: Policy, what: str, progress: Progress | None = None
+    spark: SparkSession,
+    table: str,
+    policy: Policy,
+    what: str,
+    progress: Progress | None = None,
+    *,
+    accept_begun: bool = False,
 ) -> Iterator[PastRuns]:
     """Yield the runs of a table, under its lock.
 
@@ -80,10 +102,11 @@ def past_runs(
         policy: under which runs were made.
         what: is done with them, for whoever finds the table locked.
         progress: hears what is done.
+        accept_begun: see `migrate_journals`.
 
     Raises:
         ConfigError: no run of the table is known.
-        RunConflictError: a run holds the table.
+        RunConflictError: a run holds the table, or one of an earlier release was interrupted in the middle of a swap.
     """
     configure(spark, policy)
     found = Catalog(spark).table(table)
@@ -93,7 +116,26 @@ def past_runs(
     store = open_states(spark, policy.run_state, outside=target.base)
     if not Journal.runs(store, target.table_id):
         raise ConfigError(f"{target.name}: no run is known in this state directory; nothing is to {what}")
+    trust = TableTrust(store, target.table_id, policy, target.base, partial(locations_of, spark, target))
     owner = f"{getpass.getuser()}@{socket.gethostname()}"
     with acquire(store, target.table_id, run_id=what, owner=owner) as lock:
         lock.keep_alive()
-        yield PastRuns(spark, target, policy, store, lock, HadoopFiles(spark), progress or Silent())
+        trust.mac(renew=True)
+        migrated = migrate_journals(trust, target.name, accept_begun=accept_begun)
+        yield PastRuns(spark, target, policy, store, lock, HadoopFiles(spark), progress or Silent(), trust, migrated)
+
+
+def migrate_table(spark: SparkSession, table: str, policy: Policy) -> Migrated:
+    """Check a table's journals of an earlier release, those too that were interrupted in the middle of a swap.
+
+    Args:
+        spark: a classic session; it is configured with the policy.
+        table: ``db.table``.
+        policy: under which runs were made.
+
+    Raises:
+        ConfigError: no run of the table is known.
+        RunConflictError: a run holds the table.
+    """
+    with past_runs(spark, table, policy, "migrate", accept_begun=True) as runs:
+        return runs.migrated

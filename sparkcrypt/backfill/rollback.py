@@ -79,6 +79,10 @@ def rollback_run(
         if run_id not in runs.ids():
             raise ConfigError(f"{runs.target.name}: run {run_id} is not known; allowed: {', '.join(runs.ids())}")
         journal = runs.journal(run_id)
+        if journal.archived:
+            raise VerificationError(
+                f"{runs.target.name}: the old files of run {run_id} have expired; nothing was changed"
+            )
         with runs.runner(journal) as runner:
             return _rolled_back(runs, runner, journal, dry_run=dry_run)
 
@@ -91,7 +95,9 @@ def _rolled_back(runs: PastRuns, runner: Runner, journal: Journal, *, dry_run: b
         if not ended(journal):
             recover(runner)
     states = {name: state for name, state in state_of_units(journal.records).items() if state.swapped}
+    runs.trust.forget_audit()  # what was recovered has entries since
     for name, state in states.items():
+        runs.trust.refuse_unaudited(journal, name, state)
         if not _back_already(runner, name, state):
             refuse_change(runner, name, state)
     units = [(name, restored(name, state.fields), state) for name, state in states.items()]

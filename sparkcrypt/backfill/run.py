@@ -7,6 +7,7 @@ import socket
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from sparkcrypt.backfill.assemble import runner_of
@@ -19,6 +20,7 @@ from sparkcrypt.backfill.footers import DriverFooters, TaskFooters, own_keys
 from sparkcrypt.backfill.journal import Journal, RunRecord, check_same_policy, new_run_id
 from sparkcrypt.backfill.lock import RunLock, acquire
 from sparkcrypt.backfill.mac import MasterKeys
+from sparkcrypt.backfill.migrate import authenticating
 from sparkcrypt.backfill.move import refuse_other_file_systems
 from sparkcrypt.backfill.options import RunOptions
 from sparkcrypt.backfill.outcome import UnitOutcome
@@ -33,7 +35,8 @@ from sparkcrypt.backfill.schedule import Budget, Done, FailedUnit, work_through
 from sparkcrypt.backfill.states import open_states
 from sparkcrypt.backfill.survey import UnitSurvey, survey_unit
 from sparkcrypt.backfill.swap import NewFolder, choose_swap
-from sparkcrypt.backfill.targets import CatalogTarget, Target
+from sparkcrypt.backfill.targets import CatalogTarget, Target, locations_of
+from sparkcrypt.backfill.trust import TableTrust
 from sparkcrypt.errors import RunConflictError, SparkcryptError
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.spark.catalog import Catalog
@@ -98,6 +101,8 @@ class TableRun:
         self._reader = TaskFooters(spark, policy.key_service, driver)
         self._store = open_states(spark, policy.run_state, outside=target.base)
         self._drifted_again = False
+        locations = partial(locations_of, spark, target)
+        self._trust = TableTrust(self._store, target.table_id, policy, target.base, locations)
 
     def run(self) -> Report:
         """Do it all.
@@ -114,6 +119,7 @@ class TableRun:
         run_id = self._run_id()
         with acquire(self._store, self._target.table_id, run_id=run_id, owner=_owner()) as lock:
             lock.keep_alive()
+            self._trust.forget_audit()  # another driver may have worked on the table before this one held it
             return self._asked(run_id, lock)
 
     def drifts(self) -> bool:
@@ -139,7 +145,7 @@ class TableRun:
 
     def _run_id(self) -> str:
         """Return the unfinished run's id when there is one to continue, else a new one."""
-        unfinished = Journal.unfinished(self._store, self._target.table_id)
+        unfinished = self._trust.unfinished()
         if self._options.resume not in ("auto", "never") and self._options.resume != unfinished:
             raise RunConflictError(
                 f"{self._target.name}: run {self._options.resume} cannot be resumed; unfinished: {unfinished or 'none'}"
@@ -163,7 +169,9 @@ class TableRun:
             self._settle(tagged_only=True)
             return self._report(RunResult(run_id, "nothing to do", surveys))
         resumed = journal is not None
-        journal = journal or Journal.start(self._store, self._record(run_id, lock))
+        journal = journal or Journal.start(
+            self._store, self._record(run_id, lock), authenticating(self._trust, self._target.name)
+        )
         with self._context(journal, lock) as context:
             return self._worked(runner_of(context, self._options, resumed=resumed), surveys, drifted, done)
 
@@ -264,9 +272,10 @@ class TableRun:
 
     def _continued(self, run_id: str, lock: RunLock) -> tuple[Journal | None, list[UnitOutcome]]:
         """Take over an interrupted run and bring its units to a clean state."""
-        if Journal.unfinished(self._store, self._target.table_id) != run_id:
+        if self._trust.unfinished() != run_id:
             return None, []
-        journal = Journal.open(self._store, self._target.table_id, run_id)
+        authenticating(self._trust, self._target.name)
+        journal = self._trust.journal(run_id)
         if self._options.resume != "never":
             check_same_policy(journal, self._policy.digest())
         journal.resume(lock.token)
@@ -276,7 +285,15 @@ class TableRun:
 
     def _context(self, journal: Journal, lock: RunLock) -> RunContext:
         return RunContext(
-            self._spark, self._target, self._policy, self._store, journal, lock, self._progress, self._files
+            self._spark,
+            self._target,
+            self._policy,
+            self._store,
+            journal,
+            lock,
+            self._progress,
+            self._files,
+            self._trust,
         )
 
     def _refuse_swap(self, run_id: str) -> None:
@@ -320,7 +337,8 @@ class TableRun:
             Catalog(self._spark).unset_options(target.table, tuple(history_property(path) for path in sorted(paths)))
 
     def _report(self, result: RunResult) -> Report:
-        return result.report(self._target, self._options.engine, time.monotonic() - self._started)
+        report = result.report(self._target, self._options.engine, time.monotonic() - self._started)
+        return replace(report, warnings=(*report.warnings, *self._trust.unread_runs()))
 
 
 def _adopted(drift: Sequence[Drift]) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from sparkcrypt.errors import PlanError
 from sparkcrypt.plan import EncryptionPlan
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.schema import Schema
-from sparkcrypt.spark.catalog import Table
+from sparkcrypt.spark.catalog import Catalog, Table
 from sparkcrypt.spark.files import HadoopFiles
 from sparkcrypt.spark.partitions import choose_partitions, data_schema
 from sparkcrypt.spark.planning import plan_of, plan_path
@@ -158,6 +158,23 @@ class PathTarget:
         """Return the tags as options, since a bare directory has no place for them."""
         tags = {tag_property(one.path): ",".join(one.tags) for one in self.tagged}
         return tags if self.plan.table is None else {**tags, names.TABLE: self.plan.table}
+
+
+def locations_of(spark: SparkSession, target: Target, output: str | None) -> tuple[str, ...]:
+    """Return the folders that a target has now, and that of the copy which a run was asked for.
+
+    Args:
+        spark: a classic session.
+        target: a table or a directory.
+        output: where the copy of a directory goes.
+    """
+    copies = () if output is None else (HadoopFiles(spark).qualified(output.rstrip("/")),)
+    if not isinstance(target, CatalogTarget):
+        return (target.base, *copies)
+    catalog = Catalog(spark)
+    now = catalog.table(target.table.quoted)
+    partitions = catalog.partitions(now) if now.partition_columns else ()
+    return (now.location, *(one.location for one in partitions), *copies)
 
 
 def catalog_target(spark: SparkSession, table: Table, policy: Policy, avro: Schema | None) -> CatalogTarget:

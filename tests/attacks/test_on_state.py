@@ -1,0 +1,252 @@
+"""Attacks by who may write to the state directory and has no key: planted records make no run, expiry or rollback act.
+
+Each record is whole, chains to the one before and has a right checksum, in the version of today's release and in that
+of 0.1.0; only a MAC is what the attacker cannot make.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import shutil
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sparkcrypt import encrypt_table, verify_table
+from sparkcrypt.backfill.audit import audit_entries
+from sparkcrypt.backfill.expire import expire_run
+from sparkcrypt.backfill.rollback import rollback_run
+from sparkcrypt.backfill.store import LocalStateStore, encode_record
+from sparkcrypt.errors import SparkcryptError
+from sparkcrypt.policy.model import Policy
+from sparkcrypt.spark.catalog import Catalog
+from sparkcrypt.spark.tagging import set_tags
+from tests.spark.support import Lake, rows_of
+from tests.spark.test_encrypt_table import PARTITIONED, fill
+
+pytestmark = pytest.mark.spark
+
+LATER = "20991231T235959Z-ffffff"
+Records = list[tuple[str, dict[str, Any]]]
+Change = Callable[[str, dict[str, Any]], dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Victim:
+    """A table of two encrypted partitions, whose old files are still there."""
+
+    lake: Lake
+    policy: Policy
+    run_id: str
+    rows: list[Any]
+    store: LocalStateStore
+    table_id: str
+    foreign: Path
+
+    def folder(self, run_id: str) -> Path:
+        """Return a run's folder in the state directory."""
+        return Path(self.store._root) / "runs" / self.table_id / run_id
+
+    def records(self) -> Records:
+        """Return kind and fields of the run's records, which anybody who may read the state directory sees."""
+        files = sorted(self.folder(self.run_id).glob("*.json"))
+        return [(one["kind"], one["fields"]) for one in map(json.loads, (file.read_bytes() for file in files))]
+
+    def plant(self, version: int, records: Iterable[tuple[str, dict[str, Any]]], run_id: str = LATER) -> None:
+        """Write further records of a run without any key."""
+        names = self.store.list(f"runs/{self.table_id}/{run_id}/")
+        last, number = (self.store.read(names[-1]) or b"" if names else b""), len(names)
+        for kind, fields in records:
+            number += 1
+            body = {
+                "version": version, "number": number, "time": "2099-12-31T23:59:59+00:00", "kind": kind,
+                "run_id": run_id, "fencing_token": 1, "fields": fields, "supersedes": None,
+                "previous": hashlib.sha256(last).hexdigest(),
+            }  # fmt: skip
+            if version > 1:
+                body |= {"table_id": self.table_id, "mac": "0" * 64}
+            last = encode_record({**body, "checksum": hashlib.sha256(encode_record(body)).hexdigest()})
+            assert self.store.create(f"runs/{self.table_id}/{run_id}/{number:06d}.json", last)
+
+    def places(self) -> dict[str, Path]:
+        """Return where the partitions are."""
+        catalog = Catalog(self.lake.spark)
+        found = catalog.partitions(catalog.table("t"))
+        return {one.folder: Path(one.location.removeprefix("file:")) for one in found}
+
+    def is_unharmed(self) -> bool:
+        """Tell whether the table has its rows, all encrypted, and the audit tells of the run and nothing else."""
+        self.lake.spark.catalog.refreshTable("t")
+        told = {one.entry["why"]["run_id"] for one in audit_entries(self.store, self.table_id)}
+        whole = rows_of(self.lake.spark.table("t")) == self.rows and verify_table(self.lake.spark, "t", self.policy).ok
+        return whole and LATER not in told and len(list(self.foreign.iterdir())) == 1
+
+
+@pytest.fixture
+def victim(lake: Lake) -> Victim:
+    """The table, and a folder with one plaintext file of the attacker's, or of somebody else."""
+    fill(lake, PARTITIONED["using"])
+    policy = lake.policy()
+    set_tags(lake.spark, "t", {"email": ["pii"]}, policy)
+    rows = rows_of(lake.spark.table("t"))
+    foreign = lake.root / "foreign"
+    foreign.mkdir()
+    shutil.copy(next((lake.path("t") / "p=1").glob("part-*")), foreign / "part-foreign.parquet")
+    run_id = encrypt_table(lake.spark, "t", policy).run_id
+    store = LocalStateStore(policy.run_state)
+    return Victim(lake, policy, run_id, rows, store, str(Catalog(lake.spark).table("t").uuid), foreign)
+
+
+def without(records: Records, *kinds: str) -> Records:
+    """Leave records of some kinds out."""
+    return [one for one in records if one[0] not in kinds]
+
+
+def listed(folder: Path) -> list[Any]:
+    """Return the files of a folder as a journal lists them."""
+    files = sorted(folder.glob("*.parquet"))
+    return [["", [[file.as_uri().replace("///", "/"), file.stat().st_size, 0] for file in files]]]
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_planted_run_does_not_delete_a_live_folder(victim: Victim, version: int) -> None:
+    """An unfinished run whose staging folder is a live partition: the next run passes it over and says so."""
+    live = victim.places()["p=1"]
+    began = {**dict(victim.records())["unit_listed"], "unit": "p=1", "staged": str(live)}
+    victim.plant(version, [victim.records()[0], ("unit_listed", began)])
+    report = encrypt_table(victim.lake.spark, "t", victim.policy)
+    assert live.is_dir() and victim.is_unharmed()
+    assert any(LATER in warning for warning in report.warnings)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_planted_carry_over_brings_no_file_into_the_table(victim: Victim, version: int) -> None:
+    """A record that a plaintext file was staged to be carried over does not put it beside the table's files."""
+    live = victim.places()["p=1"]
+    carrying = {
+        "unit": "p=1", "from": str(victim.foreign), "to": str(live), "files": [], "staged": str(victim.foreign),
+        "made": listed(victim.foreign), "evidence": {"digests": {}, "changes": []}, "rows": 1, "engine": "native",
+    }  # fmt: skip
+    victim.plant(version, [*without(victim.records(), "run_finished"), ("unit_carrying", carrying)])
+    with contextlib.suppress(SparkcryptError):
+        encrypt_table(victim.lake.spark, "t", victim.policy)
+    assert victim.is_unharmed()
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_carry_over_planted_into_a_real_run_is_refused(victim: Victim, version: int) -> None:
+    """The same at the end of a run's own journal, where a late file makes expire carry over."""
+    live, old = victim.places()["p=1"], victim.lake.path("t") / "p=1"
+    shutil.copy(next(old.glob("part-*")), old / "part-late.parquet")
+    carrying = {
+        "unit": "p=1", "from": str(old), "to": str(live), "files": [], "staged": str(victim.foreign),
+        "made": listed(victim.foreign), "evidence": {"digests": {}, "changes": []}, "rows": 1, "engine": "native",
+    }  # fmt: skip
+    victim.plant(version, [("unit_carrying", carrying)], victim.run_id)
+    with contextlib.suppress(SparkcryptError):
+        expire_run(victim.lake.spark, "t", victim.policy)
+    assert victim.is_unharmed() and old.is_dir()
+
+
+def foreign_rows(victim: Victim) -> Change:
+    """Return a change of records after which the old files of p=1 are the attacker's."""
+    uri = victim.foreign.as_uri().replace("///", "/")
+
+    def changed(kind: str, fields: dict[str, Any]) -> dict[str, Any]:
+        if fields.get("unit") != "p=1":
+            return fields
+        if "location" in fields:
+            fields = {**fields, "location": uri, "files": listed(victim.foreign)}
+        if "outcome" in fields:
+            fields = {**fields, "outcome": {**fields["outcome"], "old_location": uri}}
+        return fields
+
+    return changed
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_planted_run_is_not_rolled_back(victim: Victim, version: int) -> None:
+    """A rollback of a run that never was does not point the table to the attacker's rows."""
+    change = foreign_rows(victim)
+    victim.plant(version, [(kind, change(kind, fields)) for kind, fields in victim.records()])
+    with pytest.raises(SparkcryptError, match=LATER):
+        rollback_run(victim.lake.spark, "t", victim.policy, LATER)
+    assert victim.is_unharmed()
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_an_edited_run_is_not_rolled_back(victim: Victim, version: int) -> None:
+    """Nor does that of a real run whose records were written anew."""
+    change, records = foreign_rows(victim), victim.records()
+    shutil.rmtree(victim.folder(victim.run_id))
+    victim.plant(version, [(kind, change(kind, fields)) for kind, fields in records], victim.run_id)
+    with pytest.raises(SparkcryptError, match=victim.run_id):
+        rollback_run(victim.lake.spark, "t", victim.policy, victim.run_id)
+    assert victim.is_unharmed()
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_expire_deletes_no_foreign_folder(victim: Victim, version: int) -> None:
+    """Expire passes over a planted run whose old files are somebody else's, and does the real one."""
+    change = foreign_rows(victim)
+    victim.plant(version, [(kind, change(kind, fields)) for kind, fields in victim.records()])
+    done = expire_run(victim.lake.spark, "t", victim.policy)
+    assert done.run_ids == (victim.run_id,) and any(LATER in one for one in done.unread)
+    assert not any(Path(victim.lake.path("t")).rglob("*.parquet"))
+    assert victim.is_unharmed()
+
+
+def test_a_swap_of_which_the_audit_does_not_tell_is_refused(victim: Victim) -> None:
+    """Without the audit's entry neither expire nor a rollback acts, though the journal is authentic."""
+    folder = Path(victim.store._root) / "audit" / victim.table_id
+    for name in ("00000002.json", "head-00000002.json"):
+        (folder / name).unlink()
+    with pytest.raises(
+        SparkcryptError, match=r"p=1: the journal of run .* says unit swapped, and the audit has no entry"
+    ):
+        rollback_run(victim.lake.spark, "t", victim.policy, victim.run_id)
+    with pytest.raises(
+        SparkcryptError, match=r"p=1: the journal of run .* says unit swapped, and the audit has no entry"
+    ):
+        expire_run(victim.lake.spark, "t", victim.policy)
+    assert victim.is_unharmed() and any(Path(victim.lake.path("t")).rglob("*.parquet"))
+
+
+@pytest.mark.parametrize("kept", [2, 5, 7])
+def test_a_journal_that_was_cut_is_not_continued(victim: Victim, kept: int) -> None:
+    """A run of which the end was deleted, so that it looks interrupted, is passed over: nothing live is deleted."""
+    live = victim.places()
+    for file in sorted(victim.folder(victim.run_id).glob("*.json"))[kept:]:
+        file.unlink()
+    report = encrypt_table(victim.lake.spark, "t", victim.policy)
+    assert all(folder.is_dir() for folder in live.values()) and victim.is_unharmed()
+    assert any("its end was cut off" in warning for warning in report.warnings)
+
+
+def test_an_older_journal_does_not_come_back(victim: Victim, tmp_path: Path) -> None:
+    """After a rollback the journal as it was before, authentic in each record, is refused by expire."""
+    shutil.copytree(victim.folder(victim.run_id), tmp_path / "kept")
+    rollback_run(victim.lake.spark, "t", victim.policy, victim.run_id)
+    shutil.rmtree(victim.folder(victim.run_id))
+    shutil.copytree(tmp_path / "kept", victim.folder(victim.run_id))
+    done = expire_run(victim.lake.spark, "t", victim.policy)
+    assert done.folders == () and "its end was cut off" in done.unread[0]
+    assert any(Path(victim.lake.path("t")).rglob("*.parquet"))
+
+
+def test_one_record_is_left_of_an_expired_run(victim: Victim) -> None:
+    """After expire the journal is one archive, by which the run is known; it cannot be rolled back or expired again."""
+    expire_run(victim.lake.spark, "t", victim.policy)
+    left = [*victim.store.list("runs/"), *victim.store.list("archive/")]
+    assert left == [f"archive/{victim.table_id}/{victim.run_id}.json"]
+    with pytest.raises(SparkcryptError, match="have expired"):
+        rollback_run(victim.lake.spark, "t", victim.policy, victim.run_id)
+    assert expire_run(victim.lake.spark, "t", victim.policy, run_id=victim.run_id).folders == ()
+    assert verify_table(victim.lake.spark, "t", victim.policy, manifest=True).ok
+    assert encrypt_table(victim.lake.spark, "t", victim.policy).outcome == "nothing to do"
+    assert victim.is_unharmed()

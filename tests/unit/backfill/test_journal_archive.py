@@ -1,0 +1,130 @@
+"""What is left of a run when its old files have expired: one authentic record, which says what the journal said."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from sparkcrypt.backfill.audit import AuditWriter, journalled_head, verify_audit
+from sparkcrypt.backfill.journal import Journal
+from sparkcrypt.backfill.journal_archive import archive_records, clear_archived
+from sparkcrypt.backfill.mac import TableMac
+from sparkcrypt.backfill.run_state import ended, expired
+from sparkcrypt.backfill.unit_state import state_of_units
+from sparkcrypt.errors import RunConflictError, VerificationError
+from tests.unit.backfill.conftest import RUN, TABLE, run_record, swap_unit
+from tests.unit.backfill.test_audit import entry
+from tests.unit.backfill.test_journal import MemoryStore
+
+MAC = TableMac(b"k" * 32)
+NAME = f"archive/{TABLE}/{RUN}.json"
+
+
+class Killed(BaseException):
+    """The end of the process."""
+
+
+def expired_run(store: Any) -> Journal:
+    """A run of one unit, audited, ended and expired."""
+    journal = Journal.start(store, run_record(), MAC)
+    head = AuditWriter(store, TABLE, MAC).append(entry())
+    swap_unit(journal, "p=1", files=[["", [["/f", 1, 2]]]], outcome={"unit": "p=1"}, audit=head.to_dict())
+    journal.append("run_finished", outcome="done")
+    journal.append("run_expired", folders=["/old"])
+    return journal
+
+
+def archived(store: Any) -> Journal:
+    """Archive the run; return its journal as it was before."""
+    journal = expired_run(store)
+    archive_records(store, TABLE, RUN, journal.records, MAC)
+    return journal
+
+
+def test_one_record_is_left_and_says_what_the_journal_said() -> None:
+    """The run, its units, its end and the audit's counts and heads are as before; the lists of files are gone."""
+    store = MemoryStore({})
+    before = archived(store)
+    assert [name for name in store.records if not name.startswith("audit/")] == [NAME]
+    after = Journal.open(store, TABLE, RUN, MAC)
+    assert after.archived and after.authenticated and ended(after) and expired(after)
+    assert after.run == before.run and Journal.runs(store, TABLE) == (RUN,)
+    assert [(one.kind, one.digest, one.time) for one in after.records] == [
+        (one.kind, one.digest, one.time) for one in before.records
+    ]
+    assert "files" not in state_of_units(after.records)["p=1"].fields
+    assert state_of_units(after.records)["p=1"].fields["outcome"] == {"unit": "p=1"}
+    assert Journal.unfinished(store, TABLE, MAC) is None
+    with pytest.raises(RunConflictError, match="have expired"):
+        after.append("run_resumed")
+
+
+@pytest.mark.parametrize("cut", [False, True])
+def test_an_audit_is_held_against_the_archive(cut: bool) -> None:
+    """The number of swapped units and the newest head that the archive tells of find an audit that was cut."""
+    store = MemoryStore({})
+    archived(store)
+    head = journalled_head(store, TABLE)
+    assert head is not None and head.number == 1
+    if not cut:
+        assert verify_audit(store, TABLE, check_mac=MAC.check, expected=[head]) == head
+        return
+    for name in [name for name in store.records if name.startswith("audit/")]:
+        store.delete(name)
+    with pytest.raises(VerificationError, match="its end was cut off"):
+        verify_audit(store, TABLE, check_mac=MAC.check)
+
+
+@pytest.mark.parametrize("deleted", range(9))
+def test_a_process_that_ends_in_between_leaves_both(deleted: int) -> None:
+    """However many records of the journal are gone already: the run is there, has ended, and the rest is cleared."""
+
+    class Ending(MemoryStore):
+        left = deleted
+
+        def delete(self, name: str) -> None:
+            if self.left == 0:
+                raise Killed
+            self.left -= 1
+            super().delete(name)
+
+    store = Ending({})
+    try:
+        archived(store)
+    except Killed:
+        assert deleted < 8
+    assert Journal.open(store, TABLE, RUN, MAC).archived
+    assert Journal.unfinished(store, TABLE, MAC) is None
+    store.left = 100
+    clear_archived(store, TABLE, RUN, MAC.check)
+    assert not store.list("runs/") and store.read(NAME)
+
+
+@pytest.mark.parametrize("change", [b'"version":1', b'"run_id"', b'"run_finished"'])
+def test_an_edited_archive_is_refused(change: bytes) -> None:
+    """What someone changed does not authenticate, and is named."""
+    store = MemoryStore({})
+    archived(store)
+    store.records[NAME] = store.records[NAME].replace(change, change.upper().replace(b"1", b"2"))
+    with pytest.raises(VerificationError, match=NAME):
+        Journal.open(store, TABLE, RUN, MAC)
+
+
+def test_a_planted_archive_neither_ends_a_run_nor_deletes_its_journal() -> None:
+    """An archive without the MAC, or of another run, beside a journal: the journal counts, and stays."""
+    store = MemoryStore({})
+    journal = Journal.start(store, run_record(), MAC)
+    swap_unit(journal, "p=1")
+    other = MemoryStore({})
+    archive_records(other, TABLE, RUN, expired_run(other).records, TableMac(b"o" * 32))
+    store.records[NAME] = other.records[NAME]
+    count = len(store.records)
+    clear_archived(store, TABLE, RUN, MAC.check)
+    assert len(store.records) == count
+    opened = Journal.open(store, TABLE, RUN, MAC)
+    assert not opened.archived and len(opened.records) == 6
+    assert Journal.unfinished(store, TABLE, MAC) == RUN
+    with pytest.raises(VerificationError, match="does not authenticate"):
+        store.records = {NAME: other.records[NAME]}
+        Journal.open(store, TABLE, RUN, MAC)

@@ -1,0 +1,177 @@
+"""By what a table's journals are believed: their MACs, the audit, and the folders that they name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sparkcrypt.backfill.audit import AuditWriter
+from sparkcrypt.backfill.journal import Journal
+from sparkcrypt.backfill.mac import MasterKeys, open_mac
+from sparkcrypt.backfill.migrate import migrate_journals
+from sparkcrypt.backfill.store import LocalStateStore
+from sparkcrypt.backfill.trust import TableTrust
+from sparkcrypt.backfill.unit_state import state_of_units
+from sparkcrypt.errors import VerificationError
+from sparkcrypt.keys.service import KeyService, open_key_service
+from sparkcrypt.policy.load import policy_from_text
+from sparkcrypt.policy.model import Policy
+from tests.unit.backfill.conftest import RUN, TABLE, run_record
+
+BASE = "/warehouse/db/t"
+STAGED = f"/warehouse/db/.sparkcrypt/t/{RUN}-1/p=0"
+POLICY = """version: 1
+key_service: {type: local, path: keys/}
+footer: {key: footer, mode: encrypted}
+untagged: plaintext
+run_state: state/
+tags:
+  pii: {key: pii}
+"""
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> KeyService:
+    """A real key service with the keys of both policies."""
+    opened = open_key_service(policy_of(tmp_path).key_service)
+    for key_id in ("footer", "audit", "pii"):
+        opened.create(key_id)
+    return opened
+
+
+def policy_of(tmp_path: Path, more: str = "") -> Policy:
+    """Return a policy, with further lines."""
+    return policy_from_text(POLICY + more, where="policy.yaml", base=str(tmp_path))
+
+
+def trust_of(store: LocalStateStore, tmp_path: Path, more: str = "") -> TableTrust:
+    """Return what journals are believed by, where the metastore names the table's own folder."""
+    return TableTrust(store, TABLE, policy_of(tmp_path, more), BASE, lambda _: (BASE,))
+
+
+def outcome(**changes: Any) -> dict[str, Any]:
+    """Return what became of the unit."""
+    return {"unit": "p=0", "old_location": f"{BASE}/p=0", "new_location": STAGED, **changes}
+
+
+def swapped(store: LocalStateStore, trust: TableTrust, **audited: Any) -> Journal:
+    """Journal a run of one unit, and audit it; the entry differs by what is given."""
+    mac = trust.mac(renew=True)
+    journal = Journal.start(store, run_record(), mac)
+    described = {"location": f"{BASE}/p=0", "partition_path": "p=0", "files": []}
+    for kind in ("unit_listed", "unit_staged", "unit_verified", "unit_swapping"):
+        journal.append(kind, unit="p=0", staged=STAGED, **described)
+    last = journal.records[-1]
+    entry = {
+        "who": "a@h",
+        "what": "encrypt",
+        "why": {"run_id": RUN, "policy_digest": "d"},
+        "unit": outcome(),
+        "journal": {"number": last.number, "digest": last.digest},
+        **audited,
+    }
+    head = AuditWriter(store, TABLE, mac).append(entry)
+    journal.append("unit_swapped", unit="p=0", outcome=outcome(), audit=head.to_dict())
+    return journal
+
+
+def test_what_the_audit_tells_of_is_believed(store: LocalStateStore, service: KeyService, tmp_path: Path) -> None:
+    """An authentic journal inside the table's folders, of which the audit says the same: expire may act on it."""
+    trust = trust_of(store, tmp_path)
+    swapped(store, trust)
+    opened = trust.journal(RUN)
+    trust.refuse_unaudited(opened, "p=0", state_of_units(opened.records)["p=0"])
+    assert trust.unfinished() == RUN and not trust.unread
+
+
+@pytest.mark.parametrize(
+    "audited",
+    [
+        {"unit": outcome(old_location=f"{BASE}/p=1")},
+        {"unit": outcome(new_location=f"{BASE}/p=1")},
+        {"unit": outcome(unit="p=1")},
+        {"what": "roll back"},
+        {"why": {"run_id": "another", "policy_digest": "d"}, "journal": None},
+    ],
+)
+def test_a_unit_of_which_the_audit_says_something_else_is_refused(
+    store: LocalStateStore, service: KeyService, tmp_path: Path, audited: dict[str, Any]
+) -> None:
+    """Other folders, another unit, another run, or another act: the unit is refused by name."""
+    trust = trust_of(store, tmp_path)
+    opened = swapped(store, trust, **audited)
+    with pytest.raises(VerificationError, match="p=0: the journal of run"):
+        trust.refuse_unaudited(opened, "p=0", state_of_units(opened.records)["p=0"])
+
+
+@pytest.mark.parametrize("kept", range(6))
+def test_a_journal_is_cut_no_further_than_the_audit_tells(
+    store: LocalStateStore, service: KeyService, tmp_path: Path, kept: int
+) -> None:
+    """What is missing is found, but for records after the last entry, which a crash might have kept away too."""
+    swapped(store, trust_of(store, tmp_path))
+    for name in store.list(f"runs/{TABLE}/{RUN}/")[kept:]:
+        store.delete(name)
+    trust = trust_of(store, tmp_path)
+    if kept == 5:
+        assert trust.unfinished() == RUN
+        return
+    with pytest.raises(VerificationError, match=r"not there|its end was cut off"):
+        trust.journal(RUN)
+    assert trust.unfinished() is None and (kept == 0 or RUN in trust.unread)
+
+
+def test_an_authentic_journal_of_another_place_is_refused(
+    store: LocalStateStore, service: KeyService, tmp_path: Path
+) -> None:
+    """A table that was moved: what its records name is outside, and is not touched on their word."""
+    trust = trust_of(store, tmp_path)
+    mac = trust.mac(renew=True)
+    journal = Journal.start(store, run_record(), mac)
+    journal.append("unit_listed", unit="p=0", staged=STAGED, location="/elsewhere/p=0", files=[])
+    with pytest.raises(VerificationError, match="names '/elsewhere/p=0', which is outside"):
+        trust.journal(RUN)
+    assert trust.unfinished() is None and "outside" in trust.unread[RUN]
+
+
+def test_a_run_under_a_key_that_was_given_up_is_not_continued(
+    store: LocalStateStore, service: KeyService, tmp_path: Path
+) -> None:
+    """Readers hold the footer key: what only records under it say is not done once the audit has a key of its own."""
+    journal = Journal.start(store, run_record(), trust_of(store, tmp_path).mac(renew=True))
+    journal.append("unit_listed", unit="p=0", staged=STAGED, location=f"{BASE}/p=0", files=[])
+    assert trust_of(store, tmp_path).unfinished() == RUN
+    later = trust_of(store, tmp_path, "audit: {key: audit}\n")
+    later.mac(renew=True)
+    assert later.unfinished() is None and "given up" in later.unread[RUN]
+
+
+def test_no_run_asks_for_no_key(store: LocalStateStore, tmp_path: Path) -> None:
+    """A table without runs needs no key service, and gets no MAC key by being looked at."""
+    assert trust_of(store, tmp_path).unfinished() is None
+    assert store.list("") == ()
+
+
+def test_once_all_has_ended_one_pointer_says_so(store: LocalStateStore, service: KeyService, tmp_path: Path) -> None:
+    """The first look makes it; a journal that is planted later, or an end that is cut off, makes it void."""
+    journal = swapped(store, trust_of(store, tmp_path))
+    journal.append("run_finished", outcome="done")
+    assert trust_of(store, tmp_path).unfinished() is None
+    assert len(store.list(f"settled/{TABLE}/")) == 1
+    store.create(f"runs/{TABLE}/later/000001.json", b"{}\n")
+    trust = trust_of(store, tmp_path)
+    assert trust.unfinished() is None and "later" in trust.unread
+    store.delete(f"runs/{TABLE}/later/000001.json")
+    store.delete(f"runs/{TABLE}/{RUN}/000007.json")
+    assert trust_of(store, tmp_path).unfinished() == RUN
+
+
+def test_tables_of_version_2_are_not_migrated(store: LocalStateStore, service: KeyService, tmp_path: Path) -> None:
+    """No entry is written where there is nothing of version 1, and none of version 1 is let in later."""
+    trust = trust_of(store, tmp_path)
+    swapped(store, trust)
+    assert migrate_journals(trust, "db.t").runs == {}
+    assert len(store.list(f"audit/{TABLE}/0")) == 1
+    assert open_mac(store, TABLE, service, MasterKeys("footer")).key_ids == ("footer",)
