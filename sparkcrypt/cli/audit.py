@@ -8,8 +8,10 @@ from typing import Any
 import click
 
 from sparkcrypt.backfill.audit import AuditHead, audit_entries, journalled_head, verify_audit
+from sparkcrypt.backfill.audit_index import verify_journals
 from sparkcrypt.backfill.mac import MasterKeys, open_mac
 from sparkcrypt.backfill.store import StateStore
+from sparkcrypt.cli.authentic import Authenticity
 from sparkcrypt.cli.command import Command, Group
 from sparkcrypt.cli.options import json_option, policy_option
 from sparkcrypt.cli.output import aligned, counted, show
@@ -42,17 +44,20 @@ def audit() -> None:
 @policy_option
 @json_option
 def show_audit(table: str, policy: str, as_json: bool) -> None:
-    """Show every entry of a table's audit, as it stands there; `audit verify` checks it.
+    """Show every entry of a table's audit, as it stands there, and whether it is authentic; `audit verify` checks all.
 
     Examples:
       sparkcrypt audit show --table sales.customers --policy policy.yaml
     """
     with Workplace(_APP) as workplace:
-        store = workplace.states(workplace.policy(policy).run_state)
-        found = [entry for table_id in _ids(store, table) for entry in _entries(store, table_id)]
+        loaded = workplace.policy(policy)
+        store = workplace.states(loaded.run_state)
+        authenticity = Authenticity(store, loaded)
+        found = [entry for table_id in _ids(store, table) for entry in _entries(store, table_id, authenticity)]
     rows = [_row(one) for one in found]
     head = ("entry", "time", "who", "what", "unit", "files", "run")
-    show(found, aligned(rows, head=head) if rows else f"{table}: no entries", as_json=as_json)
+    text = aligned(rows, head=head) if rows else f"{table}: no entries"
+    show(found, "\n".join([text, *authenticity.lines()]), as_json=as_json)
 
 
 @audit.command(cls=Command)
@@ -68,8 +73,9 @@ def show_audit(table: str, policy: str, as_json: bool) -> None:
 def verify(table: str, policy: str, head: AuditHead | None, as_json: bool) -> None:
     """Verify a table's audit: no entry was edited, dropped, moved or cut off, and a holder of its key wrote each.
 
-    The journals of the same state directory tell how long the audit must be.  Who can change them too is found only by
-    a head that was kept elsewhere: keep the one that is printed, and give it as --head the next time.
+    So is each journal, or archive of one, of which it tells; they tell how long the audit must be.  An end that was
+    cut off both is found only by a head that was kept elsewhere: keep the one that is printed, and give it as --head
+    the next time.
 
     Examples:
       sparkcrypt audit verify --table sales.customers --policy policy.yaml
@@ -97,6 +103,7 @@ def _verified(
         return None
     mac = open_mac(store, table_id, service, masters)
     head = verify_audit(store, table_id, check_mac=mac.check, expected=expected)
+    verify_journals(store, table_id, mac)
     return None if head is None else (head, mac.key_ids[-1])
 
 
@@ -112,14 +119,24 @@ def _document(table: str, found: list[tuple[AuditHead, str]], masters: MasterKey
 
 
 def _ids(store: StateStore, table: str) -> list[str]:
+    if "/" not in table and store.list(f"audit/{table}/"):
+        return [table]  # a table's UUID, whether or not a journal is left that has its name
     return list(dict.fromkeys(one.table_id for one in known_runs(store, table)))
 
 
-def _entries(store: StateStore, table_id: str) -> list[dict[str, Any]]:
-    """Read a table's entries without checking them."""
+def _entries(store: StateStore, table_id: str, authenticity: Authenticity) -> list[dict[str, Any]]:
+    """Read a table's entries as they stand."""
+    entries = list(audit_entries(store, table_id))
+    authentic = authenticity.entries(table_id) if entries else frozenset()
     return [
-        {**one.entry, "table_id": table_id, "number": one.number, "time": one.time}
-        for one in audit_entries(store, table_id)
+        {
+            **one.entry,
+            "table_id": table_id,
+            "number": one.number,
+            "time": one.time,
+            "authenticated": one.number in authentic,
+        }
+        for one in entries
     ]
 
 

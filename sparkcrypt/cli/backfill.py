@@ -9,6 +9,7 @@ import click
 
 from sparkcrypt.backfill.engines import ENGINES
 from sparkcrypt.cli.command import Group
+from sparkcrypt.cli.migrate import migrate
 from sparkcrypt.cli.options import (
     DURATION,
     PARALLELISM,
@@ -115,7 +116,7 @@ def backfill(context: click.Context, /, **asked: Any) -> None:
         raise click.UsageError(f"options go after {context.invoked_subcommand}", context)
 
 
-for _command in (list_, show_run, status, rollback, expire):
+for _command in (list_, show_run, status, rollback, expire, migrate):
     backfill.add_command(_command)
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import click
 
+from sparkcrypt.cli.authentic import Authenticity
 from sparkcrypt.cli.command import Command
 from sparkcrypt.cli.options import Launch, json_option, policy_option, spark_options, table_option
 from sparkcrypt.cli.output import aligned, counted, show, size
 from sparkcrypt.cli.progress import progress_on_stderr
 from sparkcrypt.cli.runs import KnownRun, known_runs
 from sparkcrypt.cli.session import Workplace
-from sparkcrypt.errors import ConfigError
+from sparkcrypt.errors import ConfigError, VerificationError
 
 _APP = "sparkcrypt backfill"
 _HEAD = ("run", "table", "state", "units", "started")
@@ -27,9 +28,9 @@ def list_(policy: str, table: str | None, as_json: bool) -> None:
       sparkcrypt backfill list --policy policy.yaml
     """
     with Workplace(_APP) as workplace:
-        found = known_runs(workplace.states(workplace.policy(policy).run_state), table)
+        found, doubts = _known(workplace, policy, table)
     text = aligned([_row(one) for one in found], head=_HEAD) if found else "no run is known"
-    show([one.to_dict() for one in found], text, as_json=as_json)
+    show([one.to_dict() for one in found], "\n".join([text, *doubts]), as_json=as_json)
 
 
 @click.command("show", cls=Command)
@@ -43,12 +44,12 @@ def show_run(run_id: str, policy: str, as_json: bool) -> None:
       sparkcrypt backfill show 20260131T120000000Z-1a2b3c --policy policy.yaml
     """
     with Workplace(_APP) as workplace:
-        found = known_runs(workplace.states(workplace.policy(policy).run_state))
+        found, doubts = _known(workplace, policy)
     chosen = [one for one in found if one.run_id == run_id]
     if not chosen:
         known = ", ".join(one.run_id for one in found[-5:]) or "none"
         raise ConfigError(f"run {run_id} is not known in this state directory; the latest: {known}")
-    show(chosen[0].details(), _text(chosen[0]), as_json=as_json)
+    show(chosen[0].details(), _text(chosen[0], doubts), as_json=as_json)
 
 
 @click.command(cls=Command)
@@ -62,8 +63,9 @@ def status(policy: str, table: str, as_json: bool) -> None:
       sparkcrypt backfill status --table sales.customers --policy policy.yaml
     """
     with Workplace(_APP) as workplace:
-        latest = known_runs(workplace.states(workplace.policy(policy).run_state), table)[-1]
-    text = _text(latest)
+        known, doubts = _known(workplace, policy, table)
+    latest = known[-1]
+    text = _text(latest, doubts)
     if latest.state == "unfinished":
         text += "\nit is running, or was interrupted: then the command that began it continues it"
     if latest.state == "paused":
@@ -127,7 +129,17 @@ def expire(policy: str, table: str, run_id: str | None, dry_run: bool, as_json: 
             *(f"  {folder}" for folder in done.folders),
         ]
     )
-    show(done.to_dict(), text, as_json=as_json)
+    show(done.to_dict(), "\n".join([text, *(f"warning: {line}" for line in done.unread)]), as_json=as_json)
+    if done.unread:
+        click.get_current_context().exit(VerificationError.exit_code)
+
+
+def _known(workplace: Workplace, policy: str, table: str | None = None) -> tuple[list[KnownRun], list[str]]:
+    """Return the runs that are known, and why some are not authenticated."""
+    loaded = workplace.policy(policy)
+    store = workplace.states(loaded.run_state)
+    authenticity = Authenticity(store, loaded)
+    return known_runs(store, table, authenticity), authenticity.lines()
 
 
 def _row(run: KnownRun) -> tuple[object, ...]:
@@ -135,8 +147,10 @@ def _row(run: KnownRun) -> tuple[object, ...]:
     return run.run_id, run.table or run.table_id, run.state, short["units"], short["started"]
 
 
-def _text(run: KnownRun) -> str:
+def _text(run: KnownRun, doubts: list[str]) -> str:
     lines = [f"{run.table or run.table_id}: run {run.run_id}: {run.state}"]
+    if not run.authenticated:
+        lines += [f"  {line}" for line in doubts or ["not authenticated"]]
     if run.damage:
         lines.append(f"  {run.damage}")
     rows = [(one["unit"], one["step"].removeprefix("unit_"), one["error"]) for one in run.details()["units"]]

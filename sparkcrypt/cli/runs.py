@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from sparkcrypt.backfill.journal import Journal
 from sparkcrypt.backfill.run_state import expired, paused
 from sparkcrypt.backfill.store import StateStore
 from sparkcrypt.backfill.unit_state import state_of_units
+from sparkcrypt.cli.authentic import Authenticity
 from sparkcrypt.errors import ConfigError, VerificationError
 from sparkcrypt.policy.model import normalized_table
 
@@ -26,6 +29,11 @@ class KnownRun:
     def table(self) -> str | None:
         """The table's name when the run was made."""
         return self.journal.run.table if self.journal else None
+
+    @property
+    def authenticated(self) -> bool:
+        """Every record was seen to bear the audit's MAC; else what is shown is what somebody wrote there."""
+        return self.journal is not None and self.journal.authenticated
 
     @property
     def state(self) -> str:
@@ -53,6 +61,7 @@ class KnownRun:
             "units": len(state_of_units(records)),
             "expired": self.journal is not None and expired(self.journal),
             "damage": self.damage,
+            "authenticated": self.authenticated,
         }
 
     def details(self) -> dict[str, Any]:
@@ -72,18 +81,20 @@ class KnownRun:
         return {**self.to_dict(), "policy_digest": digest, "options": options, "units": units}
 
 
-def known_runs(store: StateStore, table: str | None = None) -> list[KnownRun]:
+def known_runs(store: StateStore, table: str | None = None, authenticity: Authenticity | None = None) -> list[KnownRun]:
     """Return the runs of a state directory, or of one table, in order of their start.
 
     Args:
         store: the state directory.
         table: its name, or the directory, as it was called when a run was made; or its UUID.
+        authenticity: opens journals under the audit's MAC; without it they are taken as they stand.
 
     Raises:
         ConfigError: no run of that table is known.
     """
-    ids_of_all = sorted({name.split("/")[1] for name in store.list("runs/")})
-    runs = [_opened(store, table_id, run_id) for table_id in ids_of_all for run_id in Journal.runs(store, table_id)]
+    ids_of_all = sorted({name.split("/")[1] for kind in ("runs/", "archive/") for name in store.list(kind)})
+    opened = partial(Journal.open, store) if authenticity is None else authenticity.journal
+    runs = [_opened(opened, table_id, run_id) for table_id in ids_of_all for run_id in Journal.runs(store, table_id)]
     runs.sort(key=lambda one: one.run_id)
     if table is None:
         return runs
@@ -97,8 +108,8 @@ def known_runs(store: StateStore, table: str | None = None) -> list[KnownRun]:
     return [one for one in runs if one.table_id in ids]
 
 
-def _opened(store: StateStore, table_id: str, run_id: str) -> KnownRun:
+def _opened(opened: Callable[[str, str], Journal], table_id: str, run_id: str) -> KnownRun:
     try:
-        return KnownRun(table_id, run_id, Journal.open(store, table_id, run_id))
+        return KnownRun(table_id, run_id, opened(table_id, run_id))
     except VerificationError as error:
         return KnownRun(table_id, run_id, None, str(error))

@@ -224,3 +224,99 @@ def test_verifying_without_entries_makes_nothing(policy: Path, store: LocalState
     done = run("audit", "verify", "--table", "sales.orders", "--policy", policy, "--json")
     assert done.document["entries"] == 0
     assert store.list("audit/") == ()
+
+
+@pytest.fixture
+def authentic(store: LocalStateStore, keys: KeyService) -> str:
+    """A run of another table whose records bear the MAC of its audit, which has one entry; its id."""
+    mac = open_mac(store, "uuid-3", keys, MasterKeys("footer"))
+    run_id = "20260401T000000000Z-dddddd"
+    started = Journal.start(
+        store, RunRecord("uuid-3", "sales.items", run_id, "digest", {}, {"engine": "spark"}, 1), mac
+    )
+    started.append("unit_listed", unit="p=0", files=[])
+    why = {"run_id": run_id, "policy_digest": "d"}
+    AuditWriter(store, "uuid-3", mac).append({"who": "a@h", "what": "encrypt", "why": why, "unit": {"unit": "p=0"}})
+    return run_id
+
+
+def shown(policy: Path, run_id: str) -> list[tuple[object, str]]:
+    """Return what every command that shows runs or entries says: its document, and its text."""
+    found = []
+    for command in (
+        ("backfill", "list", "--table", "sales.items"),
+        ("backfill", "status", "--table", "sales.items"),
+        ("backfill", "show", run_id),
+        ("audit", "show", "--table", "sales.items"),
+    ):
+        document, text = run(*command, "--policy", policy, "--json"), run(*command, "--policy", policy)
+        assert (document.code, text.code) == (0, 0), text.errors
+        one = document.document[0] if isinstance(document.document, list) else document.document
+        found.append((one["authenticated"], text.output))
+    return found
+
+
+def test_what_is_authentic_is_shown_so(policy: Path, authentic: str) -> None:
+    """With the key service every command says in JSON that records are authentic, and in text nothing else."""
+    assert [one for one, _ in shown(policy, authentic)] == [True] * 4
+    texts = [run("backfill", "status", "--table", "sales.items", "--policy", policy).output]
+    assert not any("not authenticated" in text for text in texts)
+
+
+@pytest.mark.parametrize("fault", ["keys are gone", "key is denied", "another service"])
+def test_runs_are_shown_without_the_key_service(policy: Path, authentic: str, keys: KeyService, fault: str) -> None:
+    """Where it is down or refuses, every command goes on, and says in JSON and text that nothing is authenticated."""
+    folder = policy.parent / "keys"
+    assert folder.is_dir()
+    if fault == "keys are gone":
+        shutil.rmtree(folder)
+    elif fault == "key is denied":
+        (folder / "footer.json").unlink()
+    else:
+        text = policy.read_text().replace("type: local", "type: nosuch")
+        policy.write_text(text)
+    found = shown(policy, authentic)
+    assert [one for one, _ in found] == [False] * 4
+    assert all("not authenticated" in text for _, text in found)
+
+
+def test_a_planted_record_is_shown_as_damage(policy: Path, store: LocalStateStore, authentic: str) -> None:
+    """With the key service a run whose records someone else wrote is listed as damaged; without it as it stands."""
+    name = f"runs/uuid-3/{authentic}/000002.json"
+    content = store.read(name) or b""
+    store.delete(name)
+    planted = Journal.open(store, "uuid-3", authentic)
+    planted.append("run_finished", outcome="done")
+    assert content
+    one = run("backfill", "list", "--table", "uuid-3", "--policy", policy, "--json").document[0]
+    assert (one["state"], one["authenticated"]) == ("damaged", False)
+    assert "does not authenticate" in one["damage"]
+
+
+def test_an_edited_entry_is_shown_as_not_authentic(policy: Path, audited: Path) -> None:
+    """The entries before it are authentic, and those from it on are not."""
+    entry = audited / "00000002.json"
+    entry.write_bytes(entry.read_bytes().replace(b"alice", b"mallo"))
+    found = run("audit", "show", "--table", "sales.customers", "--policy", policy, "--json").document
+    assert [one["authenticated"] for one in found] == [True, False, False]
+    text = run("audit", "show", "--table", "sales.customers", "--policy", policy).output
+    assert "not authenticated: audit/uuid-1/00000002.json: does not authenticate" in text
+
+
+@pytest.mark.parametrize("fault", ["nothing", "cut", "gone", "older"])
+def test_a_journal_that_the_audit_does_not_tell_of_so_is_74(
+    policy: Path, store: LocalStateStore, authentic: str, keys: KeyService, fault: str
+) -> None:
+    """`audit verify` finds a journal that is gone, cut, or not the one after which an entry was written."""
+    folder = f"runs/uuid-3/{authentic}/"
+    mac = open_mac(store, "uuid-3", keys, MasterKeys("footer"))
+    digest = Journal.open(store, "uuid-3", authentic).records[-1].digest
+    mark = {"number": 2, "digest": digest if fault != "older" else "0" * 64}
+    why = {"run_id": authentic, "policy_digest": "d"}
+    entry = {"who": "a@h", "what": "encrypt", "why": why, "unit": {"unit": "p=0"}, "journal": mark}
+    AuditWriter(store, "uuid-3", mac).append(entry)
+    for name in store.list(folder)[{"cut": 1, "gone": 0}.get(fault, 9) :]:
+        store.delete(name)
+    done = run("audit", "verify", "--table", "uuid-3", "--policy", policy)
+    said = "is not whole or not there" if fault == "gone" else "its end was cut off"
+    assert (done.code, said in done.errors) == ((0, False) if fault == "nothing" else (74, True))
