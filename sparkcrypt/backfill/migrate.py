@@ -135,7 +135,7 @@ def _refuse_begun(trust: TableTrust, table: str, journal: Journal) -> None:
                 f"{table}: run {journal.run.run_id}, which an earlier release began, was interrupted in {name} "
                 f"({state.step.replace('_', ' ')}), and nothing authenticates what it wrote of that; look whether "
                 f"`sparkcrypt backfill show {journal.run.run_id}` names the folders of this table, then go on with "
-                f"`sparkcrypt backfill migrate --table {table}`"
+                f"`sparkcrypt backfill migrate {'--path' if '/' in table else '--table'} {table}`"
             )
 
 

@@ -20,7 +20,7 @@ from sparkcrypt.backfill.progress import Progress, Silent
 from sparkcrypt.backfill.runner import Runner
 from sparkcrypt.backfill.states import open_states
 from sparkcrypt.backfill.store import StateStore
-from sparkcrypt.backfill.targets import CatalogTarget, catalog_target, locations_of
+from sparkcrypt.backfill.targets import CatalogTarget, Target, catalog_target, locations_of
 from sparkcrypt.backfill.trust import TableTrust
 from sparkcrypt.bridge.context import comparable_path
 from sparkcrypt.errors import ConfigError, VerificationError
@@ -45,7 +45,6 @@ class PastRuns:
     files: HadoopFiles
     progress: Progress
     trust: TableTrust
-    migrated: Migrated
 
     def ids(self) -> tuple[str, ...]:
         """Return the runs' ids, oldest first."""
@@ -91,8 +90,6 @@ def past_runs(
     policy: Policy,
     what: str,
     progress: Progress | None = None,
-    *,
-    accept_begun: bool = False,
 ) -> Iterator[PastRuns]:
     """Yield the runs of a table, under its lock.
 
@@ -102,7 +99,6 @@ def past_runs(
         policy: under which runs were made.
         what: is done with them, for whoever finds the table locked.
         progress: hears what is done.
-        accept_begun: see `migrate_journals`.
 
     Raises:
         ConfigError: no run of the table is known.
@@ -121,21 +117,24 @@ def past_runs(
     with acquire(store, target.table_id, run_id=what, owner=owner) as lock:
         lock.keep_alive()
         trust.mac(renew=True)
-        migrated = migrate_journals(trust, target.name, accept_begun=accept_begun)
-        yield PastRuns(spark, target, policy, store, lock, HadoopFiles(spark), progress or Silent(), trust, migrated)
+        migrate_journals(trust, target.name)
+        yield PastRuns(spark, target, policy, store, lock, HadoopFiles(spark), progress or Silent(), trust)
 
 
-def migrate_table(spark: SparkSession, table: str, policy: Policy) -> Migrated:
-    """Check a table's journals of an earlier release, those too that were interrupted in the middle of a swap.
+def migrate_target(spark: SparkSession, target: Target, policy: Policy) -> Migrated:
+    """Check the journals of an earlier release, those too that were interrupted in the middle of a swap.
 
     Args:
         spark: a classic session; it is configured with the policy.
-        table: ``db.table``.
+        target: a table or a directory.
         policy: under which runs were made.
 
     Raises:
-        ConfigError: no run of the table is known.
-        RunConflictError: a run holds the table.
+        RunConflictError: a run holds the target.
+        VerificationError: its audit is damaged.
     """
-    with past_runs(spark, table, policy, "migrate", accept_begun=True) as runs:
-        return runs.migrated
+    store = open_states(spark, policy.run_state, outside=target.base)
+    trust = TableTrust(store, target.table_id, policy, target.base, partial(locations_of, spark, target))
+    with acquire(store, target.table_id, run_id="migrate", owner=f"{getpass.getuser()}@{socket.gethostname()}") as lock:
+        lock.keep_alive()
+        return migrate_journals(trust, target.name, accept_begun=True)

@@ -119,7 +119,7 @@ class TableRun:
         run_id = self._run_id()
         with acquire(self._store, self._target.table_id, run_id=run_id, owner=_owner()) as lock:
             lock.keep_alive()
-            self._trust.forget_audit()  # another driver may have worked on the table before this one held it
+            self._trust.look_again()
             return self._asked(run_id, lock)
 
     def drifts(self) -> bool:

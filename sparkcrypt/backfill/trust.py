@@ -86,6 +86,11 @@ class TableTrust:
         self._audit = None
         self._named.clear()
 
+    def look_again(self) -> None:
+        """Forget what was seen before the table's lock was held, when another driver may have worked on it."""
+        self.forget_audit()
+        self.unread.clear()
+
     def journal(self, run_id: str) -> Journal:
         """Open the journal of a run, to act on it.
 
@@ -93,8 +98,9 @@ class TableTrust:
             VerificationError: it is damaged, not authentic, cut, or names folders of others; nothing may be done on
                 its word.
         """
-        journal = Journal.open(self.store, self.table_id, run_id, self.mac(), lambda one: self.audit().pins.get(one))
-        self.audit().refuse_cut(journal)
+        audit = self.audit()  # before the journal, whose records are there before the entries that name them
+        journal = Journal.open(self.store, self.table_id, run_id, self.mac(), audit.pins.get)
+        audit.refuse_cut(journal)
         refuse_outside(journal.records, self.places(journal))
         return journal
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from sparkcrypt.cli.command import Command
-from sparkcrypt.cli.options import Launch, json_option, policy_option, spark_options
+from sparkcrypt.cli.options import Launch, json_option, path_option, policy_option, spark_options
 from sparkcrypt.cli.output import counted, show
 from sparkcrypt.cli.session import Workplace
 from sparkcrypt.errors import VerificationError
@@ -15,11 +15,14 @@ _APP = "sparkcrypt backfill"
 
 @click.command(cls=Command)
 @policy_option
-@click.option("--table", required=True, metavar="DB.TABLE", help="A table of the session catalog.")
+@click.option("--table", metavar="DB.TABLE", help="A table of the session catalog.")
+@path_option
 @json_option
 @spark_options
 @click.pass_context
-def migrate(context: click.Context, policy: str, table: str, as_json: bool, launch: Launch) -> None:
+def migrate(
+    context: click.Context, policy: str, table: str | None, path: str | None, as_json: bool, launch: Launch
+) -> None:
     """Check a table's journals of an earlier release against its audit and the metastore, and audit the cut.
 
     Runs do so by themselves, unless one was interrupted in the middle of a swap: nothing but the state directory tells
@@ -29,13 +32,19 @@ def migrate(context: click.Context, policy: str, table: str, as_json: bool, laun
     Examples:
       sparkcrypt backfill migrate --table sales.customers --policy policy.yaml
     """
+    if (table is None) == (path is None):
+        raise click.UsageError("give --table or --path", context)
     with Workplace(_APP, launch) as workplace:
         loaded, spark = workplace.policy(policy), workplace.spark
-        from sparkcrypt.backfill.past_run import migrate_table
+        from sparkcrypt.backfill.encrypt import find_target
+        from sparkcrypt.backfill.past_run import migrate_target
+        from sparkcrypt.spark.session import configure
 
-        done = migrate_table(spark, table, loaded)
-    document = {"table": table, "runs": sorted(done.runs), "refused": dict(done.refused)}
-    lines = [f"{table}: {counted(len(done.runs), 'run')} of an earlier release checked and audited"]
+        configure(spark, loaded)
+        target = find_target(spark, table, path, loaded, None, "native")
+        done = migrate_target(spark, target, loaded)
+    document = {"table": target.name, "runs": sorted(done.runs), "refused": dict(done.refused)}
+    lines = [f"{target.name}: {counted(len(done.runs), 'run')} of an earlier release checked and audited"]
     lines += [f"refused: run {run_id}: {why}" for run_id, why in sorted(done.refused.items())]
     show(document, "\n".join(lines), as_json=as_json)
     context.exit(VerificationError.exit_code if done.refused else 0)

@@ -250,3 +250,20 @@ def test_one_record_is_left_of_an_expired_run(victim: Victim) -> None:
     assert verify_table(victim.lake.spark, "t", victim.policy, manifest=True).ok
     assert encrypt_table(victim.lake.spark, "t", victim.policy).outcome == "nothing to do"
     assert victim.is_unharmed()
+
+
+def test_a_damaged_record_blocks_only_its_own_run(victim: Victim) -> None:
+    """A new run starts and says what it could not read; expire does the others, and names what it left."""
+    spark, policy = victim.lake.spark, victim.policy
+    record = victim.folder(victim.run_id) / "000003.json"
+    record.write_bytes(record.read_bytes().replace(b'"unit":"p=', b'"unit":"q='))
+    set_tags(spark, "t", {"note": ["pii"]}, policy)
+    report = encrypt_table(spark, "t", policy)
+    assert (report.outcome, len(report.units)) == ("done", 2)
+    assert any(victim.run_id in warning and "000003.json" in warning for warning in report.warnings)
+    done = expire_run(spark, "t", policy)
+    assert (done.run_ids, len(done.unread)) == ((report.run_id,), 1) and victim.run_id in done.unread[0]
+    assert any(Path(victim.lake.path("t")).rglob("*.parquet")), "what the damaged journal tells of is left"
+    with pytest.raises(SparkcryptError, match=r"000003\.json"):
+        expire_run(spark, "t", policy, run_id=victim.run_id)
+    assert victim.is_unharmed()

@@ -13,17 +13,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
-from sparkcrypt import encrypt_table, load_policy, verify_table
+from sparkcrypt import configure, encrypt_table, load_policy, verify_table
 from sparkcrypt.backfill.audit import audit_entries
+from sparkcrypt.backfill.encrypt import find_target
 from sparkcrypt.backfill.expire import expire_run
-from sparkcrypt.backfill.past_run import migrate_table
+from sparkcrypt.backfill.migrate import Migrated
+from sparkcrypt.backfill.past_run import migrate_target
 from sparkcrypt.backfill.rollback import rollback_run
 from sparkcrypt.backfill.store import LocalStateStore
+from sparkcrypt.cli.main import cli
 from sparkcrypt.errors import RunConflictError, SparkcryptError
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.spark.catalog import Catalog
 from tests.spark.support import Lake, rows_of
+from tests.spark.test_backfill_cli import active
 from tests.state_v1.make import ROOT
 
 pytestmark = pytest.mark.spark
@@ -56,6 +61,12 @@ class Earlier:
         """Return a table's rows."""
         self.lake.spark.catalog.refreshTable(table)
         return rows_of(self.lake.spark.table(table))
+
+    def migrate(self, name: str) -> Migrated:
+        """Migrate a table as `sparkcrypt backfill migrate` does."""
+        configure(self.lake.spark, self.policy)
+        target = find_target(self.lake.spark, name, None, self.policy, None, "native")
+        return migrate_target(self.lake.spark, target, self.policy)
 
     def told(self, table: str) -> list[str]:
         """Return what each audit entry says was done."""
@@ -117,7 +128,7 @@ def test_an_interrupted_run_waits_for_somebody_to_look(earlier: Earlier) -> None
     with pytest.raises(RunConflictError, match="backfill migrate --table"):
         expire_run(spark, name, earlier.policy)
     assert earlier.told("killed") == []
-    migrated = migrate_table(spark, name, earlier.policy)
+    migrated = earlier.migrate(name)
     assert (list(migrated.runs), migrated.refused) == ([one.name for one in earlier.runs("killed")], {})
     report = encrypt_table(spark, name, earlier.policy)
     assert (report.outcome, report.run_id) == ("done", earlier.runs("killed")[0].name)
@@ -127,10 +138,26 @@ def test_an_interrupted_run_waits_for_somebody_to_look(earlier: Earlier) -> None
     assert [tuple(row) for row in earlier.rows("killed")] == ROWS
 
 
+def test_the_command_migrates_and_says_what(earlier: Earlier) -> None:
+    """`sparkcrypt backfill migrate` names the runs that may be acted upon; called again, it finds nothing to check."""
+    command = ["backfill", "migrate", "--table", earlier.name("killed"), "--policy", str(ROOT / "policy.yaml")]
+    with active(earlier.lake):
+        done = CliRunner().invoke(cli, [*command, "--json"])
+        again = CliRunner().invoke(cli, command)
+    assert (done.exit_code, again.exit_code) == (0, 0), done.output
+    assert json.loads(done.stdout) == {
+        "table": earlier.name("killed"),
+        "runs": [one.name for one in earlier.runs("killed")],
+        "refused": {},
+    }
+    assert "0 runs of an earlier release checked" in again.output
+    assert earlier.told("killed") == ["migrate"]
+
+
 def test_a_journal_of_version_1_that_comes_later_is_refused(earlier: Earlier) -> None:
     """After the cut a copy of an old journal under another name, or one that was changed, is not acted upon."""
     spark, name = earlier.lake.spark, earlier.name("finished")
-    migrate_table(spark, name, earlier.policy)
+    earlier.migrate(name)
     (run,) = earlier.runs("finished")
     (run / "000011.json").unlink(missing_ok=True)
     last = max(run.iterdir())
@@ -146,7 +173,7 @@ def test_a_journal_that_the_audit_contradicts_is_not_migrated(earlier: Earlier) 
     folder = ROOT / "state" / "audit" / earlier.table_id("finished")
     for file in ("00000002.json", "head-00000002.json"):
         (folder / file).unlink()
-    migrated = migrate_table(spark, name, earlier.policy)
+    migrated = earlier.migrate(name)
     (run,) = earlier.runs("finished")
     assert (dict(migrated.runs), list(migrated.refused)) == ({}, [run.name])
     done = expire_run(spark, name, earlier.policy)
