@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from sparkcrypt.errors import FormatError
+from sparkcrypt.parquet.chunk_pages import ChunkPages
 from sparkcrypt.parquet.chunk_writer import ChunkSeal, ChunkWriter, PagePlace
 from sparkcrypt.parquet.footer_writer import set_encodings
 from sparkcrypt.parquet.layout import Layout
-from sparkcrypt.parquet.metadata import ColumnChunk, ColumnIndex, ColumnMetaData, OffsetIndex, PageLocation
+from sparkcrypt.parquet.metadata import ColumnChunk, ColumnMetaData, OffsetIndex, PageLocation, PageType
 from sparkcrypt.parquet.modules import ModuleType
 from sparkcrypt.parquet.output import Output
 from sparkcrypt.parquet.source_chunk import SourceChunk
@@ -60,41 +60,52 @@ def write_pages(source: SourceChunk, output: Output, seal: ChunkSeal | None, not
     """
     metadata = Struct(source.metadata.struct)
     target = TargetChunk(source, seal, metadata, Struct(source.chunk.struct), output.position)
+    pages = ChunkPages(source.part, source.rows, repeated=source.repeated, encrypted=source.key is not None)
     plain = source.key is None and seal is None
-    places = _copy(source, output, target) if plain else _convert(source, output, target, notes)
+    places = _copy(source, output, target, pages) if plain else _convert(source, output, target, pages, notes)
     target.chunk[ColumnChunk.file_offset.key] = target.start
-    _read_indexes(target, places, notes)
+    _take_indexes(target, pages, places, notes)
     return target
 
 
-def _copy(source: SourceChunk, output: Output, target: TargetChunk) -> int:
-    """Copy the pages; return by how many bytes they stand further on."""
+def _copy(source: SourceChunk, output: Output, target: TargetChunk, pages: ChunkPages) -> int:
+    """Copy the pages, once they were looked at; return by how many bytes they stand further on."""
     start, end = source.range()
+    for page in source.page_source().pages():
+        if page.head.type != PageType.DICTIONARY_PAGE:
+            pages.add(page.start, page.end - page.start, page.head.values, page.head.rows)
+    pages.check(source.metadata, start)
     output.copy(source.file, start, end - start, source.name)
     shift = target.start - start
-    for key in (ColumnMetaData.data_page_offset.key, ColumnMetaData.dictionary_page_offset.key):
-        offset = target.metadata.get(key)
-        if isinstance(offset, int) and offset > 0:
-            target.metadata[key] = offset + shift
+    _set_offsets(target.metadata, start + shift, None if pages.first is None else pages.first + shift, end > start)
     _forget_index_page(target.metadata)
     return shift
 
 
-def _convert(source: SourceChunk, output: Output, target: TargetChunk, notes: Notes) -> list[PagePlace]:
-    writer = ChunkWriter(output, target.seal)
-    pages = source.page_source()
-    for page in pages.pages():
-        writer.write(page)
-    for gap in sorted(pages.unauthenticated):
-        notes.gap(f"{'pages' if gap == 'page' else 'levels of V2 pages'} of column {dotted(source.path)}")
-    if writer.values != source.metadata.num_values:
-        raise FormatError(f"{source.name}: pages hold {writer.values} values; expected {source.metadata.num_values}")
-    metadata = target.metadata
-    first_data = writer.places[0].start if writer.places else writer.start
-    metadata[ColumnMetaData.data_page_offset.key] = first_data
+def _set_offsets(metadata: Struct, start: int, first: int | None, holds_pages: bool) -> None:
+    """Say where a chunk's pages begin: with a dictionary, if there is a page and the first data page is not there."""
+    dictionary = holds_pages and first != start
+    metadata[ColumnMetaData.data_page_offset.key] = start if first is None else first
     metadata.pop(ColumnMetaData.dictionary_page_offset.key, None)
-    if writer.dictionary is not None:
-        metadata[ColumnMetaData.dictionary_page_offset.key] = writer.dictionary
+    if dictionary:
+        metadata[ColumnMetaData.dictionary_page_offset.key] = start
+
+
+def _convert(
+    source: SourceChunk, output: Output, target: TargetChunk, pages: ChunkPages, notes: Notes
+) -> list[PagePlace]:
+    writer = ChunkWriter(output, target.seal)
+    reader = source.page_source()
+    for page in reader.pages():
+        if page.head.type != PageType.DICTIONARY_PAGE:
+            pages.add(page.start, page.end - page.start, page.head.values, page.head.rows)
+        writer.write(page)
+    for gap in sorted(reader.unauthenticated):
+        notes.gap(f"{'pages' if gap == 'page' else 'levels of V2 pages'} of column {dotted(source.path)}")
+    pages.check(source.metadata, source.range()[0])
+    metadata = target.metadata
+    first = writer.places[0].start if writer.places else None
+    _set_offsets(metadata, writer.start, first, output.position > writer.start)
     metadata[ColumnMetaData.total_compressed_size.key] = output.position - writer.start
     metadata[ColumnMetaData.total_uncompressed_size.key] = writer.uncompressed
     _forget_index_page(metadata)
@@ -109,51 +120,34 @@ def _forget_index_page(metadata: Struct) -> None:
     metadata.pop(ColumnMetaData.index_page_offset.key, None)
 
 
-def _read_indexes(target: TargetChunk, places: list[PagePlace] | int, notes: Notes) -> None:
-    """Take over the indexes, page locations brought up to date; neither, if they do not fit the pages.
+def _take_indexes(target: TargetChunk, pages: ChunkPages, places: list[PagePlace] | int, notes: Notes) -> None:
+    """Take over the indexes, page locations brought up to date; neither, if they do not fit plaintext pages.
 
     ``places`` are where the pages stand, or by how many bytes they all stand further on.
     """
-    source = target.source
-    offset_index = source.index(ModuleType.OFFSET_INDEX)
-    column_index = source.index(ModuleType.COLUMN_INDEX)
-    if offset_index is not None:
-        struct, _ = decode_struct(offset_index)
-        fits = _shifted(struct, source, places) if isinstance(places, int) else _relocated(struct, places)
-        if fits and not isinstance(places, int) and column_index is not None:
-            fits = len(ColumnIndex(decode_struct(column_index)[0]).null_pages) == len(places)
-        if not fits:
-            notes.tell(f"{source.name}: its indexes do not fit its pages, and were left out")
-            return
-        offset_index = encode_struct(struct)
-    target.column_index, target.offset_index = column_index, offset_index
+    source, found = target.source, {}
 
+    def read(module: ModuleType) -> Struct | None:
+        found[module] = data = source.index(module)
+        return None if data is None else decode_struct(data)[0]
 
-def _shifted(index: Struct, source: SourceChunk, shift: int) -> bool:
-    start, end = source.range()
-    for location in _locations(index):
-        offset = location.get(_LOCATION_OFFSET)
-        if not isinstance(offset, int) or not start <= offset < end:
-            return False
-        location[_LOCATION_OFFSET] = offset + shift
-    return True
-
-
-def _relocated(index: Struct, places: list[PagePlace]) -> bool:
-    locations = _locations(index)
-    if [location.get(_LOCATION_OFFSET) for location in locations] != [place.source for place in places]:
-        return False
-    for location, place in zip(locations, places, strict=True):
-        location[_LOCATION_OFFSET] = place.start
-        location[_LOCATION_SIZE] = place.length
-    return True
+    offsets, _, refused = pages.fitting(lambda: read(ModuleType.OFFSET_INDEX), lambda: read(ModuleType.COLUMN_INDEX))
+    if refused is not None:
+        notes.tell(f"{source.name}: its indexes do not fit its pages, and were left out")
+        return
+    if offsets is not None:
+        for number, location in enumerate(_locations(offsets)):
+            if isinstance(places, int):
+                location[_LOCATION_OFFSET] = int(str(location[_LOCATION_OFFSET])) + places
+            else:
+                location[_LOCATION_OFFSET], location[_LOCATION_SIZE] = places[number].start, places[number].length
+        target.offset_index = encode_struct(offsets)
+    target.column_index = found[ModuleType.COLUMN_INDEX]
 
 
 def _locations(index: Struct) -> list[Struct]:
     locations = index.get(_PAGE_LOCATIONS)
-    if not isinstance(locations, List):
-        return []
-    return [location for location in locations if isinstance(location, Struct)]
+    return [one for one in locations if isinstance(one, Struct)] if isinstance(locations, List) else []
 
 
 def write_index(target: TargetChunk, output: Output, module: ModuleType) -> None:

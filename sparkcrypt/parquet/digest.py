@@ -175,9 +175,14 @@ class ContentDigest:
         """Add a chunk's Bloom filter."""
         self._add("bloom_filters", row_group, column, _less(header), bitset)
 
-    def footer(self, metadata: FileMetaData) -> None:
-        """Add what the footer says of the file and of its row groups; of chunks it takes nothing."""
-        struct = metadata.struct
+    def footer(self, metadata: FileMetaData, rows: int) -> None:
+        """Add what the footer says of the file and of its row groups; of chunks it takes nothing.
+
+        Args:
+            metadata: the footer.
+            rows: of the file, which a footer may leave to its row groups.
+        """
+        struct = Struct({**metadata.struct, FileMetaData.num_rows.key: rows})
         self._add("footer", 0, 0, _less(struct, _FOOTER_LESS))
         self._add("schema", 0, 0, *_encoded(struct.get(FileMetaData.schema.key)))
         entries = _encoded_key_values(struct.get(FileMetaData.key_value_metadata.key))

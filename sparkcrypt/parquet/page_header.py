@@ -7,8 +7,9 @@ when it differs.
 
 from __future__ import annotations
 
-from sparkcrypt.errors import FormatError, UnsupportedFileError
+from sparkcrypt.errors import FormatError
 from sparkcrypt.parquet.metadata import PageHeader, PageType
+from sparkcrypt.parquet.page_facts import page_facts
 from sparkcrypt.parquet.thrift import I32, Struct, decode_struct
 from sparkcrypt.parquet.thrift_encode import encode_struct
 
@@ -31,13 +32,14 @@ class PageHead:
         size: ``compressed_page_size``, in bytes, encryption included where the page is encrypted.
         crc: as a signed integer, or None.
         values: how many values a data page holds, nulls included; 0 for a dictionary page.
+        rows: how many rows, where its header tells; None for V1 and dictionary pages.
         levels: bytes at the start of a V2 page that hold its levels.
         encoding: of its values.
     """
 
     __slots__ = (
         *("_kind", "_lead", "_rest", "_rest_id"),
-        *("crc", "encoding", "levels", "size", "type", "uncompressed", "values"),
+        *("crc", "encoding", "levels", "rows", "size", "type", "uncompressed", "values"),
     )
 
     def __init__(self, lead: bytes, kind: int, uncompressed: int, size: int, crc: int | None) -> None:
@@ -48,6 +50,7 @@ class PageHead:
         self.size = size
         self.crc = crc
         self.values = 0
+        self.rows: int | None = None
         self.levels = 0
         self.encoding = 0
         self._rest_id = 0
@@ -79,7 +82,7 @@ class PageHead:
 
     def _like(self, other: PageHead) -> None:
         self._rest_id, self._kind, self._rest = other._rest_id, other._kind, other._rest
-        self.values, self.levels, self.encoding = other.values, other.levels, other.encoding
+        self.values, self.rows, self.levels, self.encoding = other.values, other.rows, other.levels, other.encoding
 
     def continues_as(self, other: PageHead, data: bytes, position: int, rest_id: int, kind: int) -> bool:
         """Tell whether what follows the numbers is, byte for byte, what follows them in another header."""
@@ -179,29 +182,22 @@ def _decoded(data: bytes, position: int, origin: int) -> tuple[PageHead, int]:
 
 def _describe(head: PageHead, struct: Struct) -> None:
     """Take from the decoded header what tells pages apart, and refuse what cannot be."""
-    header = PageHeader(struct)
+    facts, header = page_facts(struct, "a page header", True), PageHeader(struct)
     _check_sizes(head)
+    head.values, head.rows, head.levels = facts.values, facts.rows, facts.levels
     if head.type == PageType.DATA_PAGE and (v1 := header.data_page_header) is not None:
-        head.values, head.encoding = v1.num_values, v1.encoding
+        head.encoding = v1.encoding
     elif head.type == PageType.DATA_PAGE_V2 and (v2 := header.data_page_header_v2) is not None:
-        head.values, head.encoding = v2.num_values, v2.encoding
-        levels = (v2.repetition_levels_byte_length, v2.definition_levels_byte_length)
-        if min(levels) < 0:
-            raise FormatError(f"a V2 page header has levels of {levels[0]} and {levels[1]} bytes; expected 0 or more")
-        head.levels = sum(levels)
-    elif head.type == PageType.DICTIONARY_PAGE and (dictionary := header.dictionary_page_header) is not None:
+        head.encoding = v2.encoding
+    elif (dictionary := header.dictionary_page_header) is not None:
         head.encoding = dictionary.encoding
-    elif head.type == PageType.INDEX_PAGE:
-        raise UnsupportedFileError("it has an INDEX_PAGE, for which encryption has no module; use the Spark engine")
-    else:
-        raise FormatError(f"a page header is of type {head.type}; expected 0, 2 or 3, and the header of that type")
-    if head.values < 0:
-        raise FormatError(f"a page header announces {head.values} values; expected 0 or more")
 
 
 def _check_sizes(head: PageHead) -> None:
     if not (0 <= head.size <= _MAX_I32 and 0 <= head.uncompressed <= _MAX_I32):
         raise FormatError(f"a page header has sizes {head.uncompressed} and {head.size}; expected 0 to {_MAX_I32}")
+    if head.crc is not None and not -_MAX_I32 - 1 <= head.crc <= _MAX_I32:
+        raise FormatError(f"a page header has the CRC {head.crc}; expected 32 bits")
 
 
 def _append_integer(out: bytearray, number: int) -> None:

@@ -19,7 +19,7 @@ HEADER_BYTES = 256
 """What is looked at first for a page header; statistics in it may make it longer."""
 STRUCT_BYTES = 64 * 1024
 """What is looked at for the header of a Bloom filter, which has a few numbers."""
-MAX_HEADER_BYTES = 64 * 1024 * 1024
+MAX_HEADER_BYTES = 16 * 1024 * 1024
 
 
 class Page:
@@ -28,14 +28,16 @@ class Page:
     Attributes:
         head: its header; size and CRC are those that it had in the source.
         start: the source's offset of its header (or of the module that holds it).
+        end: the source's offset of the first byte after its body.
         body: the page's bytes, compressed as they were.
     """
 
-    __slots__ = ("body", "head", "start")
+    __slots__ = ("body", "end", "head", "start")
 
-    def __init__(self, head: PageHead, start: int, body: bytes | memoryview) -> None:
+    def __init__(self, head: PageHead, start: int, end: int, body: bytes | memoryview) -> None:
         self.head = head
         self.start = start
+        self.end = end
         self.body = body
 
 
@@ -170,7 +172,7 @@ class PlainPages:
             _check_place(head, name, first=before is None)
             body = data.take(head.size, name)
             check_crc(head.crc, body, name)
-            yield Page(head, start, body)
+            yield Page(head, start, data.position, body)
             before = head
 
 
@@ -206,9 +208,9 @@ class EncryptedPages:
             if self._key.algorithm != AES_GCM_V1:
                 check_crc(head.crc, framed, name)
             if module is ModuleType.DICTIONARY_PAGE_HEADER:
-                yield Page(head, start, self._open(framed, ModuleType.DICTIONARY_PAGE))
+                yield Page(head, start, data.position, self._open(framed, ModuleType.DICTIONARY_PAGE))
             else:
-                yield Page(head, start, self._data(head, framed, number))
+                yield Page(head, start, data.position, self._data(head, framed, number))
                 number += 1
             before = head
 

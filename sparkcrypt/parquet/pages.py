@@ -7,13 +7,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias
 
-from sparkcrypt.errors import FormatError, UnsupportedFileError, VerificationError
+from sparkcrypt.errors import FormatError, VerificationError
 from sparkcrypt.parquet.layout import FIRST_OFFSET
 from sparkcrypt.parquet.metadata import (
     AES_GCM_V1,
     Algorithm,
     ColumnMetaData,
-    DataPageHeader,
     PageHeader,
     PageType,
 )
@@ -25,9 +24,10 @@ from sparkcrypt.parquet.modules import (
     ModuleType,
     module_aad,
 )
+from sparkcrypt.parquet.page_facts import page_facts
 from sparkcrypt.parquet.schema import Path
 from sparkcrypt.parquet.source import naming
-from sparkcrypt.parquet.thrift import Struct, decode_struct
+from sparkcrypt.parquet.thrift import decode_struct
 from sparkcrypt.parquet.window import Window
 from sparkcrypt.schema import dotted
 
@@ -44,6 +44,8 @@ __all__ = [
 
 Bytes: TypeAlias = bytes | memoryview
 Unauthenticated = Literal["page", "levels"]
+_TYPE = PageHeader.type.key
+_CRC = PageHeader.crc.key
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,25 +132,23 @@ def chunk_range(meta_data: ColumnMetaData, limit: int, what: object) -> tuple[in
         what: names the chunk in messages, by its text.
 
     Raises:
-        FormatError: it is not between the file's first magic and its footer, its dictionary follows its data, or it
-            announces a negative number of values.
+        FormatError: it is not between the file's first magic and its footer, or it announces a negative number of
+            values.
     """
     with naming(str(what)):
-        data = start = meta_data.data_page_offset
+        start = meta_data.data_page_offset
         dictionary, values = meta_data.dictionary_page_offset, meta_data.num_values
         size = meta_data.total_compressed_size
     if values < 0:
         raise FormatError(f"{what} announces {values} values; expected a count")
-    if dictionary:  # 0 is how some writers say that there is none
-        if data == 0 and values == 0:  # and how Arrow says that no data follows
-            data = dictionary
-        if dictionary > data:
-            raise FormatError(f"{what} has its dictionary at offset {dictionary}; expected at most its data's, {data}")
+    # 0, and an offset behind its data, is how some writers say that there is no dictionary; and 0, where there are no
+    # values, how Arrow says that no data follows one.
+    if dictionary and (dictionary < start or (start == 0 and values == 0)):
         start = dictionary
     if not (start or size or values):
         return FIRST_OFFSET, FIRST_OFFSET
     end = start + size
-    if not FIRST_OFFSET <= start <= data <= end <= limit:
+    if not FIRST_OFFSET <= start <= end <= limit:
         raise FormatError(f"{what} is said to be at offset {start} to {end}; expected inside {FIRST_OFFSET} to {limit}")
     return start, end
 
@@ -166,7 +166,7 @@ def read_plain_pages(window: Window, what: str) -> Iterator[Page]:
     first = True
     while window.left:
         start = window.position
-        head = _head(window.take_struct(f"a page header of {what}"), what, first)
+        head = page_facts(window.take_struct(f"a page header of {what}"), what, first)
         body = window.take(head.size, f"a page of {what}")
         check_crc(head.view.struct.get(_CRC), body, what)
         yield Page(head.view, 0, head.values, None, head.type, head.rows, start, window.position, b"", body)
@@ -192,7 +192,7 @@ def read_pages(key: ChunkKey, window: Window) -> Iterator[Page]:
         if (struct.get(_TYPE) == PageType.DICTIONARY_PAGE) != (module is ModuleType.DICTIONARY_PAGE_HEADER):
             expected = "DICTIONARY_PAGE" if module is ModuleType.DICTIONARY_PAGE_HEADER else "DATA_PAGE or DATA_PAGE_V2"
             raise FormatError(f"{name} is of page type {struct.get(_TYPE)!r}; expected {expected}")
-        head = _head(struct, name, first)
+        head = page_facts(struct, name, first)
         framed = window.take(head.size, name)
         if key.algorithm != AES_GCM_V1:  # which says more than a CRC could
             check_crc(head.view.struct.get(_CRC), framed, name)
@@ -258,69 +258,3 @@ def _is_frame(key: ChunkKey, body: memoryview) -> bool:
     least = NONCE_BYTES + (TAG_BYTES if key.algorithm == AES_GCM_V1 else 0)
     length = len(body) - LENGTH_BYTES
     return length >= least and int.from_bytes(body[:LENGTH_BYTES], "little") == length
-
-
-class _Head(NamedTuple):
-    """What a page's header says, checked."""
-
-    view: PageHeader
-    type: int
-    size: int
-    values: int
-    rows: int | None
-    levels: int
-
-
-_TYPE = PageHeader.type.key
-_UNCOMPRESSED = PageHeader.uncompressed_page_size.key
-_COMPRESSED = PageHeader.compressed_page_size.key
-_CRC = PageHeader.crc.key
-_V1 = PageHeader.data_page_header.key
-_V1_VALUES = DataPageHeader.num_values.key
-
-
-def _head(struct: Struct, what: object, first: bool) -> _Head:
-    kind, size = struct.get(_TYPE), struct.get(_COMPRESSED)
-    if not isinstance(size, int) or size < 0 or not _is_count(struct.get(_UNCOMPRESSED)):
-        raise FormatError(f"{what} has page sizes that are missing or negative; expected 0 or more")
-    view = PageHeader(struct)
-    if kind == 0:
-        v1 = struct.get(_V1)
-        values = v1.get(_V1_VALUES) if isinstance(v1, Struct) else None
-        if not isinstance(values, int) or values < 0:
-            raise FormatError(f"{what} has a data page without data_page_header or a count in it; expected both")
-        return _Head(view, 0, size, values, None, 0)
-    if kind == PageType.DATA_PAGE_V2:
-        return _head_v2(view, size, what)
-    if kind == PageType.DICTIONARY_PAGE and first:
-        with naming(str(what)):
-            dictionary = view.dictionary_page_header
-            counted = dictionary is not None and dictionary.num_values >= 0
-        if not counted:
-            raise FormatError(f"{what} has a dictionary page without a count of its values; expected one")
-        return _Head(view, PageType.DICTIONARY_PAGE, size, 0, None, 0)
-    error = UnsupportedFileError if kind == PageType.INDEX_PAGE else FormatError
-    raise error(f"{what} has a page of type {kind!r}; expected {_ALLOWED}")
-
-
-_ALLOWED = "DATA_PAGE (0), DATA_PAGE_V2 (3), or as the first one DICTIONARY_PAGE (2); index pages have no module type"
-
-
-def _head_v2(view: PageHeader, size: int, what: object) -> _Head:
-    v2 = view.data_page_header_v2
-    if v2 is None:
-        raise FormatError(f"{what} has a V2 data page without data_page_header_v2; expected one")
-    with naming(str(what)):
-        repetition, definition = v2.repetition_levels_byte_length, v2.definition_levels_byte_length
-        values, nulls, rows = v2.num_values, v2.num_nulls, v2.num_rows
-    if repetition < 0 or definition < 0 or repetition + definition > size:
-        raise FormatError(
-            f"{what} has {repetition} and {definition} bytes of levels in a page of {size}; expected no more than that"
-        )
-    if not (0 <= nulls <= values and 0 <= rows <= values):
-        raise FormatError(f"{what} has {values} values, {nulls} nulls, {rows} rows; expected no more than its values")
-    return _Head(view, PageType.DATA_PAGE_V2, size, values, rows, repetition + definition)
-
-
-def _is_count(value: object) -> bool:
-    return isinstance(value, int) and value >= 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from sparkcrypt.errors import FormatError
 from sparkcrypt.parquet.layout import Layout
 from sparkcrypt.parquet.metadata import ColumnChunk, ColumnMetaData
 from sparkcrypt.parquet.pages import chunk_range
@@ -33,7 +34,7 @@ def claim_regions(layout: Layout, chunk: ColumnChunk, metadata: ColumnMetaData, 
     """Add to a layout where a chunk's pages and indexes lie and where its Bloom filter, whose end is not known, begins.
 
     Raises:
-        FormatError: one of them is not inside the file's data.
+        FormatError: one of them is not inside the file's data, or an index has half a place.
     """
     layout.add(*chunk_range(metadata, layout.limit, name), name)
     indexes = (
@@ -41,6 +42,8 @@ def claim_regions(layout: Layout, chunk: ColumnChunk, metadata: ColumnMetaData, 
         ("offset index", chunk.offset_index_offset, chunk.offset_index_length),
     )
     for part, offset, length in indexes:
+        if (offset is None) != (length is None):
+            raise FormatError(f"{name._replace(part=part)} has an offset or a length; expected both")
         if offset is not None and length is not None:
             layout.add(offset, offset + length, name._replace(part=part))
     if offset := metadata.bloom_filter_offset:

@@ -23,6 +23,7 @@ from sparkcrypt.parquet.footer_writer import (
 from sparkcrypt.parquet.identity import check_identity
 from sparkcrypt.parquet.keys import FileCiphers, RetrieveKey, VerifyAad
 from sparkcrypt.parquet.layout import Layout
+from sparkcrypt.parquet.leniency import check_row_group_size, row_count
 from sparkcrypt.parquet.metadata import ColumnMetaData, FileMetaData, RowGroup
 from sparkcrypt.parquet.modules import MAX_ORDINAL, ModuleType
 from sparkcrypt.parquet.output import Output, Target, open_target
@@ -69,8 +70,8 @@ def rewrite_file(
     Raises:
         FormatError: the source is against the specification.
         UnsupportedFileError: it has something that no encrypted file can have: see the message.
-        VerificationError: a module of the source does not authenticate, or the CRC of a page that is encrypted or
-            decrypted is not that of its bytes.
+        VerificationError: a module of the source does not authenticate, or the CRC of a page is not that of its
+            bytes.
         ConfigError: the target is there already, a key is missing, or the encryption names an unknown column.
     """
     with ExitStack() as stack:
@@ -107,6 +108,7 @@ class _Rewrite:
         self.footer = footer
         self.ciphers = ciphers
         self.metadata: FileMetaData = footer.metadata
+        self.rows = row_count(footer.metadata)
         self.paths = leaf_paths(footer.metadata)
         self.notes = Notes()
         check_identity(file, footer)
@@ -128,6 +130,7 @@ class _Rewrite:
     def write(self, output: Output) -> None:
         sources = [list(chunks) for chunks in source_chunks(self.file, self.footer, self.ciphers)]
         layout = _layout(sources, self.footer.offset)
+        self._check_sizes(sources)
         output.write(magic(self.suite))
         groups = [
             [write_pages(chunk, output, self._seal(number, column), self.notes) for column, chunk in enumerate(chunks)]
@@ -147,6 +150,12 @@ class _Rewrite:
             {} if self.suite is None else self.suite.encryption.key_values,
         )
 
+    def _check_sizes(self, sources: list[list[SourceChunk]]) -> None:
+        if self.footer.mode != "plaintext":  # old writers of plaintext files announced what they liked
+            for index, (group, chunks) in enumerate(zip(self.metadata.row_groups, sources, strict=True)):
+                size = sum(chunk.metadata.total_compressed_size for chunk in chunks)
+                check_row_group_size(group, size, f"row group {index}")
+
     def _seal(self, row_group: int, column: int) -> ChunkSeal | None:
         suite = self.suite
         chosen = None if suite is None else suite.columns[column]
@@ -160,6 +169,7 @@ class _Rewrite:
             self._row_group(index, group, chunks)
             for index, (group, chunks) in enumerate(zip(self.metadata.row_groups, groups, strict=True))
         ]
+        metadata[FileMetaData.num_rows.key] = self.rows
         metadata[FileMetaData.row_groups.key] = List(STRUCT, rewritten)
         if self._redacts():
             for name in redact_key_values(metadata):
@@ -206,7 +216,7 @@ class _Rewrite:
             else "encrypted"
             if suite.encryption.footer_mode == "encrypted"
             else "plaintext_signed",
-            rows=self.metadata.num_rows,
+            rows=self.rows,
             row_groups=len(self.metadata.row_groups),
             bytes_before=self.file.size,
             bytes_after=output.position,

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import NamedTuple, TypeAlias
 
 from sparkcrypt.errors import ConfigError, FormatError
 from sparkcrypt.parquet.columns import ColumnCrypto
 from sparkcrypt.parquet.footer import MAGIC_BYTES, Footer, known_aad
 from sparkcrypt.parquet.keys import FileCiphers
-from sparkcrypt.parquet.metadata import BloomFilterHeader, ColumnChunk, ColumnMetaData
+from sparkcrypt.parquet.leniency import check_in_this_file, check_redacted, ordered, whole_chunk
+from sparkcrypt.parquet.metadata import BloomFilterHeader, ColumnChunk, ColumnMetaData, RowGroup
 from sparkcrypt.parquet.modules import ModuleType
 from sparkcrypt.parquet.page_stream import Bytes, EncryptedPages, PageSource, PlainPages
 from sparkcrypt.parquet.pages import ChunkKey, chunk_range
 from sparkcrypt.parquet.regions import PartName
-from sparkcrypt.parquet.schema import Path
+from sparkcrypt.parquet.schema import Path, leaf_levels
 from sparkcrypt.parquet.source import Input
 from sparkcrypt.parquet.thrift import Struct, decode_struct
 from sparkcrypt.parquet.thrift_encode import encode_struct
-from sparkcrypt.parquet.verify import ordered
 from sparkcrypt.schema import dotted
 
 _INDEX_FIELDS = {
@@ -32,7 +33,8 @@ class SourceChunk:
     """A column chunk that can be read.
 
     ``part`` names it in messages; ``metadata`` is its own copy; ``key`` is None when the chunk is not encrypted;
-    ``limit`` is where the footer begins.
+    ``limit`` is where the footer begins; ``rows`` are the row group's, and a ``repeated`` leaf has any number of values
+    for each.
     """
 
     file: Input = field(repr=False)
@@ -42,6 +44,8 @@ class SourceChunk:
     chunk: ColumnChunk = field(repr=False)
     metadata: ColumnMetaData = field(repr=False)
     key: ChunkKey | None = field(repr=False)
+    rows: int
+    repeated: bool
 
     @property
     def name(self) -> str:
@@ -94,7 +98,7 @@ class SourceChunk:
             VerificationError: it does not authenticate.
         """
         offset = self.metadata.bloom_filter_offset
-        if offset is None:
+        if not offset:
             return None
         what = f"the Bloom filter of {self.name}"
         if not MAGIC_BYTES <= offset <= self.limit:
@@ -103,13 +107,21 @@ class SourceChunk:
         if self.key is None:
             header = data.struct(what)
             size = BloomFilterHeader(header).num_bytes
-            return encode_struct(header), bytes(data.take(size, what))
+            found = encode_struct(header), bytes(data.take(size, what))
+            self._check_filter_length(data.position - offset, what)
+            return found
         serialised = self.key.open(data.module(what), ModuleType.BLOOM_FILTER_HEADER)
         bits = self.key.open(data.module(what), ModuleType.BLOOM_FILTER_BITSET)
         header, end = decode_struct(serialised)
         if BloomFilterHeader(header).num_bytes != len(bits):
             raise FormatError(f"{what} has {len(bits)} bytes; expected {BloomFilterHeader(header).num_bytes}")
+        self._check_filter_length(data.position - offset, what)
         return serialised[:end], bits
+
+    def _check_filter_length(self, found: int, what: str) -> None:
+        length = self.metadata.bloom_filter_length
+        if length is not None and found != length:
+            raise FormatError(f"{what} takes {found} bytes; expected {length}")
 
 
 def source_chunks(file: Input, footer: Footer, ciphers: FileCiphers | None) -> Iterator[Iterator[SourceChunk]]:
@@ -122,26 +134,34 @@ def source_chunks(file: Input, footer: Footer, ciphers: FileCiphers | None) -> I
         ConfigError: a column is encrypted and no key is given.
     """
     assert footer.metadata is not None and footer.columns is not None  # noqa: S101 - the caller has read the footer
-    leaves = [(crypto, dotted(crypto.path)) for crypto in footer.columns]
-    for number, (group, ordinal) in enumerate(ordered(footer.metadata)):
-        yield _chunks(file, footer, ciphers, zip(group.columns, leaves, strict=True), (number, ordinal))
+    levels = leaf_levels(footer.metadata)
+    leaves = [(one, dotted(one.path), level.repetition > 0) for one, level in zip(footer.columns, levels, strict=True)]
+    for number, (group, ordinal) in enumerate(ordered(footer.metadata, encrypted=footer.mode != "plaintext")):
+        yield _chunks(file, footer, ciphers, leaves, _Group(group, number, ordinal))
+
+
+class _Group(NamedTuple):
+    """A row group: its place in the footer, and the ordinal that its modules carry."""
+
+    row_group: RowGroup
+    number: int
+    ordinal: int
+
+
+_Leaf: TypeAlias = tuple[ColumnCrypto, str, bool]
+"""A leaf: how it is encrypted, its path as text, whether it is repeated."""
 
 
 def _chunks(
-    file: Input,
-    footer: Footer,
-    ciphers: FileCiphers | None,
-    group: Iterable[tuple[ColumnChunk, tuple[ColumnCrypto, str]]],
-    numbers: tuple[int, int],
+    file: Input, footer: Footer, ciphers: FileCiphers | None, leaves: list[_Leaf], group: _Group
 ) -> Iterator[SourceChunk]:
-    row_group, ordinal = numbers
-    for column, (chunk, (crypto, path)) in enumerate(group):
-        name = PartName(path, row_group)
-        if chunk.file_path is not None:
-            raise FormatError(f"{name} is in another file; expected it in this one")
-        key = _key(footer, ciphers, crypto, ordinal, column) if crypto.encrypted else None
-        metadata = _metadata(chunk, key, name)
-        yield SourceChunk(file, footer.offset, crypto.path, name, chunk, metadata, key)
+    rows = group.row_group.num_rows
+    for column, (chunk, (crypto, path, repeated)) in enumerate(zip(group.row_group.columns, leaves, strict=True)):
+        name = PartName(path, group.number)
+        check_in_this_file(chunk, name)
+        key = _key(footer, ciphers, crypto, group.ordinal, column) if crypto.encrypted else None
+        metadata = _metadata(file, footer, chunk, key, name)
+        yield SourceChunk(file, footer.offset, crypto.path, name, chunk, metadata, key, rows, repeated)
 
 
 def _key(footer: Footer, ciphers: FileCiphers | None, crypto: ColumnCrypto, ordinal: int, column: int) -> ChunkKey:
@@ -151,12 +171,17 @@ def _key(footer: Footer, ciphers: FileCiphers | None, crypto: ColumnCrypto, ordi
     return ChunkKey(ciphers.cipher(*owner), known_aad(footer), footer.algorithm, crypto.path, ordinal, column)
 
 
-def _metadata(chunk: ColumnChunk, key: ChunkKey | None, name: PartName) -> ColumnMetaData:
+def _metadata(file: Input, footer: Footer, chunk: ColumnChunk, key: ChunkKey | None, name: PartName) -> ColumnMetaData:
     """Return the chunk's metadata: what is encrypted, where it is, since what stands beside it in clear is redacted."""
-    framed = chunk.encrypted_column_metadata
+    framed, clear = chunk.encrypted_column_metadata, chunk.meta_data
     if key is not None and framed is not None:
-        return ColumnMetaData(decode_struct(key.open(framed, ModuleType.COLUMN_META_DATA))[0])
-    clear = chunk.meta_data
+        sealed = ColumnMetaData(decode_struct(key.open(framed, ModuleType.COLUMN_META_DATA))[0])
+        if clear is not None:
+            check_redacted(clear, sealed, name)
+        return sealed
     if clear is None:
         raise FormatError(f"{name} has no metadata; expected it in clear or encrypted")
+    if key is None:
+        writer = None if footer.metadata is None else footer.metadata.created_by
+        clear = whole_chunk(file, clear, footer.offset, writer, name)
     return ColumnMetaData(Struct(clear.struct))

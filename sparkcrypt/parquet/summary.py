@@ -10,6 +10,7 @@ from sparkcrypt.errors import FormatError
 from sparkcrypt.parquet.columns import ColumnCrypto
 from sparkcrypt.parquet.footer import Footer, Mode, read_footer
 from sparkcrypt.parquet.keys import RetrieveKey, VerifyAad
+from sparkcrypt.parquet.leniency import told_rows
 from sparkcrypt.parquet.metadata import Algorithm
 from sparkcrypt.parquet.schema import Path
 from sparkcrypt.parquet.source import Source
@@ -102,7 +103,7 @@ def summarise(footer: Footer) -> FileSummary:
         aad_prefix=footer.aad_prefix,
         supply_aad_prefix=footer.supply_aad_prefix,
         aad_file_unique=footer.aad_file_unique,
-        rows=None if metadata is None else metadata.num_rows,
+        rows=None if metadata is None else told_rows(metadata),
         row_groups=None if metadata is None else len(metadata.row_groups),
         columns=None
         if footer.columns is None

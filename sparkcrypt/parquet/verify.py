@@ -10,11 +10,20 @@ from sparkcrypt.errors import ConfigError, FormatError, VerificationError
 from sparkcrypt.parquet.chunk_check import ChunkCheck, ChunkPlace, FileCheck
 from sparkcrypt.parquet.columns import ColumnCrypto
 from sparkcrypt.parquet.digest import DIGEST_PARTS, ContentDigest, combined_digest
-from sparkcrypt.parquet.footer import ENCRYPTED_MAGIC, MAGIC_BYTES, PLAINTEXT_MAGIC, Footer, Mode, footer_of, known_aad
+from sparkcrypt.parquet.footer import Footer, Mode, footer_of, known_aad
+from sparkcrypt.parquet.identity import check_identity
 from sparkcrypt.parquet.keys import FileCiphers, RetrieveKey, VerifyAad
 from sparkcrypt.parquet.layout import Layout
+from sparkcrypt.parquet.leniency import (
+    check_in_this_file,
+    check_redacted,
+    check_row_group_size,
+    ordered,
+    row_count,
+    whole_chunk,
+)
 from sparkcrypt.parquet.metadata import Algorithm, ColumnChunk, ColumnMetaData, FileMetaData, RowGroup
-from sparkcrypt.parquet.modules import FILE_UNIQUE_BYTES, ModuleType
+from sparkcrypt.parquet.modules import ModuleType
 from sparkcrypt.parquet.pages import ChunkKey, Unauthenticated
 from sparkcrypt.parquet.regions import PartName, claim_regions
 from sparkcrypt.parquet.schema import LeafLevels, leaf_levels
@@ -130,18 +139,19 @@ class _Check:
         self.footer = footer
         self.ciphers = ciphers
         self.digest_key = digest_key
+        metadata = footer.metadata
+        self.writer = None if metadata is None else metadata.created_by
         self.shared = FileCheck(file, Layout(footer.offset), ContentDigest(digest_key))
 
     def run(self) -> Verification:
         footer, shared = self.footer, self.shared
         metadata, columns = footer.metadata, footer.columns
-        self.check_start()
+        check_identity(self.file, footer)
         if footer.mode != "plaintext":
-            self.check_identity()
+            self.check_keys()
         if metadata is None or columns is None:
             raise ConfigError(f"{footer.file}: the footer is encrypted and no key is given; pass retrieve_key")
-        check_rows(metadata)
-        shared.digest.footer(metadata)
+        shared.digest.footer(metadata, rows := row_count(metadata))
         leaves = [(*leaf, dotted(leaf[0].path)) for leaf in zip(columns, leaf_levels(metadata), strict=True)]
         for _, chunks in self.row_groups(metadata, leaves):  # before a page is read, so that none is read twice
             for place, chunk, meta_data in chunks:
@@ -155,11 +165,11 @@ class _Check:
                 size += meta_data.total_compressed_size
             if footer.mode != "plaintext":  # old writers of plaintext files announced what they liked
                 check_row_group_size(row_group, size, f"row group {index}")
-        return self.result(metadata, columns)
+        return self.result(metadata, columns, rows)
 
     def row_groups(self, metadata: FileMetaData, leaves: list[_Leaf]) -> Iterator[tuple[RowGroup, Iterator[_Chunk]]]:
         """Yield each row group with its chunks, their metadata opened."""
-        for index, (row_group, ordinal) in enumerate(ordered(metadata)):
+        for index, (row_group, ordinal) in enumerate(ordered(metadata, encrypted=self.footer.mode != "plaintext")):
             yield row_group, self.chunks(row_group, index, ordinal, leaves)
 
     def chunks(self, row_group: RowGroup, index: int, ordinal: int, leaves: list[_Leaf]) -> Iterator[_Chunk]:
@@ -167,7 +177,7 @@ class _Check:
             place = self.place(row_group, (index, ordinal, column), leaf)
             yield place, chunk, self.open_meta_data(chunk, place)
 
-    def result(self, metadata: FileMetaData, columns: tuple[ColumnCrypto, ...]) -> Verification:
+    def result(self, metadata: FileMetaData, columns: tuple[ColumnCrypto, ...], rows: int) -> Verification:
         footer = self.footer
         gaps = [_gap(*gap) for gap in self.shared.gaps]
         if footer.mode == "plaintext":
@@ -181,26 +191,15 @@ class _Check:
             footer.mode,
             footer.algorithm,
             self.shared.modules,
-            metadata.num_rows,
+            rows,
             len(metadata.row_groups),
             combined_digest(digests, self.digest_key),
             digests,
         )
 
-    def check_start(self) -> None:
-        expected = ENCRYPTED_MAGIC if self.footer.mode == "encrypted" else PLAINTEXT_MAGIC
-        if self.file.read(0, MAGIC_BYTES, "the start of the file") != expected:
-            raise FormatError(f"offset 0: expected {expected.decode()}, with which the file ends")
-
-    def check_identity(self) -> None:
+    def check_keys(self) -> None:
         if self.ciphers is None:
             raise ConfigError(f"{self.footer.file}: the file is encrypted and no key is given; pass retrieve_key")
-        unique = self.footer.aad_file_unique
-        if unique is None or len(unique) != FILE_UNIQUE_BYTES:
-            found = "missing" if unique is None else f"{len(unique)} bytes"
-            raise VerificationError(
-                f"the file-unique is {found}; expected {FILE_UNIQUE_BYTES}, since a prefix could pass for part of it"
-            )
         self.shared.modules += 1
 
     def place(self, row_group: RowGroup, numbers: tuple[int, int, int], leaf: _Leaf) -> ChunkPlace:
@@ -213,72 +212,18 @@ class _Check:
         return ChunkPlace(index, column, name, row_group.num_rows, level.repetition > 0, key)
 
     def open_meta_data(self, chunk: ColumnChunk, place: ChunkPlace) -> ColumnMetaData:
-        if chunk.file_path is not None:
-            raise FormatError(f"{place.name} is in another file; expected it in this one")
+        check_in_this_file(chunk, place.name)
         framed = chunk.encrypted_column_metadata
         if framed is None or place.key is None:  # in clear, or part of the authenticated footer
             if chunk.meta_data is None:
                 raise FormatError(f"the column metadata of {place.name} is missing; expected it in clear or encrypted")
-            return chunk.meta_data
+            if place.key is not None:
+                return chunk.meta_data
+            return whole_chunk(self.file, chunk.meta_data, self.shared.layout.limit, self.writer, place.name)
         sealed = ColumnMetaData(decode_struct(place.key.open(framed, ModuleType.COLUMN_META_DATA))[0])
         if chunk.meta_data is not None:
             check_redacted(chunk.meta_data, sealed, place.name)
         return sealed
-
-
-def check_redacted(clear: ColumnMetaData, sealed: ColumnMetaData, what: str) -> None:
-    """Check that what a plaintext footer says of an encrypted column is what its encrypted metadata says, or less.
-
-    Raises:
-        FormatError: it says something else, which readers without the column's key would go by.
-    """
-    differing = [str(key >> 4) for key, value in clear.struct.items() if sealed.struct.get(key) != value]
-    if differing:
-        raise FormatError(
-            f"{what} has metadata in clear that differs from the encrypted in fields {', '.join(differing)}; expected "
-            "the same, or nothing"
-        )
-
-
-def check_row_group_size(row_group: RowGroup, found: int, what: str) -> None:
-    """Check the size of a row group, by which readers of hidden columns plan.
-
-    Raises:
-        FormatError: it is announced and is not that of the chunks.
-    """
-    size = row_group.total_compressed_size
-    if size is not None and size != found:
-        raise FormatError(f"{what} announces {size} compressed bytes; expected {found}, as its chunks have")
-
-
-def check_rows(metadata: FileMetaData) -> None:
-    """Check that row groups have the rows that the footer announces.
-
-    Raises:
-        FormatError: they do not add up, or a count is negative.
-    """
-    rows = 0
-    for index, row_group in enumerate(metadata.row_groups):
-        if row_group.num_rows < 0:
-            raise FormatError(f"row group {index} announces {row_group.num_rows} rows; expected a count")
-        rows += row_group.num_rows
-    if rows != metadata.num_rows:
-        raise FormatError(f"row groups hold {rows} rows; expected {metadata.num_rows}, as the footer says")
-
-
-def ordered(metadata: FileMetaData) -> Iterator[tuple[RowGroup, int]]:
-    """Yield row groups with the ordinal that their modules carry: their own, else their place.
-
-    Raises:
-        FormatError: two have the same.
-    """
-    seen: set[int] = set()
-    for index, row_group in enumerate(metadata.row_groups):
-        ordinal = index if row_group.ordinal is None else row_group.ordinal
-        if ordinal in seen:
-            raise FormatError(f"row group {index} has ordinal {ordinal}, as another has; expected each once")
-        seen.add(ordinal)
-        yield row_group, ordinal
 
 
 def _gap(gap: Unauthenticated, column: str) -> str:

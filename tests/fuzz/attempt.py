@@ -138,7 +138,7 @@ def _walk(file: Input, meta_data: ColumnMetaData, limit: int, name: str) -> None
 
 
 def _rewrite(case: Case) -> None:
-    """Rewrite into plaintext or either algorithm; what verified before must then verify with the same digest."""
+    """Rewrite into plaintext or either algorithm; source and target must then verify with the same digest."""
     algorithm = (None, *ALGORITHMS)[case.number % 3]
     encryption = None if algorithm is None else new_encryption(default=FOOTER_KEY, algorithm=algorithm, bits=128)
     with _folder() as folder:
@@ -147,11 +147,18 @@ def _rewrite(case: Case) -> None:
         finally:
             names = [path.name for path in folder.iterdir()]
             assert names in ([], ["out"]), names
+        try:
+            verify_file(case.data, retrieve_key=case.original.retrieve_key)
+        except SparkcryptError as error:
+            raise AssertionError(f"what cannot be verified was rewritten: {error}") from error
         _same(case, folder / "out", Keys())
 
 
 def _rewrap(case: Case) -> None:
-    """Wrap the keys anew; what verified before must then verify with the same digest, and with the new key metadata."""
+    """Wrap the keys anew; what verified before must then verify with the same digest, and with the new key metadata.
+
+    The data is copied untouched, so what did not verify before need not.
+    """
     wrapped: dict[bytes | None, bytes] = {}
 
     def wrap(_: KeyRequest, key: bytes) -> bytes:

@@ -271,7 +271,7 @@ def test_the_same_bytes_under_another_field(tmp_path: Path) -> None:
     class Wire(MadePage):
         wire = usual[:6] + b"\x3c" + usual[7:]  # type: ignore[assignment]
 
-    with pytest.raises(FormatError, match="header of that type"):
+    with pytest.raises(FormatError, match="without data_page_header"):
         encrypt(make_file([[[data_page(), Wire(data_page().header, data_page().body)]]]), tmp_path / "out")
     assert left_over(tmp_path) == []
 
@@ -311,7 +311,6 @@ def test_pages_that_cannot_be(tmp_path: Path, pages: list[MadePage]) -> None:
         (DATA, 2**62),
         (DATA, -4),
         (DATA, 0),
-        (OFFSET, 2**40),
         (ColumnMetaData.bloom_filter_offset.key, 2**40),
         (ColumnMetaData.bloom_filter_offset.key, -1),
     ],
@@ -319,8 +318,6 @@ def test_pages_that_cannot_be(tmp_path: Path, pages: list[MadePage]) -> None:
 @pytest.mark.parametrize("encrypted", [True, False])
 def test_metadata_that_cannot_be(tmp_path: Path, key: int, value: int, encrypted: bool) -> None:
     """Offsets, sizes and counts of a chunk outside of its file are FormatError, when it is copied too."""
-    if not encrypted and value in (3, 20):
-        return  # a plaintext copy does not look at pages
     source = make_file([[NONE]], lambda metadata: metadata.update({key: value}))
     with pytest.raises(FormatError, match="<bytes>: "):
         rewrite_file(source, tmp_path / "out", encryption=new_encryption(COLUMN) if encrypted else None)
@@ -366,7 +363,7 @@ def test_indexes_that_cannot_be(
     assert left_over(tmp_path) == ["src"]
 
 
-@pytest.mark.parametrize("offset", [-8, 0, 3, 10_000_000])
+@pytest.mark.parametrize("offset", [-8, 3, 10_000_000])
 def test_bloom_filters_that_cannot_be(tmp_path: Path, offset: int) -> None:
     """A Bloom filter in the footer, over the file's beginning or beyond its end is FormatError."""
     plain = write_plain(tmp_path / "src", pa.table({"c0": range(10)}), bloom_filter_options={"c0": {"ndv": 10}})

@@ -58,7 +58,7 @@ def chunks_of(path: Path, keys: Keys | None = None) -> list[tuple[SourceChunk, l
         footer = footer_of(file, ciphers, None, None)
         assert footer.metadata is not None
         return [
-            (chunk, [Page(page.head, page.start, bytes(page.body)) for page in chunk.page_source().pages()])
+            (chunk, [Page(page.head, page.start, page.end, bytes(page.body)) for page in chunk.page_source().pages()])
             for chunks in source_chunks(file, footer, ciphers)
             for chunk in chunks
         ]

@@ -17,7 +17,8 @@ from sparkcrypt.parquet.digest import ContentDigest
 from sparkcrypt.parquet.layout import Layout
 from sparkcrypt.parquet.metadata import ColumnChunk, ColumnMetaData, FileMetaData, PageHeader, PageType, RowGroup
 from sparkcrypt.parquet.modules import ModuleCipher, ModuleType, module_aad
-from sparkcrypt.parquet.pages import ChunkKey, _head, _open_body, read_pages
+from sparkcrypt.parquet.page_facts import page_facts
+from sparkcrypt.parquet.pages import ChunkKey, _open_body, read_pages
 from sparkcrypt.parquet.source import Input
 from sparkcrypt.parquet.thrift import I32, STRUCT, Struct, decode_struct, field_key
 from sparkcrypt.parquet.thrift_encode import encode_struct
@@ -212,7 +213,7 @@ def test_the_first_magic_must_agree_with_the_last(tmp_path: Path, plaintext_foot
 def test_a_file_unique_of_another_length_is_not_trusted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file whose prefix could pass for part of its file-unique is refused."""
     path = write_encrypted(tmp_path / "f.parquet")
-    monkeypatch.setattr("sparkcrypt.parquet.verify.FILE_UNIQUE_BYTES", 9)
+    monkeypatch.setattr("sparkcrypt.parquet.identity.FILE_UNIQUE_BYTES", 9)
     with pytest.raises(VerificationError, match="file-unique is 8 bytes; expected 9"):
         verify_file(path, retrieve_key=Keys())
 
@@ -303,10 +304,10 @@ class TestSignedNonsense:
         ("key", "value", "expected"),
         [
             (ColumnMetaData.num_values.key, 99, "pages hold 100 values; expected 99"),
-            (ColumnMetaData.data_page_offset.key, 2**50, "expected inside 4 to"),
+            (ColumnMetaData.data_page_offset.key, 2**50, "data_page_offset is"),
             (ColumnMetaData.dictionary_page_offset.key, 3, "expected inside 4 to"),
             (ColumnMetaData.total_compressed_size.key, -(2**40), "expected inside 4 to"),
-            (ColumnMetaData.total_compressed_size.key, 50, "expected inside 4 to"),
+            (ColumnMetaData.total_compressed_size.key, 50, "expected at most the 1 bytes"),
         ],
     )
     def test_encrypted_column_metadata_must_fit_its_pages(
@@ -449,4 +450,4 @@ class TestV2Pages:
         """Lengths of levels are held against the page."""
         for repetition, definition in ((-1, 5), (5, -1), (0, 1000), (500, 500)):
             with pytest.raises(FormatError, match="bytes of levels"):
-                _head(v2_header(50, repetition, definition), "a page", first=False)
+                page_facts(v2_header(50, repetition, definition), "a page", first=False)
