@@ -79,10 +79,15 @@ class Stager(Protocol):
 def fresh_folder(files: HadoopFiles, unit: Unit, staged: str) -> None:
     """Clear the place of a unit's new files, and see that they will be kept as the old ones are.
 
+    Until it is given what the unit's folder has, which comes after all that is in it, it is this user's alone: files in
+    it may be readable by more people than their sources were when they are made.
+
     Raises:
         VerificationError: they cannot be; nothing was written.
     """
     files.delete_tree(staged)
+    files.make_folder(staged.rstrip("/").rpartition("/")[0])
+    files.make_folder(staged, mode="700")
     for folder in unit.folders:
         below = f"/{folder.relative}" if folder.relative else ""
         keep_storage(files, unit.location.rstrip("/") + below, staged + below)

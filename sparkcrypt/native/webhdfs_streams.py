@@ -137,9 +137,9 @@ class ReadStream(io.RawIOBase):
 class WriteStream(io.RawIOBase):
     """A new file's bytes from front to back, to a DataNode as they come; the file is whole when `close` returns."""
 
-    def __init__(self, hdfs: WebHdfs, path: str) -> None:
+    def __init__(self, hdfs: WebHdfs, path: str, permission: str = "600") -> None:
         self._path, self._position = path, 0
-        url = hdfs.redirected("PUT", "CREATE", path, overwrite="false")
+        url = hdfs.redirected("PUT", "CREATE", path, overwrite="false", permission=permission)
         parts = urlsplit(url)
         self._where = f"{parts.scheme}://{parts.netloc}"
         self._connection: HTTPConnection | None = connect_data_node(url, path)

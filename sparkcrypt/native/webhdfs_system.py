@@ -65,6 +65,21 @@ class _Handler(FileSystemHandler):  # type: ignore[misc]
     def create_dir(self, path: str, recursive: bool) -> None:
         self._hdfs.ask("PUT", "MKDIRS", path)
 
+    def mode_of(self, path: str) -> int:
+        """Return the permissions of a file or folder."""
+        return int(self._status(path).get("permission", "600"), 8) & 0o777
+
+    def give_mode(self, path: str, mode: int) -> None:
+        """Set the permissions of a file or folder."""
+        self._hdfs.ask("PUT", "SETPERMISSION", path, permission=f"{mode:03o}")
+
+    def make_folder(self, path: str, mode: int) -> None:
+        """Make a folder and those above it that are missing, with these permissions where they are new."""
+        try:
+            self._status(path)
+        except FileNotFoundError:
+            self._hdfs.ask("PUT", "MKDIRS", path, permission=f"{mode | 0o700:03o}")
+
     def delete_dir(self, path: str) -> None:
         self._hdfs.ask("DELETE", "DELETE", path, recursive="true")
 

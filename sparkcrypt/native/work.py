@@ -37,6 +37,7 @@ from sparkcrypt.parquet import (
     verify_file,
 )
 from sparkcrypt.parquet.encryption import ColumnKey
+from sparkcrypt.parquet.file_access import PRIVATE_FOLDER, make_folders
 from sparkcrypt.parquet.output import most_bytes, open_target, too_large
 from sparkcrypt.parquet.source import open_source
 from sparkcrypt.policy.key_service import KeyServiceConfig
@@ -109,7 +110,7 @@ def _see_reachable(source: Place, target: Place, order: FileOrder) -> None:
     """
     size = _size(source)
     try:
-        _make_room(target, replace=order.replace)
+        _make_room(target, source, replace=order.replace)
     except OSError as error:
         if isinstance(target, str):
             raise
@@ -130,7 +131,7 @@ def _rewritten(order: FileOrder, source: Place, target: Place, keys: KeySettings
         )
     notes: tuple[str, ...] = ()
     if order.action == "copy":
-        with open_source(source) as file, open_target(target) as output:
+        with open_source(source) as file, open_target(target, file.access) as output:
             output.copy(file, 0, file.size, "the file")
     elif order.action == "rewrap":
         rewrap_file(
@@ -261,20 +262,41 @@ def _remove(target: Place) -> None:
             target[0].delete_file(target[1])
 
 
-def _make_room(target: Place, *, replace: bool) -> None:
-    """Make the target's folder; remove what an earlier attempt left there, if that may be."""
+def _make_room(target: Place, source: Place, *, replace: bool) -> None:
+    """Make the target's folder, not wider than the source's; remove what an earlier attempt left there, if that may be.
+
+    What of the target's folders is not there yet gets what the source's folder has.
+    """
     if isinstance(target, str):
         path = FilePath(target)
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folders(str(path.parent), str(FilePath(source).parent) if isinstance(source, str) else None)
         if replace:
             path.unlink(missing_ok=True)
         return
     from pyarrow.fs import FileType
 
     filesystem, name = target
-    filesystem.create_dir(name.rpartition("/")[0], recursive=True)
+    folder = name.rpartition("/")[0]
+    make_folder = getattr(getattr(filesystem, "handler", None), "make_folder", None)
+    if make_folder is None:
+        filesystem.create_dir(folder, recursive=True)
+    else:
+        make_folder(folder, _narrowest(source, folder))
     if replace and filesystem.get_file_info(name).type != FileType.NotFound:
         filesystem.delete_file(name)
+
+
+def _narrowest(source: Place, folder: str) -> int:
+    """Return what all folders of a source allow that have the names of a target's, which may have to be made too."""
+    mode_of = None if isinstance(source, str) else getattr(getattr(source[0], "handler", None), "mode_of", None)
+    if mode_of is None or isinstance(source, str):
+        return PRIVATE_FOLDER
+    like, mode = source[1].rpartition("/")[0], 0o777
+    while True:
+        mode &= mode_of(like or "/")
+        (like, _, was), (folder, _, name) = like.rpartition("/"), folder.rpartition("/")
+        if was != name or not like:
+            return int(mode)
 
 
 def _size(where: Place) -> int:

@@ -13,6 +13,7 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias, Union
 
 from sparkcrypt.errors import ConfigError, UnsupportedFileError
+from sparkcrypt.parquet.file_access import FileAccess, give_access, open_private
 from sparkcrypt.parquet.source import Input
 
 if TYPE_CHECKING:
@@ -121,15 +122,20 @@ class Output:
 
 
 @contextmanager
-def open_target(target: Target) -> Iterator[Output]:
+def open_target(target: Target, access: FileAccess | None = None) -> Iterator[Output]:
     """Open a target for the time of a ``with`` block, at whose end, if it did not fail, the file stands under its name.
 
-    Until then its bytes are in a hidden file beside it, which is removed on failure.
+    Until then its bytes are in a hidden file beside it, which is removed on failure, and which is its owner's alone
+    where the file system has modes.
+
+    Args:
+        target: where the file shall be.
+        access: what it is given there, as far as this user may, and never more; None leaves it to the process.
 
     Raises:
         ConfigError: the target is there already, or cannot be written.
     """
-    opened = _on_file_system(*target) if isinstance(target, tuple) else _local(os.fspath(target))
+    opened = _on_file_system(*target, access) if isinstance(target, tuple) else _local(os.fspath(target), access)
     with opened as output:
         yield output
 
@@ -140,12 +146,12 @@ def _hidden(path: str) -> str:
 
 
 @contextmanager
-def _local(path: str) -> Iterator[Output]:
+def _local(path: str, access: FileAccess | None) -> Iterator[Output]:
     _refuse_existing(os.path.lexists(path), path)
     partial = _hidden(path)
     try:
         # pathlib would cost as much as a small file; closed below, before the file gets its name
-        file = open(partial, "xb", buffering=0)  # noqa: PTH123,SIM115
+        file = open(partial, "xb", buffering=0, opener=None if access is None else open_private)  # noqa: SIM115
     except (OSError, ValueError) as error:
         raise ConfigError(
             f"{path}: cannot be written: {getattr(error, 'strerror', None) or error}; give a path in a writable folder"
@@ -155,6 +161,8 @@ def _local(path: str) -> Iterator[Output]:
             output = Output(file, file.fileno())
             yield output
             output.flush()
+            if access is not None:
+                give_access(file.fileno(), access)
             os.fsync(file.fileno())
         _name(partial, path)
     except BaseException:
@@ -211,15 +219,17 @@ def _sync_folder(folder: str) -> None:
 
 
 @contextmanager
-def _on_file_system(filesystem: FileSystem, path: str) -> Iterator[Output]:
+def _on_file_system(filesystem: FileSystem, path: str, access: FileAccess | None) -> Iterator[Output]:
     from pyarrow.fs import FileType
 
     def exists() -> bool:
         return bool(filesystem.get_file_info(path).type != FileType.NotFound)
 
     _refuse_existing(exists(), path)
-    partial = _hidden(path)
+    partial, local = _hidden(path), filesystem.type_name == "local"
     try:
+        if local and access is not None:  # pyarrow opens what is there, and leaves its mode
+            os.close(open_private(partial, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
         file: Any = filesystem.open_output_stream(partial, compression=None)
     except (OSError, ValueError) as error:
         raise ConfigError(f"{path}: cannot be written: {error}; give a path in a writable folder") from error
@@ -228,6 +238,8 @@ def _on_file_system(filesystem: FileSystem, path: str) -> Iterator[Output]:
             output = Output(file, None, most_bytes(filesystem))
             yield output
             output.flush()
+        if access is not None:
+            _give_stored(filesystem, partial, access)
         _refuse_existing(exists(), path)
         try:
             filesystem.move(partial, path)
@@ -237,6 +249,19 @@ def _on_file_system(filesystem: FileSystem, path: str) -> Iterator[Output]:
         with contextlib.suppress(OSError):
             filesystem.delete_file(partial)
         raise
+
+
+def _give_stored(filesystem: FileSystem, path: str, access: FileAccess) -> None:
+    """Give a file on a file system its access, where that has modes that can be set from here."""
+    give_mode = getattr(getattr(filesystem, "handler", None), "give_mode", None)
+    if give_mode is not None:
+        give_mode(path, access.mode)
+    elif filesystem.type_name == "local":
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            give_access(descriptor, access)
+        finally:
+            os.close(descriptor)
 
 
 def most_bytes(filesystem: FileSystem) -> int | None:

@@ -75,7 +75,7 @@ def rewrap_file(
             footer.aad_file_unique or b"",
             known_aad(footer),
         )
-        output = stack.enter_context(open_target(target))
+        output = stack.enter_context(open_target(target, file.access))
         output.copy(file, 0, footer.offset, "the data")
         write_footer(output, metadata, seal, key_values or {})
         return RewriteResult(

@@ -81,7 +81,7 @@ def rewrite_file(
         chosen = encryption(summarise(footer)) if callable(encryption) else encryption
         stack.enter_context(naming(file.name))
         job = _Rewrite(file, footer, ciphers, chosen)
-        output = stack.enter_context(open_target(target))
+        output = stack.enter_context(open_target(target, file.access))
         job.write(output)
         return job.result(output, str(target[1] if isinstance(target, tuple) else target))
 

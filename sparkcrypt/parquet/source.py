@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias, Union
 
 from sparkcrypt.errors import FormatError, StorageError, UnsupportedFileError, VerificationError
+from sparkcrypt.parquet.file_access import PRIVATE, FileAccess, access_of
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
@@ -23,15 +24,24 @@ _NOT_A_FILE = (FileNotFoundError, IsADirectoryError, NotADirectoryError, ValueEr
 class Input:
     """A file of known name and size, read by ranges.  Its messages leave the name to `naming`."""
 
-    __slots__ = ("_buffer", "_file", "descriptor", "name", "size")
+    __slots__ = ("_buffer", "_file", "access", "descriptor", "name", "size")
 
-    def __init__(self, file: BinaryIO, name: str, size: int, descriptor: int | None = None) -> None:
+    def __init__(
+        self,
+        file: BinaryIO,
+        name: str,
+        size: int,
+        descriptor: int | None = None,
+        access: FileAccess | None = None,
+    ) -> None:
         self._file = file
         self._buffer = bytearray()
         self.name = name
         self.size = size
         self.descriptor = descriptor
         """Of an unbuffered local file, else None."""
+        self.access = access
+        """What a file that is made of it is given; None where it is no stored file."""
 
     def read(self, offset: int, length: int, what: str) -> bytes:
         """Return the bytes of a range.
@@ -96,14 +106,16 @@ def open_source(source: Source) -> Iterator[Input]:
     """
     if isinstance(source, (str, os.PathLike)):
         with _opened(os.fspath(source)) as file:
-            yield Input(file, os.fspath(source), os.fstat(file.fileno()).st_size, file.fileno())
+            descriptor = file.fileno()
+            size = os.fstat(descriptor).st_size
+            yield Input(file, os.fspath(source), size, descriptor, access_of(descriptor))
     elif isinstance(source, tuple):
         with _opened_on(*source) as native:
             try:
                 size = native.size()
             except OSError as error:
                 raise StorageError(f"{source[1]}: {_MAY_BE_RIGHT.format(error)}") from error
-            yield Input(native, source[1], size)
+            yield Input(native, source[1], size, access=_stored_access(*source))
     elif isinstance(source, bytes):
         yield Input(io.BytesIO(source), "<bytes>", len(source))
     else:
@@ -140,6 +152,18 @@ def _opened_on(filesystem: FileSystem, path: str) -> Any:
             raise FormatError(
                 f"{path}: cannot be opened: {error}; give the path of a Parquet file on that file system"
             ) from error
+        raise StorageError(f"{path}: {_MAY_BE_RIGHT.format(error)}") from error
+
+
+def _stored_access(filesystem: FileSystem, path: str) -> FileAccess:
+    """Return the access of a file on a file system that can tell it; else that of a file of its owner's alone."""
+    mode_of = getattr(getattr(filesystem, "handler", None), "mode_of", None)
+    try:
+        if filesystem.type_name == "local":
+            status = os.stat(path)  # noqa: PTH116 - as pyarrow names it
+            return FileAccess(status.st_mode & 0o777, status.st_uid, status.st_gid)
+        return PRIVATE if mode_of is None else FileAccess(mode_of(path))
+    except OSError as error:
         raise StorageError(f"{path}: {_MAY_BE_RIGHT.format(error)}") from error
 
 
