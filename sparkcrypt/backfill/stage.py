@@ -18,6 +18,7 @@ from sparkcrypt.bridge.identity import trailing_partition
 from sparkcrypt.policy.model import Policy, normalized_table
 from sparkcrypt.spark.digest import RowsDigest, digest_rows
 from sparkcrypt.spark.files import HadoopFiles
+from sparkcrypt.spark.pinning import registered_policy
 from sparkcrypt.spark.watch import Told
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ class SparkStager:
 
     def __init__(self, spark: SparkSession, target: Target, policy: Policy) -> None:
         self._spark, self._target, self.files = spark, target, HadoopFiles(spark)
-        self._read_options = {**target.options(), names.POLICY: observing(policy, target.plan.table).canonical()}
+        self._policy = observing(policy, target.plan.table)
 
     def stage(self, scanned: ScannedUnit, staged: str, told: Told) -> SparkWork:
         """Write a unit's rows, encrypted, into a folder; see `Stager`.  Nothing is told: its tasks are no files."""
@@ -46,21 +47,23 @@ class SparkStager:
     def _write(self, unit: Unit, staged: str, codec: str | None) -> None:
         """Write a unit's rows; the compression of the source's files is kept where Spark can write it."""
         fresh_folder(self.files, unit, staged)
-        for folder in unit.folders:
-            writer = self._rows(folder).write.options(**self._target.options(), **_NO_SUCCESS_FILE)
-            writer = writer.option(
-                names.PARTITION, unit.partition_path or trailing_partition(folder.relative.split("/"))
-            )
-            if codec:
-                writer = writer.option("compression", codec.lower().replace("uncompressed", "none"))
-            writer.parquet(f"{staged}/{folder.relative}" if folder.relative else staged, mode="append")
+        with registered_policy(self._spark, self._policy) as pinned:
+            for folder in unit.folders:
+                writer = self._rows(folder, pinned).write.options(**self._target.options(), **_NO_SUCCESS_FILE)
+                writer = writer.option(
+                    names.PARTITION, unit.partition_path or trailing_partition(folder.relative.split("/"))
+                )
+                if codec:
+                    writer = writer.option("compression", codec.lower().replace("uncompressed", "none"))
+                writer.parquet(f"{staged}/{folder.relative}" if folder.relative else staged, mode="append")
 
     def digest(self, unit: Unit) -> dict[str, RowsDigest]:
         """Return the digest of each folder's rows: folder -> digest."""
-        return {folder.relative: digest_rows(self._rows(folder)) for folder in unit.folders}
+        with registered_policy(self._spark, self._policy) as pinned:
+            return {folder.relative: digest_rows(self._rows(folder, pinned)) for folder in unit.folders}
 
-    def _rows(self, folder: Folder) -> DataFrame:
-        reader = self._spark.read.options(**self._read_options).schema(self._target.schema)
+    def _rows(self, folder: Folder, pinned: Mapping[str, str]) -> DataFrame:
+        reader = self._spark.read.options(**{**self._target.options(), **pinned}).schema(self._target.schema)
         return reader.parquet(*(file.path for file in folder.files))
 
 

@@ -29,6 +29,8 @@ _SAME_STORE = {"s3": "s3a", "s3n": "s3a", "abfss": "abfs", "wasbs": "wasb"}
 _KNOWN = (
     names.POLICY,
     names.KEY_SERVICE,
+    names.SESSION_TOKEN,
+    names.STREAM,
     names.LOCATIONS,
     names.TABLE,
     names.TABLE_UUID,

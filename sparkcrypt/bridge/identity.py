@@ -99,6 +99,11 @@ def table_location(path: str) -> str:
     return "/".join(folders[:-1])
 
 
+def is_staged(path: str) -> bool:
+    """Tell whether a file is written at a temporary place first."""
+    return any(_STAGING.fullmatch(folder) for folder in path.split("/"))
+
+
 def check_identity(prefix: bytes | None, path: str, *, table_uuid: str | None, strict: bool) -> str | None:
     """Check the AAD prefix that a file stores against the place where it was found.
 

@@ -77,7 +77,7 @@ class Operations:
         from sparkcrypt.keys.material import parse_key_material
 
         material = parse_key_material(base64.b64decode(request["key_metadata"]))
-        config, lifetime_seconds = _key_service_of(request), request.get("lifetime_seconds")
+        config, lifetime_seconds = _key_service_of(request), _lifetime_of(request)
         opener = self._openers.get((config, lifetime_seconds), lambda: self._open_opener(config, lifetime_seconds))
         return {"key": base64.b64encode(opener.open(material)).decode()}
 
@@ -154,6 +154,12 @@ def _key_service(text: str) -> KeyServiceConfig:
         raise ConfigError(
             "parquet.sparkcrypt.key_service is not a JSON object; leave it to sparkcrypt.configure"
         ) from error
+
+
+def _lifetime_of(request: Request) -> float | None:
+    """Return for how many whole seconds a session keeps keys: each number of them has an opener of its own."""
+    asked = request.get("lifetime_seconds")
+    return None if asked is None else float(max(0, int(asked)))
 
 
 def _key_id_of(request: Request) -> str:

@@ -17,6 +17,7 @@ from sparkcrypt.bridge.context import TableContext, refuse_keys_by_hand, table_c
 from sparkcrypt.bridge.identity import (
     check_identity,
     identity_of_write,
+    is_staged,
     partition_values,
     table_location,
     trailing_partition,
@@ -48,6 +49,7 @@ def resolve_write(request: Mapping[str, Any]) -> dict[str, Any]:
     digest = context.policy.digest()
     if not context.rule.enforce:
         return {"encrypt": False, "policy_digest": digest}
+    _refuse_untold_stream(request, path)
     plan = _plan_of_file(context, _message_type(request), optional_text(request, "schema"))
     if not plan.encrypted:
         return {"encrypt": False, "policy_digest": digest}
@@ -139,6 +141,20 @@ def _plan_of_file(context: TableContext, schema: Schema, spark_schema: str | Non
         require_encryption=context.require_encryption,
         history=context.history,
     )
+
+
+def _refuse_untold_stream(request: Mapping[str, Any], path: str) -> None:
+    """Refuse a file of a stream's sink whose commit protocol is Spark's own: which table it writes is not known here.
+
+    The sink writes files at their final place; what ``foreachBatch`` writes is staged as by any other write.
+    """
+    if request.get("untold_stream") and not is_staged(path):
+        raise PlanError(
+            f"{path} is written by a stream that was started before its session was put under the policy, or whose "
+            f"session has another {names.STREAM_COMMIT_PROTOCOL}, so the tags of its table are not known; allowed: "
+            f"{names.STREAM_COMMIT_PROTOCOL_CLASS}; call sparkcrypt.configure with the session, and start the "
+            "stream again"
+        )
 
 
 def _refuse_summary_files(properties: Mapping[str, str], plan: EncryptionPlan) -> None:

@@ -171,6 +171,12 @@ def _examine_session(made: Examination, workplace: Workplace, policy: Policy, us
         "jar", lambda: session.jar_of_session(spark), "run `make jar` in a checkout, or install the wheel again"
     ):
         return
+    made.check(
+        "key services of tables",
+        lambda: session.own_key_services(spark),
+        "ALTER TABLE … SET SERDEPROPERTIES ('parquet.sparkcrypt.key_service' = ''), and UNSET TBLPROPERTIES for a "
+        "table of Hive; the launch configuration names the key service",
+    )
     made.check("helper on the driver", lambda: session.helper_of_driver(spark), interpreter)
     made.check(
         "tasks of the native engine",

@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -22,6 +23,8 @@ AUTH_OPTIONS: dict[str, tuple[str, ...]] = {
     "kubernetes": ("method", "mount_point", "role", "jwt_path"),
 }
 KUBERNETES_JWT = "/var/run/secrets/kubernetes.io/serviceaccount/token"
+HTTP_VARIABLE = "SPARKCRYPT_ALLOW_HTTP"
+"""The jar sets it for its helper by the launch configuration, ``spark.sparkcrypt.allow_http``."""
 MAX_NAME_CHARACTERS = 1024
 MAX_RETRIES = 10
 _LITERAL = re.compile(r"[A-Za-z0-9]|(?<=[A-Za-z0-9])[.-](?=[A-Za-z0-9])", re.ASCII)
@@ -147,11 +150,24 @@ def _address(value: object, environ: Mapping[str, str]) -> str:
     parts = urlsplit(address)
     if parts.scheme not in {"http", "https"} or not parts.hostname:
         raise ConfigError("key_service of type 'vault': address is not a URL; allowed: https://host:port (or http://)")
+    if parts.scheme == "http" and not _is_loopback(parts.hostname) and environ.get(HTTP_VARIABLE) != "true":
+        raise ConfigError(
+            f"key_service of type 'vault': address {address!r} is plain http beyond this machine, over which the token "
+            "and keys could be read; allowed: https://host:port, and http to localhost; where the network is safe, "
+            f"launch with --conf spark.sparkcrypt.allow_http=true, and without Spark set {HTTP_VARIABLE}=true"
+        )
     if parts.username is not None or parts.query or parts.fragment:
         raise ConfigError(
             "key_service of type 'vault': address holds more than host, port and path; allowed: https://host:port"
         )
     return address.rstrip("/")
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
 
 
 def _namespace(value: str) -> str | None:

@@ -19,21 +19,24 @@ from pyspark.sql import functions as F
 import sparkcrypt
 from sparkcrypt import names
 from sparkcrypt.bridge.client import HelperClient, helper_command
-from sparkcrypt.errors import BridgeError, SparkcryptError, VerificationError
+from sparkcrypt.errors import BridgeError, ConfigError, SparkcryptError, VerificationError
 from sparkcrypt.keys.datakeys import DataKeyOpener
 from sparkcrypt.keys.material import parse_key_material
 from sparkcrypt.keys.service import open_key_service
 from sparkcrypt.parquet import FileSummary, inspect_file
 from sparkcrypt.policy.model import Policy, TagRule
+from sparkcrypt.spark.catalog import Catalog
 from sparkcrypt.spark.failures import cause_of, short_text
 from sparkcrypt.spark.files import HadoopFiles
 from sparkcrypt.spark.jar import bring_jar, jar_path
 from sparkcrypt.spark.jvm import jvm
-from sparkcrypt.spark.options import session_options
+from sparkcrypt.spark.options import write_options
+from sparkcrypt.spark.pinning import registered_policy
 from sparkcrypt.spark.session import probe, probe_root
 
 _OLDEST_JAVA = 17
 _MOST_TASKS = 200
+_MOST_NAMED = 20
 
 
 def java_of_session(spark: SparkSession) -> str:
@@ -96,11 +99,11 @@ def _digest(path: Path) -> bytes | None:
 def interpreter_of_driver(spark: SparkSession) -> str:
     """Return the interpreter that the driver's helper is started with, by the jar's own order."""
     conf = spark.sparkContext.getConf()
-    own = sys.executable if (spark.sparkContext.master or "").startswith("local") else None
+    own = sys.executable if (spark.sparkContext.master or "").startswith("local") else None  # as configure names it
     named = (
         conf.get(names.PYTHON, None),
         conf.get("spark.hadoop.sparkcrypt.python", None),
-        jvm(spark).java.lang.System.getProperty("sparkcrypt.python") or own,
+        own,
         conf.get("spark.pyspark.python", None),
         os.environ.get("PYSPARK_PYTHON"),
     )
@@ -137,12 +140,14 @@ def write_under_policy(spark: SparkSession, policy: Policy) -> str:
     if not rules:
         return "no tag names a key that is the same in every partition: nothing to write"
     tasks = max(1, min(_MOST_TASKS, spark.sparkContext.defaultParallelism))
-    options = {name: value for name, value in session_options(policy).items() if not name.startswith("spark.")}
     path = f"{probe_root(spark)}/sparkcrypt-doctor-{uuid.uuid4()}"
     files = HadoopFiles(spark)
     try:
-        _rows(spark, rules, tasks).write.options(**options).parquet(path)
-        read = spark.read.options(**options).parquet(path).select(*(F.col(_column(rule)) for rule in rules)).collect()
+        with registered_policy(spark, policy) as pinned:
+            options = {**write_options(policy), **pinned}
+            _rows(spark, rules, tasks).write.options(**options).parquet(path)
+            columns = [F.col(_column(rule)) for rule in rules]
+            read = spark.read.options(**options).parquet(path).select(*columns).collect()
         summaries = [_summary(files, one.path, policy) for one in files.data_files(path)]
     except SparkcryptError:
         raise
@@ -184,6 +189,29 @@ def _as_planned(summary: FileSummary, rules: list[TagRule]) -> bool:
         (_column(rule),) in found and found[(_column(rule),)].key_id == (rule.key.text if rule.key else None)
         for rule in rules
     )
+
+
+def own_key_services(spark: SparkSession) -> str:
+    """See that no table of the catalog names a key service or a policy itself, as those of earlier versions do.
+
+    Raises:
+        ConfigError: some do; the message names them.
+    """
+    catalog = Catalog(spark)
+    found = [
+        f"{table.full_name} ({name})"
+        for database in catalog.databases()
+        for table in catalog.all_of(database)
+        for name in (names.KEY_SERVICE, names.POLICY, names.SESSION_TOKEN)
+        if {**table.properties, **table.options}.get(name)
+    ]
+    if found:
+        more = f" and {len(found) - _MOST_NAMED} more" if len(found) > _MOST_NAMED else ""
+        raise ConfigError(
+            f"{', '.join(found[:_MOST_NAMED])}{more} name a key service or policy themselves, which is refused where "
+            "it differs from the launch's"
+        )
+    return "no table names a key service or policy of its own"
 
 
 def sibling_of(spark: SparkSession, location: str) -> str:

@@ -12,9 +12,6 @@ from sparkcrypt.keys.ids import encode_key_id
 from sparkcrypt.plan import ColumnPlan, EncryptionPlan
 from sparkcrypt.policy.model import Policy
 
-_COMMIT_PROTOCOL = "spark.sql.sources.commitProtocolClass"
-_STREAM_COMMIT_PROTOCOL = "spark.sql.streaming.commitProtocolClass"
-
 
 def session_options(policy: Policy, locations: Mapping[str, Mapping[str, str | None]] | None = None) -> dict[str, str]:
     """Return the session settings under which every Parquet write and read obeys a policy.
@@ -28,13 +25,18 @@ def session_options(policy: Policy, locations: Mapping[str, Mapping[str, str | N
         names.KMS_CLIENT: names.KMS_CLIENT_CLASS,
         names.POLICY: policy.canonical(),
         names.SUMMARY_LEVEL: "NONE",
-        _COMMIT_PROTOCOL: names.COMMIT_PROTOCOL_CLASS,
-        _STREAM_COMMIT_PROTOCOL: names.STREAM_COMMIT_PROTOCOL_CLASS,
+        names.COMMIT_PROTOCOL: names.COMMIT_PROTOCOL_CLASS,
+        names.STREAM_COMMIT_PROTOCOL: names.STREAM_COMMIT_PROTOCOL_CLASS,
         "spark.sql.files.ignoreCorruptFiles": "false",
     }
     if locations:
         options[names.LOCATIONS] = json.dumps(locations, sort_keys=True)
     return options
+
+
+def write_options(policy: Policy) -> dict[str, str]:
+    """Return the settings of a session that single writes and reads can have as options of their own."""
+    return {name: value for name, value in session_options(policy).items() if not name.startswith("spark.")}
 
 
 def refuse_throw_away_keys(policy: Policy) -> None:
@@ -74,8 +76,9 @@ def defaults_lines(conf: Mapping[str, str]) -> str:
 def parquet_options(plan: EncryptionPlan, partition: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return the options for the stock ``PropertiesDrivenCryptoFactory`` that do what a plan says.
 
-    They serve ``.option(...)``, ``OPTIONS(...)`` and TBLPROPERTIES of Hive tables, together with the jar and no other
-    configuration.  Unlike the tags they are fixed: they do not follow a change of tags.
+    They serve ``.option(...)``, ``OPTIONS(...)`` and TBLPROPERTIES of Hive tables, together with the jar and the key
+    service of the launch (``spark.hadoop.parquet.sparkcrypt.key_service``, or the lines of ``sparkcrypt conf``) or of
+    ``configure``: no table may name one.  Unlike the tags they are fixed: they do not follow a change of tags.
 
     Args:
         plan: what is encrypted.
@@ -96,7 +99,6 @@ def parquet_options(plan: EncryptionPlan, partition: Mapping[str, str] | None = 
     return {
         names.CRYPTO_FACTORY: names.STOCK_CRYPTO_FACTORY_CLASS,
         names.KMS_CLIENT: names.KMS_CLIENT_CLASS,
-        names.KEY_SERVICE: plan.key_service_json,
         # parquet-mr's static caches know clients and keys by this alone: two key services must not share one.
         "parquet.encryption.key.access.token": hashlib.sha256(plan.key_service_json.encode()).hexdigest(),
         "parquet.encryption.footer.key": encode_key_id(plan.footer_key),

@@ -18,51 +18,68 @@ from sparkcrypt.spark.catalog import table_locations
 from sparkcrypt.spark.failures import cause_of, short_text
 from sparkcrypt.spark.files import HadoopFiles
 from sparkcrypt.spark.jar import bring_jar
-from sparkcrypt.spark.jvm import is_connect, java_session, jvm
-from sparkcrypt.spark.options import refuse_throw_away_keys, session_options
+from sparkcrypt.spark.jvm import is_connect
+from sparkcrypt.spark.options import refuse_throw_away_keys, session_options, write_options
+from sparkcrypt.spark.pinning import (
+    check_launched_policy,
+    pin_session,
+    policy_register,
+    registered_policy,
+    set_for_application,
+    take_launch_settings,
+)
 
 _IGNORE_CORRUPT = "spark.sql.files.ignoreCorruptFiles"
-_COMMIT_PROTOCOL = "spark.sql.sources.commitProtocolClass"
 _DEFAULT_COMMIT_PROTOCOL = "org.apache.spark.sql.execution.datasources.SQLHadoopMapReduceCommitProtocol"
-_STREAM_COMMIT_PROTOCOL = "spark.sql.streaming.commitProtocolClass"
 _DEFAULT_STREAM_COMMIT_PROTOCOL = "org.apache.spark.sql.execution.streaming.ManifestFileCommitProtocol"
 PROBE_PATH = "spark.sparkcrypt.probe.path"
 _TEMPORARY = "/tmp"  # noqa: S108  # of the default file system, where every executor may write
+_PROBE_OPTION = f"{names.PREFIX}probe"
+_OTHER_FACTORY = (
+    "a probe row came out in clear: another crypto factory is in force; remove parquet.crypto.factory.class from the "
+    "launch configuration"
+)
 _probed: set[tuple[str, str]] = set()
 
 
 def configure(spark: SparkSession, policy: Policy) -> None:
     """Make every later Parquet write and read of a session obey a policy.
 
-    Brings the jar into a live classic session (a Connect server is launched with it), sets the configuration, and
-    probes a write and a read that no cache can answer.
+    Brings the jar into a live classic session, sets the configuration, and probes a write and a read that no cache can
+    answer.  Other sessions of the application get the same settings, unless a program configures them too.  A Connect
+    server obeys the policy that it was launched with; there this compares, and probes.
 
     Args:
         spark: a live session, classic or Connect.
         policy: from ``load_policy``.
 
     Raises:
-        ConfigError: the session's settings contradict the policy; nothing was changed.
+        ConfigError: the session's settings contradict the policy, or a Connect server was launched with another;
+            nothing was changed.
         BridgeError: the jar or its interpreter is not where it must be; the message names the configuration line.
     """
     _refuse_ignoring(spark)
     _refuse_other_stream_protocol(spark)
     refuse_throw_away_keys(policy)
-    options = session_options(policy, {} if is_connect(spark) else table_locations(spark, policy))
-    if spark.conf.get(_COMMIT_PROTOCOL, _DEFAULT_COMMIT_PROTOCOL) not in (
+    if is_connect(spark):
+        check_launched_policy(spark, policy)
+        _probe_once(spark, policy)
+        return
+    take_launch_settings(spark)
+    options = session_options(policy, table_locations(spark, policy))
+    if spark.conf.get(names.COMMIT_PROTOCOL, _DEFAULT_COMMIT_PROTOCOL) not in (
         _DEFAULT_COMMIT_PROTOCOL,
         names.COMMIT_PROTOCOL_CLASS,
     ):
-        options.pop(_COMMIT_PROTOCOL)  # a committer of the object store knows its own way
-    if not is_connect(spark):
-        bring_jar(spark)
-        _name_interpreter(spark)
+        options.pop(names.COMMIT_PROTOCOL)  # a committer of the object store knows its own way
+    bring_jar(spark)
+    _name_interpreter(spark)
     _probe_once(spark, policy)
-    for name, value in options.items():
+    own, others = pin_session(spark, policy)
+    for name, value in {**options, names.SESSION_TOKEN: own}.items():
         spark.conf.set(name, value)
-    if not is_connect(spark):
-        _set_for_other_sessions(spark, options)
-        _guard_statistics(spark)
+    set_for_application(spark, {**options, names.SESSION_TOKEN: others})
+    policy_register(spark).guardStatistics()
 
 
 def _refuse_ignoring(spark: SparkSession) -> None:
@@ -74,40 +91,18 @@ def _refuse_ignoring(spark: SparkSession) -> None:
 
 
 def _refuse_other_stream_protocol(spark: SparkSession) -> None:
-    found = spark.conf.get(_STREAM_COMMIT_PROTOCOL, _DEFAULT_STREAM_COMMIT_PROTOCOL)
+    found = spark.conf.get(names.STREAM_COMMIT_PROTOCOL, _DEFAULT_STREAM_COMMIT_PROTOCOL)
     if found not in (_DEFAULT_STREAM_COMMIT_PROTOCOL, names.STREAM_COMMIT_PROTOCOL_CLASS):
         raise ConfigError(
-            f"{_STREAM_COMMIT_PROTOCOL} is {found}, with which a stream into a tagged table would not know the table's "
-            "tags; unset it"
+            f"{names.STREAM_COMMIT_PROTOCOL} is {found}, with which a stream into a tagged table would not know the "
+            "table's tags; unset it"
         )
 
 
 def _name_interpreter(spark: SparkSession) -> None:
     """In local mode driver and executor are one JVM, so its helper may use the interpreter that runs this code."""
     if str(spark.sparkContext.master).startswith("local"):
-        jvm(spark).java.lang.System.setProperty("sparkcrypt.python", sys.executable)
-
-
-def _set_for_other_sessions(spark: SparkSession, options: dict[str, str]) -> None:
-    conf = spark.sparkContext._jsc.hadoopConfiguration()
-    for name, value in options.items():
-        if not name.startswith("spark."):
-            conf.set(name, value)
-
-
-def _guard_statistics(spark: SparkSession) -> None:
-    """Register the listener that drops column statistics of encrypted columns after ANALYZE, once a session."""
-    manager = java_session(spark).listenerManager()
-    listeners = manager.listListeners()
-    if not any(names.STATISTICS_GUARD_CLASS in str(listeners[place].getClass()) for place in range(len(listeners))):
-        manager.register(
-            jvm(spark)
-            .java.lang.Thread.currentThread()
-            .getContextClassLoader()
-            .loadClass(names.STATISTICS_GUARD_CLASS)
-            .getDeclaredConstructor(None)
-            .newInstance(None)
-        )
+        policy_register(spark).useInterpreter(sys.executable)
 
 
 def _probe_once(spark: SparkSession, policy: Policy) -> None:
@@ -120,9 +115,15 @@ def _probe_once(spark: SparkSession, policy: Policy) -> None:
 def probe(spark: SparkSession) -> None:
     """Write and read one encrypted row under a throw-away key, so that a missing jar or interpreter is found now.
 
+    On Spark Connect, where no client may bring a key service, a write that the server's helper must refuse shows the
+    same but for the encryption itself.
+
     Raises:
         BridgeError: the row could not be written, was not encrypted, or could not be read.
     """
+    if is_connect(spark):
+        _probe_server(spark)
+        return
     policy = Policy(
         key_service=KeyServiceConfig.from_dict({"type": "ephemeral", "secret": secrets.token_hex(32)}),
         algorithm="AES_GCM_V1",
@@ -133,26 +134,32 @@ def probe(spark: SparkSession) -> None:
         run_state="/nowhere",
         tags=(TagRule("probe", KeyTemplate("probe")),),
     )
-    options = {**session_options(policy), "compression": "none"}
-    options = {name: value for name, value in options.items() if not name.startswith("spark.")}
     path = f"{probe_root(spark)}/sparkcrypt-probe-{uuid.uuid4()}"
     word = f"probe-{uuid.uuid4()}"
     row = spark.range(1).select(F.lit(word).alias("probe", metadata={"tags": ["probe"]}))
     try:
-        row.coalesce(1).write.options(**options).parquet(path)
-        tails = spark.read.format("binaryFile").load(path).selectExpr("substring(content, -4) AS tail").collect()
-        read = [one["probe"] for one in spark.read.options(**options).parquet(path).collect()]
-    except Exception as error:  # Spark's errors have no common base that Connect and classic share
+        with registered_policy(spark, policy) as pinned:
+            options = {**write_options(policy), **pinned, "compression": "none"}
+            row.coalesce(1).write.options(**options).parquet(path)
+            tails = spark.read.format("binaryFile").load(path).selectExpr("substring(content, -4) AS tail").collect()
+            read = [one["probe"] for one in spark.read.options(**options).parquet(path).collect()]
+    except Exception as error:  # Spark's errors have no common base that its versions share
         raise BridgeError(_explain(error)) from error
     finally:
-        if not is_connect(spark):
-            HadoopFiles(spark).delete_tree(path)
+        HadoopFiles(spark).delete_tree(path)
     if {bytes(one["tail"]) for one in tails} != {b"PARE"} or read != [word]:
-        raise BridgeError(
-            "a probe row came out in clear: another crypto factory is in force; remove parquet.crypto.factory.class "
-            "from the "
-            "launch configuration"
-        )
+        raise BridgeError(_OTHER_FACTORY)
+
+
+def _probe_server(spark: SparkSession) -> None:
+    path = f"{probe_root(spark)}/sparkcrypt-probe-{uuid.uuid4()}"
+    try:
+        spark.range(1).write.option(_PROBE_OPTION, "true").parquet(path)
+    except Exception as error:  # Connect's errors have no base that classic ones share
+        if f"{_PROBE_OPTION} is not known" not in str(error):
+            raise BridgeError(_explain(error)) from error
+    else:
+        raise BridgeError(_OTHER_FACTORY)
 
 
 def probe_root(spark: SparkSession) -> str:

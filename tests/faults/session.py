@@ -31,6 +31,13 @@ def configure(spark: SparkSession, policy: str) -> None:
     spark.conf.set("parquet.encryption.kms.client.class", "io.sparkcrypt.BridgeKmsClient")
     spark.conf.set("spark.sql.sources.commitProtocolClass", "io.sparkcrypt.IdentityCommitProtocol")
     spark.conf.set("parquet.sparkcrypt.policy", policy)
+    spark.conf.set("parquet.sparkcrypt.session_token", registered(spark, policy))
+
+
+def registered(spark: SparkSession, policy: str) -> str:
+    """Register a policy as ``sparkcrypt.configure`` does, and return its token."""
+    machine: Any = spark._jvm
+    return str(machine.io.sparkcrypt.PolicyRegister(spark.sparkContext._jsc.sc()).add(policy))
 
 
 def kms(spark: SparkSession, key_service: str) -> Any:
@@ -38,6 +45,9 @@ def kms(spark: SparkSession, key_service: str) -> Any:
     machine: Any = spark._jvm
     conf = machine.org.apache.hadoop.conf.Configuration(False)
     conf.set("parquet.sparkcrypt.key_service", key_service)
+    conf.set(
+        "parquet.sparkcrypt.session_token", registered(spark, json.dumps({"key_service": json.loads(key_service)}))
+    )
     client = machine.io.sparkcrypt.BridgeKmsClient()
     client.initialize(conf, "DEFAULT", "DEFAULT", "DEFAULT")
     return client

@@ -95,6 +95,7 @@ no_policy = failure(spark.range(3).write.parquet, folder + "/out"), failure(spar
 machine = spark._jvm
 conf = machine.org.apache.hadoop.conf.Configuration(False)
 conf.set("parquet.sparkcrypt.policy", policy)
+conf.set("parquet.sparkcrypt.session_token", registered(spark, policy))
 factory = machine.io.sparkcrypt.SchemaTagCryptoFactory()
 path = machine.org.apache.hadoop.fs.Path("/x")
 opened = factory.getFileDecryptionProperties(conf, None)
@@ -190,10 +191,9 @@ tell(others=list(rows.agg(F.sum("id"), F.sum("b")).first()), denied=shown(rows.s
 def test_key_material_in_an_external_file_is_read(scenario: Scenario) -> None:
     """Files that parquet-mr wrote with external key material are opened by it, and refused when it names other keys."""
     told = scenario("""
-spark = start(jar)
+spark = start(jar, spark__hadoop__parquet__sparkcrypt__key_service=key_service)
 spark.conf.set("parquet.crypto.factory.class", "org.apache.parquet.crypto.keytools.PropertiesDrivenCryptoFactory")
 spark.conf.set("parquet.encryption.kms.client.class", "io.sparkcrypt.BridgeKmsClient")
-spark.conf.set("parquet.sparkcrypt.key_service", key_service)
 options = {"parquet.encryption.footer.key": "footer", "parquet.encryption.column.keys": "pii:id",
            "parquet.encryption.key.material.store.internally": "false"}
 for key, name in (("pii", "good"), ("stranger", "bad")):
@@ -239,6 +239,7 @@ def statistics():
     return spark._jsparkSession.sessionState().catalog().getTableMetadata(identifier).stats().get()
 known = statistics().colStats().keySet().toString(), statistics().rowCount().toString()
 spark.conf.unset("parquet.crypto.factory.class")
+spark.conf.unset("spark.sql.sources.commitProtocolClass")
 spark.conf.set("parquet.sparkcrypt.policy", "no policy")
 spark.range(9).select("id", tagged("ssn")).write.mode("overwrite").saveAsTable("t")
 spark.sql("ANALYZE TABLE t COMPUTE STATISTICS FOR ALL COLUMNS")

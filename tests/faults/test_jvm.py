@@ -240,10 +240,9 @@ tell(write=failure(factory.getFileEncryptionProperties, conf, None, None))
 def test_stock_factory_works_with_the_kms_client_alone(scenario: Scenario, faults: Faults) -> None:
     """parquet-mr's own factory, with properties by hand and no policy, encrypts and reads through the bridge."""
     told = scenario("""
-spark = start(jar)
+spark = start(jar, spark__hadoop__parquet__sparkcrypt__key_service=key_service)
 spark.conf.set("parquet.crypto.factory.class", "org.apache.parquet.crypto.keytools.PropertiesDrivenCryptoFactory")
 spark.conf.set("parquet.encryption.kms.client.class", "io.sparkcrypt.BridgeKmsClient")
-spark.conf.set("parquet.sparkcrypt.key_service", key_service)
 options = {"parquet.encryption.footer.key": "footer%3A1", "parquet.encryption.column.keys": "arn%3Aaws:id"}
 spark.range(10).repartition(1).write.options(**options).parquet(folder + "/out")
 spark._jvm.org.apache.parquet.crypto.keytools.KeyToolkit.removeCacheEntriesForAllTokens()
@@ -252,6 +251,24 @@ tell(rows=spark.read.parquet(folder + "/out").agg({"id": "sum"}).first()[0])
     assert told["rows"] == 45
     assert faults.count("wrap footer:1") == faults.count("unwrap footer:1") == 1
     assert faults.count("wrap arn:aws") == faults.count("unwrap arn:aws") == 1
+
+
+@pytest.mark.parametrize("allowed", ["true", "false"])
+def test_plain_http_is_allowed_by_the_launch_alone(scenario: Scenario, allowed: str) -> None:
+    """The helper speaks plain http beyond this machine by the launch's word, whatever stands in the environment."""
+    told = scenario(
+        f"""
+spark = start(jar, spark__sparkcrypt__allow_http="{allowed}")
+spark.sql("SET spark.sparkcrypt.allow_http=true")
+# 192.0.2.0/24 is nobody's (RFC 5737)
+vault = {{"type": "vault", "address": "http://192.0.2.1:8200", "timeout_seconds": 0.1, "max_retries": 0}}
+tell(error=failure(kms(spark, json.dumps(vault)).wrapKey, KEY, "a"))
+""",
+        VAULT_TOKEN="hvs.any",
+        SPARKCRYPT_ALLOW_HTTP="true" if allowed == "false" else "false",
+    )
+    assert ("plain http" in told["error"]) == (allowed == "false")
+    assert ("KeyServiceUnavailableError" in told["error"]) == (allowed == "true")
 
 
 def test_one_wrap_and_one_unwrap_per_master_key(scenario: Scenario, faults: Faults) -> None:

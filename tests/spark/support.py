@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from sparkcrypt import configure, load_policy
+from sparkcrypt import configure, load_policy, names
 from sparkcrypt.keys.datakeys import DataKeyOpener
 from sparkcrypt.keys.keystore import KeyDirectory, MasterKey
 from sparkcrypt.keys.local import LocalKeyService
@@ -20,7 +20,9 @@ from sparkcrypt.parquet import FileSummary, KeyRequest, inspect_file
 from sparkcrypt.policy.key_service import KeyServiceConfig
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.schema import dotted
-from sparkcrypt.spark.options import session_options
+from sparkcrypt.spark.jvm import java_session
+from sparkcrypt.spark.options import write_options
+from sparkcrypt.spark.pinning import policy_register
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -32,6 +34,7 @@ TAGS = """
 """
 SECRET, PLAIN = "CANARY-secret-value", "CANARY-plain-value"
 """What tests write into tagged and into untagged columns, and look for in the bytes of files."""
+_PROTOCOLS = (names.COMMIT_PROTOCOL, names.STREAM_COMMIT_PROTOCOL)
 _GLOBAL = (
     "parquet.crypto.",
     "parquet.encryption.",
@@ -182,8 +185,12 @@ def assert_plaintext(path: str | Path) -> None:
 
 def read_options(policy: Policy) -> dict[str, str]:
     """Return a policy's options for one read or write, which win over those of the session."""
-    options = session_options(policy).items()
-    return {name: value for name, value in options if not name.startswith("spark.")}
+    from pyspark.sql import SparkSession
+
+    session = SparkSession.getActiveSession()
+    assert session is not None
+    token = policy_register(session).add(policy.canonical())
+    return {**write_options(policy), names.SESSION_TOKEN: str(token)}
 
 
 def rows_of(frame: DataFrame) -> list[Any]:
@@ -204,12 +211,13 @@ def said_of(error: BaseException) -> str:
     seen: BaseException | None = error
     while seen is not None:
         java = getattr(seen, "java_exception", None)
-        texts += [type(seen).__name__, str(seen), _java_causes(java)]
+        texts += [type(seen).__name__, str(seen), java_causes(java)]
         seen = seen.__cause__
     return "\n".join(texts)
 
 
-def _java_causes(java: Any) -> str:
+def java_causes(java: Any) -> str:
+    """Return what an exception of Java says, with its causes."""
     texts = []
     while java is not None:
         texts.append(str(java.toString()))
@@ -259,6 +267,8 @@ class Lake:
         conf = self.spark.sparkContext._jsc.hadoopConfiguration()
         with _cleared(conf):
             session = self.spark.newSession()
+            for name in _PROTOCOLS:
+                session.conf.unset(name)
             session.sql(f"USE {self.database}")
             quiet(session)
             yield session
@@ -287,8 +297,18 @@ def _cleared(conf: Any) -> Iterator[None]:
 
 
 def clear_global(session: SparkSession) -> None:
-    """Take what ``configure`` set for all sessions out of the Hadoop configuration for good."""
+    """Take what ``configure`` set for all sessions away for good."""
     conf = session.sparkContext._jsc.hadoopConfiguration()
     for entry in list(conf.getPropsWithPrefix("parquet.").entrySet()):
         if f"parquet.{entry.getKey()}".startswith(_GLOBAL):
             conf.unset(f"parquet.{entry.getKey()}")
+    for conf in (java_session(session).sharedState().conf(), session.sparkContext._jsc.sc().conf()):
+        for name in _PROTOCOLS:
+            conf.remove(name)
+    if conf_has_jar(session):
+        policy_register(session).removeSessions()
+
+
+def conf_has_jar(session: SparkSession) -> bool:
+    """Tell whether a test has brought the jar into the JVM."""
+    return session._jvm is not None and "JavaClass" in type(session._jvm.io.sparkcrypt.PolicyRegister).__name__

@@ -14,8 +14,9 @@ import pytest
 
 from sparkcrypt.keys.counting import KEY_LOG
 from sparkcrypt.names import TAGS_PREFIX
-from sparkcrypt.spark.options import defaults_lines
+from sparkcrypt.spark.options import defaults_lines, launch_conf
 from tests.conftest import FreshJvm
+from tests.services.connect import start_connect_server
 from tests.services.installed import ROOT, spark_home
 from tests.spark.support import PLAIN, SECRET, assert_encrypted, data_files, make_policy
 
@@ -165,8 +166,8 @@ assert "sparkcrypt" not in sys.modules
 
 
 @pytest.mark.services
-def test_spark_connect(connect_url: str, fresh_jvm: FreshJvm, tmp_path: Path) -> None:
-    """A Connect client configures its session on a server launched with the jar; it encrypts, reads, and refuses."""
+def test_spark_connect(fresh_jvm: FreshJvm, private_jar: Path, tmp_path: Path) -> None:
+    """A Connect client of a server launched with the lines of ``sparkcrypt conf`` encrypts, reads, and is refused."""
     policy = make_policy(tmp_path / "p")
     script = f"""
 import sys
@@ -192,7 +193,11 @@ except Exception as error:
 spark.sql("DROP TABLE connect_table")
 spark.stop()
 """
-    output = run(fresh_jvm, script, connect_url, tmp_path / "p" / "policy.yaml", tmp_path)
+    server = start_connect_server(tmp_path, launch_conf(policy, str(private_jar), sys.executable))
+    try:
+        output = run(fresh_jvm, script, server.url, tmp_path / "p" / "policy.yaml", tmp_path)
+    finally:
+        server.stop()
     assert_encrypted(tmp_path / "out", policy, {"email": "pii"})
     assert data_files(tmp_path / "refused") == []
     assert [line for line in output.splitlines() if "location" not in line] == ["read 3", "table 3", "refused True"]

@@ -5,11 +5,13 @@ from __future__ import annotations
 import pytest
 from pyspark.sql import functions as F
 
-from sparkcrypt import parquet_options, plan_table
+from sparkcrypt import configure, parquet_options, plan_table
 from sparkcrypt.errors import PlanError
+from sparkcrypt.names import SESSION_TOKEN
 from sparkcrypt.plan import EncryptionPlan
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.spark.jar import bring_jar
+from sparkcrypt.spark.pinning import pin_session
 from sparkcrypt.spark.planning import plan_path
 from sparkcrypt.spark.tagging import set_tags
 from tests.spark.support import (
@@ -36,9 +38,11 @@ ROW = f"1 AS id, '{SECRET}' AS email, named_struct('a', '{SECRET}', 'b', 'CANARY
 
 @pytest.fixture
 def policy(lake: Lake) -> Policy:
-    """A policy in a session that has the jar and is not configured."""
+    """A policy whose key service the session is under, as by the launch, with no other setting of ours."""
     bring_jar(lake.spark)
-    return make_policy(lake.root / "p", TAGS)
+    policy = make_policy(lake.root / "p", TAGS)
+    lake.spark.conf.set(SESSION_TOKEN, pin_session(lake.spark, policy)[0])
+    return policy
 
 
 def plan(lake: Lake, policy: Policy) -> EncryptionPlan:
@@ -58,24 +62,25 @@ def listed(options: dict[str, str]) -> str:
 @pytest.mark.parametrize("mode", ["encrypted", "plaintext"])
 def test_writer_and_reader_options(lake: Lake, mode: str) -> None:
     """``.option`` on writer and reader encrypts, reads back, refuses other keys; the policy's factory reads it too."""
-    bring_jar(lake.spark)
     policy = make_policy(lake.root / "p", TAGS, footer_mode=mode, algorithm="AES_GCM_CTR_V1", bits=128)
+    configure(lake.spark, policy)
     options, path = parquet_options(plan(lake, policy)), str(lake.root / "out")
     lake.sql(f"SELECT {ROW}").write.options(**options).parquet(path)
     assert_encrypted(path, policy, {**KEYS, "s.b": "fin"}, visible=())
     assert lake.spark.read.options(**options).parquet(path).first().email == SECRET  # type: ignore[union-attr]
     assert lake.spark.read.options(**read_options(policy)).parquet(path).first().s.a == SECRET  # type: ignore[union-attr]
     other = with_keys(policy, lake.root / "other", swapped("arn:aws:kms;1,a", "fin"))
+    configure(lake.spark, other)
     frame = lake.spark.read.options(**parquet_options(plan(lake, other))).parquet(path)
     assert "KeyServiceError" in refusal(frame.select("email").collect)
 
 
 def test_two_key_services_in_one_jvm(lake: Lake) -> None:
     """Options of two policies with the same key ids share no cached client or key: each opens its own files."""
-    bring_jar(lake.spark)
     policies = [make_policy(lake.root / f"p{number}", TAGS, footer_mode="plaintext") for number in range(2)]
     for number, one in enumerate(policies):
         path = str(lake.root / f"out{number}")
+        configure(lake.spark, one)
         lake.sql(f"SELECT {ROW}").write.options(**parquet_options(plan(lake, one))).parquet(path)
         assert_encrypted(path, one, {**KEYS, "s.b": "fin"}, visible=())
 

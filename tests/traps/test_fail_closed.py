@@ -213,14 +213,18 @@ def test_session_that_was_never_configured(lake: Lake) -> None:
 
 def test_factory_without_policy(lake: Lake) -> None:
     """The crypto factory without a policy refuses writes and reads: nothing says what may be in clear."""
-    lake.policy()
+    policy = lake.policy()
     lake.spark.range(3).write.parquet(str(lake.root / "plain"))
     for value in ("", " "):
         lake.spark.conf.set("parquet.sparkcrypt.policy", value)
+        tagged(lake).write.mode("overwrite").parquet(str(lake.root / "out"))  # the session is under its policy still
+        assert_encrypted(lake.root / "out", policy, {"email": "pii"}, visible=())
+        lake.spark.conf.set("parquet.sparkcrypt.session_token", value)
         assert_refused(lake, lake.spark.range(1).toDF("id"), "ConfigError", "parquet.sparkcrypt.policy")
         assert "parquet.sparkcrypt.policy" in refusal(
             lambda: lake.spark.read.parquet(str(lake.root / "plain")).collect()
         )
+        configure(lake.spark, policy)
 
 
 def test_policy_that_cannot_be_read(lake: Lake) -> None:
@@ -327,11 +331,11 @@ def test_probe_says_when_nothing_is_encrypted(lake: Lake, monkeypatch: pytest.Mo
     from sparkcrypt.spark import session
 
     policy = make_policy(lake.root / "p")
-    options = session.session_options
+    options = session.write_options
 
     def stripped(*arguments: object) -> dict[str, str]:
         return {name: value for name, value in options(*arguments).items() if "factory" not in name}  # type: ignore[arg-type]
 
-    monkeypatch.setattr(session, "session_options", stripped)
+    monkeypatch.setattr(session, "write_options", stripped)
     with pytest.raises(BridgeError, match="another crypto factory is in force"):
         configure(lake.spark, policy)

@@ -88,3 +88,21 @@ def test_file_goes_before_the_environment(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("from-file\n")
     auth = VaultAuth("token", "token", None, (("token_file", str(tmp_path / "token")),))
     assert read_credential(auth, {"VAULT_TOKEN": "from-environment"}).secrets == ("from-file",)
+
+
+@pytest.mark.parametrize(
+    "address", ["http://vault:8200", "http://10.0.0.1", "http://localhost.evil.example", "http://[2001:db8::1]:80"]
+)
+def test_plain_http_beyond_this_machine_is_refused(address: str) -> None:
+    """Plain http would show the token to the network: only the launch may allow it."""
+    with pytest.raises(ConfigError, match=r"plain http .* spark\.sparkcrypt\.allow_http=true"):
+        parsed(address=address)
+    with pytest.raises(ConfigError, match="plain http"):
+        parsed({"SPARKCRYPT_ALLOW_HTTP": "false"}, address=address)
+    assert parsed({"SPARKCRYPT_ALLOW_HTTP": "true"}, address=address).address == address
+
+
+@pytest.mark.parametrize("address", ["http://127.0.0.1:8200", "http://localhost", "http://[::1]:8200", "https://vault"])
+def test_plain_http_to_this_machine(address: str) -> None:
+    """Nobody listens between this machine and itself, and TLS is always allowed."""
+    assert parsed(address=address).address == address

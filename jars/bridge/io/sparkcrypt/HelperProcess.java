@@ -25,6 +25,7 @@ import org.slf4j.LoggerFactory;
 final class HelperProcess {
   private static final Logger LOG = LoggerFactory.getLogger(HelperProcess.class);
   private static final byte[] END = new byte[0];
+  private static final String ALLOW_HTTP = "SPARKCRYPT_ALLOW_HTTP";
 
   private final List<String> command;
   private final Process process;
@@ -56,7 +57,11 @@ final class HelperProcess {
   HelperProcess(List<String> command) throws IOException {
     this.command = command;
     // Its environment is this JVM's, so credentials reach it as they reach Spark; its stderr is the executor's log.
-    this.process = new ProcessBuilder(command).redirectError(ProcessBuilder.Redirect.INHERIT).start();
+    ProcessBuilder builder = new ProcessBuilder(command).redirectError(ProcessBuilder.Redirect.INHERIT);
+    if (Launch.isSpark()) {
+      builder.environment().put(ALLOW_HTTP, String.valueOf(Launch.allowsHttp()));
+    }
+    this.process = builder.start();
     startThread("sparkcrypt-helper-reader", this::readAnswers);
     startThread("sparkcrypt-helper-writer", this::writeRequests);
     LOG.info("started sparkcrypt helper {} as process {}", command, process.pid());

@@ -1,11 +1,13 @@
 package io.sparkcrypt;
 
+import org.apache.hadoop.mapreduce.JobContext;
 import org.apache.hadoop.mapreduce.TaskAttemptContext;
 import org.apache.spark.internal.io.FileNameSpec;
 import org.apache.spark.sql.execution.datasources.SQLHadoopMapReduceCommitProtocol;
 
 /**
- * Spark's own commit protocol, which also remembers where files for custom partition locations will be moved.
+ * Spark's own commit protocol, which also remembers where files for custom partition locations will be moved, and refuses a write
+ * that would pass sparkcrypt's factory by.
  *
  * <p>Such a file is staged without partition folders and with a UUID before its name, so its path does not tell its identity.
  */
@@ -18,6 +20,13 @@ public class IdentityCommitProtocol extends SQLHadoopMapReduceCommitProtocol {
 
   public IdentityCommitProtocol(String jobId, String path, boolean dynamicPartitionOverwrite) {
     super(jobId, path, dynamicPartitionOverwrite);
+  }
+
+  @Override
+  public void setupJob(JobContext job) {
+    FactoryCheck.check(job.getConfiguration());
+    job.getConfiguration().set(Names.STREAM, "batch"); // of foreachBatch, where a stream runs
+    super.setupJob(job);
   }
 
   @Override

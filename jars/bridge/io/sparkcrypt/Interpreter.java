@@ -3,8 +3,6 @@ package io.sparkcrypt;
 import java.io.File;
 import java.net.URISyntaxException;
 import java.util.List;
-import org.apache.spark.SparkConf;
-import org.apache.spark.SparkEnv;
 
 /**
  * Which command starts the helper, by what the launcher of this JVM set and nothing that a session can set.
@@ -25,7 +23,7 @@ final class Interpreter {
   }
 
   static long deadlineSeconds() {
-    String text = firstOf(launchConf(DEADLINE_CONF), System.getProperty("sparkcrypt.helper.deadline.seconds"));
+    String text = firstOf(Launch.conf(DEADLINE_CONF), System.getProperty("sparkcrypt.helper.deadline.seconds"));
     if (text == null) {
       return DEFAULT_DEADLINE_SECONDS;
     }
@@ -43,10 +41,10 @@ final class Interpreter {
   private static String python() {
     String chosen =
         firstOf(
-            launchConf(PYTHON_CONF),
-            launchConf("spark.hadoop.sparkcrypt.python"),
-            System.getProperty("sparkcrypt.python"),
-            launchConf("spark.pyspark.python"),
+            Launch.conf(PYTHON_CONF),
+            Launch.conf("spark.hadoop.sparkcrypt.python"),
+            byProgram(),
+            Launch.conf("spark.pyspark.python"),
             System.getenv("PYSPARK_PYTHON"));
     return chosen == null ? "python3" : chosen;
   }
@@ -69,20 +67,8 @@ final class Interpreter {
     return null;
   }
 
-  static String launchConf(String name) {
-    try {
-      return SparkSide.conf(name);
-    } catch (LinkageError e) {
-      return null; // parquet-mr without Spark
-    }
-  }
-
-  /** Apart, so that this class loads where Spark's classes are not. */
-  private static final class SparkSide {
-    static String conf(String name) {
-      SparkEnv env = SparkEnv.get();
-      SparkConf conf = env == null ? null : env.conf();
-      return conf == null ? null : conf.get(name, null);
-    }
+  /** SQL can set a system property, by reflect: where there is Spark, none says what is executed. */
+  private static String byProgram() {
+    return Launch.isSpark() ? PolicyRegister.interpreter() : System.getProperty("sparkcrypt.python");
   }
 }

@@ -5,8 +5,12 @@ final class Names {
   static final String PREFIX = "parquet.sparkcrypt.";
   static final String POLICY = PREFIX + "policy";
   static final String KEY_SERVICE = PREFIX + "key_service";
+  static final String SESSION_TOKEN = PREFIX + "session_token";
+  static final String STREAM = PREFIX + "stream";
   static final String TABLE = PREFIX + "table";
   static final String TABLE_SCHEMA = PREFIX + "table.schema";
+  static final String REQUIRE_ENCRYPTION = PREFIX + "require_encryption";
+  static final String TAGS_PREFIX = PREFIX + "tags.";
   static final String ENCRYPTION_PREFIX = "parquet.encryption.";
   static final String SUMMARY_LEVEL = "parquet.summary.metadata.level";
   static final String SUMMARY_ENABLED = "parquet.enable.summary-metadata";

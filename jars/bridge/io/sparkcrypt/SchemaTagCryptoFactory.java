@@ -34,6 +34,7 @@ public class SchemaTagCryptoFactory extends PropertiesDrivenCryptoFactory {
         session
             .request("resolve_write", tempFilePath)
             .put("target", Targets.of(tempFilePath))
+            .put("untold_stream", Streams.isUntold(conf))
             .put("schema", context.getExtraMetaData().get(Names.SPARK_SCHEMA));
     SchemaJson.addFields(request.putArray("message_type"), context.getSchema());
     JsonNode answer = Helper.ask(request);

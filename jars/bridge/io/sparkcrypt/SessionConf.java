@@ -15,11 +15,11 @@ final class SessionConf {
 
   private final String policy;
   private final Map<String, String> properties = new TreeMap<>();
-  private boolean ignoresCorruptFiles = "true".equalsIgnoreCase(Interpreter.launchConf("spark.files.ignoreCorruptFiles"));
+  private boolean ignoresCorruptFiles = "true".equalsIgnoreCase(Launch.conf("spark.files.ignoreCorruptFiles"));
 
   SessionConf(Configuration conf) {
-    policy = conf.get(Names.POLICY);
-    if (policy == null || policy.isBlank()) {
+    policy = PinnedPolicy.of(conf).policy;
+    if (policy == null) {
       throw Refusal.of(
           "ConfigError",
           "sparkcrypt's crypto factory is set but " + Names.POLICY + " is not, so nothing says what may be in clear; set it as "
@@ -36,7 +36,7 @@ final class SessionConf {
   }
 
   private static boolean isJudged(String name) {
-    return name.startsWith(Names.PREFIX) && !name.equals(Names.POLICY)
+    return name.startsWith(Names.PREFIX) && !name.equals(Names.POLICY) && !name.equals(Names.SESSION_TOKEN)
         || name.startsWith(Names.ENCRYPTION_PREFIX)
         || name.equals(Names.SUMMARY_LEVEL)
         || name.equals(Names.SUMMARY_ENABLED);
@@ -71,11 +71,7 @@ final class SessionConf {
   byte[] openKey(byte[] keyMetadata) {
     ObjectNode request = Wire.request("open_key").put("policy", policy).put("key_metadata", Wire.base64(keyMetadata));
     String lifetime = properties.get(Names.CACHE_LIFETIME);
-    try {
-      request.put("lifetime_seconds", lifetime == null ? null : Double.valueOf(lifetime.trim()));
-    } catch (NumberFormatException e) {
-      throw Refusal.of("ConfigError", Names.CACHE_LIFETIME + " is '" + lifetime + "'; allowed: a number of seconds", e);
-    }
+    request.put("lifetime_seconds", lifetime == null ? null : Double.valueOf(Launch.seconds(lifetime)));
     return Wire.bytes(Helper.ask(request), "key");
   }
 }

@@ -19,7 +19,6 @@ public class StreamCommitProtocol extends ManifestFileCommitProtocol {
   }
 
   private static final long serialVersionUID = 1L;
-  private static final String QUERY_ID = "sql.streaming.queryId";
 
   public StreamCommitProtocol(String jobId, String path) {
     super(jobId, path);
@@ -33,12 +32,14 @@ public class StreamCommitProtocol extends ManifestFileCommitProtocol {
       Object catalog = Calls.call(Calls.call(session, "sessionState"), "catalog");
       describe(Calls.call(catalog, "getTableMetadata", Calls.call(known, "identifier")), job.getConfiguration());
     }
+    FactoryCheck.check(job.getConfiguration());
+    job.getConfiguration().set(Names.STREAM, "told");
     super.setupJob(job);
   }
 
   /** The table that this thread's query writes, as it was when the query started; null when it writes a mere folder. */
   private static Object tableOf(SparkSession session) {
-    String id = session.sparkContext().getLocalProperty(QUERY_ID);
+    String id = session.sparkContext().getLocalProperty(Streams.QUERY_ID);
     Map<?, ?> active = (Map<?, ?>) Calls.call(Calls.call(session, "sharedState"), "activeStreamingQueries");
     Object query = id == null ? null : active.get(UUID.fromString(id));
     if (query == null) {

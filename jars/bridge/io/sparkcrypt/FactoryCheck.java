@@ -1,0 +1,73 @@
+package io.sparkcrypt;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import java.io.IOException;
+import java.nio.charset.StandardCharsets;
+import org.apache.hadoop.conf.Configuration;
+
+/**
+ * Refuses a write of tagged columns whose session or options name another crypto factory, before any task of it runs.
+ *
+ * <p>Under another factory nobody looks at tags. Options of the stock factory that name columns and keys are a decision of their
+ * own (parquet_options), and pass.
+ */
+final class FactoryCheck {
+  private static final String FACTORY = "parquet.crypto.factory.class";
+  private static final String ROW_SCHEMA = "org.apache.spark.sql.parquet.row.attributes";
+  private static final String[] KEYS = {"footer.key", "uniform.key"};
+
+  private FactoryCheck() {}
+
+  static void check(Configuration conf) {
+    String factory = conf.get(FACTORY);
+    if (SchemaTagCryptoFactory.class.getName().equals(factory) || namesKeys(conf)) {
+      return;
+    }
+    String schema = conf.get(ROW_SCHEMA); // Parquet's writer alone sets it
+    String tagged = schema == null ? null : tagged(conf, schema);
+    if (tagged != null) {
+      throw Refusal.of(
+          "ConfigError",
+          FACTORY + " is " + (factory == null ? "not set" : factory) + " for this write, with which " + tagged + " would be written "
+              + "in clear; it comes from SET or from an option; allowed: " + SchemaTagCryptoFactory.class.getName()
+              + ", or the stock factory with the options of sparkcrypt.parquet_options; RESET " + FACTORY
+              + ", or take the option away");
+    }
+  }
+
+  private static boolean namesKeys(Configuration conf) {
+    for (String name : KEYS) {
+      String key = conf.get(Names.ENCRYPTION_PREFIX + name);
+      if (key != null && !key.isBlank()) {
+        return true;
+      }
+    }
+    return false;
+  }
+
+  /** What says that something of this write must be encrypted, or null. */
+  private static String tagged(Configuration conf, String schema) {
+    if (Boolean.parseBoolean(conf.get(Names.REQUIRE_ENCRYPTION, "false").trim())) {
+      return "a table that requires encryption";
+    }
+    if (!conf.getPropsWithPrefix(Names.TAGS_PREFIX).isEmpty() || carriesTags(schema) || carriesTags(conf.get(Names.TABLE_SCHEMA))) {
+      return "a tagged column";
+    }
+    return null;
+  }
+
+  private static boolean carriesTags(String schema) {
+    if (schema == null) {
+      return false;
+    }
+    try {
+      return Wire.parse(schema.getBytes(StandardCharsets.UTF_8)).findValues("metadata").stream().anyMatch(FactoryCheck::hasTags);
+    } catch (IOException e) {
+      return true; // a schema that cannot be read may carry any
+    }
+  }
+
+  private static boolean hasTags(JsonNode metadata) {
+    return metadata.has("tags");
+  }
+}

@@ -1,0 +1,168 @@
+package io.sparkcrypt;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import java.io.IOException;
+import java.nio.charset.StandardCharsets;
+import java.util.Iterator;
+import java.util.TreeSet;
+import org.apache.hadoop.conf.Configuration;
+
+/**
+ * The policy and key service that a write or read is under, which its configuration can repeat and never choose.
+ *
+ * <p>A configuration is what the session, the table and the options say together, and whoever writes a table's options would
+ * otherwise choose where the reader's credentials are sent. They come from the launch, or from sparkcrypt.configure by the token
+ * that it put into the session (PolicyRegister); what differs is refused, and never replaced in silence.
+ */
+final class PinnedPolicy {
+  private static final int SHOWN = 120;
+
+  /** The policy's JSON; null where the launch names a key service alone, or where there is no launch and no policy. */
+  final String policy;
+
+  /** The key service's JSON; null where there is no launch, and none is set. */
+  final String keyService;
+
+  private PinnedPolicy(String policy, String keyService) {
+    this.policy = policy;
+    this.keyService = keyService != null || policy == null ? keyService : keyServiceIn(policy);
+  }
+
+  static PinnedPolicy of(Configuration conf) {
+    String policy = given(conf, Names.POLICY);
+    String keyService = given(conf, Names.KEY_SERVICE);
+    if (!Launch.isSpark()) {
+      return new PinnedPolicy(policy, keyService);
+    }
+    PinnedPolicy pinned = pinned(given(conf, Names.SESSION_TOKEN));
+    refuseOther(Names.POLICY, policy, pinned.policy);
+    refuseOther(Names.KEY_SERVICE, keyService, pinned.keyService);
+    refuseLonger(conf.get(Names.CACHE_LIFETIME));
+    return pinned;
+  }
+
+  private static PinnedPolicy pinned(String token) {
+    if (token == null) {
+      return launched();
+    }
+    if (token.equals(PolicyRegister.SEVERAL)) {
+      throw Refusal.of(
+          "ConfigError",
+          "this session was put under no policy, and others of this application are under policies with different key services; "
+              + "allowed: sessions that sparkcrypt.configure was called with, or one key service; call it with this session");
+    }
+    String policy;
+    try {
+      policy = PolicyRegister.find(token);
+    } catch (RuntimeException e) {
+      throw Refusal.of("BridgeError", "the driver does not say which policy this session is under: " + e.getMessage(), e);
+    }
+    if (policy == null) {
+      throw Refusal.of(
+          "ConfigError",
+          Names.SESSION_TOKEN + " is not one that this application gave out; it is set by sparkcrypt.configure alone; allowed: "
+              + "none in a table's OPTIONS, TBLPROPERTIES, options or SET; remove it, or call sparkcrypt.configure again");
+    }
+    return new PinnedPolicy(policy, null);
+  }
+
+  private static PinnedPolicy launched() {
+    PinnedPolicy launched = new PinnedPolicy(Launch.hadoopConf(Names.POLICY), Launch.hadoopConf(Names.KEY_SERVICE));
+    if (launched.keyService == null) {
+      throw Refusal.of(
+          "ConfigError",
+          "no key service was named when this application was launched, and this session was not put under a policy by "
+              + "sparkcrypt.configure; " + Names.POLICY + " and " + Names.KEY_SERVICE + " in a table's OPTIONS or TBLPROPERTIES, "
+              + "in options or by SET choose none; allowed: the lines of `sparkcrypt conf` in spark-defaults.conf, or --conf "
+              + "spark.hadoop." + Names.KEY_SERVICE + "=…; launch with them, or call sparkcrypt.configure");
+    }
+    return launched;
+  }
+
+  private static String given(Configuration conf, String name) {
+    String text = conf.get(name);
+    return text == null || text.isBlank() ? null : unescaped(text.trim());
+  }
+
+  /** Hive's SerDe hands a table's properties on with Java's escapes ({@code \"}), all of which are JSON's as well. */
+  private static String unescaped(String json) {
+    if (!json.startsWith("{\\\"")) {
+      return json;
+    }
+    try {
+      return Wire.parse(('"' + json + '"').getBytes(StandardCharsets.UTF_8)).asText();
+    } catch (IOException e) {
+      return json; // it is no JSON then either, which is said where it is needed
+    }
+  }
+
+  /** The key service's JSON within a policy's; null where the policy cannot be read, which the helper says. */
+  static String keyServiceIn(String policy) {
+    JsonNode parsed = policy == null ? null : parsed(policy);
+    JsonNode found = parsed == null ? null : parsed.get("key_service");
+    return found == null ? null : found.toString();
+  }
+
+  private static void refuseOther(String name, String given, String allowed) {
+    if (given == null || given.equals(allowed)) {
+      return;
+    }
+    JsonNode one = parsed(given);
+    JsonNode other = allowed == null ? null : parsed(allowed);
+    if (one != null && one.equals(other)) {
+      return;
+    }
+    throw Refusal.of(
+        "ConfigError",
+        name + " differs from what this session is under" + difference(one, other) + ". It comes from a table's OPTIONS or "
+            + "TBLPROPERTIES, from an option of this write or read, or from SET, none of which may choose keys; allowed: "
+            + (other == null ? "none" : "the same text, or none") + ". Take it away there: RESET " + name + "; for a table ALTER "
+            + "TABLE … SET SERDEPROPERTIES ('" + name + "' = ''), and UNSET TBLPROPERTIES for one of Hive (`sparkcrypt doctor` names "
+            + "such tables). Another policy is put in force by sparkcrypt.configure or the launch configuration");
+  }
+
+  private static String difference(JsonNode given, JsonNode allowed) {
+    if (given == null || !given.isObject()) {
+      return " (it is not JSON)";
+    }
+    if (allowed == null) {
+      return "";
+    }
+    TreeSet<String> names = new TreeSet<>();
+    for (JsonNode one : new JsonNode[] {given, allowed}) {
+      for (Iterator<String> fields = one.fieldNames(); fields.hasNext(); ) {
+        String field = fields.next();
+        if (!one.path(field).equals((one == given ? allowed : given).path(field))) {
+          names.add(field);
+        }
+      }
+    }
+    return " in " + String.join(", ", names) + " (" + shown(given) + ", not " + shown(allowed) + ")";
+  }
+
+  /** A key service as messages show it: nothing that could be a secret. */
+  private static String shown(JsonNode document) {
+    JsonNode service = document.has("key_service") ? document.get("key_service") : document;
+    JsonNode place = service.has("address") ? service.get("address") : service.path("path");
+    String text = "key service " + service.path("type").asText("unknown") + (place.isTextual() ? " at " + place.asText() : "");
+    return text.length() > SHOWN ? text.substring(0, SHOWN) + "…" : text;
+  }
+
+  private static void refuseLonger(String lifetime) {
+    double most = Launch.lifetimeSeconds();
+    if (lifetime != null && !(Launch.seconds(lifetime) <= most)) {
+      throw Refusal.of(
+          "ConfigError",
+          Names.CACHE_LIFETIME + " is " + lifetime + ", and opened keys are kept for " + most + " s at most; allowed: as long or "
+              + "less; to keep them longer, launch with --conf spark.hadoop." + Names.CACHE_LIFETIME + "=…");
+    }
+  }
+
+  private static JsonNode parsed(String text) {
+    try {
+      return Wire.parse(text.getBytes(StandardCharsets.UTF_8));
+    } catch (IOException e) {
+      return null;
+    }
+  }
+}

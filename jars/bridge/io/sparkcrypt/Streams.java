@@ -1,0 +1,27 @@
+package io.sparkcrypt;
+
+import org.apache.hadoop.conf.Configuration;
+import org.apache.spark.TaskContext;
+
+/** Whether a file is written by a stream whose commit protocol has not said which table the stream writes. */
+final class Streams {
+  static final String QUERY_ID = "sql.streaming.queryId";
+
+  private Streams() {}
+
+  static boolean isUntold(Configuration conf) {
+    try {
+      return conf.get(Names.STREAM) == null && SparkSide.isStream();
+    } catch (LinkageError e) {
+      return false; // parquet-mr without Spark
+    }
+  }
+
+  /** Apart, so that this class loads where Spark's classes are not. */
+  private static final class SparkSide {
+    static boolean isStream() {
+      TaskContext task = TaskContext.get();
+      return task != null && task.getLocalProperty(QUERY_ID) != null;
+    }
+  }
+}
