@@ -34,6 +34,7 @@ def runner_of(context: RunContext, options: RunOptions, *, resumed: bool = False
             policy,
             context.store,
             mac=lambda: context.mac,
+            discard=context.disposal.delete,
             renamed_by=renamed_by,
             rewrap=options.rewrap,
         )

@@ -11,7 +11,7 @@ replaced them since, and rows that are older must not come back.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -54,8 +54,14 @@ def carry_over_all(runner: Runner) -> list[FailedUnit]:
     return failed
 
 
-def carry_over(runner: Runner, name: str, state: UnitState) -> int:
+def carry_over(runner: Runner, name: str, state: UnitState, *, but: Collection[str] = ()) -> int:
     """Carry over what stale writers left of one unit; return the number of files.
+
+    Args:
+        runner: of the run.
+        name: of the unit.
+        state: how far it has come.
+        but: old folders that are in use again, whose files are no stale writer's.
 
     Raises:
         VerificationError: it looks like an overwrite, or the files are not to be believed; nothing was changed.
@@ -65,7 +71,7 @@ def carry_over(runner: Runner, name: str, state: UnitState) -> int:
         state = state_of_units(runner.run.journal.records)[name]
     unit = restored(name, state.fields)
     count = 0
-    for location in old_locations(state):
+    for location in (one for one in old_locations(state) if one not in but):
         stale = stale_files(unit, location, list_folders(runner.run.files, location), state)
         if stale:
             count += sum(len(folder.files) for folder in stale)
@@ -84,8 +90,8 @@ def refuse_stale(files: HadoopFiles, name: str, state: UnitState) -> None:
         raise VerificationError(
             f"{name}: {folder.files[0].path} is in the old folder, but was not there, or not with this length, when "
             "the run listed it: a stale writer left it, and its rows would be lost; read it with spark.read.parquet, "
-            "insert its rows into the table if they are not there, delete the file, then run `sparkcrypt backfill "
-            "expire` again; nothing was deleted"
+            "insert its rows into the table if they are not there, move the file to a folder that no table reads, then "
+            "run `sparkcrypt backfill expire` again; nothing was deleted"
         )
 
 
@@ -117,8 +123,8 @@ def stale_files(unit: Unit, location: str, folders: tuple[Folder, ...], state: U
         raise VerificationError(
             f"{unit.name}: {min(new)} came to the old folder {location}, and {missing[0]}, which the run had listed, "
             "is gone or changed: a stale writer overwrote the unit there; its rows are not those of the table; read "
-            "them with spark.read.parquet, write them to the table if they should be there, delete the new files, then "
-            "run `sparkcrypt backfill expire` again; nothing was changed"
+            "them with spark.read.parquet, write them to the table if they should be there, move the new files to a "
+            "folder that no table reads, then run `sparkcrypt backfill expire` again; nothing was changed"
         )
     return tuple(
         replace(folder, files=tuple(file for file in folder.files if below(location, file.path) in new))
@@ -183,7 +189,7 @@ def _finish(runner: Runner, name: str, record: Any) -> None:
     run.journal.append(
         "unit_carried", unit=name, **{"from": record["from"], "files": record["files"], "audit": head.to_dict()}
     )
-    run.files.delete_tree(staged)
+    run.disposal.delete([staged])
 
 
 def refuse_replaced(runner: Runner, unit: Unit, state: UnitState) -> None:

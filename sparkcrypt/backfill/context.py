@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from sparkcrypt.backfill.audit import AuditWriter
 from sparkcrypt.backfill.evidence import DigestSecret
 from sparkcrypt.backfill.footers import RetrieveKey, fresh_keys
+from sparkcrypt.backfill.in_use import Disposal, InUse, OtherTables
 from sparkcrypt.backfill.journal import Journal
 from sparkcrypt.backfill.lock import RunLock
 from sparkcrypt.backfill.mac import MasterKeys, TableMac
@@ -31,6 +32,7 @@ class RunContext:
     """One run over one target, under its lock; units that are worked on at the same time share it.
 
     Attributes:
+        others: the folders of all other tables; a pass asks for them once.
         one_at_a_time: held by whoever swaps, or writes to the audit: statistics are the whole table's, and audit
             entries are numbered.
     """
@@ -44,10 +46,12 @@ class RunContext:
     progress: Progress
     files: HadoopFiles
     trust: TableTrust
+    others: OtherTables
     one_at_a_time: threading.RLock = field(default_factory=threading.RLock)
     _secret: DigestSecret | None = None
     _audit: AuditWriter | None = None
     _keys: RetrieveKey | None = None
+    _in_use: InUse | None = None
     _stack: ExitStack = field(default_factory=ExitStack)
 
     def __enter__(self) -> RunContext:
@@ -70,6 +74,18 @@ class RunContext:
     def moves_old(self) -> bool:
         """The run was asked to move old files out of the table's folder."""
         return bool(self.journal.run.options.get("move_old"))
+
+    @property
+    def in_use(self) -> InUse:
+        """Asks the metastore which folders are in use."""
+        if self._in_use is None:
+            self._in_use = InUse(self.spark, self.target, self.others)
+        return self._in_use
+
+    @property
+    def disposal(self) -> Disposal:
+        """The only way by which this run deletes a folder."""
+        return Disposal(self.files, self.in_use, self.target.base, self.run_id, self.lock.check)
 
     @property
     def secret(self) -> DigestSecret:

@@ -23,6 +23,7 @@ DriftKind = Literal[
     "aad_mismatch",
     "foreign_key",
     "unreadable",
+    "missing_folder",
 ]
 
 
@@ -156,6 +157,15 @@ def drift_by_file(drift: Iterable[Drift]) -> dict[str, list[Drift]]:
     for one in drift:
         found.setdefault(one.file, []).append(one)
     return found
+
+
+def missing_folder(location: str) -> Drift:
+    """Return that a table or partition points to a folder that is not there: nobody can tell which rows were in it."""
+    detail = (
+        "the metastore points there, and there is no such folder, so its rows read as none; restore it, or point the "
+        "unit to where its files are with ALTER TABLE … SET LOCATION; where it should be empty, make the folder"
+    )
+    return Drift("missing_folder", location, None, detail)
 
 
 def drift_in_short(drift: Iterable[Drift]) -> tuple[str, ...]:

@@ -34,6 +34,7 @@ def encrypt_table(
     options: RunOptions | None = None,
     progress: Progress | None = None,
     on_plan: Callable[[EncryptionPlan], None] | None = None,
+    on_failure: Callable[[Report], None] = lambda _: None,
     **named: Any,
 ) -> Report:
     """Encrypt what a table or directory holds, by its tags; files that match the plan already are left alone.
@@ -47,6 +48,7 @@ def encrypt_table(
         options: what else is asked; single options may be given by name instead (``engine="native"``).
         progress: hears how far the run is.
         on_plan: hears the plan before anything is read or written; what it raises ends the run.
+        on_failure: hears what was done when an error ends the run, before that goes on.
         **named: single options by their names in ``RunOptions``.
 
     Returns:
@@ -65,7 +67,13 @@ def encrypt_table(
     target = find_target(spark, table, path, policy, avro, options.engine)
     if on_plan is not None:
         on_plan(target.plan)
-    return TableRun(spark, identified(spark, target, options), policy, options, progress or Silent()).run()
+    run = TableRun(spark, identified(spark, target, options), policy, options, progress or Silent())
+    try:
+        return run.run()
+    except BaseException:
+        if (done := run.failed()) is not None:
+            on_failure(done)
+        raise
 
 
 def identified(spark: SparkSession, target: Target, options: RunOptions) -> Target:

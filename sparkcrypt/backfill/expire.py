@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import hashlib
-from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 from sparkcrypt.backfill.carry import carry_over, new_files, old_locations, refuse_stale, stale_files
+from sparkcrypt.backfill.in_use import Places
 from sparkcrypt.backfill.journal import Journal
 from sparkcrypt.backfill.journal_archive import archive_records, clear_archived
-from sparkcrypt.backfill.locations import users_of
 from sparkcrypt.backfill.past_run import PastRuns, past_runs
 from sparkcrypt.backfill.progress import Progress
 from sparkcrypt.backfill.run_state import ended, expired, paused
+from sparkcrypt.backfill.standing import Standing, SwappedUnit, standing_of
 from sparkcrypt.backfill.swap import LocationSwap
 from sparkcrypt.backfill.unit_record import by_place, restored
 from sparkcrypt.backfill.unit_state import UnitState, state_of_units
@@ -31,9 +30,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Expired:
-    """What was disposed of, how many files of stale writers were carried over before, and which runs were left alone.
+    """What was disposed of, what was carried over before, what stays, and which runs were left alone.
 
-    ``unread`` are runs whose records cannot be read or are not to be believed, each with the reason: theirs was left.
+    ``carried`` are files of stale writers; ``superseded`` tells why which unit's old folder stays; ``unread`` are runs
+    whose records cannot be read or are not to be believed, each with the reason: theirs was left.
     """
 
     table: str
@@ -44,6 +44,7 @@ class Expired:
     dry_run: bool
     carried: int = 0
     unread: tuple[str, ...] = ()
+    superseded: Mapping[str, str] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON values."""
@@ -54,6 +55,7 @@ class Expired:
             "files": self.files,
             "bytes": self.total_bytes,
             "carried": self.carried,
+            "superseded": dict(self.superseded),
             "dry_run": self.dry_run,
             "unread": list(self.unread),
         }
@@ -61,10 +63,15 @@ class Expired:
 
 @dataclass(slots=True)
 class _Waste:
-    """Folders that may go: those of old files, each with the unit's name, and those that failed attempts left."""
+    """Folders of one run that may go: of old files, each with its unit; and those that failed attempts left."""
 
-    old: list[tuple[str, UnitState, str]] = field(default_factory=list)
+    old: dict[str, tuple[str, UnitState]] = field(default_factory=dict)
     abandoned: list[str] = field(default_factory=list)
+
+    @property
+    def folders(self) -> list[str]:
+        """All of them."""
+        return list(dict.fromkeys([*self.old, *self.abandoned]))
 
 
 def expire_run(
@@ -78,7 +85,7 @@ def expire_run(
 ) -> Expired:
     """Delete the old files of runs that ended, or stopped at their budget.
 
-    What stale writers left among them is carried over first.
+    What stale writers left among them is carried over first.  A unit whose old folder is in use again is left as it is.
 
     Args:
         spark: a classic session.
@@ -90,60 +97,46 @@ def expire_run(
 
     Raises:
         ConfigError: there is no such run, or it was killed, and units may be half done.
-        VerificationError: an old folder is in use, or holds files that cannot be carried over; nothing was deleted.
+        VerificationError: new files are gone, an old folder is used by somebody else, or holds files that cannot be
+            carried over; nothing was deleted.
         RunConflictError: a run holds the table.
     """
     with past_runs(spark, table, policy, "expire", progress) as runs:
         journals = _journals(runs, run_id)
-        in_use = runs.folders_in_use()
-        _refuse_used_within(journals, in_use)
-        carried = sum(_carried(runs, journal, dry_run=dry_run) for journal in journals)
-        kept = in_use | {comparable_path(one) for one in _new_locations(runs)}
-        wastes = [(journal, _waste(runs, journal, in_use, kept, dry_run=dry_run)) for journal in journals]
-        sizes = [file for _, waste in wastes for folder in _folders(waste) for file in _lengths(runs.files, folder)]
-        folders = tuple(folder for _, waste in wastes for folder in _folders(waste))
-        _refuse_used(runs, folders)
+        places, standing = runs.in_use.look(), standing_of(runs, journals)
+        _refuse_used(runs, places, standing)
+        carried = sum(_carried(runs, journal, standing, dry_run=dry_run) for journal in journals)
+        kept = {comparable_path(one) for one in _new_locations(runs)}
+        wastes = [(journal, _waste(runs, journal, standing, places, kept, dry_run=dry_run)) for journal in journals]
+        folders = tuple(dict.fromkeys(folder for _, waste in wastes for folder in waste.folders))
+        sizes = [file for folder in folders for file in _lengths(runs.files, folder)]
         if not dry_run:
             for journal, waste in wastes:
                 _dispose(runs, journal, waste)
             _compact(runs)
         ids = tuple(journal.run.run_id for journal in journals)
-        unread = runs.trust.unread_runs()
-        return Expired(runs.target.name, ids, folders, len(sizes), sum(sizes), dry_run, carried, unread)
+        superseded, unread = dict(standing.superseded), runs.trust.unread_runs()
+        return Expired(runs.target.name, ids, folders, len(sizes), sum(sizes), dry_run, carried, unread, superseded)
 
 
-def _refuse_used_within(journals: list[Journal], in_use: set[str]) -> None:
-    """Refuse old folders in which a partition of the same table lies that was added since the run.
+def _refuse_used(runs: PastRuns, places: Places, standing: Standing) -> None:
+    """Refuse to delete what another table, or another partition, points to, or into which it points.
 
-    Its files look like those of a stale writer, so this comes before anything is carried over.
-
-    Raises:
-        VerificationError: it names both folders.
-    """
-    used = sorted(in_use)
-    for journal in journals:
-        for name, state in state_of_units(journal.records).items():
-            for old in old_locations(state) if state.swapped else ():
-                below = comparable_path(old).rstrip("/") + "/"
-                inner = next(iter(used[(at := bisect_left(used, below)) : at + 1]), "")
-                if inner.startswith(below):
-                    raise VerificationError(
-                        f"{name}: {inner} is in use by the table and lies in {old}, which holds old files; move that "
-                        "partition with ALTER TABLE … SET LOCATION, then expire; nothing was deleted"
-                    )
-
-
-def _refuse_used(runs: PastRuns, folders: tuple[str, ...]) -> None:
-    """Refuse to delete what another table, or a partition of one, points to.
+    Files of a partition that lies in an old folder look like those of a stale writer, so this comes before anything is
+    carried over.
 
     Raises:
-        VerificationError: it names the folder and the table.
+        VerificationError: it names the folder and who points to it.
     """
-    for folder, name in users_of(runs.spark, folders, runs.target.table).items() if folders else ():
-        raise VerificationError(
-            f"{runs.target.name}: {folder} holds old files, and {name} points to it or into it; point that table to "
-            "where the new files are, or to a copy, then expire; nothing was deleted"
-        )
+    for one in standing.settled:
+        for old in old_locations(one.state):
+            user = places.user_of(old, but=one.name)
+            if user is not None:
+                raise VerificationError(
+                    f"{runs.target.name}: {one.name}: {old} holds old files, and {user}, which is in it, above it or "
+                    "the same; point that to where the new files are, to a folder of its own, or to a copy, with ALTER "
+                    "TABLE … SET LOCATION, then expire; nothing was deleted"
+                )
 
 
 def _journals(runs: PastRuns, run_id: str | None) -> list[Journal]:
@@ -170,61 +163,60 @@ def _refuse_unaudited(runs: PastRuns, journal: Journal) -> None:
             runs.trust.refuse_unaudited(journal, name, state)
 
 
-def _carried(runs: PastRuns, journal: Journal, *, dry_run: bool) -> int:
+def _carried(runs: PastRuns, journal: Journal, standing: Standing, *, dry_run: bool) -> int:
     count, resumed = 0, False
     with runs.runner(journal) as runner:
         if not isinstance(runner.swap, LocationSwap):
             return 0
-        for name, state in state_of_units(journal.records).items():
-            if not state.swapped:
-                continue
-            stale = sum(len(folder.files) for folder in _stale(runs.files, name, state))
+        for one in standing.of(journal):
+            stale = sum(len(folder.files) for folder in _stale(runs.files, one))
             if stale and not dry_run:
                 if not resumed:
                     journal.resume(runs.lock.token)
                     resumed = True
-                carry_over(runner, name, state)
+                carry_over(runner, one.name, one.state, but=one.in_use)
             count += stale
     return count
 
 
-def _stale(files: HadoopFiles, name: str, state: UnitState) -> Iterator[Any]:
-    unit = restored(name, state.fields)
-    for location in old_locations(state):
-        yield from stale_files(unit, location, list_folders(files, location), state)
+def _stale(files: HadoopFiles, one: SwappedUnit) -> Iterator[Any]:
+    unit = restored(one.name, one.state.fields)
+    for location in (old for old in old_locations(one.state) if old not in one.in_use):
+        yield from stale_files(unit, location, list_folders(files, location), one.state)
 
 
-def _waste(runs: PastRuns, journal: Journal, in_use: set[str], kept: set[str], *, dry_run: bool) -> _Waste:
-    """Return what of a run may go; ``kept`` is what runs have put into use, and what is in use.
+def _waste(
+    runs: PastRuns, journal: Journal, standing: Standing, places: Places, kept: set[str], *, dry_run: bool
+) -> _Waste:
+    """Return what of a run may go; ``kept`` is what runs have put into use.
 
     Raises:
-        VerificationError: an old folder is in use, or holds what no run knows.
+        VerificationError: an old folder holds what no run knows.
     """
-    waste, base = _Waste(), runs.target.base
-    for name, state in state_of_units(journal.records).items():
-        if state.swapped:
-            waste.old.extend(_old_folder(runs, journal, name, state, in_use, dry_run=dry_run))
-        elif state.step == "unit_rolled_back":
-            new = str(state.fields["outcome"]["new_location"])
-            if comparable_path(new) not in in_use and runs.files.exists(new) and _inside(new, base):
-                waste.old.append((name, state, new))
-    for folder in sorted({str(record.fields["staged"]) for record in journal.records if "staged" in record.fields}):
-        if comparable_path(folder) not in kept and _inside(folder, base) and runs.files.exists(folder):
-            waste.abandoned.append(folder)
+    waste, base, disposal = _Waste(), runs.target.base, runs.disposal(journal.run.run_id)
+    states = state_of_units(journal.records)  # now, since files may have been carried over
+    for one in standing.of(journal):
+        old = _old_folder(runs, one)
+        if old is not None:
+            if not dry_run and runs.files.exists(one.old):
+                refuse_stale(runs.files, one.name, states[one.name])
+            waste.old[old] = (one.name, states[one.name])
+    for name, state in states.items():
+        new = str(state.fields["outcome"]["new_location"]) if state.step == "unit_rolled_back" else ""
+        if new and _inside(new, base) and runs.files.exists(new) and places.user_of(new) is None:
+            waste.old[new] = (name, state)
+    staged = sorted({str(record.fields["staged"]) for record in journal.records if "staged" in record.fields})
+    left = (one for one in staged if comparable_path(one) not in kept and _inside(one, base) and disposal.is_there(one))
+    waste.abandoned.extend(one for one in left if places.user_of(one) is None)
     return waste
 
 
-def _old_folder(
-    runs: PastRuns, journal: Journal, name: str, state: UnitState, in_use: set[str], *, dry_run: bool
-) -> list[tuple[str, UnitState, str]]:
-    old, trash = str(state.fields["outcome"]["old_location"]), _trash(journal, runs.target.base, name)
-    if not runs.files.exists(old):
-        return [(name, state, trash)] if runs.files.exists(trash) else []
-    if comparable_path(old) in in_use:
-        raise VerificationError(f"{name}: {old} is in use by the table again; nothing was deleted")
-    if not dry_run:
-        refuse_stale(runs.files, name, state)
-    return [(name, state, old)]
+def _old_folder(runs: PastRuns, one: SwappedUnit) -> str | None:
+    """Return where a unit's old files are; None when they are gone.  Release 0.1.0 set them aside by unit."""
+    if runs.disposal(one.journal.run.run_id).is_there(one.old):
+        return one.old
+    trash = _trash(one.journal, runs.target.base, one.name)
+    return trash if runs.files.exists(trash) else None
 
 
 def _inside(folder: str, base: str) -> bool:
@@ -240,45 +232,32 @@ def _new_locations(runs: PastRuns) -> Iterator[str]:
                 yield str(state.fields["outcome"]["new_location"])
 
 
-def _folders(waste: _Waste) -> list[str]:
-    return list(dict.fromkeys([*(old for _, _, old in waste.old), *waste.abandoned]))
-
-
 def _lengths(files: HadoopFiles, folder: str) -> list[int]:
     return [file.length for file in files.data_files(folder)]
 
 
 def _dispose(runs: PastRuns, journal: Journal, waste: _Waste) -> None:
-    """Delete what may go.
+    """Delete what may go; what came to an old folder since the last listing is put back with it.
 
-    An old folder is renamed first, and listed once more where no writer finds it: what came since the last listing is
-    put back with it.  Where a rename is a copy of each file, it is listed where it is, and only what was listed goes.
+    Raises:
+        VerificationError: somebody writes to an old folder, or points to it again.
     """
     journal.resume(runs.lock.token)
     run_id, base = journal.run.run_id, runs.target.base
-    for name, state, old in waste.old:
-        runs.lock.check()
-        trash = _trash(journal, base, name)
-        if not runs.files.renames_at_once(old) or urlsplit(old)[:2] != urlsplit(base)[:2]:
-            _dispose_in_place(runs.files, name, state, old)
-            continue
-        if old != trash:
-            runs.files.make_folder(trash.rpartition("/")[0])
-            runs.files.rename(old, trash)
-        try:
-            _refuse_new(runs.files, name, state, trash)
-        except VerificationError:
-            if old != trash:
-                runs.files.rename(trash, old)
-            raise
-        runs.files.delete_tree(trash)
-    for folder in waste.abandoned:
-        runs.lock.check()
-        runs.files.delete_tree(folder)
-    journal.append("run_expired", folders=_folders(waste))
+
+    def inspect(folder: str, place: str) -> None:
+        _refuse_new(runs.files, *waste.old[folder], folder, place)
+
+    disposal = runs.disposal(run_id)
+    used = disposal.delete(waste.old, inspect=inspect)
+    used |= disposal.delete([one for one in waste.abandoned if one not in waste.old])
+    for folder, user in used.items():
+        raise VerificationError(
+            f"{folder}: {user} since the last look, so it stays; run again, which leaves its unit as it is"
+        )
+    journal.append("run_expired", folders=waste.folders)
     for folder in (f"{staging_folder(base)}/trash-{run_id}", old_folder(base, run_id)):
-        if runs.files.exists(folder) and next(runs.files.walk(folder), None) is None:
-            runs.files.delete_tree(folder)
+        runs.files.delete_empty(folder)
 
 
 def _compact(runs: PastRuns) -> None:
@@ -291,34 +270,24 @@ def _compact(runs: PastRuns) -> None:
             archive_records(store, table_id, journal.run.run_id, journal.records, mac)
 
 
-def _dispose_in_place(files: HadoopFiles, name: str, state: UnitState, old: str) -> None:
-    listed = files.data_files(old)
-    _refuse_new(files, name, state, old)
-    for file in listed:
-        files.delete_file(file.path)
-    if not files.data_files(old):
-        files.delete_tree(old)
-
-
 def _trash(journal: Journal, base: str, unit: str) -> str:
     """Return where a unit's old folder is renamed to before it is deleted."""
     return f"{staging_folder(base)}/trash-{journal.run.run_id}/{hashlib.sha256(unit.encode()).hexdigest()[:16]}"
 
 
-def _refuse_new(files: HadoopFiles, name: str, state: UnitState, trash: str) -> None:
-    now = by_place(trash, list_folders(files, trash))
+def _refuse_new(files: HadoopFiles, name: str, state: UnitState, folder: str, place: str) -> None:
+    now = by_place(place, list_folders(files, place))
     unit = restored(name, state.fields)
     if state.swapped:
-        at = unit.location
-        stale_files(unit, trash, list_folders(files, trash), state)
-        known = set(by_place(at, unit.folders)) | _carried_places(state)
+        stale_files(unit, place, list_folders(files, place), state)
+        known = set(by_place(unit.location, unit.folders)) | _carried_places(state)
     else:
-        known = {place for place, _ in new_files(state)}
+        known = {made for made, _ in new_files(state)}
     unknown = sorted(now.keys() - known)
     if unknown:
         raise VerificationError(
-            f"{name}: {unknown[0]} came to the old folder while it was about to be deleted, so someone writes there; "
-            "the folder is where it was, run again"
+            f"{name}: {unknown[0]} came to {folder} while that was about to be deleted, so someone writes there; the "
+            "folder is where it was, run again"
         )
 
 

@@ -14,12 +14,15 @@ from sparkcrypt.spark.catalog import Catalog, Table
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+_WITH_PARTITIONS = ("hive", "parquet", "orc", "csv", "json", "text", "avro")
+"""Formats whose partitions the metastore knows: where these cannot be listed, nobody can tell what is in use."""
+
 
 def folders_of_tables(spark: SparkSession, database: str) -> dict[str, frozenset[str]]:
     """Return table -> its original folder, for every table of every database; in one also those of partitions.
 
-    Asking for the partitions of all databases would take a large metastore a quarter of an hour; `users_of` does,
-    before anything is deleted.  Those of partitions below their table's own folder are left out.
+    Asking for the partitions of all databases would take a large metastore a quarter of an hour; `locations_of_tables`
+    does, before anything is deleted.  Those of partitions below their table's own folder are left out.
     """
     return {
         table.full_name: _outermost(_folder(one) for one in (table.location, *partitions()))
@@ -27,25 +30,17 @@ def folders_of_tables(spark: SparkSession, database: str) -> dict[str, frozenset
     }
 
 
-def users_of(spark: SparkSession, folders: Iterable[str], but: Table) -> dict[str, str]:
-    """Return which of some folders another table points to, itself or with a partition: folder -> the table's name.
+def locations_of_tables(spark: SparkSession) -> Iterator[tuple[str, str]]:
+    """Yield each table's name with its folder, and with that of each of its partitions, over all databases.
 
-    Args:
-        spark: a classic session.
-        folders: those that are to go.
-        but: the table whose folders they were.
+    A large metastore takes a quarter of an hour for it; it is asked before folders are deleted.
+
+    Raises:
+        PlanError: the partitions of a table could not be listed, so nobody can tell what is in use.
     """
-    going = {comparable_path(one).rstrip("/"): one for one in folders}
-    found: dict[str, str] = {}
     for table, partitions in _tables(Catalog(spark), lambda _: True):
-        if table.full_name == but.full_name:
-            continue
         for location in (table.location, *partitions()):
-            place = comparable_path(location).rstrip("/")
-            for inner, folder in going.items():
-                if place == inner or _inside(place, inner) or _inside(inner, place):
-                    found[folder] = table.full_name
-    return found
+            yield table.full_name, location
 
 
 def shared_with(table: Table, partitions: Iterable[str], folders: Mapping[str, frozenset[str]]) -> str | None:
@@ -82,8 +77,10 @@ def _of_partitions(catalog: Catalog, table: Table) -> tuple[str, ...]:
         return ()
     try:
         return tuple(one.location for one in catalog.partitions(table))
-    except PlanError:  # dropped meanwhile, or of a format that keeps its partitions elsewhere
-        return ()
+    except PlanError:
+        if table.provider in _WITH_PARTITIONS and catalog.exists(table.quoted):
+            raise
+        return ()  # dropped meanwhile, or of a format that keeps its partitions elsewhere
 
 
 def _outermost(folders: Iterable[str]) -> frozenset[str]:

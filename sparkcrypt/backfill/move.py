@@ -31,7 +31,7 @@ def move_old(files: HadoopFiles, unit: str, old: str, to: str) -> None:
             raise VerificationError(
                 f"{unit}: old files are at {to} already, and {again[0].path} is at the old place again: a stale writer "
                 "left it, or the file system moved the folder in part; insert its rows into the table if they are not "
-                "there, delete it, then run again"
+                "there, move it to a folder that no table reads, then run again"
             )
         return
     if files.exists(old):

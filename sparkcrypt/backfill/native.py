@@ -60,6 +60,7 @@ class NativeStager:
         policy: what the tags mean.
         store: the state directory, where KEKs are kept.
         mac: gives the MAC of the table's audit, which their records bear.
+        discard: deletes a folder that this made itself, if nobody uses it; returns those that are in use.
         renamed_by: the run that gives files new names, since they will stand where the old ones were; None keeps names.
         rewrap: where nothing but master keys differ, data keys stay and are wrapped anew.
     """
@@ -74,11 +75,12 @@ class NativeStager:
         store: StateStore,
         *,
         mac: Callable[[], Mac],
+        discard: Callable[[Sequence[str]], Mapping[str, str]],
         renamed_by: str | None,
         rewrap: bool = False,
     ) -> None:
         self._spark, self._target, self._policy, self._store = spark, target, policy, store
-        self._mac, self._renamed_by, self._rewrap = mac, renamed_by, rewrap
+        self._mac, self._discard, self._renamed_by, self._rewrap = mac, discard, renamed_by, rewrap
         self._files = HadoopFiles(spark)
 
     def stage(self, scanned: ScannedUnit, staged: str, told: Told) -> StagedWork:
@@ -160,6 +162,7 @@ class NativeStager:
             raise UnsupportedFileError(
                 f"{refused[0].refused}; and {self._target.name} is bucketed, so Spark's engine cannot rewrite it either"
             )
+        self._discard([staged])  # what was rewritten before a file was refused
         work = SparkStager(self._spark, self._target, self._policy).stage(scanned, staged, told)
         note = f"staged by Spark's engine, since {len(refused)} of its files cannot be rewritten page by page: "
         work.notes = (*work.notes, note + str(refused[0].refused))

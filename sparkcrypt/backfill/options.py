@@ -31,6 +31,7 @@ class RunOptions:
         priority: in which order units are done.
         rewrap: where nothing but master keys differ, wrap the data keys anew and leave the data as it is; who had the
             old key and kept a footer can go on reading.
+        strict: a predicate that chooses no partition is an error.
     """
 
     engine: Engine = "native"
@@ -45,6 +46,7 @@ class RunOptions:
     parallelism: int = 1
     priority: tuple[Priority, ...] = ("tag",)
     rewrap: bool = False
+    strict: bool = False
 
     def check(self) -> None:
         """See that the options can be used together.

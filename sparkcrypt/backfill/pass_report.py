@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sparkcrypt.backfill.report import Outcome, Report
-from sparkcrypt.errors import EXIT_DRIFT, VerificationError
+from sparkcrypt.errors import EXIT_DRIFT, RunConflictError, VerificationError
 
 KIND, VERSION = "sparkcrypt backfill", 1
 
@@ -89,9 +89,17 @@ class PassReport:
 
     @property
     def exit_code(self) -> int:
-        """What a command ends with: something was left out, or, of a dry run, files differ, or neither."""
+        """What a command ends with: something was left out, or, of a dry run, files differ, or neither.
+
+        Where nothing is wrong but that other runs hold tables, or took this one over: the code of that, so that a
+        scheduler can tell what will pass by itself.
+        """
         if self.left_out:
-            return VerificationError.exit_code
+            conflicts = {one.table for one in self.failed if one.error == RunConflictError.__name__}
+            others = [one for one in self.failed if one.table not in conflicts]
+            incomplete = any(one.outcome == "incomplete" for one in self.tables)
+            only = conflicts and not (others or self.refused or incomplete)
+            return RunConflictError.exit_code if only else VerificationError.exit_code
         return EXIT_DRIFT if self.dry_run and self.drifts else 0
 
     @property
@@ -121,12 +129,12 @@ class PassReport:
         }
 
     def totals(self) -> dict[str, int]:
-        """Return the sums over all tables."""
+        """Return the sums over all tables: of what was rewritten, that of this pass alone."""
         names = ("files_total", "files_rewritten", "files_left", "rows", "bytes_before", "bytes_after", "bytes_left")
         return {
             "tables": len(self.tables),
             "units": sum(len(one.units) for one in self.tables),
-            **{name: sum(getattr(one, name) for one in self.tables) for name in names},
+            **{name: sum(one.this_pass.get(name, getattr(one, name)) for one in self.tables) for name in names},
             "units_left": sum(one.units_left for one in self.tables),
             "quarantined": sum(len(one.quarantined) for one in self.tables),
         }

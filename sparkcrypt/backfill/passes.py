@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sparkcrypt.backfill.choice import Choice, Chosen, chosen_tables
+from sparkcrypt.backfill.drift import missing_folder
 from sparkcrypt.backfill.encrypt import find_target, identified
 from sparkcrypt.backfill.gate import Gate
+from sparkcrypt.backfill.in_use import OtherTables
 from sparkcrypt.backfill.journal import new_run_id
 from sparkcrypt.backfill.meter import Meter
 from sparkcrypt.backfill.options import RunOptions
@@ -19,13 +21,13 @@ from sparkcrypt.backfill.pass_report import PassReport, TableError
 from sparkcrypt.backfill.pass_state import PassState, fingerprint
 from sparkcrypt.backfill.priority import table_rank
 from sparkcrypt.backfill.progress import Progress, Silent
-from sparkcrypt.backfill.report import Report
+from sparkcrypt.backfill.report import Outcome, Report
 from sparkcrypt.backfill.run import TableRun
-from sparkcrypt.backfill.schedule import Budget
+from sparkcrypt.backfill.schedule import Budget, FailedUnit
 from sparkcrypt.backfill.states import open_states
 from sparkcrypt.backfill.store import StateStore
 from sparkcrypt.backfill.targets import CatalogTarget, Target, catalog_target
-from sparkcrypt.errors import BridgeError, ConfigError, KeyServiceUnavailableError, SparkcryptError
+from sparkcrypt.errors import BridgeError, ConfigError, KeyServiceUnavailableError, SparkcryptError, VerificationError
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.spark.catalog import Catalog, Table
 from sparkcrypt.spark.files import HadoopFiles
@@ -66,6 +68,7 @@ def backfill(
     path: str | None = None,
     options: PassOptions | None = None,
     progress: Progress | None = None,
+    on_failure: Callable[[PassReport], None] = lambda _: None,
 ) -> PassReport:
     """Bring every chosen table to what its tags and the policy say; what matches already is left alone.
 
@@ -79,6 +82,7 @@ def backfill(
         path: a bare directory instead.
         options: what else is asked.
         progress: hears how far the pass is.
+        on_failure: hears what was done when an error ends the pass, before that goes on.
 
     Raises:
         PlanError: a table or database is not there.
@@ -91,7 +95,11 @@ def backfill(
         raise ConfigError("give tables or databases, or else a path")
     configure(spark, policy)
     made = _Pass(spark, policy, options, progress or Silent())
-    return made.over_path(path) if path is not None else made.over_tables(chosen_tables(spark, choice))
+    try:
+        return made.over_path(path) if path is not None else made.over_tables(chosen_tables(spark, choice))
+    except BaseException:
+        on_failure(made.unfinished())
+        raise
 
 
 class _Pass:
@@ -102,6 +110,7 @@ class _Pass:
         self._began, self._started = time.monotonic(), datetime.now(timezone.utc)
         self._meter, self._files = Meter(progress), HadoopFiles(spark)
         self._budget = Budget(options.max_bytes, options.max_seconds)
+        self._others = OtherTables(spark)
         self._gate = Gate(spark, accept_path_readers=options.accept_path_readers)
         self._reports: list[Report] = []
         self._failed: list[TableError] = []
@@ -157,9 +166,14 @@ class _Pass:
     def _drifts(self, target: Target) -> bool:
         """Look at an untagged table; what is as it should be is reported so."""
         found = self._run(target, replace(self._options.run, dry_run=True))
-        if not found.units_left:
-            self._reports.append(found if self._options.run.dry_run else replace(found, outcome="nothing to do"))
-        return bool(found.units_left)
+        if set(found.drift["before"]) <= {"missing_folder"}:
+            lost = tuple(_lost(one) for one in found.planned)
+            outcome: Outcome = "incomplete" if lost else "nothing to do"
+            self._reports.append(
+                found if self._options.run.dry_run else replace(found, outcome=outcome, planned=(), quarantined=lost)
+            )
+            return False
+        return True
 
     def _keep(self, name: str) -> None:
         """Keep what the table is like, if a look after its run finds it in order, and unchanged since that look began.
@@ -181,10 +195,21 @@ class _Pass:
         return open_states(self._spark, self._policy.run_state, outside=target.base)
 
     def _run(self, target: Target, options: RunOptions) -> Report:
-        return self._table_run(target, options).run()
+        """Run over one target; what was done before an error ends it is reported too."""
+        run = self._table_run(target, options)
+        try:
+            return run.run()
+        except BaseException:
+            done = run.failed()
+            self._reports.extend([] if done is None else [done])
+            raise
+
+    def unfinished(self) -> PassReport:
+        """Return what was done until now."""
+        return self._report()
 
     def _table_run(self, target: Target, options: RunOptions) -> TableRun:
-        return TableRun(self._spark, target, self._policy, options, self._meter, self._budget)
+        return TableRun(self._spark, target, self._policy, options, self._meter, self._budget, self._others)
 
     @contextmanager
     def _failure_of(self, table: str) -> Iterator[None]:
@@ -210,3 +235,9 @@ class _Pass:
             unchanged=self._unchanged,
             throughput=self._meter.points,
         )
+
+
+def _lost(unit: Mapping[str, Any]) -> dict[str, str]:
+    gone = missing_folder(str(unit["location"]))
+    message = f"{unit['unit']}: {gone.file}: {gone.detail}"
+    return FailedUnit(str(unit["unit"]), VerificationError.__name__, message).to_dict()

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from sparkcrypt.backfill.assemble import runner_of
 from sparkcrypt.backfill.context import RunContext
+from sparkcrypt.backfill.in_use import Disposal, InUse, OtherTables
 from sparkcrypt.backfill.journal import Journal
 from sparkcrypt.backfill.lock import RunLock, acquire
 from sparkcrypt.backfill.migrate import Migrated, migrate_journals
@@ -22,7 +23,6 @@ from sparkcrypt.backfill.states import open_states
 from sparkcrypt.backfill.store import StateStore
 from sparkcrypt.backfill.targets import CatalogTarget, Target, catalog_target, locations_of
 from sparkcrypt.backfill.trust import TableTrust
-from sparkcrypt.bridge.context import comparable_path
 from sparkcrypt.errors import ConfigError, VerificationError
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.spark.catalog import Catalog
@@ -45,6 +45,7 @@ class PastRuns:
     files: HadoopFiles
     progress: Progress
     trust: TableTrust
+    others: OtherTables
 
     def ids(self) -> tuple[str, ...]:
         """Return the runs' ids, oldest first."""
@@ -73,14 +74,28 @@ class PastRuns:
         """Yield what works on a run's units; its journal is continued under this lock, when something is written."""
         options = RunOptions().as_begun(journal.run.options)
         context = RunContext(
-            self.spark, self.target, self.policy, self.store, journal, self.lock, self.progress, self.files, self.trust
+            self.spark,
+            self.target,
+            self.policy,
+            self.store,
+            journal,
+            self.lock,
+            self.progress,
+            self.files,
+            self.trust,
+            self.others,
         )
         with context:
             yield runner_of(context, options, resumed=True)
 
-    def folders_in_use(self) -> set[str]:
-        """Return the folders to which the table and its partitions point, in a form that compares."""
-        return {comparable_path(one) for one in locations_of(self.spark, self.target, None)}
+    @property
+    def in_use(self) -> InUse:
+        """Asks the metastore which folders are in use."""
+        return InUse(self.spark, self.target, self.others)
+
+    def disposal(self, run_id: str) -> Disposal:
+        """Return the only way by which folders of a run are deleted."""
+        return Disposal(self.files, self.in_use, self.target.base, run_id, self.lock.check)
 
 
 @contextmanager
@@ -118,7 +133,8 @@ def past_runs(
         lock.keep_alive()
         trust.mac(renew=True)
         migrate_journals(trust, target.name)
-        yield PastRuns(spark, target, policy, store, lock, HadoopFiles(spark), progress or Silent(), trust)
+        others = OtherTables(spark)
+        yield PastRuns(spark, target, policy, store, lock, HadoopFiles(spark), progress or Silent(), trust, others)
 
 
 def migrate_target(spark: SparkSession, target: Target, policy: Policy) -> Migrated:

@@ -1,34 +1,79 @@
-"""After a crash: units that were swapped stay so and are written down, all others are as they were before."""
+"""After a crash: units that were swapped stay so and are written down, all others are as they were before.
+
+The journal may also know less than has happened, since it was restored or lost its end.  So what is in use, by the
+metastore, counts: it is adopted where it can be proven, and else it is a problem of its unit; it is never deleted.
+"""
 
 from __future__ import annotations
 
-from sparkcrypt.backfill.ledger import record_swap
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from sparkcrypt.backfill.adopt import adopt
+from sparkcrypt.backfill.attempts import Attempt, attempts_of
 from sparkcrypt.backfill.outcome import UnitOutcome
 from sparkcrypt.backfill.runner import Runner
-from sparkcrypt.backfill.unit_record import restored
+from sparkcrypt.backfill.schedule import FailedUnit
+from sparkcrypt.backfill.swap import FolderSwap, LocationSwap
+from sparkcrypt.backfill.unit_record import below, described, restored
 from sparkcrypt.backfill.unit_state import UnitState, state_of_units
-from sparkcrypt.backfill.units import list_folders
+from sparkcrypt.backfill.units import Folder, Unit, attempt_folder, list_folders, old_folder, staging_folder
+from sparkcrypt.bridge.context import comparable_path
+from sparkcrypt.errors import VerificationError
 
 
-def recover(runner: Runner) -> list[UnitOutcome]:
+@dataclass(slots=True)
+class Recovered:
+    """What became of the units of an interrupted run.
+
+    Attributes:
+        outcomes: what was swapped already.
+        problems: units whose new files are in use and could not be proven: they stay as they are, and so does the run.
+    """
+
+    outcomes: list[UnitOutcome] = field(default_factory=list)
+    problems: list[FailedUnit] = field(default_factory=list)
+
+    def refuse_problems(self) -> None:
+        """Refuse to go on with a unit that nobody knows to be right.
+
+        Raises:
+            VerificationError: it names the folder in use, and what to do.
+        """
+        for one in self.problems:
+            raise VerificationError(one.message)
+
+
+def recover(runner: Runner) -> Recovered:
     """Bring the units of an interrupted run to a clean state.
 
     Staged files of a unit whose swap was about to happen stay until ``expire``: the driver that was about to may only
     be paused, and would point the table to them when it wakes up.
 
-    Returns:
-        What was swapped already.
+    Raises:
+        RunConflictError: the lock is lost.
+        SparkcryptError: the metastore or the file system refused.
     """
-    outcomes = []
-    for name, last in state_of_units(runner.run.journal.records).items():
+    done, useless = Recovered(), []
+    records, now = runner.run.journal.records, runner.run.in_use.units()
+    attempts = attempts_of(records)
+    for name, last in state_of_units(records).items():
         state = last.failed_at or last
         if state.swapped:
-            outcomes.append(_moved(runner, state))
-        elif state.step == "unit_swapping":
-            outcomes.extend(_swapped(runner, name, state))
-        elif "staged" in state.fields and state.step != "unit_rolled_back":
-            runner.run.files.delete_tree(str(state.fields["staged"]))
-    return outcomes
+            done.outcomes.append(_moved(runner, state))
+            continue
+        if state.step == "unit_rolled_back" or not attempts.get(name):
+            continue
+        in_use = next((one for one in reversed(attempts[name]) if _in_effect(runner, one, now)), None)
+        if in_use is not None:
+            _adopt(runner, in_use, done)
+        elif not attempts[name][-1].swapping:
+            useless.append(attempts[name][-1].staged)
+    for attempt in _unlisted(runner, now, attempts):
+        _adopt(runner, attempt, done)
+    runner.run.disposal.delete(useless)
+    return done
 
 
 def _moved(runner: Runner, state: UnitState) -> UnitOutcome:
@@ -38,25 +83,66 @@ def _moved(runner: Runner, state: UnitState) -> UnitOutcome:
     return runner.moved(outcome, str(state.fields["partition_path"]))
 
 
-def _swapped(runner: Runner, name: str, state: UnitState) -> list[UnitOutcome]:
-    fields, swap = state.fields, runner.swap
-    unit, staged = restored(name, fields), str(fields["staged"])
-    if not swap.in_effect(unit, staged):
-        return []
-    new, about = swap.final_location(unit, staged), fields.get("about", {})
-    after = list_folders(runner.run.files, new)
-    outcome = UnitOutcome(
-        name=name,
-        files=len(unit.files),
-        rows=int(fields.get("rows", 0)),
-        bytes_before=unit.total_bytes,
-        bytes_after=sum(file.length for folder in after for file in folder.files),
-        old_location=swap.old_location(unit),
-        new_location=new,
-        verified=True,
-        codec=about.get("codec"),
-        notes=tuple(about.get("notes", ())),
-        engine=about.get("engine", "spark"),
+def _adopt(runner: Runner, attempt: Attempt, done: Recovered) -> None:
+    try:
+        done.outcomes.append(adopt(runner, attempt))
+    except VerificationError as error:
+        done.problems.append(FailedUnit(attempt.name, type(error).__name__, str(error)))
+
+
+def _in_effect(runner: Runner, attempt: Attempt, now: Mapping[str, str]) -> bool:
+    """Tell whether an attempt's new files are in use; of a rename that was half done, the old folder is put back."""
+    unit, swap = restored(attempt.name, attempt.listed), runner.swap
+    here = next(iter(now.values()), "") if unit.partition is None else now.get(unit.name, "")
+    if isinstance(swap, LocationSwap):
+        if not _same(here, attempt.staged):
+            return False
+        runner.run.disposal.restore(attempt.staged)
+        return True
+    if isinstance(swap, FolderSwap) and not _same(here, unit.location):
+        return False  # somebody has moved the table
+    return swap.in_effect(unit, attempt.staged)
+
+
+def _unlisted(runner: Runner, now: Mapping[str, str], known: Mapping[str, list[Attempt]]) -> Iterator[Attempt]:
+    """Yield what this run must have put into use, by the name of the folder, though its journal tells nothing of it.
+
+    The name only says where to look: nothing is adopted that is not proven.
+    """
+    run, swap = runner.run, runner.swap
+    mine = comparable_path(f"{staging_folder(run.target.base)}/{run.run_id}-")
+    if isinstance(swap, FolderSwap):
+        found = set(now) if run.files.exists(old_folder(run.target.base, run.run_id)) else set()
+    elif isinstance(swap, LocationSwap):
+        found = {name for name, place in now.items() if comparable_path(place).startswith(mine)}
+    else:
+        found = set()
+    staged = {comparable_path(one.staged) for attempts in known.values() for one in attempts}
+    unknown = {name for name in found - known.keys() if comparable_path(now[name]) not in staged}
+    for unit in run.target.units(None) if unknown else ():
+        if unit.name in unknown:
+            yield _guessed(runner, unit)
+
+
+def _guessed(runner: Runner, unit: Unit) -> Attempt:
+    """Return the attempt that must have been: its source is the old folder, or where the unit would be by default."""
+    run, base = runner.run, runner.run.target.base
+    if isinstance(runner.swap, FolderSwap):
+        before, staged = unit, unit.staging(base, attempt_folder(run.run_id, run.lock.token))
+    else:
+        before, staged = unit.at(f"{base}/{unit.partition_path}".rstrip("/"), ()), unit.location
+    old = runner.old_files_of(before)
+    folders = tuple(
+        Folder(one.relative, tuple(_placed(file, old, before.location) for file in one.files))
+        for one in list_folders(run.files, old)
     )
-    record_swap(runner.run, unit, staged, outcome, fields.get("evidence", {}))
-    return [runner.moved(outcome, unit.partition_path)]
+    listed = described(before.at(before.location, folders))
+    return Attempt(unit.name, {**listed, "staged": staged})
+
+
+def _placed(file: Any, here: str, there: str) -> Any:
+    return type(file)(f"{there.rstrip('/')}/{below(here, file.path)}", file.length, file.modified_ms)
+
+
+def _same(one: str, other: str) -> bool:
+    return comparable_path(one) == comparable_path(other)

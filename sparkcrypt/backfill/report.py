@@ -37,6 +37,9 @@ class Report:
         coverage: tag -> number and bytes of its files, in all, and of those that match ``before`` and ``after``.
         planned: of a dry run: what would be done with each unit.
         estimated_seconds: of a dry run: how long that would take, by the table's earlier runs; None without any.
+        this_pass: ``files_rewritten``, ``rows``, ``bytes_before`` and ``bytes_after`` of this pass alone; the fields of
+            these names, and ``units``, tell of the run so far, which earlier passes may have begun.
+        earlier: units that passes before this one had done.
         audit: number and digest of the audit's newest entry, worth keeping where others cannot write; None without one.
     """
 
@@ -66,6 +69,8 @@ class Report:
     coverage: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     planned: tuple[Mapping[str, Any], ...] = ()
     estimated_seconds: float | None = None
+    this_pass: Mapping[str, int] = field(default_factory=dict)
+    earlier: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON values."""
@@ -74,6 +79,8 @@ class Report:
             "columns": dict(self.columns),
             "units": [dict(unit) for unit in self.units],
             "warnings": list(self.warnings),
+            "this_pass": dict(self.this_pass),
+            "earlier": list(self.earlier),
             "audit": dict(self.audit) if self.audit else None,
             "quarantined": [dict(unit) for unit in self.quarantined],
             "planned": [dict(unit) for unit in self.planned],
@@ -97,6 +104,9 @@ class Report:
             ("swap", self.swap or "none"),
             ("old files", self.old_location or "none"),
         ]
+        if self.earlier:
+            amount = f"{self.this_pass['files_rewritten']:,} files, {self.this_pass['rows']:,} rows"
+            facts.append(("this pass", f"{amount}; {len(self.earlier):,} units were done before it"))
         if self.audit:
             facts.append(("audit", f"head {self.audit['number']}:{self.audit['digest']}"))
         lines = _aligned(facts)

@@ -13,6 +13,7 @@ from sparkcrypt.backfill.report import Outcome, Report
 from sparkcrypt.backfill.schedule import FailedUnit
 from sparkcrypt.backfill.survey import UnitSurvey, coverage_of, files_by_kind
 from sparkcrypt.backfill.targets import Target
+from sparkcrypt.backfill.unit_state import state_of_units
 
 _SHOWN = 3
 
@@ -22,6 +23,7 @@ class RunResult:
     """What a run did, and what it left: units that failed, and units that the budget was not enough for.
 
     ``notes`` are what people should know of the run as a whole; ``audit`` is the head that its journal recorded last;
+    ``earlier`` are those of the outcomes that passes before this one had reached;
     ``bytes_a_second`` is how fast a run would be, where that can be told.
     """
 
@@ -29,6 +31,7 @@ class RunResult:
     outcome: Outcome
     surveys: Sequence[UnitSurvey]
     outcomes: Sequence[UnitOutcome] = ()
+    earlier: Sequence[UnitOutcome] = ()
     failed: Sequence[FailedUnit] = ()
     left: Sequence[UnitSurvey] = ()
     swap: str | None = None
@@ -67,6 +70,8 @@ class RunResult:
             coverage=coverage_of(self.surveys, done),
             planned=tuple(one.to_dict() for one in undone) if self.outcome == "dry run" else (),
             estimated_seconds=self._estimate(undone),
+            this_pass=_sums([one for one in self.outcomes if one not in self.earlier]),
+            earlier=tuple(one.name for one in self.earlier),
         )
 
     def _estimate(self, undone: Sequence[UnitSurvey]) -> float | None:
@@ -77,6 +82,27 @@ class RunResult:
     def _warnings(self) -> tuple[str, ...]:
         drift = [one for unit in self.surveys for one in unit.drift] if self.outcome == "dry run" else []
         return (*self.notes, *_notes_of_units(self.outcomes), *drift_in_short(drift))
+
+
+def _sums(outcomes: Sequence[UnitOutcome]) -> dict[str, int]:
+    return {
+        "files_rewritten": sum(one.files for one in outcomes),
+        "rows": sum(one.rows for one in outcomes),
+        "bytes_before": sum(one.bytes_before for one in outcomes),
+        "bytes_after": sum(one.bytes_after for one in outcomes),
+    }
+
+
+def of_failed_run(journal: Journal, surveys: Sequence[UnitSurvey]) -> RunResult:
+    """Return what a run had done when an error ended it, by its journal."""
+    states = state_of_units(journal.records)
+    done = [UnitOutcome.from_dict(one.fields["outcome"]) for one in states.values() if one.swapped]
+    failed = [
+        FailedUnit(name, *str(one.fields["error"]).partition(": ")[::2])
+        for name, one in states.items()
+        if one.step == "unit_failed"
+    ]
+    return RunResult(journal.run.run_id, "failed", surveys, outcomes=done, failed=failed, audit=last_audit(journal))
 
 
 def last_audit(journal: Journal) -> Mapping[str, Any] | None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from sparkcrypt.backfill.carry import new_files, refuse_replaced
+from sparkcrypt.backfill.in_use import refuse_used
 from sparkcrypt.backfill.journal import Journal
 from sparkcrypt.backfill.ledger import audited
 from sparkcrypt.backfill.outcome import UnitOutcome
@@ -89,17 +91,20 @@ def rollback_run(
 
 def _rolled_back(runs: PastRuns, runner: Runner, journal: Journal, *, dry_run: bool) -> RolledBack:
     if isinstance(runner.swap, NewFolder):
-        raise ConfigError(f"run {journal.run.run_id} wrote a copy and left its source as it was; delete the copy")
+        raise ConfigError(
+            f"run {journal.run.run_id} wrote a copy and left its source as it was; nothing is to roll back"
+        )
     if not dry_run:
         journal.resume(runs.lock.token)
         if not ended(journal):
-            recover(runner)
+            recover(runner).refuse_problems()
     states = {name: state for name, state in state_of_units(journal.records).items() if state.swapped}
     runs.trust.forget_audit()  # what was recovered has entries since
     for name, state in states.items():
         runs.trust.refuse_unaudited(journal, name, state)
         if not _back_already(runner, name, state):
             refuse_change(runner, name, state)
+    _refuse_used(runs, runner, states)
     units = [(name, restored(name, state.fields), state) for name, state in states.items()]
     if not dry_run:
         for name, unit, state in reversed(units):
@@ -109,6 +114,24 @@ def _rolled_back(runs: PastRuns, runner: Runner, journal: Journal, *, dry_run: b
         journal.append("run_rolled_back", units=[name for name, _, _ in units])
     files = sum(len(unit.files) for _, unit, _ in units)
     return RolledBack(runs.target.name, journal.run.run_id, tuple(sorted(states)), files, dry_run)
+
+
+def _refuse_used(runs: PastRuns, runner: Runner, states: Mapping[str, UnitState]) -> None:
+    """Refuse to rename old folders that somebody has come to use where they are.
+
+    Raises:
+        VerificationError: it names the folder and who points to it; nothing was changed.
+    """
+    renamed = {
+        name: str(state.fields["outcome"]["old_location"])
+        for name, state in states.items()
+        if runner.swap.same_folder or state.step == "unit_moved"
+    }
+    if not renamed:
+        return
+    places = runs.in_use.look()
+    for name, old in renamed.items():
+        refuse_used(places, name, old, "holds old files that are to be renamed back")
 
 
 def refuse_change(runner: Runner, name: str, state: UnitState) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 from sparkcrypt.backfill.context import RunContext
 from sparkcrypt.backfill.evidence import evidence_of, files_of
+from sparkcrypt.backfill.in_use import refuse_used
 from sparkcrypt.backfill.journal import Journal
 from sparkcrypt.backfill.ledger import record_swap
 from sparkcrypt.backfill.move import move_old
@@ -25,6 +26,9 @@ from sparkcrypt.backfill.units import Folder, Unit, attempt_folder, list_folders
 from sparkcrypt.errors import RunConflictError, SourceChangedError, SparkcryptError, VerificationError
 from sparkcrypt.spark.catalog import Catalog, Table
 from sparkcrypt.spark.jvm import JVM_ERRORS, cause_of
+
+_SECONDS_OLD = 30.0
+"""How old an answer of the metastore may be that is the same for many units."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +50,7 @@ class Runner:
         self.run, self.stager, self.swap = run, stager, swap
         self._files = run.files
         self._attempts: Counter[str] = Counter()
+        self._statistics: tuple[float, Any] | None = None
 
     def process(self, scanned: ScannedUnit, notes: tuple[str, ...] = ()) -> UnitOutcome:
         """Take one unit from listed to swapped.
@@ -143,7 +148,7 @@ class Runner:
         recheck(unit, unit.location, list_folders(self._files, unit.location))
         run.journal.append("unit_swapping", unit=unit.name, staged=staged, **described(unit))
         table = run.target.table if isinstance(run.target, CatalogTarget) else None
-        statistics = Catalog(run.spark).statistics(table) if table else None
+        statistics = self._statistics_of(table) if table else None
         run.lock.check()
         old = self.swap.swap(unit, staged)
         try:
@@ -169,6 +174,13 @@ class Runner:
                 raise
             return (f"somebody wrote to the old files and to the new ones while they were swapped: {error}",)
         return ()
+
+    def _statistics_of(self, table: Table) -> Any:
+        """Return the table's statistics, which each swap drops and puts back; they are not asked for at each."""
+        now = time.monotonic()
+        if self._statistics is None or now - self._statistics[0] > _SECONDS_OLD:
+            self._statistics = now, Catalog(self.run.spark).statistics(table)
+        return self._statistics[1]
 
     def _restore(self, table: Table | None, statistics: Any) -> tuple[str, ...]:
         if table is None or statistics is None:
@@ -202,10 +214,10 @@ class Runner:
     def _discarded(self, staged: str) -> str:
         """Delete staged files; what cannot be deleted is told, and never hides why the unit failed."""
         try:
-            self._files.delete_tree(staged)
-        except SparkcryptError as error:
+            kept = self.run.disposal.delete([staged])
+        except (SparkcryptError, *JVM_ERRORS) as error:
             return f"; what was staged is left at {staged} until `sparkcrypt backfill expire`: {error}"
-        return ""
+        return "".join(f"; {folder} is in use ({user}) and was left as it is" for folder, user in kept.items())
 
     def _is_undone(self, unit: Unit, staged: str) -> bool:
         try:
@@ -215,6 +227,11 @@ class Runner:
         except (SparkcryptError, *JVM_ERRORS):
             return False
 
+    def old_files_of(self, unit: Unit) -> str:
+        """Return where the old files of a swapped unit are: where the swap left them, or where the run moved them."""
+        to = old_folder(self.run.target.base, self.run.run_id, unit.partition_path)
+        return to if self.run.moves_old and self._files.exists(to) else self.swap.old_location(unit)
+
     def moved(self, outcome: UnitOutcome, partition_path: str) -> UnitOutcome:
         """Move a swapped unit's old files out of the table's folder, if the run was asked to."""
         run = self.run
@@ -222,6 +239,8 @@ class Runner:
             return outcome
         run.lock.check()
         to = old_folder(run.target.base, run.run_id, partition_path)
+        own = run.in_use.own(seconds_old=_SECONDS_OLD)
+        refuse_used(own, outcome.name, outcome.old_location, "holds old files that are to be moved")
         move_old(self._files, outcome.name, outcome.old_location, to)
         outcome = replace(outcome, old_location=to)
         run.journal.append("unit_moved", unit=outcome.name, outcome=outcome.to_dict())

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from sparkcrypt.backfill.check import partition_of
-from sparkcrypt.backfill.drift import Drift, drift_by_file, drift_of_file, unreadable
+from sparkcrypt.backfill.drift import Drift, drift_by_file, drift_of_file, missing_folder, unreadable
 from sparkcrypt.backfill.file_columns import file_columns, refuse_lost_columns
 from sparkcrypt.backfill.footer_cache import FooterCache
 from sparkcrypt.backfill.footers import (
@@ -90,7 +90,10 @@ class Scanner:
             }
             if cache is not None and len(facts) > len(known[unit.name]):
                 cache.keep(unit.name, unit.files, facts)
-            yield scanned_unit(unit, sorted_out(facts, unit.files), self._target)
+            scanned = scanned_unit(unit, sorted_out(facts, unit.files), self._target)
+            if not unit.files and not self._files.exists(unit.location):
+                scanned = replace(scanned, drift=(missing_folder(unit.location),))
+            yield scanned
 
     def _known(self, unit: Unit) -> Mapping[str, Found]:
         """Return what need not be read."""
@@ -155,12 +158,14 @@ def refuse_unit(scanned: ScannedUnit, target: Target, policy: Policy, *, adopt: 
 
 
 def refuse_unreadable(scanned: ScannedUnit) -> None:
-    """Refuse a unit with a file whose footer could not be read.
+    """Refuse a unit whose folder is missing, or with a file whose footer could not be read.
 
     Raises:
-        VerificationError: it names the file and the reason.
+        VerificationError: it names the folder, or the file and the reason.
     """
     for drift in scanned.drift:
+        if drift.kind == "missing_folder":
+            raise VerificationError(f"{scanned.unit.name}: {drift.file}: {drift.detail}")
         if drift.kind == "unreadable":
             raise VerificationError(f"{drift.file}: cannot be read, so its unit cannot be encrypted: {drift.detail}")
 

@@ -19,7 +19,7 @@ from sparkcrypt.errors import (
     SparkcryptError,
 )
 
-_ENDS_THE_RUN = (RunConflictError, KeyServiceUnavailableError, BridgeError, ConfigError)
+ENDS_THE_RUN = (RunConflictError, KeyServiceUnavailableError, BridgeError, ConfigError)
 """What is not one unit's fault: going on with the next one would end the same way, or do harm."""
 
 
@@ -157,4 +157,4 @@ def _gather(done: Done, running: Iterable[tuple[UnitSurvey, Future[UnitOutcome |
 
 
 def _of_one_unit(error: BaseException) -> bool:
-    return isinstance(error, SparkcryptError) and not isinstance(error, _ENDS_THE_RUN)
+    return isinstance(error, SparkcryptError) and not isinstance(error, ENDS_THE_RUN)

@@ -10,6 +10,7 @@ from sparkcrypt.backfill.check import StagedUnit
 from sparkcrypt.backfill.footers import RetrieveKey
 from sparkcrypt.backfill.scan import ScannedUnit
 from sparkcrypt.backfill.units import Folder, Unit
+from sparkcrypt.errors import VerificationError
 from sparkcrypt.spark.digest import RowsDigest
 from sparkcrypt.spark.files import HadoopFiles
 from sparkcrypt.spark.storage import keep_storage
@@ -64,7 +65,7 @@ class Stager(Protocol):
     engine: str
 
     def stage(self, scanned: ScannedUnit, staged: str, told: Told) -> StagedWork:
-        """Write a unit's new files below a folder, where nothing of an earlier attempt stays.
+        """Write a unit's new files below a folder that is not there yet.
 
         Args:
             scanned: the unit.
@@ -77,15 +78,19 @@ class Stager(Protocol):
 
 
 def fresh_folder(files: HadoopFiles, unit: Unit, staged: str) -> None:
-    """Clear the place of a unit's new files, and see that they will be kept as the old ones are.
+    """See that a unit's new files come where nothing is, and will be kept as the old ones are.
 
     Until it is given what the unit's folder has, which comes after all that is in it, it is this user's alone: files in
     it may be readable by more people than their sources were when they are made.
 
     Raises:
-        VerificationError: they cannot be; nothing was written.
+        VerificationError: something is there, or they cannot be kept so; nothing was written.
     """
-    files.delete_tree(staged)
+    if files.exists(staged):
+        raise VerificationError(
+            f"{unit.name}: {staged}, where its new files were to be made, is there already, and no run deletes what it "
+            "did not make; run again, which takes another folder"
+        )
     files.make_folder(staged.rstrip("/").rpartition("/")[0])
     files.make_folder(staged, mode="700")
     for folder in unit.folders:

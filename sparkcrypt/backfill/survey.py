@@ -100,6 +100,8 @@ def survey_unit(scanned: ScannedUnit, plan: EncryptionPlan, *, rewrap: bool = Fa
         differing = set(tags) if whole else {columns.get(one.column or "") for one in found}
         for tag in tags:
             coverage[tag] += Coverage(amount, Amount() if tag in differing else amount)
+    if any(one.kind == "missing_folder" for one in scanned.drift):
+        actions["quarantine"] = 0
     return UnitSurvey(
         unit=replace(scanned.unit, folders=()),
         amount=Amount(len(scanned.unit.files), scanned.unit.total_bytes),

@@ -207,8 +207,8 @@ class NewFolder:
         files = HadoopFiles(self.spark)
         if files.exists(self.output) and files.data_files(staged):
             raise VerificationError(
-                f"{self.output}: only a part of {staged} was moved there when the run was killed; delete it, then run "
-                "again"
+                f"{self.output}: only a part of {staged} was moved there when the run was killed; see that nobody "
+                "reads it, rename it, then run again"
             )
         return files.exists(self.output)
 

@@ -60,7 +60,7 @@ class TargetPlan:
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON values."""
         drift, report = self.drift, self.report.to_dict()
-        total, drifted = self.report.files_total, len({one.file for one in drift})
+        total, drifted = self.report.files_total, len({one.file for one in drift if one.kind != "missing_folder"})
         return {
             **self.plan.to_dict(),
             "files_total": total,

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+import secrets
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
-from sparkcrypt.errors import PlanError, SourceChangedError
+from sparkcrypt.errors import PlanError, SourceChangedError, SparkcryptError
 from sparkcrypt.spark.catalog import Partition
 from sparkcrypt.spark.files import HadoopFiles
 from sparkcrypt.spark.listing import data_files
@@ -17,6 +19,7 @@ STAGING_FOLDER = ".sparkcrypt"
 """Beside a table's folder.  Hive's RENAME TABLE replaces the table's old path wherever the text of a partition's
 location holds it, so the name must not begin as any table's name can: with a dot."""
 _STAGED = re.compile(rf"^(?P<parent>.*)/{re.escape(STAGING_FOLDER)}/(?P<name>[^/]+)/(?P<run>[^/]+)(?P<rest>/.*)?$")
+_LISTING_PAUSES_SECONDS = (0.1, 1.0)
 _ICEBERG = "metadata"
 _FOREIGN = {
     "_spark_metadata": "a streaming sink keeps its own list of files there",
@@ -110,9 +113,10 @@ def attempt_folder(run_id: str, fencing_token: int, attempt: int = 1) -> str:
 
     Each driver stages into a folder of its own: one that was paused and lost its lock may still wake up and point the
     table to what it staged, which must then be whole, and not what another driver is writing.  So does each further
-    attempt of a driver: readers may have begun to read what an attempt had put into use before it was undone.
+    attempt of a driver: readers may have begun to read what an attempt had put into use before it was undone.  The end
+    is random: where locks or journals were restored from a copy, tokens and attempts come again, and folders must not.
     """
-    return f"{run_id}-{fencing_token}" + (f"-{attempt}" if attempt > 1 else "")
+    return f"{run_id}-{fencing_token}-{attempt}-{secrets.token_hex(4)}"
 
 
 def old_folder(base: str, run_id: str, partition_path: str = "") -> str:
@@ -157,11 +161,19 @@ def _holds_iceberg(files: HadoopFiles, folder: str) -> bool:
 
 
 def list_unit(files: HadoopFiles, unit: Unit) -> Unit:
-    """Return a unit with its files as they are now.
+    """Return a unit with its files as they are now; a folder that goes while it is listed is listed again.
 
     Raises:
         PlanError: as `list_folders`.
+        SparkcryptError: it cannot be listed.
     """
+    for pause in _LISTING_PAUSES_SECONDS:
+        try:
+            return replace(unit, folders=list_folders(files, unit.location))
+        except PlanError:
+            raise
+        except SparkcryptError:
+            time.sleep(pause)
     return replace(unit, folders=list_folders(files, unit.location))
 
 
@@ -177,7 +189,7 @@ def refuse_writers_at_work(files: HadoopFiles, unit: Unit) -> None:
         if name == "_temporary" or name.startswith((".spark-staging", ".hive-staging")):
             raise SourceChangedError(
                 f"{unit.name}: {unit.location}/{name} is there, so someone is writing; the unit is left as it was, run "
-                "again when that has ended; delete the folder if its writer was killed"
+                "again when that has ended; move that folder away if its writer was killed"
             )
 
 

@@ -20,6 +20,7 @@ from sparkcrypt.cli.options import (
     path_option,
     report_option,
     spark_options,
+    strict_option,
     where_option,
 )
 from sparkcrypt.cli.output import show
@@ -55,6 +56,7 @@ def _priorities(context: click.Context, option: click.Parameter, value: str) -> 
 @click.option("--exclusive", is_flag=True, help="With --path: rename the directory while nobody reads or writes it.")
 @click.option("--policy", metavar="FILE", help="The policy file: a path, or a URI such as hdfs://nn/policy.yaml.")
 @where_option
+@strict_option
 @click.option("--changed", is_flag=True, help="Only tables whose tags, policy or files changed since the last pass.")
 @click.option("--dry-run", is_flag=True, help="Show the drift and what would be done; exits with 2 on drift.")
 @click.option(
@@ -144,7 +146,7 @@ def _backfill(
         Workplace(_APP, launch) as workplace,
         failed_report(
             workplace, report, name, page=(html, _page) if html else None, kind="sparkcrypt backfill", version=1
-        ),
+        ) as known,
     ):
         loaded = workplace.policy(policy)
         spark = workplace.spark
@@ -152,7 +154,14 @@ def _backfill(
 
         options = _options(**asked)
         done = made(
-            spark, loaded, tables=tables, databases=databases, path=path, options=options, progress=progress_on_stderr()
+            spark,
+            loaded,
+            tables=tables,
+            databases=databases,
+            path=path,
+            options=options,
+            progress=progress_on_stderr(),
+            on_failure=lambda left: known.update(left.to_dict()),
         )
         _write(workplace, done, report, html)
     show(done.to_dict(), pass_text(done), as_json=as_json)

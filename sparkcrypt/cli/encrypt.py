@@ -17,6 +17,7 @@ from sparkcrypt.cli.options import (
     policy_option,
     report_option,
     spark_options,
+    strict_option,
     table_option,
     where_option,
 )
@@ -41,6 +42,7 @@ from sparkcrypt.cli.session import Workplace, check_writable
     help="native rewrites files page by page; spark reads and writes their rows anew.",
 )
 @where_option
+@strict_option
 @click.option(
     "--adopt", is_flag=True, help="Rewrite files too that a table which requires encryption would not believe."
 )
@@ -69,6 +71,7 @@ def encrypt(
     avro_schema: str | None,
     engine: str,
     where: str | None,
+    strict: bool,
     adopt: bool,
     move_old: bool,
     resume: str,
@@ -91,7 +94,7 @@ def encrypt(
     check_writable(report)
     with (
         Workplace("sparkcrypt encrypt", launch) as workplace,
-        failed_report(workplace, report, table or path, engine=engine),
+        failed_report(workplace, report, table or path, engine=engine) as known,
     ):
         loaded, avro = workplace.policy(policy), workplace.avro(avro_schema) if avro_schema else None
         spark = workplace.spark
@@ -101,6 +104,7 @@ def encrypt(
         options = RunOptions(
             engine=engine,  # type: ignore[arg-type]  # encrypt_table refuses what it does not know, and says what it does
             where=where,
+            strict=strict,
             output=output,
             exclusive=exclusive,
             dry_run=dry_run,
@@ -117,6 +121,7 @@ def encrypt(
             options=options,
             progress=progress_on_stderr(),
             on_plan=lambda plan: say(plan.table_text()),
+            on_failure=lambda made: known.update(made.to_dict()),
         )
         if report is not None:
             workplace.write(report, json.dumps(done.to_dict(), indent=2, ensure_ascii=False) + "\n")

@@ -35,6 +35,7 @@ avro_option = click.option(
     "--avro-schema", "avro_schema", metavar="FILE", help="An .avsc file whose tags (confluent:tags) are used as well."
 )
 where_option = click.option("--where", metavar="PREDICATE", help="Only these partitions; partition columns only.")
+strict_option = click.option("--strict", is_flag=True, help="A --where that chooses no partition is an error.")
 accept_option = click.option(
     "--accept-path-readers", is_flag=True, help="Rewrite tables that share a folder with another one too."
 )

@@ -79,7 +79,9 @@ def _planned(report: Report) -> tuple[object, ...]:
 
 def _done(report: Report) -> tuple[object, ...]:
     left = f"{counted(report.units_left, 'unit')}, {size(report.bytes_left)}" if report.units_left else None
-    rewritten, amount = f"{report.files_rewritten:,}", size(report.bytes_before)
+    now = report.this_pass.get("files_rewritten", report.files_rewritten)
+    rewritten = f"{now:,} (run: {report.files_rewritten:,})" if report.earlier else f"{now:,}"
+    amount = size(report.this_pass.get("bytes_before", report.bytes_before))
     return report.table, report.outcome, f"{report.files_total:,}", rewritten, amount, left, report.run_id
 
 

@@ -127,6 +127,7 @@ def expire(policy: str, table: str, run_id: str | None, dry_run: bool, as_json: 
         [
             f"{done.table}: {counted(len(done.run_ids), 'run')}: {what} {verb}{carried}",
             *(f"  {folder}" for folder in done.folders),
+            *(f"left as it is: {unit}: {why}" for unit, why in done.superseded.items()),
         ]
     )
     show(done.to_dict(), "\n".join([text, *(f"warning: {line}" for line in done.unread)]), as_json=as_json)

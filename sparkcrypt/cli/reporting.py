@@ -23,8 +23,10 @@ def failed_report(
     *,
     page: tuple[str, Callable[[Document], str]] | None = None,
     **known: Any,
-) -> Iterator[None]:
+) -> Iterator[Document]:
     """Write a report with outcome ``failed`` when the block raises, and let the error go on.
+
+    What is yielded takes what the block knows of what was done until then.
 
     Args:
         workplace: what writes it.
@@ -33,11 +35,11 @@ def failed_report(
         page: where a page goes to that is made of the same document, and what makes it.
         **known: further fields.
     """
-    started = datetime.now(timezone.utc).isoformat(timespec="seconds")
+    known = {"table": target, "started": datetime.now(timezone.utc).isoformat(timespec="seconds"), **known}
     try:
-        yield
+        yield known
     except BaseException as error:
-        document = _failed(error, {"table": target, "started": started, **known})
+        document = _failed(error, known)
         if report is not None:
             _write(workplace, report, lambda: json.dumps(document, indent=2, ensure_ascii=False) + "\n")
         if page is not None:

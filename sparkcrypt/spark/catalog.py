@@ -9,10 +9,11 @@ from urllib.parse import unquote, urlsplit
 
 from pyspark.sql import SparkSession
 
-from sparkcrypt.errors import PlanError
+from sparkcrypt.errors import PlanError, StorageError
 from sparkcrypt.names import STATISTICS_GUARD_CLASS, TABLE_UUID
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.spark.jvm import JVM_ERRORS, cause_of, java_session, jvm, option, to_dict, to_json, to_list
+from sparkcrypt.spark.metastore import asked, is_broken
 
 HIVE = "hive"
 NULL_VALUE = "__HIVE_DEFAULT_PARTITION__"
@@ -143,7 +144,8 @@ class Catalog:
 
     def exists(self, name: str) -> bool:
         """Tell whether there is such a table."""
-        return bool(self._catalog.tableExists(self.identifier(name)))
+        identifier = self.identifier(name)
+        return bool(asked(lambda: self._catalog.tableExists(identifier)))
 
     def table(self, name: str) -> Table:
         """Return a table.
@@ -153,8 +155,12 @@ class Catalog:
         """
         identifier = self.identifier(name)
         try:
-            found = self._catalog.getTableMetadata(identifier)
+            found = asked(lambda: self._catalog.getTableMetadata(identifier))
         except JVM_ERRORS as error:
+            if is_broken(error):
+                raise StorageError(
+                    f"table {name}: the metastore cannot be asked: {': '.join(cause_of(error))}"
+                ) from error
             raise PlanError(
                 f"table {name}: not found in the session catalog; SHOW TABLES lists what is there"
             ) from error
@@ -184,7 +190,7 @@ class Catalog:
 
     def databases(self) -> tuple[str, ...]:
         """Return the names of all databases."""
-        return tuple(sorted(str(one) for one in to_list(self._spark, self._catalog.listDatabases())))
+        return tuple(sorted(str(one) for one in to_list(self._spark, asked(self._catalog.listDatabases))))
 
     def tables(self, database: str) -> tuple[str, ...]:
         """Return the quoted full names of a database's tables and views, temporary views left out.
@@ -192,10 +198,10 @@ class Catalog:
         Raises:
             PlanError: there is no such database.
         """
-        if not self._catalog.databaseExists(database):
+        if not asked(lambda: self._catalog.databaseExists(database)):
             known = ", ".join(self.databases())
             raise PlanError(f"database {database}: not found in the session catalog; allowed: {known}")
-        listed = to_list(self._spark, self._catalog.listTables(database))
+        listed = to_list(self._spark, asked(lambda: self._catalog.listTables(database)))
         names = [str(one.table()) for one in listed if option(one.database()) is not None]
         return tuple(f"{quote_name(database)}.{quote_name(name)}" for name in sorted(names))
 
@@ -231,7 +237,7 @@ class Catalog:
             chosen = machine.org.apache.spark.api.python.PythonUtils.toScalaMap(wanted)
         only = machine.scala.Option.apply(chosen)
         try:
-            listed = self._catalog.listPartitions(self.identifier(table.quoted), only)
+            listed = asked(lambda: self._catalog.listPartitions(self.identifier(table.quoted), only))
         except JVM_ERRORS as error:
             raise PlanError(
                 f"the partitions of table {table.quoted} cannot be listed: {': '.join(cause_of(error))}; see that it "
@@ -287,7 +293,7 @@ class Catalog:
 
     def statistics(self, table: Table) -> Any:
         """Return Spark's CatalogStatistics of a table, or None."""
-        return option(self._catalog.getTableMetadata(self.identifier(table.quoted)).stats())
+        return option(asked(lambda: self._catalog.getTableMetadata(self.identifier(table.quoted))).stats())
 
     def restore_statistics(self, table: Table, statistics: Any, without: frozenset[str]) -> None:
         """Put table statistics back after a swap, less the column statistics of some columns."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import grp
 import io
 import pwd
@@ -196,6 +197,13 @@ class HadoopFiles:
         """Delete a file or folder with all below it; nothing happens when it is not there."""
         system, where = self.located(path)
         self.call("delete", path, lambda: system.delete(where, True))
+
+    def delete_empty(self, path: str) -> None:
+        """Delete a folder in which nothing is; one that is not empty, or not there, stays as it is."""
+        system, where = self.located(path)
+        if self.exists(path) and not self.children(path):
+            with contextlib.suppress(*JVM_ERRORS):  # not empty any more
+                system.delete(where, False)
 
     def delete_file(self, path: str) -> None:
         """Delete a file; nothing happens when there is none of that name."""

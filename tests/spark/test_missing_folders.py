@@ -1,0 +1,134 @@
+"""Folders that are missing, or in use again: old files are never the only copy that goes; nobody is told to delete."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from sparkcrypt import encrypt_table, plan_table
+from sparkcrypt.backfill.expire import expire_run
+from sparkcrypt.backfill.options import RunOptions
+from sparkcrypt.backfill.passes import PassOptions, backfill
+from sparkcrypt.backfill.target_plan import plan_target
+from sparkcrypt.backfill.targets import catalog_target
+from sparkcrypt.errors import VerificationError
+from sparkcrypt.spark.catalog import Catalog
+from tests.spark.support import SECRET, Lake, data_files, rows_of
+from tests.spark.test_encrypt_crash import tagged
+from tests.spark.test_encrypt_table import PARTITIONED, UNPARTITIONED
+
+pytestmark = pytest.mark.spark
+
+
+def local(uri: str) -> Path:
+    """Return the path of a local URI."""
+    return Path(urlsplit(uri).path)
+
+
+def test_missing_folder_is_drift_and_no_pass_is_done(lake: Lake) -> None:
+    """A folder that a partition points to and that was removed is shown by plan and pass, and ends both badly."""
+    policy, _ = tagged(lake, PARTITIONED["using"])
+    encrypt_table(lake.spark, "t", policy)
+    gone = next(one.location for one in Catalog(lake.spark).partitions(Catalog(lake.spark).table("t")))
+    shutil.rmtree(local(gone))
+    report = backfill(lake.spark, policy, tables=["t"])
+    assert (report.outcome, report.exit_code) == ("incomplete", 74)
+    (told,) = report.tables[0].quarantined
+    assert told["unit"] == "p=0"
+    assert gone.removeprefix("file:") in told["message"]
+    assert report.tables[0].drift["before"] == {"missing_folder": 1}
+    target = catalog_target(lake.spark, Catalog(lake.spark).table("t"), policy, None)
+    planned = plan_target(lake.spark, target, policy)
+    assert [one.kind for one in planned.drift] == ["missing_folder"]
+    assert planned.exit_code == 2
+    with pytest.raises(VerificationError, match="there is no such folder"):
+        encrypt_table(lake.spark, "t", policy)
+    assert plan_table(lake.spark, "t", policy) is not None
+
+
+def test_untagged_table_without_its_folder_gets_no_identity(lake: Lake) -> None:
+    """A table of which no run is known is reported when its folder is gone, and not touched."""
+    policy = lake.policy()
+    lake.sql("CREATE TABLE u (id INT) USING parquet")
+    shutil.rmtree(lake.path("u"))
+    report = backfill(lake.spark, policy, tables=["u"])
+    assert (report.outcome, report.exit_code) == ("incomplete", 74)
+    assert Catalog(lake.spark).table("u").uuid is None
+
+
+@pytest.mark.parametrize("create", [PARTITIONED["using"], UNPARTITIONED["using"]])
+def test_expire_never_deletes_the_only_copy(lake: Lake, create: str) -> None:
+    """Where what a run wrote was removed, wholly or in part, expire refuses and every old file stays."""
+    policy, before = tagged(lake, create)
+    report = encrypt_table(lake.spark, "t", policy)
+    catalog = Catalog(lake.spark)
+    table = catalog.table("t")
+    folder = local(catalog.partitions(table)[0].location if table.partition_columns else table.location)
+    old = local(report.old_location or "")
+    count = len(data_files(old))
+    first = data_files(folder)[0]
+    for remove in (first.unlink, lambda: shutil.rmtree(folder)):
+        remove()
+        with pytest.raises(VerificationError, match="may be the only copy"):
+            expire_run(lake.spark, "t", policy)
+        assert len(data_files(old)) == count
+    assert count == len(before)
+
+
+def test_expire_goes_on_after_later_writes(lake: Lake) -> None:
+    """Files of a run that were replaced by an overwrite, or went with their partition, do not keep the old ones."""
+    policy, _ = tagged(lake, PARTITIONED["using"])
+    encrypt_table(lake.spark, "t", policy)
+    lake.spark.conf.set("spark.sql.sources.partitionOverwriteMode", "dynamic")
+    lake.sql(f"INSERT OVERWRITE t VALUES (50, '{SECRET}-50', 'new', 0)")
+    lake.sql("ALTER TABLE t DROP PARTITION (p = 1)")
+    done = expire_run(lake.spark, "t", policy)
+    assert not done.superseded
+    assert [row.id for row in lake.spark.table("t").collect()] == [50]
+    assert not data_files(lake.path("t"))
+
+
+@pytest.mark.parametrize("move_old", [False, True])
+def test_old_folder_in_use_again_is_superseded(lake: Lake, move_old: bool) -> None:
+    """After DROP PARTITION and an INSERT into it, expire leaves the live files alone, says so, and does the others."""
+    policy, _ = tagged(lake, PARTITIONED["using"])
+    encrypt_table(lake.spark, "t", policy, move_old=move_old)
+    lake.sql("ALTER TABLE t DROP PARTITION (p = 0)")
+    lake.sql(f"INSERT OVERWRITE t PARTITION (p = 0) VALUES (60, '{SECRET}-60', 'new')")
+    before = rows_of(lake.spark.table("t"))
+    done = expire_run(lake.spark, "t", policy)
+    lake.spark.catalog.refreshTable("t")
+    assert rows_of(lake.spark.table("t")) == before
+    assert 60 in [row.id for row in before]
+    if move_old:
+        assert len(done.folders) == 2
+    else:
+        assert list(done.superseded) == ["p=0"]
+        assert "is in use again" in done.superseded["p=0"]
+        assert [folder.rpartition("/")[2] for folder in done.folders] == ["p=1"]
+    assert expire_run(lake.spark, "t", policy).folders == ()
+
+
+def test_two_runs_that_share_an_old_folder_expire_together(lake: Lake) -> None:
+    """A partition was pointed back, written to and encrypted again: expire of both runs works, and works again."""
+    policy, _ = tagged(lake, PARTITIONED["using"])
+    encrypt_table(lake.spark, "t", policy)
+    lake.sql(f"ALTER TABLE t PARTITION (p = 0) SET LOCATION 'file:{lake.path('t')}/p=0'")
+    with lake.stranger() as stranger:
+        stranger.sql(f"INSERT INTO t PARTITION (p = 0) VALUES (70, '{SECRET}-70', 'between')")
+    lake.spark.catalog.refreshTable("t")
+    before = rows_of(lake.spark.table("t"))
+    assert (
+        backfill(lake.spark, policy, tables=["t"], options=PassOptions(run=RunOptions(keep_going=True))).outcome
+        == "done"
+    )
+    done = expire_run(lake.spark, "t", policy)
+    assert len(done.run_ids) == 2
+    assert "later" not in done.superseded
+    lake.spark.catalog.refreshTable("t")
+    assert rows_of(lake.spark.table("t")) == before
+    assert not data_files(lake.path("t"))
+    assert expire_run(lake.spark, "t", policy).files == 0

@@ -1,0 +1,89 @@
+"""Runs over a part of a table: they do what was asked, beside whatever else is unfinished."""
+
+from __future__ import annotations
+
+import pytest
+
+from sparkcrypt import encrypt_table, verify_table
+from sparkcrypt.backfill.expire import expire_run
+from sparkcrypt.backfill.journal import Journal
+from sparkcrypt.backfill.options import RunOptions
+from sparkcrypt.backfill.passes import PassOptions, backfill
+from sparkcrypt.backfill.store import open_state_store
+from sparkcrypt.errors import PlanError
+from sparkcrypt.spark.catalog import Catalog
+from sparkcrypt.spark.tagging import set_tags
+from tests.spark.support import Lake, data_files, rows_of
+from tests.spark.test_encrypt_crash import Clock, after_swap, clock, kill, tagged  # noqa: F401  # a fixture
+from tests.spark.test_encrypt_table import PARTITIONED
+
+pytestmark = pytest.mark.spark
+
+
+def wide(lake: Lake) -> tuple[object, list[object]]:
+    """Make a table of four partitions with a tag; return its policy and rows."""
+    with lake.stranger() as stranger:
+        stranger.sql(PARTITIONED["using"])
+        stranger.sql("INSERT INTO t VALUES (0, 'a', 'n', 0), (1, 'b', 'n', 1), (2, 'c', 'n', 2), (3, 'd', 'n', 3)")
+    policy = lake.policy()
+    set_tags(lake.spark, "t", {"email": ["pii"]}, policy)
+    return policy, rows_of(lake.spark.table("t"))
+
+
+def unfinished(lake: Lake, policy: object) -> str | None:
+    """Return the run of the table that is unfinished."""
+    store = open_state_store(policy.run_state)  # type: ignore[attr-defined]
+    return Journal.unfinished(store, Catalog(lake.spark).table("t").uuid or "")
+
+
+def encrypted(lake: Lake) -> int:
+    """Return how many files runs have put into use."""
+    return len(data_files(lake.root / "db" / ".sparkcrypt"))
+
+
+def test_narrow_call_leaves_a_budgeted_run_waiting(lake: Lake) -> None:
+    """A pass stopped at its budget; a call for one partition does that one, and says what else is unfinished."""
+    policy, before = wide(lake)
+    options = PassOptions(run=RunOptions(keep_going=True, parallelism=1), max_bytes=1)
+    first = backfill(lake.spark, policy, tables=["t"], options=options)  # type: ignore[arg-type]
+    assert (first.outcome, encrypted(lake)) == ("stopped at budget", 1)
+    waiting = unfinished(lake, policy)
+    last = encrypt_table(lake.spark, "t", policy, where="p = 3")  # type: ignore[arg-type]
+    assert (last.outcome, [one["unit"] for one in last.units], encrypted(lake)) == ("done", ["p=3"], 2)
+    assert any(f"run {waiting} over all partitions is unfinished" in one for one in last.warnings)
+    assert unfinished(lake, policy) == waiting
+    expire_run(lake.spark, "t", policy)  # type: ignore[arg-type]
+    assert rows_of(lake.spark.table("t")) == before
+    rest = backfill(lake.spark, policy, tables=["t"])  # type: ignore[arg-type]
+    assert (rest.outcome, rest.tables[0].run_id, encrypted(lake)) == ("done", waiting, 4)
+    assert unfinished(lake, policy) is None
+    lake.spark.catalog.refreshTable("t")
+    assert rows_of(lake.spark.table("t")) == before
+    assert verify_table(lake.spark, "t", policy, manifest=True).ok  # type: ignore[arg-type]
+
+
+def test_narrow_call_settles_what_a_killed_run_had_swapped(lake: Lake, clock: Clock) -> None:  # noqa: F811
+    """The unit that a killed run had swapped is written down, and nothing else of that run is done."""
+    policy, before = tagged(lake, PARTITIONED["using"])
+    kill(lake, policy, clock, after_swap)
+    waiting = unfinished(lake, policy)
+    report = encrypt_table(lake.spark, "t", policy, where="p = 0")
+    assert report.outcome == "nothing to do"
+    assert unfinished(lake, policy) == waiting
+    assert encrypted(lake) == 2
+    expire_run(lake.spark, "t", policy)
+    assert rows_of(lake.spark.table("t")) == before
+    assert encrypt_table(lake.spark, "t", policy).outcome == "done"
+    assert unfinished(lake, policy) is None
+    lake.spark.catalog.refreshTable("t")
+    assert rows_of(lake.spark.table("t")) == before
+
+
+def test_predicate_that_chooses_nothing_is_told(lake: Lake) -> None:
+    """A misspelt value is a warning, and an error where that was asked for."""
+    policy, _ = tagged(lake, PARTITIONED["using"])
+    report = encrypt_table(lake.spark, "t", policy, where="p = 77")
+    assert report.outcome == "nothing to do"
+    assert any("--where 'p = 77' chooses no partition" in one for one in report.warnings)
+    with pytest.raises(PlanError, match="chooses no partition"):
+        encrypt_table(lake.spark, "t", policy, where="p = 77", strict=True)
