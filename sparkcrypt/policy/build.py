@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from sparkcrypt.errors import ConfigError, PlanError, shown
+from sparkcrypt.policy.duration import grace_of, retention_of
 from sparkcrypt.policy.key_service import KEY_SERVICE_OPTIONS, KeyServiceConfig
 from sparkcrypt.policy.model import (
     ALGORITHMS,
@@ -28,14 +29,12 @@ from sparkcrypt.schema import split_dotted
 
 EPHEMERAL = "ephemeral"
 """The key service of probes: its secret is drawn for one row and is worth nothing beyond it."""
-MAX_RETENTION_SECONDS = 36_500 * 86_400
 _SECRET_NAME = re.compile(
     r"(^|[_-])(token|password|passwd|passphrase|secret|secret[_-]id|secret[_-]?(access[_-])?key|api[_-]?key|private[_-]key"
     r"|credentials?)$",
     re.IGNORECASE,
 )
 _TEMPLATE = re.compile(r"\{\w+(:[^}]*)?\}")
-_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 
 
 def policy_from_canonical(text: str) -> Policy:
@@ -91,6 +90,7 @@ def _policy(root: Section, problems: Problems, resolve: Callable[[str], str]) ->
         algorithm_history=_algorithms(root),
         audit_key=audit_key,
         audit_key_history=audit_key_history,
+        old_files_grace_seconds=grace_of(root),
     )
     footer.close()
     root.close()
@@ -207,7 +207,7 @@ def _tag(name: str, rule: object, problems: Problems) -> TagRule:
         return TagRule(name, None)
     section = Section(rule, path, problems)
     history = section.texts("history")
-    made = TagRule(name, _key(section, history), _retention(section), history)
+    made = TagRule(name, _key(section, history), retention_of(section), history)
     section.close()
     return made
 
@@ -229,21 +229,6 @@ def _key(section: Section, history: tuple[str, ...]) -> KeyTemplate | None:
     except ValueError as error:
         section.problem("key", str(error))
         return None
-
-
-def _retention(section: Section) -> int | None:
-    value = section.raw("retention", None)
-    if value is None:
-        return None
-    match = re.fullmatch(r"([1-9][0-9]{0,10})([smhdw])", value, re.ASCII) if isinstance(value, str) else None
-    seconds = int(match[1]) * _SECONDS[match[2]] if match else 0
-    if not 0 < seconds <= MAX_RETENTION_SECONDS:
-        section.problem(
-            "retention",
-            f"is {shown(value)}; allowed: a number and one of s, m, h, d, w, such as 400d, up to 36500d",
-        )
-        return None
-    return seconds
 
 
 def _tables(root: Section, problems: Problems, resolve: Callable[[str], str]) -> tuple[TableRule, ...]:

@@ -19,6 +19,8 @@ FOOTER_MODES: tuple[FooterMode, ...] = ("encrypted", "plaintext")
 UNTAGGED: tuple[Untagged, ...] = ("plaintext", "footer_key", "deny")
 DATA_KEY_BITS = (128, 192, 256)
 PLAINTEXT = "plaintext"
+OLD_FILES_GRACE_SECONDS = 24 * 3600
+"""How long old files stay where they were, for readers in flight, unless a policy says otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +81,7 @@ class Policy:
 
     ``tags`` is in order of precedence.  ``algorithm_history`` and ``footer_key_history`` are what readers still take of
     earlier policies.  ``audit_key`` wraps what authenticates the audits of runs; None leaves that to the footer key,
-    which readers may use too.
+    which readers may use too.  ``old_files_grace_seconds`` is what the policy writes of it; None where it does not.
     """
 
     key_service: KeyServiceConfig
@@ -95,6 +97,13 @@ class Policy:
     footer_key_history: tuple[str, ...] = ()
     audit_key: str | None = None
     audit_key_history: tuple[str, ...] = ()
+    old_files_grace_seconds: int | None = None
+
+    @property
+    def grace_seconds(self) -> int:
+        """How long old files stay where they were after a swap; 0 moves them out of reach at once."""
+        written = self.old_files_grace_seconds
+        return OLD_FILES_GRACE_SECONDS if written is None else written
 
     def tag(self, name: str) -> TagRule | None:
         """Return the rule of a tag, or None."""
@@ -130,6 +139,8 @@ class Policy:
         if self.audit_key is not None:
             history = {"history": list(self.audit_key_history)} if self.audit_key_history else {}
             document["audit"] = {"key": self.audit_key, **history}
+        if self.old_files_grace_seconds is not None:
+            document["old_files"] = {"grace": f"{self.old_files_grace_seconds}s"}
         return document
 
     def canonical(self) -> str:

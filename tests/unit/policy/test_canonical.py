@@ -56,6 +56,7 @@ def documents(draw: st.DrawFn) -> dict[str, Any]:
         "audit": {"key": "audit-" + draw(KEY), "history": draw(st.lists(KEY, max_size=2))},
         "untagged": draw(st.sampled_from(["plaintext", "footer_key", "deny"])),
         "run_state": "/" + draw(NAME),
+        **({"old_files": {"grace": draw(st.sampled_from(["0s", "90m", "2d"]))}} if draw(st.booleans()) else {}),
         "tags": {name: rule() for name in draw(st.permutations(TAGS))},
         "tables": {name: table() for name in draw(st.permutations(["z.a", "a.z", "m.m$"]))},
         "algorithm_history": draw(st.lists(st.sampled_from(["AES_GCM_V1", "AES_GCM_CTR_V1"]), max_size=3)),
@@ -129,3 +130,18 @@ def test_a_tag_twice_in_canonical_json_is_refused() -> None:
     document["tags"] = [["pii", "plaintext"], ["pii", {"key": "k"}]]
     with pytest.raises(ConfigError, match=r"tags\.pii: written twice"):
         frozen(document)
+
+
+def test_grace_of_old_files_stands_in_the_canonical_json_only_where_it_is_written() -> None:
+    """A policy that says nothing of old files has the digest that it always had, and 24 hours of grace."""
+    document = {
+        "version": 1,
+        "key_service": {"type": "own"},
+        "footer": {"key": "footer"},
+        "untagged": "plaintext",
+    }
+    silent = frozen(document)
+    assert (silent.grace_seconds, "old_files" in silent.to_dict()) == (86_400, False)
+    at_once = frozen({**document, "old_files": {"grace": "0s"}})
+    assert (at_once.grace_seconds, at_once.to_dict()["old_files"]) == (0, {"grace": "0s"})
+    assert frozen({**document, "old_files": {"grace": "2h"}}).grace_seconds == 7_200

@@ -61,7 +61,7 @@ EXACT = {
     "unknown key": (
         GOOD.replace("untagged:", "untaged:"),
         "policy.yaml:4: untaged: is not a known key; did you mean 'untagged'? allowed: algorithm, algorithm_history, "
-        "audit, data_key_bits, footer, key_service, run_state, tables, tags, untagged, version",
+        "audit, data_key_bits, footer, key_service, old_files, run_state, tables, tags, untagged, version",
     ),
     "missing untagged": (
         GOOD.replace("untagged: plaintext\n", ""),
@@ -187,6 +187,11 @@ MISTAKES = {
     "retention endless": (GOOD.replace("400d", "9" * 5000 + "d"), "allowed: a number and one of"),
     "retention too long": (GOOD.replace("400d", "99999999w"), "up to 36500d"),
     "retention other digits": (GOOD.replace("400d", "٤d"), "allowed: a number and one of"),
+    "grace number": (GOOD + "old_files: {grace: 24}\n", ":8: old_files.grace: is 24; allowed: a number and one of"),
+    "grace negative": (GOOD + "old_files: {grace: -1h}\n", "is '-1h'; allowed"),
+    "grace with a leading zero": (GOOD + "old_files: {grace: 01h}\n", "is '01h'; allowed"),
+    "grace missing": (GOOD + "old_files: {}\n", ":8: old_files: 'grace' is missing"),
+    "grace misspelt": (GOOD + "old_files: {grase: 1h}\n", "did you mean 'grace'?"),
     "key service missing": (GOOD.replace("key_service: {type: local, path: keys/}\n", ""), "'key_service' is missing"),
     "key service a text": (GOOD.replace("{type: local, path: keys/}", "local"), ":2: key_service: is 'local'"),
     "key service no type": (GOOD.replace("type: local, ", ""), "'type' is missing"),
