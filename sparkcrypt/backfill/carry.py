@@ -4,79 +4,63 @@ A job that planned its write before the swap still writes to the old folder.  No
 would be lost when the old files expire.  They are rewritten as any file is, proven, and put beside the new files; the
 journal says so before and after, so that a killed run neither loses nor doubles a row.
 
-Not carried over is what cannot be told apart from an overwrite: where listed files are gone from the old folder, the
-stale writer may have meant to replace all rows; and where the new files are gone from the new one, somebody has
-replaced them since, and rows that are older must not come back.
+Whether that is right is decided in `sparkcrypt.backfill.compare`: where the new files are gone from the new folder,
+somebody has replaced them since, and rows that are older must not come back.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 from sparkcrypt.backfill.evidence import evidence_of, files_of
 from sparkcrypt.backfill.footers import DriverFooters, own_keys, sorted_out
+from sparkcrypt.backfill.journal import Journal
 from sparkcrypt.backfill.ledger import audited, placed
+from sparkcrypt.backfill.old_changes import changes_at
 from sparkcrypt.backfill.outcome import UnitOutcome
 from sparkcrypt.backfill.runner import Runner
 from sparkcrypt.backfill.scan import refuse_unit, scanned_unit
-from sparkcrypt.backfill.schedule import FailedUnit
-from sparkcrypt.backfill.swap import LocationSwap, NewFolder
 from sparkcrypt.backfill.unit_record import below, by_place, listed, restored
 from sparkcrypt.backfill.unit_state import UnitState, state_of_units
-from sparkcrypt.backfill.units import Folder, SourceFile, Unit, attempt_folder, list_folders, staging_folder
+from sparkcrypt.backfill.units import Folder, Unit, attempt_folder, list_folders, staging_folder
 from sparkcrypt.bridge.context import comparable_path
-from sparkcrypt.errors import RunConflictError, SparkcryptError, VerificationError
+from sparkcrypt.errors import VerificationError
 from sparkcrypt.spark.files import HadoopFiles
 
 
-def carry_over_all(runner: Runner) -> list[FailedUnit]:
-    """Carry over what stale writers left in the old folders of a run's units.
-
-    Returns:
-        The units whose stale files cannot be carried over, and why; their old files must stay.
-    """
-    failed: list[FailedUnit] = []
-    if isinstance(runner.swap, NewFolder):  # its source is no old folder: people go on writing to it
-        return failed
-    for name, state in state_of_units(runner.run.journal.records).items():
-        if state.swapped:
-            try:
-                if isinstance(runner.swap, LocationSwap):
-                    carry_over(runner, name, state)
-                else:
-                    refuse_stale(runner.run.files, name, state)
-            except RunConflictError:
-                raise
-            except SparkcryptError as error:
-                failed.append(FailedUnit(name, type(error).__name__, str(error)))
-    return failed
-
-
-def carry_over(runner: Runner, name: str, state: UnitState, *, but: Collection[str] = ()) -> int:
-    """Carry over what stale writers left of one unit; return the number of files.
-
-    Args:
-        runner: of the run.
-        name: of the unit.
-        state: how far it has come.
-        but: old folders that are in use again, whose files are no stale writer's.
+def carry_over(runner: Runner, name: str, state: UnitState, location: str, came: tuple[Folder, ...]) -> None:
+    """Carry over files that came to one of a unit's old folders.
 
     Raises:
-        VerificationError: it looks like an overwrite, or the files are not to be believed; nothing was changed.
+        VerificationError: the unit's new files were replaced, or the files are not to be believed; nothing was changed.
     """
+    unit = replace(restored(name, state.fields), location=location, folders=came)
+    _carry(runner, unit, state)
+
+
+def finish_carrying(runner: Runner, name: str, state: UnitState) -> UnitState:
+    """Finish what a killed run had begun to carry over; return how far the unit has come then."""
     if len(state.carrying) > len(state.carried):
         _finish(runner, name, state.carrying[-1])
-        state = state_of_units(runner.run.journal.records)[name]
-    unit = restored(name, state.fields)
-    count = 0
-    for location in (one for one in old_locations(state) if one not in but):
-        stale = stale_files(unit, location, list_folders(runner.run.files, location), state)
-        if stale:
-            count += sum(len(folder.files) for folder in stale)
-            _carry(runner, replace(unit, location=location, folders=stale), state)
-    return count
+        return state_of_units(runner.run.journal.records)[name]
+    return state
+
+
+def home_of(runner: Runner, name: str, state: UnitState) -> UnitState:
+    """Return the state of the run that put a unit where it is now: this one's, or a later run's that rewrote its files.
+
+    Raises:
+        VerificationError: the journal of a later run is damaged.
+    """
+    run = runner.run
+    for run_id in Journal.runs(run.store, run.target.table_id):
+        if run_id > run.run_id:
+            later = state_of_units(run.trust.journal(run_id).records).get(name)
+            if later is not None and later.swapped and _same(str(later.fields["location"]), _outcome(state)):
+                state = later
+    return state
 
 
 def refuse_stale(files: HadoopFiles, name: str, state: UnitState) -> None:
@@ -86,56 +70,30 @@ def refuse_stale(files: HadoopFiles, name: str, state: UnitState) -> None:
         VerificationError: it names the first one.
     """
     unit, old = restored(name, state.fields), str(_outcome(state).old_location)
-    for folder in stale_files(unit, old, list_folders(files, old), state):
-        raise VerificationError(
-            f"{name}: {folder.files[0].path} is in the old folder, but was not there, or not with this length, when "
-            "the run listed it: a stale writer left it, and its rows would be lost; read it with spark.read.parquet, "
-            "insert its rows into the table if they are not there, move the file to a folder that no table reads, then "
-            "run `sparkcrypt backfill expire` again; nothing was deleted"
-        )
+    for folder in changes_at(unit, old, list_folders(files, old), state).came:
+        raise VerificationError(stale_message(name, folder.files[0].path))
+
+
+def stale_message(name: str, path: str) -> str:
+    """Return what a person must know of a file that came to an old folder out of which nothing is carried over."""
+    return (
+        f"{name}: {path} is in the old folder, but was not there, or not with this length, when the run listed it: a "
+        "stale writer left it, and its rows would be lost; read it with spark.read.parquet, and insert its rows into "
+        "the table if they are not there; nothing was deleted"
+    )
 
 
 def old_locations(state: UnitState) -> tuple[str, ...]:
     """Return where old files of a swapped unit are, or may appear again."""
-    outcome = UnitOutcome.from_dict(state.fields["outcome"])
+    outcome = _outcome(state)
     places = {comparable_path(one): one for one in (outcome.old_location, str(state.fields["location"]))}
     places.pop(comparable_path(outcome.new_location), None)
     return tuple(places.values())
 
 
-def stale_files(unit: Unit, location: str, folders: tuple[Folder, ...], state: UnitState) -> tuple[Folder, ...]:
-    """Return the files in an old folder that the run neither listed nor carried over.
-
-    Args:
-        unit: as the run listed it.
-        location: of the old folder.
-        folders: what is there now.
-        state: how far the unit has come.
-
-    Raises:
-        VerificationError: listed files are gone or changed where others came.
-    """
-    now, then = by_place(location, folders), by_place(unit.location, unit.folders)
-    known = {(place, file.length) for place, file in then.items()} | set(_carried(state))
-    new = {place for place, file in now.items() if (place, file.length) not in known}
-    missing = sorted(place for place, file in then.items() if place not in now or now[place].length != file.length)
-    if new and missing and comparable_path(location) == comparable_path(str(_outcome(state).old_location)):
-        raise VerificationError(
-            f"{unit.name}: {min(new)} came to the old folder {location}, and {missing[0]}, which the run had listed, "
-            "is gone or changed: a stale writer overwrote the unit there; its rows are not those of the table; read "
-            "them with spark.read.parquet, write them to the table if they should be there, move the new files to a "
-            "folder that no table reads, then run `sparkcrypt backfill expire` again; nothing was changed"
-        )
-    return tuple(
-        replace(folder, files=tuple(file for file in folder.files if below(location, file.path) in new))
-        for folder in folders
-        if any(below(location, file.path) in new for file in folder.files)
-    )
-
-
 def _carry(runner: Runner, unit: Unit, state: UnitState) -> None:
-    run, outcome = runner.run, _outcome(state)
-    refuse_replaced(runner, unit, state)
+    run = runner.run
+    outcome = _outcome(refuse_replaced(runner, unit, state))
     run.progress.step(unit.name, "carrying over")
     footers = DriverFooters(run.files, own_keys(run.policy.key_service)).read(unit.files)
     scanned = scanned_unit(unit, sorted_out(footers, unit.files), run.target)
@@ -192,26 +150,36 @@ def _finish(runner: Runner, name: str, record: Any) -> None:
     run.disposal.delete([staged])
 
 
-def refuse_replaced(runner: Runner, unit: Unit, state: UnitState) -> None:
-    """Refuse a unit whose new files were replaced, or which points elsewhere, since the run.
+def refuse_replaced(runner: Runner, unit: Unit, state: UnitState) -> UnitState:
+    """Refuse a unit whose new files were replaced, or which points elsewhere, since the run and those that followed it.
+
+    Returns:
+        The state of the run that put it where it is.
 
     Raises:
         VerificationError: it says what has changed.
     """
-    outcome = _outcome(state)
-    if not runner.swap.in_effect(restored(unit.name, state.fields), outcome.new_location):
+    home = home_of(runner, unit.name, state)
+    outcome = _outcome(home)
+    if not runner.swap.in_effect(restored(unit.name, home.fields), outcome.new_location):
         raise VerificationError(
             f"{unit.name}: it does not point to {outcome.new_location} any more, where the run had put it; someone "
             "moved it since; nothing was changed"
         )
-    folders = list_folders(runner.run.files, outcome.new_location)
-    now = {place: file.length for place, file in by_place(outcome.new_location, folders).items()}
-    missing = sorted(place for place, length in new_files(state) if now.get(place) != length)
+    missing = replaced_files(runner.run.files, home)
     if missing:
         raise VerificationError(
             f"{unit.name}: {missing[0]}, which the run had written to {outcome.new_location}, is gone or changed: "
             "someone has replaced the unit's rows since, so older ones must not come back; nothing was changed"
         )
+    return home
+
+
+def replaced_files(files: HadoopFiles, state: UnitState) -> list[str]:
+    """Return which of the files that a run wrote for a unit are gone or changed, as paths below the unit."""
+    location = _outcome(state).new_location
+    now = {place: file.length for place, file in by_place(location, list_folders(files, location)).items()}
+    return sorted(place for place, length in new_files(state) if now.get(place) != length)
 
 
 def new_files(state: UnitState) -> Iterator[tuple[str, int]]:
@@ -222,12 +190,8 @@ def new_files(state: UnitState) -> Iterator[tuple[str, int]]:
             yield below(staged, str(file["path"])), int(file["bytes"])
 
 
-def _carried(state: UnitState) -> Iterator[tuple[str, int]]:
-    for record in state.carried:
-        for _, files in record["files"]:
-            for file in files:
-                known = SourceFile(*file)
-                yield below(str(record["from"]), known.path), known.length
+def _same(location: str, outcome: UnitOutcome) -> bool:
+    return comparable_path(location) == comparable_path(outcome.new_location)
 
 
 def _outcome(state: UnitState) -> UnitOutcome:

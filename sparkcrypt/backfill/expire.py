@@ -7,15 +7,17 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from sparkcrypt.backfill.carry import carry_over, new_files, old_locations, refuse_stale, stale_files
+from sparkcrypt.backfill.awaiting import age_seconds
+from sparkcrypt.backfill.carry import new_files, old_locations, refuse_stale
+from sparkcrypt.backfill.compare import compare_run, problems_of, suspected
 from sparkcrypt.backfill.in_use import Places
 from sparkcrypt.backfill.journal import Journal
 from sparkcrypt.backfill.journal_archive import archive_records, clear_archived
+from sparkcrypt.backfill.old_changes import known_places
 from sparkcrypt.backfill.past_run import PastRuns, past_runs
 from sparkcrypt.backfill.progress import Progress
 from sparkcrypt.backfill.run_state import ended, expired, paused
 from sparkcrypt.backfill.standing import Standing, SwappedUnit, standing_of
-from sparkcrypt.backfill.swap import LocationSwap
 from sparkcrypt.backfill.unit_record import by_place, restored
 from sparkcrypt.backfill.unit_state import UnitState, state_of_units
 from sparkcrypt.backfill.units import list_folders, old_folder, staging_folder
@@ -33,7 +35,8 @@ class Expired:
     """What was disposed of, what was carried over before, what stays, and which runs were left alone.
 
     ``carried`` are files of stale writers; ``superseded`` tells why which unit's old folder stays; ``unread`` are runs
-    whose records cannot be read or are not to be believed, each with the reason: theirs was left.
+    whose records cannot be read or are not to be believed, each with the reason: theirs was left; ``younger`` is how
+    many runs keep their old files since they are younger than was asked.
     """
 
     table: str
@@ -45,6 +48,7 @@ class Expired:
     carried: int = 0
     unread: tuple[str, ...] = ()
     superseded: Mapping[str, str] = field(default_factory=dict)
+    younger: int = 0
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON values."""
@@ -56,6 +60,7 @@ class Expired:
             "bytes": self.total_bytes,
             "carried": self.carried,
             "superseded": dict(self.superseded),
+            "younger": self.younger,
             "dry_run": self.dry_run,
             "unread": list(self.unread),
         }
@@ -80,6 +85,7 @@ def expire_run(
     policy: Policy,
     *,
     run_id: str | None = None,
+    older_than_seconds: float = 0.0,
     dry_run: bool = False,
     progress: Progress | None = None,
 ) -> Expired:
@@ -92,6 +98,7 @@ def expire_run(
         table: ``db.table``.
         policy: under which the run was made.
         run_id: which run; every run of the table by default.
+        older_than_seconds: a run that wrote later keeps its old files.
         dry_run: tell, and change nothing.
         progress: hears what is done.
 
@@ -102,7 +109,8 @@ def expire_run(
         RunConflictError: a run holds the table.
     """
     with past_runs(spark, table, policy, "expire", progress) as runs:
-        journals = _journals(runs, run_id)
+        known = _journals(runs, run_id)
+        journals = [one for one in known if age_seconds(one) >= older_than_seconds]
         places, standing = runs.in_use.look(), standing_of(runs, journals)
         _refuse_used(runs, places, standing)
         carried = sum(_carried(runs, journal, standing, dry_run=dry_run) for journal in journals)
@@ -115,8 +123,9 @@ def expire_run(
                 _dispose(runs, journal, waste)
             _compact(runs)
         ids = tuple(journal.run.run_id for journal in journals)
-        superseded, unread = dict(standing.superseded), runs.trust.unread_runs()
-        return Expired(runs.target.name, ids, folders, len(sizes), sum(sizes), dry_run, carried, unread, superseded)
+        superseded, younger, unread = dict(standing.superseded), len(known) - len(journals), runs.trust.unread_runs()
+        name = runs.target.name
+        return Expired(name, ids, folders, len(sizes), sum(sizes), dry_run, carried, unread, superseded, younger)
 
 
 def _refuse_used(runs: PastRuns, places: Places, standing: Standing) -> None:
@@ -164,25 +173,22 @@ def _refuse_unaudited(runs: PastRuns, journal: Journal) -> None:
 
 
 def _carried(runs: PastRuns, journal: Journal, standing: Standing, *, dry_run: bool) -> int:
-    count, resumed = 0, False
+    """Carry over what came to a run's old folders; a dry run counts it.
+
+    Raises:
+        VerificationError: a problem of one of its units is open, or another reason keeps its old files.
+    """
+    units = {one.name for one in standing.of(journal)}
     with runs.runner(journal) as runner:
-        if not isinstance(runner.swap, LocationSwap):
-            return 0
-        for one in standing.of(journal):
-            stale = sum(len(folder.files) for folder in _stale(runs.files, one))
-            if stale and not dry_run:
-                if not resumed:
-                    journal.resume(runs.lock.token)
-                    resumed = True
-                carry_over(runner, one.name, one.state, but=one.in_use)
-            count += stale
-    return count
-
-
-def _stale(files: HadoopFiles, one: SwappedUnit) -> Iterator[Any]:
-    unit = restored(one.name, one.state.fields)
-    for location in (old for old in old_locations(one.state) if old not in one.in_use):
-        yield from stale_files(unit, location, list_folders(files, location), one.state)
+        if dry_run:
+            return sum(len(changes.places) for _, changes in suspected(runner, units))
+        compared = compare_run(runner, units)
+        kept = [one.message for one in compared.failed]
+        known = problems_of(runner).open()
+    kept += [one.message for one in known if not one.run_id or (one.run_id == journal.run.run_id and one.unit in units)]
+    if kept:
+        raise VerificationError(kept[0])
+    return compared.carried
 
 
 def _waste(
@@ -278,23 +284,10 @@ def _trash(journal: Journal, base: str, unit: str) -> str:
 def _refuse_new(files: HadoopFiles, name: str, state: UnitState, folder: str, place: str) -> None:
     now = by_place(place, list_folders(files, place))
     unit = restored(name, state.fields)
-    if state.swapped:
-        stale_files(unit, place, list_folders(files, place), state)
-        known = set(by_place(unit.location, unit.folders)) | _carried_places(state)
-    else:
-        known = {made for made, _ in new_files(state)}
+    known = known_places(unit, state) if state.swapped else {place for place, _ in new_files(state)}
     unknown = sorted(now.keys() - known)
     if unknown:
         raise VerificationError(
             f"{name}: {unknown[0]} came to {folder} while that was about to be deleted, so someone writes there; the "
             "folder is where it was, run again"
         )
-
-
-def _carried_places(state: UnitState) -> set[str]:
-    return {
-        f"{folder}/{str(file[0]).rpartition('/')[2]}".lstrip("/")
-        for record in state.carried
-        for folder, files in record["files"]
-        for file in files
-    }

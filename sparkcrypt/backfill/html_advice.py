@@ -24,6 +24,7 @@ NEXT_STEPS = {
     "SourceChangedError": "Somebody wrote to it meanwhile, and what they wrote stays. Run the same command again.",
     "RunConflictError": "Wait for the other run, or finish it first (`sparkcrypt backfill status` shows it).",
 }
+OPEN_PROBLEM = "Decide which rows are right, then close it with `sparkcrypt backfill resolve`."
 REFUSED = "Nothing was changed. Remove the reason and run again, or leave the table as it is."
 UNKNOWN = f"Do what the message asks for; {AGAIN}"
 
@@ -38,7 +39,7 @@ class Command:
 
 def next_step(error: object) -> str:
     """Return what a person does after an error of that class."""
-    return NEXT_STEPS.get(str(error), UNKNOWN)
+    return OPEN_PROBLEM if error == "OpenProblem" else NEXT_STEPS.get(str(error), UNKNOWN)
 
 
 def commands(table: Mapping[str, Any]) -> tuple[Command, ...]:

@@ -117,7 +117,10 @@ def headline(report: Values) -> Headline:
         ("took", duration(amount(report, "seconds")) if report.get("seconds") is not None else ""),
     ]
     details = tuple(f"{name} {value}" for name, value in known if value)
-    return Headline(outcome, tone_of(outcome), icon_of(outcome), _sentence(report, outcome), details)
+    tone = tone_of(outcome)
+    if tone == "good" and any(one.get("beyond_grace") for one in _awaiting(report)):
+        return Headline(outcome, "wait", "warning", _sentence(report, outcome) + _OVERDUE, details)
+    return Headline(outcome, tone, icon_of(outcome), _sentence(report, outcome), details)
 
 
 def _sentence(report: Values, outcome: str) -> str:
@@ -137,6 +140,29 @@ def _sentence(report: Values, outcome: str) -> str:
     if outcome == "incomplete":
         return f"{what} rewritten.{_looked_at(report) or ' What is below must be looked at.'}"
     return f"{what} rewritten, {left} left. The same command goes on where this pass stopped."
+
+
+_OVERDUE = " Old files in clear are still there beyond their grace: run `sparkcrypt backfill expire`."
+
+
+def _awaiting(report: Values) -> list[Values]:
+    """Return what of each table waits for expiry."""
+    found = (table.get("awaiting_expiry") for table in many(report, "tables"))
+    return [one for one in found if isinstance(one, Mapping)]
+
+
+def _plaintext(report: Values) -> tuple[Figure, ...]:
+    """Return how much plaintext waits for expiry; nothing where a report of an earlier release does not say it."""
+    found = _awaiting(report)
+    if not found:
+        return ()
+    files, data = (sum(amount(one, f"plaintext_{name}") for one in found) for name in ("files", "bytes"))
+    overdue = any(one.get("beyond_grace") for one in found)
+    since = min((str(one["since"]) for one in found if one.get("since")), default="")
+    if not files:
+        return (Figure("Plaintext awaiting expiry", "none", "no old file in clear is left", "good"),)
+    note = f"{size(data)}, since {moment(since)}" + (", beyond its grace" if overdue else "")
+    return (Figure("Plaintext awaiting expiry", counted(files, "file"), note, "bad" if overdue else "wait"),)
 
 
 def _looked_at(report: Values) -> str:
@@ -163,7 +189,7 @@ def figures(report: Values) -> tuple[Figure, ...]:
     sums = totals(report)
     files, tables = counted(sums["files_total"], "file"), counted(sums["tables"], "table")
     if outcome_of(report) == "dry run":
-        return Figure("Looked at", files, f"in {tables}"), *_left(sums)
+        return Figure("Looked at", files, f"in {tables}"), *_left(sums), *_plaintext(report)
     before, after, seconds = sums["bytes_before"], sums["bytes_after"], amount(report, "seconds")
     rate = f"{size(before / seconds)}/s over the whole pass" if seconds and before else "for the whole pass"
     became = f"became {size(after)} ({change(before, after)})" if before else "no unit was swapped in"
@@ -174,6 +200,7 @@ def figures(report: Values) -> tuple[Figure, ...]:
         Figure("Rows", f"{sums['rows']:,.0f}", f"in {counted(sums['units'], 'unit')} that were swapped in"),
         Figure("Time", duration(seconds), rate),
         *_left(sums),
+        *_plaintext(report),
         Figure(
             "To look at", f"{problems:,}", "see below" if problems else "no problems", "bad" if problems else "good"
         ),

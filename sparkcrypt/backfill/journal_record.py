@@ -25,7 +25,7 @@ VERSION = 2
 FIRST_VERSION = 1
 UNIT_KINDS = (
     *("unit_listed", "unit_staged", "unit_verified", "unit_swapping", "unit_swapped", "unit_moved", "unit_failed"),
-    *("unit_carrying", "unit_carried", "unit_rolling_back", "unit_rolled_back"),
+    *("unit_carrying", "unit_carried", "unit_resolved", "unit_rolling_back", "unit_rolled_back"),
 )
 RUN_KINDS = ("run_started", "run_resumed", "run_paused", "run_finished", "run_rolled_back", "run_expired")
 KINDS = RUN_KINDS + UNIT_KINDS

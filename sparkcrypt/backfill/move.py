@@ -9,6 +9,12 @@ from sparkcrypt.bridge.context import comparable_path
 from sparkcrypt.errors import PlanError, VerificationError
 from sparkcrypt.spark.files import HadoopFiles
 
+MOVED_NOTE = (
+    "old files were moved out of the table's folder: readers that had listed them fail with 'file not found' and must "
+    "run again; `sparkcrypt backfill expire` deletes them"
+)
+"""What people must know after a run that moved old files at once."""
+
 
 def move_old(files: HadoopFiles, unit: str, old: str, to: str) -> None:
     """Rename a unit's old folder to where the run keeps old files; done already is done well.

@@ -9,6 +9,7 @@ from typing import Any
 from sparkcrypt.backfill.engines import ENGINES, Engine
 from sparkcrypt.backfill.priority import PRIORITIES, Priority
 from sparkcrypt.errors import ConfigError
+from sparkcrypt.policy.model import Policy
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +82,10 @@ class RunOptions:
             "move_old": self.move_old,
             "rewrap": self.rewrap,
         }
+
+    def under(self, policy: Policy, *, of_table: bool) -> RunOptions:
+        """Return these options with what a policy makes of them: a grace of nothing moves a table's old files."""
+        return replace(self, move_old=self.move_old or (of_table and policy.grace_seconds == 0))
 
     def as_begun(self, began: Mapping[str, Any]) -> RunOptions:
         """Return these options with those under which an unfinished run was started: it goes on as it began."""

@@ -85,7 +85,9 @@ class PassReport:
     @property
     def left_out(self) -> bool:
         """Tables, or units of tables, could not be done; of a dry run: could not be looked at, or would be refused."""
-        return bool(self.failed or self.refused) or any(one.outcome == "incomplete" for one in self.tables)
+        return bool(self.failed or self.refused) or any(
+            one.outcome == "incomplete" or one.problems for one in self.tables
+        )
 
     @property
     def exit_code(self) -> int:
@@ -137,6 +139,8 @@ class PassReport:
             **{name: sum(one.this_pass.get(name, getattr(one, name)) for one in self.tables) for name in names},
             "units_left": sum(one.units_left for one in self.tables),
             "quarantined": sum(len(one.quarantined) for one in self.tables),
+            "plaintext_files_awaiting_expiry": sum(one.plaintext_awaiting[0] for one in self.tables),
+            "plaintext_bytes_awaiting_expiry": sum(one.plaintext_awaiting[1] for one in self.tables),
         }
 
 

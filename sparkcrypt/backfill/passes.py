@@ -15,6 +15,7 @@ from sparkcrypt.backfill.encrypt import find_target, identified
 from sparkcrypt.backfill.gate import Gate
 from sparkcrypt.backfill.in_use import OtherTables
 from sparkcrypt.backfill.journal import new_run_id
+from sparkcrypt.backfill.look_after import known_problems, needs_care
 from sparkcrypt.backfill.meter import Meter
 from sparkcrypt.backfill.options import RunOptions
 from sparkcrypt.backfill.pass_report import PassReport, TableError
@@ -27,6 +28,7 @@ from sparkcrypt.backfill.schedule import Budget, FailedUnit
 from sparkcrypt.backfill.states import open_states
 from sparkcrypt.backfill.store import StateStore
 from sparkcrypt.backfill.targets import CatalogTarget, Target, catalog_target
+from sparkcrypt.backfill.trust import TableTrust
 from sparkcrypt.errors import BridgeError, ConfigError, KeyServiceUnavailableError, SparkcryptError, VerificationError
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.spark.catalog import Catalog, Table
@@ -154,7 +156,7 @@ class _Pass:
         store = self._store(target)
         if not self._gate.safe(target, store):
             return
-        if self._options.changed and PassState(store, target.table_id).last() == fingerprint(target, self._files):
+        if self._unchanged_since(target, store) and not self._needs_care(target, store):
             self._unchanged.append(target.name)
             return
         if not target.plan.encrypted and target.uuid is None and not self._drifts(target):
@@ -162,6 +164,16 @@ class _Pass:
         self._reports.append(self._run(identified(self._spark, target, run), run))
         if not run.dry_run and run.where is None and self._reports[-1].outcome in ("done", "nothing to do"):
             self._keep(target.name)
+
+    def _unchanged_since(self, target: CatalogTarget, store: StateStore) -> bool:
+        """Tell whether a table may be passed over, for it is as the last pass left it."""
+        return self._options.changed and PassState(store, target.table_id).last() == fingerprint(target, self._files)
+
+    def _needs_care(self, target: CatalogTarget, store: StateStore) -> bool:
+        if self._options.run.dry_run:
+            trust = TableTrust(store, target.table_id, self._policy, target.base, lambda _: ())
+            return bool(known_problems(trust, target))
+        return needs_care(self._spark, target, self._policy, store, self._meter, self._others)
 
     def _drifts(self, target: Target) -> bool:
         """Look at an untagged table; what is as it should be is reported so."""

@@ -40,6 +40,8 @@ class Report:
         this_pass: ``files_rewritten``, ``rows``, ``bytes_before`` and ``bytes_after`` of this pass alone; the fields of
             these names, and ``units``, tell of the run so far, which earlier passes may have begun.
         earlier: units that passes before this one had done.
+        problems: what is open of the table until a person decides it, as JSON values.
+        awaiting_expiry: the table's old files that are still there; see `sparkcrypt.backfill.awaiting.Awaiting`.
         audit: number and digest of the audit's newest entry, worth keeping where others cannot write; None without one.
     """
 
@@ -71,6 +73,8 @@ class Report:
     estimated_seconds: float | None = None
     this_pass: Mapping[str, int] = field(default_factory=dict)
     earlier: tuple[str, ...] = ()
+    problems: tuple[Mapping[str, Any], ...] = ()
+    awaiting_expiry: Mapping[str, Any] | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON values."""
@@ -84,7 +88,15 @@ class Report:
             "audit": dict(self.audit) if self.audit else None,
             "quarantined": [dict(unit) for unit in self.quarantined],
             "planned": [dict(unit) for unit in self.planned],
+            "problems": [dict(one) for one in self.problems],
+            "awaiting_expiry": dict(self.awaiting_expiry) if self.awaiting_expiry else None,
         }
+
+    @property
+    def plaintext_awaiting(self) -> tuple[int, int]:
+        """Files and bytes in clear that wait for their expiry."""
+        found = self.awaiting_expiry or {}
+        return int(found.get("plaintext_files", 0)), int(found.get("plaintext_bytes", 0))
 
     def to_text(self) -> str:
         """Return it as a table for people, without a line feed at its end."""
@@ -119,7 +131,15 @@ class Report:
         lines += [f"left as it was: {one['unit']}: {one['error']}: {one['message']}" for one in self.quarantined]
         if self.warnings:
             lines += ["", *(f"warning: {warning}" for warning in self.warnings)]
+        if self.plaintext_awaiting[0]:
+            lines += ["", self._awaiting_text()]
         return "\n".join(lines)
+
+    def _awaiting_text(self) -> str:
+        files, total = self.plaintext_awaiting
+        waiting = self.awaiting_expiry or {}
+        late = ", beyond its grace: run `sparkcrypt backfill expire`" if waiting.get("beyond_grace") else ""
+        return f"plaintext awaiting expiry: {files:,} files, {total:,} bytes, since {waiting.get('since')}{late}"
 
 
 def _unit_row(unit: Mapping[str, Any]) -> tuple[str, str, str]:

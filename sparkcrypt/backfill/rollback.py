@@ -108,7 +108,7 @@ def _rolled_back(runs: PastRuns, runner: Runner, journal: Journal, *, dry_run: b
     units = [(name, restored(name, state.fields), state) for name, state in states.items()]
     if not dry_run:
         for name, unit, state in reversed(units):
-            _roll_back(runner, name, unit, state)
+            roll_back_unit(runner, name, unit, state)
         if not ended(journal):
             journal.append("run_finished", outcome="rolled back")
         journal.append("run_rolled_back", units=[name for name, _, _ in units])
@@ -145,13 +145,7 @@ def refuse_change(runner: Runner, name: str, state: UnitState) -> None:
     files = runner.run.files
     if runner.swap.same_folder:
         refuse_writers_at_work(files, unit)
-    now = by_place(outcome.new_location, list_folders(files, outcome.new_location))
-    made = dict(new_files(state)) | _carried_to(state)
-    later = sorted(now.keys() - made.keys())
-    if later:
-        raise VerificationError(
-            f"{name}: {later[0]} was written after the run, and a rollback would lose its rows; nothing was changed"
-        )
+    refuse_later(runner, name, state)
     old = by_place(outcome.old_location, list_folders(files, outcome.old_location))
     for place, file in by_place(unit.location, unit.folders).items():
         if place not in old or old[place].length != file.length:
@@ -161,7 +155,24 @@ def refuse_change(runner: Runner, name: str, state: UnitState) -> None:
             )
 
 
-def _roll_back(runner: Runner, name: str, unit: Unit, state: UnitState) -> None:
+def refuse_later(runner: Runner, name: str, state: UnitState) -> None:
+    """Refuse a unit to which somebody has written since the run: to put old files into use would lose his rows.
+
+    Raises:
+        VerificationError: it names the file.
+    """
+    new_location = str(state.fields["outcome"]["new_location"])
+    now = by_place(new_location, list_folders(runner.run.files, new_location))
+    made = dict(new_files(state)) | _carried_to(state)
+    later = sorted(now.keys() - made.keys())
+    if later:
+        raise VerificationError(
+            f"{name}: {later[0]} was written after the run, and a rollback would lose its rows; nothing was changed"
+        )
+
+
+def roll_back_unit(runner: Runner, name: str, unit: Unit, state: UnitState) -> None:
+    """Put one unit's old files back into use, journalled and audited; what a killed rollback did already stays."""
     run, outcome = runner.run, UnitOutcome.from_dict(state.fields["outcome"])
     run.progress.step(name, "rolling back")
     run.lock.check()

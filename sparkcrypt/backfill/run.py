@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from sparkcrypt.backfill.assemble import runner_of
-from sparkcrypt.backfill.carry import carry_over_all
+from sparkcrypt.backfill.compare import compare_run
 from sparkcrypt.backfill.context import RunContext
 from sparkcrypt.backfill.estimate import bytes_a_second
 from sparkcrypt.backfill.footer_cache import FooterCache
@@ -18,9 +18,10 @@ from sparkcrypt.backfill.footers import DriverFooters, TaskFooters, own_keys
 from sparkcrypt.backfill.in_use import OtherTables
 from sparkcrypt.backfill.journal import Journal, RunRecord, check_same_policy, new_run_id
 from sparkcrypt.backfill.lock import RunLock, acquire
+from sparkcrypt.backfill.look_after import OldFiles
 from sparkcrypt.backfill.mac import MasterKeys
 from sparkcrypt.backfill.migrate import authenticating
-from sparkcrypt.backfill.move import refuse_other_file_systems
+from sparkcrypt.backfill.move import MOVED_NOTE, refuse_other_file_systems
 from sparkcrypt.backfill.options import RunOptions
 from sparkcrypt.backfill.outcome import UnitOutcome
 from sparkcrypt.backfill.priority import in_order
@@ -47,11 +48,6 @@ from sparkcrypt.tags.model import history_property
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_MOVED = (
-    "old files were moved out of the table's folder: readers that had listed them fail with 'file not found' and must "
-    "run again; `sparkcrypt backfill expire` deletes them"
-)
-
 
 class TableRun:
     """One execution over one target; its steps are in the order in which they happen.
@@ -76,18 +72,19 @@ class TableRun:
         budget: Budget | None = None,
         others: OtherTables | None = None,
     ) -> None:
-        self._spark, self._target, self._policy, self._options = spark, target, policy, options
+        self._spark, self._target, self._policy = spark, target, policy
+        self._options = options.under(policy, of_table=isinstance(target, CatalogTarget))
         self._progress, self._budget, self._started = progress, budget or Budget(), time.monotonic()
-        self._files, self._others = HadoopFiles(spark), others or OtherTables(spark)
+        self._files, self._others, self._drifted_again = HadoopFiles(spark), others or OtherTables(spark), False
         driver = DriverFooters(self._files, own_keys(policy.key_service))
         self._reader = TaskFooters(spark, policy.key_service, driver)
         self._store = open_states(spark, policy.run_state, outside=target.base)
-        self._drifted_again = False
         locations = partial(locations_of, spark, target)
         self._trust = TableTrust(self._store, target.table_id, policy, target.base, locations)
         self._warnings: list[str] = []
         self._journal: Journal | None = None
         self._surveys: list[UnitSurvey] = []
+        self._old_files = OldFiles(spark, target, policy, self._trust, progress, self._others)
 
     def run(self) -> Report:
         """Do it all.
@@ -100,12 +97,13 @@ class TableRun:
             self._refuse_swap("dry-run")
             rate = bytes_a_second(self._store, self._target.table_id)
             fast = None if rate is None else rate * self._options.parallelism
-            return self._report(RunResult("dry-run", "dry run", self._survey(), bytes_a_second=fast))
+            result = RunResult("dry-run", "dry run", self._survey(), bytes_a_second=fast)
+            return self._old_files.told_in(self._report(result))
         run_id = self._run_id()
         with acquire(self._store, self._target.table_id, run_id=run_id, owner=_owner()) as lock:
             lock.keep_alive()
             self._trust.look_again()
-            return self._asked(run_id, lock)
+            return self._old_files.told_in(self._asked(run_id, lock))
 
     def failed(self) -> Report | None:
         """Return what was done when an error had ended the run; None where it had not begun."""
@@ -179,6 +177,7 @@ class TableRun:
             journal.append("run_finished", outcome="abandoned")
             self._warnings.extend(one.message for one in before.problems)
             journal, before, run_id = None, Recovered(), new_run_id()
+        self._old_files.look_after(lock, but=None if journal is None else run_id)
         if journal is None:
             self._refuse_swap(run_id)
         surveys = self._surveys = self._survey()
@@ -209,11 +208,12 @@ class TableRun:
         files, total = sum(one.files for one in amounts), sum(one.total_bytes for one in amounts)
         self._progress.start(self._target.name, len(drifted), files, total)
         try:
+            drifted, back = self._old_files.without_back(drifted, keep_going=self._options.keep_going)
             progressed = UnitWork(runner, self._reader, self._options, self._budget).process(drifted)
         finally:
             self._progress.finish()
         progressed.outcomes[:0] = before.outcomes
-        progressed.failed.extend(carry_over_all(runner))
+        progressed.failed.extend([*back, *compare_run(runner).failed])
         progressed.unsettled.extend(before.problems)
         return self._ended(runner, surveys, progressed, before.outcomes)
 
@@ -243,7 +243,7 @@ class TableRun:
 
     def _notes(self, runner: Runner) -> tuple[str, ...]:
         masters = MasterKeys.of(self._policy)
-        notes = (_MOVED if runner.run.moves_old else runner.swap.warning, masters.weakness(masters.current))
+        notes = (MOVED_NOTE if runner.run.moves_old else runner.swap.warning, masters.weakness(masters.current))
         return tuple(note for note in notes if note is not None)
 
     def _continued(self, run_id: str, lock: RunLock) -> tuple[Journal | None, Recovered]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sparkcrypt.backfill.journal import Journal
 
-_CHANGE_NO_UNIT = ("run_resumed", "run_expired", "unit_carrying", "unit_carried")
+_CHANGE_NO_UNIT = ("run_resumed", "run_expired", "unit_carrying", "unit_carried", "unit_resolved", "unit_moved")
 """What `expire` writes into the journal of a run; a driver that goes on with it writes other records too."""
 _NEW_FILES = ("unit_swapped", "unit_moved", "unit_rolled_back")
 

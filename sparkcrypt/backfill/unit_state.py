@@ -23,6 +23,8 @@ class UnitState:
         failed_at: the state in which it failed; None when it did not.
         carried: what was recorded of files that a stale writer had left and that were carried over, oldest first;
             ``carrying`` the same of those that were begun.
+        resolved: what was decided last of a problem in favour of the new files; ``decided_after`` tells how many of
+            ``carried`` came before.
     """
 
     step: str
@@ -30,6 +32,8 @@ class UnitState:
     failed_at: UnitState | None = None
     carried: tuple[Mapping[str, Any], ...] = ()
     carrying: tuple[Mapping[str, Any], ...] = ()
+    resolved: Mapping[str, Any] | None = None
+    decided_after: int = 0
 
     @property
     def swapped(self) -> bool:
@@ -56,4 +60,6 @@ def _after(record: Record, before: UnitState | None) -> UnitState:
         return replace(before, carrying=(*before.carrying, record.fields))
     if record.kind == "unit_carried":
         return replace(before, carried=(*before.carried, record.fields))
+    if record.kind == "unit_resolved":
+        return replace(before, resolved=record.fields, decided_after=len(before.carried))
     return replace(before, step=record.kind, fields={**before.fields, **record.fields})

@@ -103,7 +103,18 @@ def _texts(done: PassReport) -> Iterator[str]:
     for report in done.tables:
         for warning in report.warnings if not done.dry_run else ():
             yield f"warning: {report.table}: {warning}"
+    yield from _awaiting(done.tables)
     if done.unchanged:
         yield f"unchanged since the last pass: {', '.join(done.unchanged)}"
     for table, reason in done.passed_over.items():
         yield f"passed over: {table}: {reason}"
+
+
+def _awaiting(reports: Iterable[Report]) -> Iterator[str]:
+    for report in reports:
+        files, total = report.plaintext_awaiting
+        if files:
+            waiting = report.awaiting_expiry or {}
+            late = ", beyond its grace: run `sparkcrypt backfill expire`" if waiting.get("beyond_grace") else ""
+            amount = f"{counted(files, 'file')}, {size(total)}, since {waiting.get('since')}{late}"
+            yield f"plaintext awaiting expiry: {report.table}: {amount}"

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from tests.chaos.steps import Hooks, Steps, set_clock_and_lifetime
+from tests.chaos.steps import Hooks, Steps, set_clock_and_lifetime, wait_shortly_for_writers
 
 EMAIL = "concat('CANARY-', id)"
 """The value of the tagged column."""
@@ -137,6 +137,7 @@ class Actions:
 
         self._hooks = self._hooks or Hooks()
         set_clock_and_lifetime(seconds_ahead, lock_seconds)
+        wait_shortly_for_writers()
         steps = Steps({int(number): seconds for number, seconds in (sleeps or {}).items()}, kill, after)
         self._hooks.put(steps)
         self._activate()

@@ -93,3 +93,10 @@ def set_clock_and_lifetime(seconds_ahead: float, lifetime_seconds: float) -> Non
     defaults = {"lifetime_seconds": lifetime_seconds, "clock": clock}
     acquire.__kwdefaults__ = {**(acquire.__kwdefaults__ or {}), **defaults}
     new_run_id.__defaults__ = (clock,)
+
+
+def wait_shortly_for_writers() -> None:
+    """Let this process compare old folders twice within a round, and give up on killed writers within it too."""
+    from sparkcrypt.backfill import quiet
+
+    quiet.APART_SECONDS, quiet.MOST_SECONDS = 0.5, 5.0

@@ -2,6 +2,16 @@
 
 from __future__ import annotations
 
+import pytest
+
+from sparkcrypt.backfill import quiet
 from tests.spark.fixtures import lake, private_jar
 
 __all__ = ["lake", "private_jar"]
+
+
+@pytest.fixture(autouse=True)
+def soon_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let two listings be close together, and a writer's commit be waited for a short time."""
+    monkeypatch.setattr(quiet, "APART_SECONDS", 0.2)
+    monkeypatch.setattr(quiet, "MOST_SECONDS", 2.0)

@@ -1,0 +1,117 @@
+"""How much of a table's old files waits for expiry, and since when: runs have replaced them, and there they are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import Any
+
+from sparkcrypt.backfill.journal import Journal
+from sparkcrypt.backfill.old_changes import expired_folders
+from sparkcrypt.backfill.outcome import UnitOutcome
+from sparkcrypt.backfill.run_state import expired
+from sparkcrypt.backfill.store import StateStore
+from sparkcrypt.backfill.unit_state import UnitState, state_of_units
+from sparkcrypt.bridge.context import comparable_path
+from sparkcrypt.errors import VerificationError
+from sparkcrypt.spark.files import HadoopFiles
+
+
+@dataclass(frozen=True, slots=True)
+class Awaiting:
+    """Old files of a table that wait for `expire`.
+
+    Attributes:
+        files: how many.
+        total_bytes: their length.
+        plaintext_files: those that held a column in clear that is encrypted now, as far as their keys tell.
+        plaintext_bytes: their length.
+        since: when the first of them was replaced (ISO 8601, UTC); None where nothing waits.
+        beyond_grace: it was replaced longer ago than the policy's grace.
+    """
+
+    files: int = 0
+    total_bytes: int = 0
+    plaintext_files: int = 0
+    plaintext_bytes: int = 0
+    since: str | None = None
+    beyond_grace: bool = False
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON values."""
+        return {
+            "files": self.files,
+            "bytes": self.total_bytes,
+            "plaintext_files": self.plaintext_files,
+            "plaintext_bytes": self.plaintext_bytes,
+            "since": self.since,
+            "beyond_grace": self.beyond_grace,
+        }
+
+
+def awaiting_expiry(store: StateStore, table_id: str, files: HadoopFiles, grace_seconds: float) -> Awaiting:
+    """Return what of a table waits for its expiry; a run whose journal is damaged is left out.
+
+    Args:
+        store: the state directory.
+        table_id: which table.
+        files: the file system.
+        grace_seconds: after which it should have expired.
+    """
+    found = [one for journal in _journals(store, table_id) for one in _of_run(journal, files)]
+    since = min((when for _, when in found), default=None)
+    sources = [source for state, _ in found for source in _sources(state)]
+    plain = [length for length, in_clear in sources if in_clear]
+    age = (datetime.now(timezone.utc) - datetime.fromisoformat(since)).total_seconds() if since else 0.0
+    return Awaiting(
+        files=len(sources),
+        total_bytes=sum(length for length, _ in sources),
+        plaintext_files=len(plain),
+        plaintext_bytes=sum(plain),
+        since=since,
+        beyond_grace=bool(sources) and age > grace_seconds,
+    )
+
+
+def swapped_at(journal: Journal, state: UnitState) -> str:
+    """Return when a unit was swapped; of 0.1.0's, which does not say it, when its run wrote last."""
+    return UnitOutcome.from_dict(state.fields["outcome"]).finished or journal.records[-1].time
+
+
+def age_seconds(journal: Journal) -> float:
+    """Return how long ago a run put the last of its units into use; of one without, how long ago it wrote last."""
+    swapped = [swapped_at(journal, one) for one in state_of_units(journal.records).values() if one.swapped]
+    then = datetime.fromisoformat(max(swapped, default=journal.records[-1].time))
+    return (datetime.now(timezone.utc) - then).total_seconds()
+
+
+def _journals(store: StateStore, table_id: str) -> Iterator[Journal]:
+    for run_id in Journal.runs(store, table_id):
+        try:
+            journal = Journal.open(store, table_id, run_id)
+        except VerificationError:
+            continue
+        if not expired(journal):
+            yield journal
+
+
+def _of_run(journal: Journal, files: HadoopFiles) -> Iterator[tuple[UnitState, str]]:
+    gone = expired_folders(journal.records)
+    for state in state_of_units(journal.records).values():
+        if state.swapped and not journal.run.options.get("output"):
+            old = UnitOutcome.from_dict(state.fields["outcome"]).old_location
+            if comparable_path(old) not in gone and files.exists(old):
+                yield state, swapped_at(journal, state)
+
+
+def _sources(state: UnitState) -> list[tuple[int, bool]]:
+    """Return the old files of a unit: length, and whether a column was in clear that is encrypted in the new ones."""
+    changes = state.fields.get("evidence", {}).get("changes", ())
+    if not changes:
+        return [(int(file[1]), True) for _, folder in state.fields["files"] for file in folder]
+    found = []
+    for change in changes:
+        keys = len({key for target in change["targets"] for key in target.get("key_ids", ())})
+        found += [(int(one["bytes"]), len(one.get("key_ids", ())) < max(keys, 1)) for one in change["sources"]]
+    return found
