@@ -122,7 +122,7 @@ class Backfilled:
         self._stop.touch()
         self._wait()
         self._finished("last-report")
-        self._site.run(self._job("expire", "--table", TABLE, "--policy", self._policy))
+        self._site.run(self._job("expire", "--table", TABLE, "--policy", self._policy, "--older-than", "0s"))
         left = self._planned()
         after = json.loads(self._step("digest", self._policy))
         self._conclude(before, after, left, report, time.monotonic() - started)

@@ -85,7 +85,10 @@ def sparkcrypt_nightly() -> None:
     expire = SparkSubmitOperator(
         task_id="expire",
         application="{{ params.jobs }}/backfill.py",
-        application_args=["expire", "--table", "{{ params.table }}", "--policy", "{{ params.policy }}"],
+        # No grace beyond the wait above.
+        application_args=[
+            *("expire", "--table", "{{ params.table }}", "--policy", "{{ params.policy }}", "--older-than", "0s")
+        ],
         **SPARK,
     )
     backfill >> verify >> expire

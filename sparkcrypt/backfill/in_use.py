@@ -72,6 +72,10 @@ class Places:
                     return f"{user.name} points to {outer}"
         return None
 
+    def uses(self, folder: str) -> bool:
+        """Tell whether somebody points to this very folder."""
+        return _place(folder) in self._users
+
     def _below(self, outer: str) -> Iterator[str]:
         for number in range(bisect_left(self._ordered, outer), len(self._ordered)):
             if not self._ordered[number].startswith(outer):
@@ -93,7 +97,8 @@ class OtherTables:
             but: a table whose folders are left out: ``db.table``.
         """
         if self._known is None:
-            self._known = tuple((place, User(name)) for name, place in locations_of_tables(self._spark))
+            found = locations_of_tables(self._spark)
+            self._known = tuple((place, User(name, reads_below=below)) for name, place, below in found)
         return (one for one in self._known if one[1].name != but)
 
 
@@ -102,12 +107,12 @@ class InUse:
     """Asks what is in use.
 
     Attributes:
-        target: whose own folders are asked for afresh.
+        target: whose own folders are asked for afresh; None where there is none, and all tables are others.
         others: the folders of all other tables.
     """
 
     spark: SparkSession
-    target: Target
+    target: Target | None
     others: OtherTables
     _own: tuple[tuple[str, User], ...] = ()
     _asked: float | None = None
@@ -267,7 +272,9 @@ def refuse_used(places: Places, unit: str, folder: str, what: str) -> None:
         )
 
 
-def _of_target(spark: SparkSession, target: Target) -> Iterator[tuple[str, User]]:
+def _of_target(spark: SparkSession, target: Target | None) -> Iterator[tuple[str, User]]:
+    if target is None:
+        return
     if not isinstance(target, CatalogTarget):
         yield target.base, User(target.name)
         return

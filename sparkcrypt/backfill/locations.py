@@ -30,8 +30,10 @@ def folders_of_tables(spark: SparkSession, database: str) -> dict[str, frozenset
     }
 
 
-def locations_of_tables(spark: SparkSession) -> Iterator[tuple[str, str]]:
+def locations_of_tables(spark: SparkSession) -> Iterator[tuple[str, str, bool]]:
     """Yield each table's name with its folder, and with that of each of its partitions, over all databases.
+
+    The third value tells whether files in folders below are read too: not of a partitioned table's own folder.
 
     A large metastore takes a quarter of an hour for it; it is asked before folders are deleted.
 
@@ -39,8 +41,8 @@ def locations_of_tables(spark: SparkSession) -> Iterator[tuple[str, str]]:
         PlanError: the partitions of a table could not be listed, so nobody can tell what is in use.
     """
     for table, partitions in _tables(Catalog(spark), lambda _: True):
-        for location in (table.location, *partitions()):
-            yield table.full_name, location
+        yield table.full_name, table.location, not table.partition_columns
+        yield from ((table.full_name, location, True) for location in partitions())
 
 
 def shared_with(table: Table, partitions: Iterable[str], folders: Mapping[str, frozenset[str]]) -> str | None:

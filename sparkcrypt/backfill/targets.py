@@ -136,7 +136,7 @@ class PathTarget:
     @property
     def table_id(self) -> str:
         """A digest of the path."""
-        return _digest(self.path)
+        return directory_id(self.path)
 
     @property
     def base(self) -> str:
@@ -175,6 +175,11 @@ def locations_of(spark: SparkSession, target: Target, output: str | None) -> tup
     now = catalog.table(target.table.quoted)
     partitions = catalog.partitions(now) if now.partition_columns else ()
     return (now.location, *(one.location for one in partitions), *copies)
+
+
+def directory_id(path: str) -> str:
+    """Return the name of a bare directory in the state directory: a digest of its path, as Hadoop prints it."""
+    return _digest(path)
 
 
 def catalog_target(spark: SparkSession, table: Table, policy: Policy, avro: Schema | None) -> CatalogTarget:

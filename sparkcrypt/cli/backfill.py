@@ -9,6 +9,7 @@ import click
 
 from sparkcrypt.backfill.engines import ENGINES
 from sparkcrypt.cli.command import Group
+from sparkcrypt.cli.expire import expire
 from sparkcrypt.cli.migrate import migrate
 from sparkcrypt.cli.options import (
     DURATION,
@@ -23,9 +24,11 @@ from sparkcrypt.cli.options import (
     strict_option,
     where_option,
 )
+from sparkcrypt.cli.orphans import orphans
 from sparkcrypt.cli.output import show
 from sparkcrypt.cli.pass_text import pass_text
-from sparkcrypt.cli.past_runs import expire, list_, rollback, show_run, status
+from sparkcrypt.cli.past_runs import list_, rollback, show_run, status
+from sparkcrypt.cli.problems import resolve
 from sparkcrypt.cli.progress import progress_on_stderr
 from sparkcrypt.cli.reporting import failed_report
 from sparkcrypt.cli.session import Workplace, check_writable
@@ -118,7 +121,7 @@ def backfill(context: click.Context, /, **asked: Any) -> None:
         raise click.UsageError(f"options go after {context.invoked_subcommand}", context)
 
 
-for _command in (list_, show_run, status, rollback, expire, migrate):
+for _command in (list_, show_run, status, resolve, rollback, expire, orphans, migrate):
     backfill.add_command(_command)
 
 

@@ -64,21 +64,24 @@ def spark_options(function: F) -> F:
 class _Amount(click.ParamType[float]):
     """A number with a unit, such as ``500GB`` or ``4h``; a bare number is in the smallest."""
 
-    def __init__(self, name: str, units: Mapping[str, float]) -> None:
-        self.name, self._units = name, units
+    def __init__(self, name: str, units: Mapping[str, float], *, zero: bool = False) -> None:
+        self.name, self._units, self._zero = name, units, zero
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """Return the amount in the smallest unit."""
         match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)", str(value).strip())
         unit = self._units.get(match[2].lower()) if match else None
-        if match is None or unit is None or float(match[1]) <= 0:
+        if match is None or unit is None or (float(match[1]) <= 0 and not self._zero):
             allowed = ", ".join(one for one in self._units if one)
-            self.fail(f"{value!r} is not a {self.name}; allowed: a number above 0 with one of {allowed}", param, ctx)
+            number = "a number" if self._zero else "a number above 0"
+            self.fail(f"{value!r} is not a {self.name}; allowed: {number} with one of {allowed}", param, ctx)
         return int(float(match[1]) * unit)
 
 
 SIZE = _Amount("size", {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12})
-DURATION = _Amount("duration", {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400})
+_SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
+DURATION = _Amount("duration", _SECONDS)
+AGE = _Amount("duration", _SECONDS, zero=True)
 
 
 def one_of(table: str | None, path: str | None) -> None:

@@ -1,4 +1,4 @@
-"""`sparkcrypt backfill list|show|status|rollback|expire`: what runs were made, and what becomes of their old files."""
+"""`sparkcrypt backfill list|show|status|rollback`: what runs were made, how far they are, and their way back."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ import click
 from sparkcrypt.cli.authentic import Authenticity
 from sparkcrypt.cli.command import Command
 from sparkcrypt.cli.options import Launch, json_option, policy_option, spark_options, table_option
-from sparkcrypt.cli.output import aligned, counted, show, size
+from sparkcrypt.cli.output import aligned, counted, show
+from sparkcrypt.cli.problems import open_problems, problem_lines
 from sparkcrypt.cli.progress import progress_on_stderr
 from sparkcrypt.cli.runs import KnownRun, known_runs
 from sparkcrypt.cli.session import Workplace
-from sparkcrypt.errors import ConfigError, VerificationError
+from sparkcrypt.errors import ConfigError
 
 _APP = "sparkcrypt backfill"
 _HEAD = ("run", "table", "state", "units", "started")
@@ -57,20 +58,23 @@ def show_run(run_id: str, policy: str, as_json: bool) -> None:
 @click.option("--table", required=True, metavar="DB.TABLE", help="A table, or the directory of a run with --path.")
 @json_option
 def status(policy: str, table: str, as_json: bool) -> None:
-    """Show how far the latest run of a table is.
+    """Show how far the latest run of a table is, and which of its problems are open.
 
     Examples:
       sparkcrypt backfill status --table sales.customers --policy policy.yaml
     """
     with Workplace(_APP) as workplace:
         known, doubts = _known(workplace, policy, table)
-    latest = known[-1]
-    text = _text(latest, doubts)
+        loaded = workplace.policy(policy)
+        latest = known[-1]
+        problems, authenticated = open_problems(workplace.states(loaded.run_state), latest.table_id, loaded)
+    text = "\n".join([_text(latest, doubts), *problem_lines(problems, authenticated=authenticated)])
     if latest.state == "unfinished":
         text += "\nit is running, or was interrupted: then the command that began it continues it"
     if latest.state == "paused":
         text += "\nits budget was spent; the command that began it goes on"
-    show(latest.details(), text, as_json=as_json)
+    found = {"problems": [one.to_dict() for one in problems], "problems_authenticated": authenticated}
+    show({**latest.details(), **found}, text, as_json=as_json)
 
 
 @click.command(cls=Command)
@@ -97,42 +101,6 @@ def rollback(run_id: str, policy: str, table: str, dry_run: bool, as_json: bool,
     what = f"{counted(len(done.units), 'unit')}, {counted(done.files, 'file')}"
     text = "\n".join([f"{done.table}: run {done.run_id}: {what} {verb}", *(f"  {unit}" for unit in done.units)])
     show(done.to_dict(), text, as_json=as_json)
-
-
-@click.command(cls=Command)
-@policy_option
-@click.option("--table", required=True, metavar="DB.TABLE", help="A table of the session catalog.")
-@click.option("--run", "run_id", metavar="RUN", help="Which run; every finished one by default.")
-@click.option("--dry-run", is_flag=True, help="Tell what would be deleted, and delete nothing.")
-@json_option
-@spark_options
-def expire(policy: str, table: str, run_id: str | None, dry_run: bool, as_json: bool, launch: Launch) -> None:
-    """Delete the old files of runs, when no reader needs them any more.
-
-    They are listed again first.  What a stale writer left among them is carried over to the table; where that cannot
-    be told from an overwrite, nothing is deleted.
-
-    Examples:
-      sparkcrypt backfill expire --table sales.customers --policy policy.yaml --dry-run
-    """
-    with Workplace(_APP, launch) as workplace:
-        loaded, spark = workplace.policy(policy), workplace.spark
-        from sparkcrypt.backfill.expire import expire_run
-
-        done = expire_run(spark, table, loaded, run_id=run_id, dry_run=dry_run, progress=progress_on_stderr())
-    carried = f"; {counted(done.carried, 'file')} of stale writers carried over before" if done.carried else ""
-    verb = "would be deleted" if dry_run else "deleted"
-    what = f"{counted(done.files, 'file')}, {size(done.total_bytes)}, in {counted(len(done.folders), 'folder')}"
-    text = "\n".join(
-        [
-            f"{done.table}: {counted(len(done.run_ids), 'run')}: {what} {verb}{carried}",
-            *(f"  {folder}" for folder in done.folders),
-            *(f"left as it is: {unit}: {why}" for unit, why in done.superseded.items()),
-        ]
-    )
-    show(done.to_dict(), "\n".join([text, *(f"warning: {line}" for line in done.unread)]), as_json=as_json)
-    if done.unread:
-        click.get_current_context().exit(VerificationError.exit_code)
 
 
 def _known(workplace: Workplace, policy: str, table: str | None = None) -> tuple[list[KnownRun], list[str]]:

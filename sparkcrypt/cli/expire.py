@@ -1,0 +1,114 @@
+"""`sparkcrypt backfill expire`: the old files of runs go, of one table or of many."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from sparkcrypt.cli.command import Command
+from sparkcrypt.cli.options import AGE, Launch, json_option, path_option, policy_option, spark_options
+from sparkcrypt.cli.orphans import orphan_fate
+from sparkcrypt.cli.output import counted, show, size
+from sparkcrypt.cli.progress import progress_on_stderr
+from sparkcrypt.cli.session import Workplace
+from sparkcrypt.errors import VerificationError
+
+if TYPE_CHECKING:
+    from sparkcrypt.backfill.expire import Expired
+    from sparkcrypt.backfill.expire_many import ManyExpired
+
+_APP = "sparkcrypt backfill"
+
+
+@click.command(cls=Command)
+@policy_option
+@click.option("--table", "tables", multiple=True, metavar="TABLE", help="A table, a pattern, or a dropped one's UUID.")
+@click.option("--database", "databases", multiple=True, metavar="NAME", help="Every table of a database.")
+@path_option
+@click.option("--run", "run_id", metavar="RUN", help="Which run of a table, whatever its age; all by default.")
+@click.option(
+    "--older-than",
+    type=AGE,
+    metavar="TIME",
+    help="Runs that put new files into use later keep their old ones; the policy's grace by default, 0s for none.",
+)
+@click.option("--dry-run", is_flag=True, help="Tell what would be deleted, and delete nothing.")
+@json_option
+@spark_options
+@click.pass_context
+def expire(
+    context: click.Context,
+    /,
+    policy: str,
+    tables: tuple[str, ...],
+    databases: tuple[str, ...],
+    path: str | None,
+    run_id: str | None,
+    older_than: float | None,
+    dry_run: bool,
+    as_json: bool,
+    launch: Launch,
+) -> None:
+    """Delete the old files of runs, when no reader needs them any more.
+
+    They are listed again first.  What a stale writer left among them is carried over to the table; where that cannot
+    be told from an overwrite, nothing is deleted.
+
+    Examples:
+      sparkcrypt backfill expire --table sales.customers --policy policy.yaml --dry-run
+      sparkcrypt backfill expire --database sales --policy policy.yaml --older-than 7d
+    """
+    one = tables[0] if len(tables) == 1 and not databases and path is None and not _many(tables[0]) else None
+    if not (tables or databases or path):
+        raise click.UsageError("give --table, --database or --path", context)
+    if run_id is not None and one is None:
+        raise click.UsageError("--run goes with one --table, by its name", context)
+    with Workplace(_APP, launch) as workplace:
+        loaded, spark = workplace.policy(policy), workplace.spark
+        from sparkcrypt.backfill.choice import Choice
+        from sparkcrypt.backfill.expire import expire_run
+        from sparkcrypt.backfill.expire_many import expire_many
+
+        age = older_than if older_than is not None else 0.0 if run_id is not None else float(loaded.grace_seconds)
+        progress = progress_on_stderr()
+        if one is not None:
+            done = expire_run(
+                spark, one, loaded, run_id=run_id, older_than_seconds=age, dry_run=dry_run, progress=progress
+            )
+            show(done.to_dict(), _text(done), as_json=as_json)
+            context.exit(VerificationError.exit_code if done.unread else 0)
+        choice = Choice(tables, databases)
+        found = expire_many(
+            spark, loaded, choice, path=path, older_than_seconds=age, dry_run=dry_run, progress=progress
+        )
+    show(found.to_dict(), _text_of_many(found), as_json=as_json)
+    unread = any(one.unread for one in found.tables)
+    context.exit(VerificationError.exit_code if found.failed or unread else 0)
+
+
+def _many(table: str) -> bool:
+    return any(sign in table for sign in "*?[") or (table.count("-") == 4 and "." not in table)
+
+
+def _text(done: Expired) -> str:
+    carried = f"; {counted(done.carried, 'file')} of stale writers carried over before" if done.carried else ""
+    verb = "would be deleted" if done.dry_run else "deleted"
+    what = f"{counted(done.files, 'file')}, {size(done.total_bytes)}, in {counted(len(done.folders), 'folder')}"
+    younger = "; younger runs keep their old files: see --older-than" if done.younger else ""
+    return "\n".join(
+        [
+            f"{done.table}: {counted(len(done.run_ids), 'run')}: {what} {verb}{carried}{younger}",
+            *(f"  {folder}" for folder in done.folders),
+            *(f"left as it is: {unit}: {why}" for unit, why in done.superseded.items()),
+            *(f"warning: {line}" for line in done.unread),
+        ]
+    )
+
+
+def _text_of_many(found: ManyExpired) -> str:
+    lines = [_text(one) for one in found.tables]
+    for name, left in found.left.items():
+        lines += [f"{name}: {one.folder}: {counted(one.files, 'file')}: {orphan_fate(one)}" for one in left]
+    lines += [f"failed: {one.table}: {one.error}: {one.message}" for one in found.failed]
+    return "\n".join(lines) or "no run is known of any of them"

@@ -1,0 +1,138 @@
+"""Plaintext that `expire` cannot reach is found, and goes on demand; what somebody uses or may need never does."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from pathlib import Path
+
+import pytest
+
+from sparkcrypt import encrypt_table
+from sparkcrypt.backfill.choice import Choice
+from sparkcrypt.backfill.expire_many import expire_many
+from sparkcrypt.backfill.html import report_html
+from sparkcrypt.backfill.orphans import Orphan, find_orphans
+from sparkcrypt.errors import ConfigError
+from sparkcrypt.policy.model import Policy
+from sparkcrypt.spark.catalog import Catalog
+from tests.spark.support import Lake
+from tests.spark.test_encrypt_crash import tagged
+from tests.spark.test_encrypt_table import PARTITIONED, UNPARTITIONED
+from tests.spark.test_open_problems import the_pass
+from tests.spark.test_stale_writers import ids
+
+pytestmark = pytest.mark.spark
+EXTERNAL = f"{UNPARTITIONED['using']} LOCATION '{{}}'"
+
+
+def external(lake: Lake) -> str:
+    """Return what makes an external table."""
+    return EXTERNAL.format((lake.root / "external").as_uri())
+
+
+def age(folder: Path, days: float = 30) -> None:
+    """Let everything below a folder be as old as that."""
+    then = time.time() - days * 86_400
+    for path in [*folder.rglob("*"), folder]:
+        os.utime(path, (then, then))
+
+
+def aged(monkeypatch: pytest.MonkeyPatch, days: float = 30) -> None:
+    """Let the clock by which orphans are judged be ahead."""
+    real = time.time
+    monkeypatch.setattr("sparkcrypt.backfill.orphans.time.time", lambda: real() + days * 86_400)
+
+
+def found(lake: Lake, policy: Policy, *, delete: bool = False) -> dict[str, Orphan]:
+    """Return the orphans beside the database's tables, by folder."""
+    orphans = find_orphans(lake.spark, policy, databases=(lake.database,), delete=delete)
+    return {one.folder.removeprefix("file:").removeprefix("//"): one for one in orphans}
+
+
+def test_old_files_of_a_dropped_table_are_found_and_go(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """DROP TABLE before expire leaves plaintext that no table leads to: it is listed, and deleted on demand."""
+    policy, _ = tagged(lake, UNPARTITIONED["using"])
+    report = encrypt_table(lake.spark, "t", policy)
+    old = Path(str(report.old_location).removeprefix("file:"))
+    assert found(lake, policy) == {}
+    lake.sql("DROP TABLE t")
+    assert found(lake, policy) == {}  # it may be another state directory's, and young
+    aged(monkeypatch)
+    assert {place: one.kind for place, one in found(lake, policy).items()} == {str(old): "old"}
+    assert found(lake, policy, delete=True)[str(old)].deleted
+    assert not old.exists()
+    assert found(lake, policy) == {}
+
+
+def test_rows_of_a_dropped_external_table_stay(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its old plaintext goes; its newest files, which are all that is left of its rows, are never deleted."""
+    policy, _ = tagged(lake, external(lake))
+    encrypt_table(lake.spark, "t", policy)
+    new = Catalog(lake.spark).table("t").location.removeprefix("file:")
+    lake.sql("DROP TABLE t")
+    aged(monkeypatch)
+    orphans = find_orphans(lake.spark, policy, path=str(lake.root), delete=True)
+    by_folder = {one.folder.removeprefix("file:"): one for one in orphans}
+    assert by_folder[str(lake.root / "external")].deleted
+    assert (by_folder[new].deleted, by_folder[new].kind) == (False, "new")
+    assert list(Path(new).rglob("*.parquet"))
+
+
+def test_table_made_anew_and_lost_state_leave_nothing_unknown(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Old files are found by where partitions point, when the state directory that told of them is gone."""
+    policy, before = tagged(lake, PARTITIONED["using"])
+    encrypt_table(lake.spark, "t", policy)
+    shutil.rmtree(policy.run_state.removeprefix("file:"))
+    age(lake.path("t"))
+    aged(monkeypatch)
+    orphans = found(lake, policy)
+    assert sorted(orphans) == [str(lake.path("t") / "p=0"), str(lake.path("t") / "p=1")]
+    assert all(one.deleted for one in found(lake, policy, delete=True).values())
+    assert not list(lake.path("t").rglob("*.parquet"))
+    assert ids(lake) == sorted(row.id for row in before)
+
+
+def test_folder_in_use_or_of_a_live_run_is_no_orphan(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a table points to, and what expire will dispose of, are not listed; nor is anything younger than a day."""
+    policy, before = tagged(lake, PARTITIONED["using"])
+    encrypt_table(lake.spark, "t", policy)
+    aged(monkeypatch)
+    assert found(lake, policy, delete=True) == {}
+    assert ids(lake) == sorted(row.id for row in before)
+    with pytest.raises(ConfigError, match="24h or more"):
+        find_orphans(lake.spark, policy, older_than_seconds=3600)
+
+
+def test_expire_by_database_uuid_and_age(lake: Lake) -> None:
+    """Runs younger than asked keep their old files; a dropped table's go by its UUID."""
+    policy, _ = tagged(lake, external(lake))
+    encrypt_table(lake.spark, "t", policy)
+    uuid = Catalog(lake.spark).table("t").uuid or ""
+    of_database = Choice(databases=(lake.database,))
+    (young,) = expire_many(lake.spark, policy, of_database, older_than_seconds=3600).tables
+    assert (young.files, young.younger) == (0, 1)
+    assert (lake.root / "external").exists()
+    lake.sql("DROP TABLE t")
+    assert expire_many(lake.spark, policy, of_database, older_than_seconds=0).tables == ()
+    (one,) = expire_many(lake.spark, policy, Choice((uuid,)), older_than_seconds=0).left[uuid]
+    assert one.deleted
+    assert not (lake.root / "external").exists()
+
+
+def test_plaintext_awaiting_expiry_is_a_headline(lake: Lake) -> None:
+    """Reports say how much there is and since when, and the page of a pass is not green beyond the grace."""
+    policy, _ = tagged(lake, PARTITIONED["using"])
+    report = the_pass(lake, policy)
+    waiting = report.tables[0].awaiting_expiry or {}
+    assert (waiting["plaintext_files"], waiting["beyond_grace"]) == (4, False)
+    assert report.totals()["plaintext_files_awaiting_expiry"] == 4
+    page = report_html(report.to_dict())
+    assert "Plaintext awaiting expiry" in page
+    assert "beyond its grace" not in page
+    policy = lake.changed("untagged:", "old_files: {grace: 1s}\nuntagged:")
+    page = report_html(the_pass(lake, policy).to_dict())
+    assert "beyond its grace" in page
+    expire_many(lake.spark, policy, Choice((lake.name("t"),)), older_than_seconds=0)
+    assert (the_pass(lake, policy).tables[0].awaiting_expiry or {})["files"] == 0
