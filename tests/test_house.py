@@ -32,6 +32,7 @@ THIRD_PARTY = {
     "fsspec": {"native"},
     "hvac": {"keys.vault"},
     "jinja2": {"backfill.html"},
+    "obstore": {"backfill.object_store"},
     "pandas": {"spark", "arrow"},
     "py4j": {"spark"},
     "pyarrow": {"arrow", "native", "parquet", "spark"},

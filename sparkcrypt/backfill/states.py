@@ -1,14 +1,18 @@
-"""Where journals, locks and audits are kept: a state directory on a file system that can create a file exclusively."""
+"""Where journals, locks and audits are kept: a state directory that can create a record exclusively."""
 
 from __future__ import annotations
 
 import uuid
 from typing import TYPE_CHECKING
 
+from sparkcrypt.backfill.object_access import object_access
+from sparkcrypt.backfill.object_places import lies_inside, object_place
+from sparkcrypt.backfill.object_store import open_object_store
 from sparkcrypt.backfill.store import StateStore, check_name, open_state_store
-from sparkcrypt.bridge.context import comparable_path
 from sparkcrypt.errors import ConfigError, SparkcryptError
 from sparkcrypt.spark.files import HadoopFiles
+from sparkcrypt.spark.launch import allows_http
+from sparkcrypt.spark.tasks import hadoop_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -20,19 +24,22 @@ def open_states(spark: SparkSession, uri: str, *, outside: str) -> StateStore:
     """Open the state directory of a policy.
 
     Args:
-        spark: a classic session, for state on HDFS.
+        spark: a classic session, for state on HDFS or an object store.
         uri: ``run_state`` of the policy.
         outside: the table's folder, in which it may not lie, since INSERT OVERWRITE would delete it.
 
     Raises:
-        ConfigError: it lies inside the table, or its file system has no conditional create.
+        ConfigError: it lies inside the table, its file system has no conditional create, or it cannot be reached.
     """
-    if (comparable_path(uri) + "/").startswith(comparable_path(outside) + "/"):
+    if lies_inside(uri, outside):
         raise ConfigError(
             f"run_state {uri} lies inside the table's folder {outside}, where an overwrite would delete it; move it out"
         )
     if uri.split(":", 1)[0] in _ATOMIC_RENAME:
         return HadoopStateStore(HadoopFiles(spark), uri)
+    if object_place(uri) is not None:
+        access = object_access(uri, hadoop_settings(spark), allow_http=allows_http(spark))
+        return open_object_store(uri, access)
     return open_state_store(uri)
 
 

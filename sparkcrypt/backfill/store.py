@@ -150,7 +150,7 @@ class LocalStateStore:
                 raise
             raise ConfigError(
                 f"state directory {self._root}: its file system has no hard links ({error.strerror}), so two runs "
-                "could not be kept apart; set run_state of the policy to a local disk, NFS or HDFS"
+                "could not be kept apart; set run_state of the policy to a local disk, NFS, HDFS or an object store"
             ) from error
         return True
 
@@ -197,8 +197,8 @@ def open_state_store(uri: str) -> StateStore:
             return LocalStateStore(f"/{below}")
     raise ConfigError(
         f"run_state {uri!r}: {f'scheme {scheme!r} has' if scheme else 'it has'} no conditional create that this knows, "
-        "so two runs could not be kept apart; allowed: an absolute path, file:/path, and with a Spark session hdfs: "
-        "and viewfs:; set run_state of the policy to one of them"
+        "so two runs could not be kept apart; allowed: an absolute path, file:/path, and with a Spark session hdfs:, "
+        "viewfs:, s3:, s3a:, gs:, abfs: and az:; set run_state of the policy to one of them"
     )
 
 

@@ -119,7 +119,7 @@ def _examine(made: Examination, workplace: Workplace, uri: str, table: str | Non
     made.check(
         "state directory",
         lambda: check_state(workplace, policy.run_state),
-        "make run_state of the policy a folder that this user may write to, on a local disk or HDFS",
+        "make run_state of the policy a place that this user may write to, on a local disk, HDFS or an object store",
     )
     if ready and table is not None:
         _examine_table(made, workplace, policy, table)

@@ -82,10 +82,10 @@ class Workplace:
         return read_avro(self.spark, uri)
 
     def states(self, uri: str) -> StateStore:
-        """Open a policy's state directory; on HDFS this needs Spark.
+        """Open a policy's state directory; other than on a local disk this needs Spark.
 
         Raises:
-            ConfigError: its file system has no conditional create.
+            ConfigError: it has no conditional create, or cannot be reached.
         """
         if is_local(uri):
             return open_state_store(uri)

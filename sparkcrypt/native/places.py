@@ -6,6 +6,7 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, TypeAlias
 from urllib.parse import urlencode, urlsplit
@@ -42,6 +43,41 @@ def worker_settings(get: Callable[[str], str | None], names: Iterable[str] = ())
     of_buckets = [name for name in names if name.startswith(S3_BUCKETS) and name.endswith(_ENDS)]
     found = {name: get(name) for name in (*(f"fs.s3a.{option}" for option in S3_OPTIONS), *of_buckets)}
     return hdfs_settings(get) | {name: value for name, value in found.items() if value is not None}
+
+
+@dataclass(frozen=True, slots=True)
+class S3Options:
+    """How Hadoop's s3a reaches a bucket; None is what it is not told.
+
+    Attributes:
+        endpoint: host and port.
+        plain: it is spoken to over http.
+    """
+
+    access_key: str | None
+    secret_key: str | None = field(repr=False)
+    session_token: str | None = field(repr=False)
+    region: str | None
+    endpoint: str | None
+    plain: bool
+
+
+def s3_options(bucket: str, settings: Settings) -> S3Options:
+    """Return what Hadoop's configuration says of a bucket: its own properties first, then those of all."""
+
+    def option(name: str) -> str | None:
+        return settings.get(f"{S3_BUCKETS}{bucket}.{name}", settings.get(f"fs.s3a.{name}")) or None
+
+    endpoint = option("endpoint") or ""
+    split = urlsplit(endpoint if "//" in endpoint else f"//{endpoint}")
+    return S3Options(
+        access_key=option("access.key"),
+        secret_key=option("secret.key"),
+        session_token=option("session.token"),
+        region=option("endpoint.region"),
+        endpoint=split.netloc or None,
+        plain=split.scheme == "http" or option("connection.ssl.enabled") == "false",
+    )
 
 
 def place(path: str, settings: Settings) -> Place:
@@ -129,19 +165,14 @@ def _web_hdfs(nodes: NameNodes) -> FileSystem:
 def _s3(bucket: str, settings: Settings) -> FileSystem:
     from pyarrow import fs
 
-    def option(name: str) -> str | None:
-        return settings.get(f"{S3_BUCKETS}{bucket}.{name}", settings.get(f"fs.s3a.{name}"))
-
-    endpoint = option("endpoint") or ""
-    split = urlsplit(endpoint if "//" in endpoint else f"//{endpoint}")
-    plain = split.scheme == "http" or option("connection.ssl.enabled") == "false"
+    options = s3_options(bucket, settings)
     return fs.S3FileSystem(
-        access_key=option("access.key"),
-        secret_key=option("secret.key"),
-        session_token=option("session.token"),
-        region=option("endpoint.region"),
-        endpoint_override=split.netloc or None,  # by the bucket's name in the path; AWS itself by that in the host
-        scheme="http" if plain else "https",
+        access_key=options.access_key,
+        secret_key=options.secret_key,
+        session_token=options.session_token,
+        region=options.region,
+        endpoint_override=options.endpoint,  # by the bucket's name in the path; AWS itself by that in the host
+        scheme="http" if options.plain else "https",
         allow_bucket_creation=False,
     )
 

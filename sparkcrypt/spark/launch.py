@@ -10,7 +10,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sparkcrypt.errors import ConfigError
+from sparkcrypt import names
+from sparkcrypt.errors import ConfigError, shown
 from sparkcrypt.spark.failures import short_text
 
 if TYPE_CHECKING:
@@ -20,6 +21,18 @@ _QUIET = {"spark.log.level": "FATAL", "spark.ui.showConsoleProgress": "false"}
 """At ERROR every task that fails prints its whole Java stack before the one line that says why."""
 _OF_SPARK_SUBMIT = "PYSPARK_GATEWAY_PORT"
 """Set by spark-submit, whose JVM is up before Python starts, with the logging that its user chose."""
+
+
+def allows_http(spark: SparkSession) -> bool:
+    """Tell whether the launch configuration lets services on other machines be spoken to over plain http.
+
+    Raises:
+        ConfigError: it says neither true nor false.
+    """
+    said = str(spark.sparkContext.getConf().get(names.ALLOW_HTTP, "false")).strip().lower()
+    if said not in ("true", "false"):
+        raise ConfigError(f"{names.ALLOW_HTTP} is {shown(said)}; allowed: true, false")
+    return said == "true"
 
 
 @contextmanager

@@ -19,6 +19,7 @@ from sparkcrypt.bridge.context import parse_policy
 from sparkcrypt.errors import ConfigError
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.spark.jvm import java_session, jvm
+from sparkcrypt.spark.launch import allows_http
 
 _LAUNCHED = f"spark.hadoop.{names.POLICY}"
 _HTTP_VARIABLE = "SPARKCRYPT_ALLOW_HTTP"
@@ -66,7 +67,7 @@ def set_for_application(spark: SparkSession, options: Mapping[str, str]) -> None
 
 def take_launch_settings(spark: SparkSession) -> None:
     """Let this process, and the Python workers of executors, know what the launch allows key services."""
-    if str(spark.sparkContext.getConf().get(names.ALLOW_HTTP, "false")).lower() == "true":
+    if allows_http(spark):
         os.environ[_HTTP_VARIABLE] = "true"
         spark.sparkContext.environment[_HTTP_VARIABLE] = "true"
 

@@ -218,7 +218,7 @@ def test_local_forms_open_the_same_directory(tmp_path: Path, form: str) -> None:
 def test_schemes_without_conditional_create_are_refused_by_name(uri: str) -> None:
     """The message names the scheme and what is allowed."""
     scheme = uri.partition(":")[0]
-    with pytest.raises(ConfigError, match=f"'{scheme}'.*allowed: an absolute path, file:/path.*hdfs: and viewfs:"):
+    with pytest.raises(ConfigError, match=f"'{scheme}'.*allowed: an absolute path, file:/path.*hdfs:, viewfs:, s3:"):
         open_state_store(uri)
 
 
