@@ -1,4 +1,4 @@
-"""The job on a real S3 server, through Spark's own s3a: a bare directory is encrypted into another."""
+"""The job on a real S3 server, through Spark's own s3a: a bare directory is encrypted into another; state there too."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ import json, sys
 from pathlib import Path
 from pyspark.sql import SparkSession
 import sparkcrypt, sparkcrypt.tags.avro
+from sparkcrypt.backfill.states import open_states
 from sparkcrypt.errors import ConfigError
 root, jars, endpoint, secret = Path(sys.argv[1]), *sys.argv[2:]
 conf = {
@@ -49,14 +50,18 @@ def run(policy, output):
     report = sparkcrypt.encrypt_table(spark, None, policy, path="s3a://lake/old", output=output, avro=avro)
     return report.to_dict()
 report = run(policy, "s3a://lake/new")
+on_s3 = sparkcrypt.load_policy(root / "p" / "state_on_s3.yaml")
+other = run(on_s3, "s3a://lake/other")
+records = open_states(spark, on_s3.run_state, outside="s3a://lake/old").list("")
 try:
-    run(sparkcrypt.load_policy(root / "p" / "state_on_s3.yaml"), "s3a://lake/other")
+    open_states(spark, "s3://lake/old/state", outside="s3a://lake/old")
     refused = ""
 except ConfigError as error:
     refused = str(error)
 sparkcrypt.configure(spark, policy)
 read = sorted(tuple(row) for row in spark.read.parquet("s3a://lake/new").collect())
-print("RESULT", json.dumps({"report": report, "equal": read == sorted(rows), "refused": refused}))
+print("RESULT", json.dumps({"report": report, "equal": read == sorted(rows), "refused": refused,
+    "outcome": other["outcome"], "records": records}))
 """
 
 
@@ -135,7 +140,7 @@ def write_schema(folder: Path) -> None:
 
 
 def test_directory_on_s3(s3: S3, fresh_jvm: FreshJvm, private_jar: Path, tmp_path: Path) -> None:
-    """Workers rewrite it page by page with what Spark's s3a is told of that bucket; state on S3 is refused."""
+    """Workers rewrite it page by page with what Spark's s3a is told of that bucket; state may lie there too."""
     try:
         jars = ",".join(map(str, s3a_jars()))
     except ServiceUnavailableError as unavailable:
@@ -159,8 +164,10 @@ def test_directory_on_s3(s3: S3, fresh_jvm: FreshJvm, private_jar: Path, tmp_pat
     copy = local(system, "lake/new", tmp_path / "new")
     assert_encrypted(copy, policy, {"email": "pii"}, visible=["note 1"])
     assert_plaintext(local(system, "lake/old", tmp_path / "old"))
-    assert "s3a" in result["refused"] and "run_state" in result["refused"], result["refused"]
-    assert system.get_file_info("lake/other").type == pafs.FileType.NotFound
+    assert "inside the table's folder" in result["refused"], result["refused"]
+    assert result["outcome"] == "done"
+    assert {name.partition("/")[0] for name in result["records"]} >= {"audit", "keks", "locks", "runs"}
+    assert_encrypted(local(system, "lake/other", tmp_path / "other"), policy, {"email": "pii"}, visible=["note 1"])
 
 
 @pytest.fixture

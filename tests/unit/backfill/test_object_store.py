@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -22,6 +23,7 @@ from sparkcrypt.backfill.lock import acquire
 from sparkcrypt.backfill.object_access import object_access
 from sparkcrypt.backfill.object_places import lies_inside, object_place
 from sparkcrypt.backfill.object_store import ObjectStateStore, open_object_store
+from sparkcrypt.cli.checks import check_state
 from sparkcrypt.errors import ConfigError, RunConflictError, StorageError
 from tests.services.installed import ROOT
 from tests.services.meddled_s3 import Environ, MeddledS3, Serve
@@ -263,6 +265,21 @@ def test_a_store_that_is_not_good_enough_is_refused_before_anything_is_written(
             opened().create("a", b"1")
     assert store.list("") == ()
     assert opened().create("a", b"1")
+
+
+def test_doctor_tells_a_store_that_ignores_conditions(server: MeddledS3, opened: Opened) -> None:
+    """Its check of the state directory fails, before a run would; on one that is good enough nothing of it stays."""
+    workplace: Any = SimpleNamespace(states=opened)
+
+    def ignore(environ: Environ, serve: Serve) -> Any:
+        environ.pop("HTTP_IF_NONE_MATCH", None)
+        return serve()
+
+    uri = f"s3a://lake/examined/{next(_NUMBERS)}"
+    with server.meddling(ignore), pytest.raises(ConfigError, match="does not honour conditional creation"):
+        check_state(workplace, uri)
+    assert check_state(workplace, uri) == f"{uri}: a record is created once"
+    assert opened(uri).list("") == ()
 
 
 def test_a_store_without_conditional_puts_is_a_config_error(server: MeddledS3, store: ObjectStateStore) -> None:
