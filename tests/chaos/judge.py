@@ -13,6 +13,7 @@ from tests.chaos.site import Site
 from tests.chaos.workers import Worker, WorkerDiedError, WorkerError
 
 _PASSES, _PAUSE_SECONDS = 4, 1.0
+_OF_STATE = ("state restored", "state cut")
 _UNIT = re.compile(r"\bp=(\d+)")
 _FILE = re.compile(r"(?:file:)?(/[^\s;,'\"]+)")
 
@@ -29,6 +30,7 @@ class Judge:
         self._site, self._driver = site, driver
         self.reported: set[Partition] = set()
         self.wrong: list[Wrong] = []
+        self.refused = ""
 
     def judge(self) -> list[Wrong]:
         """Return what is wrong; nothing where all is as it must be."""
@@ -49,7 +51,9 @@ class Judge:
             if not done["code"]:
                 return True
         self._take_report(done)
-        if not self.reported:
+        if not self.reported and self._site.plan.fault in _OF_STATE:
+            self.refused = in_short(done)  # as documented; the rows must be there all the same
+        elif not self.reported:
             self._add("stuck", in_short(done))
         return False
 

@@ -30,7 +30,7 @@ class Result:
         kind: of table.
         fault: that came.
         wrong: what was wrong; nothing where it held.
-        reported: partitions whose rows the tool itself said to be in question.
+        reported: partitions whose rows the tool itself said to be in question, and why it refused to go on.
         uses: how often each thing was done.
         seconds: how long it took.
         account: plan, log and crashes.
@@ -92,7 +92,7 @@ def play(world: World, seed: int, faults: Sequence[str], keep: Path | None = Non
         world.renew_writer()
         site.remove()
         shutil.rmtree(site.folder, ignore_errors=True)
-    reported = sorted(map(str, judge.reported))
+    reported = [*sorted(map(str, judge.reported)), *filter(None, [judge.refused])]
     return Result(seed, plan.kind, plan.fault, wrong, reported, site.uses, time.monotonic() - began, site.describe())
 
 
