@@ -16,6 +16,7 @@ from sparkcrypt.backfill.scan import ScannedUnit, Scanner, refuse_unit, suspicio
 from sparkcrypt.backfill.schedule import ENDS_THE_RUN, Budget, Done, FailedUnit, work_through
 from sparkcrypt.backfill.survey import UnitSurvey
 from sparkcrypt.backfill.units import Unit, list_folders
+from sparkcrypt.bridge.context import comparable_path
 from sparkcrypt.errors import SourceChangedError, SparkcryptError, StorageError
 from sparkcrypt.spark.files import HadoopFiles
 from sparkcrypt.spark.jvm import JVM_ERRORS, cause_of
@@ -103,6 +104,7 @@ class UnitWork:
         if not scanned.drift:
             run.progress.advance(survey.amount.files, survey.total_bytes, 1)
             return None
+        self._refuse_moved(scanned)
         try:
             return self.runner.process(scanned, notes=_adopted(self._adoptable(scanned)))
         except (SourceChangedError, *ENDS_THE_RUN):
@@ -116,6 +118,18 @@ class UnitWork:
         except SparkcryptError as error:
             refuse_changed(run.files, scanned.unit, error)
             raise
+
+    def _refuse_moved(self, scanned: ScannedUnit) -> None:
+        """See that a unit whose folder is missing was not dropped, or pointed elsewhere, since it was surveyed.
+
+        Raises:
+            SourceChangedError: it was.
+        """
+        unit = scanned.unit
+        if any(one.kind == "missing_folder" for one in scanned.drift):
+            here = self.runner.run.in_use.units().get(unit.name)
+            if here is None or comparable_path(here) != comparable_path(unit.location):
+                raise SourceChangedError(f"{unit.name}: {unit.location} was dropped, or left, since it was surveyed")
 
     def _adoptable(self, scanned: ScannedUnit) -> tuple[Drift, ...]:
         """Refuse a unit that must not be touched; return what is made believable by --adopt."""
