@@ -52,6 +52,19 @@ def file_columns(paths: Iterable[Path], plan: EncryptionPlan) -> FileColumns:
     return FileColumns(planned, tuple(unknown))
 
 
+def lacking_columns(paths: Iterable[Path], plan: EncryptionPlan) -> tuple[tuple[str, ...], bool]:
+    """Return which tagged columns of a table a file lacks, and whether it lacks every one that is encrypted.
+
+    ADD COLUMNS leaves such files behind, and so does who plants a file with nothing in it that needs a key.
+
+    Raises:
+        PlanError: as `file_columns`.
+    """
+    tagged = {column.path for column in plan.columns if column.tag is not None and column.action != "plaintext"}
+    held = {column.path for column in file_columns(paths, plan).planned.values()}
+    return tuple(sorted(dotted(path) for path in tagged - held)), bool(tagged) and tagged.isdisjoint(held)
+
+
 def refuse_lost_columns(summaries: Mapping[str, FileSummary], plan: EncryptionPlan) -> None:
     """Refuse files that hold columns which the table's schema no longer has.
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from sparkcrypt.backfill.check import partition_of
 from sparkcrypt.backfill.drift import Drift
+from sparkcrypt.backfill.file_columns import lacking_columns
 from sparkcrypt.backfill.footers import fresh_keys
 from sparkcrypt.backfill.manifest import ManifestCheck, check_manifest, read_manifest
-from sparkcrypt.backfill.scan import scan_target
+from sparkcrypt.backfill.scan import ScannedUnit, scan_target
 from sparkcrypt.backfill.states import open_states
 from sparkcrypt.backfill.targets import CatalogTarget, Target, catalog_target, path_target
 from sparkcrypt.backfill.units import Folder, Unit, list_unit
@@ -28,6 +30,27 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
+class LackingFile:
+    """A file without some tagged columns: an older one, or one that was planted.
+
+    Attributes:
+        file: its path.
+        columns: the tagged columns that it lacks.
+        every: it lacks all of them, so nothing in it needs a key of theirs.
+        listed: whether the manifest has it as it is; None where that was not asked.
+    """
+
+    file: str
+    columns: tuple[str, ...]
+    every: bool
+    listed: bool | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON values."""
+        return {"file": self.file, "columns": list(self.columns), "every": self.every, "listed": self.listed}
+
+
+@dataclass(frozen=True, slots=True)
 class TableVerification:
     """What verification found: drift from the plan, what is weaker than it could be, and how much was authenticated."""
 
@@ -39,11 +62,19 @@ class TableVerification:
     authenticated: str
     plan: EncryptionPlan
     manifest: ManifestCheck | None = None
+    lacks_tagged_columns: tuple[LackingFile, ...] = ()
+
+    @property
+    def suspicious(self) -> tuple[LackingFile, ...]:
+        """Files that lack every tagged column of a table that requires encryption, and that no manifest vouches for."""
+        if not self.plan.require_encryption:
+            return ()
+        return tuple(one for one in self.lacks_tagged_columns if one.every and not one.listed)
 
     @property
     def ok(self) -> bool:
-        """Nothing differs from the plan, nor from the manifest where that was asked for."""
-        return not self.drift and (self.manifest is None or self.manifest.ok)
+        """Nothing differs from the plan, nor from the manifest where that was asked for, and no file may be planted."""
+        return not self.drift and not self.suspicious and (self.manifest is None or self.manifest.ok)
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON values."""
@@ -55,6 +86,7 @@ class TableVerification:
             "notes": list(self.notes),
             "authenticated": self.authenticated,
             "manifest": None if self.manifest is None else self.manifest.to_dict(),
+            "lacks_tagged_columns": [one.to_dict() for one in self.lacks_tagged_columns],
             "verified": self.ok,
         }
 
@@ -93,12 +125,14 @@ def verify_table(
         target = path_target(spark, path or "", policy, None)
     files, count = HadoopFiles(spark), 0
     drift: list[Drift] = []
+    lacking: list[LackingFile] = []
     notes: list[str] = list(_metastore_notes(spark, target))
     rows, partial = 0, False
     with fresh_keys(policy.key_service) as keys:
         for scanned in scan_target(spark, target, policy, where=where, retrieve_key=keys):
             drift.extend(scanned.drift)
             count += len(scanned.unit.files)
+            lacking.extend(_lacking(scanned, target.plan))
             rows += sum(summary.rows or 0 for summary in scanned.summaries.values())
             for folder in scanned.unit.folders:
                 for file in folder.files:
@@ -111,6 +145,7 @@ def verify_table(
                                 target, scanned.unit, folder, file.path, scanned.summaries[file.path].aad_prefix
                             )
                         )
+    held = _manifest(spark, target, policy, where) if manifest else None
     return TableVerification(
         table=target.name,
         files=count,
@@ -119,8 +154,25 @@ def verify_table(
         notes=tuple(dict.fromkeys(notes)),
         authenticated="partial" if partial or drift else "all",
         plan=target.plan,
-        manifest=_manifest(spark, target, policy, where) if manifest else None,
+        manifest=held,
+        lacks_tagged_columns=_known_by(held, lacking),
     )
+
+
+def _lacking(scanned: ScannedUnit, plan: EncryptionPlan) -> Iterator[LackingFile]:
+    for path, summary in scanned.summaries.items():
+        if summary.columns is not None:
+            columns, every = lacking_columns(summary.columns, plan)
+            if columns:
+                yield LackingFile(path, columns, every)
+
+
+def _known_by(manifest: ManifestCheck | None, lacking: Iterable[LackingFile]) -> tuple[LackingFile, ...]:
+    """Tell of each file whether the manifest has it: what a run has put into use was there before its columns came."""
+    if manifest is None:
+        return tuple(lacking)
+    others = {*manifest.unlisted, *manifest.changed}
+    return tuple(replace(one, listed=one.file not in others) for one in lacking)
 
 
 def _manifest(spark: SparkSession, target: Target, policy: Policy, where: str | None) -> ManifestCheck:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -26,6 +26,9 @@ from sparkcrypt.cli.session import Workplace, check_writable
 from sparkcrypt.errors import FormatError, VerificationError
 from sparkcrypt.parquet import RetrieveKey, read_footer, verify_file
 from sparkcrypt.policy.model import Policy
+
+if TYPE_CHECKING:
+    from sparkcrypt.backfill.verify import LackingFile
 
 
 @click.command(cls=Command)
@@ -114,7 +117,7 @@ def _verify_target(
     listed = found.to_dict()["manifest"] or {}
     unlisted = listed.get("unlisted", [])
     by_list = [*listed.get("missing", []), *listed.get("changed", []), *(unlisted if complete else [])]
-    problems = len(found.drift) + len(by_list)
+    problems = len(found.drift) + len(by_list) + len(found.suspicious)
     lines = [
         f"{found.table}: {counted(found.files, 'file')}, {counted(found.rows, 'row')}: "
         + (f"{counted(problems, 'difference')} found" if problems else "as the plan says"),
@@ -122,12 +125,21 @@ def _verify_target(
         *(f"  {file}: missing: the manifest lists it" for file in listed.get("missing", [])),
         *(f"  {file}: changed: it is not the file that the manifest lists" for file in listed.get("changed", [])),
         *(f"  {file}: unlisted: the manifest does not list it" for file in (unlisted if complete else [])),
+        *(f"  {_said_of_lacking(one, one in found.suspicious)}" for one in found.lacks_tagged_columns),
         *(f"  note: {note}" for note in found.notes),
         *([f"  note: {counted(len(unlisted), 'file')} not in the manifest"] if unlisted and not complete else []),
         f"  authenticated: {found.authenticated}",
     ]
     document = {**found.to_dict(), "verified": not problems, "outcome": "drift" if problems else "verified"}
     return document, problems, "\n".join(lines)
+
+
+def _said_of_lacking(one: LackingFile, suspicious: bool) -> str:
+    what = f"{one.file}: lacks_tagged_columns: {', '.join(one.columns)}"
+    if suspicious:
+        known = "--manifest tells whether a run knows it" if one.listed is None else "the manifest does not list it"
+        return f"{what}: nothing in it needs their keys, so it may be planted; {known}"
+    return f"note: {what}; " + ("the manifest lists it" if one.listed else "files from before ADD COLUMNS do")
 
 
 def _verify_files(workplace: Workplace, paths: tuple[str, ...], policy: Policy) -> tuple[dict[str, Any], int, str]:

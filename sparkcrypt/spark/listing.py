@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from sparkcrypt.errors import SparkcryptError
+from sparkcrypt.errors import SparkcryptError, VerificationError
 from sparkcrypt.names import FOLDER_LISTING_CLASS
+from sparkcrypt.native.listing import refused_link
 
 if TYPE_CHECKING:
     from sparkcrypt.spark.files import HadoopFiles
@@ -32,6 +33,7 @@ def data_files(files: HadoopFiles, folder: str) -> tuple[DataFile, ...]:
 
     Raises:
         SparkcryptError: it cannot be listed.
+        VerificationError: one of them, or a folder below, is a symbolic link.
     """
     local = local_path(folder)
     if local is not None:
@@ -53,6 +55,8 @@ def _local(folder: str) -> Iterator[DataFile]:
             name = entry.name
             if name.startswith(".") or (name.startswith("_") and "=" not in name):
                 continue
+            if entry.is_symlink():
+                raise VerificationError(refused_link(entry.path))
             if entry.is_dir():
                 yield from _local(entry.path)
             else:

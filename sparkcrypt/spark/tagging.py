@@ -16,6 +16,8 @@ from sparkcrypt.policy.model import PLAINTEXT, Policy
 from sparkcrypt.schema import Path, Schema, dotted, schema_from_spark, split_dotted
 from sparkcrypt.spark.catalog import Catalog, Table
 from sparkcrypt.spark.files import HadoopFiles
+from sparkcrypt.spark.jar import bring_jar
+from sparkcrypt.spark.jvm import to_dict
 from sparkcrypt.tags.avro import schema_from_avro, tags_of_avro
 from sparkcrypt.tags.model import (
     TaggedColumn,
@@ -68,7 +70,8 @@ def set_tags(spark: SparkSession, name: str, tags: Mapping[str, Iterable[str]], 
     """Set the tags of columns, in both places: the Spark schema, and the properties that reach every writer.
 
     Where a column of a table that requires encryption gets another key, the earlier one goes into its history: readers
-    take files under it, and runs do not hold them for forgeries, until a run has replaced them.
+    take files under it, and runs do not hold them for forgeries, until a run has replaced them.  Statistics that the
+    metastore holds of these columns are dropped.
 
     Args:
         spark: a classic session.
@@ -92,6 +95,23 @@ def set_tags(spark: SparkSession, name: str, tags: Mapping[str, Iterable[str]], 
         table, {tag_property(path): ",".join(names) for path, names in wanted.items()} | history | _identity(table)
     )
     _write_schema(catalog, catalog.table(name), wanted)
+    _drop_statistics(spark, catalog, name, wanted)
+
+
+def _drop_statistics(spark: SparkSession, catalog: Catalog, name: str, wanted: Iterable[Path]) -> None:
+    """Take the statistics of columns that are tagged now out of the metastore: bounds and histograms are values.
+
+    The table's size and row count stay, and what it holds of other columns.
+    """
+    table = catalog.table(name)
+    statistics = catalog.statistics(table)
+    if statistics is None:
+        return
+    tagged = {path[0].lower() for path in wanted}
+    held = frozenset(column for column in to_dict(spark, statistics.colStats()) if column.lower() in tagged)
+    if held:
+        bring_jar(spark)
+        catalog.restore_statistics(table, statistics, held)
 
 
 def _earlier_keys(

@@ -327,13 +327,27 @@ def test_state_inside_the_table_is_refused(lake: Lake) -> None:
         encrypt_table(lake.spark, "t", policy)
 
 
+def test_tagging_drops_statistics_of_the_column(lake: Lake) -> None:
+    """Bounds and histograms that were taken before a column was tagged go from the metastore; the row count stays."""
+    fill(lake, UNPARTITIONED["using"])
+    with lake.stranger() as stranger:
+        stranger.sql("SET spark.sql.statistics.histogram.enabled=true")
+        stranger.sql("ANALYZE TABLE t COMPUTE STATISTICS FOR COLUMNS id, email")
+    assert "email ->" in str(Catalog(lake.spark).statistics(Catalog(lake.spark).table("t")))
+    set_tags(lake.spark, "t", {"EMAIL": ["pii"]}, lake.policy())
+    statistics = str(Catalog(lake.spark).statistics(Catalog(lake.spark).table("t")))
+    assert "Some(4)" in statistics
+    assert "id ->" in statistics
+    assert "email ->" not in statistics
+
+
 def test_statistics_survive_without_those_of_encrypted_columns(lake: Lake) -> None:
     """Row counts and column statistics of plaintext columns are as before the swap."""
     fill(lake, UNPARTITIONED["using"])
-    with lake.stranger() as stranger:
-        stranger.sql("ANALYZE TABLE t COMPUTE STATISTICS FOR COLUMNS id, email")
     policy = lake.policy()
     set_tags(lake.spark, "t", {"email": ["pii"]}, policy)
+    with lake.stranger() as stranger:
+        stranger.sql("ANALYZE TABLE t COMPUTE STATISTICS FOR COLUMNS id, email")
     assert any("column statistics" in note for note in verify_table(lake.spark, "t", policy).notes)
     encrypt_table(lake.spark, "t", policy)
     statistics = str(Catalog(lake.spark).statistics(Catalog(lake.spark).table("t")))
