@@ -65,6 +65,8 @@ def migrate_journals(trust: TableTrust, table: str, *, accept_begun: bool = Fals
             runs[run_id] = journal.records[-1].digest
         except VerificationError as error:
             refused[run_id] = str(error)
+        except (LookupError, TypeError, ValueError, AttributeError) as error:  # anybody may have written it
+            refused[run_id] = f"a record does not say what one of its kind does: {type(error).__name__}: {error}"
     AuditWriter(trust.store, trust.table_id, trust.mac(renew=True)).append(
         {
             "who": f"{getpass.getuser()}@{socket.gethostname()}",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,7 @@ from sparkcrypt.backfill.audit import AuditWriter
 from sparkcrypt.backfill.journal import Journal
 from sparkcrypt.backfill.mac import MasterKeys, open_mac
 from sparkcrypt.backfill.migrate import migrate_journals
-from sparkcrypt.backfill.store import LocalStateStore
+from sparkcrypt.backfill.store import LocalStateStore, encode_record
 from sparkcrypt.backfill.trust import TableTrust
 from sparkcrypt.backfill.unit_state import state_of_units
 from sparkcrypt.errors import VerificationError
@@ -175,3 +177,35 @@ def test_tables_of_version_2_are_not_migrated(store: LocalStateStore, service: K
     assert migrate_journals(trust, "db.t").runs == {}
     assert len(store.list(f"audit/{TABLE}/0")) == 1
     assert open_mac(store, TABLE, service, MasterKeys("footer")).key_ids == ("footer",)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"outcome": 3},
+        {"outcome": {}},
+        {"files": [1]},
+        {"evidence": []},
+        {"outcome": {"old_location": 1, "new_location": []}},
+        {"audit": {"number": "x", "digest": None}},
+        {"evidence": {"changes": [{"sources": 5}]}},
+    ],
+)
+def test_a_planted_record_of_version_1_that_says_nothing_stops_nobody(
+    store: LocalStateStore, service: KeyService, tmp_path: Path, fields: dict[str, Any]
+) -> None:
+    """What has the form of a record and not its members is refused at the cut, and the next run begins."""
+    start = {name: value for name, value in asdict(run_record()).items() if name not in ("run_id", "fencing_token")}
+    last = b""
+    for number, (kind, said) in enumerate((("run_started", start), ("unit_swapped", {"unit": "p=0", **fields})), 1):
+        body = {
+            "version": 1, "number": number, "time": "", "kind": kind, "run_id": RUN, "fencing_token": 1, "fields": said,
+            "previous": hashlib.sha256(last).hexdigest(), "supersedes": None,
+        }  # fmt: skip
+        last = encode_record({**body, "checksum": hashlib.sha256(encode_record(body)).hexdigest()})
+        store.create(f"runs/{TABLE}/{RUN}/{number:06d}.json", last)
+    trust = trust_of(store, tmp_path)
+    done = migrate_journals(trust, "db.t")
+    assert (done.runs, list(done.refused)) == ({}, [RUN])
+    assert trust.unfinished() is None and RUN in trust.unread
