@@ -81,7 +81,7 @@ def test_stream_that_ran_before(lake: Lake) -> None:
         configure(lake.spark, make_policy(lake.root / "p"))
         (lake.root / "in" / "0.txt").write_text(f"{SECRET}\n")
         refusal(query.processAllAvailable)
-        assert "tags of its table are not known" in java_causes(query._jsq.exception().get())
+        assert f"{CRYPTO_FACTORY} is not set for this write" in java_causes(query._jsq.exception().get())
     finally:
         query.stop()
     assert SECRET.encode() not in b"".join(file.read_bytes() for file in data_files(lake.path("t")))
