@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from typing import Any
+from typing import Any, TypeAlias
 
 from sparkcrypt.backfill.journal import Journal
 from sparkcrypt.backfill.old_changes import expired_folders
@@ -16,6 +16,10 @@ from sparkcrypt.backfill.unit_state import UnitState, state_of_units
 from sparkcrypt.bridge.context import comparable_path
 from sparkcrypt.errors import VerificationError
 from sparkcrypt.spark.files import HadoopFiles
+
+
+_Source: TypeAlias = tuple[int, bool]
+"""An old file: its length, and whether a column was in clear that is encrypted in the new ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +55,7 @@ class Awaiting:
 
 
 def awaiting_expiry(store: StateStore, table_id: str, files: HadoopFiles, grace_seconds: float) -> Awaiting:
-    """Return what of a table waits for its expiry; a run whose journal is damaged is left out.
+    """Return what of a table waits for its expiry, by its journals; a run whose journal cannot be read is left out.
 
     Args:
         store: the state directory.
@@ -59,9 +63,9 @@ def awaiting_expiry(store: StateStore, table_id: str, files: HadoopFiles, grace_
         files: the file system.
         grace_seconds: after which it should have expired.
     """
-    found = [one for journal in _journals(store, table_id) for one in _of_run(journal, files)]
+    found = [one for run_id in Journal.runs(store, table_id) for one in _of_run(store, table_id, run_id, files)]
     since = min((when for _, when in found), default=None)
-    sources = [source for state, _ in found for source in _sources(state)]
+    sources = [source for unit, _ in found for source in unit]
     plain = [length for length, in_clear in sources if in_clear]
     age = (datetime.now(timezone.utc) - datetime.fromisoformat(since)).total_seconds() if since else 0.0
     return Awaiting(
@@ -86,27 +90,29 @@ def age_seconds(journal: Journal) -> float:
     return (datetime.now(timezone.utc) - then).total_seconds()
 
 
-def _journals(store: StateStore, table_id: str) -> Iterator[Journal]:
-    for run_id in Journal.runs(store, table_id):
-        try:
-            journal = Journal.open(store, table_id, run_id)
-        except VerificationError:
-            continue
-        if not expired(journal):
-            yield journal
+def _of_run(store: StateStore, table_id: str, run_id: str, files: HadoopFiles) -> list[tuple[list[_Source], str]]:
+    """Return the old files of each unit of a run that are still there, and when it was swapped.
+
+    Nothing is done on the word of these records but to tell it, so that a plan needs no key of the audit.
+    """
+    try:
+        journal = Journal.open(store, table_id, run_id)
+        return [] if expired(journal) else list(_waiting(journal, files))
+    except (VerificationError, AttributeError, LookupError, TypeError, ValueError):
+        return []  # damaged, or of a shape that no release wrote: a run names it
 
 
-def _of_run(journal: Journal, files: HadoopFiles) -> Iterator[tuple[UnitState, str]]:
+def _waiting(journal: Journal, files: HadoopFiles) -> Iterator[tuple[list[_Source], str]]:
     gone = expired_folders(journal.records)
     for state in state_of_units(journal.records).values():
         if state.swapped and not journal.run.options.get("output"):
             old = UnitOutcome.from_dict(state.fields["outcome"]).old_location
             if comparable_path(old) not in gone and files.exists(old):
-                yield state, swapped_at(journal, state)
+                yield _sources(state), swapped_at(journal, state)
 
 
-def _sources(state: UnitState) -> list[tuple[int, bool]]:
-    """Return the old files of a unit: length, and whether a column was in clear that is encrypted in the new ones."""
+def _sources(state: UnitState) -> list[_Source]:
+    """Return the old files of a unit."""
     changes = state.fields.get("evidence", {}).get("changes", ())
     if not changes:
         return [(int(file[1]), True) for _, folder in state.fields["files"] for file in folder]
