@@ -96,6 +96,23 @@ def authenticating(trust: TableTrust, table: str) -> TableMac:
     return mac
 
 
+def may_continue(trust: TableTrust, table: str, run_id: str) -> bool:
+    """Tell whether a run is the unfinished one and, once what an earlier release wrote was checked, is believed.
+
+    Args:
+        trust: of the table, under its lock.
+        table: its name.
+        run_id: of the run.
+
+    Raises:
+        RunConflictError: as `migrate_journals`.
+    """
+    if trust.unfinished() != run_id:
+        return False
+    authenticating(trust, table)
+    return trust.unfinished() == run_id
+
+
 def _is_earlier(trust: TableTrust, run_id: str) -> bool:
     content = trust.store.read(f"runs/{trust.table_id}/{run_id}/000001.json") or b""
     return not is_torn(content) and b'"version":1}' in content[-16:]

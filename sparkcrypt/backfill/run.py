@@ -20,7 +20,7 @@ from sparkcrypt.backfill.journal import Journal, RunRecord, check_same_policy, n
 from sparkcrypt.backfill.lock import RunLock, acquire
 from sparkcrypt.backfill.look_after import OldFiles
 from sparkcrypt.backfill.mac import MasterKeys
-from sparkcrypt.backfill.migrate import authenticating
+from sparkcrypt.backfill.migrate import authenticating, may_continue
 from sparkcrypt.backfill.move import MOVED_NOTE, refuse_other_file_systems
 from sparkcrypt.backfill.options import RunOptions
 from sparkcrypt.backfill.outcome import UnitOutcome
@@ -138,7 +138,7 @@ class TableRun:
 
     def _is_over_others(self, run_id: str) -> bool:
         """Tell whether the unfinished run was begun over other partitions than are asked for now."""
-        if self._trust.unfinished() != run_id:
+        if not may_continue(self._trust, self._target.name, run_id):
             return False
         began = self._trust.journal(run_id).run.options
         return bool(began["where"] != self._options.where)
@@ -173,6 +173,7 @@ class TableRun:
 
     def _locked(self, run_id: str, lock: RunLock) -> Report:
         journal, before = self._continued(run_id, lock)
+        run_id = new_run_id() if run_id in self._trust.unread else run_id
         if journal is not None and self._options.resume == "never":
             journal.append("run_finished", outcome="abandoned")
             self._warnings.extend(one.message for one in before.problems)
@@ -248,9 +249,8 @@ class TableRun:
 
     def _continued(self, run_id: str, lock: RunLock) -> tuple[Journal | None, Recovered]:
         """Take over an interrupted run and bring its units to a clean state."""
-        if self._trust.unfinished() != run_id:
+        if not may_continue(self._trust, self._target.name, run_id):
             return None, Recovered()
-        authenticating(self._trust, self._target.name)
         journal = self._trust.journal(run_id)
         if self._options.resume != "never":
             check_same_policy(journal, self._policy.digest())

@@ -267,3 +267,27 @@ def test_a_damaged_record_blocks_only_its_own_run(victim: Victim) -> None:
     with pytest.raises(SparkcryptError, match=r"000003\.json"):
         expire_run(spark, "t", policy, run_id=victim.run_id)
     assert victim.is_unharmed()
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_run_planted_before_the_first_keeps_none_from_being_made(lake: Lake, version: int) -> None:
+    """A table that never had a run: what somebody planted of one is refused, and the first run does all."""
+    fill(lake, PARTITIONED["using"])
+    policy = lake.policy()
+    set_tags(lake.spark, "t", {"email": ["pii"]}, policy)
+    foreign = lake.root / "foreign"
+    foreign.mkdir()
+    shutil.copy(next((lake.path("t") / "p=1").glob("part-*")), foreign / "part-foreign.parquet")
+    rows, table_id = rows_of(lake.spark.table("t")), str(Catalog(lake.spark).table("t").uuid)
+    victim = Victim(lake, policy, "", rows, LocalStateStore(str(policy.run_state)), table_id, foreign)
+    options = {"engine": "native", "where": None, "output": None, "exclusive": False}
+    start = {
+        "table_id": table_id, "table": lake.name("t"), "policy_digest": policy.digest(), "plan": {"columns": []},
+        "options": options,
+    }  # fmt: skip
+    outcome = {"unit": "p=1", "old_location": str(foreign), "new_location": str(lake.path("t") / "p=1")}
+    victim.plant(version, [("run_started", start), ("unit_swapped", {"unit": "p=1", "outcome": outcome})])
+    report = encrypt_table(lake.spark, "t", policy)
+    assert (report.outcome, len(report.units), report.run_id == LATER) == ("done", 2, False)
+    assert any(LATER in warning for warning in report.warnings)
+    assert victim.is_unharmed()
