@@ -42,6 +42,8 @@ def adopt(runner: Runner, attempt: Attempt) -> UnitOutcome:
     new, old = runner.swap.final_location(unit, attempt.staged), runner.old_files_of(unit)
     runner.run.progress.step(unit.name, "verifying")
     known = attempt.proof or _proven(runner, unit, attempt, old, new)
+    if attempt.proof and not attempt.swapping:  # its records end with the staged files, and old ones are told apart
+        runner.run.journal.append("unit_swapping", unit=unit.name, staged=attempt.staged, **described(unit))
     about = known.get("about", {})
     after = list_folders(runner.run.files, new)
     outcome = UnitOutcome(
