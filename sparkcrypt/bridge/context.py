@@ -33,8 +33,10 @@ _KNOWN = (
     names.STREAM,
     names.LOCATIONS,
     names.TABLE,
+    names.TABLE_NAME,
     names.TABLE_UUID,
     names.TABLE_SCHEMA,
+    names.QUERY_SCHEMA,
     names.REQUIRE_ENCRYPTION,
     names.PARTITION,
 )
@@ -97,6 +99,7 @@ def table_context(policy_text: str, path: str, properties: Mapping[str, str]) ->
     policy = parse_policy(policy_text)
     located = _located(path, policy, properties.get(names.LOCATIONS))
     name = _table_name(properties.get(names.TABLE), located.get("table"), path)
+    name = _name_in_catalog(policy, properties.get(names.TABLE_NAME), name, path)
     rule = policy.table(name)
     required = _flag(properties) or rule.require_encryption
     return TableContext(
@@ -112,8 +115,13 @@ def table_context(policy_text: str, path: str, properties: Mapping[str, str]) ->
 
 
 def _tags_of_table(properties: Mapping[str, str]) -> tuple[TaggedColumn, ...]:
-    text = properties.get(names.TABLE_SCHEMA)
-    return tags_of_schema(schema_from_spark(text)) if text else ()
+    texts = (properties.get(names.TABLE_SCHEMA), properties.get(names.QUERY_SCHEMA))
+    return tuple(tag for text in texts if text for tag in tags_of_schema(schema_from_spark(_unescaped(text))))
+
+
+def _unescaped(text: str) -> str:
+    """Return JSON that Hive's SerDe may have handed on with Java's escapes, all of which are JSON's as well."""
+    return str(json.loads(f'"{text}"')) if text.startswith('{\\"') else text
 
 
 def _table_name(stated: str | None, located: str | None, path: str) -> str | None:
@@ -123,6 +131,19 @@ def _table_name(stated: str | None, located: str | None, path: str) -> str | Non
             "remove the option, or correct the location in the policy"
         )
     return stated or located
+
+
+def _name_in_catalog(policy: Policy, catalog: str | None, known: str | None, path: str) -> str | None:
+    """Return the name by which rules are looked up: the catalog's, where the policy has a rule for it or no other."""
+    if not catalog or not known or normalized_table(catalog) == normalized_table(known):
+        return known or catalog
+    ruled = [name for name in (catalog, known) if policy.has_rule(name)]
+    if len(ruled) > 1:
+        raise ConfigError(
+            f"{path} belongs to table {shown(catalog)} of the catalog and by its place to {shown(known)}, and the "
+            "policy has a rule for each; remove one rule, or correct its location"
+        )
+    return ruled[0] if ruled else catalog
 
 
 def _identifier(uuid: str | None) -> str | None:
@@ -218,8 +239,15 @@ def _located(path: str, policy: Policy, locations_json: str | None) -> dict[str,
     known = _locations(locations_json)
     known += [(rule.location, {"table": rule.name}) for rule in policy.tables if rule.location]
     known += [(unquote(location), entry) for location, entry in known if "%" in location]
+    known += [(_folder_of_runs(location), entry) for location, entry in known]
     above = [(len(_parts(location)[2]), entry) for location, entry in known if _is_within(path, location)]
     return max(above, key=lambda pair: pair[0])[1] if above else {}
+
+
+def _folder_of_runs(location: str) -> str:
+    """Return where runs put what they made of a table: ``.sparkcrypt/<folder>`` beside its folder."""
+    above, slash, name = location.rstrip("/").rpartition("/")
+    return f"{above}{slash}.sparkcrypt/{name}"
 
 
 def _locations(text: str | None) -> list[tuple[str, dict[str, str | None]]]:

@@ -50,6 +50,7 @@ class Operations:
             "resolve_write": self._resolve_write,
             "resolve_read": _resolve_read,
             "encrypted_columns": _encrypted_columns,
+            "check_partitioning": _check_partitioning,
             "stats": lambda _: self._stats(),
         }
 
@@ -130,6 +131,12 @@ def _encrypted_columns(request: Request) -> Answer:
     from sparkcrypt.bridge.resolve import encrypted_columns
 
     return encrypted_columns(dict(request))
+
+
+def _check_partitioning(request: Request) -> Answer:
+    from sparkcrypt.bridge.planned import check_partitioning
+
+    return check_partitioning(dict(request))
 
 
 def _key_service_of(request: Request) -> KeyServiceConfig:

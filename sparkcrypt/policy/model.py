@@ -118,6 +118,10 @@ class Policy:
         default = TableRule(name or "")
         return next((rule for rule in self.tables if normalized_table(rule.name) == wanted), default)
 
+    def has_rule(self, name: str) -> bool:
+        """Tell whether the policy lists a table."""
+        return any(normalized_table(rule.name) == normalized_table(name) for rule in self.tables)
+
     def to_dict(self) -> dict[str, Any]:
         """Return the policy as a document that ``policy_from_document`` takes; tags stay in order of precedence."""
         footer: dict[str, Any] = {"key": self.footer_key, "mode": self.footer_mode}

@@ -62,6 +62,7 @@ def launch_conf(policy: Policy, jar: str, python: str | None = None) -> dict[str
     conf = {"spark.jars": jar}
     for name, value in session_options(policy).items():
         conf[name if name.startswith("spark.") else f"spark.hadoop.{name}"] = value
+    conf["spark.sql.extensions"] = names.EXTENSIONS_CLASS
     conf["spark.sql.queryExecutionListeners"] = names.STATISTICS_GUARD_CLASS
     if python:
         conf[names.PYTHON] = python

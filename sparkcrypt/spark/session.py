@@ -15,6 +15,7 @@ from sparkcrypt.policy.key_service import KeyServiceConfig
 from sparkcrypt.policy.model import Policy, TagRule
 from sparkcrypt.policy.template import KeyTemplate
 from sparkcrypt.spark.catalog import table_locations
+from sparkcrypt.spark.extension import install_extension
 from sparkcrypt.spark.failures import cause_of, short_text
 from sparkcrypt.spark.files import HadoopFiles
 from sparkcrypt.spark.jar import bring_jar
@@ -80,6 +81,7 @@ def configure(spark: SparkSession, policy: Policy) -> None:
         spark.conf.set(name, value)
     set_for_application(spark, {**options, names.SESSION_TOKEN: others})
     policy_register(spark).guardStatistics()
+    install_extension(spark)
 
 
 def _refuse_ignoring(spark: SparkSession) -> None:

@@ -1,8 +1,14 @@
 package io.sparkcrypt;
 
+import java.lang.reflect.Field;
 import java.lang.reflect.InvocationTargetException;
 import java.lang.reflect.Method;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.List;
+import java.util.Map;
 import java.util.function.BiConsumer;
+import scala.Tuple2;
 
 /**
  * Calls by name, for the classes of Spark and Scala that differ between Spark 3.5 (Scala 2.12) and 4.x (2.13): compiled calls
@@ -30,6 +36,77 @@ final class Calls {
     }
   }
 
+  /** scala.None, as the class loader of an object knows it. */
+  static Object none(Object beside) {
+    try {
+      return invoke(Class.forName("scala.Option", true, beside.getClass().getClassLoader()).getMethod("empty"), null);
+    } catch (ReflectiveOperationException e) {
+      throw new IllegalStateException(e);
+    }
+  }
+
+  /** What a Scala Option holds, or null. */
+  static Object orNull(Object option) {
+    return (Boolean) call(option, "isDefined") ? call(option, "get") : null;
+  }
+
+  /** The elements of a Scala collection. */
+  static List<Object> list(Object scalaCollection) {
+    List<Object> found = new ArrayList<>();
+    Object iterator = call(scalaCollection, "iterator");
+    while ((Boolean) call(iterator, "hasNext")) {
+      found.add(call(iterator, "next"));
+    }
+    return found;
+  }
+
+  /** A Scala list of these elements. */
+  static Object scalaList(List<Object> elements) {
+    try {
+      Method convert = Class.forName("scala.collection.JavaConverters").getMethod("asScalaBuffer", List.class);
+      return call(invoke(convert, null, elements), "toList");
+    } catch (ReflectiveOperationException e) {
+      throw new IllegalStateException(e);
+    }
+  }
+
+  /** A Scala map with more entries; the map itself where it has them already. */
+  static Object with(Object scalaMap, Map<String, String> more) {
+    Object changed = scalaMap;
+    for (Map.Entry<String, String> entry : more.entrySet()) {
+      if (!entry.getValue().equals(orNull(call(changed, "get", entry.getKey())))) {
+        changed = call(changed, "$plus", new Tuple2<>(entry.getKey(), entry.getValue()));
+      }
+    }
+    return changed;
+  }
+
+  /** A copy of a case class in which one value stands in the place of another. */
+  static Object copy(Object product, Object old, Object replacement) {
+    Object[] values = values(product, old, replacement);
+    for (Method method : product.getClass().getMethods()) {
+      if (method.getName().equals("copy") && method.getParameterCount() == values.length) {
+        return invoke(method, product, values);
+      }
+      if (method.getName().equals("copy") && method.getParameterCount() == values.length + 1) { // a second list: its session
+        Object[] more = Arrays.copyOf(values, values.length + 1);
+        more[values.length] = call(product, "sparkSession");
+        return invoke(method, product, more);
+      }
+    }
+    throw new IllegalStateException(product.getClass().getName() + " has no method copy that fits");
+  }
+
+  /** The values of a case class, one of them replaced. */
+  static Object[] values(Object product, Object old, Object replacement) {
+    Object[] values = new Object[(Integer) call(product, "productArity")];
+    for (int i = 0; i < values.length; i++) {
+      Object value = call(product, "productElement", i);
+      values[i] = value == old ? replacement : value;
+    }
+    return values;
+  }
+
   /** Goes through a Scala map. */
   static void forEach(Object scalaMap, BiConsumer<Object, Object> body) {
     Object iterator = call(scalaMap, "iterator");
@@ -45,11 +122,25 @@ final class Calls {
       return false;
     }
     for (int i = 0; i < types.length; i++) {
-      if (arguments[i] != null && !types[i].isInstance(arguments[i])) {
+      if (arguments[i] != null && !types[i].isInstance(arguments[i]) && !isInt(types[i], arguments[i])) {
         return false;
       }
     }
     return true;
+  }
+
+  /** What a field holds that only its own class may see. */
+  static Object field(Object target, Field field) {
+    try {
+      field.setAccessible(true);
+      return field.get(target);
+    } catch (IllegalAccessException e) {
+      throw new IllegalStateException(e);
+    }
+  }
+
+  private static boolean isInt(Class<?> type, Object argument) {
+    return type == int.class && argument instanceof Integer;
   }
 
   private static Object invoke(Method method, Object target, Object... arguments) {

@@ -8,6 +8,11 @@ final class Names {
   static final String SESSION_TOKEN = PREFIX + "session_token";
   static final String STREAM = PREFIX + "stream";
   static final String TABLE = PREFIX + "table";
+  static final String TABLE_NAME = PREFIX + "table.name";
+  static final String TABLE_UUID = PREFIX + "table.uuid";
+  static final String QUERY_SCHEMA = PREFIX + "query.schema";
+  static final String LOCATIONS = PREFIX + "locations";
+  static final String TAGS_PREFIX = PREFIX + "tags.";
   static final String TABLE_SCHEMA = PREFIX + "table.schema";
   static final String REQUIRE_ENCRYPTION = PREFIX + "require_encryption";
   static final String TAGS_PREFIX = PREFIX + "tags.";

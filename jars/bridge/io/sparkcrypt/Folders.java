@@ -1,0 +1,53 @@
+package io.sparkcrypt;
+
+import java.net.URI;
+import java.util.Locale;
+import org.apache.hadoop.fs.Path;
+
+/** Folders as they are compared: as texts of Hadoop's paths, the ways to write one store alike. */
+final class Folders {
+  private static final String OF_RUNS = ".sparkcrypt";
+
+  private Folders() {}
+
+  /** The text of a location as the catalog has it, unescaped as Hadoop's paths are. */
+  static String text(Object location) {
+    return new Path((URI) location).toString();
+  }
+
+  /** The folder beside a table's into which runs put what they made of it. */
+  static String ofRuns(String root) {
+    Path path = new Path(root);
+    return path.getParent() == null ? root : new Path(new Path(path.getParent(), OF_RUNS), path.getName()).toString();
+  }
+
+  static String comparable(String folder) {
+    return new Path(folder).toUri().getPath();
+  }
+
+  /** Tells whether a folder is another one or below it; one without scheme or authority may be on any store. */
+  static boolean isWithin(String folder, String root) {
+    URI one = new Path(folder).toUri();
+    URI other = new Path(root).toUri();
+    return isAlike(scheme(one), scheme(other))
+        && isAlike(one.getAuthority(), other.getAuthority())
+        && (one.getPath() + "/").startsWith(other.getPath().endsWith("/") ? other.getPath() : other.getPath() + "/");
+  }
+
+  private static boolean isAlike(String one, String other) {
+    return one == null || other == null || one.equals(other);
+  }
+
+  private static String scheme(URI uri) {
+    String scheme = uri.getScheme() == null ? null : uri.getScheme().toLowerCase(Locale.ROOT);
+    if (scheme == null) {
+      return null;
+    }
+    return switch (scheme) {
+      case "s3", "s3n" -> "s3a";
+      case "abfss" -> "abfs";
+      case "wasbs" -> "wasb";
+      default -> scheme;
+    };
+  }
+}

@@ -1,0 +1,171 @@
+package io.sparkcrypt;
+
+import java.util.HashSet;
+import java.util.List;
+import java.util.Locale;
+import java.util.Map;
+import java.util.Properties;
+import java.util.Set;
+import java.util.TreeMap;
+import org.apache.spark.sql.SparkSession;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.types.StructType;
+
+/** The nodes of a plan that read or write Parquet files, told of their tables. */
+final class PlanNodes {
+  private static final String DATASOURCES = "org.apache.spark.sql.execution.datasources.";
+  private static final String HIVE = "org.apache.spark.sql.hive.execution.";
+  private static final String READ = DATASOURCES + "LogicalRelation";
+  private static final String HIVE_READ = "org.apache.spark.sql.catalyst.catalog.HiveTableRelation";
+  private static final String WRITE = DATASOURCES + "InsertIntoHadoopFsRelationCommand";
+  private static final String HIVE_WRITE = HIVE + "InsertIntoHiveTable";
+  private static final String HIVE_FOLDER = HIVE + "InsertIntoHiveDirCommand";
+  private static final String CREATE = "org.apache.spark.sql.execution.command.CreateDataSourceTableAsSelectCommand";
+  private static final String HIVE_CREATE = HIVE + "CreateHiveTableAsSelectCommand";
+  private static final Set<String> JUDGED =
+      Set.of(READ, HIVE_READ, WRITE, HIVE_WRITE, HIVE_FOLDER, CREATE, HIVE_CREATE);
+  private static final String PARQUET = DATASOURCES + "parquet.ParquetFileFormat";
+
+  private final KnownTables tables;
+  private final PartitionGuard partitions;
+
+  PlanNodes(SparkSession session, SessionPolicy policy) {
+    tables = new KnownTables(session, policy);
+    partitions = new PartitionGuard(policy);
+  }
+
+  boolean isJudged(LogicalPlan node) {
+    return JUDGED.contains(node.getClass().getName());
+  }
+
+  LogicalPlan told(LogicalPlan node) {
+    return switch (node.getClass().getName()) {
+      case READ -> read(node);
+      case HIVE_READ -> readHive(node);
+      case WRITE -> write(node);
+      case HIVE_WRITE -> writeHive(node);
+      case HIVE_FOLDER -> writeHiveFolder(node);
+      default -> create(node);
+    };
+  }
+
+  private LogicalPlan read(LogicalPlan node) {
+    Object relation = Calls.call(node, "relation");
+    if (!relation.getClass().getName().equals(DATASOURCES + "HadoopFsRelation") || !isParquet(relation)) {
+      return node;
+    }
+    Object options = Calls.call(relation, "options");
+    Object table = Calls.orNull(Calls.call(node, "catalogTable"));
+    Object more = Calls.with(options, table != null ? Map.of(Names.TABLE_NAME, TableEntry.name(table)) : isTold(options) ? Map.of() : places());
+    return more == options ? node : changed(node, relation, Calls.copy(relation, options, more));
+  }
+
+  /** What a reader by path must know: where tables with rules are. */
+  private Map<String, String> places() {
+    String known = tables.locations();
+    return known == null ? Map.of() : Map.of(Names.LOCATIONS, known);
+  }
+
+  private LogicalPlan readHive(LogicalPlan node) {
+    Object table = Calls.call(node, "tableMeta");
+    Object properties = Calls.call(table, "properties");
+    Object more = Calls.with(properties, Map.of(Names.TABLE_NAME, TableEntry.name(table)));
+    return more == properties ? node : changed(node, table, Calls.copy(table, properties, more));
+  }
+
+  private LogicalPlan write(LogicalPlan node) {
+    if (!isParquet(node)) {
+      return node;
+    }
+    Object options = Calls.call(node, "options");
+    partitions.check(Calls.list(Calls.call(node, "partitionColumns")), text(Calls.call(node, "outputPath")));
+    Object table = Calls.orNull(Calls.call(node, "catalogTable"));
+    Map<String, String> told;
+    if (table != null) {
+      told = TableEntry.told(tables.fresh(Calls.call(table, "identifier")));
+    } else {
+      told = isTold(options) ? Map.of() : toldByFolder(text(Calls.call(node, "outputPath")));
+    }
+    Object more = Calls.with(options, told);
+    return more == options ? node : changed(node, options, more);
+  }
+
+  private Map<String, String> toldByFolder(String folder) {
+    String announced = KnownTables.announced(folder);
+    if (announced != null) {
+      return Map.of(Names.TABLE_NAME, announced);
+    }
+    Object owner = tables.owner(folder);
+    return owner == null ? places() : TableEntry.told(owner);
+  }
+
+  private LogicalPlan writeHive(LogicalPlan node) {
+    Object table = Calls.call(node, "table");
+    Object sink = Calls.call(Calls.call(node, "fileFormat"), "fileSinkConf");
+    Properties properties = (Properties) Calls.call(Calls.call(sink, "getTableInfo"), "getProperties");
+    List<Object> partitionColumns = Calls.list(Calls.call(node, "partitionColumns"));
+    partitions.check(partitionColumns, TableEntry.name(table));
+    Map<String, String> told = TableEntry.told(tables.fresh(Calls.call(table, "identifier")));
+    addQuery(told, node, partitionColumns);
+    properties.putAll(told);
+    return node;
+  }
+
+  private LogicalPlan writeHiveFolder(LogicalPlan node) {
+    Object storage = Calls.call(node, "storage");
+    Object properties = Calls.call(storage, "properties");
+    Map<String, String> told = new TreeMap<>();
+    Object uri = Calls.orNull(Calls.call(storage, "locationUri"));
+    if (uri != null) {
+      told.putAll(toldByFolder(Folders.text(uri)));
+    }
+    addQuery(told, node, List.of());
+    Object more = Calls.with(properties, told);
+    return more == properties ? node : changed(node, storage, Calls.copy(storage, properties, more));
+  }
+
+  /** Hive's SerDe is given no schema with metadata, so the tags of what is selected go along as a property. */
+  private static void addQuery(Map<String, String> told, LogicalPlan node, List<Object> partitionColumns) {
+    Set<String> left = new HashSet<>();
+    for (Object column : partitionColumns) {
+      left.add(((String) Calls.call(column, "name")).toLowerCase(Locale.ROOT));
+    }
+    String schema = TableEntry.tagsIn(((StructType) Calls.call(Calls.call(node, "query"), "schema")).json(), left);
+    if (schema != null) {
+      told.put(Names.QUERY_SCHEMA, schema);
+    }
+  }
+
+  /** A table that is being made: its files are written before the catalog has it. */
+  private LogicalPlan create(LogicalPlan node) {
+    Object table = Calls.call(node, node.getClass().getName().equals(CREATE) ? "table" : "tableDesc");
+    Set<String> names = new HashSet<>();
+    for (Object name : Calls.list(Calls.call(table, "partitionColumnNames"))) {
+      names.add(((String) name).toLowerCase(Locale.ROOT));
+    }
+    List<Object> columns = Calls.list(Calls.call(Calls.call(node, "query"), "output"));
+    columns.removeIf(column -> !names.contains(((String) Calls.call(column, "name")).toLowerCase(Locale.ROOT)));
+    partitions.check(columns, TableEntry.name(table));
+    String folder = TableEntry.folder(table);
+    Object identifier = Calls.call(table, "identifier");
+    KnownTables.announce(folder == null ? tables.defaultFolder(identifier) : folder, TableEntry.name(table));
+    return node;
+  }
+
+  /** Whoever names the table itself, as runs do, knows it. */
+  private static boolean isTold(Object options) {
+    return (Boolean) Calls.call(Calls.call(options, "get", Names.TABLE), "isDefined");
+  }
+
+  private static boolean isParquet(Object described) {
+    return Calls.call(described, "fileFormat").getClass().getName().equals(PARQUET);
+  }
+
+  private static String text(Object path) {
+    return path.toString();
+  }
+
+  private static LogicalPlan changed(LogicalPlan node, Object old, Object replacement) {
+    return node.makeCopy(Calls.values(node, old, replacement));
+  }
+}

@@ -1,0 +1,62 @@
+package io.sparkcrypt;
+
+import java.util.List;
+import java.util.Map;
+import java.util.WeakHashMap;
+import org.apache.spark.sql.SparkSession;
+import org.apache.spark.sql.SparkSessionExtensions;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.rules.Rule;
+import scala.Function1;
+import scala.runtime.AbstractFunction1;
+import scala.runtime.BoxedUnit;
+
+/**
+ * What {@code spark.sql.extensions} names: tells every Parquet write and read which table of the catalog it is of.
+ *
+ * <p>The same class serves Spark 3.5 and 4.x: no signature that is compiled here names a Scala collection.
+ */
+public final class SparkcryptExtensions extends AbstractFunction1<SparkSessionExtensions, BoxedUnit> {
+  static {
+    Preload.classes();
+  }
+
+  /** What was extended by {@code install} already, by identity. */
+  private static final Map<Object, Boolean> EXTENDED = new WeakHashMap<>();
+
+  @Override
+  public BoxedUnit apply(SparkSessionExtensions extensions) {
+    extensions.injectPreCBORule(rule());
+    return BoxedUnit.UNIT;
+  }
+
+  /**
+   * Brings the rule into a session that lives already, and into those that its {@code newSession} makes.
+   *
+   * @param session a SparkSession
+   */
+  public static void install(Object session) {
+    Object experimental = Calls.call(session, "experimental");
+    List<Object> rules = Calls.list(Calls.call(experimental, "extraOptimizations"));
+    if (rules.stream().anyMatch(rule -> rule instanceof TableRule)) {
+      return;
+    }
+    rules.add(new TableRule());
+    Calls.call(experimental, "extraOptimizations_$eq", Calls.scalaList(rules));
+    Object extensions = Calls.call(session, "extensions");
+    synchronized (EXTENDED) {
+      if (EXTENDED.put(extensions, true) == null) {
+        new SparkcryptExtensions().apply((SparkSessionExtensions) extensions);
+      }
+    }
+  }
+
+  private static Function1<SparkSession, Rule<LogicalPlan>> rule() {
+    return new AbstractFunction1<>() {
+      @Override
+      public Rule<LogicalPlan> apply(SparkSession session) {
+        return new TableRule();
+      }
+    };
+  }
+}

@@ -1,0 +1,91 @@
+package io.sparkcrypt;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.node.ArrayNode;
+import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.io.IOException;
+import java.nio.charset.StandardCharsets;
+import java.util.HashSet;
+import java.util.Locale;
+import java.util.Map;
+import java.util.Set;
+import java.util.TreeMap;
+
+/** A table's entry in the catalog, as far as writers and readers of its files go by it. */
+final class TableEntry {
+  private static final String TAGS_KEY = "\"tags\"";
+  private static final Set<String> NEVER = Set.of(Names.POLICY, Names.KEY_SERVICE, Names.TABLE, Names.LOCATIONS);
+
+  private TableEntry() {}
+
+  /** {@code database.table}. */
+  static String name(Object table) {
+    Object identifier = Calls.call(table, "identifier");
+    return Calls.orNull(Calls.call(identifier, "database")) + "." + Calls.call(identifier, "table");
+  }
+
+  /** The folder of its files, or null where it has none: a view. */
+  static String folder(Object table) {
+    Object uri = Calls.orNull(Calls.call(Calls.call(table, "storage"), "locationUri"));
+    return uri == null ? null : Folders.text(uri);
+  }
+
+  /** The properties of ours that reach a writer. */
+  static Map<String, String> properties(Object table) {
+    Map<String, String> found = new TreeMap<>();
+    add(found, Calls.call(Calls.call(table, "storage"), "properties"));
+    if ("hive".equalsIgnoreCase(String.valueOf(Calls.orNull(Calls.call(table, "provider"))))) {
+      add(found, Calls.call(table, "properties"));
+    }
+    return found;
+  }
+
+  private static void add(Map<String, String> found, Object scalaMap) {
+    Calls.forEach(
+        scalaMap,
+        (name, value) -> {
+          if (((String) name).startsWith(Names.PREFIX) && !NEVER.contains(name)) {
+            found.put((String) name, (String) value);
+          }
+        });
+  }
+
+  static boolean isTagged(Object table) {
+    return properties(table).keySet().stream().anyMatch(name -> name.startsWith(Names.TAGS_PREFIX))
+        || ((String) Calls.call(Calls.call(table, "schema"), "json")).contains(TAGS_KEY);
+  }
+
+  /** What the writer of a file of this table must know: its name, its properties, and the tags in its schema. */
+  static Map<String, String> told(Object table) {
+    Map<String, String> told = properties(table);
+    told.put(Names.TABLE_NAME, name(table));
+    Set<String> left = new HashSet<>();
+    for (Object name : Calls.list(Calls.call(table, "partitionColumnNames"))) {
+      left.add(((String) name).toLowerCase(Locale.ROOT));
+    }
+    String schema = tagsIn((String) Calls.call(Calls.call(table, "schema"), "json"), left);
+    if (schema != null) {
+      told.put(Names.TABLE_SCHEMA, schema);
+    }
+    return told;
+  }
+
+  /** A schema's JSON less some columns, or null where none of the others carries a tag. */
+  static String tagsIn(String json, Set<String> leftOut) {
+    if (!json.contains(TAGS_KEY)) {
+      return null;
+    }
+    try {
+      ObjectNode schema = (ObjectNode) Wire.parse(json.getBytes(StandardCharsets.UTF_8));
+      ArrayNode kept = schema.putArray("fields");
+      for (JsonNode field : Wire.parse(json.getBytes(StandardCharsets.UTF_8)).path("fields")) {
+        if (!leftOut.contains(field.path("name").asText().toLowerCase(Locale.ROOT))) {
+          kept.add(field);
+        }
+      }
+      return schema.toString().contains(TAGS_KEY) ? schema.toString() : null;
+    } catch (IOException e) {
+      throw Refusal.of("BridgeError", "a table's schema in the catalog is not JSON", e);
+    }
+  }
+}

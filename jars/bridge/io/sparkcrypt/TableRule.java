@@ -1,0 +1,50 @@
+package io.sparkcrypt;
+
+import org.apache.spark.sql.SparkSession;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.rules.Rule;
+import scala.Function1;
+import scala.runtime.AbstractPartialFunction;
+
+/**
+ * Puts into the options of each Parquet write and read what its table's catalog entry says: name, tags, UUID.
+ *
+ * <p>Without it a writer knows what its session cached of the table, which may be from before the tags were set, and neither
+ * writer nor reader knows the table's name, by which the policy has rules. It also refuses what would put a tagged value where
+ * nothing encrypts it: a folder's name, or a table format that does not go by tags.
+ */
+final class TableRule extends Rule<LogicalPlan> {
+  @Override
+  public LogicalPlan apply(LogicalPlan plan) {
+    if (KnownTables.isChangedBy(plan.getClass().getSimpleName())) {
+      KnownTables.forget();
+    }
+    SparkSession session = SparkSession.active();
+    SessionPolicy policy = SessionPolicy.of(session);
+    return policy == null ? plan : plan.transformUp(new Steps(new PlanNodes(session, policy)));
+  }
+
+  private static final class Steps extends AbstractPartialFunction<LogicalPlan, LogicalPlan> {
+    private static final long serialVersionUID = 1L;
+    private final transient PlanNodes nodes;
+
+    Steps(PlanNodes nodes) {
+      this.nodes = nodes;
+    }
+
+    @Override
+    public boolean isDefinedAt(LogicalPlan node) {
+      return nodes.isJudged(node);
+    }
+
+    @Override
+    public <A extends LogicalPlan, B> B applyOrElse(A node, Function1<A, B> otherwise) {
+      if (!isDefinedAt(node)) {
+        return otherwise.apply(node);
+      }
+      @SuppressWarnings("unchecked") // B is LogicalPlan wherever a plan is transformed
+      B told = (B) nodes.told(node);
+      return told;
+    }
+  }
+}
