@@ -17,8 +17,9 @@ from sparkcrypt.plan import EncryptionPlan
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.schema import Schema
 from sparkcrypt.spark.catalog import Catalog
+from sparkcrypt.spark.identity import ensure_identity
+from sparkcrypt.spark.rules import put_rule, rule_change
 from sparkcrypt.spark.session import configure
-from sparkcrypt.spark.tagging import ensure_identity
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -67,7 +68,7 @@ def encrypt_table(
     target = find_target(spark, table, path, policy, avro, options.engine)
     if on_plan is not None:
         on_plan(target.plan)
-    run = TableRun(spark, identified(spark, target, options), policy, options, progress or Silent())
+    run = TableRun(spark, identified(spark, target, policy, options), policy, options, progress or Silent())
     try:
         return run.run()
     except BaseException:
@@ -76,11 +77,16 @@ def encrypt_table(
         raise
 
 
-def identified(spark: SparkSession, target: Target, options: RunOptions) -> Target:
-    """Return a table with an identity for AAD prefixes, made if it has none; a dry run makes none."""
-    if isinstance(target, CatalogTarget) and target.uuid is None and not options.dry_run:
-        return replace(target, table=ensure_identity(spark, target.name))
-    return target
+def identified(spark: SparkSession, target: Target, policy: Policy, options: RunOptions) -> Target:
+    """Return a table with an identity for AAD prefixes, and its rule in its properties; a dry run puts nothing there.
+
+    Raises:
+        PlanError: another table's files are bound to the same UUID.
+    """
+    if not isinstance(target, CatalogTarget) or options.dry_run:
+        return target
+    put_rule(spark, rule_change(spark, target.table, target.plan.rule), policy)
+    return replace(target, table=ensure_identity(spark, target.name))
 
 
 def find_target(

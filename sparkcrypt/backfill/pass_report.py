@@ -11,6 +11,9 @@ from sparkcrypt.errors import EXIT_DRIFT, RunConflictError, VerificationError
 
 KIND, VERSION = "sparkcrypt backfill", 1
 
+NOT_IN_PLACE = "not in the table's properties:"
+"""What a warning begins with that tells which part of the policy's rule is not there."""
+
 
 @dataclass(frozen=True, slots=True)
 class TableError:

@@ -18,7 +18,7 @@ from sparkcrypt.backfill.journal import new_run_id
 from sparkcrypt.backfill.look_after import known_problems, needs_care
 from sparkcrypt.backfill.meter import Meter
 from sparkcrypt.backfill.options import RunOptions
-from sparkcrypt.backfill.pass_report import PassReport, TableError
+from sparkcrypt.backfill.pass_report import NOT_IN_PLACE, PassReport, TableError
 from sparkcrypt.backfill.pass_state import PassState, fingerprint
 from sparkcrypt.backfill.priority import table_rank
 from sparkcrypt.backfill.progress import Progress, Silent
@@ -33,6 +33,7 @@ from sparkcrypt.errors import BridgeError, ConfigError, KeyServiceUnavailableErr
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.spark.catalog import Catalog, Table
 from sparkcrypt.spark.files import HadoopFiles
+from sparkcrypt.spark.rules import rule_lines
 from sparkcrypt.spark.session import configure
 
 if TYPE_CHECKING:
@@ -161,7 +162,9 @@ class _Pass:
             return
         if not target.plan.encrypted and target.uuid is None and not self._drifts(target):
             return  # nothing is tagged and nothing encrypted: the table is not even given an identity
-        self._reports.append(self._run(identified(self._spark, target, run), run))
+        self._reports.append(self._run(identified(self._spark, target, self._policy, run), run))
+        if run.dry_run:
+            self._reports[-1] = self._with_rule(self._reports[-1], target)
         if not run.dry_run and run.where is None and self._reports[-1].outcome in ("done", "nothing to do"):
             self._keep(target.name)
 
@@ -186,6 +189,14 @@ class _Pass:
             )
             return False
         return True
+
+    def _with_rule(self, report: Report, target: CatalogTarget) -> Report:
+        """Return the report with a warning of what of the policy's rule is not in the table's properties."""
+        lines = rule_lines(self._spark, target.table, self._policy)
+        if not lines:
+            return report
+        warning = f"{NOT_IN_PLACE} {'; '.join(lines)}; `sparkcrypt tags apply`, or a run, puts it there"
+        return replace(report, warnings=(*report.warnings, warning))
 
     def _keep(self, name: str) -> None:
         """Keep what the table is like, if a look after its run finds it in order, and unchanged since that look began.

@@ -21,6 +21,7 @@ from sparkcrypt.backfill.targets import CatalogTarget, Target
 from sparkcrypt.errors import EXIT_DRIFT, VerificationError
 from sparkcrypt.plan import EncryptionPlan
 from sparkcrypt.policy.model import Policy
+from sparkcrypt.spark.rules import rule_lines
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -38,12 +39,14 @@ class TargetPlan:
         surveys: its units in short, each with every difference from the plan.
         report: of a dry run over it.
         refused: why a run would not begin it; None: it would.
+        not_in_place: what of the policy's rule is not in the table's properties yet.
     """
 
     plan: EncryptionPlan
     surveys: Sequence[UnitSurvey]
     report: Report
     refused: str | None = None
+    not_in_place: tuple[str, ...] = ()
 
     @property
     def drift(self) -> list[Drift]:
@@ -69,6 +72,7 @@ class TargetPlan:
             "drift": [one.to_dict() for one in drift],
             **{name: report[name] for name in _OF_REPORT},
             "refused": self.refused,
+            "not_in_place": list(self.not_in_place),
         }
 
 
@@ -105,7 +109,9 @@ def plan_target(
     surveys = [survey_unit(one, target.plan) for one in found]
     fast = None if rate is None else rate * parallelism
     result = RunResult("dry-run", "dry run", surveys, bytes_a_second=fast)
-    return TargetPlan(target.plan, surveys, result.report(target, "native", time.monotonic() - started), refused)
+    report = result.report(target, "native", time.monotonic() - started)
+    missing = rule_lines(spark, target.table, policy) if isinstance(target, CatalogTarget) else ()
+    return TargetPlan(target.plan, surveys, report, refused, missing)
 
 
 def _refused(spark: SparkSession, target: Target, store: StateStore, *, accept_path_readers: bool) -> str | None:

@@ -95,7 +95,7 @@ def table_context(policy_text: str, path: str, properties: Mapping[str, str]) ->
         ConfigError: a property is not known, or not what it must be.
         PlanError: a tag property is malformed.
     """
-    _refuse_unknown(properties)
+    refuse_unknown(properties)
     policy = parse_policy(policy_text)
     located = _located(path, policy, properties.get(names.LOCATIONS))
     name = _table_name(properties.get(names.TABLE), located.get("table"), path)
@@ -172,7 +172,12 @@ def refuse_keys_by_hand(properties: Mapping[str, str]) -> None:
             )
 
 
-def _refuse_unknown(properties: Mapping[str, str]) -> None:
+def refuse_unknown(properties: Mapping[str, str]) -> None:
+    """Refuse a property of ours, or of Parquet's encryption, that nobody knows: misspelt, it would leave data in clear.
+
+    Raises:
+        ConfigError: with the name that was probably meant.
+    """
     for name in properties:
         known = name in _KNOWN or name in _UPSTREAM or name.startswith(_BY_COLUMN)
         if not known and name.startswith((names.PREFIX, "parquet.encryption.")):

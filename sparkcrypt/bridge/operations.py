@@ -51,6 +51,7 @@ class Operations:
             "resolve_read": _resolve_read,
             "encrypted_columns": _encrypted_columns,
             "check_partitioning": _check_partitioning,
+            "check_format": _check_format,
             "stats": lambda _: self._stats(),
         }
 
@@ -137,6 +138,12 @@ def _check_partitioning(request: Request) -> Answer:
     from sparkcrypt.bridge.planned import check_partitioning
 
     return check_partitioning(dict(request))
+
+
+def _check_format(request: Request) -> Answer:
+    from sparkcrypt.bridge.planned import check_format
+
+    return check_format(dict(request))
 
 
 def _key_service_of(request: Request) -> KeyServiceConfig:

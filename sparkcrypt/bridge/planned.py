@@ -10,7 +10,10 @@ from sparkcrypt.bridge.context import parse_policy
 from sparkcrypt.bridge.request import require_text
 from sparkcrypt.errors import BridgeError, PlanError, shown
 from sparkcrypt.policy.model import Policy, TagRule
-from sparkcrypt.schema import schema_from_spark
+from sparkcrypt.schema import dotted, schema_from_spark
+from sparkcrypt.tags.model import tags_of_schema
+
+_NOT_SERVED = "the format loses tags, and its log would hold values of encrypted columns in clear"
 
 
 def check_partitioning(request: Mapping[str, Any]) -> dict[str, Any]:
@@ -31,6 +34,40 @@ def check_partitioning(request: Mapping[str, Any]) -> dict[str, Any]:
                 "values would be names of folders, in clear; partition by a column that is not sensitive"
             )
     return {}
+
+
+def check_format(request: Mapping[str, Any]) -> dict[str, Any]:
+    """Refuse tagged columns in a table format that does not go by tags; answer ``{}``.
+
+    Args:
+        request: ``policy``, ``format``, ``schemas``: Spark schema JSON of what is written and of what is written to.
+
+    Raises:
+        PlanError: a column's tag encrypts, or the policy denies columns without tags.
+    """
+    policy, name = parse_policy(require_text(request, "policy")), require_text(request, "format")
+    schemas = request.get("schemas")
+    if not isinstance(schemas, list) or not all(isinstance(one, str) for one in schemas):
+        raise BridgeError(
+            f"the request's 'schemas' are {shown(schemas)}; allowed: a list of texts; the jar and this helper do not "
+            "belong together"
+        )
+    if policy.untagged == "deny":
+        raise PlanError(f"{name}: {_NOT_SERVED}, and the policy says 'untagged: deny'; write a Parquet table")
+    for schema in schemas:
+        for one in tags_of_schema(schema_from_spark(schema)):
+            rule = _rule(policy, dotted(one.path), one.tags)
+            if rule.key is not None:
+                raise PlanError(format_text(name, dotted(one.path), rule.name))
+    return {}
+
+
+def format_text(name: str, column: str, tag: str) -> str:
+    """Say why a tagged column cannot be written in a table format."""
+    return (
+        f"column {column} carries the tag {tag!r}, which encrypts, and is written to {name}: {_NOT_SERVED}; write a "
+        "Parquet table, or write without this column"
+    )
 
 
 def _rule(policy: Policy, name: str, tags: tuple[str, ...]) -> TagRule:

@@ -14,6 +14,7 @@ from typing import Any
 from sparkcrypt import names
 from sparkcrypt.bridge.accept import check_columns, check_footer
 from sparkcrypt.bridge.context import TableContext, refuse_keys_by_hand, table_context
+from sparkcrypt.bridge.formats import is_in_log, is_log
 from sparkcrypt.bridge.identity import (
     check_identity,
     identity_of_write,
@@ -22,6 +23,7 @@ from sparkcrypt.bridge.identity import (
     table_location,
     trailing_partition,
 )
+from sparkcrypt.bridge.planned import format_text
 from sparkcrypt.bridge.request import decoded, optional_text, require_footer, require_properties, require_text
 from sparkcrypt.errors import BridgeError, PlanError, shown
 from sparkcrypt.keys.ids import encode_key_id
@@ -50,7 +52,13 @@ def resolve_write(request: Mapping[str, Any]) -> dict[str, Any]:
     if not context.rule.enforce:
         return {"encrypt": False, "policy_digest": digest}
     _refuse_untold_stream(request, path)
-    plan = _plan_of_file(context, _message_type(request), optional_text(request, "schema"))
+    schema, name = _message_type(request), optional_text(request, "format")
+    if is_log(path, (field.name for field in schema.fields)):
+        return {"encrypt": False, "policy_digest": digest}
+    plan = _plan_of_file(context, schema, optional_text(request, "schema"))
+    for column in plan.encrypted if name else ():
+        if column.tag is not None:
+            raise PlanError(format_text(name or "", column.leaf.dotted, column.tag))
     if not plan.encrypted:
         return {"encrypt": False, "policy_digest": digest}
     _refuse_summary_files(properties, plan)
@@ -94,7 +102,7 @@ def resolve_read(request: Mapping[str, Any]) -> dict[str, Any]:
     requested = schema_from_spark(text) if text else None
     if requested:
         context = replace(context, tagged=(*tags_of_schema(requested), *context.tagged))
-    if context.rule.enforce:
+    if context.rule.enforce and not is_in_log(path):
         check_footer(context, path, footer, requested=requested)
         if footer["mode"] != "plaintext":
             prefix = decoded(footer.get("aad_prefix"), "aad_prefix")

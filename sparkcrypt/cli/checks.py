@@ -25,6 +25,7 @@ from sparkcrypt.errors import (
     VerificationError,
 )
 from sparkcrypt.keys.service import KeyService, open_key_service
+from sparkcrypt.names import PREFIX
 from sparkcrypt.policy.key_service import KeyServiceConfig
 from sparkcrypt.policy.model import Policy
 
@@ -170,3 +171,48 @@ def check_stores(spark: SparkSession, table: str, policy: Policy) -> str:
     if differences:
         raise PlanError("; ".join(differences))
     return "both places agree"
+
+
+def check_properties(spark: SparkSession, table: str) -> str:
+    """See that every property of ours on a table is known to this version, since each writer and reader refuses others.
+
+    Raises:
+        ConfigError: one is not.
+    """
+    from sparkcrypt.bridge.context import refuse_unknown
+    from sparkcrypt.spark.catalog import Catalog
+
+    ours = {name: value for name, value in Catalog(spark).table(table).options.items() if name.startswith(PREFIX)}
+    refuse_unknown(ours)
+    return f"{len(ours)} of sparkcrypt's, all known"
+
+
+def check_identity(spark: SparkSession, table: str) -> str:
+    """See that no other table has a table's UUID.
+
+    Raises:
+        PlanError: one has, as CREATE TABLE LIKE makes it.
+    """
+    from sparkcrypt.spark.catalog import Catalog
+    from sparkcrypt.spark.identity import shared_text, sharing
+
+    found = Catalog(spark).table(table)
+    others = sharing(spark, found)
+    if others:
+        raise PlanError(shared_text(found, others))
+    return found.uuid or "none yet"
+
+
+def check_rule(spark: SparkSession, table: str, policy: Policy) -> str:
+    """See that what the policy says of a table stands in the table's own properties.
+
+    Raises:
+        PlanError: something is missing; it holds only where Spark has the extension then.
+    """
+    from sparkcrypt.spark.catalog import Catalog
+    from sparkcrypt.spark.rules import rule_lines
+
+    lines = rule_lines(spark, Catalog(spark).table(table), policy)
+    if lines:
+        raise PlanError(f"{table}: not in the table's properties: {'; '.join(lines)}")
+    return "in place"

@@ -177,6 +177,7 @@ def _examine_session(made: Examination, workplace: Workplace, policy: Policy, us
         "ALTER TABLE … SET SERDEPROPERTIES ('parquet.sparkcrypt.key_service' = ''), and UNSET TBLPROPERTIES for a "
         "table of Hive; the launch configuration names the key service",
     )
+    made.check("table formats", lambda: session.formats_of_session(spark), "launch without them where tags must count")
     made.check("helper on the driver", lambda: session.helper_of_driver(spark), interpreter)
     made.check(
         "tasks of the native engine",
@@ -196,7 +197,7 @@ def _examine_session(made: Examination, workplace: Workplace, policy: Policy, us
 
 
 def _examine_table(made: Examination, workplace: Workplace, policy: Policy, table: str) -> None:
-    from sparkcrypt.cli.checks import check_plan, check_stores
+    from sparkcrypt.cli.checks import check_identity, check_plan, check_properties, check_rule, check_stores
     from sparkcrypt.spark.catalog import Catalog
     from sparkcrypt.spark.doctor import sibling_of
 
@@ -213,4 +214,19 @@ def _examine_table(made: Examination, workplace: Workplace, policy: Policy, tabl
         f"tags of {table}",
         lambda: check_stores(spark, table, policy),
         f"`sparkcrypt tags set {table} COLUMN TAG` writes both places, or `sparkcrypt tags unset` removes from both",
+    )
+    made.check(
+        f"properties of {table}",
+        lambda: check_properties(spark, table),
+        "upgrade sparkcrypt wherever this table is written or read, or correct the property's name",
+    )
+    made.check(
+        f"identity of {table}",
+        lambda: check_identity(spark, table),
+        "give each of the tables a UUID of its own, as the message says, before a run",
+    )
+    made.check(
+        f"rule of {table}",
+        lambda: check_rule(spark, table, policy),
+        "`sparkcrypt tags apply POLICY`, or a run, puts it there",
     )

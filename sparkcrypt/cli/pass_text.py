@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from sparkcrypt.backfill.pass_report import NOT_IN_PLACE
 from sparkcrypt.cli.output import aligned, counted, size
 
 if TYPE_CHECKING:
@@ -91,6 +92,11 @@ def _problems(done: PassReport) -> list[str]:
     return ["", *found[:_SHOWN], *more] if found else []
 
 
+def _shown(warnings: Iterable[str], *, dry_run: bool) -> Iterator[str]:
+    """Yield the warnings; of a dry run those that its table does not say already."""
+    return (one for one in warnings if not dry_run or one.startswith(NOT_IN_PLACE))
+
+
 def _texts(done: PassReport) -> Iterator[str]:
     for one in done.failed:
         yield f"failed: {one.table}: {one.error}: {one.message}"
@@ -101,7 +107,7 @@ def _texts(done: PassReport) -> Iterator[str]:
         for unit in report.quarantined:
             yield f"left as it was: {report.table}: {unit['unit']}: {unit['error']}: {unit['message']}"
     for report in done.tables:
-        for warning in report.warnings if not done.dry_run else ():
+        for warning in _shown(report.warnings, dry_run=done.dry_run):
             yield f"warning: {report.table}: {warning}"
     yield from _awaiting(done.tables)
     if done.unchanged:

@@ -21,6 +21,9 @@ def plan_text(made: TargetPlan) -> str:
     lines = [made.plan.table_text(), "", *_drift(made)]
     if made.report.units_left:
         lines.append(_to_do(made.report))
+    lines += [f"not in the table's properties: {one}" for one in made.not_in_place]
+    if made.not_in_place:
+        lines.append("  `sparkcrypt tags apply`, or a run, puts it there, for sessions without the extension of Spark")
     if made.refused is not None:
         lines.append(f"refused: {made.refused}")
     return "\n".join(lines)

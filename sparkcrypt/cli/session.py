@@ -14,8 +14,8 @@ from urllib.parse import unquote, urlsplit
 from sparkcrypt.backfill.store import StateStore, open_state_store
 from sparkcrypt.cli.options import Launch
 from sparkcrypt.errors import ConfigError
-from sparkcrypt.policy.load import load_policy, policy_from_text
-from sparkcrypt.policy.model import Policy
+from sparkcrypt.policy.load import load_policy, policy_from_text, rules_from_text
+from sparkcrypt.policy.model import Policy, TableRule
 from sparkcrypt.schema import Schema
 from sparkcrypt.spark.launch import spark_session
 from sparkcrypt.tags.avro import read_avro_file
@@ -68,6 +68,16 @@ class Workplace:
         if is_local(uri):
             return load_policy(uri)
         return policy_from_text(self._text(uri, "policy"), where=uri, base=uri.rpartition("/")[0])
+
+    def rules(self, uri: str) -> tuple[TableRule, ...]:
+        """Load rules of tables from a policy file, or from one in the shape of a policy's ``tables``.
+
+        Raises:
+            ConfigError: it cannot be read or is neither.
+        """
+        text = _local_text(uri) if is_local(uri) else self._text(uri, "rules")
+        base = str(local_path(uri).absolute().parent) if is_local(uri) else uri.rpartition("/")[0]
+        return rules_from_text(text, where=uri, base=base)
 
     def avro(self, uri: str) -> Schema:
         """Read an Avro schema.
@@ -129,6 +139,14 @@ def is_local(uri: str) -> bool:
 def local_path(uri: str) -> Path:
     """Return the path of a local path or ``file:`` URI."""
     return Path(unquote(urlsplit(uri).path)) if uri.startswith("file:") else Path(uri)
+
+
+def _local_text(uri: str) -> str:
+    try:
+        return local_path(uri).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise ConfigError(f"{uri}: cannot be read ({reason}); name a file of rules") from error
 
 
 def check_writable(uri: str | None, option: str = "--report") -> None:

@@ -129,6 +129,39 @@ def copy(avro_schema: str, table: str, policy: str | None, as_json: bool, launch
     _changed(table, copied, as_json)
 
 
+@tags.command(cls=Command)
+@click.argument("file", metavar="FILE")
+@click.option("--prune", is_flag=True, help="Take back what an earlier FILE put there and this one does not say.")
+@click.option("--dry-run", is_flag=True, help="Show what would be done, and do nothing.")
+@optional_policy_option
+@json_option
+@spark_options
+def apply(file: str, prune: bool, dry_run: bool, policy: str | None, as_json: bool, launch: Launch) -> None:
+    """Put the rules of tables into the tables' own properties: tags, require_encryption, and a UUID.
+
+    FILE is a policy file, or has the shape of a policy's `tables`.  Sessions then find the rules in the tables, also
+    where nothing told them the tables' names.  Tags that a table has of its own stay.
+
+    Examples:
+      sparkcrypt tags apply policy.yaml --policy policy.yaml
+      sparkcrypt tags apply tables.yaml --prune --dry-run --json
+    """
+    with Workplace(_APP, launch) as workplace:
+        loaded = workplace.policy(policy) if policy else None
+        rules = workplace.rules(file)
+        from sparkcrypt.spark.rules import put_rule, rule_changes
+
+        changes, absent = rule_changes(workplace.spark, rules, prune=prune)
+        for change in () if dry_run else changes:
+            put_rule(workplace.spark, change, loaded)
+    document = {"dry_run": dry_run, "changes": [one.to_dict() for one in changes], "absent": list(absent)}
+    lines = [f"{change.table}: {line}" for change in changes for line in change.lines()]
+    lines += [f"{name}: not in the catalog; it is under its rule where Spark has the extension" for name in absent]
+    done = "would be changed" if dry_run else "changed"
+    text = "\n".join([f"{counted(len(changes), 'table')} {done}", *(f"  {line}" for line in lines)])
+    show(document, text, as_json=as_json)
+
+
 def _changed(table: str, columns: dict[str, Any], as_json: bool) -> None:
     lines = [f"{column}: {','.join(names) or 'no tags'}" for column, names in columns.items()]
     text = f"{table}: {counted(len(columns), 'column')} set\n" + "\n".join(f"  {line}" for line in lines)

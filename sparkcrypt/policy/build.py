@@ -72,6 +72,28 @@ def policy_from_document(
     return policy
 
 
+def rules_from_document(
+    document: object, *, locate: Callable[[KeyPath], str], resolve: Callable[[str], str] = str
+) -> tuple[TableRule, ...]:
+    """Check a document in the shape of a policy's ``tables``, or a policy's document, and return its rules of tables.
+
+    Args:
+        document: mappings, lists and scalars.
+        locate: as for ``policy_from_document``.
+        resolve: as for ``policy_from_document``.
+
+    Raises:
+        ConfigError: with one line for each problem.
+    """
+    whole = isinstance(document, Mapping) and "tables" in document
+    tables = document["tables"] if whole and isinstance(document, Mapping) else document
+    problems = Problems(locate if whole else lambda path: locate(path[1:]))
+    rules = _tables(Section({"tables": tables}, (), problems), problems, resolve)
+    if problems.messages:
+        raise ConfigError("\n".join(problems.messages))
+    return rules
+
+
 def _policy(root: Section, problems: Problems, resolve: Callable[[str], str]) -> Policy:
     root.choice("version", (1,))
     footer = root.section("footer")

@@ -12,8 +12,8 @@ from urllib.parse import unquote, urlsplit
 import yaml
 
 from sparkcrypt.errors import ConfigError
-from sparkcrypt.policy.build import policy_from_document
-from sparkcrypt.policy.model import Policy
+from sparkcrypt.policy.build import policy_from_document, rules_from_document
+from sparkcrypt.policy.model import Policy, TableRule
 from sparkcrypt.policy.section import KeyPath
 
 MAX_BYTES = 1 << 20
@@ -59,19 +59,38 @@ def policy_from_text(text: str, *, where: str, base: str) -> Policy:
     Raises:
         ConfigError: one line for each problem.
     """
+    document, reader = _parsed(text, where)
+    return policy_from_document(document, locate=reader.locate, resolve=lambda relative: _absolute(relative, base))
+
+
+def rules_from_text(text: str, *, where: str, base: str) -> tuple[TableRule, ...]:
+    """Check the text of a file in the shape of a policy's ``tables``, or of a policy file, and return its rules.
+
+    Args:
+        text: YAML.
+        where: the file's name, for messages.
+        base: folder (path or URI) against which relative paths stand.
+
+    Raises:
+        ConfigError: one line for each problem.
+    """
+    document, reader = _parsed(text, where)
+    return rules_from_document(document, locate=reader.locate, resolve=lambda relative: _absolute(relative, base))
+
+
+def _parsed(text: str, where: str) -> tuple[Any, _Reader]:
     if len(text) > MAX_BYTES:
         raise ConfigError(f"{where}: larger than {MAX_BYTES} bytes; that is no policy file")
     reader = _Reader(where)
     try:
         _refuse_unsafe(text, where)
         node = yaml.compose(text, Loader=yaml.SafeLoader)
-        document = reader.value(node, ()) if node is not None else {}
+        return reader.value(node, ()) if node is not None else {}, reader
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = f":{mark.line + 1}" if mark else ""
         reason = getattr(error, "problem", None) or getattr(error, "reason", None) or "it cannot be parsed"
         raise ConfigError(f"{where}{line}: not YAML: {reason}; see the examples in conf/") from error
-    return policy_from_document(document, locate=reader.locate, resolve=lambda relative: _absolute(relative, base))
 
 
 def _absolute(relative: str, base: str) -> str:

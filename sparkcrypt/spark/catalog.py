@@ -11,7 +11,6 @@ from pyspark.sql import SparkSession
 
 from sparkcrypt.errors import PlanError, StorageError
 from sparkcrypt.names import STATISTICS_GUARD_CLASS, TABLE_UUID
-from sparkcrypt.policy.model import Policy
 from sparkcrypt.spark.jvm import JVM_ERRORS, cause_of, java_session, jvm, option, to_dict, to_json, to_list
 from sparkcrypt.spark.metastore import asked, is_broken
 
@@ -64,6 +63,7 @@ class Table:
     properties: Mapping[str, str]
     bucketed: bool
     owner: str
+    created: int = 0
 
     @property
     def full_name(self) -> str:
@@ -182,6 +182,7 @@ class Catalog:
             properties=properties,
             bucketed=option(found.bucketSpec()) is not None,
             owner=str(found.owner()),
+            created=int(found.createTime()),
         )
 
     def _text_of(self, uri: Any) -> str:
@@ -265,6 +266,23 @@ class Catalog:
             self._spark.sql(f"ALTER TABLE {table.quoted} SET {words} ({pairs})")
             self._spark.catalog.refreshTable(table.quoted)
 
+    def set_properties(self, table: Table, properties: Mapping[str, str]) -> None:
+        """Set TBLPROPERTIES, which no writer of a data source table is told of."""
+        if properties:
+            pairs = ", ".join(f"{quote_text(name)} = {quote_text(value)}" for name, value in sorted(properties.items()))
+            self._spark.sql(f"ALTER TABLE {table.quoted} SET TBLPROPERTIES ({pairs})")
+            self._spark.catalog.refreshTable(table.quoted)
+
+    def holding(self, text: str) -> Iterator[Table]:
+        """Yield the tables in whose entries a text stands; databases without it cost one call each."""
+        external = self._catalog.externalCatalog()
+        for database in self.databases():
+            listed = external.getTablesByName(database, external.listTables(database))
+            if text in str(listed):
+                for entry in to_list(self._spark, listed):
+                    if text in str(entry):
+                        yield self.table(f"{quote_name(database)}.{quote_name(str(entry.identifier().table()))}")
+
     def unset_options(self, table: Table, names: tuple[str, ...]) -> None:
         """Remove properties; a data source table's options cannot be removed in SQL, so they are blanked."""
         present = [name for name in names if table.options.get(name)]
@@ -325,21 +343,3 @@ class Catalog:
                 return None
         warehouse = str(self._spark.conf.get("spark.sql.warehouse.dir")).rstrip("/")
         return f"{warehouse}/{str(database).lower()}.db/{str(identifier.table()).lower()}"
-
-
-def table_locations(spark: SparkSession, policy: Policy) -> dict[str, dict[str, str | None]]:
-    """Return the location of every table that the policy lists: location -> table name and UUID.
-
-    A table that does not exist yet has the location that Spark would give it, so that a table dropped and made again by
-    ``saveAsTable`` stays under its rule.
-    """
-    catalog = Catalog(spark)
-    found: dict[str, dict[str, str | None]] = {}
-    for rule in policy.tables:
-        if catalog.exists(rule.name):
-            table = catalog.table(rule.name)
-            found[table.location] = {"table": rule.name, "uuid": table.uuid}
-        default = catalog.default_location(rule.name)
-        if default is not None:
-            found.setdefault(default, {"table": rule.name, "uuid": None})
-    return found

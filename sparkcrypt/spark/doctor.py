@@ -37,6 +37,7 @@ from sparkcrypt.spark.session import probe, probe_root
 _OLDEST_JAVA = 17
 _MOST_TASKS = 200
 _MOST_NAMED = 20
+_CATALOGS = "spark.sql.catalog"
 
 
 def java_of_session(spark: SparkSession) -> str:
@@ -228,3 +229,11 @@ def sibling_of(spark: SparkSession, location: str) -> str:
     finally:
         files.delete_tree(folder)
     return f"folders beside {location} can be made"
+
+
+def formats_of_session(spark: SparkSession) -> str:
+    """Tell which table formats a session has that do not go by tags: writes of tagged columns to them are refused."""
+    launched = dict(spark.sparkContext.getConf().getAll())
+    said = " ".join(value for name, value in launched.items() if name.startswith(("spark.sql.extensions", _CATALOGS)))
+    found = [name for name in ("Delta", "Iceberg", "Hudi", "Hoodie") if name.lower() in said.lower()]
+    return f"{', '.join(found)}: tagged columns are refused there" if found else "none but Spark's own"

@@ -14,7 +14,6 @@ from sparkcrypt.errors import BridgeError, ConfigError
 from sparkcrypt.policy.key_service import KeyServiceConfig
 from sparkcrypt.policy.model import Policy, TagRule
 from sparkcrypt.policy.template import KeyTemplate
-from sparkcrypt.spark.catalog import table_locations
 from sparkcrypt.spark.extension import install_extension
 from sparkcrypt.spark.failures import cause_of, short_text
 from sparkcrypt.spark.files import HadoopFiles
@@ -29,6 +28,7 @@ from sparkcrypt.spark.pinning import (
     set_for_application,
     take_launch_settings,
 )
+from sparkcrypt.spark.ruled_places import table_locations
 
 _IGNORE_CORRUPT = "spark.sql.files.ignoreCorruptFiles"
 _DEFAULT_COMMIT_PROTOCOL = "org.apache.spark.sql.execution.datasources.SQLHadoopMapReduceCommitProtocol"

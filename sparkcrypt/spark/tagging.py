@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import uuid
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -11,11 +10,12 @@ from pyspark.sql import SparkSession
 
 from sparkcrypt.errors import PlanError
 from sparkcrypt.keys.ids import encode_key_id
-from sparkcrypt.names import REQUIRE_ENCRYPTION, TABLE_UUID
+from sparkcrypt.names import REQUIRE_ENCRYPTION
 from sparkcrypt.policy.model import PLAINTEXT, Policy
 from sparkcrypt.schema import Path, Schema, dotted, schema_from_spark, split_dotted
 from sparkcrypt.spark.catalog import Catalog, Table
 from sparkcrypt.spark.files import HadoopFiles
+from sparkcrypt.spark.identity import ensure_identity
 from sparkcrypt.spark.jar import bring_jar
 from sparkcrypt.spark.jvm import to_dict
 from sparkcrypt.tags.avro import schema_from_avro, tags_of_avro
@@ -84,15 +84,15 @@ def set_tags(spark: SparkSession, name: str, tags: Mapping[str, Iterable[str]], 
     """
     catalog = Catalog(spark)
     table = catalog.table(name)
-    schema = schema_from_spark(table.schema_json)
-    wanted = {_resolved(schema, table, column): tuple(dict.fromkeys(names)) for column, names in tags.items()}
+    refuse_formats_without_keys(table)
+    wanted = {path: tuple(dict.fromkeys(names)) for path, names in resolved_paths(table, tags).items()}
     if policy is not None:
         _refuse_unknown(wanted, policy)
     for path, names in wanted.items():
         _check_names(path, names)
     history = {} if policy is None else _earlier_keys(spark, table, wanted, policy)
     catalog.set_options(
-        table, {tag_property(path): ",".join(names) for path, names in wanted.items()} | history | _identity(table)
+        ensure_identity(spark, name), {tag_property(path): ",".join(names) for path, names in wanted.items()} | history
     )
     _write_schema(catalog, catalog.table(name), wanted)
     _drop_statistics(spark, catalog, name, wanted)
@@ -185,16 +185,40 @@ def copy_tags(spark: SparkSession, name: str, avro: Schema, policy: Policy | Non
     return found
 
 
-def ensure_identity(spark: SparkSession, name: str) -> Table:
-    """Give a table a UUID if it has none, so that its files can be tied to it; return the table as it then is."""
-    catalog = Catalog(spark)
-    table = catalog.table(name)
-    catalog.set_options(table, _identity(table))
-    return catalog.table(name)
+def refuse_formats_without_keys(table: Table) -> None:
+    """Refuse a table whose files no tag can encrypt.
+
+    Raises:
+        PlanError: it is a view, or its format is not Parquet.
+    """
+    if table.kind == "VIEW":
+        raise PlanError(f"{table.full_name} is a view, which has no files; tag the columns of the tables below it")
+    if not table.is_parquet:
+        found = table.provider if not table.is_hive else table.serde.rpartition(".")[2] or "unknown"
+        reason = "ORC is not encrypted yet" if "orc" in found.lower() else "nothing of ours writes that format"
+        raise PlanError(
+            f"{table.full_name}: its format is {found}, so its tags would encrypt nothing: {reason}; allowed: parquet; "
+            "make a Parquet table of it, and tag that"
+        )
 
 
-def _identity(table: Table) -> dict[str, str]:
-    return {} if table.uuid else {TABLE_UUID: str(uuid.uuid4())}
+def resolved_paths(
+    table: Table, tags: Mapping[str, Iterable[str]], *, lenient: bool = False
+) -> dict[Path, tuple[str, ...]]:
+    """Return tags by the logical paths of columns that people named by any of their names.
+
+    Args:
+        table: the table.
+        tags: dotted column path -> tags.
+        lenient: keep the names of columns that the table lacks, rather than refuse them.
+
+    Raises:
+        PlanError: no such column, or a partition column.
+    """
+    schema = schema_from_spark(table.schema_json)
+    if lenient:
+        return {_logical(schema, split_dotted(column)): tuple(names) for column, names in tags.items()}
+    return {_resolved(schema, table, column): tuple(names) for column, names in tags.items()}
 
 
 def _check_names(path: Path, names: tuple[str, ...]) -> None:

@@ -158,6 +158,21 @@ def test_partition_by_a_tagged_column(lake: Lake) -> None:
     rows.write.partitionBy("open").parquet(str(lake.root / "open"))
 
 
+def test_streams_by_path(lake: Lake) -> None:
+    """A stream of untagged rows into a tagged table's folder encrypts by the table's tags."""
+    policy = lake.policy()
+    create(lake, "USING parquet")
+    set_tags(lake.spark, "t", {"email": ["pii"]}, policy)
+    (lake.root / "in").mkdir()
+    (lake.root / "in" / "0.txt").write_text(f"{SECRET}\n")
+    rows = lake.spark.readStream.text(str(lake.root / "in")).selectExpr(
+        "1 AS id", "value AS email", f"'{PLAIN}' AS note"
+    )
+    writer = rows.writeStream.option("checkpointLocation", str(lake.root / "progress")).trigger(availableNow=True)
+    assert writer.format("parquet").start(str(lake.path("t"))).awaitTermination(120)
+    assert_encrypted(lake.path("t"), policy, {"email": "pii"})
+
+
 def test_hive_serde_keeps_the_tags_of_a_query(lake: Lake) -> None:
     """CTAS and INSERT DIRECTORY by Hive's SerDe encrypt by the tags of what they select."""
     policy = lake.policy()

@@ -13,8 +13,9 @@ from sparkcrypt.errors import BridgeError, ConfigError, PlanError
 from sparkcrypt.names import PYTHON, REQUIRE_ENCRYPTION, TAGS_PREFIX
 from sparkcrypt.policy.key_service import KeyServiceConfig
 from sparkcrypt.spark.catalog import Catalog
+from sparkcrypt.spark.identity import ensure_identity
 from sparkcrypt.spark.options import launch_conf
-from sparkcrypt.spark.tagging import ensure_identity, set_tags
+from sparkcrypt.spark.tagging import set_tags
 from tests.spark.support import (
     SECRET,
     Lake,

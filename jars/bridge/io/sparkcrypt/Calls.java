@@ -1,6 +1,5 @@
 package io.sparkcrypt;
 
-import java.lang.reflect.Field;
 import java.lang.reflect.InvocationTargetException;
 import java.lang.reflect.Method;
 import java.util.ArrayList;
@@ -127,16 +126,6 @@ final class Calls {
       }
     }
     return true;
-  }
-
-  /** What a field holds that only its own class may see. */
-  static Object field(Object target, Field field) {
-    try {
-      field.setAccessible(true);
-      return field.get(target);
-    } catch (IllegalAccessException e) {
-      throw new IllegalStateException(e);
-    }
   }
 
   private static boolean isInt(Class<?> type, Object argument) {

@@ -52,9 +52,18 @@ final class KnownTables {
     ANNOUNCED.put(Folders.comparable(folder), name);
   }
 
-  /** The name of a table that is being made in this folder, or null. */
-  static String announced(String folder) {
-    return ANNOUNCED.remove(Folders.comparable(folder));
+  /** The name of a table that is being made in this folder, or null; once the catalog has it, it is no longer being made. */
+  private String announced(String folder) {
+    String name = ANNOUNCED.get(Folders.comparable(folder));
+    if (name == null) {
+      return null;
+    }
+    Object identifier = Calls.call(Calls.call(Calls.call(session, "sessionState"), "sqlParser"), "parseTableIdentifier", name);
+    if ((Boolean) Calls.call(catalog, "tableExists", identifier)) {
+      ANNOUNCED.remove(Folders.comparable(folder));
+      return null;
+    }
+    return name;
   }
 
   Object fresh(Object identifier) {
@@ -67,7 +76,7 @@ final class KnownTables {
   }
 
   /** The table whose folder this is or lies in, as the catalog has it now; null when it is no table's. */
-  Object owner(String folder) {
+  private Object owner(String folder) {
     for (int attempt = 0; attempt < 2; attempt++) {
       Place near = nearest(folder, ruled(), tagged());
       if (near == null || near.table == null) {
@@ -85,8 +94,24 @@ final class KnownTables {
     return null;
   }
 
+  /** What a writer by path must know: the table that owns the folder, or where tables with rules are. */
+  Map<String, String> toldByFolder(String folder) {
+    String announced = announced(folder);
+    if (announced != null) {
+      return Map.of(Names.TABLE_NAME, announced.replace("`", ""));
+    }
+    Object owner = owner(folder);
+    return owner == null ? places() : TableEntry.told(owner);
+  }
+
+  /** What a reader by path must know: where tables with rules are. */
+  Map<String, String> places() {
+    String known = locations();
+    return known == null ? Map.of() : Map.of(Names.LOCATIONS, known);
+  }
+
   /** JSON of the places of tables with rules, for readers and writers by path; null when there is none. */
-  String locations() {
+  private String locations() {
     ObjectNode known = Wire.object();
     for (Place place : ruled()) {
       ObjectNode entry = known.putObject(place.folder).put("table", place.name);

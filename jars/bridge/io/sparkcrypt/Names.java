@@ -15,7 +15,6 @@ final class Names {
   static final String TAGS_PREFIX = PREFIX + "tags.";
   static final String TABLE_SCHEMA = PREFIX + "table.schema";
   static final String REQUIRE_ENCRYPTION = PREFIX + "require_encryption";
-  static final String TAGS_PREFIX = PREFIX + "tags.";
   static final String ENCRYPTION_PREFIX = "parquet.encryption.";
   static final String SUMMARY_LEVEL = "parquet.summary.metadata.level";
   static final String SUMMARY_ENABLED = "parquet.enable.summary-metadata";

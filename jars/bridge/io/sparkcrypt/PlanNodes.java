@@ -28,14 +28,16 @@ final class PlanNodes {
 
   private final KnownTables tables;
   private final PartitionGuard partitions;
+  private final FormatGuard formats;
 
   PlanNodes(SparkSession session, SessionPolicy policy) {
     tables = new KnownTables(session, policy);
     partitions = new PartitionGuard(policy);
+    formats = new FormatGuard(session, policy);
   }
 
   boolean isJudged(LogicalPlan node) {
-    return JUDGED.contains(node.getClass().getName());
+    return JUDGED.contains(node.getClass().getName()) || formats.isJudged(node);
   }
 
   LogicalPlan told(LogicalPlan node) {
@@ -45,7 +47,11 @@ final class PlanNodes {
       case WRITE -> write(node);
       case HIVE_WRITE -> writeHive(node);
       case HIVE_FOLDER -> writeHiveFolder(node);
-      default -> create(node);
+      case CREATE, HIVE_CREATE -> create(node);
+      default -> {
+        formats.check(node);
+        yield node;
+      }
     };
   }
 
@@ -56,14 +62,8 @@ final class PlanNodes {
     }
     Object options = Calls.call(relation, "options");
     Object table = Calls.orNull(Calls.call(node, "catalogTable"));
-    Object more = Calls.with(options, table != null ? Map.of(Names.TABLE_NAME, TableEntry.name(table)) : isTold(options) ? Map.of() : places());
+    Object more = Calls.with(options, table != null ? Map.of(Names.TABLE_NAME, TableEntry.name(table)) : isTold(options) ? Map.of() : tables.places());
     return more == options ? node : changed(node, relation, Calls.copy(relation, options, more));
-  }
-
-  /** What a reader by path must know: where tables with rules are. */
-  private Map<String, String> places() {
-    String known = tables.locations();
-    return known == null ? Map.of() : Map.of(Names.LOCATIONS, known);
   }
 
   private LogicalPlan readHive(LogicalPlan node) {
@@ -84,19 +84,10 @@ final class PlanNodes {
     if (table != null) {
       told = TableEntry.told(tables.fresh(Calls.call(table, "identifier")));
     } else {
-      told = isTold(options) ? Map.of() : toldByFolder(text(Calls.call(node, "outputPath")));
+      told = isTold(options) ? Map.of() : tables.toldByFolder(text(Calls.call(node, "outputPath")));
     }
     Object more = Calls.with(options, told);
     return more == options ? node : changed(node, options, more);
-  }
-
-  private Map<String, String> toldByFolder(String folder) {
-    String announced = KnownTables.announced(folder);
-    if (announced != null) {
-      return Map.of(Names.TABLE_NAME, announced);
-    }
-    Object owner = tables.owner(folder);
-    return owner == null ? places() : TableEntry.told(owner);
   }
 
   private LogicalPlan writeHive(LogicalPlan node) {
@@ -117,7 +108,7 @@ final class PlanNodes {
     Map<String, String> told = new TreeMap<>();
     Object uri = Calls.orNull(Calls.call(storage, "locationUri"));
     if (uri != null) {
-      told.putAll(toldByFolder(Folders.text(uri)));
+      told.putAll(tables.toldByFolder(Folders.text(uri)));
     }
     addQuery(told, node, List.of());
     Object more = Calls.with(properties, told);
@@ -148,7 +139,7 @@ final class PlanNodes {
     partitions.check(columns, TableEntry.name(table));
     String folder = TableEntry.folder(table);
     Object identifier = Calls.call(table, "identifier");
-    KnownTables.announce(folder == null ? tables.defaultFolder(identifier) : folder, TableEntry.name(table));
+    KnownTables.announce(folder == null ? tables.defaultFolder(identifier) : folder, TableEntry.quoted(table));
     return node;
   }
 

@@ -35,6 +35,7 @@ public class SchemaTagCryptoFactory extends PropertiesDrivenCryptoFactory {
             .request("resolve_write", tempFilePath)
             .put("target", Targets.of(tempFilePath))
             .put("untold_stream", Streams.isUntold(conf))
+            .put("format", TableFormats.ofCaller())
             .put("schema", context.getExtraMetaData().get(Names.SPARK_SCHEMA));
     SchemaJson.addFields(request.putArray("message_type"), context.getSchema());
     JsonNode answer = Helper.ask(request);

@@ -20,14 +20,21 @@ public class StreamCommitProtocol extends ManifestFileCommitProtocol {
 
   private static final long serialVersionUID = 1L;
 
+  private final String folder;
+
   public StreamCommitProtocol(String jobId, String path) {
     super(jobId, path);
+    folder = path;
   }
 
   @Override
   public void setupJob(JobContext job) {
     SparkSession session = SparkSession.active();
     Object known = tableOf(session);
+    SessionPolicy policy = SessionPolicy.of(session);
+    if (known == null && policy != null) {
+      new KnownTables(session, policy).toldByFolder(folder).forEach(job.getConfiguration()::set);
+    }
     if (known != null) {
       Object catalog = Calls.call(Calls.call(session, "sessionState"), "catalog");
       describe(Calls.call(catalog, "getTableMetadata", Calls.call(known, "identifier")), job.getConfiguration());

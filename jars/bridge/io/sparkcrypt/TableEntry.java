@@ -24,6 +24,17 @@ final class TableEntry {
     return Calls.orNull(Calls.call(identifier, "database")) + "." + Calls.call(identifier, "table");
   }
 
+  /** Its name as SQL takes it. */
+  static String quoted(Object table) {
+    Object identifier = Calls.call(table, "identifier");
+    Object database = Calls.orNull(Calls.call(identifier, "database"));
+    return (database == null ? "" : quoted((String) database) + ".") + quoted((String) Calls.call(identifier, "table"));
+  }
+
+  private static String quoted(String name) {
+    return "`" + name.replace("`", "``") + "`";
+  }
+
   /** The folder of its files, or null where it has none: a view. */
   static String folder(Object table) {
     Object uri = Calls.orNull(Calls.call(Calls.call(table, "storage"), "locationUri"));

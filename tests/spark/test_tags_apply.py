@@ -1,0 +1,146 @@
+"""Rules of a policy in the tables' own properties: put there, taken back, and found missing."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from sparkcrypt import encrypt_table
+from sparkcrypt.errors import PlanError
+from sparkcrypt.names import REQUIRE_ENCRYPTION, RULE_MARK, TABLE_UUID, TAGS_PREFIX
+from sparkcrypt.policy.load import rules_from_text
+from sparkcrypt.policy.model import TableRule
+from sparkcrypt.spark.catalog import Catalog
+from sparkcrypt.spark.identity import ensure_identity
+from sparkcrypt.spark.rules import put_rule, rule_changes, rule_lines
+from sparkcrypt.spark.tagging import set_tags
+from tests.spark.support import SECRET, Lake, assert_encrypted, assert_plaintext, data_files, make_policy
+
+pytestmark = pytest.mark.spark
+KINDS = ["USING parquet", "STORED AS PARQUET"]
+TAG = f"{TAGS_PREFIX}email"
+
+
+def apply(lake: Lake, rules: str, *, prune: bool = False) -> tuple[str, ...]:
+    """Put rules into their tables, and return the lines of what was done."""
+    read = rules_from_text(rules, where="rules.yaml", base="/")
+    changes, _ = rule_changes(lake.spark, read, prune=prune)
+    for change in changes:
+        put_rule(lake.spark, change)
+    return tuple(line for change in changes for line in change.lines())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_rules_are_put_and_taken_back(lake: Lake, kind: str) -> None:
+    """A rule's tags and requirement stand in the properties, and ``prune`` takes back those and no others."""
+    lake.sql(f"CREATE TABLE t (id INT, email STRING, name STRING) {kind}")
+    set_tags(lake.spark, "t", {"name": ["pii"], "email": ["own"]})
+    said = apply(lake, f"{lake.database}.t: {{require_encryption: true, tags: {{EMAIL: pii, name: pii}}}}")
+    assert said == ("encryption required", "email: own,pii")
+    table = Catalog(lake.spark).table("t")
+    assert (table.options[TAG], table.options[REQUIRE_ENCRYPTION]) == ("own,pii", "true")
+    assert json.loads(table.properties[RULE_MARK]) == {"require_encryption": True, "tags": {"email": ["pii"]}}
+    assert apply(lake, f"{lake.database}.t: {{require_encryption: true, tags: {{email: pii}}}}") == ()
+    assert apply(lake, "{}") == ()
+    assert apply(lake, "{}", prune=True) == ("encryption no longer required", "email: own (taken back)")
+    table = Catalog(lake.spark).table("t")
+    assert (table.options[TAG], table.options[f"{TAGS_PREFIX}name"]) == ("own", "pii")
+    assert table.options.get(REQUIRE_ENCRYPTION, "false") == "false"
+
+
+def test_a_whole_policy_is_a_file_of_rules(lake: Lake) -> None:
+    """The file may be a policy; a rule that only observes puts nothing, and tables that are not there are named."""
+    lake.sql("CREATE TABLE t (id INT, email STRING) USING parquet")
+    rules = rules_from_text(
+        "version: 1\ntables:\n"
+        f"  {lake.database}.t: {{enforce: false, tags: {{email: pii}}}}\n"
+        f"  {lake.database}.u: {{}}\n",
+        where="policy.yaml",
+        base="/",
+    )
+    changes, absent = rule_changes(lake.spark, rules, prune=True)
+    assert (changes, absent) == ((), (f"{lake.database}.u",))
+
+
+def test_rule_in_properties_holds_without_the_rule(lake: Lake) -> None:
+    """What was put into a table's properties holds in a session whose policy says nothing of the table."""
+    lake.sql("CREATE TABLE t (id INT, email STRING) USING parquet")
+    apply(lake, f"{lake.database}.t: {{require_encryption: true, tags: {{email: pii}}}}")
+    policy = lake.policy()
+    lake.sql(f"INSERT INTO t VALUES (1, '{SECRET}')")
+    assert_encrypted(lake.path("t"), policy, {"email": "pii"}, visible=())
+
+
+def test_a_run_puts_the_rule_in_place(lake: Lake) -> None:
+    """``plan`` says what of a rule is not in the properties, until a run has put it there."""
+    lake.sql(f"CREATE TABLE t USING parquet AS SELECT 1 AS id, '{SECRET}' AS email")
+    policy = lake.policy(tables=f"  {lake.database}.t: {{require_encryption: true, tags: {{email: pii}}}}\n")
+    table = Catalog(lake.spark).table("t")
+    assert rule_lines(lake.spark, table, policy) == ("a UUID", "encryption required", "email: pii")
+    encrypt_table(lake.spark, "t", policy, engine="native", adopt=frozenset({"plaintext"}))
+    table = Catalog(lake.spark).table("t")
+    assert rule_lines(lake.spark, table, policy) == ()
+    assert (table.options[TAG], table.options[REQUIRE_ENCRYPTION]) == ("pii", "true")
+    assert_encrypted(lake.path("t"), policy, {"email": "pii"}, visible=())
+
+
+@pytest.mark.parametrize("kind", ["USING orc", "USING csv", "USING json", "STORED AS ORC", "STORED AS TEXTFILE"])
+def test_formats_that_nothing_encrypts(lake: Lake, kind: str) -> None:
+    """Tags of a table whose format cannot be encrypted would mean nothing: they are refused with the reason."""
+    lake.sql(f"CREATE TABLE t (id INT, email STRING) {kind}")
+    with pytest.raises(PlanError, match=r"its format is .*allowed: parquet") as caught:
+        set_tags(lake.spark, "t", {"email": ["pii"]})
+    assert ("not encrypted yet" in str(caught.value)) == ("orc" in kind.lower())
+    assert TABLE_UUID not in Catalog(lake.spark).table("t").options
+    lake.sql("CREATE VIEW v AS SELECT 1 AS id")
+    with pytest.raises(PlanError, match="is a view"):
+        set_tags(lake.spark, "v", {"id": ["pii"]})
+
+
+def test_a_table_made_like_another_gets_its_own_identity(lake: Lake) -> None:
+    """CREATE TABLE LIKE copies the UUID; the copy gets another as soon as it is touched, and the original never."""
+    policy = lake.policy()
+    lake.sql("CREATE TABLE t (id INT, email STRING) USING parquet")
+    set_tags(lake.spark, "t", {"email": ["pii"]}, policy)
+    lake.sql(f"INSERT INTO t VALUES (1, '{SECRET}')")
+    owner = Catalog(lake.spark).table("t").uuid
+    lake.sql("CREATE TABLE copy LIKE t")
+    assert Catalog(lake.spark).table("copy").uuid == owner
+    assert ensure_identity(lake.spark, "t").uuid == owner
+    set_tags(lake.spark, "copy", {"email": ["fin"]}, policy)
+    copy = Catalog(lake.spark).table("copy").uuid
+    assert copy not in (None, owner)
+    assert (ensure_identity(lake.spark, "t").uuid, ensure_identity(lake.spark, "copy").uuid) == (owner, copy)
+    lake.sql("ALTER TABLE t RENAME TO renamed")
+    assert ensure_identity(lake.spark, "renamed").uuid == owner
+
+
+def test_two_tables_whose_files_are_bound_to_one_identity(lake: Lake) -> None:
+    """A copy that was written to before it was touched is refused by name, by tags and by runs; the original is not."""
+    policy = lake.policy()
+    lake.sql("CREATE TABLE t (id INT, email STRING) USING parquet")
+    set_tags(lake.spark, "t", {"email": ["pii"]}, policy)
+    lake.sql("CREATE TABLE copy LIKE t")
+    for table in ("t", "copy"):
+        lake.sql(f"INSERT INTO {table} VALUES (1, '{SECRET}')")
+    owner = Catalog(lake.spark).table("t").uuid
+    for touch in (
+        lambda: set_tags(lake.spark, "copy", {"email": ["fin"]}, policy),
+        lambda: encrypt_table(lake.spark, "copy", policy, engine="native"),
+    ):
+        with pytest.raises(PlanError, match=rf"copy has the UUID of {lake.database}\.t "):
+            touch()
+    assert Catalog(lake.spark).table("copy").uuid == owner
+    set_tags(lake.spark, "t", {"email": ["fin"]}, policy)
+    assert Catalog(lake.spark).table("t").uuid == owner
+
+
+def test_observing_rule_is_no_rule(lake: Lake) -> None:
+    """A rule with ``enforce: false`` has nothing to be put in place."""
+    policy = make_policy(lake.root / "observing", tables=f"  {lake.database}.t: {{enforce: false, tags: {{a: pii}}}}\n")
+    lake.sql("CREATE TABLE t USING parquet AS SELECT 1 AS a")
+    assert policy.table(lake.name("t")) != TableRule(lake.name("t"))
+    assert rule_lines(lake.spark, Catalog(lake.spark).table("t"), policy) == ()
+    assert_plaintext(lake.path("t"))
+    assert data_files(lake.path("t"))

@@ -1,0 +1,100 @@
+"""What is refused of writes that are only planned: partition columns that encrypt, and formats that lose tags."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from sparkcrypt.bridge.planned import check_format, check_partitioning
+from sparkcrypt.bridge.resolve import resolve_read, resolve_write
+from sparkcrypt.errors import ConfigError, PlanError, VerificationError
+from tests.unit.resolve.requests import JOB, NAME, PREFIX, policy, schema, write
+
+LOG = "file:/w/d/_delta_log"
+
+
+def partitioning(tags: Any, **changes: Any) -> dict[str, Any]:
+    """Return the request for a partition column with these tags."""
+    column = {"name": "ssn", "metadata": json.dumps({"tags": tags, "comment": "c"})}
+    return {"policy": policy(**changes), "target": "a.b", "columns": [column]}
+
+
+def test_partition_column_with_a_tag_that_encrypts() -> None:
+    """It is refused by its name; a plaintext tag is none that encrypts, and an observing rule refuses nothing."""
+    with pytest.raises(PlanError, match=r"a\.b: column ssn is a partition column and carries the tag 'pii'"):
+        check_partitioning(partitioning(["public", "pii"]))
+    with pytest.raises(PlanError, match="'nosuch', which the policy does not define; allowed: pii"):
+        check_partitioning(partitioning("nosuch"))
+    assert check_partitioning(partitioning("public")) == {}
+    assert check_partitioning(partitioning("pii", tables={"a.b": {"enforce": False}})) == {}
+
+
+def test_tagged_column_in_another_format() -> None:
+    """A tag that encrypts is refused by its column, in whichever schema it stands; by ``deny`` everything is."""
+    request = {"policy": policy(), "format": "Delta", "schemas": [schema(id=None), schema(ssn="pii", open="public")]}
+    with pytest.raises(PlanError, match=r"column ssn carries the tag 'pii', which encrypts, and is written to Delta"):
+        check_format(request)
+    assert check_format({**request, "schemas": [schema(id=None, open="public")]}) == {}
+    with pytest.raises(PlanError, match=r"Iceberg: .*'untagged: deny'"):
+        check_format({**request, "policy": policy(untagged="deny"), "format": "Iceberg", "schemas": []})
+
+
+def test_format_that_the_writer_of_a_file_shows() -> None:
+    """Where only the writer of a file shows the format, a tagged column is refused there; others are as ever."""
+    with pytest.raises(PlanError, match=r"column (ssn|pay) carries the tag .* written to Hudi"):
+        resolve_write({**write(f"file:/w/t/{NAME}"), "format": "Hudi"})
+    assert resolve_write({**write(f"file:/w/t/{NAME}", ("id",), properties={}), "format": "Hudi"})["encrypt"] is False
+
+
+@pytest.mark.parametrize("untagged", ["footer_key", "deny"])
+def test_log_of_delta_is_never_encrypted(untagged: str) -> None:
+    """A checkpoint is plaintext whatever the policy says of untagged columns; another file below that name is not."""
+    for path in (f"{LOG}/00010.checkpoint.parquet", f"{LOG}/_sidecars/{NAME}", f"{LOG}/.c.parquet.1.tmp"):
+        request = write(path, ("add", "metaData"), properties={}, policy=policy(untagged=untagged))
+        assert resolve_write(request)["encrypt"] is False
+    other = write(f"{LOG}/{NAME}", ("add", "ssn"), properties={}, policy=policy(untagged=untagged))
+    if untagged == "deny":
+        with pytest.raises(PlanError, match="carries no tag"):
+            resolve_write(other)
+    else:
+        assert resolve_write(other)["encrypt"] is True
+
+
+def test_name_of_the_catalog() -> None:
+    """The catalog's name brings the table's rule, and a rule by place holds where the name has none."""
+    named = {PREFIX + "table.name": "spark_catalog.A.b"}
+    by_name = policy(tables={"a.b": {"tags": {"ssn": "pii"}}})
+    assert resolve_write(write(f"file:/x/{JOB}/{NAME}", properties=named, policy=by_name))["encrypt"] is True
+    by_place = policy(tables={"c": {"location": "file:/x", "tags": {"ssn": "pii"}}})
+    assert resolve_write(write(f"file:/x/{JOB}/{NAME}", properties=named, policy=by_place))["encrypt"] is True
+    both = policy(tables={"a.b": {"require_encryption": True}, "c": {"location": "file:/x"}})
+    with pytest.raises(ConfigError, match="has a rule for each"):
+        resolve_write(write(f"file:/x/{JOB}/{NAME}", properties=named, policy=both))
+
+
+def test_place_of_runs_belongs_to_the_table() -> None:
+    """What lies in ``.sparkcrypt/`` beside a table's folder is the table's, and what lies beside it is not."""
+    known = policy(tables={"c": {"location": "file:/w/t", "tags": {"ssn": "pii"}}})
+    for path, encrypt in (("/w/.sparkcrypt/t/run-1/p=1", True), ("/w/.sparkcrypt/u", False), ("/w/t2", False)):
+        request = write(f"file:{path}/{JOB}/{NAME}", properties={}, policy=known)
+        assert resolve_write(request)["encrypt"] is encrypt
+
+
+def test_schema_with_the_escapes_of_hive() -> None:
+    """Tags in a query's schema count, also as Hive's SerDe hands it on: with Java's escapes."""
+    text = schema(ssn="pii", id=None)
+    for given in (text, text.replace('"', '\\"')):
+        properties = {PREFIX + "query.schema": given}
+        assert resolve_write(write(f"file:/w/t/{JOB}/{NAME}", properties=properties))["encrypt"] is True
+
+
+def test_reader_of_the_log() -> None:
+    """A checkpoint in clear is read in the place of a table that requires encryption; a data file is not."""
+    rules = policy(tables={"c": {"location": "file:/w", "require_encryption": True}})
+    plain = {"mode": "plaintext", "columns": [{"path": ["ssn"], "encrypted": False}]}
+    request = {"policy": rules, "properties": {}, "footer": plain}
+    assert resolve_read({**request, "path": f"{LOG}/1.checkpoint.parquet"})["aad_prefix"] is None
+    with pytest.raises(VerificationError, match="requires encryption"):
+        resolve_read({**request, "path": f"file:/w/d/{NAME}"})
