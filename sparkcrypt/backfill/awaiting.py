@@ -17,7 +17,6 @@ from sparkcrypt.bridge.context import comparable_path
 from sparkcrypt.errors import VerificationError
 from sparkcrypt.spark.files import HadoopFiles
 
-
 _Source: TypeAlias = tuple[int, bool]
 """An old file: its length, and whether a column was in clear that is encrypted in the new ones."""
 
