@@ -21,6 +21,7 @@ from sparkcrypt.backfill.swap import FolderSwap, LocationSwap
 from sparkcrypt.errors import ConfigError, RunConflictError, VerificationError
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.spark.files import HadoopFiles
+from sparkcrypt.spark.pinning import registered_policy
 from sparkcrypt.spark.tagging import set_tags
 from tests.spark.support import Lake, assert_plaintext, rows_of
 from tests.spark.test_encrypt_table import PARTITIONED, UNPARTITIONED, fill
@@ -238,8 +239,8 @@ def test_wrong_staging_is_found(lake: Lake, monkeypatch: pytest.MonkeyPatch, mut
     rows = SparkStager._rows
     staging = []
 
-    def wrong(self: SparkStager, folder: Any) -> Any:
-        frame = rows(self, folder)
+    def wrong(self: SparkStager, folder: Any, pinned: Any) -> Any:
+        frame = rows(self, folder, pinned)
         if not staging:
             return frame
         changed = {
@@ -256,9 +257,13 @@ def test_wrong_staging_is_found(lake: Lake, monkeypatch: pytest.MonkeyPatch, mut
 
     def written(self: SparkStager, *arguments: Any) -> None:
         staging.append(True)
-        if mutation == "key":
-            monkeypatch.setattr(type(self._target), "options", lambda target: {"parquet.sparkcrypt.tags.email": "fin"})
-        write(self, *arguments)
+        fin = next(rule.key for rule in policy.tags if rule.name == "fin")
+        tags = tuple(replace(rule, key=fin) if rule.name == "pii" else rule for rule in policy.tags)
+        with registered_policy(self._spark, replace(policy, tags=tags)) as pinned:
+            options = self._target.options()
+            if mutation == "key":
+                monkeypatch.setattr(type(self._target), "options", lambda target: {**options, **pinned})
+            write(self, *arguments)
         staging.clear()
 
     monkeypatch.setattr(SparkStager, "_rows", wrong)
