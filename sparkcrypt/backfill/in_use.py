@@ -197,6 +197,7 @@ class Disposal:
         try:
             for folder in (one for one in there if one not in kept):
                 self.check_lock()
+                self._delete_set_aside(folder, inspect)
                 going[folder] = self._put_aside(folder)
             for folder, one in going.items():
                 inspect(folder, one.place)
@@ -222,13 +223,21 @@ class Disposal:
             self.files.make_folder(folder.rstrip("/").rpartition("/")[0])
             self.files.rename(aside, folder)
 
+    def _delete_set_aside(self, folder: str, inspect: Callable[[str, str], None]) -> None:
+        """Delete what a killed driver had set aside, where a writer has made the folder anew since.
+
+        A late commit may have gone along when it was set aside, so it is looked at as the folder itself is.
+        """
+        aside = self._set_aside(folder)
+        if aside and self.files.exists(folder):
+            inspect(folder, aside)
+            self.files.delete_tree(aside)
+
     def _put_aside(self, folder: str) -> _Going:
         """Rename a folder to where no writer finds it, where that is one step; else list what is in it."""
         aside = self._set_aside(folder)
         if aside and not self.files.exists(folder):
             return _Going(aside)
-        if aside:  # set aside by a killed driver, and made anew since
-            self.files.delete_tree(aside)
         if not self.files.renames_at_once(folder) or urlsplit(folder)[:2] != urlsplit(self.base)[:2]:
             return _Going(folder, tuple(one.path for one in self.files.data_files(folder)))
         aside = self._place_aside(folder)

@@ -94,6 +94,25 @@ def test_what_a_killed_driver_set_aside_is_found_again(lake: Lake, monkeypatch: 
             shutil.copytree(lake.path("t") / "p=0", folder)
 
 
+def test_what_was_set_aside_is_looked_at_before_it_goes(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A writer made a folder anew that a killed driver had set aside: a late commit in the latter is not lost."""
+    policy, _ = tagged(lake, PARTITIONED["using"])
+    folder = Path(shutil.copytree(lake.path("t") / "p=0", lake.root / "db" / "copy"))
+    mine = disposal(lake, policy)
+    aside = Path(mine._place_aside(folder.as_uri()).removeprefix("file:"))
+    shutil.copytree(folder, aside)
+
+    def refuse(gone: str, place: str) -> None:
+        if place.rstrip("/").endswith(aside.name):
+            raise VerificationError("a late commit is there")
+
+    with pytest.raises(VerificationError, match="late commit"):
+        mine.delete([folder.as_uri()], inspect=refuse)
+    assert data_files(folder) and data_files(aside)
+    assert mine.delete([folder.as_uri()]) == {}
+    assert not folder.exists() and not aside.exists()
+
+
 def test_what_cannot_be_proven_is_an_open_problem(
     lake: Lake,
     clock: Clock,  # noqa: F811
