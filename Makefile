@@ -48,9 +48,9 @@ demo-backfill: $(JAR)  ## a tag changes under readers and a writer: the history 
 	@$(WITH_JAVA) && { $(WITH_VAULT); } && $(BIN)/python demo/run_backfill_demo.py
 	@echo "make demo-backfill: no row was lost, doubled or misread, and every file is as its tags say"
 
-test: $(JAR)  ## the whole test suite, in two processes (ARGS="-k word" to choose, in one)
+test: $(JAR)  ## the whole test suite, in three processes (ARGS="-k word" to choose, in one)
 	@$(WITH_JAVA) && { $(WITH_VAULT); } && { $(WITH_CHROMIUM); } && \
-		if [ -n "$(ARGS)" ]; then $(PYTEST) $(ARGS); else tools/test_halves.sh $(PYTEST); fi
+		if [ -n "$(ARGS)" ]; then $(PYTEST) $(ARGS); else tools/test_parts.sh $(PYTEST); fi
 	@echo "make test: every test passed, or was skipped with its reason above"
 
 test-fast: $(JAR)  ## the tests that need no service and no cluster, and take seconds
