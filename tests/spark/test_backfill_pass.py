@@ -294,17 +294,20 @@ def test_budget_is_spent_on_the_first_tags_of_the_policy(lake: Lake, policy: Pol
     assert {one.table: len(one.units) for one in spent.tables if one.units} == {named[2]: 1}
 
 
-def test_unfinished_run_over_other_partitions_is_finished_first(lake: Lake, policy: Policy) -> None:
-    """Partitions that are asked for are done, not only those of a run that was begun before and not ended."""
+def test_unfinished_run_over_other_partitions_is_left_so(lake: Lake, policy: Policy) -> None:
+    """Partitions that are asked for are done, nothing else is; the report names the run that is unfinished."""
     make(lake, "t", partitions=4)
     begun = backfill(lake.spark, policy, tables=["t"], options=options(where="p < 2", max_seconds=0.0)).tables[0]
     assert (begun.outcome, len(begun.units), begun.units_left) == ("stopped at budget", 1, 1)
     asked = backfill(lake.spark, policy, tables=["t"], options=options(where="p = 3")).tables[0]
     assert (asked.outcome, [unit["unit"] for unit in asked.units]) == ("done", ["p=3"])
     assert asked.run_id != begun.run_id
-    assert any(f"run {begun.run_id}, which was over other partitions" in warning for warning in asked.warnings)
+    assert any(f"run {begun.run_id} over --where 'p < 2' is unfinished" in warning for warning in asked.warnings)
     left = backfill(lake.spark, policy, tables=["t"], options=options(dry_run=True)).tables[0]
-    assert [unit["unit"] for unit in left.planned] == ["p=2"]
+    waiting = {"p=0", "p=1"} - {unit["unit"] for unit in begun.units}
+    assert {unit["unit"] for unit in left.planned} == {"p=2", *waiting}
+    rest = backfill(lake.spark, policy, tables=["t"], options=options(where="p < 2")).tables[0]
+    assert (rest.outcome, rest.run_id) == ("done", begun.run_id)
 
 
 def test_changed_policy_is_a_conflict_until_the_run_is_abandoned(lake: Lake, policy: Policy) -> None:

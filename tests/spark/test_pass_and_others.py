@@ -12,6 +12,7 @@ from sparkcrypt.backfill.expire import expire_run
 from sparkcrypt.backfill.options import RunOptions
 from sparkcrypt.backfill.passes import PassOptions, backfill
 from sparkcrypt.backfill.progress import Silent
+from sparkcrypt.backfill.resolve import resolve_problem
 from sparkcrypt.errors import PlanError, VerificationError
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.spark.catalog import Catalog
@@ -20,6 +21,7 @@ from tests.spark.support import SECRET, Lake, assert_plaintext, rows_of
 from tests.spark.test_backfill_pass import make
 
 pytestmark = pytest.mark.spark
+RESOLVING = PassOptions(run=RunOptions(keep_going=True))
 CHANGED = PassOptions(run=RunOptions(keep_going=True, parallelism=1), changed=True)
 
 
@@ -102,8 +104,12 @@ def test_folders_that_a_partition_of_another_table_points_to_are_not_deleted(lak
     lake.spark.catalog.refreshTable("other")
     assert rows_of(lake.spark.table("other")) == before
     assert_plaintext(lake.path("t"))
-    lake.sql("ALTER TABLE other DROP PARTITION (p = 0)")
-    assert expire_run(lake.spark, "t", policy).files == 1  # the other table was managed: it took its file along
+    lake.sql("ALTER TABLE other DROP PARTITION (p = 0)")  # it was managed: it took its file along
+    with pytest.raises(VerificationError, match="is gone from the old folder"):
+        expire_run(lake.spark, "t", policy)
+    (problem,) = backfill(lake.spark, policy, tables=["t"], options=RESOLVING).tables[0].problems
+    resolve_problem(lake.spark, "t", policy, problem["problem"], keep="new", reason="the other table was dropped")
+    assert expire_run(lake.spark, "t", policy).files == 1
 
 
 @pytest.mark.parametrize("marker", ["_spark_metadata", "_delta_log", ".hoodie", "metadata"])
