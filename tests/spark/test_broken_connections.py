@@ -80,7 +80,7 @@ def test_metastore_that_stays_away_is_not_a_table_that_is_not_there(
 
 
 def test_metastore_is_not_asked_for_partitions_for_each_unit(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Six partitions more: not six more questions for all partitions; an answer that grew old may be asked for again."""
+    """Six partitions more are not six more questions for all partitions; what grew old may be asked for again."""
     counts = []
     for partitions in (2, 8):
         lake.sql(f"CREATE TABLE w{partitions} (id INT, email STRING, p INT) USING parquet PARTITIONED BY (p)")
