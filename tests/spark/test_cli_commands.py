@@ -123,6 +123,8 @@ def test_doctor_is_content_when_all_is_there(ended: Ended) -> None:
         "java",
         "spark",
         "jar",
+        "key services of tables",
+        "table formats",
         "helper on the driver",
         "tasks of the native engine",
         "helper on executors",
@@ -131,6 +133,9 @@ def test_doctor_is_content_when_all_is_there(ended: Ended) -> None:
         "plan of d.t",
         "place of d.t",
         "tags of d.t",
+        "properties of d.t",
+        "identity of d.t",
+        "rule of d.t",
     ]
     assert all(set(one) == {"check", "ok", "detail", "fix"} for one in found)
     assert ended.code("doctor") == 0
