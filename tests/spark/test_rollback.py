@@ -105,7 +105,7 @@ def test_later_run_is_rolled_back_first(lake: Lake) -> None:
     policy, before, first = encrypted(lake, CREATE["partitioned"])
     set_tags(lake.spark, "t", {"note": ["pii"]}, policy)
     second = encrypt_table(lake.spark, "t", policy).run_id
-    with pytest.raises(VerificationError, match="its location is now .*, neither .* nor what this run staged"):
+    with pytest.raises(VerificationError, match=r"its location is now .*, neither .* nor what this run staged"):
         rollback_run(lake.spark, "t", policy, first)
     rollback_run(lake.spark, "t", policy, second)
     rollback_run(lake.spark, "t", policy, first)
