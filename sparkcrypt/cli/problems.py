@@ -11,7 +11,7 @@ from sparkcrypt.cli.options import Launch, json_option, policy_option, spark_opt
 from sparkcrypt.cli.output import show
 from sparkcrypt.cli.progress import progress_on_stderr
 from sparkcrypt.cli.session import Workplace
-from sparkcrypt.errors import KeyServiceError
+from sparkcrypt.errors import ConfigError, KeyServiceError
 
 if TYPE_CHECKING:
     from sparkcrypt.backfill.problems import Problem
@@ -75,7 +75,7 @@ def open_problems(store: StateStore, table_id: str, policy: Policy) -> tuple[lis
     try:
         service, masters = open_key_service(policy.key_service), MasterKeys.of(policy)
         return Problems(store, table_id, lambda: open_mac(store, table_id, service, masters)).open(), True
-    except KeyServiceError:
+    except (KeyServiceError, ConfigError):  # the latter where its library or its name is not known here
         return Problems(store, table_id, None).open(), False
 
 
