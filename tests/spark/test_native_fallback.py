@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -18,6 +19,7 @@ from sparkcrypt.errors import ConfigError, SparkcryptError, StorageError
 from sparkcrypt.native.footers import FooterFacts, Found
 from sparkcrypt.parquet import FileSummary
 from sparkcrypt.policy.key_service import KeyServiceConfig
+from sparkcrypt.policy.model import Policy
 from sparkcrypt.spark.files import HadoopFiles
 from sparkcrypt.spark.tagging import set_tags
 from tests.spark.support import Lake, encrypted_columns
@@ -45,6 +47,18 @@ def with_wrong_index(path: Path) -> None:
     drop_a_location(str(path))
 
 
+def encrypted_numbers(lake: Lake, write: Callable[[Path], None]) -> tuple[Policy, Mapping[str, Any]]:
+    """Tag and encrypt a table of one such file; return the policy, and what the run reports of its unit."""
+    with lake.stranger() as stranger:
+        stranger.sql("CREATE TABLE t (c0 BIGINT) USING parquet")
+    lake.path("t").mkdir(exist_ok=True)
+    write(lake.path("t") / "part-0.parquet")
+    policy = lake.policy()
+    set_tags(lake.spark, "t", {"c0": ["pii"]}, policy)
+    (unit,) = encrypt_table(lake.spark, "t", policy).units
+    return policy, unit
+
+
 @pytest.mark.parametrize(
     ("write", "rows", "said"),
     [
@@ -56,13 +70,7 @@ def test_what_cannot_be_rewritten_by_pages_is_by_rows(
     lake: Lake, write: Callable[[Path], None], rows: int, said: str
 ) -> None:
     """The unit's engine is Spark's, its notes say why, and it holds the same rows, encrypted."""
-    with lake.stranger() as stranger:
-        stranger.sql("CREATE TABLE t (c0 BIGINT) USING parquet")
-    lake.path("t").mkdir(exist_ok=True)
-    write(lake.path("t") / "part-0.parquet")
-    policy = lake.policy()
-    set_tags(lake.spark, "t", {"c0": ["pii"]}, policy)
-    (unit,) = encrypt_table(lake.spark, "t", policy).units
+    policy, unit = encrypted_numbers(lake, write)
     assert (unit["engine"], unit["rows"], unit["verified"]) == ("spark", rows, True)
     assert any("cannot be rewritten page by page" in note and said in note for note in unit["notes"]), unit["notes"]
     lake.spark.catalog.refreshTable("t")
@@ -73,13 +81,7 @@ def test_what_cannot_be_rewritten_by_pages_is_by_rows(
 
 def test_an_index_that_is_not_of_its_pages_is_left_out(lake: Lake) -> None:
     """Readers that filter by such an index would lose rows: the new file has none, and the report says so."""
-    with lake.stranger() as stranger:
-        stranger.sql("CREATE TABLE t (c0 BIGINT) USING parquet")
-    lake.path("t").mkdir(exist_ok=True)
-    with_wrong_index(lake.path("t") / "part-0.parquet")
-    policy = lake.policy()
-    set_tags(lake.spark, "t", {"c0": ["pii"]}, policy)
-    (unit,) = encrypt_table(lake.spark, "t", policy).units
+    _, unit = encrypted_numbers(lake, with_wrong_index)
     assert (unit["engine"], unit["rows"], unit["verified"]) == ("native", 3, True)
     assert any("index" in note for note in unit["notes"]), unit["notes"]
     lake.spark.catalog.refreshTable("t")
