@@ -62,7 +62,8 @@ def awaiting_expiry(store: StateStore, table_id: str, files: HadoopFiles, grace_
         files: the file system.
         grace_seconds: after which it should have expired.
     """
-    found = [one for run_id in Journal.runs(store, table_id) for one in _of_run(store, table_id, run_id, files)]
+    runs = Journal.runs(store, table_id, archived=False)  # an archived one has expired
+    found = [one for run_id in runs for one in _of_run(store, table_id, run_id, files)]
     since = min((when for _, when in found), default=None)
     sources = [source for unit, _ in found for source in unit]
     plain = [length for length, in_clear in sources if in_clear]

@@ -180,7 +180,7 @@ def needs_care(
     Raises:
         RunConflictError: a run holds the table.
     """
-    if not Journal.runs(store, target.table_id):
+    if not Journal.runs(store, target.table_id, archived=False):
         return False
     owner = f"{getpass.getuser()}@{socket.gethostname()}"
     with acquire(store, target.table_id, run_id="look after old files", owner=owner) as lock:
