@@ -6,19 +6,19 @@ never, unless the caller brings one of its file systems.
 
 from __future__ import annotations
 
-from sparkcrypt.parquet.columns import ColumnCrypto
-from sparkcrypt.parquet.encryption import FOOTER_KEY, PLAINTEXT, DataKey, FileEncryption
-from sparkcrypt.parquet.footer import Footer, read_footer
-from sparkcrypt.parquet.keys import KeyRequest, RetrieveKey, VerifyAad
-from sparkcrypt.parquet.output import Target, folders_synced_once
-from sparkcrypt.parquet.result import RewriteResult
-from sparkcrypt.parquet.rewrap import WrapKey, rewrap_file
-from sparkcrypt.parquet.rewrite import Encryption, rewrite_file
-from sparkcrypt.parquet.schema import leaf_paths, message_type
-from sparkcrypt.parquet.source import Source
+from sparkcrypt.parquet.file.columns import ColumnCrypto
+from sparkcrypt.parquet.file.footer import Footer, read_footer
+from sparkcrypt.parquet.file.keys import KeyRequest, RetrieveKey, VerifyAad
+from sparkcrypt.parquet.file.schema import leaf_paths, message_type
+from sparkcrypt.parquet.file.source import Source
+from sparkcrypt.parquet.rewrite.encryption import FOOTER_KEY, PLAINTEXT, DataKey, FileEncryption
+from sparkcrypt.parquet.rewrite.file import Encryption, rewrite_file
+from sparkcrypt.parquet.rewrite.open_keys import verify_keys
+from sparkcrypt.parquet.rewrite.output import Target, folders_synced_once
+from sparkcrypt.parquet.rewrite.result import RewriteResult
+from sparkcrypt.parquet.rewrite.rewrap import WrapKey, rewrap_file
 from sparkcrypt.parquet.summary import ColumnSummary, FileSummary, inspect_file, summarise
-from sparkcrypt.parquet.verify import Verification, verify_file
-from sparkcrypt.parquet.verify_keys import verify_keys
+from sparkcrypt.parquet.verify.file import Verification, verify_file
 
 __all__ = [
     "FOOTER_KEY",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
-from sparkcrypt.parquet.footer import Footer
+from sparkcrypt.parquet.file.footer import Footer
 
 NAMES = ("uncompressed", "snappy", "gzip", "lzo", "brotli", "lz4", "zstd", "lz4_raw")
 """By their numbers in ``CompressionCodec`` of parquet.thrift."""

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from sparkcrypt.errors import FormatError
-from sparkcrypt.parquet.columns import ColumnCrypto
-from sparkcrypt.parquet.footer import Footer, Mode, read_footer
-from sparkcrypt.parquet.keys import RetrieveKey, VerifyAad
-from sparkcrypt.parquet.leniency import told_rows
-from sparkcrypt.parquet.metadata import Algorithm
-from sparkcrypt.parquet.schema import Path
-from sparkcrypt.parquet.source import Source
-from sparkcrypt.schema import dotted
+from sparkcrypt.names import Algorithm
+from sparkcrypt.parquet.file.columns import ColumnCrypto
+from sparkcrypt.parquet.file.footer import Footer, Mode, read_footer
+from sparkcrypt.parquet.file.keys import RetrieveKey, VerifyAad
+from sparkcrypt.parquet.file.schema import Path
+from sparkcrypt.parquet.file.source import Source
+from sparkcrypt.parquet.pages.leniency import told_rows
+from sparkcrypt.schema import join_dotted
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class FileSummary:
             "row_groups": self.row_groups,
             "columns": None
             if self.columns is None
-            else {dotted(path): column.to_dict() for path, column in self.columns.items()},
+            else {join_dotted(path): column.to_dict() for path, column in self.columns.items()},
         }
 
 

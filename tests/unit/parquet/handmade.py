@@ -6,7 +6,9 @@ import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from sparkcrypt.parquet.metadata import (
+from sparkcrypt.parquet.thrift.compact import BINARY, I32, STRUCT, List, Struct
+from sparkcrypt.parquet.thrift.encode import encode_struct
+from sparkcrypt.parquet.thrift.metadata import (
     ColumnChunk,
     ColumnMetaData,
     DataPageHeader,
@@ -18,11 +20,9 @@ from sparkcrypt.parquet.metadata import (
     RowGroup,
     SchemaElement,
 )
-from sparkcrypt.parquet.thrift import BINARY, I32, STRUCT, List, Struct
-from sparkcrypt.parquet.thrift_encode import encode_struct
 
 PLAIN, RLE, RLE_DICTIONARY = 0, 3, 8
-Change = Callable[[Struct], None]
+Change = Callable[[Struct], object]
 
 
 @dataclass(frozen=True)
@@ -40,11 +40,16 @@ class MadePage:
     @property
     def values(self) -> int:
         """How many values it announces, if it is a data page."""
-        for field, count in ((PageHeader.data_page_header, 0x15), (PageHeader.data_page_header_v2, 0x15)):
-            inner = self.header.get(field.key)
-            if isinstance(inner, Struct):
-                return int(inner[count])  # type: ignore[arg-type]
-        return 0
+        header = PageHeader(self.header)
+        inner = header.data_page_header or header.data_page_header_v2
+        return 0 if inner is None else inner.num_values
+
+
+def v1_header(page: MadePage) -> Struct:
+    """Return a copy of what the header of a V1 data page holds."""
+    found = PageHeader(page.header).data_page_header
+    assert found is not None
+    return Struct(found.struct)
 
 
 def _page(kind: int, body: bytes, crc: bool, field: int, inner: Struct) -> MadePage:

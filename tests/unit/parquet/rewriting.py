@@ -24,10 +24,10 @@ from sparkcrypt.parquet import (
     read_footer,
     verify_file,
 )
-from sparkcrypt.parquet.metadata import ColumnMetaData
-from sparkcrypt.parquet.modules import ModuleCipher, ModuleType, module_aad
-from sparkcrypt.parquet.thrift import Struct, decode_struct
-from sparkcrypt.parquet.thrift_encode import encode_struct
+from sparkcrypt.parquet.file.modules import ModuleCipher, ModuleType, module_aad
+from sparkcrypt.parquet.thrift.compact import List, Struct, decode_struct
+from sparkcrypt.parquet.thrift.encode import encode_struct
+from sparkcrypt.parquet.thrift.metadata import ColumnChunk, ColumnMetaData, FileMetaData, OffsetIndex
 from tests.unit.parquet.writers import PlainKms, table
 
 SSN, AMOUNT, NAME, PHONE = ("ssn",), ("amount",), ("person", "name"), ("phones", "list", "element")
@@ -110,6 +110,17 @@ def patch_footer(path: Path, change: Callable[[Struct], None]) -> Path:
     return path
 
 
+def column_chunks(footer: Struct) -> list[ColumnChunk]:
+    """Return every chunk of a footer, row group by row group; what is changed behind them is changed in the footer."""
+    return [chunk for group in FileMetaData(footer).row_groups for chunk in group.columns]
+
+
+def clear_metadata(chunk: ColumnChunk) -> ColumnMetaData:
+    """Return the metadata of a chunk that has them in clear."""
+    assert chunk.meta_data is not None
+    return chunk.meta_data
+
+
 def revealed(footer: Footer, retrieve_key: RetrieveKey | None = None) -> Iterator[tuple[int, int, Struct, Struct]]:
     """Yield row group, column, ``ColumnChunk`` and ``ColumnMetaData`` in clear of every chunk."""
     assert footer.metadata is not None and footer.columns is not None
@@ -154,11 +165,14 @@ def nonces(path: Path, retrieve_key: RetrieveKey, **options: Any) -> Mapping[byt
         if not crypto.encrypted:
             continue
         key = retrieve_key(KeyRequest("", crypto.path, crypto.key_metadata)) if crypto.own_key else footer_key
-        start = view.dictionary_page_offset or view.data_page_offset
-        ranges = [(start, start + view.total_compressed_size)]
-        ranges += [(chunk[a], chunk[a] + chunk[b]) for a, b in ((0x46, 0x55), (0x66, 0x75)) if a in chunk]  # type: ignore[operator]
-        if view.bloom_filter_offset is not None:
-            ranges.append((view.bloom_filter_offset, view.bloom_filter_offset + (view.bloom_filter_length or 0)))
+        indexes = ColumnChunk(chunk)
+        places = [
+            (view.dictionary_page_offset or view.data_page_offset, view.total_compressed_size),
+            (indexes.offset_index_offset, indexes.offset_index_length),
+            (indexes.column_index_offset, indexes.column_index_length),
+            (view.bloom_filter_offset, view.bloom_filter_length),
+        ]
+        ranges = [(begin, begin + (size or 0)) for begin, size in places if begin is not None]
         modules = [frame for begin, end in ranges for frame in frames(data, begin, end)]
         sealed = chunk.get(0x98)
         modules += [sealed] if isinstance(sealed, bytes) else []
@@ -171,3 +185,22 @@ def _footer_nonce(data: bytes, footer: Footer) -> bytes:
         return data[-36:-24]
     end = decode_struct(data[footer.offset : -8])[1]
     return data[footer.offset + end + 4 : footer.offset + end + 16]
+
+
+def drop_a_location(path: str) -> None:
+    """Take one page out of a file's offset index of ``id``."""
+    content = bytearray(Path(path).read_bytes())
+
+    def change(footer: Struct) -> None:
+        chunk = column_chunks(footer)[0]
+        at, size = chunk.offset_index_offset, chunk.offset_index_length
+        assert at is not None and size is not None
+        index = decode_struct(bytes(content[at : at + size]))[0]
+        locations = index[OffsetIndex.page_locations.key]
+        assert isinstance(locations, List)
+        locations.pop()
+        wire = encode_struct(index)
+        content[at : at + len(wire)] = wire
+
+    patch_footer(Path(path), change)
+    Path(path).write_bytes(bytes(content))

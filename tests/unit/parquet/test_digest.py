@@ -11,8 +11,9 @@ import pytest
 
 from sparkcrypt.errors import ConfigError, VerificationError
 from sparkcrypt.parquet import read_footer, verify_file
-from sparkcrypt.parquet.digest import DIGEST_PARTS, ContentDigest, combined_digest
-from sparkcrypt.parquet.metadata import (
+from sparkcrypt.parquet.thrift.compact import BINARY, I32, I64, STRUCT, List, Struct, field_key
+from sparkcrypt.parquet.thrift.encode import encode_struct
+from sparkcrypt.parquet.thrift.metadata import (
     ColumnChunk,
     ColumnMetaData,
     FileMetaData,
@@ -24,8 +25,7 @@ from sparkcrypt.parquet.metadata import (
     SchemaElement,
     Statistics,
 )
-from sparkcrypt.parquet.thrift import BINARY, I32, I64, STRUCT, List, Struct, field_key
-from sparkcrypt.parquet.thrift_encode import encode_struct
+from sparkcrypt.parquet.verify.digest import DIGEST_PARTS, ContentDigest, combined_digest
 from tests.unit.parquet.writers import ALGORITHMS, FOOTER_MODES, Keys, table, write_encrypted, write_uniform
 
 KEY = b"0123456789abcdef"

@@ -11,10 +11,10 @@ import pytest
 
 from sparkcrypt.errors import FormatError
 from sparkcrypt.parquet import FOOTER_KEY, inspect_file, read_footer, rewrite_file, verify_file
-from sparkcrypt.parquet.metadata import ColumnChunk, ColumnMetaData, FileMetaData, PageHeader, RowGroup
-from sparkcrypt.parquet.thrift import Struct, decode_struct
+from sparkcrypt.parquet.thrift.compact import Struct, Value, decode_struct
+from sparkcrypt.parquet.thrift.metadata import ColumnChunk, ColumnMetaData, FileMetaData, PageHeader, RowGroup
 from tests.unit.parquet.handmade import data_page, dictionary_page, make_file, v2_page
-from tests.unit.parquet.rewriting import arrow_read, new_encryption, patch_footer
+from tests.unit.parquet.rewriting import arrow_read, clear_metadata, column_chunks, new_encryption, patch_footer
 from tests.unit.parquet.writers import ALGORITHMS, Keys
 
 Change = Callable[[Struct], None]
@@ -31,32 +31,23 @@ def write(path: Path, **options: object) -> Path:
     return path
 
 
-def chunks(footer: Struct) -> list[Struct]:
-    """Return every column chunk of a footer."""
-    return [
-        chunk
-        for group in footer[FileMetaData.row_groups.key]  # type: ignore[union-attr]
-        for chunk in group[RowGroup.columns.key]  # type: ignore[index,call-overload,union-attr]
-    ]
-
-
 def of_metadata(change: Callable[[Struct], None]) -> Change:
     """Return a change of every chunk's metadata."""
 
     def changed(footer: Struct) -> None:
-        for chunk in chunks(footer):
-            change(chunk[ColumnChunk.meta_data.key])  # type: ignore[arg-type]
+        for chunk in column_chunks(footer):
+            change(clear_metadata(chunk).struct)
 
     return changed
 
 
-def lay(key: int, value: object) -> Callable[[Struct], None]:
+def lay(key: int, value: Value | None) -> Callable[[Struct], None]:
     """Return what sets a field, or drops it."""
 
     def change(struct: Struct) -> None:
         struct.pop(key, None)
         if value is not None:
-            struct[key] = value  # type: ignore[assignment]
+            struct[key] = value
 
     return change
 
@@ -64,7 +55,7 @@ def lay(key: int, value: object) -> Callable[[Struct], None]:
 def move_data_offset(metadata: Struct) -> None:
     """Leave the dictionary page's header out of the data's offset."""
     if ColumnMetaData.dictionary_page_offset.key in metadata:
-        metadata[ColumnMetaData.data_page_offset.key] -= 9  # type: ignore[operator]
+        metadata[ColumnMetaData.data_page_offset.key] = ColumnMetaData(metadata).data_page_offset - 9
 
 
 def point_at_dictionary(metadata: Struct) -> None:
@@ -77,26 +68,25 @@ def point_at_dictionary(metadata: Struct) -> None:
 def dictionary_behind(metadata: Struct) -> None:
     """Name a dictionary behind its data, where readers do not look for one."""
     point_at_dictionary(metadata)
-    data = metadata[ColumnMetaData.data_page_offset.key]
-    metadata[ColumnMetaData.dictionary_page_offset.key] = data + 5  # type: ignore[operator]
+    metadata[ColumnMetaData.dictionary_page_offset.key] = ColumnMetaData(metadata).data_page_offset + 5
 
 
-def of_groups(key: int, value: object) -> Change:
+def of_groups(key: int, value: Value | None) -> Change:
     """Return a change of every row group's field."""
 
     def change(footer: Struct) -> None:
-        for group in footer[FileMetaData.row_groups.key]:  # type: ignore[union-attr]
-            lay(key, value)(group)  # type: ignore[arg-type]
+        for group in FileMetaData(footer).row_groups:
+            lay(key, value)(group.struct)
 
     return change
 
 
-def of_chunks(key: int, value: object) -> Change:
+def of_chunks(key: int, value: Value | None) -> Change:
     """Return a change of every chunk's field."""
 
     def change(footer: Struct) -> None:
-        for chunk in chunks(footer):
-            lay(key, value)(chunk)
+        for chunk in column_chunks(footer):
+            lay(key, value)(chunk.struct)
 
     return change
 
@@ -109,9 +99,9 @@ ODDITIES: dict[str, Change] = {
     "data offset at the dictionary": of_metadata(point_at_dictionary),
     "dictionary behind its data": of_metadata(dictionary_behind),
     "dictionary at both": of_metadata(
-        lambda one: (
-            lay(ColumnMetaData.data_page_offset.key, one.get(ColumnMetaData.dictionary_page_offset.key))(one)
-            if ColumnMetaData.dictionary_page_offset.key in one
+        lambda metadata: (
+            lay(ColumnMetaData.data_page_offset.key, metadata.get(ColumnMetaData.dictionary_page_offset.key))(metadata)
+            if ColumnMetaData.dictionary_page_offset.key in metadata
             else None
         )
     ),
@@ -170,17 +160,16 @@ def leave_out_headers(source: Path, writer: bytes | None) -> None:
 
     def change(footer: Struct) -> None:
         lay(FileMetaData.created_by.key, writer)(footer)
-        for chunk in chunks(footer):
-            for field in (ColumnChunk.offset_index_offset, ColumnChunk.offset_index_length):
-                chunk.pop(field.key, None)
-            for field in (ColumnChunk.column_index_offset, ColumnChunk.column_index_length):
-                chunk.pop(field.key, None)
-            metadata = chunk[ColumnChunk.meta_data.key]
-            start = metadata.get(ColumnMetaData.dictionary_page_offset.key)  # type: ignore[union-attr]
+        for chunk in column_chunks(footer):
+            for key in (*OFFSET_INDEX, *COLUMN_INDEX):
+                chunk.struct.pop(key, None)
+            metadata = clear_metadata(chunk)
+            start = metadata.dictionary_page_offset
             if start is not None:
                 length = decode_struct(content[start : start + 200])[1]
-                for field in (ColumnMetaData.total_compressed_size, ColumnMetaData.total_uncompressed_size):
-                    metadata[field.key] -= length  # type: ignore[index,operator,call-overload]
+                compressed, whole = metadata.total_compressed_size, metadata.total_uncompressed_size
+                metadata.struct[ColumnMetaData.total_compressed_size.key] = compressed - length
+                metadata.struct[ColumnMetaData.total_uncompressed_size.key] = whole - length
 
     patch_footer(source, change)
 
@@ -217,8 +206,8 @@ def test_indexes_of_others_are_left_out(tmp_path: Path, fields: tuple[int, int],
     )
 
     def change(footer: Struct) -> None:
-        found = chunks(footer)
-        first, last = found[0], found[len(found) // 2]
+        found = column_chunks(footer)
+        first, last = found[0].struct, found[len(found) // 2].struct
         for key in fields:
             first[key], last[key] = last[key], first[key]
 

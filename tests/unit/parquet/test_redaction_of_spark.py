@@ -13,9 +13,9 @@ import pytest
 
 from sparkcrypt.errors import UnsupportedFileError
 from sparkcrypt.parquet import FOOTER_KEY, FileEncryption, read_footer, rewrite_file, verify_file
-from sparkcrypt.parquet.field_metadata import SPARK_SCHEMA
-from sparkcrypt.parquet.metadata import ColumnChunk, FileMetaData, RowGroup
-from sparkcrypt.parquet.thrift import BINARY, Struct, field_key
+from sparkcrypt.parquet.rewrite.field_metadata import SPARK_SCHEMA
+from sparkcrypt.parquet.thrift.compact import BINARY, Struct, field_key
+from sparkcrypt.parquet.thrift.metadata import ColumnChunk, FileMetaData
 from tests.unit.parquet.rewriting import (
     REDACTED,
     left_over,
@@ -58,7 +58,9 @@ def compact(schema: Any) -> str:
     return json.dumps(schema, separators=(",", ":"), ensure_ascii=False)
 
 
-def rewritten(folder: Path, schema: str, encryption: FileEncryption | None = None, **entries: str) -> tuple[str, Any]:
+def rewritten(
+    folder: Path, schema: str, encryption: FileEncryption | None = None, entries: dict[str, str] | None = None
+) -> tuple[str, Any]:
     """Rewrite a file with such a schema in its footer; return the schema of the target, and the result."""
     content = pa.table({"secret": [CANARY, "b"], "open": [1, 2]}).replace_schema_metadata(entries)
     plain = folder / "plain"
@@ -188,7 +190,7 @@ def test_files_without_rows(tmp_path: Path) -> None:
 def test_arrow_repeats_the_schema(tmp_path: Path) -> None:
     """``ARROW:schema`` of what pyarrow read from Spark and wrote again repeats it in base64, and goes."""
     text = compact(struct(field("secret", **ML)))
-    rewritten(tmp_path, text, **{SPARK_SCHEMA: text})
+    rewritten(tmp_path, text, entries={SPARK_SCHEMA: text})
     stored = pq.read_metadata(tmp_path / "plain").metadata or {}
     assert CANARY.encode() in base64.b64decode(stored[b"ARROW:schema"])
     metadata = read_footer(tmp_path / "out").metadata
@@ -202,8 +204,8 @@ def add_field(path: Path, column: int) -> Path:
     """Give the chunks of a column a field that no specification has."""
 
     def add(footer: Struct) -> None:
-        for group in footer[FileMetaData.row_groups.key]:  # type: ignore[union-attr]
-            group[RowGroup.columns.key][column][field_key(10, BINARY)] = CANARY.encode()  # type: ignore[index,union-attr,call-overload]
+        for group in FileMetaData(footer).row_groups:
+            group.columns[column].struct[field_key(10, BINARY)] = CANARY.encode()
 
     return patch_footer(path, add)
 
@@ -234,7 +236,7 @@ def test_unknown_fields_stay_where_nothing_is_told(tmp_path: Path) -> None:
     assert CANARY.encode() in (tmp_path / "a").read_bytes()
     assert CANARY.encode() not in (tmp_path / "b").read_bytes()
     for source, target in ((first, "a"), (second, "b")):
-        assert verify_file(tmp_path / target, retrieve_key=Keys(), equal_to=source_digest(source))
+        verify_file(tmp_path / target, retrieve_key=Keys(), equal_to=source_digest(source))
 
 
 def test_fields_that_are_known_are_no_reason(tmp_path: Path) -> None:
@@ -245,4 +247,4 @@ def test_fields_that_are_known_are_no_reason(tmp_path: Path) -> None:
     assert metadata is not None
     assert ColumnChunk.column_index_offset.key in metadata.row_groups[0].columns[0].struct
     parts = {k: v for k, v in verify_file(plain).digests.items() if k not in REDACTED}
-    assert verify_file(tmp_path / "out", retrieve_key=Keys(), equal_to=parts)
+    verify_file(tmp_path / "out", retrieve_key=Keys(), equal_to=parts)

@@ -14,9 +14,9 @@ import pytest
 from pyarrow.fs import LocalFileSystem
 
 from sparkcrypt.parquet import FOOTER_KEY, KeyRequest, rewrap_file, rewrite_file
-from sparkcrypt.parquet.file_access import access_of, make_folders
-from sparkcrypt.parquet.output import open_target
-from sparkcrypt.parquet.source import open_source
+from sparkcrypt.parquet.file.access import access_of, make_folders
+from sparkcrypt.parquet.file.source import open_source
+from sparkcrypt.parquet.rewrite.output import open_target
 from tests.unit.parquet.rewriting import new_encryption
 from tests.unit.parquet.writers import Keys
 
@@ -124,9 +124,9 @@ def test_an_acl_comes_along(tmp_path: Path) -> None:
         pytest.skip(f"this file system keeps no ACLs: {error}")
     rewrite_file(source, tmp_path / "out")
     assert os.getxattr(tmp_path / "out", ACL) == os.getxattr(source, ACL)
-    with open_source(source) as one, open_source(tmp_path / "out") as other:
-        assert one.descriptor is not None and other.descriptor is not None
-        assert access_of(one.descriptor) == access_of(other.descriptor)
+    with open_source(source) as original, open_source(tmp_path / "out") as other:
+        assert original.descriptor is not None and other.descriptor is not None
+        assert access_of(original.descriptor) == access_of(other.descriptor)
 
 
 def test_folders_are_made_like_the_sources(tmp_path: Path) -> None:

@@ -11,13 +11,13 @@ import pytest
 
 from sparkcrypt.errors import FormatError, VerificationError
 from sparkcrypt.parquet import FOOTER_KEY, rewrite_file, verify_file
-from sparkcrypt.parquet.chunk_rewrite import TargetChunk
-from sparkcrypt.parquet.metadata import ColumnChunk, ColumnMetaData, FileMetaData, PageHeader, RowGroup
-from sparkcrypt.parquet.page_stream import MAX_HEADER_BYTES, Bytes
-from sparkcrypt.parquet.source import open_source
-from sparkcrypt.parquet.thrift import BINARY, I32, List, Struct, field_key
-from tests.unit.parquet.handmade import MadePage, data_page, dictionary_page, make_file, v2_page
-from tests.unit.parquet.rewriting import left_over, new_encryption, patch_footer, write_plain
+from sparkcrypt.parquet.file.source import open_source
+from sparkcrypt.parquet.rewrite.chunk import TargetChunk
+from sparkcrypt.parquet.rewrite.page_stream import MAX_HEADER_BYTES, Bytes
+from sparkcrypt.parquet.thrift.compact import BINARY, I32, List, Struct, field_key
+from sparkcrypt.parquet.thrift.metadata import ColumnChunk, ColumnMetaData, FileMetaData, PageHeader, RowGroup
+from tests.unit.parquet.handmade import MadePage, data_page, dictionary_page, make_file, v1_header, v2_page
+from tests.unit.parquet.rewriting import column_chunks, left_over, new_encryption, patch_footer, write_plain
 from tests.unit.parquet.writers import ALGORITHMS, Keys
 
 KEY = b"0123456789abcdef"
@@ -89,11 +89,10 @@ def test_row_groups_that_claim_the_first_ones_bytes(tmp_path: Path, claim: str) 
     path = write_plain(tmp_path / "src", pa.table({"c": pa.array(range(2000), pa.int64())}), **options)
 
     def change(footer: Struct) -> None:
-        groups = footer[FileMetaData.row_groups.key]
-        assert isinstance(groups, List) and len(groups) == 2000
-        chunks = [group[RowGroup.columns.key][0] for group in groups]  # type: ignore[call-overload,index]
+        chunks = column_chunks(footer)
+        assert len(chunks) == 2000
         for chunk in chunks[1:]:
-            CLAIMS[claim](chunks[0], chunk)
+            CLAIMS[claim](chunks[0].struct, chunk.struct)
 
     data = patch_footer(path, change).read_bytes()
     for run in (verify_file, lambda file: rewrite_file(file, tmp_path / "out"), lambda f: encrypt(f, tmp_path / "out")):
@@ -156,9 +155,9 @@ def test_fields_of_headers_far_from_the_sizes(tmp_path: Path, algorithm: str, fi
     data = make_file([[[with_field(data_page(), field_id, crc), with_field(data_page(), field_id, not crc)]]])
     digest = verify_file(data).digest
     encrypt(data, tmp_path / "there", algorithm=algorithm)
-    assert verify_file(tmp_path / "there", retrieve_key=Keys(), equal_to=digest)
+    verify_file(tmp_path / "there", retrieve_key=Keys(), equal_to=digest)
     rewrite_file(tmp_path / "there", tmp_path / "back", retrieve_key=Keys())
-    assert verify_file(tmp_path / "back", equal_to=digest)
+    verify_file(tmp_path / "back", equal_to=digest)
 
 
 def test_encodings_of_another_type(tmp_path: Path) -> None:
@@ -176,7 +175,13 @@ def test_empty_encodings_of_another_type(tmp_path: Path) -> None:
     """An empty list is as good as any, and a missing one is filled."""
     key = ColumnMetaData.encodings.key
     for number, encodings in enumerate((List(BINARY), List(I32), None)):
-        change = (lambda m: m.pop(key)) if encodings is None else (lambda m, e=encodings: m.update({key: e}))
+
+        def change(metadata: Struct, encodings: List | None = encodings) -> None:
+            if encodings is None:
+                metadata.pop(key)
+            else:
+                metadata[key] = encodings
+
         encrypt(make_file([[[data_page()]]], change), tmp_path / str(number))
         verify_file(tmp_path / str(number), retrieve_key=Keys())
 
@@ -213,7 +218,7 @@ class TestHeaderReads:
     def test_a_long_header_is_read(self, tmp_path: Path) -> None:
         """Statistics of megabytes in a header are carried over."""
         page = data_page()
-        inner = Struct(page.header[PageHeader.data_page_header.key])  # type: ignore[arg-type]
+        inner = v1_header(page)
         inner[field_key(5, 12)] = Struct({field_key(1, BINARY): b"m" * 3_000_000})
         data = make_file([[[MadePage(Struct({**page.header, PageHeader.data_page_header.key: inner}), page.body)]]])
         encrypt(data, tmp_path / "out")

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from sparkcrypt.names import Algorithm
 from sparkcrypt.parquet import read_footer, verify_file
-from sparkcrypt.parquet.digest import DIGEST_PARTS
-from sparkcrypt.parquet.encryption import FOOTER_KEY, PLAINTEXT, DataKey, FileEncryption, FooterMode
-from sparkcrypt.parquet.metadata import Algorithm
-from sparkcrypt.parquet.rewrite import rewrite_file
+from sparkcrypt.parquet.rewrite.encryption import FOOTER_KEY, PLAINTEXT, DataKey, FileEncryption, FooterMode
+from sparkcrypt.parquet.rewrite.file import rewrite_file
+from sparkcrypt.parquet.verify.digest import DIGEST_PARTS
 from tests.fuzz.cases import Original, corpus
 
 REDACTED = {"sorting_columns", "key_value_metadata"}
@@ -18,9 +18,9 @@ FOOTER_MODES: tuple[FooterMode, ...] = ("encrypted", "plaintext")
 ALGORITHMS: tuple[Algorithm, ...] = ("AES_GCM_V1", "AES_GCM_CTR_V1")
 
 
-def encryption(one: Original, algorithm: Algorithm, mode: FooterMode) -> tuple[FileEncryption, dict[bytes, bytes]]:
+def encryption(original: Original, algorithm: Algorithm, mode: FooterMode) -> tuple[FileEncryption, dict[bytes, bytes]]:
     """Return an encryption with keys of their own for three columns, and the keys by key metadata."""
-    columns = read_footer(one.data, retrieve_key=one.retrieve_key if one.keys else None).columns
+    columns = read_footer(original.data, retrieve_key=original.retrieve_key if original.keys else None).columns
     assert columns is not None
     keys = {name: os.urandom(16) for name in (b"footer", b"0", b"1", b"2")}
     own = {crypto.path: DataKey(keys[b"%d" % number], b"%d" % number) for number, crypto in enumerate(columns[:3])}
@@ -33,16 +33,16 @@ def encryption(one: Original, algorithm: Algorithm, mode: FooterMode) -> tuple[F
 
 @pytest.mark.parametrize("mode", FOOTER_MODES)
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-@pytest.mark.parametrize("one", corpus(), ids=lambda one: one.name)
+@pytest.mark.parametrize("original", corpus(), ids=lambda original: original.name)
 def test_a_rewrite_has_the_digest_of_its_source(
-    tmp_path: Path, one: Original, algorithm: Algorithm, mode: FooterMode
+    tmp_path: Path, original: Original, algorithm: Algorithm, mode: FooterMode
 ) -> None:
     """Files of six writers keep their digest when they are encrypted, re-keyed, and decrypted again, part by part."""
     source, target, back = tmp_path / "source", tmp_path / "target", tmp_path / "back"
-    source.write_bytes(one.data)
-    before = verify_file(source, retrieve_key=one.retrieve_key)
-    order, keys = encryption(one, algorithm, mode)
-    rewrite_file(str(source), str(target), retrieve_key=one.retrieve_key, encryption=order)
+    source.write_bytes(original.data)
+    before = verify_file(source, retrieve_key=original.retrieve_key)
+    order, keys = encryption(original, algorithm, mode)
+    rewrite_file(str(source), str(target), retrieve_key=original.retrieve_key, encryption=order)
     found = verify_file(target, retrieve_key=lambda request: keys[request.key_metadata or b""])
     differing = {part for part in DIGEST_PARTS if found.digests[part] != before.digests[part]}
     assert differing <= (REDACTED if mode == "plaintext" else set())

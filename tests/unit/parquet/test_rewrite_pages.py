@@ -9,11 +9,20 @@ import pyarrow.parquet as pq
 import pytest
 
 from sparkcrypt.errors import FormatError, UnsupportedFileError
-from sparkcrypt.parquet import FOOTER_KEY, FileEncryption, RewriteResult, read_footer, rewrite_file, verify_file
-from sparkcrypt.parquet.metadata import ColumnChunk, ColumnMetaData, PageHeader
-from sparkcrypt.parquet.modules import MAX_ORDINAL
-from sparkcrypt.parquet.source_chunk import SourceChunk
-from sparkcrypt.parquet.thrift import BINARY, I32, List, Struct, field_key
+from sparkcrypt.parquet import (
+    FOOTER_KEY,
+    DataKey,
+    FileEncryption,
+    RewriteResult,
+    read_footer,
+    rewrite_file,
+    verify_file,
+)
+from sparkcrypt.parquet.file.modules import MAX_ORDINAL
+from sparkcrypt.parquet.rewrite.encryption import Protection
+from sparkcrypt.parquet.rewrite.source_chunk import SourceChunk
+from sparkcrypt.parquet.thrift.compact import BINARY, I32, List, Struct, field_key
+from sparkcrypt.parquet.thrift.metadata import ColumnChunk, ColumnMetaData, PageHeader
 from tests.unit.parquet.handmade import (
     PLAIN,
     RLE_DICTIONARY,
@@ -22,10 +31,13 @@ from tests.unit.parquet.handmade import (
     dictionary_page,
     index_page,
     make_file,
+    v1_header,
     v2_page,
 )
 from tests.unit.parquet.rewriting import (
     arrow_read,
+    clear_metadata,
+    column_chunks,
     left_over,
     metadata_of,
     new_encryption,
@@ -51,16 +63,16 @@ def there_and_back(source: bytes | Path, folder: Path, **options: Any) -> None:
     folder.mkdir(exist_ok=True)
     digest = verify_file(source).digest
     encrypt(source, folder / "there", **options)
-    assert verify_file(folder / "there", retrieve_key=Keys(), equal_to=digest)
+    verify_file(folder / "there", retrieve_key=Keys(), equal_to=digest)
     rewrite_file(folder / "there", folder / "back", retrieve_key=Keys())
-    assert verify_file(folder / "back", equal_to=digest)
+    verify_file(folder / "back", equal_to=digest)
 
 
 def mr_has_dictionary(metadata: ColumnMetaData) -> bool:
     """Decide as parquet-mr does whether the first page is a dictionary page (ColumnChunkMetaData.hasDictionaryPage)."""
     stats = metadata.encoding_stats
     if stats is not None:
-        kinds = [(one.page_type, one.encoding) for one in stats if one.count]
+        kinds = [(counted.page_type, counted.encoding) for counted in stats if counted.count]
         used = any(kind != 2 and encoding in (2, 8) for kind, encoding in kinds)
         return used and any(kind == 2 for kind, _ in kinds)
     return not {2, 8}.isdisjoint(metadata.encodings)
@@ -122,7 +134,7 @@ def test_readers_agree_on_the_first_page(
     assert bool(metadata.dictionary_page_offset) == dictionary
     start = metadata.dictionary_page_offset or metadata.data_page_offset
     assert start == 4 and (metadata.data_page_offset > 4) == (dictionary and len(pages) > 1)
-    assert verify_file(tmp_path / "out", retrieve_key=Keys(), equal_to=verify_file(source).digest)
+    verify_file(tmp_path / "out", retrieve_key=Keys(), equal_to=verify_file(source).digest)
 
 
 @pytest.mark.parametrize("encrypted", [True, False])
@@ -169,7 +181,7 @@ def test_most_data_pages(tmp_path: Path) -> None:
 def test_most_row_groups_and_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
     """As many row groups or columns as can be numbered are; with one more, encryption is refused before it begins."""
     assert MAX_ORDINAL == MOST - 1
-    monkeypatch.setattr("sparkcrypt.parquet.rewrite.MAX_ORDINAL", 4)
+    monkeypatch.setattr("sparkcrypt.parquet.rewrite.file.MAX_ORDINAL", 4)
 
     def make(count: int) -> bytes:
         return make_file([[[data_page()]]] * count if what == "row groups" else [[[data_page()]] * count])
@@ -183,7 +195,7 @@ def test_most_row_groups_and_columns(tmp_path: Path, monkeypatch: pytest.MonkeyP
         rewrite_file(make(6), tmp_path / "more", encryption=encryption)
     assert left_over(tmp_path) == ["out"]
     rewrite_file(make(6), tmp_path / "plain")
-    assert verify_file(tmp_path / "plain", equal_to=verify_file(make(6)).digest)
+    verify_file(tmp_path / "plain", equal_to=verify_file(make(6)).digest)
 
 
 @pytest.mark.slow
@@ -201,7 +213,7 @@ def changed(page: MadePage, *entries: tuple[int, Any]) -> MadePage:
 
 
 def _with_statistics(page: MadePage, value: bytes) -> MadePage:
-    inner = Struct(page.header[PageHeader.data_page_header.key])  # type: ignore[arg-type]
+    inner = v1_header(page)
     inner[0x5C] = Struct({0x18: value, 0x28: b"x"})
     return changed(page, (PageHeader.data_page_header.key, inner))
 
@@ -254,7 +266,7 @@ def test_integers_beyond_32_bits(tmp_path: Path, field: int, place: int, big: by
     bad = wire[: 2 * field] + big + wire[2 * field + 2 :]
 
     class Wire(MadePage):
-        wire = bad  # type: ignore[assignment]
+        wire = bad
 
     pages: list[MadePage] = [data_page(), data_page()]
     pages[place] = Wire(pages[place].header, pages[place].body)
@@ -269,7 +281,7 @@ def test_the_same_bytes_under_another_field(tmp_path: Path) -> None:
     assert usual[6:7] == b"\x2c"  # the header of field 5, data_page_header
 
     class Wire(MadePage):
-        wire = usual[:6] + b"\x3c" + usual[7:]  # type: ignore[assignment]
+        wire = usual[:6] + b"\x3c" + usual[7:]
 
     with pytest.raises(FormatError, match="without data_page_header"):
         encrypt(make_file([[[data_page(), Wire(data_page().header, data_page().body)]]]), tmp_path / "out")
@@ -329,7 +341,7 @@ def test_chunk_in_another_file(tmp_path: Path) -> None:
     (tmp_path / "src").write_bytes(make_file([[NONE]]))
 
     def move(footer: Struct) -> None:
-        footer[0x49][0][0x19][0][field_key(1, BINARY)] = b"/etc/passwd"  # type: ignore[index,call-overload]
+        column_chunks(footer)[0].struct[ColumnChunk.file_path.key] = b"/etc/passwd"
 
     patch_footer(tmp_path / "src", move)
     with pytest.raises(FormatError, match="in another file"):
@@ -351,7 +363,7 @@ def test_indexes_that_cannot_be(
     limit = read_footer(plain).offset
 
     def move(footer: Struct) -> None:
-        chunk = footer[0x49][0][0x19][0]  # type: ignore[index,call-overload]
+        chunk = column_chunks(footer)[0].struct
         for key, value in zip(keys, place, strict=True):
             chunk.pop(key)
             if value is not None:
@@ -370,8 +382,8 @@ def test_bloom_filters_that_cannot_be(tmp_path: Path, offset: int) -> None:
     limit = read_footer(plain).offset
 
     def move(footer: Struct) -> None:
-        metadata = footer[0x49][0][0x19][0][0x3C]  # type: ignore[index,call-overload]
-        metadata[ColumnMetaData.bloom_filter_offset.key] = limit - offset if offset < 0 else offset
+        metadata = clear_metadata(column_chunks(footer)[0])
+        metadata.struct[ColumnMetaData.bloom_filter_offset.key] = limit - offset if offset < 0 else offset
 
     patch_footer(plain, move)
     with pytest.raises(FormatError, match=r"src: the Bloom filter of column c0 .* at offset .*expected inside 4 to"):
@@ -409,7 +421,7 @@ def test_pages_under_the_module_of_another_type(
         DICTIONARY_PAGE = taken_for_dictionary
 
     with monkeypatch.context() as patched:
-        patched.setattr("sparkcrypt.parquet.chunk_writer.PageType", Types)
+        patched.setattr("sparkcrypt.parquet.rewrite.chunk_writer.PageType", Types)
         encrypt(make_file([[pages]]), tmp_path / "forged")
     with pytest.raises(FormatError, match=r"forged: .*page of type [02]"):
         rewrite_file(tmp_path / "forged", tmp_path / "out", retrieve_key=Keys())
@@ -432,8 +444,8 @@ def test_borders_of_what_is_read_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ahead: int, algorithm: str
 ) -> None:
     """Headers, lengths and pages that lie over the end of what was read ahead are read whole."""
-    monkeypatch.setattr("sparkcrypt.parquet.page_stream.READ_AHEAD_BYTES", ahead)
-    monkeypatch.setattr("sparkcrypt.parquet.page_stream.HEADER_BYTES", min(ahead, 64))
+    monkeypatch.setattr("sparkcrypt.parquet.rewrite.page_stream.READ_AHEAD_BYTES", ahead)
+    monkeypatch.setattr("sparkcrypt.parquet.rewrite.page_stream.HEADER_BYTES", min(ahead, 64))
     pages = [page for kind in MIXED.values() for page in kind]
     columns = [pages, [data_page(values=sum(page.values for page in pages))]]
     (tmp_path / "src").write_bytes(make_file([columns] * 3))
@@ -450,23 +462,26 @@ def test_chunks_larger_than_what_is_read_at_once(tmp_path: Path) -> None:
     (tmp_path / "src").write_bytes(make_file([columns]))
     there_and_back(tmp_path / "src", tmp_path)
     rewrite_file(tmp_path / "src", tmp_path / "copy", encryption=new_encryption(("c1",)))
-    assert verify_file(tmp_path / "copy", retrieve_key=Keys(), equal_to=verify_file(tmp_path / "src").digest)
+    verify_file(tmp_path / "copy", retrieve_key=Keys(), equal_to=verify_file(tmp_path / "src").digest)
 
 
 @pytest.mark.parametrize("shared", [True, False])
 def test_uses_of_a_key_are_counted_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shared: bool) -> None:
     """A key that several columns have is refused at its limit for all of them together, GCM and CTR alike."""
     keys = [new_key("one", footer=True), new_key("two"), new_key("three")]
-    columns = {("c0",): keys[0 if shared else 1], ("c1",): keys[0 if shared else 2]}
+    columns: dict[tuple[str, ...], DataKey | Protection] = {
+        ("c0",): keys[0 if shared else 1],
+        ("c1",): keys[0 if shared else 2],
+    }
     source = make_file([[NONE, NONE]])
     uses = 2 * (4 + 1) + 1 if shared else 4 + 1  # of two pages two modules, the metadata; the footer
 
     def encryption() -> FileEncryption:
         return FileEncryption(keys[0], "AES_GCM_CTR_V1", columns=columns)
 
-    monkeypatch.setattr("sparkcrypt.parquet.modules.MAX_INVOCATIONS", uses)
+    monkeypatch.setattr("sparkcrypt.parquet.file.modules.MAX_INVOCATIONS", uses)
     rewrite_file(source, tmp_path / "out", encryption=encryption())
-    monkeypatch.setattr("sparkcrypt.parquet.modules.MAX_INVOCATIONS", uses - 1)
+    monkeypatch.setattr("sparkcrypt.parquet.file.modules.MAX_INVOCATIONS", uses - 1)
     with pytest.raises(FormatError, match="its limit"):
         rewrite_file(source, tmp_path / "more", encryption=encryption())
     assert left_over(tmp_path) == ["out"]

@@ -10,9 +10,17 @@ import pyarrow.parquet as pq
 import pytest
 
 from sparkcrypt.parquet import FOOTER_KEY, FileEncryption, read_footer, rewrite_file, verify_file
-from sparkcrypt.parquet.metadata import ColumnChunk, ColumnMetaData, FileMetaData, KeyValue, RowGroup
-from sparkcrypt.parquet.thrift import BINARY, STRUCT, List, Struct, field_key
-from tests.unit.parquet.rewriting import arrow_read, metadata_of, new_encryption, patch_footer, write_plain
+from sparkcrypt.parquet.thrift.compact import BINARY, STRUCT, List, Struct, field_key
+from sparkcrypt.parquet.thrift.metadata import ColumnMetaData, FileMetaData, KeyValue
+from tests.unit.parquet.rewriting import (
+    arrow_read,
+    clear_metadata,
+    column_chunks,
+    metadata_of,
+    new_encryption,
+    patch_footer,
+    write_plain,
+)
 from tests.unit.parquet.writers import ALGORITHMS, Keys
 
 LOW, HIGH, MIDDLE = "AAAA-canary-low", "zzzz-canary-high", "mmmm-canary-middle"
@@ -121,13 +129,7 @@ def test_what_a_redacted_chunk_says(tmp_path: Path) -> None:
 
 
 def _metadata(footer: Struct) -> list[Struct]:
-    groups = footer[0x49]
-    assert isinstance(groups, List)
-    return [
-        chunk[ColumnChunk.meta_data.key]  # type: ignore[index,misc]
-        for group in groups
-        for chunk in group[RowGroup.columns.key]  # type: ignore[index,union-attr]
-    ]
+    return [clear_metadata(chunk).struct for chunk in column_chunks(footer)]
 
 
 KEY, VALUE = KeyValue.key.key, KeyValue.value.key
@@ -238,7 +240,7 @@ def test_redacted_file_is_whole_again_for_its_key(tmp_path: Path) -> None:
     digest = verify_file(plain).digest
     rewrite_file(plain, tmp_path / "a", encryption=new_encryption(("secret",), footer_mode="plaintext"))
     rewrite_file(tmp_path / "a", tmp_path / "b", retrieve_key=Keys())
-    assert verify_file(tmp_path / "b", equal_to=digest)
+    verify_file(tmp_path / "b", equal_to=digest)
     assert pq.read_metadata(tmp_path / "b").row_group(0).column(0).statistics.max == HIGH
 
 

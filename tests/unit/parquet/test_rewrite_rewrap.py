@@ -10,10 +10,10 @@ import pytest
 from sparkcrypt.errors import ConfigError, FormatError, VerificationError
 from sparkcrypt.keys.material import KeyMaterial
 from sparkcrypt.parquet import FOOTER_KEY, KeyRequest, read_footer, rewrap_file, rewrite_file, verify_file
-from sparkcrypt.parquet.metadata import ColumnChunk, EncryptionWithColumnKey, FileCryptoMetaData
-from sparkcrypt.parquet.modules import ModuleCipher, ModuleType, module_aad
-from sparkcrypt.parquet.thrift import Struct, decode_struct
-from sparkcrypt.parquet.thrift_encode import encode_struct
+from sparkcrypt.parquet.file.modules import ModuleCipher, ModuleType, module_aad
+from sparkcrypt.parquet.thrift.compact import List, Struct, decode_struct
+from sparkcrypt.parquet.thrift.encode import encode_struct
+from sparkcrypt.parquet.thrift.metadata import ColumnChunk, EncryptionWithColumnKey, FileCryptoMetaData, FileMetaData
 from tests.unit.parquet.rewriting import (
     AMOUNT,
     NAME,
@@ -74,7 +74,7 @@ def test_data_stays_and_keys_are_wrapped_anew(
         "partial",
         "encrypted" if mode == "encrypted" else "plaintext_signed",
     )
-    assert {path for path, one in result.columns.items() if one} == {SSN, NAME, AMOUNT}
+    assert {path for path, column in result.columns.items() if column} == {SSN, NAME, AMOUNT}
     old, new = (read_footer(path, retrieve_key=Keys(), aad_prefix=supplied) for path in (source, tmp_path / "out"))
     data, copied = source.read_bytes(), (tmp_path / "out").read_bytes()
     assert old.offset == new.offset and data[: old.offset] == copied[: new.offset]
@@ -84,7 +84,7 @@ def test_data_stays_and_keys_are_wrapped_anew(
     parts = {part: digest for part, digest in before.digests.items() if part != "key_value_metadata"}
     after = verify_file(tmp_path / "out", retrieve_key=Keys(change=only_new), aad_prefix=supplied, equal_to=parts)
     assert (after.authenticated, after.modules) == (before.authenticated, before.modules)
-    assert new.metadata is not None and "v" in [one.value for one in new.metadata.key_value_metadata or ()]
+    assert new.metadata is not None and "v" in [pair.value for pair in new.metadata.key_value_metadata or ()]
     if supplied is None:
         assert arrow_read(tmp_path / "out") == table()
     rewrap_file(
@@ -154,13 +154,11 @@ def change_footer(source: Path, change: Callable[[Struct], None]) -> None:
     source.write_bytes(data[: footer.offset] + wire + len(wire).to_bytes(4, "little") + b"PARE")
 
 
-def key_metadata_of(chunk: Struct) -> Struct:
+def key_metadata_of(chunk: ColumnChunk) -> Struct:
     """Return the struct that holds a chunk's key metadata."""
-    crypto = chunk[ColumnChunk.crypto_metadata.key]
-    assert isinstance(crypto, Struct)
-    own = crypto[0x2C]
-    assert isinstance(own, Struct)
-    return own
+    crypto = chunk.crypto_metadata
+    assert crypto is not None and crypto.encryption_with_column_key is not None
+    return crypto.encryption_with_column_key.struct
 
 
 @pytest.mark.parametrize("from_file", ["same", "other"])
@@ -173,13 +171,14 @@ def test_key_material_of_another_place_is_refused(tmp_path: Path, from_file: str
         other = encrypted(tmp_path / "more")
     footer = read_footer(other, retrieve_key=Keys())
     assert footer.columns is not None
-    stolen = next(one.key_metadata for one in footer.columns if one.path == (NAME if from_file == "same" else SSN))
+    stolen = next(
+        column.key_metadata for column in footer.columns if column.path == (NAME if from_file == "same" else SSN)
+    )
     assert stolen is not None
 
     def copy_key(metadata: Struct) -> None:
-        for group in metadata[0x49]:  # type: ignore[union-attr]
-            chunk = group[0x19][1]  # type: ignore[index,call-overload]
-            key_metadata_of(chunk)[EncryptionWithColumnKey.key_metadata.key] = stolen
+        for group in FileMetaData(metadata).row_groups:
+            key_metadata_of(group.columns[1])[EncryptionWithColumnKey.key_metadata.key] = stolen
 
     change_footer(source, copy_key)
     wrapped: list[KeyRequest] = []
@@ -215,8 +214,8 @@ def test_key_metadata_that_differs_between_row_groups(tmp_path: Path) -> None:
     source = encrypted(tmp_path)
 
     def change(metadata: Struct) -> None:
-        group = metadata[0x49][2]  # type: ignore[index]
-        key_metadata_of(group[0x19][1])[EncryptionWithColumnKey.key_metadata.key] = b"other"  # type: ignore[index,call-overload]
+        chunk = FileMetaData(metadata).row_groups[2].columns[1]
+        key_metadata_of(chunk)[EncryptionWithColumnKey.key_metadata.key] = b"other"
 
     change_footer(source, change)
     for action in (rewrap, rewrite):
@@ -240,8 +239,9 @@ def test_ordinals_that_come_twice(tmp_path: Path, action: Callable[[Path, Path],
     source = encrypted(tmp_path)
 
     def repeat(metadata: Struct) -> None:
-        groups = metadata[0x49]
-        groups[1] = groups[0]  # type: ignore[index]
+        groups = metadata[FileMetaData.row_groups.key]
+        assert isinstance(groups, List)
+        groups[1] = groups[0]
 
     change_footer(source, repeat)
     with pytest.raises(FormatError, match="ordinal 0"):
@@ -256,16 +256,17 @@ def test_ordinals_that_are_not_places(tmp_path: Path) -> None:
     source = encrypted(tmp_path)
 
     def turn(metadata: Struct) -> None:
-        groups = metadata[0x49]
-        groups[0], groups[1] = groups[1], groups[0]  # type: ignore[index]
+        groups = metadata[FileMetaData.row_groups.key]
+        assert isinstance(groups, List)
+        groups[0], groups[1] = groups[1], groups[0]
 
     change_footer(source, turn)
     expected = table()[100:200].to_pylist() + table()[:100].to_pylist() + table()[200:].to_pylist()
     digest = verify_file(source, retrieve_key=Keys()).digest
     rewrap(source, tmp_path / "wrapped")
-    assert verify_file(tmp_path / "wrapped", retrieve_key=Keys(), equal_to=digest)
+    verify_file(tmp_path / "wrapped", retrieve_key=Keys(), equal_to=digest)
     rewrite_file(source, tmp_path / "other", retrieve_key=Keys(), encryption=new_encryption(SSN))
-    assert verify_file(tmp_path / "other", retrieve_key=Keys(), equal_to=digest)
+    verify_file(tmp_path / "other", retrieve_key=Keys(), equal_to=digest)
     assert arrow_read(tmp_path / "other").to_pylist() == expected
 
 

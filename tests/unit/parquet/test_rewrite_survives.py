@@ -9,23 +9,23 @@ import pyarrow.parquet as pq
 import pytest
 
 from sparkcrypt.parquet import FOOTER_KEY, FileEncryption, rewrite_file, verify_file
-from sparkcrypt.parquet.fields import View
-from sparkcrypt.parquet.footer import footer_of
-from sparkcrypt.parquet.keys import FileCiphers
-from sparkcrypt.parquet.metadata import (
+from sparkcrypt.parquet.file.footer import footer_of
+from sparkcrypt.parquet.file.keys import FileCiphers
+from sparkcrypt.parquet.file.modules import ModuleType
+from sparkcrypt.parquet.file.source import open_source
+from sparkcrypt.parquet.rewrite.page_stream import Page
+from sparkcrypt.parquet.rewrite.source_chunk import SourceChunk, source_chunks
+from sparkcrypt.parquet.thrift.compact import I32, List, Struct, decode_struct, field_key
+from sparkcrypt.parquet.thrift.encode import encode_struct
+from sparkcrypt.parquet.thrift.fields import View
+from sparkcrypt.parquet.thrift.metadata import (
     BloomFilterHeader,
     ColumnChunk,
     ColumnIndex,
-    ColumnMetaData,
+    FileMetaData,
     OffsetIndex,
-    RowGroup,
+    PageLocation,
 )
-from sparkcrypt.parquet.modules import ModuleType
-from sparkcrypt.parquet.page_stream import Page
-from sparkcrypt.parquet.source import open_source
-from sparkcrypt.parquet.source_chunk import SourceChunk, source_chunks
-from sparkcrypt.parquet.thrift import I32, List, Struct, decode_struct, field_key
-from sparkcrypt.parquet.thrift_encode import encode_struct
 from tests.unit.parquet.rewriting import (
     AMOUNT,
     NAME,
@@ -33,6 +33,8 @@ from tests.unit.parquet.rewriting import (
     SSN,
     arrow_decryption,
     arrow_read,
+    clear_metadata,
+    column_chunks,
     metadata_of,
     new_encryption,
     patch_footer,
@@ -96,7 +98,9 @@ def _struct(view: View | None) -> Struct | None:
 
 
 def _stats(metadata: Any) -> list[tuple[int, int, int]]:
-    return [(one.page_type, one.encoding, one.count) for one in metadata.encoding_stats or ()]
+    return [
+        (statistics.page_type, statistics.encoding, statistics.count) for statistics in metadata.encoding_stats or ()
+    ]
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -202,27 +206,20 @@ def test_unknown_fields_of_a_newer_footer(tmp_path: Path) -> None:
 
     def add(footer: Struct) -> None:
         footer[unknown] = 1
-        groups = footer[0x49]
-        assert isinstance(groups, List)
-        for group in groups:
-            assert isinstance(group, Struct)
-            group[unknown] = 2
-            columns = group[RowGroup.columns.key]
-            assert isinstance(columns, List)
-            for chunk in columns:
-                assert isinstance(chunk, Struct)
-                metadata = chunk[ColumnChunk.meta_data.key]
-                assert isinstance(metadata, Struct)
-                if tuple(ColumnMetaData(metadata).path_in_schema) != SSN:
-                    chunk[unknown] = 3
-                metadata[unknown] = 4
+        for group in FileMetaData(footer).row_groups:
+            group.struct[unknown] = 2
+            for chunk in group.columns:
+                metadata = clear_metadata(chunk)
+                if metadata.path_in_schema != SSN:
+                    chunk.struct[unknown] = 3
+                metadata.struct[unknown] = 4
 
     digest = verify_file(patch_footer(plain, add)).digest
     rewrite_file(plain, tmp_path / "a", encryption=new_encryption(SSN, footer_mode="plaintext"))
     rewrite_file(tmp_path / "a", tmp_path / "b", retrieve_key=Keys(), encryption=new_encryption(PHONE))
     rewrite_file(tmp_path / "b", tmp_path / "c", retrieve_key=Keys())
-    assert verify_file(tmp_path / "a", retrieve_key=Keys(), equal_to=digest)
-    assert verify_file(tmp_path / "c", equal_to=digest)
+    verify_file(tmp_path / "a", retrieve_key=Keys(), equal_to=digest)
+    verify_file(tmp_path / "c", equal_to=digest)
     assert all(chunk.struct[unknown] == 4 for chunk in metadata_of(tmp_path / "c").values())
 
 
@@ -232,7 +229,11 @@ def test_filters_use_what_survived(tmp_path: Path, mode: str) -> None:
     _, out = rewritten(tmp_path, new_encryption(("id",), SSN, footer_mode=mode))
     opened = pq.ParquetFile(out, decryption_properties=arrow_decryption())
     bounds = [opened.metadata.row_group(index).column(0).statistics for index in range(3)]
-    assert mode == "plaintext" or [(one.min, one.max) for one in bounds] == [(0, 99), (100, 199), (200, 299)]
+    assert mode == "plaintext" or [(statistics.min, statistics.max) for statistics in bounds] == [
+        (0, 99),
+        (100, 199),
+        (200, 299),
+    ]
     found = pq.read_table(out, filters=pc.field("id") == 150, decryption_properties=arrow_decryption())
     assert found.column("ssn").to_pylist() == ["000000150"]
 
@@ -246,18 +247,20 @@ def test_indexes_that_do_not_fit_are_dropped(tmp_path: Path, damage: str) -> Non
     length = ColumnChunk.column_index_length.key if damage == "null pages" else ColumnChunk.offset_index_length.key
 
     def change(footer: Struct) -> None:
-        chunk = footer[0x49][0][RowGroup.columns.key][1]  # type: ignore[index]
-        at, size = chunk[column], chunk[length]  # type: ignore[index]
-        index = decode_struct(bytes(content[at : at + size]))[0]  # type: ignore[operator]
-        if damage == "null pages":
-            index[ColumnIndex.null_pages.key].pop()  # type: ignore[union-attr]
-        elif damage == "count":
-            index[OffsetIndex.page_locations.key].pop()  # type: ignore[union-attr]
+        chunk = column_chunks(footer)[1].struct
+        at, size = chunk[column], chunk[length]
+        assert isinstance(at, int) and isinstance(size, int)
+        index = decode_struct(bytes(content[at : at + size]))[0]
+        if damage == "location":
+            location = OffsetIndex(index).page_locations[2]
+            location.struct[PageLocation.offset.key] = location.offset + 1
         else:
-            index[OffsetIndex.page_locations.key][2][0x16] += 1  # type: ignore[index,operator]
+            entries = index[ColumnIndex.null_pages.key if damage == "null pages" else OffsetIndex.page_locations.key]
+            assert isinstance(entries, List)
+            entries.pop()
         wire = encode_struct(index)
-        assert len(wire) <= size  # type: ignore[operator]
-        content[at : at + len(wire)] = wire  # type: ignore[operator]
+        assert len(wire) <= size
+        content[at : at + len(wire)] = wire
 
     patch_footer(plain, change)
     plain.write_bytes(bytes(content))
@@ -310,7 +313,7 @@ def test_v2_pages_are_said_to_be_parquet_mrs(tmp_path: Path) -> None:
     assert found.authenticated == "partial" and len(found.not_authenticated) == 2
     back = rewrite_file(tmp_path / "a", tmp_path / "b", retrieve_key=Keys())
     assert (back.source_authenticated, len(back.unauthenticated)) == ("partial", 2)
-    assert verify_file(tmp_path / "b", equal_to=digest)
+    verify_file(tmp_path / "b", equal_to=digest)
     assert arrow_read(tmp_path / "b", decrypt=False) == table()
 
 
@@ -332,7 +335,7 @@ def test_v2_pages_of_arrow(tmp_path: Path, algorithm: str) -> None:
     before = verify_file(source, retrieve_key=Keys())
     result = rewrite_file(source, tmp_path / "plain", retrieve_key=Keys())
     assert result.source_authenticated == ("all" if algorithm == "AES_GCM_V1" else "partial")
-    assert verify_file(tmp_path / "plain", equal_to=before.digest)
+    verify_file(tmp_path / "plain", equal_to=before.digest)
     assert arrow_read(tmp_path / "plain", decrypt=False) == table()
     rewrite_file(source, tmp_path / "other", retrieve_key=Keys(), encryption=new_encryption(SSN, algorithm=algorithm))
-    assert verify_file(tmp_path / "other", retrieve_key=Keys(), equal_to=before.digest)
+    verify_file(tmp_path / "other", retrieve_key=Keys(), equal_to=before.digest)

@@ -37,6 +37,7 @@ from sparkcrypt.parquet import (
     rewrite_file,
     verify_file,
 )
+from sparkcrypt.parquet.file.source import Source
 from tests.unit.parquet.rewriting import (
     AMOUNT,
     SSN,
@@ -191,7 +192,7 @@ def test_system_that_takes_less_at_once(tmp_path: Path, monkeypatch: pytest.Monk
     digest, write = verify_file(source).digest, os.write
     monkeypatch.setattr(os, "write", lambda descriptor, data: write(descriptor, bytes(data[: 100 * most])))
     rewrite_file(source, tmp_path / "out", encryption=new_encryption(SSN))
-    assert verify_file(tmp_path / "out", retrieve_key=Keys(), equal_to=digest)
+    verify_file(tmp_path / "out", retrieve_key=Keys(), equal_to=digest)
 
 
 @pytest.mark.skipif(not hasattr(os, "copy_file_range"), reason="this Python has no copy_file_range: it is Linux's")
@@ -210,7 +211,7 @@ def test_kernel_that_copies_less(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(os, "copy_file_range", less)
     rewrite_file(source, tmp_path / "out", encryption=new_encryption(("b",)))
-    assert verify_file(tmp_path / "out", retrieve_key=Keys(), equal_to=digest)
+    verify_file(tmp_path / "out", retrieve_key=Keys(), equal_to=digest)
     assert copied[0] > (3 if how == "pieces" else -1)
 
 
@@ -306,7 +307,8 @@ def test_file_systems(tmp_path: Path, make: Callable[[Path], tuple[Any, str]]) -
         return DataKey(key, new_key_metadata(key)).key_metadata
 
     rewrap_file(target, back, retrieve_key=Keys(), wrap_key=wrap)
-    assert len(wrapped) == 2 and verify_file(back, retrieve_key=Keys(), equal_to=digest)
+    assert len(wrapped) == 2
+    verify_file(back, retrieve_key=Keys(), equal_to=digest)
     found = filesystem.get_file_info(pafs.FileSelector(folder, recursive=True))
     names = sorted(info.base_name for info in found)
     assert [name for name in names if name != "plain"] == ["back", "out", "src"]
@@ -358,7 +360,7 @@ def test_s3(s3: Any, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no-such-bucket/out: cannot be written"):
         rewrite_file((s3, "bucket/t/src"), (s3, "no-such-bucket/out"))
     rewrite_file((s3, "bucket/t/out"), tmp_path / "back", retrieve_key=Keys())
-    assert verify_file(tmp_path / "back", equal_to=digest)
+    verify_file(tmp_path / "back", equal_to=digest)
     found = s3.get_file_info(pafs.FileSelector("bucket", recursive=True))
     assert sorted(info.path for info in found if info.is_file) == ["bucket/t/out", "bucket/t/src"]
 
@@ -366,8 +368,8 @@ def test_s3(s3: Any, tmp_path: Path) -> None:
 @pytest.mark.services
 def test_s3_takes_no_larger_object(s3: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A target larger than what S3 copies at once ends as one for Spark's engine, early, and leaves nothing."""
-    monkeypatch.setattr("sparkcrypt.parquet.output.S3_MOST_BYTES", 20_000)
-    monkeypatch.setattr("sparkcrypt.parquet.output.GATHER_BYTES", 4_000)
+    monkeypatch.setattr("sparkcrypt.parquet.rewrite.output.S3_MOST_BYTES", 20_000)
+    monkeypatch.setattr("sparkcrypt.parquet.rewrite.output.GATHER_BYTES", 4_000)
     s3.create_dir("largest")
     plain = write_plain(tmp_path / "plain", table(5000), compression="none")
     assert plain.stat().st_size > 200_000
@@ -399,9 +401,10 @@ def test_sources_of_every_kind(tmp_path: Path) -> None:
     path = write_plain(tmp_path / "src", pa.table({"a": range(1000)}))
     digest = verify_file(path).digest
     with path.open("rb") as opened:
-        for number, source in enumerate((str(path), path, opened, path.read_bytes())):
+        sources: tuple[Source, ...] = (str(path), path, opened, path.read_bytes())
+        for number, source in enumerate(sources):
             rewrite_file(source, tmp_path / str(number), encryption=new_encryption(("a",)))
-            assert verify_file(tmp_path / str(number), retrieve_key=Keys(), equal_to=digest)
+            verify_file(tmp_path / str(number), retrieve_key=Keys(), equal_to=digest)
         assert not opened.closed
 
 

@@ -10,8 +10,8 @@ import pytest
 
 from sparkcrypt.errors import FormatError
 from sparkcrypt.parquet import leaf_paths, message_type, read_footer
-from sparkcrypt.parquet.metadata import FileMetaData
-from sparkcrypt.parquet.thrift import BINARY, I32, LIST, STRUCT, List, Struct, field_key
+from sparkcrypt.parquet.thrift.compact import BINARY, I32, LIST, STRUCT, List, Struct, field_key
+from sparkcrypt.parquet.thrift.metadata import FileMetaData
 from tests.unit.parquet.writers import table
 
 

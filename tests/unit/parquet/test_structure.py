@@ -12,9 +12,9 @@ import pytest
 
 from sparkcrypt.errors import FormatError
 from sparkcrypt.parquet import read_footer, verify_file
-from sparkcrypt.parquet.layout import Layout
-from sparkcrypt.parquet.metadata import ColumnChunk, ColumnMetaData, FileMetaData, RowGroup
-from sparkcrypt.parquet.thrift_encode import encode_struct
+from sparkcrypt.parquet.file.layout import Layout
+from sparkcrypt.parquet.thrift.encode import encode_struct
+from sparkcrypt.parquet.thrift.metadata import ColumnChunk, ColumnMetaData, FileMetaData, RowGroup
 from tests.unit.parquet.writers import table
 
 HUGE = 2**62

@@ -10,8 +10,8 @@ import pytest
 
 from sparkcrypt.errors import FormatError, VerificationError
 from sparkcrypt.parquet import inspect_file, read_footer
-from sparkcrypt.parquet.metadata import FileMetaData
-from sparkcrypt.parquet.thrift_encode import encode_struct
+from sparkcrypt.parquet.thrift.encode import encode_struct
+from sparkcrypt.parquet.thrift.metadata import FileMetaData
 from tests.unit.parquet.writers import FOOTER_MODES, Keys, table, write_encrypted, write_uniform
 
 KEY = b"0123456789abcdef"

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sparkcrypt.errors import FormatError
-from sparkcrypt.parquet import thrift
-from sparkcrypt.parquet.thrift import List, Map, Struct, decode_struct, field_key
-from sparkcrypt.parquet.thrift_encode import encode_struct
+from sparkcrypt.parquet.thrift import compact as thrift
+from sparkcrypt.parquet.thrift.compact import List, Map, Struct, decode_struct, field_key
+from sparkcrypt.parquet.thrift.encode import encode_struct
 
 _SCALARS: dict[int, st.SearchStrategy[Any]] = {
     thrift.BYTE: st.integers(-(2**7), 2**7 - 1),
@@ -59,7 +59,7 @@ STRUCTS = st.dictionaries(st.integers(-300, 32767), _VALUES, max_size=10).map(
 
 
 @given(STRUCTS, st.binary(max_size=5))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_any_struct_survives_a_round_trip_in_order(struct: Struct, rest: bytes) -> None:
     """What is encoded decodes to the same fields in the same order, and what follows is left alone."""
     wire = encode_struct(struct)
@@ -69,7 +69,7 @@ def test_any_struct_survives_a_round_trip_in_order(struct: Struct, rest: bytes) 
 
 
 @given(st.binary(max_size=300))
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 def test_any_bytes_decode_or_are_refused_with_an_offset(data: bytes) -> None:
     """Random bytes give a struct or a FormatError that names an offset and an expectation, never anything else."""
     try:
@@ -82,7 +82,7 @@ def test_any_bytes_decode_or_are_refused_with_an_offset(data: bytes) -> None:
 
 
 @given(STRUCTS)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_every_truncation_is_refused(struct: Struct) -> None:
     """A struct cut anywhere is refused."""
     wire = encode_struct(struct)

@@ -5,11 +5,11 @@ import io
 import pytest
 
 from sparkcrypt.errors import FormatError
-from sparkcrypt.parquet import window as window_module
-from sparkcrypt.parquet.source import Input
-from sparkcrypt.parquet.thrift import BINARY, Struct, field_key
-from sparkcrypt.parquet.thrift_encode import encode_struct
-from sparkcrypt.parquet.window import Window
+from sparkcrypt.parquet.file import window as window_module
+from sparkcrypt.parquet.file.source import Input
+from sparkcrypt.parquet.file.window import Window
+from sparkcrypt.parquet.thrift.compact import BINARY, Struct, field_key
+from sparkcrypt.parquet.thrift.encode import encode_struct
 
 
 def window(data: bytes, start: int = 0, end: int | None = None) -> Window:

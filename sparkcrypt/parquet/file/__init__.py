@@ -1,0 +1,1 @@
+"""A Parquet file opened: its bytes, its modules' ciphers, its footer, schema and layout."""

@@ -1,0 +1,115 @@
+"""How each column of a file is encrypted, as its footer says, and whether row groups, chunks and schema agree."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from sparkcrypt.errors import FormatError
+from sparkcrypt.parquet.file.schema import PATHS_SIZE, Path, leaf_paths
+from sparkcrypt.parquet.thrift.compact import BINARY, List, Struct
+from sparkcrypt.parquet.thrift.metadata import ColumnChunk, ColumnMetaData, EncryptionWithColumnKey, FileMetaData
+from sparkcrypt.schema import join_dotted
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnCrypto:
+    """How a column is encrypted.
+
+    ``encrypted`` is None when the file has no row group, so that nothing of the column is in it.  ``own_key`` is False
+    for the footer's key; ``key_metadata`` belongs to the column's own key and may be None or empty even so.
+    """
+
+    path: Path
+    encrypted: bool | None
+    own_key: bool = False
+    key_metadata: bytes | None = None
+
+
+def column_crypto(metadata: FileMetaData, file_bytes: int) -> tuple[ColumnCrypto, ...]:
+    """Return how each leaf column is encrypted, in schema order.
+
+    Args:
+        metadata: the footer.
+        file_bytes: the file's size, which bounds the paths of all leaves together.
+
+    Raises:
+        FormatError: the paths are too long, a row group's chunks are not the schema's leaves in their order, a chunk
+            contradicts itself, or a column is encrypted in one row group otherwise than in another.
+    """
+    paths = leaf_paths(metadata, max_size=max(PATHS_SIZE, file_bytes))
+    columns: tuple[ColumnCrypto, ...] | None = None
+    wires = _wires(paths)
+    for index, row_group in enumerate(metadata.row_groups):
+        chunks = row_group.columns
+        if len(chunks) != len(paths):
+            raise FormatError(
+                f"row group {index} has {len(chunks)} column chunks; expected {len(paths)}, one for each leaf"
+            )
+        found = tuple([_chunk_crypto(*entry) for entry in zip(chunks, paths, wires, strict=True)])
+        if columns is not None and found != columns:
+            raise FormatError(
+                f"row group {index}: {_difference(columns, found)} is encrypted unlike in row group 0; expected alike"
+            )
+        columns = found
+    return tuple([ColumnCrypto(path, None) for path in paths]) if columns is None else columns
+
+
+def _wires(paths: tuple[Path, ...]) -> list[List]:
+    """Return the paths as they stand in a file; the bytes of a name are there once, however many leaves it is over."""
+    raw: dict[str, bytes] = {}
+    for path in paths:
+        for name in path:
+            if name not in raw:
+                raw[name] = name.encode()
+    return [List(BINARY, [raw[name] for name in path]) for path in paths]
+
+
+def marks_encryption(metadata: FileMetaData) -> Iterator[str]:
+    """Yield what in a footer says that the file is encrypted, the algorithm itself apart."""
+    if metadata.footer_signing_key_metadata is not None:
+        yield "footer_signing_key_metadata"
+    for index, row_group in enumerate(metadata.row_groups):
+        for ordinal, chunk in enumerate(row_group.columns):
+            if not _ENCRYPTED_KEYS.isdisjoint(chunk.struct):
+                yield f"encryption of column chunk {ordinal} in row group {index}"
+
+
+_ENCRYPTED_KEYS = frozenset({ColumnChunk.crypto_metadata.key, ColumnChunk.encrypted_column_metadata.key})
+_META_DATA_KEY = ColumnChunk.meta_data.key
+_PATH_KEY = ColumnMetaData.path_in_schema.key
+
+
+def _chunk_crypto(chunk: ColumnChunk, path: Path, wire: List) -> ColumnCrypto:
+    fields = chunk.struct
+    meta_data = fields.get(_META_DATA_KEY)
+    if isinstance(meta_data, Struct):
+        _same_path(meta_data.get(_PATH_KEY, wire), wire, path)
+    if _ENCRYPTED_KEYS.isdisjoint(fields):
+        if meta_data is None:
+            raise FormatError(f"column {join_dotted(path)} has neither meta_data nor crypto_metadata; expected one")
+        return ColumnCrypto(path, False)
+    crypto = chunk.crypto_metadata
+    if crypto is None:
+        raise FormatError(f"column {join_dotted(path)} has encrypted_column_metadata; expected crypto_metadata with it")
+    own = crypto.column_key()
+    if own is None:
+        return ColumnCrypto(path, True)
+    _same_path(own.struct.get(EncryptionWithColumnKey.path_in_schema.key), wire, path)
+    if chunk.encrypted_column_metadata is None:
+        raise FormatError(
+            f"column {join_dotted(path)} has a key of its own; expected encrypted_column_metadata with it"
+        )
+    return ColumnCrypto(path, True, True, own.key_metadata)
+
+
+def _same_path(found: object, wire: List, path: Path) -> None:
+    if found != wire:
+        raise FormatError(
+            f"a column chunk stands where {join_dotted(path)} belongs; expected path_in_schema to be the leaf's"
+        )
+
+
+def _difference(before: tuple[ColumnCrypto, ...], after: tuple[ColumnCrypto, ...]) -> str:
+    paths = [join_dotted(entry.path) for entry, other in zip(before, after, strict=True) if entry != other]
+    return f"column {paths[0]}"

@@ -1,0 +1,234 @@
+"""Reads a file's footer: plaintext, signed or encrypted, with or without its key."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from sparkcrypt.errors import ConfigError, FormatError, VerificationError
+from sparkcrypt.names import Algorithm
+from sparkcrypt.parquet.file.columns import ColumnCrypto, column_crypto, marks_encryption
+from sparkcrypt.parquet.file.keys import FileCiphers, RetrieveKey, VerifyAad
+from sparkcrypt.parquet.file.modules import NONCE_BYTES, SIGNATURE_BYTES, TAG_BYTES, ModuleType, module_aad, unframe
+from sparkcrypt.parquet.file.source import Input, Source, naming, open_source
+from sparkcrypt.parquet.thrift.compact import MAX_VALUES, decode_struct
+from sparkcrypt.parquet.thrift.metadata import EncryptionAlgorithm, FileCryptoMetaData, FileMetaData
+
+Mode = Literal["encrypted", "plaintext_signed", "plaintext"]
+
+PLAINTEXT_MAGIC = b"PAR1"
+ENCRYPTED_MAGIC = b"PARE"
+MAGIC_BYTES = 4
+TRAILER_BYTES = 4 + MAGIC_BYTES
+TAIL_BYTES = 64 * 1024
+"""What is read of a file at first; most footers are shorter."""
+BYTES_PER_VALUE = 48
+"""A footer may have as many values as its file has this many bytes (and always some millions): decoded they then take
+about twice the file's size at most, whatever it claims."""
+
+
+@dataclass(frozen=True, slots=True)
+class Footer:
+    """What a file's end says.
+
+    ``aad_prefix`` is the stored prefix.  ``aad_file_unique`` is reported whatever its length: before you trust the
+    prefix, refuse a file whose is not 8 bytes.  ``metadata`` is None when the footer is encrypted and no key was given.
+    ``footer_authenticated`` is True when a key was given and the footer is what that key's holder wrote.
+    ``file_aad`` (prefix, then file-unique) begins the AAD of every module; None when a prefix is needed and unknown.
+    ``columns`` are the leaves in schema order, None when hidden.
+    """
+
+    file: str
+    size: int
+    offset: int
+    mode: Mode
+    algorithm: Algorithm | None = None
+    aad_prefix: bytes | None = None
+    supply_aad_prefix: bool = False
+    aad_file_unique: bytes | None = None
+    footer_key_metadata: bytes | None = None
+    metadata: FileMetaData | None = field(default=None, repr=False)
+    columns: tuple[ColumnCrypto, ...] | None = field(default=None, repr=False)
+    footer_authenticated: bool = False
+    file_aad: bytes | None = None
+
+
+def read_footer(
+    source: Source,
+    *,
+    retrieve_key: RetrieveKey | None = None,
+    aad_prefix: bytes | None = None,
+    verify_aad: VerifyAad | None = None,
+) -> Footer:
+    """Read the footer of a file.
+
+    Args:
+        source: a path, a (pyarrow filesystem, path), an open binary file, or the bytes of a whole file.
+        retrieve_key: asked for the footer's key if the file is encrypted; the footer is then authenticated.
+        aad_prefix: the AAD prefix, for files that do not store it.
+        verify_aad: called with the AAD prefix before any key is asked for; raises when it is not the expected one.
+
+    Raises:
+        FormatError: not a Parquet file, or a footer against the specification; also when the footer says that columns
+            are encrypted but its algorithm or signature is gone.
+        VerificationError: the footer does not authenticate, ``aad_prefix`` is not the file's, or ``verify_aad`` is
+            given and there is no prefix to verify.
+        ConfigError: a key is given, and the prefix that the file does not store is not; or the key's length is wrong.
+    """
+    with open_source(source) as file:
+        ciphers = None if retrieve_key is None else FileCiphers(file.name, retrieve_key)
+        return footer_of(file, ciphers, aad_prefix, verify_aad)
+
+
+def footer_of(
+    file: Input, ciphers: FileCiphers | None, aad_prefix: bytes | None, verify_aad: VerifyAad | None
+) -> Footer:
+    """Read the footer of an open file; see `read_footer`."""
+    with naming(file.name):
+        data, offset, encrypted = _tail(file)
+        place = _Place(file.name, file.size, offset, aad_prefix, verify_aad)
+        return _parse_encrypted(data, place, ciphers) if encrypted else _plaintext(data, place, ciphers)
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a footer stands, and what the caller says of its AAD prefix."""
+
+    file: str
+    size: int
+    offset: int
+    aad_prefix: bytes | None
+    verify_aad: VerifyAad | None
+
+    @property
+    def max_values(self) -> int:
+        return max(MAX_VALUES, self.size // BYTES_PER_VALUE)
+
+
+def _tail(file: Input) -> tuple[bytes, int, bool]:
+    """Return what lies between data and trailer, its offset, and whether the footer in it is encrypted."""
+    least = MAGIC_BYTES + TRAILER_BYTES
+    if file.size < least:
+        raise FormatError(f"{file.size} bytes; expected a Parquet file, which has at least {least}")
+    start = max(0, file.size - TAIL_BYTES)
+    tail = file.read(start, file.size - start, "the end of the file")
+    magic = tail[-MAGIC_BYTES:]
+    if magic not in (PLAINTEXT_MAGIC, ENCRYPTED_MAGIC):
+        raise FormatError(f"offset {file.size - MAGIC_BYTES}: not a Parquet file; expected it to end with PAR1 or PARE")
+    end = file.size - TRAILER_BYTES
+    length = int.from_bytes(tail[-TRAILER_BYTES:-MAGIC_BYTES], "little")
+    offset = end - length
+    if offset < MAGIC_BYTES:
+        raise FormatError(
+            f"offset {end}: a footer of {length} bytes is announced; expected at most {end - MAGIC_BYTES}"
+        )
+    data = tail[offset - start : -TRAILER_BYTES] if offset >= start else file.read(offset, length, "the footer")
+    return data, offset, magic == ENCRYPTED_MAGIC
+
+
+def _plaintext(data: bytes, place: _Place, ciphers: FileCiphers | None) -> Footer:
+    struct, end = decode_struct(data, origin=place.offset, max_values=place.max_values)
+    metadata = FileMetaData(struct)
+    algorithm = metadata.encryption_algorithm
+    rest = len(data) - end
+    if algorithm is None:
+        _check_unencrypted(metadata, rest, place)
+        columns = _columns(metadata, place.size)
+        return Footer(place.file, place.size, place.offset, "plaintext", metadata=metadata, columns=columns)
+    if rest != SIGNATURE_BYTES:
+        raise FormatError(
+            f"offset {place.offset + end}: {rest} bytes follow the footer; expected its signature of {SIGNATURE_BYTES}"
+        )
+    key_metadata = metadata.footer_signing_key_metadata
+    footer = _identify_keys(place, "plaintext_signed", algorithm, key_metadata)
+    if ciphers is not None:
+        aad = module_aad(known_aad(footer), ModuleType.FOOTER)
+        ciphers.cipher(None, key_metadata).verify_signature(data[:end], data[end:], aad)
+    return _reveal_columns(footer, metadata, authenticated=ciphers is not None)
+
+
+def _check_unencrypted(metadata: FileMetaData, rest: int, place: _Place) -> None:
+    for mark in marks_encryption(metadata):
+        raise FormatError(
+            f"the footer has {mark} but no encryption_algorithm; expected both: it was stripped or altered"
+        )
+    if rest:
+        raise FormatError(
+            f"{rest} bytes follow the footer; expected none without encryption_algorithm: it was stripped or altered"
+        )
+    if place.verify_aad is not None or place.aad_prefix is not None:
+        raise VerificationError(
+            "the file is not encrypted, so it has no AAD prefix; it is not the file that is expected here"
+        )
+
+
+def _parse_encrypted(data: bytes, place: _Place, ciphers: FileCiphers | None) -> Footer:
+    struct, end = decode_struct(data, origin=place.offset)
+    crypto = FileCryptoMetaData(struct)
+    module, what = data[end:], "the footer"
+    unframe(module, NONCE_BYTES + TAG_BYTES, what)
+    footer = _identify_keys(place, "encrypted", crypto.encryption_algorithm, crypto.key_metadata)
+    if ciphers is None:
+        return footer
+    aad = module_aad(known_aad(footer), ModuleType.FOOTER)
+    plaintext = ciphers.cipher(None, crypto.key_metadata).decrypt(module, aad, what)
+    # Bytes may follow: parquet-mr encrypts the whole buffer that it serialised into, its unused end included.
+    struct, _ = decode_struct(plaintext, max_values=place.max_values)
+    return _reveal_columns(footer, FileMetaData(struct), authenticated=True)
+
+
+def _reveal_columns(footer: Footer, metadata: FileMetaData, *, authenticated: bool) -> Footer:
+    return replace(
+        footer, metadata=metadata, columns=_columns(metadata, footer.size), footer_authenticated=authenticated
+    )
+
+
+def _columns(metadata: FileMetaData, file_bytes: int) -> tuple[ColumnCrypto, ...]:
+    """Return the columns of a footer whose own counts are there and can be."""
+    if metadata.num_rows < 0:
+        raise FormatError(f"the footer announces {metadata.num_rows} rows; expected a count")
+    return column_crypto(metadata, file_bytes)
+
+
+def _identify_keys(place: _Place, mode: Mode, algorithm: EncryptionAlgorithm, key_metadata: bytes | None) -> Footer:
+    """Return what is known of an encrypted file without its key, after the caller agreed with its prefix."""
+    name, parameters = algorithm.choose_algorithm()
+    stored, supply = parameters.aad_prefix, bool(parameters.supply_aad_prefix)
+    prefix = _agreed_prefix(place, stored, supply)
+    unique = parameters.aad_file_unique
+    return Footer(
+        *(place.file, place.size, place.offset, mode, name, stored, supply, unique, key_metadata),
+        file_aad=None if prefix is None else prefix + (unique or b""),
+    )
+
+
+def _agreed_prefix(place: _Place, stored: bytes | None, supply: bool) -> bytes | None:
+    """Return the file's AAD prefix, empty if it has none, None if it must be supplied and is not."""
+    given = place.aad_prefix
+    if given is not None and stored is None and not supply:
+        raise VerificationError(
+            "an AAD prefix is given, but the file was encrypted without one; it is not the file that is expected here"
+        )
+    if given is not None and stored is not None and given != stored:
+        raise VerificationError(
+            "the AAD prefix stored in the file is not the given one; it is not the file that is expected here"
+        )
+    prefix = given if stored is None else stored
+    if place.verify_aad is not None:
+        if prefix is None:
+            raise VerificationError(
+                "the file has no AAD prefix to verify, or does not store it; pass aad_prefix if you know it"
+            )
+        place.verify_aad(prefix)
+    return b"" if prefix is None and not supply else prefix
+
+
+def known_aad(footer: Footer) -> bytes:
+    """Return the beginning of every module's AAD.
+
+    Raises:
+        ConfigError: the file does not store its AAD prefix and none was given.
+    """
+    if footer.file_aad is None:
+        raise ConfigError(f"{footer.file}: the AAD prefix is not stored in the file; pass aad_prefix")
+    return footer.file_aad

@@ -1,0 +1,183 @@
+"""Opens what a Parquet file is read from, and reads ranges of it that are checked against its size."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias, Union
+
+from sparkcrypt.errors import FormatError, StorageError, UnsupportedFileError, VerificationError
+from sparkcrypt.parquet.file.access import PRIVATE, FileAccess, access_of
+
+if TYPE_CHECKING:
+    from pyarrow.fs import FileSystem
+
+Source: TypeAlias = Union[str, "os.PathLike[str]", "tuple[FileSystem, str]", BinaryIO, bytes]
+"""A path, a (pyarrow filesystem, path), an open binary file that can seek (left open), or a whole file's bytes."""
+
+_NOT_A_FILE = (FileNotFoundError, IsADirectoryError, NotADirectoryError, ValueError)
+"""What opening raises where there is no such file; anything else says nothing of the file."""
+
+
+class Input:
+    """A file of known name and size, read by ranges.  Its messages leave the name to `naming`."""
+
+    __slots__ = ("_buffer", "_file", "access", "descriptor", "name", "size")
+
+    def __init__(
+        self,
+        file: BinaryIO,
+        name: str,
+        size: int,
+        descriptor: int | None = None,
+        access: FileAccess | None = None,
+    ) -> None:
+        self._file = file
+        self._buffer = bytearray()
+        self.name = name
+        self.size = size
+        self.descriptor = descriptor
+        """Of an unbuffered local file, else None."""
+        self.access = access
+        """What a file that is made of it is given; None where it is no stored file."""
+
+    def read(self, offset: int, length: int, what: str) -> bytes:
+        """Return the bytes of a range.
+
+        Raises:
+            FormatError: the range is not inside the file, or the file became shorter.
+            StorageError: the storage failed.
+        """
+        if offset < 0 or length < 0 or offset + length > self.size:
+            raise FormatError(
+                f"{what} is said to be {length} bytes at offset {offset}; expected inside the file's {self.size} bytes"
+            )
+        try:
+            self._file.seek(offset)
+            data = self._file.read(length)
+            while len(data) < length and (more := self._file.read(length - len(data))):
+                data += more
+        except OSError as error:
+            raise _unreachable(error, offset) from error
+        if len(data) != length:
+            raise FormatError(
+                f"ends at offset {offset + len(data)}; expected {self.size} bytes, so it changed while it was read"
+            )
+        return data
+
+    def read_into(self, offset: int, target: memoryview, what: str) -> None:
+        """Read the bytes of a range to where they shall be.
+
+        Raises:
+            FormatError, StorageError: as `read`.
+        """
+        read = getattr(self._file, "readinto", None)
+        if read is None or offset < 0 or offset + len(target) > self.size:
+            target[:] = self.read(offset, len(target), what)
+            return
+        done = 0
+        try:
+            self._file.seek(offset)
+            while done < len(target) and (count := read(target[done:])):
+                done += count
+        except OSError as error:
+            raise _unreachable(error, offset) from error
+        if done != len(target):
+            raise FormatError(
+                f"ends at offset {offset + done}; expected {self.size} bytes, so it changed while it was read"
+            )
+
+    def buffer(self, length: int) -> memoryview:
+        """Return a buffer of at least this length, the same one again while it is long enough."""
+        if len(self._buffer) < length:
+            self._buffer = bytearray(length)
+        return memoryview(self._buffer)
+
+
+@contextmanager
+def open_source(source: Source) -> Iterator[Input]:
+    """Open a source for the time of a ``with`` block.
+
+    Raises:
+        FormatError: it is not there, or is no file.
+        StorageError: it cannot be reached.
+    """
+    if isinstance(source, (str, os.PathLike)):
+        with _open_path(os.fspath(source)) as file:
+            descriptor = file.fileno()
+            size = os.fstat(descriptor).st_size
+            yield Input(file, os.fspath(source), size, descriptor, access_of(descriptor))
+    elif isinstance(source, tuple):
+        with _opened_on(*source) as native:
+            try:
+                size = native.size()
+            except OSError as error:
+                raise StorageError(f"{source[1]}: {_MAY_BE_RIGHT.format(error)}") from error
+            yield Input(native, source[1], size, access=_stored_access(*source))
+    elif isinstance(source, bytes):
+        yield Input(io.BytesIO(source), "<bytes>", len(source))
+    else:
+        yield Input(source, str(getattr(source, "name", "<file>")), source.seek(0, io.SEEK_END))
+
+
+@contextmanager
+def naming(file: str) -> Iterator[None]:
+    """Put the file's name before the message of what goes wrong with its bytes inside the ``with`` block."""
+    try:
+        yield
+    except (FormatError, StorageError, VerificationError) as error:
+        if type(error) not in (FormatError, StorageError, UnsupportedFileError, VerificationError):
+            raise
+        raise type(error)(f"{file}: {error}") from error
+
+
+def _open_path(path: str) -> BinaryIO:
+    try:
+        return open(path, "rb", buffering=0)  # noqa: PTH123 - pathlib costs as much as a footer; the caller closes it
+    except _NOT_A_FILE as error:
+        raise FormatError(
+            f"{path}: cannot be opened: {getattr(error, 'strerror', None) or error}; give the path of a Parquet file"
+        ) from error
+    except OSError as error:
+        raise StorageError(f"{path}: {_MAY_BE_RIGHT.format(error.strerror or error)}") from error
+
+
+def _opened_on(filesystem: FileSystem, path: str) -> Any:
+    try:
+        return filesystem.open_input_file(path)
+    except (OSError, ValueError) as error:
+        if isinstance(error, _NOT_A_FILE) or _is_folder(filesystem, path):
+            raise FormatError(
+                f"{path}: cannot be opened: {error}; give the path of a Parquet file on that file system"
+            ) from error
+        raise StorageError(f"{path}: {_MAY_BE_RIGHT.format(error)}") from error
+
+
+def _stored_access(filesystem: FileSystem, path: str) -> FileAccess:
+    """Return the access of a file on a file system that can tell it; else that of a file of its owner's alone."""
+    mode_of = getattr(getattr(filesystem, "handler", None), "mode_of", None)
+    try:
+        if filesystem.type_name == "local":
+            status = os.stat(path)  # noqa: PTH116 - as pyarrow names it
+            return FileAccess(status.st_mode & 0o777, status.st_uid, status.st_gid)
+        return PRIVATE if mode_of is None else FileAccess(mode_of(path))
+    except OSError as error:
+        raise StorageError(f"{path}: {_MAY_BE_RIGHT.format(error)}") from error
+
+
+def _is_folder(filesystem: FileSystem, path: str) -> bool:
+    from pyarrow.fs import FileType
+
+    try:
+        return bool(filesystem.get_file_info(path).type == FileType.Directory)
+    except (OSError, ValueError):
+        return False
+
+
+_MAY_BE_RIGHT = "cannot be reached: {}; that says nothing of the file: see that its storage answers and lets you read"
+
+
+def _unreachable(error: OSError, offset: int) -> StorageError:
+    return StorageError(f"at offset {offset} it {_MAY_BE_RIGHT.format(error)}")

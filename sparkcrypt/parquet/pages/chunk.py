@@ -1,0 +1,115 @@
+"""A column chunk as every reader takes it: where it lies, what opens its modules, and its pages' CRCs."""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
+
+from sparkcrypt.errors import FormatError, VerificationError
+from sparkcrypt.names import AES_GCM_V1, Algorithm
+from sparkcrypt.parquet.file.layout import FIRST_OFFSET
+from sparkcrypt.parquet.file.modules import ModuleCipher, ModuleType, module_aad
+from sparkcrypt.parquet.file.schema import Path
+from sparkcrypt.parquet.file.source import naming
+from sparkcrypt.parquet.thrift.metadata import ColumnMetaData
+from sparkcrypt.schema import join_dotted
+
+Bytes: TypeAlias = bytes | memoryview
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkKey:
+    """What opens the modules of one encrypted column chunk, and where it stands in the file."""
+
+    cipher: ModuleCipher
+    file_aad: bytes
+    algorithm: Algorithm
+    path: Path
+    row_group: int
+    column: int
+
+    def name(self, module: ModuleType, page: int | None = None) -> str:
+        """Return what messages call a module."""
+        number = "" if page is None else f" {page}"
+        kind = module.name.lower().replace("_", " ")
+        return f"{kind}{number} of column {join_dotted(self.path)} in row group {self.row_group}"
+
+    def aad(self, module: ModuleType, *page: int) -> bytes:
+        """Return the AAD of a module; pages and their headers take the page's number among the data pages."""
+        return module_aad(self.file_aad, module, self.row_group, self.column, *page)
+
+    def open(self, framed: Bytes, module: ModuleType, *page: int) -> bytes:
+        """Return the plaintext of a GCM module, authenticated.
+
+        Raises:
+            FormatError: its length is wrong.
+            VerificationError: it does not authenticate.
+        """
+        aad = module_aad(self.file_aad, module, self.row_group, self.column, *page)
+        return self.cipher.decrypt(framed, aad, ModuleName(self, module, *page))
+
+    def open_page(self, framed: Bytes, module: ModuleType, *page: int) -> bytes:
+        """Return the plaintext of a page's body by the file's algorithm; under CTR nothing of it is authenticated.
+
+        Raises:
+            FormatError: its length is wrong.
+            VerificationError: it does not authenticate.
+        """
+        if self.algorithm == AES_GCM_V1:
+            return self.open(framed, module, *page)
+        return self.cipher.decrypt_ctr(framed, ModuleName(self, module, *page))
+
+
+class ModuleName(NamedTuple):
+    """What messages call a module; text is made of it only when there is a message."""
+
+    key: ChunkKey
+    module: ModuleType
+    page: int | None = None
+
+    def __str__(self) -> str:
+        return self.key.name(self.module, self.page)
+
+
+def chunk_range(meta_data: ColumnMetaData, limit: int, what: object) -> tuple[int, int]:
+    """Return where a column chunk begins and ends; one of no pages is empty, at the first offset there is.
+
+    Args:
+        meta_data: of the chunk.
+        limit: where the footer begins.
+        what: names the chunk in messages, by its text.
+
+    Raises:
+        FormatError: it is not between the file's first magic and its footer, or it announces a negative number of
+            values.
+    """
+    with naming(str(what)):
+        start = meta_data.data_page_offset
+        dictionary, values = meta_data.dictionary_page_offset, meta_data.num_values
+        size = meta_data.total_compressed_size
+    if values < 0:
+        raise FormatError(f"{what} announces {values} values; expected a count")
+    # 0, and an offset behind its data, is how some writers say that there is no dictionary; and 0, where there are no
+    # values, how Arrow says that no data follows one.
+    if dictionary and (dictionary < start or (start == 0 and values == 0)):
+        start = dictionary
+    if not (start or size or values):
+        return FIRST_OFFSET, FIRST_OFFSET
+    end = start + size
+    if not FIRST_OFFSET <= start <= end <= limit:
+        raise FormatError(f"{what} is said to be at offset {start} to {end}; expected inside {FIRST_OFFSET} to {limit}")
+    return start, end
+
+
+def check_crc(crc: object, stored: memoryview, what: object) -> None:
+    """Compare a page's CRC, if it has one (or None), with its bytes as they are in the file.
+
+    Raises:
+        VerificationError: they differ, so the page is not what its writer wrote.
+    """
+    if isinstance(crc, int) and crc & 0xFFFFFFFF != zlib.crc32(stored):
+        raise VerificationError(
+            f"{what} has a page whose CRC is not that of its bytes, so it was damaged since it was written; restore "
+            "the file, or have an engine that decodes pages read it"
+        )

@@ -1,0 +1,1 @@
+"""The rewrite of a file under another encryption: read chunk by chunk, no page decoded, written whole."""

@@ -1,0 +1,180 @@
+"""Carries one column chunk from source to target: pages first, then indexes, Bloom filter and metadata."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from sparkcrypt.parquet.file.layout import Layout
+from sparkcrypt.parquet.file.modules import ModuleType
+from sparkcrypt.parquet.pages.chunk_pages import ChunkPages
+from sparkcrypt.parquet.rewrite.chunk_writer import ChunkSeal, ChunkWriter, PagePlace
+from sparkcrypt.parquet.rewrite.footer_writer import set_encodings
+from sparkcrypt.parquet.rewrite.output import Output
+from sparkcrypt.parquet.rewrite.source_chunk import SourceChunk
+from sparkcrypt.parquet.thrift.compact import List, Struct, decode_struct
+from sparkcrypt.parquet.thrift.encode import encode_struct
+from sparkcrypt.parquet.thrift.metadata import ColumnChunk, ColumnMetaData, OffsetIndex, PageLocation, PageType
+from sparkcrypt.schema import join_dotted
+
+_PAGE_LOCATIONS = OffsetIndex.page_locations.key
+_LOCATION_OFFSET = PageLocation.offset.key
+_LOCATION_SIZE = PageLocation.compressed_page_size.key
+
+
+@dataclass(slots=True)
+class Notes:
+    """What a rewrite has to tell of: each thing once, in the order of its first."""
+
+    told: dict[str, None] = field(default_factory=dict)
+    gaps: dict[str, None] = field(default_factory=dict)
+
+    def tell(self, what: str) -> None:
+        """Note what the target has lost or who cannot read it."""
+        self.told[what] = None
+
+    def gap(self, what: str) -> None:
+        """Note what of the source nothing authenticated."""
+        self.gaps[what] = None
+
+
+@dataclass(slots=True)
+class TargetChunk:
+    """A column chunk whose pages are written; of its pages it knows no more than its indexes say."""
+
+    source: SourceChunk
+    seal: ChunkSeal | None
+    metadata: Struct
+    chunk: Struct
+    start: int
+    column_index: bytes | None = None
+    offset_index: bytes | None = None
+
+
+def write_pages(source: SourceChunk, output: Output, seal: ChunkSeal | None, notes: Notes) -> TargetChunk:
+    """Write a chunk's pages; as they stand if they are plaintext and stay so.
+
+    Raises:
+        FormatError: pages that do not fit their metadata.
+        VerificationError: a module of the source does not authenticate.
+        UnsupportedFileError: pages that cannot be encrypted one by one.
+    """
+    metadata = Struct(source.metadata.struct)
+    target = TargetChunk(source, seal, metadata, Struct(source.chunk.struct), output.position)
+    pages = ChunkPages(source.part, source.rows, repeated=source.repeated, encrypted=source.key is not None)
+    plain = source.key is None and seal is None
+    places = _copy(source, output, target, pages) if plain else _convert(source, output, target, pages, notes)
+    target.chunk[ColumnChunk.file_offset.key] = target.start
+    _take_indexes(target, pages, places, notes)
+    return target
+
+
+def _copy(source: SourceChunk, output: Output, target: TargetChunk, pages: ChunkPages) -> int:
+    """Copy the pages, once they were looked at; return by how many bytes they stand further on."""
+    start, end = source.range()
+    for page in source.page_source().pages():
+        if page.head.type != PageType.DICTIONARY_PAGE:
+            pages.add(page.start, page.end - page.start, page.head.values, page.head.rows)
+    pages.check(source.metadata, start)
+    output.copy(source.file, start, end - start, source.name)
+    shift = target.start - start
+    _set_offsets(target.metadata, start + shift, None if pages.first is None else pages.first + shift, end > start)
+    _forget_index_page(target.metadata)
+    return shift
+
+
+def _set_offsets(metadata: Struct, start: int, first: int | None, holds_pages: bool) -> None:
+    """Say where a chunk's pages begin: with a dictionary, if there is a page and the first data page is not there."""
+    dictionary = holds_pages and first != start
+    metadata[ColumnMetaData.data_page_offset.key] = start if first is None else first
+    metadata.pop(ColumnMetaData.dictionary_page_offset.key, None)
+    if dictionary:
+        metadata[ColumnMetaData.dictionary_page_offset.key] = start
+
+
+def _convert(
+    source: SourceChunk, output: Output, target: TargetChunk, pages: ChunkPages, notes: Notes
+) -> list[PagePlace]:
+    writer = ChunkWriter(output, target.seal)
+    reader = source.page_source()
+    for page in reader.pages():
+        if page.head.type != PageType.DICTIONARY_PAGE:
+            pages.add(page.start, page.end - page.start, page.head.values, page.head.rows)
+        writer.write(page)
+    for gap in sorted(reader.unauthenticated):
+        notes.gap(f"{'pages' if gap == 'page' else 'levels of V2 pages'} of column {join_dotted(source.path)}")
+    pages.check(source.metadata, source.range()[0])
+    metadata = target.metadata
+    first = writer.places[0].start if writer.places else None
+    _set_offsets(metadata, writer.start, first, output.position > writer.start)
+    metadata[ColumnMetaData.total_compressed_size.key] = output.position - writer.start
+    metadata[ColumnMetaData.total_uncompressed_size.key] = writer.uncompressed
+    _forget_index_page(metadata)
+    if target.seal is not None:
+        set_encodings(metadata, writer.encodings, writer.dictionary is not None)
+    if writer.levels_in_clear:
+        notes.tell("V2 pages keep their levels in clear, as parquet-mr writes them: Arrow cannot read them")
+    return writer.places
+
+
+def _forget_index_page(metadata: Struct) -> None:
+    metadata.pop(ColumnMetaData.index_page_offset.key, None)
+
+
+def _take_indexes(target: TargetChunk, pages: ChunkPages, places: list[PagePlace] | int, notes: Notes) -> None:
+    """Take over the indexes, page locations brought up to date; neither, if they do not fit plaintext pages.
+
+    ``places`` are where the pages stand, or by how many bytes they all stand further on.
+    """
+    source, found = target.source, {}
+
+    def read(module: ModuleType) -> Struct | None:
+        found[module] = data = source.index(module)
+        return None if data is None else decode_struct(data)[0]
+
+    offsets, _, refused = pages.fitting(lambda: read(ModuleType.OFFSET_INDEX), lambda: read(ModuleType.COLUMN_INDEX))
+    if refused is not None:
+        notes.tell(f"{source.name}: its indexes do not fit its pages, and were left out")
+        return
+    if offsets is not None:
+        for number, location in enumerate(_locations(offsets)):
+            if isinstance(places, int):
+                location[_LOCATION_OFFSET] = int(str(location[_LOCATION_OFFSET])) + places
+            else:
+                location[_LOCATION_OFFSET], location[_LOCATION_SIZE] = places[number].start, places[number].length
+        target.offset_index = encode_struct(offsets)
+    target.column_index = found[ModuleType.COLUMN_INDEX]
+
+
+def _locations(index: Struct) -> list[Struct]:
+    locations = index.get(_PAGE_LOCATIONS)
+    return [location for location in locations if isinstance(location, Struct)] if isinstance(locations, List) else []
+
+
+def write_index(target: TargetChunk, output: Output, module: ModuleType) -> None:
+    """Write the column index or the offset index of a chunk, if it has one, and say in the chunk where."""
+    column = module is ModuleType.COLUMN_INDEX
+    index = target.column_index if column else target.offset_index
+    offset = ColumnChunk.column_index_offset.key if column else ColumnChunk.offset_index_offset.key
+    length = ColumnChunk.column_index_length.key if column else ColumnChunk.offset_index_length.key
+    target.chunk.pop(offset, None)
+    target.chunk.pop(length, None)
+    if index is None:
+        return
+    start = output.position
+    output.write(index if target.seal is None else target.seal.seal(index, module))
+    target.chunk[offset], target.chunk[length] = start, output.position - start
+
+
+def write_bloom_filter(target: TargetChunk, output: Output, layout: Layout) -> None:
+    """Write the Bloom filter of a chunk, if it has one, and say in its metadata where; ``layout`` is the source's."""
+    metadata = target.metadata
+    found = target.source.bloom_filter(layout.room(target.source.metadata.bloom_filter_offset or 0))
+    metadata.pop(ColumnMetaData.bloom_filter_offset.key, None)
+    metadata.pop(ColumnMetaData.bloom_filter_length.key, None)
+    if found is None:
+        return
+    start = output.position
+    for part, module in zip(found, (ModuleType.BLOOM_FILTER_HEADER, ModuleType.BLOOM_FILTER_BITSET), strict=True):
+        output.write(part if target.seal is None else target.seal.seal(part, module))
+    metadata[ColumnMetaData.bloom_filter_offset.key] = start
+    metadata[ColumnMetaData.bloom_filter_length.key] = output.position - start

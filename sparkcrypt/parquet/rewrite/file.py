@@ -1,0 +1,227 @@
+"""Rewrites a file under another encryption, or none, in one pass that decodes no page."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import TypeAlias
+
+from sparkcrypt.errors import ConfigError, FormatError, UnsupportedFileError
+from sparkcrypt.parquet.file.footer import Footer, footer_of
+from sparkcrypt.parquet.file.keys import FileCiphers, RetrieveKey, VerifyAad
+from sparkcrypt.parquet.file.layout import Layout
+from sparkcrypt.parquet.file.magic import check_magic_and_unique
+from sparkcrypt.parquet.file.modules import MAX_ORDINAL, ModuleType
+from sparkcrypt.parquet.file.schema import PATHS_SIZE, leaf_paths, paths_size
+from sparkcrypt.parquet.file.source import Input, Source, naming, open_source
+from sparkcrypt.parquet.pages.leniency import check_row_group_size, row_count
+from sparkcrypt.parquet.pages.regions import claim_regions
+from sparkcrypt.parquet.rewrite.chunk import Notes, TargetChunk, write_bloom_filter, write_index, write_pages
+from sparkcrypt.parquet.rewrite.chunk_writer import ChunkSeal
+from sparkcrypt.parquet.rewrite.encryption import FileCipherSuite, FileEncryption
+from sparkcrypt.parquet.rewrite.footer_writer import (
+    FooterSeal,
+    in_id_order,
+    magic,
+    protect,
+    redact_key_values,
+    redact_order,
+    write_footer,
+)
+from sparkcrypt.parquet.rewrite.output import Output, Target, open_target, target_name
+from sparkcrypt.parquet.rewrite.result import RewriteResult
+from sparkcrypt.parquet.rewrite.source_chunk import SourceChunk, source_chunks
+from sparkcrypt.parquet.summary import FileSummary, summarise
+from sparkcrypt.parquet.thrift.compact import STRUCT, List, Struct
+from sparkcrypt.parquet.thrift.metadata import ColumnMetaData, FileMetaData, RowGroup
+
+Encryption: TypeAlias = FileEncryption | Callable[[FileSummary], FileEncryption | None] | None
+"""What the target is encrypted with; a callable is asked once the source's footer is known."""
+
+_TIMES = 8
+"""How often `PATHS_SIZE` may be written in row groups, for files that leave paths out of them."""
+_MAX_I64 = 0x7FFF_FFFF_FFFF_FFFF
+
+
+def rewrite_file(
+    source: Source,
+    target: Target,
+    *,
+    retrieve_key: RetrieveKey | None = None,
+    encryption: Encryption = None,
+    aad_prefix: bytes | None = None,
+    verify_aad: VerifyAad | None = None,
+) -> RewriteResult:
+    """Write the source's pages to the target under another encryption, or none.
+
+    Pages keep their encoding, compression and order; statistics, indexes, Bloom filters, key-value metadata and the
+    name of the writer stay what they are.  What is held at a time is the largest page, and what a file's end says of
+    all of them: the footer and the page indexes.
+
+    Args:
+        source: as `read_footer`.
+        target: a path or a (pyarrow filesystem, path) where nothing is yet; the file appears there whole or not at all.
+        retrieve_key: asked for each data key of an encrypted source, once.
+        encryption: of the target; None writes plaintext.
+        aad_prefix: the source's AAD prefix, if it does not store it.
+        verify_aad: called with the source's AAD prefix before any key is asked for; raises when it is not the expected
+            one.
+
+    Raises:
+        FormatError: the source is against the specification.
+        UnsupportedFileError: it has something that no encrypted file can have: see the message.
+        VerificationError: a module of the source does not authenticate, or the CRC of a page is not that of its
+            bytes.
+        ConfigError: the target is there already, a key is missing, or the encryption names an unknown column.
+    """
+    with ExitStack() as stack:
+        file = stack.enter_context(open_source(source))
+        ciphers = None if retrieve_key is None else FileCiphers(file.name, retrieve_key)
+        footer = footer_of(file, ciphers, aad_prefix, verify_aad)
+        chosen = encryption(summarise(footer)) if callable(encryption) else encryption
+        stack.enter_context(naming(file.name))
+        job = _Rewrite(file, footer, ciphers, chosen)
+        output = stack.enter_context(open_target(target, file.access))
+        job.write(output)
+        return job.result(output, target_name(target))
+
+
+def _layout(row_groups: list[list[SourceChunk]], limit: int) -> Layout:
+    """Return where the source's parts lie, once they are known to be apart, so that nothing is written twice."""
+    layout = Layout(limit)
+    for chunks in row_groups:
+        for chunk in chunks:
+            claim_regions(layout, chunk.chunk, chunk.metadata, chunk.part)
+    layout.check_apart()
+    return layout
+
+
+class _Rewrite:
+    """One rewrite under way."""
+
+    def __init__(
+        self, file: Input, footer: Footer, ciphers: FileCiphers | None, encryption: FileEncryption | None
+    ) -> None:
+        if footer.metadata is None or footer.columns is None or (footer.mode != "plaintext" and ciphers is None):
+            raise ConfigError(f"{file.name}: the file is encrypted and no key is given; pass retrieve_key")
+        self.file = file
+        self.footer = footer
+        self.ciphers = ciphers
+        self.metadata: FileMetaData = footer.metadata
+        self.rows = row_count(footer.metadata)
+        self.paths = leaf_paths(footer.metadata)
+        self.notes = Notes()
+        check_magic_and_unique(file, footer)
+        self.suite = None if encryption is None else FileCipherSuite(encryption, self.paths)
+        if encryption is not None and max(len(self.metadata.row_groups), len(self.paths)) > MAX_ORDINAL + 1:
+            raise UnsupportedFileError(
+                f"more than {MAX_ORDINAL + 1} row groups or columns, the most that encryption can number; use the "
+                "Spark engine, or write larger row groups"
+            )
+        if encryption is not None:
+            self._check_paths()
+
+    def _check_paths(self) -> None:
+        """Check that the target's footer, which must name each column in every row group, has an honest size."""
+        size, most = len(self.metadata.row_groups) * paths_size(self.paths), max(_TIMES * PATHS_SIZE, self.file.size)
+        if size > most:
+            raise FormatError(f"column paths in all row groups would take {size} bytes; expected at most {most}")
+
+    def write(self, output: Output) -> None:
+        sources = [list(chunks) for chunks in source_chunks(self.file, self.footer, self.ciphers)]
+        layout = _layout(sources, self.footer.offset)
+        self._check_sizes(sources)
+        output.write(magic(self.suite))
+        groups = [
+            [write_pages(chunk, output, self._seal(number, column), self.notes) for column, chunk in enumerate(chunks)]
+            for number, chunks in enumerate(sources)
+        ]
+        for module in (ModuleType.COLUMN_INDEX, ModuleType.OFFSET_INDEX):
+            for chunks in groups:
+                for chunk in chunks:
+                    write_index(chunk, output, module)
+        for chunks in groups:
+            for chunk in chunks:
+                write_bloom_filter(chunk, output, layout)
+        write_footer(
+            output,
+            self._footer(groups),
+            None if self.suite is None else FooterSeal.of(self.suite),
+            {} if self.suite is None else self.suite.encryption.key_values,
+        )
+
+    def _check_sizes(self, sources: list[list[SourceChunk]]) -> None:
+        if self.footer.mode != "plaintext":  # old writers of plaintext files announced what they liked
+            for index, (group, chunks) in enumerate(zip(self.metadata.row_groups, sources, strict=True)):
+                size = sum(chunk.metadata.total_compressed_size for chunk in chunks)
+                check_row_group_size(group, size, f"row group {index}")
+
+    def _seal(self, row_group: int, column: int) -> ChunkSeal | None:
+        suite = self.suite
+        chosen = None if suite is None else suite.columns[column]
+        if suite is None or chosen is None:
+            return None
+        return ChunkSeal(chosen.cipher, suite.file_aad, suite.encryption.algorithm, row_group, column)
+
+    def _footer(self, groups: list[list[TargetChunk]]) -> Struct:
+        metadata = Struct(self.metadata.struct)
+        rewritten = [
+            self._row_group(index, group, chunks)
+            for index, (group, chunks) in enumerate(zip(self.metadata.row_groups, groups, strict=True))
+        ]
+        metadata[FileMetaData.num_rows.key] = self.rows
+        metadata[FileMetaData.row_groups.key] = List(STRUCT, rewritten)
+        if self._redacts():
+            for name in redact_key_values(metadata):
+                self.notes.tell(f"key-value metadata {name!r} may tell of encrypted columns, and was left out")
+        return metadata
+
+    def _redacts(self) -> bool:
+        suite = self.suite
+        return suite is not None and suite.encryption.footer_mode == "plaintext" and any(suite.columns)
+
+    def _row_group(self, index: int, group: RowGroup, chunks: list[TargetChunk]) -> Struct:
+        rewritten = Struct(group.struct)
+        columns = []
+        sizes = [0, 0]
+        for chunk in chunks:
+            metadata = in_id_order(chunk.metadata)
+            view = ColumnMetaData(metadata)
+            sizes[0] += view.total_uncompressed_size
+            sizes[1] += view.total_compressed_size
+            protect(chunk.chunk, metadata, chunk.source.path, chunk.seal, self.suite)
+            columns.append(in_id_order(chunk.chunk))
+        if not 0 <= sizes[0] <= _MAX_I64:
+            raise FormatError(f"row group {index} announces {sizes[0]} bytes uncompressed; expected 0 to {_MAX_I64}")
+        rewritten[RowGroup.columns.key] = List(STRUCT, columns)
+        rewritten[RowGroup.total_byte_size.key], rewritten[RowGroup.total_compressed_size.key] = sizes
+        if chunks:
+            rewritten[RowGroup.file_offset.key] = chunks[0].start
+        rewritten.pop(RowGroup.ordinal.key, None)
+        if index <= MAX_ORDINAL:
+            rewritten[RowGroup.ordinal.key] = index
+        if self.suite is not None and self._redacts() and redact_order(rewritten, self.suite):
+            self.notes.tell("sorting columns that are encrypted were left out of the plaintext footer")
+        return in_id_order(rewritten)
+
+    def result(self, output: Output, target: str) -> RewriteResult:
+        suite = self.suite
+        encrypted = suite.columns if suite is not None else (None,) * len(self.paths)
+        gaps = tuple(self.notes.gaps)
+        return RewriteResult(
+            source=self.file.name,
+            target=target,
+            footer="plaintext"
+            if suite is None
+            else "encrypted"
+            if suite.encryption.footer_mode == "encrypted"
+            else "plaintext_signed",
+            rows=self.rows,
+            row_groups=len(self.metadata.row_groups),
+            bytes_before=self.file.size,
+            bytes_after=output.position,
+            columns={path: cipher is not None for path, cipher in zip(self.paths, encrypted, strict=True)},
+            source_authenticated="none" if self.footer.mode == "plaintext" else "partial" if gaps else "all",
+            unauthenticated=gaps,
+            notes=tuple(self.notes.told),
+        )

@@ -1,0 +1,55 @@
+"""Opens each key of a file, and what it protects in the footer, without reading a page."""
+
+from __future__ import annotations
+
+from sparkcrypt.errors import ConfigError
+from sparkcrypt.parquet.file.footer import Footer, footer_of
+from sparkcrypt.parquet.file.keys import FileCiphers, RetrieveKey, VerifyAad
+from sparkcrypt.parquet.file.magic import check_magic_and_unique
+from sparkcrypt.parquet.file.source import Input, Source, naming, open_source
+from sparkcrypt.parquet.rewrite.source_chunk import source_chunks
+from sparkcrypt.parquet.summary import FileSummary, summarise
+
+
+def verify_keys(
+    source: Source,
+    *,
+    retrieve_key: RetrieveKey,
+    aad_prefix: bytes | None = None,
+    verify_aad: VerifyAad | None = None,
+) -> FileSummary:
+    """Authenticate the footer, and the column metadata of every column that has a key of its own.
+
+    So each key that the file names was retrieved and is the right one; the pages were not looked at.
+
+    Args:
+        source: as `read_footer`.
+        retrieve_key: asked once for every key of the file.
+        aad_prefix: as `read_footer`.
+        verify_aad: as `read_footer`.
+
+    Raises:
+        FormatError, VerificationError: as `verify_file`.
+        ConfigError: the AAD prefix is not stored in the file and none was given.
+    """
+    with open_source(source) as file:
+        ciphers = FileCiphers(file.name, retrieve_key)
+        footer = footer_of(file, ciphers, aad_prefix, verify_aad)
+        with naming(file.name):
+            check_magic_and_unique(file, footer)
+            open_columns(file, footer, ciphers)
+        return summarise(footer)
+
+
+def open_columns(file: Input, footer: Footer, ciphers: FileCiphers) -> None:
+    """Open the metadata of every column chunk.
+
+    Raises:
+        FormatError: two row groups have the same ordinal.
+        VerificationError: one does not authenticate under its key and place.
+    """
+    if footer.metadata is None or footer.columns is None:
+        raise ConfigError("the footer is encrypted and no key is given; pass retrieve_key")
+    for chunks in source_chunks(file, footer, ciphers):
+        for _ in chunks:
+            pass

@@ -1,0 +1,129 @@
+"""Replaces the key metadata of an encrypted file: a new footer over the same data, which is copied untouched."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from typing import TypeAlias
+
+from sparkcrypt.errors import ConfigError
+from sparkcrypt.parquet.file.columns import ColumnCrypto
+from sparkcrypt.parquet.file.footer import footer_of, known_aad
+from sparkcrypt.parquet.file.keys import FileCiphers, KeyRequest, RetrieveKey, VerifyAad
+from sparkcrypt.parquet.file.magic import check_magic_and_unique
+from sparkcrypt.parquet.file.schema import Path
+from sparkcrypt.parquet.file.source import Source, naming, open_source
+from sparkcrypt.parquet.rewrite.footer_writer import FooterSeal, crypto_metadata, in_id_order, write_footer
+from sparkcrypt.parquet.rewrite.open_keys import open_columns
+from sparkcrypt.parquet.rewrite.output import Target, open_target, target_name
+from sparkcrypt.parquet.rewrite.result import RewriteResult
+from sparkcrypt.parquet.thrift.compact import STRUCT, List, Struct
+from sparkcrypt.parquet.thrift.metadata import ColumnChunk, FileMetaData, RowGroup
+
+WrapKey: TypeAlias = Callable[[KeyRequest, bytes], bytes]
+"""Returns new key metadata for a data key; the request is the one that the key was retrieved for."""
+
+
+def rewrap_file(
+    source: Source,
+    target: Target,
+    *,
+    retrieve_key: RetrieveKey,
+    wrap_key: WrapKey,
+    aad_prefix: bytes | None = None,
+    verify_aad: VerifyAad | None = None,
+    key_values: Mapping[str, str] | None = None,
+) -> RewriteResult:
+    """Write a copy of an encrypted file whose data keys are wrapped anew.
+
+    The data keys stay, so this is not revocation: who kept the old footer, or a key, can still read the data.  Before
+    anything is written the footer is authenticated, and one module of each key under the file's AAD, so that key
+    material that was copied from another column or file is not wrapped for whoever put it there.
+
+    Args:
+        source: as `read_footer`; must be encrypted.
+        target: as `rewrite_file`.
+        retrieve_key: asked for each data key, once.
+        wrap_key: asked for the new key metadata of each data key, once.
+        aad_prefix: the source's AAD prefix, if it does not store it.
+        verify_aad: called with the AAD prefix before any key is asked for.
+        key_values: set in the footer's key-value metadata.
+
+    Raises:
+        FormatError: the source is against the specification.
+        VerificationError: the footer or a key's module does not authenticate.
+        ConfigError: the source is not encrypted, or the target is there already.
+    """
+    with ExitStack() as stack:
+        file = stack.enter_context(open_source(source))
+        keys = _Keys(retrieve_key, wrap_key)
+        ciphers = FileCiphers(file.name, keys.retrieve)
+        footer = footer_of(file, ciphers, aad_prefix, verify_aad)
+        stack.enter_context(naming(file.name))
+        if footer.metadata is None or footer.columns is None or footer.mode == "plaintext":
+            raise ConfigError(f"{file.name}: the file is not encrypted; rewrite it with an encryption instead")
+        check_magic_and_unique(file, footer)
+        open_columns(file, footer, ciphers)
+        metadata = _rewrap_columns(footer.metadata, footer.columns, keys)
+        seal = FooterSeal(
+            ciphers.cipher(None, footer.footer_key_metadata),
+            keys.wrapped[None],
+            "encrypted" if footer.mode == "encrypted" else "plaintext",
+            footer.algorithm or "AES_GCM_V1",
+            footer.aad_prefix,
+            footer.supply_aad_prefix,
+            footer.aad_file_unique or b"",
+            known_aad(footer),
+        )
+        output = stack.enter_context(open_target(target, file.access))
+        output.copy(file, 0, footer.offset, "the data")
+        write_footer(output, metadata, seal, key_values or {})
+        return RewriteResult(
+            source=file.name,
+            target=target_name(target),
+            footer=footer.mode,
+            rows=footer.metadata.num_rows,
+            row_groups=len(footer.metadata.row_groups),
+            bytes_before=file.size,
+            bytes_after=output.position,
+            columns={column.path: bool(column.encrypted) for column in footer.columns},
+            source_authenticated="partial",
+            unauthenticated=("pages: only the footer and one module of each key were opened",),
+        )
+
+
+class _Keys:
+    """The data keys of a file as they come, and the new key metadata of each."""
+
+    def __init__(self, retrieve_key: RetrieveKey, wrap_key: WrapKey) -> None:
+        self._retrieve_key = retrieve_key
+        self._wrap_key = wrap_key
+        self._found: dict[Path | None, tuple[KeyRequest, bytes]] = {}
+        self.wrapped: dict[Path | None, bytes] = {}
+
+    def retrieve(self, request: KeyRequest) -> bytes:
+        key = self._retrieve_key(request)
+        self._found[request.column] = (request, key)
+        return key
+
+    def wrap_all(self) -> None:
+        """Ask for the new key metadata of every key that was retrieved."""
+        self.wrapped = {column: self._wrap_key(request, key) for column, (request, key) in self._found.items()}
+
+
+def _rewrap_columns(metadata: FileMetaData, columns: tuple[ColumnCrypto, ...], keys: _Keys) -> Struct:
+    keys.wrap_all()
+    rewritten = Struct(metadata.struct)
+    groups = []
+    for group in metadata.row_groups:
+        chunks = []
+        for chunk, column in zip(group.columns, columns, strict=True):
+            copy = Struct(chunk.struct)
+            if column.own_key:
+                copy[ColumnChunk.crypto_metadata.key] = crypto_metadata(column.path, keys.wrapped[column.path])
+            chunks.append(in_id_order(copy))
+        copied = Struct(group.struct)
+        copied[RowGroup.columns.key] = List(STRUCT, chunks)
+        groups.append(copied)
+    rewritten[FileMetaData.row_groups.key] = List(STRUCT, groups)
+    return rewritten

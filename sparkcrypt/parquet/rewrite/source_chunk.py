@@ -1,0 +1,213 @@
+"""One column chunk of a source file with its metadata revealed: its pages, indexes and Bloom filter, in plaintext."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple, TypeAlias
+
+from sparkcrypt.errors import ConfigError, FormatError
+from sparkcrypt.parquet.file.columns import ColumnCrypto
+from sparkcrypt.parquet.file.footer import MAGIC_BYTES, Footer, known_aad
+from sparkcrypt.parquet.file.keys import FileCiphers
+from sparkcrypt.parquet.file.modules import ModuleType
+from sparkcrypt.parquet.file.schema import Path, leaf_levels
+from sparkcrypt.parquet.file.source import Input
+from sparkcrypt.parquet.pages.chunk import ChunkKey, chunk_range
+from sparkcrypt.parquet.pages.leniency import check_in_this_file, check_redacted, order_row_groups, whole_chunk
+from sparkcrypt.parquet.pages.regions import PartName
+from sparkcrypt.parquet.rewrite.page_stream import Bytes, EncryptedPages, PageSource, PlainPages
+from sparkcrypt.parquet.thrift.compact import Struct, decode_struct
+from sparkcrypt.parquet.thrift.encode import encode_struct
+from sparkcrypt.parquet.thrift.metadata import BloomFilterHeader, ColumnChunk, ColumnMetaData, RowGroup
+from sparkcrypt.schema import join_dotted
+
+_INDEX_FIELDS = {
+    ModuleType.COLUMN_INDEX: (ColumnChunk.column_index_offset.key, ColumnChunk.column_index_length.key),
+    ModuleType.OFFSET_INDEX: (ColumnChunk.offset_index_offset.key, ColumnChunk.offset_index_length.key),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SourceChunk:
+    """A column chunk that can be read.
+
+    ``part`` names it in messages; ``metadata`` is its own copy; ``key`` is None when the chunk is not encrypted;
+    ``limit`` is where the footer begins; ``rows`` are the row group's, and a ``repeated`` leaf has any number of values
+    for each.
+    """
+
+    file: Input = field(repr=False)
+    limit: int
+    path: Path
+    part: PartName
+    chunk: ColumnChunk = field(repr=False)
+    metadata: ColumnMetaData = field(repr=False)
+    key: ChunkKey | None = field(repr=False)
+    rows: int
+    repeated: bool
+
+    @property
+    def name(self) -> str:
+        """What messages call the chunk."""
+        return str(self.part)
+
+    def range(self) -> tuple[int, int]:
+        """Return where its pages begin and end.
+
+        Raises:
+            FormatError: that is not inside the file's data.
+        """
+        return chunk_range(self.metadata, self.limit, self.part)
+
+    def page_source(self) -> PageSource:
+        """Return what reads its pages."""
+        start, end = self.range()
+        if self.key is None:
+            return PlainPages(self.file, start, end, self.name)
+        return EncryptedPages(self.file, start, end, self.key)
+
+    def index(self, module: ModuleType) -> bytes | None:
+        """Return its column index or offset index as serialised, or None if it has none.
+
+        Raises:
+            FormatError: it has an offset without a length or the other way round, or they do not fit.
+            VerificationError: it does not authenticate.
+        """
+        offset, length = (self.chunk.struct.get(key) for key in _INDEX_FIELDS[module])
+        what = f"the {module.name.lower().replace('_', ' ')} of {self.name}"
+        if offset is None and length is None:
+            return None
+        if not isinstance(offset, int) or not isinstance(length, int):
+            raise FormatError(f"{what} has an offset or a length; expected both")
+        if offset < MAGIC_BYTES or length < 0 or offset + length > self.limit:
+            raise FormatError(
+                f"{what} is {length} bytes at offset {offset}; expected inside {MAGIC_BYTES} to {self.limit}"
+            )
+        data = self.file.read(offset, length, what)
+        return data if self.key is None else self.key.open(data, module)
+
+    def bloom_filter(self, end: int | None = None) -> tuple[bytes, bytes] | None:
+        """Return the header and the bit set of its Bloom filter, or None if it has none.
+
+        Args:
+            end: where it must end at the latest, if something else begins there.
+
+        Raises:
+            FormatError: it is not inside the file's data, or reaches into something else, or the lengths do not fit.
+            VerificationError: it does not authenticate.
+        """
+        offset = self.metadata.bloom_filter_offset
+        if not offset:
+            return None
+        what = f"the Bloom filter of {self.name}"
+        if not MAGIC_BYTES <= offset <= self.limit:
+            raise FormatError(f"{what} is at offset {offset}; expected inside {MAGIC_BYTES} to {self.limit}")
+        data = Bytes(self.file, offset, self.limit if end is None else end)
+        if self.key is None:
+            header = data.struct(what)
+            size = BloomFilterHeader(header).num_bytes
+            found = encode_struct(header), bytes(data.take(size, what))
+            self._check_filter_length(data.position - offset, what)
+            return found
+        serialised = self.key.open(data.module(what), ModuleType.BLOOM_FILTER_HEADER)
+        bits = self.key.open(data.module(what), ModuleType.BLOOM_FILTER_BITSET)
+        header, end = decode_struct(serialised)
+        if BloomFilterHeader(header).num_bytes != len(bits):
+            raise FormatError(f"{what} has {len(bits)} bytes; expected {BloomFilterHeader(header).num_bytes}")
+        self._check_filter_length(data.position - offset, what)
+        return serialised[:end], bits
+
+    def _check_filter_length(self, found: int, what: str) -> None:
+        length = self.metadata.bloom_filter_length
+        if length is not None and found != length:
+            raise FormatError(f"{what} takes {found} bytes; expected {length}")
+
+
+def source_chunks(file: Input, footer: Footer, ciphers: FileCiphers | None) -> Iterator[Iterator[SourceChunk]]:
+    """Yield for each row group its column chunks in schema order.
+
+    Raises:
+        FormatError: two row groups have the same ordinal, so that pages of one would pass for the other's; or a chunk
+            lies in another file, or its metadata is missing or does not fit.
+        VerificationError: encrypted metadata does not authenticate.
+        ConfigError: a column is encrypted and no key is given.
+    """
+    assert footer.metadata is not None and footer.columns is not None  # noqa: S101 - the caller has read the footer
+    levels = leaf_levels(footer.metadata)
+    leaves = [
+        (column, join_dotted(column.path), level.repetition > 0)
+        for column, level in zip(footer.columns, levels, strict=True)
+    ]
+    for number, (group, ordinal) in enumerate(order_row_groups(footer.metadata, encrypted=footer.mode != "plaintext")):
+        yield _chunks(file, footer, ciphers, leaves, _Group(group, number, ordinal))
+
+
+def column_chunks(file: Input, footer: Footer, ciphers: FileCiphers | None, column: int) -> Iterator[SourceChunk]:
+    """Yield one leaf's chunk of each row group; no other leaf's key is asked for.
+
+    Args:
+        file: the file.
+        footer: its footer, revealed.
+        ciphers: of its keys; None for a plaintext file.
+        column: the leaf's place in the schema.
+
+    Raises:
+        FormatError, VerificationError, ConfigError: as `source_chunks`, of this leaf.
+    """
+    assert footer.metadata is not None and footer.columns is not None  # noqa: S101 - the caller has read the footer
+    crypto, level = footer.columns[column], leaf_levels(footer.metadata)[column]
+    for number, (group, ordinal) in enumerate(order_row_groups(footer.metadata, encrypted=footer.mode != "plaintext")):
+        chunk, name = group.columns[column], PartName(join_dotted(crypto.path), number)
+        check_in_this_file(chunk, name)
+        key = _key(footer, ciphers, crypto, ordinal, column) if crypto.encrypted else None
+        metadata = _metadata(file, footer, chunk, key, name)
+        repeated = level.repetition > 0
+        yield SourceChunk(file, footer.offset, crypto.path, name, chunk, metadata, key, group.num_rows, repeated)
+
+
+class _Group(NamedTuple):
+    """A row group: its place in the footer, and the ordinal that its modules carry."""
+
+    row_group: RowGroup
+    number: int
+    ordinal: int
+
+
+_Leaf: TypeAlias = tuple[ColumnCrypto, str, bool]
+"""A leaf: how it is encrypted, its path as text, whether it is repeated."""
+
+
+def _chunks(
+    file: Input, footer: Footer, ciphers: FileCiphers | None, leaves: list[_Leaf], group: _Group
+) -> Iterator[SourceChunk]:
+    rows = group.row_group.num_rows
+    for column, (chunk, (crypto, path, repeated)) in enumerate(zip(group.row_group.columns, leaves, strict=True)):
+        name = PartName(path, group.number)
+        check_in_this_file(chunk, name)
+        key = _key(footer, ciphers, crypto, group.ordinal, column) if crypto.encrypted else None
+        metadata = _metadata(file, footer, chunk, key, name)
+        yield SourceChunk(file, footer.offset, crypto.path, name, chunk, metadata, key, rows, repeated)
+
+
+def _key(footer: Footer, ciphers: FileCiphers | None, crypto: ColumnCrypto, ordinal: int, column: int) -> ChunkKey:
+    if ciphers is None or footer.algorithm is None:
+        raise ConfigError(f"column {join_dotted(crypto.path)} is encrypted and no key is given; pass retrieve_key")
+    owner = (crypto.path, crypto.key_metadata) if crypto.own_key else (None, footer.footer_key_metadata)
+    return ChunkKey(ciphers.cipher(*owner), known_aad(footer), footer.algorithm, crypto.path, ordinal, column)
+
+
+def _metadata(file: Input, footer: Footer, chunk: ColumnChunk, key: ChunkKey | None, name: PartName) -> ColumnMetaData:
+    """Return the chunk's metadata: what is encrypted, where it is, since what stands beside it in clear is redacted."""
+    framed, clear = chunk.encrypted_column_metadata, chunk.meta_data
+    if key is not None and framed is not None:
+        sealed = ColumnMetaData(decode_struct(key.open(framed, ModuleType.COLUMN_META_DATA))[0])
+        if clear is not None:
+            check_redacted(clear, sealed, name)
+        return sealed
+    if clear is None:
+        raise FormatError(f"{name} has no metadata; expected it in clear or encrypted")
+    if key is None:
+        writer = None if footer.metadata is None else footer.metadata.created_by
+        clear = whole_chunk(file, clear, footer.offset, writer, name)
+    return ColumnMetaData(Struct(clear.struct))

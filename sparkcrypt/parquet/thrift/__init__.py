@@ -1,0 +1,1 @@
+"""Thrift's compact protocol, and Parquet's metadata structs over it."""

@@ -1,0 +1,1 @@
+"""The proof of a file: every module authenticated, the structure checked, the content digested."""

@@ -1,0 +1,236 @@
+"""Authenticates every encrypted module of a file, checks its structure, and digests what it says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+from sparkcrypt.errors import ConfigError, FormatError, VerificationError
+from sparkcrypt.names import Algorithm
+from sparkcrypt.parquet.file.columns import ColumnCrypto
+from sparkcrypt.parquet.file.footer import Footer, Mode, footer_of, known_aad
+from sparkcrypt.parquet.file.keys import FileCiphers, RetrieveKey, VerifyAad
+from sparkcrypt.parquet.file.layout import Layout
+from sparkcrypt.parquet.file.magic import check_magic_and_unique
+from sparkcrypt.parquet.file.modules import ModuleType
+from sparkcrypt.parquet.file.schema import LeafLevels, leaf_levels
+from sparkcrypt.parquet.file.source import Input, Source, naming, open_source
+from sparkcrypt.parquet.pages.chunk import ChunkKey
+from sparkcrypt.parquet.pages.leniency import (
+    check_in_this_file,
+    check_redacted,
+    check_row_group_size,
+    order_row_groups,
+    row_count,
+    whole_chunk,
+)
+from sparkcrypt.parquet.pages.regions import PartName, claim_regions
+from sparkcrypt.parquet.thrift.compact import decode_struct
+from sparkcrypt.parquet.thrift.metadata import ColumnChunk, ColumnMetaData, FileMetaData, RowGroup
+from sparkcrypt.parquet.verify.chunk import ChunkCheck, ChunkPlace, FileCheck
+from sparkcrypt.parquet.verify.digest import DIGEST_PARTS, ContentDigest, combined_digest
+from sparkcrypt.parquet.verify.pages import Unauthenticated
+from sparkcrypt.schema import join_dotted
+
+ExpectedDigest: TypeAlias = str | Mapping[str, str]
+"""`Verification.digest` of another file, or those of its ``digests`` that must be equal."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """What was checked of a file.
+
+    ``authenticated`` is ``all`` when the footer and every module of every encrypted column is what a holder of the keys
+    wrote; otherwise ``not_authenticated`` says what is not.  ``plaintext_columns`` are outside of that: nothing of
+    their pages is authenticated, as in any Parquet file.  ``modules`` counts encrypted modules, the footer included.
+    ``digest`` is of all that the file says, ``digests`` of its parts, which `sparkcrypt.parquet.verify.digest` lists.
+    """
+
+    file: str
+    authenticated: Literal["all", "partial"]
+    not_authenticated: tuple[str, ...]
+    plaintext_columns: tuple[tuple[str, ...], ...]
+    footer: Mode
+    algorithm: Algorithm | None
+    modules: int
+    rows: int
+    row_groups: int
+    digest: str = field(default="", repr=False)
+    digests: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the result as JSON values, without digests: by those of plaintext, content can be guessed."""
+        return {
+            "file": self.file,
+            "authenticated": self.authenticated,
+            "not_authenticated": list(self.not_authenticated),
+            "plaintext_columns": [join_dotted(path) for path in self.plaintext_columns],
+            "footer": self.footer,
+            "algorithm": self.algorithm,
+            "modules": self.modules,
+            "rows": self.rows,
+            "row_groups": self.row_groups,
+        }
+
+
+def verify_file(
+    source: Source,
+    *,
+    retrieve_key: RetrieveKey | None = None,
+    aad_prefix: bytes | None = None,
+    verify_aad: VerifyAad | None = None,
+    equal_to: ExpectedDigest | None = None,
+    digest_key: bytes | None = None,
+) -> Verification:
+    """Authenticate a whole file and check its structure: footer, column metadata, pages, indexes and Bloom filters.
+
+    Every offset and length must be inside the file's data and no part over another; counts of values, rows and pages
+    must agree between metadata, pages and indexes; ordinals must differ.
+
+    Args:
+        source: as `read_footer`.
+        retrieve_key: asked once for every key of the file; not needed for a file that is not encrypted.
+        aad_prefix: the AAD prefix, for files that do not store it.
+        verify_aad: called with the AAD prefix before any key is asked for; raises when it is not the expected one.
+        equal_to: the digest that the file must have, as `Verification.digest` of its source; or a mapping with those
+            parts of `Verification.digests` that must be equal, where a rewrite has dropped some on purpose.
+        digest_key: makes the digests HMACs.  Use one wherever they are kept: those of plaintext can be guessed.
+
+    Raises:
+        FormatError: the file is against the specification.
+        VerificationError: something does not authenticate, the file-unique is not 8 bytes, or the content is not that
+            of ``equal_to``.
+        ConfigError: the file is encrypted and ``retrieve_key``, or a prefix that it does not store, is missing; or
+            ``equal_to`` has a part that is unknown.
+    """
+    with open_source(source) as file:
+        ciphers = None if retrieve_key is None else FileCiphers(file.name, retrieve_key)
+        footer = footer_of(file, ciphers, aad_prefix, verify_aad)
+        with naming(file.name):
+            found = _Check(file, footer, ciphers, digest_key).run()
+            if equal_to is not None:
+                _check_equal(found, equal_to)
+            return found
+
+
+def _check_equal(found: Verification, expected: ExpectedDigest) -> None:
+    if isinstance(expected, str):
+        differing = [] if found.digest == expected else ["digest"]
+    else:
+        if unknown := sorted(set(expected) - set(DIGEST_PARTS)):
+            raise ConfigError(f"digest parts {unknown} are unknown; allowed: {', '.join(DIGEST_PARTS)}")
+        differing = [part for part in DIGEST_PARTS if part in expected and found.digests[part] != expected[part]]
+    if differing:
+        raise VerificationError(
+            f"the content differs from what is expected in: {', '.join(differing)}; it is not a faithful rewrite, so "
+            "keep the source and write it again"
+        )
+
+
+_Leaf: TypeAlias = tuple[ColumnCrypto, LeafLevels, str]
+"""A leaf column and its path as text, which is made once."""
+_Chunk: TypeAlias = tuple[ChunkPlace, ColumnChunk, ColumnMetaData]
+
+
+class _Check:
+    """One verification under way."""
+
+    def __init__(self, file: Input, footer: Footer, ciphers: FileCiphers | None, digest_key: bytes | None) -> None:
+        self.file = file
+        self.footer = footer
+        self.ciphers = ciphers
+        self.digest_key = digest_key
+        metadata = footer.metadata
+        self.writer = None if metadata is None else metadata.created_by
+        self.shared = FileCheck(file, Layout(footer.offset), ContentDigest(digest_key))
+
+    def run(self) -> Verification:
+        footer, shared = self.footer, self.shared
+        metadata, columns = footer.metadata, footer.columns
+        check_magic_and_unique(self.file, footer)
+        if footer.mode != "plaintext":
+            self.check_keys()
+        if metadata is None or columns is None:
+            raise ConfigError(f"{footer.file}: the footer is encrypted and no key is given; pass retrieve_key")
+        shared.digest.footer(metadata, rows := row_count(metadata))
+        leaves = [(*leaf, join_dotted(leaf[0].path)) for leaf in zip(columns, leaf_levels(metadata), strict=True)]
+        for _, chunks in self.row_groups(metadata, leaves):  # before a page is read, so that none is read twice
+            for place, chunk, meta_data in chunks:
+                claim_regions(shared.layout, chunk, meta_data, PartName(place.dotted, place.row_group))
+        shared.layout.check_apart()
+        for index, (row_group, chunks) in enumerate(self.row_groups(metadata, leaves)):
+            size = 0
+            for place, chunk, meta_data in chunks:
+                shared.modules += place.key is not None and chunk.encrypted_column_metadata is not None
+                ChunkCheck(shared, place, chunk, meta_data).run()
+                size += meta_data.total_compressed_size
+            if footer.mode != "plaintext":  # old writers of plaintext files announced what they liked
+                check_row_group_size(row_group, size, f"row group {index}")
+        return self.result(metadata, columns, rows)
+
+    def row_groups(self, metadata: FileMetaData, leaves: list[_Leaf]) -> Iterator[tuple[RowGroup, Iterator[_Chunk]]]:
+        """Yield each row group with its chunks, their metadata opened."""
+        for index, (row_group, ordinal) in enumerate(
+            order_row_groups(metadata, encrypted=self.footer.mode != "plaintext")
+        ):
+            yield row_group, self.chunks(row_group, index, ordinal, leaves)
+
+    def chunks(self, row_group: RowGroup, index: int, ordinal: int, leaves: list[_Leaf]) -> Iterator[_Chunk]:
+        for column, (chunk, leaf) in enumerate(zip(row_group.columns, leaves, strict=True)):
+            place = self.place(row_group, (index, ordinal, column), leaf)
+            yield place, chunk, self.open_meta_data(chunk, place)
+
+    def result(self, metadata: FileMetaData, columns: tuple[ColumnCrypto, ...], rows: int) -> Verification:
+        footer = self.footer
+        gaps = [_gap(*gap) for gap in self.shared.gaps]
+        if footer.mode == "plaintext":
+            gaps.insert(0, "the file is not encrypted")
+        digests = self.shared.digest.digests()
+        return Verification(
+            footer.file,
+            "partial" if gaps else "all",
+            tuple(gaps),
+            tuple(crypto.path for crypto in columns if crypto.encrypted is False),
+            footer.mode,
+            footer.algorithm,
+            self.shared.modules,
+            rows,
+            len(metadata.row_groups),
+            combined_digest(digests, self.digest_key),
+            digests,
+        )
+
+    def check_keys(self) -> None:
+        if self.ciphers is None:
+            raise ConfigError(f"{self.footer.file}: the file is encrypted and no key is given; pass retrieve_key")
+        self.shared.modules += 1
+
+    def place(self, row_group: RowGroup, numbers: tuple[int, int, int], leaf: _Leaf) -> ChunkPlace:
+        (index, ordinal, column), (crypto, level, name) = numbers, leaf
+        key = None
+        if crypto.encrypted and self.ciphers is not None and self.footer.algorithm is not None:
+            owner = (crypto.path, crypto.key_metadata) if crypto.own_key else (None, self.footer.footer_key_metadata)
+            cipher, aad = self.ciphers.cipher(*owner), known_aad(self.footer)
+            key = ChunkKey(cipher, aad, self.footer.algorithm, crypto.path, ordinal, column)
+        return ChunkPlace(index, column, name, row_group.num_rows, level.repetition > 0, key)
+
+    def open_meta_data(self, chunk: ColumnChunk, place: ChunkPlace) -> ColumnMetaData:
+        check_in_this_file(chunk, place.name)
+        framed = chunk.encrypted_column_metadata
+        if framed is None or place.key is None:  # in clear, or part of the authenticated footer
+            if chunk.meta_data is None:
+                raise FormatError(f"the column metadata of {place.name} is missing; expected it in clear or encrypted")
+            if place.key is not None:
+                return chunk.meta_data
+            return whole_chunk(self.file, chunk.meta_data, self.shared.layout.limit, self.writer, place.name)
+        sealed = ColumnMetaData(decode_struct(place.key.open(framed, ModuleType.COLUMN_META_DATA))[0])
+        if chunk.meta_data is not None:
+            check_redacted(chunk.meta_data, sealed, place.name)
+        return sealed
+
+
+def _gap(gap: Unauthenticated, column: str) -> str:
+    if gap == "page":
+        return f"pages of column {column}: AES_GCM_CTR_V1 does not authenticate them"
+    return f"levels of column {column}: its V2 pages keep them in clear, unauthenticated"
