@@ -1,0 +1,32 @@
+"""The native ORC layer: files are read, verified and rewritten without decoding a value.  Knows nothing of Spark.
+
+Importing it needs nothing but the standard library; ``cryptography`` is imported when a key is first used, ``pyarrow``
+when Snappy or Zstandard is first met.
+"""
+
+from __future__ import annotations
+
+from sparkcrypt.orc.file.tail import Tail, is_orc, read_tail
+from sparkcrypt.orc.rewrite.encryption import OrcEncryption, OrcKey
+from sparkcrypt.orc.rewrite.file import rewrite_orc
+from sparkcrypt.orc.rewrite.result import OrcRewriteResult
+from sparkcrypt.orc.rewrite.rewrap import rewrap_orc
+from sparkcrypt.orc.summary import ColumnSummary, OrcSummary, inspect_orc, summarise_orc
+from sparkcrypt.orc.verify.file import OrcVerification, verify_orc
+
+__all__ = [
+    "ColumnSummary",
+    "OrcEncryption",
+    "OrcKey",
+    "OrcRewriteResult",
+    "OrcSummary",
+    "OrcVerification",
+    "Tail",
+    "inspect_orc",
+    "is_orc",
+    "read_tail",
+    "rewrap_orc",
+    "rewrite_orc",
+    "summarise_orc",
+    "verify_orc",
+]

@@ -1,0 +1,71 @@
+"""Snappy's and LZ4's blocks, as far as pyarrow leaves them: their size, and LZ4 without a known size.
+
+Layouts: "Snappy compressed format description" (google/snappy, format_description.txt) and "LZ4 Block Format
+Description" (lz4/lz4, doc/lz4_Block_format.md).
+"""
+
+from __future__ import annotations
+
+_MIN_MATCH = 4
+_LONG = 15
+
+
+def snappy_size(block: bytes) -> int:
+    """Return how many bytes a Snappy block says that it holds.
+
+    Raises:
+        ValueError: it does not begin with such a number.
+    """
+    size = 0
+    for index, byte in enumerate(block[:5]):
+        size |= (byte & 127) << 7 * index
+        if byte < 128:
+            return size
+    raise ValueError("no size")
+
+
+def inflate_lz4(block: bytes, most: int) -> bytes:
+    """Return what an LZ4 block holds.
+
+    Args:
+        block: the bytes.
+        most: how many bytes it may become.
+
+    Raises:
+        ValueError: it is no such block, or holds more.
+    """
+    out = bytearray()
+    position, size = 0, len(block)
+    while position < size:
+        token = block[position]
+        literals, position = _length(block, position + 1, token >> 4)
+        if position + literals > size or len(out) + literals > most:
+            raise ValueError("literals reach too far")
+        out += block[position : position + literals]
+        position += literals
+        if position == size:  # the last sequence has literals only
+            return bytes(out)
+        if position + 2 > size:
+            raise ValueError("ends inside an offset")
+        distance = int.from_bytes(block[position : position + 2], "little")
+        length, position = _length(block, position + 2, token & _LONG)
+        length += _MIN_MATCH
+        if not 0 < distance <= len(out) or len(out) + length > most:
+            raise ValueError("a match reaches too far")
+        start = len(out) - distance
+        piece = out[start : start + length]
+        out += (piece * (length // len(piece) + 1))[:length]
+    raise ValueError("ends without literals")
+
+
+def _length(block: bytes, position: int, length: int) -> tuple[int, int]:
+    if length == _LONG:
+        while True:
+            if position >= len(block):
+                raise ValueError("ends inside a length")
+            byte = block[position]
+            position += 1
+            length += byte
+            if byte < 255:
+                break
+    return length, position

@@ -1,0 +1,153 @@
+"""ORC's compression: streams and messages as chunks, each with a header of three bytes.
+
+A header is ``length * 2 + 1`` where the chunk stands as it is, and ``length * 2`` where it is compressed, in three
+bytes, little endian.  Source: ORC specification v1, "Compression".
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from sparkcrypt.errors import ConfigError, FormatError, UnsupportedFileError
+from sparkcrypt.orc.file.blocks import inflate_lz4, snappy_size
+
+NAMES = ("none", "zlib", "snappy", "lzo", "lz4", "zstd", "brotli")
+"""By their numbers in ``CompressionKind``."""
+
+HEADER_BYTES = 3
+MAX_BLOCK_BYTES = 1 << 23
+"""The most that a header can say of a chunk that is stored as it is."""
+DEFAULT_BLOCK_BYTES = 256 * 1024
+LEAST_BYTES = 32 * 1024 * 1024
+MOST_TIMES = 64
+"""What a compressed message may become: `LEAST_BYTES` always, and so many times its size."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compression:
+    """How a file is compressed: the codec's name, and the most bytes that one chunk holds."""
+
+    codec: str
+    block_bytes: int
+
+    def chunks(self, data: bytes, what: str) -> Iterator[bytes]:
+        """Yield the content of each chunk; without compression all at once.
+
+        Raises:
+            FormatError: a chunk ends early, does not decompress, or holds more than it may.
+            UnsupportedFileError: nothing here decompresses the codec.
+            ConfigError: the codec needs pyarrow, which is not there.
+        """
+        for _, content in self.located_chunks(data, what):
+            yield content
+
+    def located_chunks(self, data: bytes, what: str) -> Iterator[tuple[int, bytes]]:
+        """Yield where each chunk begins, and its content; without compression all at once.
+
+        Raises:
+            FormatError, UnsupportedFileError, ConfigError: as `chunks`.
+        """
+        if self.codec == "none":
+            yield 0, data
+            return
+        position = 0
+        while position < len(data):
+            start = position
+            header = int.from_bytes(data[position : position + HEADER_BYTES], "little")
+            position += HEADER_BYTES
+            size = header >> 1
+            chunk = data[position : position + size]
+            if len(chunk) != size or position > len(data):
+                raise FormatError(f"{what}: a chunk of {size} bytes; expected at most the {len(chunk)} that are left")
+            content = chunk if header & 1 else self._inflate_chunk(chunk, what)
+            if len(content) > self.block_bytes:
+                raise FormatError(f"{what}: a chunk holds {len(content)} bytes; expected at most {self.block_bytes}")
+            yield start, content
+            position += size
+
+    def inflate(self, data: bytes, what: str) -> bytes:
+        """Return the content of all chunks.
+
+        Raises:
+            FormatError: as `chunks`, or all of it is far more than its size lets expect.
+            UnsupportedFileError, ConfigError: as `chunks`.
+        """
+        most = max(LEAST_BYTES, MOST_TIMES * len(data))
+        parts, total = [], 0
+        for part in self.chunks(data, what):
+            total += len(part)
+            if total > most:
+                raise FormatError(f"{what}: {len(data)} bytes become more than {most}; expected fewer")
+            parts.append(part)
+        return b"".join(parts)
+
+    def deflate(self, content: bytes) -> bytes:
+        """Return content as chunks; each is stored as it is where compression saves nothing."""
+        return b"".join(self.deflated_chunks(content))
+
+    def deflated_chunks(self, content: bytes) -> Iterator[bytes]:
+        """Yield content chunk by chunk, with headers; each of all but the last holds `block_bytes`."""
+        if self.codec == "none":
+            yield content
+            return
+        for start in range(0, len(content), self.block_bytes):
+            original = content[start : start + self.block_bytes]
+            packed = self._deflate_chunk(original)
+            kept, flag = (packed, 0) if len(packed) < len(original) else (original, 1)
+            yield (len(kept) << 1 | flag).to_bytes(HEADER_BYTES, "little") + kept
+
+    def _inflate_chunk(self, chunk: bytes, what: str) -> bytes:
+        try:
+            return _INFLATE[self.codec](chunk, self.block_bytes)
+        except KeyError as error:
+            raise UnsupportedFileError(f"{what}: {self.codec} is not decompressed here; allowed: {ALLOWED}") from error
+        except (OSError, ValueError, zlib.error) as error:
+            raise FormatError(
+                f"{what}: a chunk of {len(chunk)} bytes is no {self.codec}; expected such data"
+            ) from error
+
+    def _deflate_chunk(self, content: bytes) -> bytes:
+        if self.codec == "zlib":
+            deflater = zlib.compressobj(wbits=-zlib.MAX_WBITS)
+            return deflater.compress(content) + deflater.flush()
+        if self.codec in ("snappy", "zstd"):
+            return bytes(_pyarrow(self.codec).Codec(self.codec).compress(content, asbytes=True))
+        return content
+
+
+def _inflate_zlib(chunk: bytes, most: int) -> bytes:
+    inflater = zlib.decompressobj(wbits=-zlib.MAX_WBITS)
+    content = inflater.decompress(chunk, most + 1)
+    if not inflater.eof and len(content) <= most:
+        raise ValueError("ends early")
+    return content
+
+
+def _inflate_snappy(chunk: bytes, most: int) -> bytes:
+    size = snappy_size(chunk)
+    if size > most:
+        raise ValueError(f"{size} bytes are announced")
+    return bytes(_pyarrow("snappy").Codec("snappy").decompress(chunk, size, asbytes=True))
+
+
+def _inflate_zstd(chunk: bytes, most: int) -> bytes:
+    pyarrow = _pyarrow("zstd")
+    with pyarrow.CompressedInputStream(pyarrow.BufferReader(chunk), "zstd") as stream:
+        return bytes(stream.read(most + 1))
+
+
+_INFLATE = {"zlib": _inflate_zlib, "snappy": _inflate_snappy, "zstd": _inflate_zstd, "lz4": inflate_lz4}
+ALLOWED = ", ".join(("none", *sorted(_INFLATE)))
+
+
+def _pyarrow(codec: str) -> Any:
+    try:
+        import pyarrow
+    except ImportError as error:
+        raise ConfigError(
+            f"{codec} needs pyarrow, which is not installed; run pip install 'sparkcrypt[arrow]'"
+        ) from error
+    return pyarrow

@@ -1,0 +1,221 @@
+"""Reads the end of an ORC file: postscript, footer, and where stripes and statistics lie.
+
+Layout: ``ORC | stripes | encrypted stripe statistics | metadata | footer | postscript | length (1 byte)``.
+Source: ORC specification v1, "File Tail"; ``ReaderImpl.extractFileTail`` of ORC's Java reader.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from sparkcrypt.errors import FormatError, UnsupportedFileError
+from sparkcrypt.orc.file.compression import DEFAULT_BLOCK_BYTES, MAX_BLOCK_BYTES, NAMES, Compression
+from sparkcrypt.orc.file.encryption import Encryption, read_encryption
+from sparkcrypt.orc.file.protobuf import MAX_FIELDS, Message, decode
+from sparkcrypt.orc.file.schema import Column, read_columns
+from sparkcrypt.parquet.file.source import Input, Source, naming, open_source
+
+MAGIC = b"ORC"
+READ_BYTES = 16 * 1024
+"""What is read of the end at first."""
+MAX_STRIPES = (1 << 24) - 2
+"""What the IV of a stream can number, the footer's included."""
+
+PS_FOOTER_LENGTH, PS_COMPRESSION, PS_BLOCK, PS_VERSION, PS_METADATA_LENGTH, PS_WRITER_VERSION = range(1, 7)
+PS_STATISTICS_LENGTH, PS_MAGIC = 7, 8000
+HEADER_LENGTH, CONTENT_LENGTH, STRIPES, TYPES, USER_METADATA, ROWS, STATISTICS, STRIDE = range(1, 9)
+WRITER, ENCRYPTION, CALENDAR, SOFTWARE_VERSION = range(9, 13)
+STRIPE_OFFSET, STRIPE_INDEX, STRIPE_DATA, STRIPE_FOOTER, STRIPE_ROWS, STRIPE_ID, STRIPE_KEYS = range(1, 8)
+
+
+@dataclass(frozen=True, slots=True)
+class Stripe:
+    """Where a stripe lies, in bytes of the file, and what its streams are encrypted with.
+
+    ``id`` is its number in IVs; ``local_keys`` are wrapped, one for each variant.
+    """
+
+    number: int
+    offset: int
+    index_length: int
+    data_length: int
+    footer_length: int
+    rows: int
+    id: int
+    local_keys: tuple[bytes, ...] = field(repr=False)
+
+    @property
+    def footer_offset(self) -> int:
+        """Where the stripe's footer begins."""
+        return self.offset + self.index_length + self.data_length
+
+    @property
+    def end(self) -> int:
+        """Where the stripe ends."""
+        return self.footer_offset + self.footer_length
+
+
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """The end of a file.
+
+    ``statistics_offset`` is where the variants' stripe statistics begin, and what stripes lie before;
+    ``metadata_offset``, ``footer_offset`` and ``postscript_offset`` where these begin.
+    """
+
+    file: str
+    postscript: Message
+    footer: Message
+    compression: Compression
+    columns: tuple[Column, ...]
+    stripes: tuple[Stripe, ...]
+    encryption: Encryption | None
+    rows: int
+    stride: int
+    statistics_offset: int
+    metadata_offset: int
+    footer_offset: int
+    postscript_offset: int
+
+    @property
+    def footer_id(self) -> int:
+        """The number that IVs of statistics have where those of streams have their stripe's."""
+        return len(self.stripes) + 1
+
+
+def read_tail(source: Source) -> Tail:
+    """Read a file's end.
+
+    Raises:
+        FormatError: it is no ORC file, or its end is against the specification.
+        StorageError: it cannot be reached.
+    """
+    with open_source(source) as file, naming(file.name):
+        return tail_of(file)
+
+
+def is_orc(source: Source) -> bool:
+    """Tell whether a file begins as ORC files do.
+
+    Raises:
+        StorageError: it cannot be reached.
+        FormatError: it is not there.
+    """
+    with open_source(source) as file:
+        return file.size >= len(MAGIC) and file.read(0, len(MAGIC), "the start of the file") == MAGIC
+
+
+def tail_of(file: Input) -> Tail:
+    """Read the end of an open file; messages leave its name to `naming`.
+
+    Raises:
+        FormatError, StorageError: as `read_tail`.
+    """
+    if file.size < 2 * len(MAGIC) or file.read(0, len(MAGIC), "the start of the file") != MAGIC:
+        raise FormatError("offset 0: expected ORC, with which ORC files begin")
+    end = file.read(max(0, file.size - READ_BYTES), min(file.size, READ_BYTES), "the end of the file")
+    length = end[-1]
+    postscript = decode(end[-1 - length : -1] if length < len(end) else b"", "the postscript")
+    if postscript.data(PS_MAGIC) != MAGIC:
+        raise FormatError(f"offset {file.size - 1 - length}: expected a postscript that holds ORC")
+    postscript_offset = file.size - 1 - length
+    compression = _compression(postscript)
+    lengths = [postscript.integer(number) for number in (PS_FOOTER_LENGTH, PS_METADATA_LENGTH, PS_STATISTICS_LENGTH)]
+    footer_offset = postscript_offset - lengths[0]
+    metadata_offset = footer_offset - lengths[1]
+    statistics_offset = metadata_offset - lengths[2]
+    if statistics_offset < len(MAGIC):
+        raise FormatError(
+            f"footer, metadata and statistics of {lengths[0]}, {lengths[1]} and {lengths[2]} bytes; expected them "
+            f"between offset {len(MAGIC)} and the postscript at {postscript_offset}"
+        )
+    content = compression.inflate(file.read(footer_offset, lengths[0], "the footer"), "the footer")
+    footer = decode(content, "the footer", max_fields=max(MAX_FIELDS, file.size))
+    columns = read_columns(footer.messages(TYPES, "a type"))
+    encrypted = footer.message(ENCRYPTION, "the encryption")
+    encryption = None if encrypted is None else read_encryption(encrypted, columns)
+    stripes = _stripes(footer, encryption, statistics_offset)
+    rows = footer.integer(ROWS, bits=63)
+    if sum(stripe.rows for stripe in stripes) != rows:
+        raise FormatError(
+            f"the stripes have {sum(stripe.rows for stripe in stripes)} rows; expected the footer's {rows}"
+        )
+    _check_statistics(encryption, metadata_offset - statistics_offset)
+    return Tail(
+        file=file.name,
+        postscript=postscript,
+        footer=footer,
+        compression=compression,
+        columns=columns,
+        stripes=stripes,
+        encryption=encryption,
+        rows=rows,
+        stride=footer.integer(STRIDE, bits=32),
+        statistics_offset=statistics_offset,
+        metadata_offset=metadata_offset,
+        footer_offset=footer_offset,
+        postscript_offset=postscript_offset,
+    )
+
+
+def _compression(postscript: Message) -> Compression:
+    kind = postscript.integer(PS_COMPRESSION, bits=31)
+    block = postscript.integer(PS_BLOCK, DEFAULT_BLOCK_BYTES)
+    if kind >= len(NAMES):
+        raise UnsupportedFileError(f"the postscript names compression {kind}; expected 0 to {len(NAMES) - 1}")
+    if kind and not 0 < block <= MAX_BLOCK_BYTES:
+        raise FormatError(f"the postscript has chunks of {block} bytes; expected 1 to {MAX_BLOCK_BYTES}")
+    return Compression(NAMES[kind], block)
+
+
+def _stripes(footer: Message, encryption: Encryption | None, limit: int) -> tuple[Stripe, ...]:
+    """Return the stripes, once they are seen to lie apart before ``limit``.
+
+    Ids count on from those of the stripe before, and keys stay, where a stripe has none of its own.
+    """
+    variants = len(encryption.variants) if encryption is not None else 0
+    stripes: list[Stripe] = []
+    last_id, keys = 0, ()  # type: int, tuple[bytes, ...]
+    for number, message in enumerate(footer.messages(STRIPES, "a stripe's entry")):
+        last_id = message.integer(STRIPE_ID, last_id + 1)
+        keys = tuple(message.read_repeated(STRIPE_KEYS)) or keys
+        if variants and (len(keys) != variants or not 0 < last_id <= MAX_STRIPES):
+            raise FormatError(
+                f"stripe {number} has {len(keys)} local keys and id {last_id}; expected {variants} and 1 to "
+                f"{MAX_STRIPES}"
+            )
+        stripes.append(
+            Stripe(
+                number,
+                message.integer(STRIPE_OFFSET, bits=63),
+                message.integer(STRIPE_INDEX, bits=63),
+                message.integer(STRIPE_DATA, bits=63),
+                message.integer(STRIPE_FOOTER, bits=63),
+                message.integer(STRIPE_ROWS, bits=63),
+                last_id,
+                keys,
+            )
+        )
+    if len(stripes) > MAX_STRIPES:
+        raise FormatError(f"{len(stripes)} stripes; expected at most {MAX_STRIPES}")
+    _check_apart(stripes, limit)
+    return tuple(stripes)
+
+
+def _check_apart(stripes: Sequence[Stripe], limit: int) -> None:
+    end = len(MAGIC)
+    for stripe in sorted(stripes, key=lambda stripe: stripe.offset):
+        if stripe.offset < end or stripe.end > limit:
+            raise FormatError(
+                f"stripe {stripe.number} is said to be at offset {stripe.offset} to {stripe.end}; expected after "
+                f"{end} and before {limit}, apart from the others"
+            )
+        end = stripe.end
+
+
+def _check_statistics(encryption: Encryption | None, length: int) -> None:
+    variants = () if encryption is None else encryption.variants
+    said = sum(size for variant in variants for _, size in variant.stripe_statistics)
+    if said != length:
+        raise FormatError(f"the variants' stripe statistics have {said} bytes; expected the postscript's {length}")

@@ -1,0 +1,1 @@
+"""A file under another encryption, its streams moved as they are."""

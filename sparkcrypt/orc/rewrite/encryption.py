@@ -1,0 +1,109 @@
+"""What an ORC file that is written shall be encrypted with, and the variants that follow from it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from sparkcrypt.errors import ConfigError
+from sparkcrypt.orc.file.cipher import LocalKey
+from sparkcrypt.orc.file.encryption import ALGORITHMS
+from sparkcrypt.orc.file.schema import Column
+from sparkcrypt.parquet.rewrite.encryption import SingleUse
+from sparkcrypt.schema import Path, join_dotted
+
+_ALGORITHM_OF_BYTES = {size: number for number, (_, size) in ALGORITHMS.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class OrcKey:
+    """A local key of one file and one column.
+
+    Attributes:
+        key: 16 or 32 random bytes, made for this file and column.
+        wrapped: what readers find the key by: PKMT1 key material.
+        master_key_id: what wrapped it, decoded.
+    """
+
+    key: bytes = field(repr=False)
+    wrapped: bytes = field(repr=False)
+    master_key_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class OrcEncryption:
+    """The encryption of one file that will be written, and of no other: its keys are never used twice.
+
+    Attributes:
+        columns: column path -> the key of it and of all below it; no column may be below another.
+    """
+
+    columns: Mapping[Path, OrcKey]
+    _use: SingleUse = field(default_factory=SingleUse, init=False, repr=False, compare=False)
+
+    def take(self) -> None:
+        """Claim the keys for the file that is about to be written.
+
+        Raises:
+            ConfigError: they were claimed before.
+        """
+        if not self._use.take():
+            raise ConfigError(
+                "this OrcEncryption was used for a file before; make a new one, with new local keys, for each file"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class TargetVariant:
+    """A column of the target that stands encrypted, with all below it; ``algorithm`` is its number in the footer."""
+
+    number: int
+    root: Column
+    key: LocalKey = field(repr=False)
+    wrapped: bytes = field(repr=False)
+    master_key_id: str
+    algorithm: int
+
+
+def choose_variants(encryption: OrcEncryption | None, columns: Sequence[Column]) -> tuple[TargetVariant, ...]:
+    """Take an encryption for a file of these columns; the variants come in the columns' order.
+
+    Raises:
+        ConfigError: it was taken before, or names no column, one that the file has not, one inside another or keys of
+            a map alone; or a local key is used twice, or is not of 128 or 256 bits.
+    """
+    if encryption is None:
+        return ()
+    roots = {column.path: column for column in columns[1:]}
+    wanted = encryption.columns
+    if not wanted or wanted.keys() - roots.keys():
+        unknown = ", ".join(sorted(join_dotted(path) or "the root" for path in wanted.keys() - roots.keys()))
+        allowed = ", ".join(map(join_dotted, roots))
+        raise ConfigError(f"the encryption names {unknown or 'no column'}; allowed: columns of the file: {allowed}")
+    encryption.take()
+    variants: list[TargetVariant] = []
+    for path in sorted(wanted, key=lambda path: roots[path].number):
+        root, key = roots[path], wanted[path]
+        if variants and root.number <= variants[-1].root.last:
+            raise ConfigError(
+                f"{join_dotted(path)} is inside {join_dotted(variants[-1].root.path)}, which is to be encrypted too; "
+                "ORC cannot nest encrypted columns: name the one or the other"
+            )
+        if len(key.key) not in _ALGORITHM_OF_BYTES:
+            raise ConfigError(
+                f"{join_dotted(path)} has a local key of {len(key.key) * 8} bits; ORC allows 128 and 256: set "
+                "data_key_bits so"
+            )
+        if columns[root.parent].kind == "map" and root.number == columns[root.parent].children[0]:
+            whole = join_dotted(columns[root.parent].path)
+            raise ConfigError(
+                f"{join_dotted(path)} is the key of a map, which readers without the local key would see as null, and "
+                f"maps have no null keys; name {whole}, with its keys and values"
+            )
+        algorithm = _ALGORITHM_OF_BYTES[len(key.key)]
+        variants.append(
+            TargetVariant(len(variants), root, LocalKey(key.key), key.wrapped, key.master_key_id, algorithm)
+        )
+    if len({variant.key for variant in variants}) != len(variants):
+        raise ConfigError("two columns have one local key; each needs its own, since counter mode repeats its stream")
+    return tuple(variants)

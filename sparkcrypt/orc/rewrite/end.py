@@ -1,0 +1,194 @@
+"""Writes a file's end: statistics of variants and in clear, the footer with its encryption, and the postscript."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from sparkcrypt.errors import UnsupportedFileError
+from sparkcrypt.keys.ids import encode_key_id
+from sparkcrypt.orc.file.encryption import (
+    ENCRYPTION_KEY,
+    ENCRYPTION_MASK,
+    ENCRYPTION_PROVIDER,
+    ENCRYPTION_VARIANTS,
+    FILE_STATISTICS_KIND,
+    KEY_ALGORITHM,
+    KEY_NAME,
+    KEY_VERSION,
+    MASK_COLUMNS,
+    MASK_NAME,
+    NULLIFY,
+    STREAM_COLUMN,
+    STREAM_KIND,
+    STREAM_LENGTH,
+    STRIPE_STATISTICS_KIND,
+    VARIANT_ENCRYPTED_KEY,
+    VARIANT_FILE_STATISTICS,
+    VARIANT_KEY,
+    VARIANT_ROOT,
+    VARIANT_STRIPE_STATISTICS,
+)
+from sparkcrypt.orc.file.protobuf import Message, decode, encode_packed, message
+from sparkcrypt.orc.file.schema import Column, without_encryption
+from sparkcrypt.orc.file.statistics import Statistics
+from sparkcrypt.orc.file.tail import (
+    CONTENT_LENGTH,
+    ENCRYPTION,
+    PS_FOOTER_LENGTH,
+    PS_METADATA_LENGTH,
+    PS_STATISTICS_LENGTH,
+    STATISTICS,
+    STRIPES,
+    TYPES,
+    USER_METADATA,
+    Tail,
+)
+from sparkcrypt.orc.rewrite.encryption import TargetVariant
+from sparkcrypt.orc.rewrite.mask import empty_statistics
+from sparkcrypt.orc.rewrite.source import OrcSource
+from sparkcrypt.parquet.rewrite.output import Output
+
+KEY_VERSION_NUMBER = 1
+"""Key material holds the version that counts; readers want a number here."""
+MOST_POSTSCRIPT = 255
+_LEAKING_WORDS = ("hoodie", "hudi")
+"""In names of user metadata in which other tools keep bounds, Bloom filters or keys of rows."""
+
+
+def write_end(
+    source: OrcSource,
+    variants: Sequence[TargetVariant],
+    known: Statistics,
+    stripes: Sequence[bytes],
+    filled: Collection[tuple[int, int]],
+    output: Output,
+) -> list[str]:
+    """Write what comes after the stripes; return the names of user metadata that was left out.
+
+    Args:
+        source: what is rewritten.
+        variants: of the target.
+        known: the statistics of all columns as readers with the keys see them.
+        stripes: the entries of the stripes that were written.
+        filled: (stripe, root) of the masks that have a null.
+        output: the target, which ends with its stripes.
+    """
+    tail, content = source.tail, output.position
+    described = [_write_variant(tail, variant, known, output) for variant in variants]
+    statistics_length = output.position - content
+    shown = _mask_statistics(tail.columns, variants, known, len(tail.stripes), filled)
+    metadata = message(
+        "the metadata",
+        *((1, message("a stripe", *((1, told) for told in stripe)).encode()) for stripe in shown.stripes),
+    )
+    raw = tail.compression.deflate(metadata.encode()) if shown.stripes else b""
+    output.write(raw)
+    kept, left_out = _user_metadata(tail.footer, redacts=bool(variants))
+    footer = tail.footer.replace_field(CONTENT_LENGTH, [content]).replace_field(STRIPES, stripes)
+    types = [without_encryption(kind).encode() for kind in footer.messages(TYPES, "a type")]
+    footer = footer.replace_field(TYPES, types).replace_field(STATISTICS, shown.file)
+    footer = footer.replace_field(USER_METADATA, kept)
+    footer = footer.replace_field(ENCRYPTION, [_encryption(variants, described)] if variants else [])
+    write_footer(tail, footer, output, metadata_length=len(raw), statistics_length=statistics_length)
+    return left_out
+
+
+def write_footer(tail: Tail, footer: Message, output: Output, *, metadata_length: int, statistics_length: int) -> None:
+    """Write a footer and the postscript that belongs to it.
+
+    Raises:
+        UnsupportedFileError: the postscript would be longer than its length can say.
+    """
+    raw = tail.compression.deflate(footer.encode())
+    output.write(raw)
+    postscript = tail.postscript.replace_field(PS_FOOTER_LENGTH, [len(raw)])
+    postscript = postscript.replace_field(PS_METADATA_LENGTH, [metadata_length])
+    postscript = postscript.replace_field(PS_STATISTICS_LENGTH, [statistics_length] if statistics_length else [])
+    # old readers look for the magic, whose field has the largest number, in the last bytes
+    end = Message(postscript.name, sorted(postscript.fields, key=lambda item: item[0] >> 3)).encode()
+    if len(end) > MOST_POSTSCRIPT:
+        raise UnsupportedFileError(f"its postscript would take {len(end)} bytes; use the Spark engine")
+    output.write(end + bytes((len(end),)))
+
+
+def _write_variant(tail: Tail, variant: TargetVariant, known: Statistics, output: Output) -> Message:
+    """Write a variant's stripe statistics; return what the footer says of it, but for its key's number."""
+    root, last = variant.root.number, variant.root.last
+    streams = []
+    for column in range(root, last + 1):
+        told = message("statistics of a column", *((1, stripe[column]) for stripe in known.stripes))
+        cipher = variant.key.stream(column, STRIPE_STATISTICS_KIND, tail.footer_id)
+        data = cipher.update(tail.compression.deflate(told.encode()))
+        output.write(data)
+        streams.append(
+            message(
+                "a stream", (STREAM_KIND, STRIPE_STATISTICS_KIND), (STREAM_COLUMN, column), (STREAM_LENGTH, len(data))
+            )
+        )
+    of_file = message("file statistics", *((1, told) for told in known.file[root : last + 1]))
+    cipher = variant.key.stream(root, FILE_STATISTICS_KIND, tail.footer_id)
+    return message(
+        "a variant",
+        (VARIANT_ROOT, root),
+        (VARIANT_KEY, 0),
+        (VARIANT_ENCRYPTED_KEY, variant.wrapped),
+        *((VARIANT_STRIPE_STATISTICS, stream.encode()) for stream in streams),
+        (VARIANT_FILE_STATISTICS, cipher.update(tail.compression.deflate(of_file.encode()))),
+    )
+
+
+def _encryption(variants: Sequence[TargetVariant], described: Sequence[Message]) -> bytes:
+    mask = message(
+        "a mask", (MASK_NAME, NULLIFY.encode()), (MASK_COLUMNS, encode_packed(item.root.number for item in variants))
+    )
+    keys = sorted({(variant.master_key_id, variant.algorithm) for variant in variants})
+    return message(
+        "the encryption",
+        (ENCRYPTION_MASK, mask.encode()),
+        *((ENCRYPTION_KEY, describe_key(name, algorithm)) for name, algorithm in keys),
+        *(
+            (
+                ENCRYPTION_VARIANTS,
+                told.replace_field(VARIANT_KEY, [keys.index((variant.master_key_id, variant.algorithm))]).encode(),
+            )
+            for variant, told in zip(variants, described, strict=True)
+        ),
+        (ENCRYPTION_PROVIDER, 0),
+    ).encode()
+
+
+def describe_key(master_key_id: str, algorithm: int) -> bytes:
+    """Return what a footer says of a master key; ``algorithm`` is that of local keys under it."""
+    name = encode_key_id(master_key_id).encode()
+    return message("a key", (KEY_NAME, name), (KEY_VERSION, KEY_VERSION_NUMBER), (KEY_ALGORITHM, algorithm)).encode()
+
+
+def _mask_statistics(
+    columns: Sequence[Column],
+    variants: Sequence[TargetVariant],
+    known: Statistics,
+    stripes: int,
+    filled: Collection[tuple[int, int]],
+) -> Statistics:
+    """Return the statistics that stand in clear: of encrypted columns those of nulls."""
+    of_file, of_stripes = list(known.file), [list(stripe) for stripe in known.stripes]
+    for variant in variants:
+        root = variant.root.number
+        for column in columns[root : variant.root.last + 1]:
+            nulls = [column is variant.root and (stripe, root) in filled for stripe in range(stripes)]
+            of_file[column.number] = empty_statistics(column, has_null=any(nulls))
+            for stripe, has_null in enumerate(nulls):
+                of_stripes[stripe][column.number] = empty_statistics(column, has_null=has_null)
+    return Statistics(tuple(of_file), tuple(map(tuple, of_stripes)))
+
+
+def _user_metadata(footer: Message, *, redacts: bool) -> tuple[list[bytes], list[str]]:
+    """Return the user metadata that stays, and the names of what goes."""
+    kept, left_out = [], []
+    for item in footer.read_repeated(USER_METADATA):
+        name = decode(item, "user metadata").text(1) or ""
+        if redacts and any(word in name.lower() for word in _LEAKING_WORDS):
+            left_out.append(name)
+        else:
+            kept.append(item)
+    return kept, left_out

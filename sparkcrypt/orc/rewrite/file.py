@@ -1,0 +1,89 @@
+"""Rewrites an ORC file under another encryption, or none, in one pass that decodes no value."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from typing import TypeAlias
+
+from sparkcrypt.errors import UnsupportedFileError
+from sparkcrypt.orc.file.cipher import LocalKeys
+from sparkcrypt.orc.file.schema import leaves
+from sparkcrypt.orc.file.tail import MAGIC, STRIPES, Tail, tail_of
+from sparkcrypt.orc.rewrite.encryption import OrcEncryption, TargetVariant, choose_variants
+from sparkcrypt.orc.rewrite.end import write_end
+from sparkcrypt.orc.rewrite.result import OrcRewriteResult
+from sparkcrypt.orc.rewrite.source import OrcSource, check_supported
+from sparkcrypt.orc.rewrite.stripe import StripeWriter
+from sparkcrypt.orc.summary import OrcSummary, summarise_orc
+from sparkcrypt.parquet.file.keys import RetrieveKey
+from sparkcrypt.parquet.file.source import Source, naming, open_source
+from sparkcrypt.parquet.rewrite.output import Output, Target, open_target
+from sparkcrypt.schema import join_dotted
+
+Encryption: TypeAlias = OrcEncryption | Callable[[OrcSummary], OrcEncryption | None] | None
+"""What the target is encrypted with; a callable is asked once the source's end is known."""
+
+
+def rewrite_orc(
+    source: Source, target: Target, *, retrieve_key: RetrieveKey | None = None, encryption: Encryption = None
+) -> OrcRewriteResult:
+    """Write the source's streams to the target under another encryption, or none.
+
+    Streams keep their encoding, compression and order in a column; statistics, row indexes and user metadata stay what
+    they are.  Of a column that is encrypted all of these go into its variant, and readers without the key see nulls.
+    What is held at a time is one piece of a stream, what says where row groups begin, and the file's end.
+
+    Args:
+        source: as `read_tail`.
+        target: a path or a (pyarrow filesystem, path) where nothing is yet; the file appears there whole or not at all.
+        retrieve_key: asked for each local key of an encrypted source, once.
+        encryption: of the target; None writes plaintext.
+
+    Raises:
+        FormatError: the source is against the specification.
+        UnsupportedFileError: it cannot be rewritten without decoding: see the message.
+        ConfigError: the target is there already, a key is missing, or the encryption names an unknown column.
+    """
+    with ExitStack() as stack:
+        file = stack.enter_context(open_source(source))
+        with naming(file.name):
+            tail = tail_of(file)
+        chosen = encryption(summarise_orc(tail)) if callable(encryption) else encryption
+        stack.enter_context(naming(file.name))
+        keys = None if retrieve_key is None else LocalKeys(file.name, retrieve_key)
+        opened = OrcSource(file, tail, keys)
+        check_supported(opened, encrypts=chosen is not None)
+        variants = choose_variants(chosen, tail.columns)
+        output = stack.enter_context(open_target(target, file.access))
+        notes, left_out = _write(opened, variants, output)
+        encrypted = {column.number: False for column in leaves(tail.columns)}
+        for variant in variants:
+            encrypted |= dict.fromkeys(encrypted.keys() & range(variant.root.number, variant.root.last + 1), True)
+        columns = {tail.columns[number].path: state for number, state in encrypted.items()}
+        return OrcRewriteResult.of(file, target, tail, output, columns, notes, left_out)
+
+
+def _write(source: OrcSource, variants: Sequence[TargetVariant], output: Output) -> tuple[list[str], list[str]]:
+    """Write the whole target; return what it lost, in words, and the names of user metadata among it."""
+    tail, known = source.tail, source.statistics()
+    if variants and (not known.file or len(known.stripes) != len(tail.stripes)):
+        raise UnsupportedFileError(
+            "has no statistics of its columns, which encrypted columns must have; use the Spark engine"
+        )
+    output.write(MAGIC)
+    writer = StripeWriter(source, variants, known.stripes, output)
+    entries = _entries(tail, writer)
+    left_out = write_end(source, variants, known, entries, writer.masked.filled, output)
+    notes = [
+        f"the Bloom filter of {join_dotted(path)} was left out: ORC writers leave it in clear, where values of an "
+        "encrypted column can be probed"
+        for path in writer.masked.dropped
+    ]
+    notes += [f"user metadata {name!r} may tell of encrypted columns, and was left out" for name in left_out]
+    return notes, left_out
+
+
+def _entries(tail: Tail, writer: StripeWriter) -> list[bytes]:
+    described = tail.footer.messages(STRIPES, "a stripe's entry")
+    return [writer.write(stripe, entry).encode() for stripe, entry in zip(tail.stripes, described, strict=True)]

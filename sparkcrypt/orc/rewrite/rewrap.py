@@ -1,0 +1,127 @@
+"""Wraps the local keys of an encrypted ORC file anew: a new footer over the same data, which is copied untouched."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import TypeAlias
+
+from sparkcrypt.errors import ConfigError, FormatError
+from sparkcrypt.orc.file.encryption import (
+    ENCRYPTION_KEY,
+    ENCRYPTION_VARIANTS,
+    KEY_ALGORITHM,
+    VARIANT_ENCRYPTED_KEY,
+    VARIANT_KEY,
+    Encryption,
+    Variant,
+)
+from sparkcrypt.orc.file.protobuf import Message
+from sparkcrypt.orc.file.schema import leaves
+from sparkcrypt.orc.file.tail import (
+    ENCRYPTION,
+    PS_METADATA_LENGTH,
+    PS_STATISTICS_LENGTH,
+    STRIPE_KEYS,
+    STRIPES,
+    Tail,
+    tail_of,
+)
+from sparkcrypt.orc.rewrite.end import describe_key, write_footer
+from sparkcrypt.orc.rewrite.result import OrcRewriteResult
+from sparkcrypt.parquet.file.keys import KeyRequest, RetrieveKey
+from sparkcrypt.parquet.file.source import Source, naming, open_source
+from sparkcrypt.parquet.rewrite.output import Target, open_target
+
+WrapOrcKey: TypeAlias = Callable[[KeyRequest, bytes], tuple[bytes, str]]
+"""Returns a local key's new wrapping, and the id of the master key that wrapped it; the request's column is the
+variant's."""
+
+
+def rewrap_orc(source: Source, target: Target, *, retrieve_key: RetrieveKey, wrap_key: WrapOrcKey) -> OrcRewriteResult:
+    """Write a copy of an encrypted file whose local keys are wrapped anew.
+
+    The local keys stay, so this is not revocation: who kept the old footer, or a key, can still read the data.  Nothing
+    in an ORC file tells whether a wrapped key was copied there from another file; verify the file before.
+
+    Args:
+        source: as `read_tail`; must be encrypted.
+        target: as `rewrite_orc`.
+        retrieve_key: asked for each local key, once.
+        wrap_key: asked for the new wrapping of each local key, once.
+
+    Raises:
+        FormatError: the source is against the specification, or a variant would be under two master keys.
+        ConfigError: it is not encrypted, or the target is there already.
+    """
+    with ExitStack() as stack:
+        file = stack.enter_context(open_source(source))
+        stack.enter_context(naming(file.name))
+        tail = tail_of(file)
+        if tail.encryption is None or not tail.encryption.variants:
+            raise ConfigError(f"{file.name}: the file is not encrypted; rewrite it with an encryption instead")
+        footer = _rewrap_footer(tail, tail.encryption, _Wrapping(file.name, retrieve_key, wrap_key))
+        output = stack.enter_context(open_target(target, file.access))
+        output.copy(file, 0, tail.footer_offset, "the data")
+        metadata, statistics = (tail.postscript.integer(key) for key in (PS_METADATA_LENGTH, PS_STATISTICS_LENGTH))
+        write_footer(tail, footer, output, metadata_length=metadata, statistics_length=statistics)
+        variant_of = tail.encryption.variant_of
+        columns = {column.path: variant_of(column.number) is not None for column in leaves(tail.columns)}
+        return OrcRewriteResult.of(file, target, tail, output, columns)
+
+
+class _Wrapping:
+    """The new wrapping of each local key of a file; those of one key are made once."""
+
+    def __init__(self, file: str, retrieve_key: RetrieveKey, wrap_key: WrapOrcKey) -> None:
+        self._file = file
+        self._retrieve_key = retrieve_key
+        self._wrap_key = wrap_key
+        self._made: dict[tuple[int, bytes], bytes] = {}
+        self.masters: dict[int, str] = {}
+
+    def wrap(self, variant: Variant, wrapped: bytes) -> bytes:
+        """Return the new wrapping of a variant's key.
+
+        Raises:
+            FormatError: the key has not its algorithm's length, or another one of the variant has another master key.
+        """
+        known = self._made.get((variant.number, wrapped))
+        if known is None:
+            request = KeyRequest(self._file, variant.root.path, wrapped)
+            key = self._retrieve_key(request)
+            if len(key) != variant.key.key_bytes:
+                raise FormatError(
+                    f"the local key of variant {variant.number} has {len(key)} bytes; expected "
+                    f"{variant.key.key_bytes} for {variant.key.algorithm}"
+                )
+            known, master = self._wrap_key(request, key)
+            if self.masters.setdefault(variant.number, master) != master:
+                raise FormatError(f"variant {variant.number} would have two master keys; expected one")
+            self._made[variant.number, wrapped] = known
+        return known
+
+
+def _rewrap_footer(tail: Tail, encryption: Encryption, keys: _Wrapping) -> Message:
+    variants = encryption.variants
+    stripes = []
+    described = tail.footer.messages(STRIPES, "a stripe's entry")
+    for entry in described:
+        own = entry.read_repeated(STRIPE_KEYS)
+        pairs = zip(variants, own, strict=True) if own else ()
+        stripes.append(entry.replace_field(STRIPE_KEYS, [keys.wrap(*pair) for pair in pairs]).encode())
+    message = tail.footer.message(ENCRYPTION, "the encryption") or Message("the encryption")
+    wrapped = [keys.wrap(variant, variant.encrypted_key) for variant in variants]
+    algorithms = [
+        entry.integer(KEY_ALGORITHM, bits=31) for entry in message.messages(ENCRYPTION_KEY, "an encryption key")
+    ]
+    parts = message.messages(ENCRYPTION_VARIANTS, "an encryption variant")
+    uses = [(keys.masters[number], algorithms[part.integer(VARIANT_KEY, bits=32)]) for number, part in enumerate(parts)]
+    masters = sorted(set(uses))
+    new = [
+        part.replace_field(VARIANT_KEY, [masters.index(use)]).replace_field(VARIANT_ENCRYPTED_KEY, [data]).encode()
+        for part, use, data in zip(parts, uses, wrapped, strict=True)
+    ]
+    message = message.replace_field(ENCRYPTION_KEY, [describe_key(*master) for master in masters])
+    message = message.replace_field(ENCRYPTION_VARIANTS, new)
+    return tail.footer.replace_field(STRIPES, stripes).replace_field(ENCRYPTION, [message.encode()])

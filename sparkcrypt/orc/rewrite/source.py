@@ -1,0 +1,119 @@
+"""What readers with the keys see of a source: of each column the streams, encodings and statistics of its variant."""
+
+from __future__ import annotations
+
+from sparkcrypt.errors import ConfigError, FormatError, UnsupportedFileError
+from sparkcrypt.orc.file.cipher import LocalKey, LocalKeys, StreamCipher
+from sparkcrypt.orc.file.encryption import NULLIFY, Encryption, Variant
+from sparkcrypt.orc.file.protobuf import decode
+from sparkcrypt.orc.file.statistics import Statistics, clear_statistics, variant_statistics
+from sparkcrypt.orc.file.stripe import Stream, StripeFooter
+from sparkcrypt.orc.file.tail import PS_VERSION, USER_METADATA, Stripe, Tail
+from sparkcrypt.parquet.file.source import Input
+from sparkcrypt.schema import join_dotted
+
+_VERSIONS = ([0, 11], [0, 12])
+_ACID_COLUMNS = ("operation", "originalTransaction", "bucket", "rowId", "currentTransaction", "row")
+_ACID_WORD = "hive.acid."
+
+
+class OrcSource:
+    """A file that is rewritten: its end, and its keys, each asked for once."""
+
+    def __init__(self, file: Input, tail: Tail, keys: LocalKeys | None) -> None:
+        self.file = file
+        self.tail = tail
+        self._keys = keys
+        encrypted: Encryption | None = tail.encryption
+        if encrypted is not None and encrypted.variants and keys is None:
+            raise ConfigError(f"{file.name}: the file is encrypted and no key is given; pass retrieve_key")
+        self.variants = () if encrypted is None else encrypted.variants
+
+    def variant_of(self, column: int) -> Variant | None:
+        """Return the variant in which a column stands, None in clear."""
+        return None if self.tail.encryption is None else self.tail.encryption.variant_of(column)
+
+    def is_seen(self, stream: Stream) -> bool:
+        """Tell whether readers with the keys see a stream; those of masks they do not."""
+        variant = self.variant_of(stream.column)
+        return stream.variant == (None if variant is None else variant.number)
+
+    def cipher(self, stripe: Stripe, stream: Stream) -> StreamCipher | None:
+        """Return what decrypts a stream, None in clear."""
+        if stream.variant is None:
+            return None
+        key = self._key(self.variants[stream.variant], stripe.local_keys[stream.variant])
+        return key.stream(stream.column, stream.kind, stripe.id)
+
+    def encoding(self, footer: StripeFooter, column: int) -> bytes:
+        """Return the encoding of a column in a stripe."""
+        variant = self.variant_of(column)
+        if variant is None:
+            return footer.encodings[column].encode()
+        return footer.variant_encodings[variant.number][column - variant.root.number].encode()
+
+    def statistics(self) -> Statistics:
+        """Return the statistics of all columns, of the file and of each stripe.
+
+        Raises:
+            FormatError: they are damaged, or do not decrypt.
+        """
+        clear = clear_statistics(self.file, self.tail)
+        of_file, of_stripes = list(clear.file), [list(stripe) for stripe in clear.stripes]
+        if self.variants and (not of_file or len(of_stripes) != len(self.tail.stripes)):
+            raise FormatError("statistics in clear are missing; expected those of the masked values")
+        position = self.tail.statistics_offset
+        for variant in self.variants:
+            first, end = variant.root.number, variant.root.last + 1
+            key = self._key(variant, variant.encrypted_key)
+            found = variant_statistics(self.file, self.tail, variant, key, position)
+            position += sum(length for _, length in variant.stripe_statistics)
+            of_file[first:end] = found.file
+            for stripe, told in zip(of_stripes, found.stripes, strict=True):
+                stripe[first:end] = told
+        return Statistics(tuple(of_file), tuple(map(tuple, of_stripes)))
+
+    def _key(self, variant: Variant, wrapped: bytes) -> LocalKey:
+        if self._keys is None:
+            raise ConfigError(f"{self.file.name}: the file is encrypted and no key is given; pass retrieve_key")
+        return self._keys.open(variant, wrapped)
+
+
+def check_supported(source: OrcSource, *, encrypts: bool) -> None:
+    """Refuse what is not rewritten without decoding; the message says what it is.
+
+    Raises:
+        UnsupportedFileError: an ACID file; a column in several variants; and where the target is encrypted another
+            version of the format, or another mask.
+    """
+    tail = source.tail
+    names = [decode(item, "user metadata").text(1) or "" for item in tail.footer.read_repeated(USER_METADATA)]
+    of_root = tuple(tail.columns[number].path[-1] for number in tail.columns[0].children)
+    if of_root == _ACID_COLUMNS or any(name.startswith(_ACID_WORD) for name in names):
+        raise UnsupportedFileError(
+            "is a file of a Hive ACID table, whose readers and compactions keep keys of rows beside it; let Hive write "
+            "the table without transactions, or encrypt it by the Spark engine"
+        )
+    covered = sum(variant.root.last - variant.root.number + 1 for variant in source.variants)
+    if tail.encryption is not None and covered != len(tail.encryption.by_column):
+        raise UnsupportedFileError(
+            "a column stands in several variants, of which one alone could stay; use the Spark engine"
+        )
+    if not encrypts:
+        return
+    version = tail.postscript.integers(PS_VERSION)
+    if version not in _VERSIONS:
+        said = ".".join(map(str, version)) or "not told"
+        raise UnsupportedFileError(
+            f"its version is {said}, and masks are made for 0.11 and 0.12 alone; use the Spark engine"
+        )
+    if tail.columns[0].kind != "struct":
+        raise UnsupportedFileError("its root is no struct, and the root is never encrypted; use the Spark engine")
+    for variant in source.variants:
+        mask = None if tail.encryption is None else tail.encryption.mask_of(variant)
+        name = "an unknown mask" if mask is None else mask.name
+        if name != NULLIFY:
+            raise UnsupportedFileError(
+                f"{join_dotted(variant.root.path)} stands in clear masked by {name}, and no mask but {NULLIFY} is made "
+                "without decoding; use the Spark engine, or --rewrap, which keeps it"
+            )

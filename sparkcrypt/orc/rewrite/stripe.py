@@ -1,0 +1,222 @@
+"""Writes one stripe: streams as they are under other keys, masks beside those that are encrypted, and its footer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from sparkcrypt.errors import FormatError, UnsupportedFileError
+from sparkcrypt.orc.file.encryption import STREAM_COLUMN, STREAM_KIND, STREAM_LENGTH
+from sparkcrypt.orc.file.protobuf import MAX_FIELDS, Message, decode, message
+from sparkcrypt.orc.file.schema import Column
+from sparkcrypt.orc.file.streams import read_pieces, read_stream_whole
+from sparkcrypt.orc.file.stripe import (
+    BLOOM_FILTERS,
+    ENCRYPTED_DATA,
+    ENCRYPTED_INDEX,
+    FOOTER_COLUMNS,
+    FOOTER_ENCRYPTION,
+    FOOTER_STREAMS,
+    INDEX_KINDS,
+    PRESENT,
+    ROW_INDEX,
+    VARIANT_ENCODINGS,
+    VARIANT_STREAMS,
+    Stream,
+    StripeFooter,
+    read_stripe_footer,
+)
+from sparkcrypt.orc.file.tail import (
+    STRIPE_DATA,
+    STRIPE_FOOTER,
+    STRIPE_ID,
+    STRIPE_INDEX,
+    STRIPE_KEYS,
+    STRIPE_OFFSET,
+    Stripe,
+)
+from sparkcrypt.orc.rewrite.encryption import TargetVariant
+from sparkcrypt.orc.rewrite.extent import Extent, extent_of_counts, extent_of_present, extent_of_rows
+from sparkcrypt.orc.rewrite.mask import MaskStream, mask_encoding, mask_streams
+from sparkcrypt.orc.rewrite.source import OrcSource
+from sparkcrypt.parquet.rewrite.output import Output
+from sparkcrypt.schema import Path, join_dotted
+
+LEAST_MASKS = 16 * 1024 * 1024
+MOST_MASKS = 64
+"""What the masks of a file may hold: `LEAST_MASKS` bytes always, and so many times its size."""
+
+
+@dataclass(slots=True)
+class Masked:
+    """What is known of a target's masks as stripes are written.
+
+    ``filled`` are (stripe, root) of those in which a column has a value or a null; ``dropped`` the columns that lost a
+    Bloom filter; ``size`` the bytes of all masks.
+    """
+
+    filled: set[tuple[int, int]] = field(default_factory=set)
+    dropped: dict[Path, None] = field(default_factory=dict)
+    size: int = 0
+
+
+class StripeWriter:
+    """Writes the stripes of one target, front to back."""
+
+    def __init__(
+        self,
+        source: OrcSource,
+        variants: Sequence[TargetVariant],
+        statistics: Sequence[Sequence[bytes]],
+        output: Output,
+    ) -> None:
+        self.masked = Masked()
+        self._source = source
+        self._tail = source.tail
+        self._variants = variants
+        self._statistics = statistics
+        self._output = output
+        self._target: dict[int, TargetVariant] = {
+            column: variant for variant in variants for column in range(variant.root.number, variant.root.last + 1)
+        }
+
+    def write(self, stripe: Stripe, entry: Message) -> Message:
+        """Write a stripe; return its entry in the target's footer."""
+        footer = read_stripe_footer(self._source.file, self._tail, stripe)
+        start = self._output.position
+        streams = [stream for stream in footer.streams if self._keeps(stream)]
+        masks = [mask for variant in self._variants for mask in self._mask(footer, streams, variant)]
+        described: list[list[Message]] = [[] for _ in range(len(self._variants) + 1)]
+        ends = []
+        for index, placeholder in ((True, ENCRYPTED_INDEX), (False, ENCRYPTED_DATA)):
+            area = [stream for stream in streams if (stream.kind in INDEX_KINDS) is index]
+            shown = [mask for mask in masks if (mask.kind in INDEX_KINDS) is index]
+            self._write_area(stripe, area, shown, described, placeholder)
+            ends.append(self._output.position)
+        self._output.write(self._footer(footer, described))
+        lengths = (start, ends[0] - start, ends[1] - ends[0], self._output.position - ends[1])
+        for number, value in zip((STRIPE_OFFSET, STRIPE_INDEX, STRIPE_DATA, STRIPE_FOOTER), lengths, strict=True):
+            entry = entry.replace_field(number, [value])
+        first = bool(self._variants) and stripe.number == 0
+        entry = entry.replace_field(STRIPE_ID, [1] if first else [])
+        return entry.replace_field(STRIPE_KEYS, [variant.wrapped for variant in self._variants] if first else [])
+
+    def _keeps(self, stream: Stream) -> bool:
+        """Tell whether the target has a stream; Bloom filters of encrypted columns, once in clear, it has not."""
+        if stream.kind in BLOOM_FILTERS and (
+            stream.column in self._target or (stream.variant is None and not self._source.is_seen(stream))
+        ):
+            self.masked.dropped[self._tail.columns[stream.column].path] = None
+            return False
+        return self._source.is_seen(stream)
+
+    def _write_area(
+        self,
+        stripe: Stripe,
+        streams: Sequence[Stream],
+        masks: Sequence[MaskStream],
+        described: Sequence[list[Message]],
+        placeholder: int,
+    ) -> None:
+        """Write index streams, or data streams: those in clear by column, then each variant's."""
+        in_clear: list[Stream | MaskStream] = [item for item in streams if item.column not in self._target]
+        for item in sorted([*in_clear, *masks], key=lambda item: (item.column, item.kind)):
+            if isinstance(item, MaskStream):
+                self._output.write(item.data)
+            else:
+                self._move(stripe, item, None)
+            described[0].append(_describe(item))
+        middle = self._output.position
+        for variant in self._variants:
+            for stream in streams:
+                if self._target.get(stream.column) is variant:
+                    self._move(stripe, stream, variant)
+                    described[variant.number + 1].append(_describe(stream))
+        if self._variants:
+            hidden = self._output.position - middle
+            described[0].append(message("a stream", (STREAM_KIND, placeholder), (STREAM_LENGTH, hidden)))
+
+    def _move(self, stripe: Stripe, stream: Stream, variant: TargetVariant | None) -> None:
+        """Write a stream of the source, decrypted, and encrypted under its variant's key."""
+        cipher = None if variant is None else variant.key.stream(stream.column, stream.kind, stripe.number + 1)
+        for piece in read_pieces(self._source.file, stream, self._source.cipher(stripe, stream)):
+            self._output.write(piece if cipher is None else cipher.update(piece))
+
+    def _footer(self, footer: StripeFooter, described: Sequence[Sequence[Message]]) -> bytes:
+        columns = self._tail.columns
+        in_clear = [
+            mask_encoding(column) if column.number in self._target else self._source.encoding(footer, column.number)
+            for column in columns
+        ]
+        variants = [self._describe_variant(footer, variant, described) for variant in self._variants]
+        made = footer.message.replace_field(FOOTER_STREAMS, [stream.encode() for stream in described[0]])
+        made = made.replace_field(FOOTER_COLUMNS, in_clear).replace_field(FOOTER_ENCRYPTION, variants)
+        return self._tail.compression.deflate(made.encode())
+
+    def _describe_variant(
+        self, footer: StripeFooter, variant: TargetVariant, described: Sequence[Sequence[Message]]
+    ) -> bytes:
+        encodings = [self._source.encoding(footer, column.number) for column in _below(self._tail.columns, variant)]
+        return message(
+            "a variant",
+            *((VARIANT_STREAMS, stream.encode()) for stream in described[variant.number + 1]),
+            *((VARIANT_ENCODINGS, encoding) for encoding in encodings),
+        ).encode()
+
+    def _mask(self, footer: StripeFooter, streams: Sequence[Stream], variant: TargetVariant) -> list[MaskStream]:
+        """Return the streams in clear of a column that is encrypted."""
+        stripe, stride = footer.stripe, self._tail.stride
+        columns = _below(self._tail.columns, variant)
+        indexed = [stream.column for stream in streams if stream.kind == ROW_INDEX]
+        groups = -(-stripe.rows // stride) if stride else 0
+        extent = self._extent(footer, streams, variant.root, groups)
+        self.masked.size += extent.size // 65 + 1 + groups * len(columns)
+        if self.masked.size > (most := max(LEAST_MASKS, MOST_MASKS * self._source.file.size)):
+            raise FormatError(
+                f"stripe {stripe.number}: so many rows are said to be there that their masks take more than {most} "
+                "bytes; expected fewer"
+            )
+        if extent.size:
+            self.masked.filled.add((stripe.number, variant.root.number))
+        return mask_streams(columns, extent, indexed, groups, self._tail.compression)
+
+    def _extent(self, footer: StripeFooter, streams: Sequence[Stream], root: Column, groups: int) -> Extent:
+        stripe, number = footer.stripe, root.number
+        having_nulls = {stream.column for stream in streams if stream.kind == PRESENT}
+        if self._has_each_row(root, having_nulls):
+            return extent_of_rows(stripe.rows, self._tail.stride, groups)
+        what = f"stripe {stripe.number}, column {join_dotted(root.path)}"
+        raw = {stream.kind: stream for stream in streams if stream.column == number}
+        entries = self._entries(stripe, raw[ROW_INDEX]) if ROW_INDEX in raw else []
+        if groups and len(entries) != groups:
+            raise UnsupportedFileError(
+                f"{what}: has {len(entries)} entries in its row index and not {groups}, so nothing tells where row "
+                "groups begin; use the Spark engine"
+            )
+        if PRESENT in raw:
+            pieces = read_pieces(self._source.file, raw[PRESENT], self._source.cipher(stripe, raw[PRESENT]))
+            return extent_of_present(b"".join(pieces), entries, self._tail.compression, what)
+        return extent_of_counts(entries, self._statistics[stripe.number][number], what)
+
+    def _has_each_row(self, root: Column, having_nulls: set[int]) -> bool:
+        """Tell whether a column has one value for each row: all above it are structs of which none is null."""
+        columns, number = self._tail.columns, root.parent
+        while number >= 0:
+            if columns[number].kind != "struct" or number in having_nulls:
+                return False
+            number = columns[number].parent
+        return True
+
+    def _entries(self, stripe: Stripe, stream: Stream) -> list[Message]:
+        cipher = self._source.cipher(stripe, stream)
+        raw = read_stream_whole(self._source.file, stream, cipher, self._tail.compression)
+        return decode(raw, str(stream), max_fields=max(MAX_FIELDS, self._source.file.size)).messages(1, "an entry")
+
+
+def _below(columns: Sequence[Column], variant: TargetVariant) -> Sequence[Column]:
+    return columns[variant.root.number : variant.root.last + 1]
+
+
+def _describe(stream: Stream | MaskStream) -> Message:
+    length = len(stream.data) if isinstance(stream, MaskStream) else stream.length
+    return message("a stream", (STREAM_KIND, stream.kind), (STREAM_COLUMN, stream.column), (STREAM_LENGTH, length))

@@ -1,0 +1,123 @@
+"""What can be told of an ORC file without a key, for people and for comparing files with what was ordered."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sparkcrypt.orc.file.schema import leaves
+from sparkcrypt.orc.file.tail import SOFTWARE_VERSION, WRITER, Tail, read_tail
+from sparkcrypt.parquet.file.source import Source, naming
+from sparkcrypt.schema import Path, join_dotted
+
+WRITERS = ("ORC Java", "ORC C++", "Presto", "Scritchley Go", "Trino", "cuDF")
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnSummary:
+    """How a leaf column stands in the file.
+
+    ``key_id`` and ``key_version`` are the master key's, ``algorithm`` the column's, ``mask`` what was made of the
+    column for readers without the key, ``root`` the column that is encrypted as a whole; all None when it is not.
+    """
+
+    kind: str
+    key_id: str | None = None
+    key_version: int | None = None
+    algorithm: str | None = None
+    mask: str | None = None
+    root: Path | None = None
+
+    @property
+    def encrypted(self) -> bool:
+        """Whether the column stands encrypted."""
+        return self.algorithm is not None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the column as JSON values."""
+        return {
+            "kind": self.kind,
+            "encrypted": self.encrypted,
+            "key_id": self.key_id,
+            "key_version": self.key_version,
+            "algorithm": self.algorithm,
+            "mask": self.mask,
+            "root": None if self.root is None else join_dotted(self.root),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class OrcSummary:
+    """An ORC file's end in short."""
+
+    path: str
+    compression: str
+    writer: str
+    rows: int
+    stripes: int
+    columns: Mapping[Path, ColumnSummary]
+
+    @property
+    def encrypted(self) -> bool:
+        """Whether any column stands encrypted."""
+        return any(column.encrypted for column in self.columns.values())
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the summary as JSON values, column paths dotted."""
+        return {
+            "path": self.path,
+            "format": "orc",
+            "compression": self.compression,
+            "writer": self.writer,
+            "rows": self.rows,
+            "stripes": self.stripes,
+            "columns": {join_dotted(path): column.to_dict() for path, column in self.columns.items()},
+        }
+
+
+def inspect_orc(source: Source) -> OrcSummary:
+    """Summarise a file's end; no key is needed.
+
+    Raises:
+        FormatError: it is no ORC file, or its end is against the specification.
+        StorageError: it cannot be reached.
+    """
+    tail = read_tail(source)
+    with naming(tail.file):
+        return summarise_orc(tail)
+
+
+def summarise_orc(tail: Tail) -> OrcSummary:
+    """Return the summary of an end that was read."""
+    return OrcSummary(
+        path=tail.file,
+        compression=tail.compression.codec,
+        writer=_writer(tail),
+        rows=tail.rows,
+        stripes=len(tail.stripes),
+        columns={column.path: _column(tail, column.number) for column in leaves(tail.columns)},
+    )
+
+
+def _column(tail: Tail, number: int) -> ColumnSummary:
+    kind = tail.columns[number].kind
+    variant = None if tail.encryption is None else tail.encryption.variant_of(number)
+    if variant is None or tail.encryption is None:
+        return ColumnSummary(kind)
+    mask = tail.encryption.mask_of(variant)
+    return ColumnSummary(
+        kind,
+        variant.key.key_id,
+        variant.key.version,
+        variant.key.algorithm,
+        None if mask is None else mask.name,
+        variant.root.path,
+    )
+
+
+def _writer(tail: Tail) -> str:
+    number = tail.footer.integer(WRITER, bits=32)
+    name = WRITERS[number] if number < len(WRITERS) else f"writer {number}"
+    version = tail.footer.text(SOFTWARE_VERSION)
+    return f"{name} {version}" if version else name

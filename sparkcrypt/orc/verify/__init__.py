@@ -1,0 +1,1 @@
+"""The proof of a file, by other code than the rewrite's."""

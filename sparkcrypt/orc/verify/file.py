@@ -1,0 +1,243 @@
+"""Decrypts every stream of a file, checks that each is what it must be, and digests what the file says.
+
+ORC authenticates nothing: what is verified is that the keys open the file, that streams are whole compression chunks,
+that statistics and row indexes are there, and that what stands in clear of an encrypted column tells nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from sparkcrypt.errors import ConfigError, FormatError, VerificationError
+from sparkcrypt.orc.file.cipher import LocalKey, LocalKeys
+from sparkcrypt.orc.file.encryption import Encryption, Variant
+from sparkcrypt.orc.file.protobuf import MAX_FIELDS, decode
+from sparkcrypt.orc.file.schema import leaves, without_encryption
+from sparkcrypt.orc.file.statistics import Statistics, clear_statistics, variant_statistics
+from sparkcrypt.orc.file.streams import ChunkCheck, read_pieces
+from sparkcrypt.orc.file.stripe import (
+    BLOOM_FILTERS,
+    FOOTER_TIMEZONE,
+    ROW_INDEX,
+    Stream,
+    StripeFooter,
+    read_stripe_footer,
+)
+from sparkcrypt.orc.file.tail import CALENDAR, TYPES, USER_METADATA, Stripe, Tail, tail_of
+from sparkcrypt.orc.verify.content import DIGEST_PARTS, ContentDigest
+from sparkcrypt.orc.verify.key_check import check_keys
+from sparkcrypt.orc.verify.mask_check import check_masked
+from sparkcrypt.parquet.file.keys import RetrieveKey
+from sparkcrypt.parquet.file.source import Input, Source, naming, open_source
+from sparkcrypt.schema import Path, join_dotted
+
+
+@dataclass(frozen=True, slots=True)
+class OrcVerification:
+    """What was checked of an ORC file.
+
+    ``columns`` are leaf columns that are encrypted, with their key ids; ``plaintext_columns`` the others.  ``streams``
+    counts all, ``decrypted`` those of variants.  ``notes`` say what stands in clear of encrypted columns.
+    ``digests`` are of the parts that `sparkcrypt.orc.verify.content` lists.
+    """
+
+    file: str
+    rows: int
+    stripes: int
+    streams: int
+    decrypted: int
+    columns: Mapping[Path, str]
+    plaintext_columns: tuple[Path, ...]
+    notes: tuple[str, ...]
+    digests: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the result as JSON values, without digests: by those of plaintext, content can be guessed."""
+        return {
+            "file": self.file,
+            "format": "orc",
+            "rows": self.rows,
+            "stripes": self.stripes,
+            "streams": self.streams,
+            "decrypted": self.decrypted,
+            "columns": {join_dotted(path): key_id for path, key_id in self.columns.items()},
+            "plaintext_columns": [join_dotted(path) for path in self.plaintext_columns],
+            "authenticated": "none",
+            "notes": list(self.notes),
+        }
+
+
+def verify_orc(
+    source: Source,
+    *,
+    retrieve_key: RetrieveKey | None = None,
+    equal_to: Mapping[str, str] | None = None,
+    digest_key: bytes | None = None,
+    will_encrypt: Collection[Path] | None = None,
+) -> OrcVerification:
+    """Check a whole file: its keys, every stream, the statistics, and what stands in clear of encrypted columns.
+
+    Args:
+        source: as `read_tail`.
+        retrieve_key: asked once for each local key; not needed for a file that is not encrypted.
+        equal_to: those of another file's `OrcVerification.digests` that must be equal.
+        digest_key: makes the digests HMACs.  Use one wherever they are kept: those of plaintext can be guessed.
+        will_encrypt: the columns that a rewrite of this file is about to encrypt, or none of them: their Bloom filters
+            are not digested, since the target has none, and one of an encrypted column in clear is a note.
+
+    Raises:
+        FormatError: the file is against the specification, or does not decrypt to what it must be.
+        VerificationError: keys are used twice, or are not those that the file names; something of an encrypted column
+            stands in clear; or the content is not that of ``equal_to``.
+        ConfigError: the file is encrypted and ``retrieve_key`` is missing; or ``equal_to`` has an unknown part.
+    """
+    with open_source(source) as file, naming(file.name):
+        tail = tail_of(file)
+        if tail.encryption is not None and tail.encryption.variants and retrieve_key is None:
+            raise ConfigError(f"{file.name}: the file is encrypted and no key is given; pass retrieve_key")
+        keys = None if retrieve_key is None else LocalKeys(file.name, retrieve_key)
+        found = _Check(file, tail, keys, ContentDigest(digest_key), will_encrypt).run()
+        if equal_to is not None:
+            _check_equal(found.digests, equal_to)
+        return found
+
+
+def _check_equal(found: Mapping[str, str], expected: Mapping[str, str]) -> None:
+    if unknown := sorted(expected.keys() - set(DIGEST_PARTS)):
+        raise ConfigError(f"equal_to has {', '.join(unknown)}; allowed: {', '.join(DIGEST_PARTS)}")
+    if differing := [part for part in DIGEST_PARTS if part in expected and found[part] != expected[part]]:
+        raise VerificationError(f"its content is another in {', '.join(differing)}; restore it, or rewrite it again")
+
+
+class _Check:
+    """One verification under way."""
+
+    def __init__(
+        self,
+        file: Input,
+        tail: Tail,
+        keys: LocalKeys | None,
+        digest: ContentDigest,
+        will_encrypt: Collection[Path] | None,
+    ) -> None:
+        self.file = file
+        self.tail = tail
+        self.keys = keys
+        self.digest = digest
+        self.encryption: Encryption | None = tail.encryption
+        self.will_be_rewritten = will_encrypt is not None
+        roots = set(will_encrypt or ())
+        self.loses_filters = {
+            column.number
+            for column in (tail.columns if roots else ())
+            if any(column.path[:length] in roots for length in range(len(column.path) + 1))
+        }
+        self.streams = self.decrypted = 0
+        self.notes: dict[str, None] = {}
+
+    def run(self) -> OrcVerification:
+        tail, encryption = self.tail, self.encryption
+        if encryption is not None and self.keys is not None:
+            check_keys(tail, encryption, self.keys)
+        self._digest_layout()
+        clear = clear_statistics(self.file, tail)
+        self._statistics(clear)
+        for stripe in tail.stripes:
+            self._stripe(stripe, clear)
+        covering = {column: self._variant(column.number) for column in leaves(tail.columns)}
+        return OrcVerification(
+            file=self.file.name,
+            rows=tail.rows,
+            stripes=len(tail.stripes),
+            streams=self.streams,
+            decrypted=self.decrypted,
+            columns={item.path: variant.key.key_id for item, variant in covering.items() if variant is not None},
+            plaintext_columns=tuple(item.path for item, variant in covering.items() if variant is None),
+            notes=tuple(self.notes),
+            digests=self.digest.digests(),
+        )
+
+    def _variant(self, column: int) -> Variant | None:
+        return None if self.encryption is None else self.encryption.variant_of(column)
+
+    def _digest_layout(self) -> None:
+        tail, digest = self.tail, self.digest
+        types = tail.footer.messages(TYPES, "a type")
+        digest.add("schema", *(without_encryption(kind).encode() for kind in types))
+        calendar = tail.footer.integer(CALENDAR)
+        digest.add("layout", tail.compression.codec, tail.compression.block_bytes, tail.rows, tail.stride, calendar)
+        digest.add("user_metadata", *tail.footer.read_repeated(USER_METADATA))
+
+    def _statistics(self, clear: Statistics) -> None:
+        """Read all statistics; digest those that readers with the keys see, column by column."""
+        of_variants: dict[int, Statistics] = {}
+        position = self.tail.statistics_offset
+        for variant in () if self.encryption is None else self.encryption.variants:
+            key = self._key(variant, variant.encrypted_key)
+            of_variants[variant.number] = variant_statistics(self.file, self.tail, variant, key, position)
+            position += sum(length for _, length in variant.stripe_statistics)
+            if len(clear.file) != len(self.tail.columns) or len(clear.stripes) != len(self.tail.stripes):
+                raise FormatError("statistics in clear are missing; expected those of the masked values")
+        for column in range(len(self.tail.columns)):
+            known = self._variant(column)
+            found, at = (clear, column) if known is None else (of_variants[known.number], column - known.root.number)
+            for data in (*found.file[at : at + 1], *(stripe[at] for stripe in found.stripes)):
+                decode(data, "column statistics")
+                self.digest.add("statistics", data)
+
+    def _key(self, variant: Variant, wrapped: bytes) -> LocalKey:
+        if self.keys is None:
+            raise ConfigError(f"{self.file.name}: the file is encrypted and no key is given; pass retrieve_key")
+        return self.keys.open(variant, wrapped)
+
+    def _stripe(self, stripe: Stripe, clear: Statistics) -> None:
+        footer = read_stripe_footer(self.file, self.tail, stripe)
+        self.digest.add("layout", stripe.rows, footer.message.text(FOOTER_TIMEZONE) or "")
+        if self.encryption is not None:
+            for note in check_masked(
+                self.file, self.tail, self.encryption, footer, clear, will_be_rewritten=self.will_be_rewritten
+            ):
+                self.notes[note] = None
+        for stream in sorted(footer.streams, key=lambda stream: (stream.column, stream.kind)):
+            self._stream(stripe, stream)
+        for column in range(len(self.tail.columns)):
+            self.digest.add("streams", self._encoding(footer, column))
+
+    def _encoding(self, footer: StripeFooter, column: int) -> bytes:
+        variant = self._variant(column)
+        if variant is None:
+            return footer.encodings[column].encode()
+        return footer.variant_encodings[variant.number][column - variant.root.number].encode()
+
+    def _stream(self, stripe: Stripe, stream: Stream) -> None:
+        """Read one stream; digest it where readers with the keys see it."""
+        cipher = None
+        if stream.variant is not None and self.encryption is not None:
+            key = self._key(self.encryption.variants[stream.variant], stripe.local_keys[stream.variant])
+            cipher = key.stream(stream.column, stream.kind, stripe.id)
+            self.decrypted += 1
+        self.streams += 1
+        what = f"stripe {stripe.number}, {stream}"
+        digest, check, index = self.digest.fresh(), ChunkCheck(self.tail.compression, what), bytearray()
+        for piece in read_pieces(self.file, stream, cipher):
+            digest.update(piece)
+            check.feed(piece)
+            if stream.kind == ROW_INDEX:
+                index += piece
+        check.finish()
+        if stream.kind == ROW_INDEX:
+            self._row_index(stripe, bytes(index), what)
+        seen = self._variant(stream.column)
+        lost = stream.kind in BLOOM_FILTERS and stream.column in self.loses_filters
+        if (None if seen is None else seen.number) == stream.variant and not lost:
+            part = "bloom_filters" if stream.kind in BLOOM_FILTERS else "streams"
+            self.digest.add(part, stripe.number, stream.column, stream.kind, stream.length, digest.digest())
+
+    def _row_index(self, stripe: Stripe, raw: bytes, what: str) -> None:
+        content = self.tail.compression.inflate(raw, what)
+        entries = decode(content, what, max_fields=max(MAX_FIELDS, self.file.size)).read_repeated(1)
+        expected = -(-stripe.rows // self.tail.stride) if self.tail.stride else 0
+        if self.tail.stride and len(entries) != expected:
+            raise FormatError(f"{what} has {len(entries)} entries; expected {expected}")
