@@ -1,0 +1,1 @@
+"""A store as it is specified: its files read, and their rows made; nothing is trusted here."""

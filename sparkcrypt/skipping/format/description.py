@@ -1,0 +1,245 @@
+"""What a store says of itself: its version, its table, its indexes and the keys that they are under.
+
+A store's Spark schema, which stands in the footer of each of its files, has it in the metadata of its fields.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from sparkcrypt.errors import FormatError, show
+from sparkcrypt.parquet.thrift.metadata import FileMetaData
+from sparkcrypt.skipping.format.naming import (
+    BLOOM,
+    FIRST_VERSION,
+    MINMAX,
+    OBJECT,
+    PARTITION_PREFIX,
+    ROW_METADATA,
+    VALUES,
+    VERSION,
+)
+
+Params = tuple[tuple[str, str], ...]
+MAX_TEXT = 16 * 1024 * 1024
+"""How long the schema may be, in bytes; one of a thousand indexes has less than one."""
+_ATOMIC = frozenset(
+    (
+        *("boolean", "byte", "short", "integer", "long", "float", "double", "decimal"),
+        *("string", "binary", "date", "timestamp", "timestamp_ntz"),
+    )
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """An index of a store.
+
+    Attributes:
+        field: the field that holds it.
+        kind: what it is called; only `MINMAX`, `VALUES` and `BLOOM` are used.
+        columns: the table's columns that it is over, as the store writes them (upstream: in lower case).
+        type: the Spark type of what it holds: of the bounds, of the values, of the column; None where it is not known.
+        params: name and value of what it was made with, in the store's order.
+        key: label of the key that its field is encrypted with, or None.
+        unused: why it is not used, or None.
+    """
+
+    field: str
+    kind: str
+    columns: tuple[str, ...]
+    type: str | None
+    params: Params = ()
+    key: str | None = None
+    unused: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionColumn:
+    """A partition column of the table, whose values the store keeps from version 4 on."""
+
+    field: str
+    column: str
+    type: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Labels:
+    """The labels of keys that a store was made with, as its writer noted them; Parquet itself does not go by them."""
+
+    footer_key: str
+    column_keys: str
+    footer_mode: Literal["encrypted", "plaintext"]
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """What a store's file says of itself."""
+
+    version: int
+    table: str | None
+    indexes: tuple[Index, ...]
+    partitions: tuple[PartitionColumn, ...]
+    labels: Labels | None
+
+
+def describe(metadata: FileMetaData) -> Description:
+    """Return what the footer of a store's file says.
+
+    Raises:
+        FormatError: it is no store's, or of a version that is not read.
+    """
+    texts = [entry.value for entry in metadata.key_value_metadata or () if entry.key == ROW_METADATA]
+    if len(texts) != 1 or texts[0] is None:
+        raise FormatError(
+            f"has {len(texts)} entries {ROW_METADATA!r} in its footer; expected one, as a store's files have"
+        )
+    return description_of(texts[0])
+
+
+def description_of(text: str) -> Description:
+    """Return what a store's schema says, from the JSON that Spark writes of it.
+
+    Raises:
+        FormatError: it is no store's, or of a version that is not read.
+    """
+    fields = list(_fields(_parse_schema(text)))
+    master = next((metadata for name, _, metadata in fields if name == OBJECT), None)
+    if master is None:
+        raise FormatError(f"its schema has no field {OBJECT!r}; expected one: it is no store of this specification")
+    version = _version(master)
+    names = [name for name, _, _ in fields]
+    if len(set(names)) != len(names):
+        raise FormatError("its schema has two fields of one name; expected each once")
+    table = master.get("tableIdentifier")
+    return Description(
+        version,
+        table if isinstance(table, str) else None,
+        tuple(_index(*field) for field in fields if "index" in field[2]),
+        tuple(
+            PartitionColumn(name, name.removeprefix(PARTITION_PREFIX), _atomic(kind))
+            for name, kind, metadata in fields
+            if version >= VERSION and name.startswith(PARTITION_PREFIX) and "index" not in metadata
+        ),
+        _labels(master),
+    )
+
+
+def _parse_schema(text: str) -> Mapping[str, Any]:
+    if len(text) > MAX_TEXT:
+        raise FormatError(f"its schema has {len(text)} characters; expected at most {MAX_TEXT}")
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise FormatError("its schema is not the JSON that Spark writes; expected a struct") from error
+    if not isinstance(document, dict) or not isinstance(document.get("fields"), list):
+        raise FormatError(f"its schema is {show(document)}; expected a struct with fields")
+    return document
+
+
+def _fields(document: Mapping[str, Any]) -> Iterator[tuple[str, Any, dict[str, Any]]]:
+    for field in document["fields"]:
+        if not isinstance(field, dict) or not isinstance(field.get("name"), str):
+            raise FormatError(f"its schema has the field {show(field)}; expected a name, a type and metadata")
+        metadata = field.get("metadata", {})
+        if not isinstance(metadata, dict):
+            raise FormatError(f"field {show(field['name'])} has the metadata {show(metadata)}; expected an object")
+        yield field["name"], field.get("type"), metadata
+
+
+def _version(master: Mapping[str, Any]) -> int:
+    version = master.get("version", 0)
+    if type(version) is not int or not FIRST_VERSION <= version <= VERSION:
+        why = (
+            "which keeps objects of classes in Java's serialisation that are not described; index the table again"
+            if version == 0
+            else "which is not known; use a newer sparkcrypt, or index the table again"
+        )
+        raise FormatError(f"is of version {show(version)}, {why}; expected {FIRST_VERSION} to {VERSION}")
+    return version
+
+
+def _labels(master: Mapping[str, Any]) -> Labels | None:
+    block = master.get("encryption")
+    if block is None:
+        return None
+    if not isinstance(block, dict):
+        raise FormatError(f"field {OBJECT!r} has the encryption {show(block)}; expected an object")
+    footer, columns = block.get("encryption.footer.key"), block.get("encryption.column.keys")
+    if not isinstance(footer, str) or not isinstance(columns, str):
+        raise FormatError(f"the encryption of {OBJECT!r} lacks a label; expected footer.key and column.keys as texts")
+    return Labels(footer, columns, "plaintext" if block.get("encryption.plaintext.footer") == "true" else "encrypted")
+
+
+def _index(name: str, kind: Any, metadata: Mapping[str, Any]) -> Index:
+    block = metadata["index"]
+    columns, called = (block.get("cols"), block.get("name")) if isinstance(block, dict) else (None, None)
+    if (
+        not isinstance(called, str)
+        or not isinstance(columns, list)
+        or not all(isinstance(column, str) for column in columns)
+    ):
+        raise FormatError(f"field {show(name)} has the index {show(block)}; expected name and cols")
+    key = block.get("key_metadata")
+    if key is not None and not isinstance(key, str):
+        raise FormatError(f"field {show(name)} has the key_metadata {show(key)}; expected a label")
+    held = _find_held_type(called, kind)
+    return Index(
+        name,
+        called,
+        tuple(columns),
+        held,
+        _params(block.get("params"), name),
+        key,
+        _explain_unused(called, columns, held),
+    )
+
+
+def _params(params: Any, name: str) -> Params:
+    """Return an index's parameters: texts ``name:value`` up to version 2, an object from version 3 on."""
+    if params is None:
+        return ()
+    if isinstance(params, dict) and all(isinstance(value, str) for value in params.values()):
+        return tuple(params.items())
+    if isinstance(params, list) and all(isinstance(param, str) for param in params):
+        return tuple(
+            (text[: text.rfind(":")], text[text.rfind(":") + 1 :]) if ":" in text else (text, "") for text in params
+        )
+    raise FormatError(f"field {show(name)} has the params {show(params)}; expected texts, or an object of texts")
+
+
+def _find_held_type(called: str, kind: Any) -> str | None:
+    if called == BLOOM:
+        binary = kind == "binary" or (isinstance(kind, dict) and kind.get("sqlType") == "binary")
+        return "binary" if binary else None
+    if called == VALUES and isinstance(kind, dict) and kind.get("type") == "array":
+        return _atomic(kind.get("elementType"))
+    if called == MINMAX and isinstance(kind, dict) and isinstance(kind.get("fields"), list):
+        bounds = {
+            entry.get("name"): entry.get("type")
+            for entry in kind["fields"]
+            if isinstance(entry, dict) and _is_name(entry)
+        }
+        if set(bounds) == {"min", "max"} and bounds["min"] == bounds["max"]:
+            return _atomic(bounds["min"])
+    return None
+
+
+def _is_name(field: Mapping[str, Any]) -> bool:
+    return isinstance(field.get("name"), str)
+
+
+def _atomic(kind: Any) -> str | None:
+    """Return a type's name if its values can be compared here; a string with a collation is no ``string``."""
+    return kind if isinstance(kind, str) and kind.partition("(")[0] in _ATOMIC else None
+
+
+def _explain_unused(called: str, columns: list[str], held: str | None) -> str | None:
+    if called not in (MINMAX, VALUES, BLOOM):
+        return f"indexes of kind {show(called)} are not known"
+    if len(columns) != 1:
+        return f"it is over {len(columns)} columns"
+    return None if held is not None else "its type is not one that is compared"

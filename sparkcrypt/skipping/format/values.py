@@ -1,0 +1,247 @@
+"""Decodes the values of one leaf column, bounded in bytes and counts, with Python's own library alone.
+
+V1 pages with plain and dictionary encoding are read: what Spark and Arrow write unless they are told otherwise.
+Source: Encodings.md of parquet-format.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from struct import Struct, unpack_from
+from struct import error as StructError
+from typing import Any, NamedTuple, TypeAlias
+
+from sparkcrypt.errors import FormatError
+from sparkcrypt.parquet.file.schema import LeafLevels
+from sparkcrypt.parquet.rewrite.source_chunk import SourceChunk
+from sparkcrypt.parquet.thrift.metadata import Encoding, PageType
+from sparkcrypt.skipping.format.decompress import decompress_page
+
+Raw: TypeAlias = Any
+"""A value as Parquet has it: bool, int, float, or bytes (also of INT96 and fixed lengths)."""
+_U32 = Struct("<I").unpack_from
+_WIDTHS = {1: ("i", 4), 2: ("q", 8), 4: ("f", 4), 5: ("d", 8)}
+_BOOLEAN, _INT96, _BYTE_ARRAY, _FIXED = 0, 3, 6, 7
+_INT96_BYTES = 12
+_MAX_BITS = 32
+
+
+class Decoded(NamedTuple):
+    """The entries of a leaf in file order: for each its repetition and definition level, and the values that exist."""
+
+    repetitions: list[int] | None
+    definitions: list[int] | None
+    values: list[Raw]
+
+
+@dataclass(slots=True)
+class Budget:
+    """What a store may still take, counted over all that is read of it.
+
+    Attributes:
+        bytes: of pages, decompressed.
+        values: entries of leaves, nulls included.
+    """
+
+    bytes: int = 1 << 30
+    values: int = 1 << 24
+
+    def take(self, size: int, values: int) -> None:
+        """Take what a page announces.
+
+        Raises:
+            FormatError: there is less.
+        """
+        self.bytes -= size
+        self.values -= values
+        if self.bytes < 0 or self.values < 0:
+            raise FormatError(
+                "the store's columns hold more than is read of one: 1 GiB and 16 million values; expected fewer "
+                "objects, or smaller Bloom filters and lists"
+            )
+
+
+def decode_chunk(chunk: SourceChunk, levels: LeafLevels, type_length: int, budget: Budget) -> Decoded:
+    """Return the entries of a column chunk.
+
+    Args:
+        chunk: what is read.
+        levels: the leaf's greatest levels.
+        type_length: of a fixed-length type.
+        budget: what it may take.
+
+    Raises:
+        FormatError: the bytes are against the specification, of an encoding that is not read, or too much.
+        VerificationError: a page does not authenticate.
+    """
+    wanted = chunk.metadata.num_values
+    read = _plain_reader(chunk.metadata.type, type_length)
+    found = Decoded([] if levels.repetition else None, [] if levels.definition else None, [])
+    dictionary: list[Raw] | None = None
+    count = 0
+    try:
+        for page in chunk.page_source().pages():
+            head = page.head
+            budget.take(head.uncompressed, head.values)
+            if head.type == PageType.DATA_PAGE_V2:
+                raise FormatError(
+                    f"{chunk.name} has V2 data pages; expected V1: write it with parquet.writer.version=v1"
+                )
+            body = decompress_page(bytes(page.body), chunk.metadata.codec, head.uncompressed)
+            if head.type == PageType.DICTIONARY_PAGE:
+                dictionary = _dictionary(read, body, chunk.metadata.type, budget)
+                continue
+            count += head.values
+            _data_page(_Page(body, head.values, head.encoding), levels, read, dictionary, found)
+    except (StructError, IndexError) as error:
+        raise FormatError(f"{chunk.name}: a page ends inside a value; expected all of it") from error
+    if count != wanted or (not chunk.repeated and count != chunk.rows):
+        raise FormatError(f"{chunk.name} has {count} values in its pages; expected {wanted}, as its metadata says")
+    return found
+
+
+class _Page(NamedTuple):
+    body: bytes
+    entries: int
+    encoding: int
+
+
+_ReadPlain: TypeAlias = Callable[[bytes, int, int], "list[Raw]"]
+
+
+def _data_page(page: _Page, levels: LeafLevels, read: _ReadPlain, dictionary: list[Raw] | None, found: Decoded) -> None:
+    at, present = 0, page.entries
+    if found.repetitions is not None:
+        repetitions, at = _levels(page, at, levels.repetition)
+        found.repetitions.extend(repetitions)
+    if found.definitions is not None:
+        definitions, at = _levels(page, at, levels.definition)
+        found.definitions.extend(definitions)
+        present = definitions.count(levels.definition)
+    if page.encoding == Encoding.PLAIN:
+        found.values.extend(read(page.body, at, present))
+    elif page.encoding in (Encoding.PLAIN_DICTIONARY, Encoding.RLE_DICTIONARY):
+        if not present:
+            return
+        if dictionary is None:
+            raise FormatError("a page refers to a dictionary; expected a dictionary page before it")
+        numbers = _hybrid(page.body, at + 1, page.body[at], present)
+        if max(numbers) >= len(dictionary):
+            raise FormatError(
+                f"a page refers to value {max(numbers)} of a dictionary of {len(dictionary)}; expected less"
+            )
+        found.values.extend([dictionary[number] for number in numbers])
+    else:
+        raise FormatError(f"a page has encoding {page.encoding}; expected PLAIN, PLAIN_DICTIONARY or RLE_DICTIONARY")
+
+
+def _dictionary(read: _ReadPlain, body: bytes, kind: int, budget: Budget) -> list[Raw]:
+    if kind == _BOOLEAN or len(body) // 4 > budget.values:
+        raise FormatError(
+            f"a dictionary page of {len(body)} bytes; expected none of booleans, and no more values than are left"
+        )
+    values = read(body, 0, -1)
+    budget.take(0, len(values))
+    return values
+
+
+def _levels(page: _Page, at: int, most: int) -> tuple[list[int], int]:
+    (size,) = _U32(page.body, at)
+    end = at + 4 + size
+    if end > len(page.body):
+        raise FormatError(f"a page has {size} bytes of levels; expected no more than the page")
+    levels = _hybrid(page.body[:end], at + 4, most.bit_length(), page.entries)
+    if levels and max(levels) > most:
+        raise FormatError(f"a page has level {max(levels)}; expected at most {most}")
+    return levels, end
+
+
+def _hybrid(data: bytes, at: int, width: int, count: int) -> list[int]:
+    """Return ``count`` numbers of runs and bit-packed groups; never more, whatever the runs announce."""
+    if width > _MAX_BITS:
+        raise FormatError(f"numbers of {width} bits; expected at most {_MAX_BITS}")
+    if not width:
+        return [0] * count
+    found: list[int] = []
+    octets, mask = (width + 7) // 8, (1 << width) - 1
+    while len(found) < count:
+        head, at = _varint(data, at)
+        left = count - len(found)
+        if not head >> 1:
+            raise FormatError("a run of no numbers; expected one or more")
+        if not head & 1:
+            if at + octets > len(data):
+                raise IndexError
+            found.extend([int.from_bytes(data[at : at + octets], "little")] * min(head >> 1, left))
+            at += octets
+            continue
+        groups = min(head >> 1, -(-left // 8))
+        if at + groups * width > len(data):
+            raise IndexError
+        for start in range(at, at + groups * width, width):
+            packed = int.from_bytes(data[start : start + width], "little")
+            found.extend([packed >> shift & mask for shift in range(0, 8 * width, width)])
+        at += (head >> 1) * width
+    return found[:count]
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = data[at]
+        at += 1
+        value |= (byte & 127) << shift
+        if byte < 128:
+            return value, at
+        shift += 7
+        if shift > _MAX_BITS:
+            raise FormatError("the length of a run is too large; expected at most 32 bits")
+
+
+def _plain_reader(kind: int, type_length: int) -> _ReadPlain:
+    """Return what reads so many plain values from a place on, or all that are there for -1."""
+    if kind in _WIDTHS:
+        letter, width = _WIDTHS[kind]
+        return lambda data, at, count: list(unpack_from(f"<{_count_values(data, at, count, width)}{letter}", data, at))
+    if kind in (_INT96, _FIXED):
+        size = _INT96_BYTES if kind == _INT96 else type_length
+        if size < 1:
+            raise FormatError(f"values of a fixed length of {size} bytes; expected 1 or more")
+        return lambda data, at, count: list(_split_fixed(data, at, _count_values(data, at, count, size), size))
+    if kind == _BYTE_ARRAY:
+        return _byte_arrays
+    if kind == _BOOLEAN:
+        return _booleans
+    raise FormatError(f"values of physical type {kind}; expected 0 to 7")
+
+
+def _count_values(data: bytes, at: int, count: int, width: int) -> int:
+    most = (len(data) - at) // width
+    if count > most:
+        raise IndexError
+    return most if count < 0 else count
+
+
+def _split_fixed(data: bytes, at: int, count: int, size: int) -> Iterator[bytes]:
+    for start in range(at, at + count * size, size):
+        yield data[start : start + size]
+
+
+def _byte_arrays(data: bytes, at: int, count: int) -> list[Raw]:
+    found: list[Raw] = []
+    while len(found) != count and not (count < 0 and at == len(data)):
+        (size,) = _U32(data, at)
+        end = at + 4 + size
+        if end > len(data):
+            raise IndexError
+        found.append(data[at + 4 : end])
+        at = end
+    return found
+
+
+def _booleans(data: bytes, at: int, count: int) -> list[Raw]:
+    count = (len(data) - at) * 8 if count < 0 else count
+    if (count + 7) // 8 > len(data) - at:
+        raise IndexError
+    return [bool(data[at + (number >> 3)] >> (number & 7) & 1) for number in range(count)]

@@ -1,0 +1,165 @@
+"""The data files of one table: listed, and read for what a store says of each."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from sparkcrypt.decide.identity import table_uuid_of
+from sparkcrypt.errors import ConfigError, FormatError
+from sparkcrypt.native.listing import ListedFile, list_files
+from sparkcrypt.native.places import Settings, place
+from sparkcrypt.parquet import FileSummary, Footer, RetrieveKey, Source, read_footer, summarise
+from sparkcrypt.skipping.format.naming import object_name
+from sparkcrypt.skipping.format.store import Bounds
+from sparkcrypt.skipping.keep.footer_bounds import FileBounds, read_bounds
+from sparkcrypt.skipping.trusted.sidecar import ObjectFacts, keyed_digest
+
+SETTLED_SECONDS = 2.0
+"""How old a file must be: one that was written again in the same moment has the same time of change."""
+
+
+@dataclass(frozen=True, slots=True)
+class DataFolder:
+    """A table's files.
+
+    Attributes:
+        path: their folder, as Hadoop prints it.
+        retrieve_key: opens data keys.
+        check_file: is given a file's path and what its footer says; raises where it is not what it should be.
+        settings: what of Hadoop's configuration reaches the files.
+    """
+
+    path: str
+    retrieve_key: RetrieveKey
+    check_file: Callable[[str, FileSummary], None]
+    settings: Settings = field(default_factory=dict)
+
+    def path_of(self, name: str) -> str:
+        """Return a file's whole path."""
+        return f"{self.path.rstrip('/')}/{name}" if name else self.path
+
+    def source(self, name: str) -> Source:
+        """Return what a file is read from."""
+        return place(self.path_of(name), self.settings)
+
+    def object_of(self, file: ListedFile) -> str:
+        """Return what a store calls a file."""
+        return object_name(self.path_of(file.name), file.modified_ns // 1_000_000)
+
+    def footer(self, name: str) -> tuple[Footer, FileSummary]:
+        """Read a file's footer, and check it."""
+        footer = read_footer(self.source(name), retrieve_key=self.retrieve_key)
+        return footer, self.summary(name, footer)
+
+    def summary(self, name: str, footer: Footer) -> FileSummary:
+        """Return what a footer says of the file's encryption, checked."""
+        summary = summarise(footer)
+        self.check_file(self.path_of(name), summary)
+        return summary
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """The files of a folder that are old enough to be indexed, and the names of those that are not."""
+
+    settled: tuple[ListedFile, ...]
+    too_young: tuple[str, ...]
+
+
+def list_folder(data: DataFolder) -> Listing:
+    """List a table's files."""
+    files, now = list_files(data.path, data.settings), time.time_ns()
+    young = {file.name for file in files if now - file.modified_ns < SETTLED_SECONDS * 1e9}
+    return Listing(
+        tuple(file for file in files if file.name not in young),
+        tuple(data.path_of(file.name) for file in files if file.name in young),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class FileRow:
+    """What is known of a file: its object's name and facts, the bounds of its columns, and its keys.
+
+    ``unknown`` says of a column why its bounds are not known, ``keys`` which master keys the file has it under (None:
+    in clear), ``table_uuid`` which table's file it says that it is.
+    """
+
+    name: str
+    object: str
+    facts: ObjectFacts
+    bounds: Mapping[str, Bounds | None]
+    unknown: Mapping[str, str]
+    keys: Mapping[str, frozenset[str | None]]
+    table_uuid: str | None
+
+
+def read_rows(
+    data: DataFolder, files: Sequence[ListedFile], kinds: Mapping[str, str], digest_key: bytes
+) -> Iterator[FileRow]:
+    """Read what a store says of files, footers alone; a file that is gone by now is left out.
+
+    Args:
+        data: their folder.
+        files: which, as they were listed.
+        kinds: column -> its Spark type.
+        digest_key: under which footers are digested.
+
+    Raises:
+        ConfigError: a column is of a kind that has no bounds.
+        FormatError: a file is damaged.
+        VerificationError: it does not authenticate, or is not what ``check_file`` takes.
+        KeyServiceError: a key is denied or cannot be had.
+    """
+    for file in files:
+        try:
+            found = read_bounds(data.source(file.name), kinds, retrieve_key=data.retrieve_key)
+        except FormatError:
+            if file.name in changed_since(data, (file,)):
+                continue
+            raise
+        yield _row(data, file, found, kinds, digest_key)
+
+
+def _row(data: DataFolder, file: ListedFile, found: FileBounds, kinds: Mapping[str, str], digest_key: bytes) -> FileRow:
+    summary = data.summary(file.name, found.footer)
+    return FileRow(
+        file.name,
+        data.object_of(file),
+        ObjectFacts(found.length, found.file_unique, keyed_digest(digest_key, found.tail)),
+        found.bounds,
+        found.unknown,
+        {column: keys_of(column, summary) for column in kinds},
+        table_uuid_of(summary.aad_prefix),
+    )
+
+
+def changed_since(data: DataFolder, files: Sequence[ListedFile]) -> set[str]:
+    """Return the names of those files that are gone, or another than when they were listed."""
+    there = {file.name: file for file in list_files(data.path, data.settings)}
+    return {file.name for file in files if there.get(file.name) != file}
+
+
+def keys_of(column: str, summary: FileSummary) -> frozenset[str | None]:
+    """Return the master keys that a file has a column under; None stands for a column in clear."""
+    return frozenset(
+        item.key_id if item.encrypted else None
+        for path, item in (summary.columns or {}).items()
+        if path[0].lower() == column.lower() and item.encrypted is not None
+    )
+
+
+def one_key(column: str, found: frozenset[str | None]) -> str | None:
+    """Return the key of a column's index: the one that any file has for it.
+
+    Raises:
+        ConfigError: files have several.
+    """
+    own = sorted(key for key in found if key is not None)
+    if len(own) > 1:
+        raise ConfigError(
+            f"column {column!r}: is under the keys {', '.join(own)}, and an index is under one; index a folder whose "
+            "files have one, or leave the column out"
+        )
+    return own[0] if own else None

@@ -1,0 +1,101 @@
+"""Partition columns of files, from the names of their folders and from values that are given.
+
+A folder's name has no type, so a value is a string unless its column is declared to be of another one.  A value that
+is none of its type is unknown, and its file is always opened; ``__HIVE_DEFAULT_PARTITION__`` is null.
+"""
+
+from __future__ import annotations
+
+import datetime
+import re
+from collections.abc import Callable, Mapping, Sequence
+
+from sparkcrypt.errors import ConfigError
+from sparkcrypt.paths import partition_values, trailing_partition
+from sparkcrypt.skipping.format.description import PartitionColumn
+from sparkcrypt.skipping.format.store import UNKNOWN
+from sparkcrypt.skipping.format.types import INTEGERS
+
+NULL = "__HIVE_DEFAULT_PARTITION__"
+TYPES = ("string", *INTEGERS, "date", "boolean")
+"""Types whose values have one meaning in a folder's name, whoever wrote it."""
+_EPOCH = datetime.date(1970, 1, 1)
+
+
+def folder_values(name: str) -> Mapping[str, str]:
+    """Return partition column -> value of a file's path below its table's folder."""
+    return partition_values(trailing_partition(name.split("/")[:-1]))
+
+
+def partition_columns(
+    names: Sequence[str], types: Mapping[str, str], given: Mapping[str, str]
+) -> tuple[PartitionColumn, ...]:
+    """Return the partition columns of files.
+
+    Args:
+        names: paths of the files below their table's folder.
+        types: column -> its type, where it is no string.
+        given: column -> its value in every file.
+
+    Raises:
+        ConfigError: files lie in folders of different columns, a column is given twice, or a type is not one of
+            `TYPES`.
+    """
+    first = tuple(folder_values(names[0])) if names else ()
+    for name in names:
+        check_folders(name, first)
+    if twice := [column for column in given if column in first]:
+        raise ConfigError(f"partition column {twice[0]!r}: folders tell its value, and it is given; leave one out")
+    columns = (*first, *given)
+    for column, kind in types.items():
+        if column not in columns:
+            there = ", ".join(columns) or "none, as no folder is named column=value"
+            raise ConfigError(f"partition column {column!r}: is told by no folder; allowed: {there}")
+        if kind not in TYPES:
+            raise ConfigError(
+                f"partition column {column!r}: values of type {kind!r} are not compared by their text; allowed: "
+                f"{', '.join(TYPES)}; leave its type out if it is none of them"
+            )
+    return tuple(PartitionColumn("", column, types.get(column, "string")) for column in columns)
+
+
+def check_folders(name: str, columns: Sequence[str]) -> None:
+    """Refuse a file that lies in folders of other partition columns than these.
+
+    Raises:
+        ConfigError: it does.
+    """
+    found = tuple(folder_values(name))
+    if found != tuple(columns):
+        raise ConfigError(
+            f"{name}: lies in folders of {', '.join(found) or 'no partition column'}, and others in those of "
+            f"{', '.join(columns) or 'none'}; index each table by itself"
+        )
+
+
+def partition_value(text: str, kind: str | None) -> object:
+    """Return a partition's value as stores have it: None is null, `UNKNOWN` what is no value of its type."""
+    if text == NULL:
+        return None
+    return _READ[kind](text, kind) if kind is not None and kind in _READ else UNKNOWN
+
+
+def _integer(text: str, kind: str) -> object:
+    half = 1 << (INTEGERS[kind] - 1)
+    return int(text) if re.fullmatch(r"-?[0-9]{1,20}", text) and -half <= int(text) < half else UNKNOWN
+
+
+def _date(text: str, _: str) -> object:
+    try:
+        found = datetime.date.fromisoformat(text) if re.fullmatch(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", text) else None
+    except ValueError:
+        return UNKNOWN
+    return UNKNOWN if found is None else (found - _EPOCH).days
+
+
+_READ: Mapping[str, Callable[[str, str], object]] = {
+    "string": lambda text, _: text,
+    "boolean": lambda text, _: {"true": True, "false": False}.get(text, UNKNOWN),
+    "date": _date,
+    **dict.fromkeys(INTEGERS, _integer),
+}

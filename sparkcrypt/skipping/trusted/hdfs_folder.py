@@ -1,0 +1,116 @@
+"""The folder of a store on an HDFS that is reached over WebHDFS."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from sparkcrypt.errors import ConfigError, RunConflictError
+from sparkcrypt.parquet import Target
+from sparkcrypt.skipping.trusted.local_folder import LOCK
+
+if TYPE_CHECKING:
+    from pyarrow.fs import FileInfo, FileSystem
+
+STALE_SECONDS = 3600
+"""How old a writer's file must be before another takes it over; a store of 100,000 objects takes minutes."""
+
+
+class HdfsFolder:
+    """A folder on HDFS; renames there replace in one step when they are asked to.
+
+    Args:
+        uri: as it was named.
+        system: the file system.
+        path: of the folder on it.
+
+    Raises:
+        ConfigError: the file system is reached otherwise than over WebHDFS.
+    """
+
+    def __init__(self, uri: str, system: FileSystem, path: str) -> None:
+        handler: Any = getattr(system, "handler", None)
+        if not hasattr(handler, "replace_file"):
+            raise ConfigError(
+                f"{uri}: libhdfs by pyarrow replaces files without being asked to, so two writers of a store could not "
+                "be kept apart; name it as webhdfs:// or swebhdfs:// with the NameNode's HTTP address"
+            )
+        self.uri, self._system, self._path, self._handler = uri, system, path.rstrip("/"), handler
+
+    def names(self) -> tuple[str, ...]:
+        """Return the names in it, sorted."""
+        return tuple(sorted(info.base_name for info in self._infos()))
+
+    def is_file(self, name: str) -> bool:
+        """Tell whether a name is that of a file."""
+        return bool(self._system.get_file_info(self._of(name)).is_file)
+
+    def open(self, name: str) -> BinaryIO:
+        """Open a file to be read."""
+        file: BinaryIO = self._system.open_input_file(self._of(name))
+        return file
+
+    def target(self, name: str) -> Target:
+        """Return the file system and a file's path on it."""
+        return self._system, self._of(name)
+
+    def replace(self, name: str, content: bytes) -> None:
+        """Put a file in place of another, whole before it has its name."""
+        partial = self._of(f".{name}.{uuid.uuid4().hex}.partial")
+        try:
+            self._create(partial, content)
+            self._handler.replace_file(partial, self._of(name))
+        except BaseException:
+            self._system_delete(partial)
+            raise
+
+    def delete(self, name: str) -> None:
+        """Delete a file; nothing happens where it is gone."""
+        self._system_delete(self._of(name))
+
+    def delete_folder(self) -> None:
+        """Delete the folder itself if it is empty."""
+        if not self._infos():
+            self._system.delete_dir(self._path)
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Hold the folder by a file that only one writer can create."""
+        self._system.create_dir(self._path)
+        self._give_up_stale()
+        try:
+            self._create(self._of(LOCK), uuid.uuid4().hex.encode())
+        except FileExistsError as error:
+            raise RunConflictError(
+                f"{self.uri}: another process writes this store, or was killed while it did; wait until it has ended, "
+                f"or {STALE_SECONDS // 60} minutes"
+            ) from error
+        try:
+            yield
+        finally:
+            self.delete(LOCK)
+
+    def _give_up_stale(self) -> None:
+        """Delete the file of a writer that was killed; of two that find it so, one then creates its own."""
+        info = self._system.get_file_info(self._of(LOCK))
+        if info.is_file and time.time() - info.mtime_ns / 1e9 > STALE_SECONDS:
+            self.delete(LOCK)
+
+    def _infos(self) -> list[FileInfo]:
+        from pyarrow.fs import FileSelector
+
+        found: list[FileInfo] = self._system.get_file_info(FileSelector(self._path, allow_not_found=True))
+        return found
+
+    def _create(self, path: str, content: bytes) -> None:
+        with self._system.open_output_stream(path, compression=None) as stream:
+            stream.write(content)
+
+    def _system_delete(self, path: str) -> Any:
+        return self._system.delete_file(path)
+
+    def _of(self, name: str) -> str:
+        return f"{self._path}/{name}"

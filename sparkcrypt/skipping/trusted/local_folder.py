@@ -1,0 +1,87 @@
+"""The folder of a store on a local disk, or one that is mounted."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+from sparkcrypt.durable import sync_folder
+from sparkcrypt.errors import RunConflictError
+from sparkcrypt.parquet import Target
+
+LOCK = "_sparkcrypt.lock"
+"""Held while a store is written, wherever it is."""
+
+
+class LocalFolder:
+    """A folder; its lock is the kernel's, which lets go of it when the process ends."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @property
+    def uri(self) -> str:
+        """Its path."""
+        return str(self.path)
+
+    def names(self) -> tuple[str, ...]:
+        """Return the names in it, sorted."""
+        try:
+            return tuple(sorted(entry.name for entry in self.path.iterdir()))
+        except FileNotFoundError:
+            return ()
+
+    def is_file(self, name: str) -> bool:
+        """Tell whether a name is that of a file, and no link's."""
+        entry = self.path / name
+        return entry.is_file() and not entry.is_symlink()
+
+    def open(self, name: str) -> BinaryIO:
+        """Open a file to be read."""
+        return (self.path / name).open("rb")
+
+    def target(self, name: str) -> Target:
+        """Return a file's path."""
+        return self.path / name
+
+    def replace(self, name: str, content: bytes) -> None:
+        """Put a file in place of another, whole and synced before it has its name."""
+        path = self.path / name
+        partial = path.with_name(f".{name}.{uuid.uuid4().hex}.partial")
+        try:
+            with partial.open("xb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            partial.replace(path)
+        except BaseException:
+            partial.unlink(missing_ok=True)
+            raise
+        sync_folder(path.parent)
+
+    def delete(self, name: str) -> None:
+        """Delete a file; nothing happens where it is gone."""
+        (self.path / name).unlink(missing_ok=True)
+
+    def delete_folder(self) -> None:
+        """Delete the folder itself if it is empty."""
+        if self.path.is_dir() and not any(self.path.iterdir()):
+            self.path.rmdir()
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Hold the folder against other writers until the process ends."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        with (self.path / LOCK).open("ab") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise RunConflictError(
+                    f"{self.uri}: another process writes this store; wait until it has ended"
+                ) from error
+            yield

@@ -1,0 +1,190 @@
+"""The file beside a store that says which files it is, of which table and generation, and what its objects were.
+
+``_sparkcrypt.json`` holds key material (PKMT1, wrapped by the footer's master key) and one AES-GCM box of JSON.  Its
+name keeps it from readers of Parquet folders.  Without it a store is shown, and never used to skip: the specification
+names an object by path and time of change alone, and a file of the same name and time may have other rows.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import json
+import secrets
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from sparkcrypt.errors import FormatError, VerificationError
+from sparkcrypt.keys.material import parse_key_material
+from sparkcrypt.parquet.file.keys import KeyRequest, RetrieveKey
+from sparkcrypt.parquet.file.modules import ModuleCipher
+from sparkcrypt.parquet.rewrite.encryption import DataKey
+
+SIDECAR = "_sparkcrypt.json"
+MAX_BYTES = 256 * 1024 * 1024
+"""What a sidecar may have; one of 100,000 objects has about 30 MB."""
+DIGEST_KEY_BYTES = 32
+_DIGEST_BYTES = 16
+_FORMAT = "sparkcrypt index"
+_VERSION = 1
+_AAD = b"sparkcrypt index sidecar 1\0"
+
+
+def new_digest_key() -> bytes:
+    """Return a new key for the digests of footers."""
+    return secrets.token_bytes(DIGEST_KEY_BYTES)
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectFacts:
+    """What an object was when it was indexed.
+
+    Attributes:
+        length: bytes of the file.
+        file_unique: of an encrypted file, in hexadecimal; None for a plaintext one.
+        footer_digest: keyed digest of the file's end, in hexadecimal; None where it was not read.
+    """
+
+    length: int
+    file_unique: str | None = None
+    footer_digest: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Sidecar:
+    """A store's manifest.
+
+    Attributes:
+        table_uuid: of the table, or None of a bare folder.
+        generation: counts the store's writes, from 1 on.
+        files: name of each file of the store -> its length in bytes and its file-unique in hexadecimal.
+        objects: name of each object -> what it was; some of them may have no row in the store.
+        given: partition column -> its value in every object, where no folder tells it.
+        digest_key: of the footers' digests.
+    """
+
+    table_uuid: str | None
+    generation: int
+    files: Mapping[str, tuple[int, str]]
+    objects: Mapping[str, ObjectFacts]
+    digest_key: bytes = field(default_factory=new_digest_key, repr=False)
+    given: Mapping[str, str] = field(default_factory=dict)
+
+    def footer_digest(self, tail: bytes) -> str:
+        """Return the digest of a file's end: the footer and the eight bytes after it."""
+        return keyed_digest(self.digest_key, tail)
+
+
+def keyed_digest(key: bytes, tail: bytes) -> str:
+    """Return the digest of a file's end under a key: HMAC-SHA256, cut to 16 bytes, in hexadecimal."""
+    return hmac.new(key, tail, hashlib.sha256).digest()[:_DIGEST_BYTES].hex()
+
+
+def seal_sidecar(sidecar: Sidecar, key: DataKey) -> bytes:
+    """Return the bytes of a sidecar, encrypted under a data key that is used for nothing else."""
+    document = {
+        "files": {name: list(facts) for name, facts in sidecar.files.items()},
+        "objects": {
+            name: [facts.length, facts.file_unique, facts.footer_digest] for name, facts in sidecar.objects.items()
+        },
+        "digest_key": base64.b64encode(sidecar.digest_key).decode(),
+        "given": dict(sidecar.given),
+    }
+    aad = _aad(sidecar.table_uuid, sidecar.generation, key.key_metadata.decode())
+    box = ModuleCipher(key.key).encrypt(json.dumps(document, separators=(",", ":")).encode(), aad)
+    outside = {
+        "format": _FORMAT,
+        "version": _VERSION,
+        "table_uuid": sidecar.table_uuid,
+        "generation": sidecar.generation,
+        "key": key.key_metadata.decode(),
+        "box": base64.b64encode(box).decode(),
+    }
+    return json.dumps(outside).encode()
+
+
+def claimed_generation(data: bytes) -> int:
+    """Return the generation that a sidecar claims, which only `open_sidecar` authenticates.
+
+    Raises:
+        FormatError: the bytes are no sidecar.
+    """
+    return _outside(data)[1]
+
+
+def open_sidecar(data: bytes, retrieve_key: RetrieveKey, is_footer_key: Callable[[str], bool]) -> Sidecar:
+    """Open a sidecar.
+
+    Args:
+        data: its bytes.
+        retrieve_key: opens its data key.
+        is_footer_key: tells whether a master key may be the footer's, now or by the policy's history.
+
+    Raises:
+        FormatError: the bytes are no sidecar.
+        VerificationError: it does not authenticate, or is under another master key.
+        KeyServiceError: the key service did not open its key.
+    """
+    table_uuid, generation, outside = _outside(data)
+    key, box = outside.get("key"), outside.get("box")
+    if not isinstance(key, str) or not isinstance(box, str) or not key.isascii():
+        raise FormatError(f"{SIDECAR}: lacks its key or its box; expected both")
+    material = parse_key_material(key.encode())
+    if not is_footer_key(material.master_key_id):
+        raise VerificationError(
+            f"{SIDECAR}: is under master key {material.master_key_id!r}, which the policy does not name for footers; "
+            "name it under footer.history if it was the footer's once, else index the table again"
+        )
+    cipher = ModuleCipher(retrieve_key(KeyRequest(SIDECAR, None, key.encode())))
+    try:
+        sealed = base64.b64decode(box, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise FormatError(f"{SIDECAR}: its box is not base64; expected base64") from error
+    opened = cipher.decrypt(sealed, _aad(table_uuid, generation, key), SIDECAR)
+    return _sidecar(table_uuid, generation, _object(_json(opened)))
+
+
+def _aad(table_uuid: str | None, generation: int, key: str) -> bytes:
+    return _AAD + json.dumps([table_uuid, generation, key]).encode()
+
+
+def _outside(data: bytes) -> tuple[str | None, int, dict[str, Any]]:
+    outside = _object(_json(data[: MAX_BYTES + 1]))
+    if len(data) > MAX_BYTES or (outside.get("format"), outside.get("version")) != (_FORMAT, _VERSION):
+        raise FormatError(f"{SIDECAR}: is no sidecar of version {_VERSION}; expected one: index the table again")
+    table_uuid, generation = outside.get("table_uuid"), outside.get("generation")
+    if not (table_uuid is None or isinstance(table_uuid, str)) or type(generation) is not int or generation < 1:
+        raise FormatError(f"{SIDECAR}: lacks its table or its generation; expected both")
+    return table_uuid, generation, outside
+
+
+def _json(data: bytes) -> Any:
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise FormatError(f"{SIDECAR}: is no JSON; expected an object") from error
+
+
+def _object(document: Any) -> dict[str, Any]:
+    if not isinstance(document, dict):
+        raise FormatError(f"{SIDECAR}: is no JSON object; expected one")
+    return document
+
+
+def _sidecar(table_uuid: str | None, generation: int, document: Mapping[str, Any]) -> Sidecar:
+    """Return what a box held; whoever could seal it holds the footer's key, but may have been of another version."""
+    try:
+        files = {str(name): (int(length), str(unique)) for name, (length, unique) in document["files"].items()}
+        objects = {str(name): ObjectFacts(*facts) for name, facts in document["objects"].items()}
+        digest_key = base64.b64decode(document["digest_key"], validate=True)
+        given = {str(column): str(value) for column, value in document.get("given", {}).items()}
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise FormatError(f"{SIDECAR}: holds other fields than version {_VERSION}; expected its own") from error
+    if any(type(facts.length) is not int for facts in objects.values()):
+        raise FormatError(f"{SIDECAR}: holds a length that is no number; expected numbers")
+    if any("/" in name or name.startswith((".", "_")) for name in files):
+        raise FormatError(f"{SIDECAR}: names a file outside of the store's folder; expected names")
+    return Sidecar(table_uuid, generation, files, objects, digest_key, given)
