@@ -14,9 +14,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from sparkcrypt.errors import ConfigError, FormatError, KeyServiceError
-from sparkcrypt.keys.material import KeyMaterial
+from sparkcrypt.keys.material import KeyMaterial, parse_key_material
 from sparkcrypt.keys.once import ExpiringCache
-from sparkcrypt.keys.service import KeyService
+from sparkcrypt.keys.service import KeyService, Unwrapper
 from sparkcrypt.keys.wrapping import seal_key, unseal_key
 
 KEY_BYTES = (16, 24, 32)
@@ -36,29 +36,54 @@ class DataKeyOpener:
     Args:
         service: what unwraps KEKs.
         lifetime_seconds: how long a KEK is kept after it was unwrapped; 0 or less keeps none.
+        stale_seconds: how long beyond that a KEK serves while the key service does not answer, unless `forget` was told
+            of its master key.
     """
 
-    def __init__(self, service: KeyService, *, lifetime_seconds: float = 600.0) -> None:
+    def __init__(self, service: Unwrapper, *, lifetime_seconds: float = 600.0, stale_seconds: float = 0.0) -> None:
         self._service = service
-        self._keks: ExpiringCache[tuple[str, str, bytes], bytes] = ExpiringCache(lifetime_seconds)
+        self._keks: ExpiringCache[tuple[str, str, bytes], bytes] = ExpiringCache(
+            lifetime_seconds, stale_seconds=stale_seconds
+        )
 
     def __repr__(self) -> str:
         return f"DataKeyOpener({self._service!r})"
 
-    def open(self, material: KeyMaterial) -> bytes:
+    def forget(self, master_key_id: str) -> None:
+        """Forget every KEK of a master key: it is known to be gone, or not to be for this credential any more."""
+        self._keks.forget(lambda kept: kept[0] == master_key_id)
+
+    def open_metadata(self, key_metadata: bytes | None) -> bytes:
+        """Return the DEK inside a file's key metadata, as a footer or a column chunk stores it.
+
+        Raises:
+            FormatError: it holds no key material, or what `open` raises.
+            KeyServiceError: the key service did not unwrap.
+        """
+        return self.open(parse_key_material(key_metadata or b""))
+
+    def open(self, material: KeyMaterial, *, lifetime_seconds: float | None = None) -> bytes:
         """Return the DEK inside key material.
+
+        Args:
+            material: of the file.
+            lifetime_seconds: how old a KEK this caller takes, and how long one opened for him is kept; None: as long
+                as this opener keeps them.
 
         Raises:
             FormatError: the DEK is not wrapped by its KEK, or a length or an encoding is wrong.
             KeyServiceError: the key service did not unwrap.
         """
         if material.kek_id is None or material.wrapped_kek is None:
-            return _checked(self._service.unwrap(material.master_key_id, material.wrapped_dek), material, "data key")
+            return _check_length(
+                self._service.unwrap(material.master_key_id, material.wrapped_dek), material, "data key"
+            )
         wrapped_kek = material.wrapped_kek
         digest = hashlib.sha256(wrapped_kek.encode("utf-8", "surrogatepass")).digest()
         kek = self._keks.get(
             (material.master_key_id, material.kek_id, digest),
-            lambda: _checked(self._service.unwrap(material.master_key_id, wrapped_kek), material, "KEK"),
+            lambda: _check_length(self._service.unwrap(material.master_key_id, wrapped_kek), material, "KEK"),
+            lifetime_seconds=lifetime_seconds,
         )
         try:
             dek = unseal_key(kek, material.wrapped_dek, _kek_id_bytes(material))
@@ -67,7 +92,7 @@ class DataKeyOpener:
                 f"key material under master key {material.master_key_id!r}: its data key is not one that its KEK "
                 f"wrapped ({error}); restore the file or write it again"
             ) from error
-        return _checked(dek, material, "data key")
+        return _check_length(dek, material, "data key")
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +199,7 @@ def _kek_id_bytes(material: KeyMaterial) -> bytes:
         ) from error
 
 
-def _checked(key: bytes, material: KeyMaterial, what: str) -> bytes:
+def _check_length(key: bytes, material: KeyMaterial, what: str) -> bytes:
     if len(key) not in KEY_BYTES:
         raise FormatError(
             f"key material under master key {material.master_key_id!r}: its {what} has {len(key)} bytes; allowed: "

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from sparkcrypt.durable import sync_folder
 from sparkcrypt.errors import ConfigError, KeyAccessDeniedError, KeyNotFoundError, KeyServiceError
 from sparkcrypt.keys.ids import encode_key_id
 
@@ -91,7 +92,7 @@ class KeyDirectory:
             KeyServiceError: the file is not a key file, or it is another key's.
         """
         name = file_name(key_id)
-        key = _parsed(self.path / name, self._bytes(name, key_id))
+        key = _parse_key(self.path / name, self._bytes(name, key_id))
         if key.key_id != key_id:
             raise KeyServiceError(
                 f"{self.path / name} holds key {key.key_id!r} and not {key_id!r}; restore it from a backup"
@@ -100,9 +101,9 @@ class KeyDirectory:
 
     def read_all(self) -> tuple[MasterKey, ...]:
         """Return every master key, sorted by key id; nothing when the directory is not there."""
-        with self._translated("list"):
+        with self._translate_errors("list"):
             names = [entry for entry in os.listdir(self.path)] if self.path.exists() else []  # noqa: PTH208 - names only
-        keys = [_parsed(self.path / name, self._bytes(name, name)) for name in names if name.endswith(_SUFFIX)]
+        keys = [_parse_key(self.path / name, self._bytes(name, name)) for name in names if name.endswith(_SUFFIX)]
         return tuple(sorted(keys, key=lambda key: key.key_id))
 
     def write(self, key: MasterKey) -> None:
@@ -110,11 +111,11 @@ class KeyDirectory:
         document = {
             "key_id": key.key_id,
             "versions": [
-                {"version": one.version, "created": one.created, "key": base64.b64encode(one.key).decode()}
-                for one in key.versions
+                {"version": version.version, "created": version.created, "key": base64.b64encode(version.key).decode()}
+                for version in key.versions
             ],
         }
-        with self._translated(f"write key {key.key_id!r} to"):
+        with self._translate_errors(f"write key {key.key_id!r} to"):
             self._write(file_name(key.key_id), json.dumps(document, indent=1).encode())
 
     def remove(self, key_id: str) -> None:
@@ -124,16 +125,16 @@ class KeyDirectory:
             KeyNotFoundError: there is no such key here.
         """
         try:
-            with self._translated(f"remove key {key_id!r} from"):
+            with self._translate_errors(f"remove key {key_id!r} from"):
                 (self.path / file_name(key_id)).unlink()
-                _sync_directory(self.path)
+                sync_folder(self.path)
         except FileNotFoundError as error:
             raise self._absent(key_id) from error
 
     @contextlib.contextmanager
-    def locked(self) -> Iterator[None]:
+    def lock(self) -> Iterator[None]:
         """Hold the directory's lock, which every thread and process that writes takes."""
-        with self._translated("lock"):
+        with self._translate_errors("lock"):
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._check_directory()
             # flock belongs to the open file, so it keeps threads of one process apart as well.
@@ -157,7 +158,7 @@ class KeyDirectory:
         except BaseException:
             Path(temporary).unlink(missing_ok=True)
             raise
-        _sync_directory(self.path)
+        sync_folder(self.path)
 
     def _remove_leftovers(self) -> None:
         """Remove what a writer that died left behind: it may hold key bytes, and under the lock nobody else writes."""
@@ -166,7 +167,7 @@ class KeyDirectory:
 
     def _bytes(self, name: str, key_id: str) -> bytes:
         try:
-            with self._translated(f"read key {key_id!r} from"), (self.path / name).open("rb") as stream:
+            with self._translate_errors(f"read key {key_id!r} from"), (self.path / name).open("rb") as stream:
                 self._check_directory()
                 mode = stat.S_IMODE(os.fstat(stream.fileno()).st_mode)
                 if mode & _READABLE_BY_OTHERS:
@@ -198,7 +199,7 @@ class KeyDirectory:
         )
 
     @contextlib.contextmanager
-    def _translated(self, doing: str) -> Iterator[None]:
+    def _translate_errors(self, doing: str) -> Iterator[None]:
         try:
             yield
         except FileNotFoundError:
@@ -211,26 +212,18 @@ class KeyDirectory:
             raise KeyServiceError(f"cannot {doing} key directory {self.path}: {error.strerror}") from error
 
 
-def _sync_directory(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _parsed(path: Path, content: bytes) -> MasterKey:
+def _parse_key(path: Path, content: bytes) -> MasterKey:
     """Read a key file; an error never quotes it, and is raised from nothing that holds its text."""
-    key = _parsed_or_none(content)
+    key = _parse_key_or_none(content)
     if key is None:
         raise KeyServiceError(f"{path} is not a key file of this key service; restore it from a backup")
     return key
 
 
-def _parsed_or_none(content: bytes) -> MasterKey | None:
+def _parse_key_or_none(content: bytes) -> MasterKey | None:
     try:
         document = json.loads(content)
-        versions = tuple(_version(one) for one in document["versions"])
+        versions = tuple(_version(entry) for entry in document["versions"])
         key_id = document["key_id"]
     except (ValueError, KeyError, TypeError):
         return None

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime, timezone
 from pathlib import Path
 
-from sparkcrypt.errors import ConfigError, KeyNotFoundError, KeyServiceError
+from sparkcrypt.errors import ConfigError, KeyNotFoundError, KeyServiceError, SparkcryptError
+from sparkcrypt.keys.decisions import Decision, decision_of
 from sparkcrypt.keys.ids import check_key_id
 from sparkcrypt.keys.keystore import MASTER_KEY_BYTES, KeyDirectory, KeyVersion, MasterKey
 from sparkcrypt.keys.service import KeyDescription, check_options
@@ -89,18 +90,18 @@ class LocalKeyService:
         Raises:
             KeyNotFoundError: there is no such key.
         """
-        return _described(self._directory.read(key_id))
+        return _describe_key(self._directory.read(key_id))
 
     def create(self, key_id: str) -> KeyDescription:
         """Make a key of one version; one that is there already is left as it is."""
         check_key_id(key_id)
-        with self._directory.locked():
+        with self._directory.lock():
             try:
-                return _described(self._directory.read(key_id))
+                return _describe_key(self._directory.read(key_id))
             except KeyNotFoundError:
                 made = MasterKey(key_id, (_new_version(1),))
                 self._directory.write(made)
-                return _described(made)
+                return _describe_key(made)
 
     def rotate(self, key_id: str) -> KeyDescription:
         """Add a version, which wraps from now on; earlier versions still unwrap.
@@ -112,7 +113,7 @@ class LocalKeyService:
             key = self._directory.read(key_id)
             rotated = MasterKey(key_id, (*key.versions, _new_version(key.newest.version + 1)))
             self._directory.write(rotated)
-            return _described(rotated)
+            return _describe_key(rotated)
 
     def delete(self, key_id: str) -> None:
         """Remove a key with every version: what it wrapped can never be unwrapped again.
@@ -125,7 +126,18 @@ class LocalKeyService:
 
     def list_keys(self) -> tuple[KeyDescription, ...]:
         """Describe every key, sorted by key id."""
-        return tuple(_described(key) for key in self._directory.read_all())
+        return tuple(_describe_key(key) for key in self._directory.read_all())
+
+    def may(self, key_ids: Collection[str]) -> Mapping[str, Decision]:
+        """Say of each key whether this user may read its file."""
+        return {key_id: self._decision(key_id) for key_id in key_ids}
+
+    def _decision(self, key_id: str) -> Decision:
+        try:
+            self._directory.read(key_id)
+        except SparkcryptError as error:
+            return decision_of(error)
+        return "allowed"
 
     def credential_identity(self) -> bytes:
         """Return the user that reads the files."""
@@ -135,7 +147,7 @@ class LocalKeyService:
     def _existing(self) -> Iterator[None]:
         """Hold the lock of a directory that need not be made: nothing can be changed in one that is not there."""
         if self._directory.path.is_dir():
-            with self._directory.locked():
+            with self._directory.lock():
                 yield
         else:
             yield
@@ -146,5 +158,5 @@ def _new_version(number: int) -> KeyVersion:
     return KeyVersion(number, created, os.urandom(MASTER_KEY_BYTES))
 
 
-def _described(key: MasterKey) -> KeyDescription:
+def _describe_key(key: MasterKey) -> KeyDescription:
     return KeyDescription(key.key_id, key.newest.version, key.versions[0].created)

@@ -73,7 +73,9 @@ def parse_key_material(key_metadata: bytes) -> KeyMaterial:
     document = _json_object(key_metadata)
     kind = document.get("keyMaterialType")
     if kind != _TYPE:
-        raise FormatError(f"key metadata is of type {_shown(kind)}; allowed: {_TYPE}, which Parquet's key tools write")
+        raise FormatError(
+            f"key metadata is of type {_shorten(kind)}; allowed: {_TYPE}, which Parquet's key tools write"
+        )
     if not _field(document, "internalStorage", bool):
         raise FormatError(
             "key metadata refers to key material outside the file (_KEY_MATERIAL_FOR_*.json); allowed: material "
@@ -126,5 +128,5 @@ def _optional_text(document: Mapping[str, Any], name: str) -> str | None:
     return value
 
 
-def _shown(value: object) -> str:
+def _shorten(value: object) -> str:
     return repr(value)[:40]

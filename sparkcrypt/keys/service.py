@@ -1,20 +1,12 @@
-"""What a key service is, and how the one that a policy names is opened.
-
-A provider's library is imported only when a policy asks for it, so a process needs no more than it uses.
-"""
+"""What a key service is, and what it may be besides."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from importlib import import_module
-from importlib.metadata import entry_points
-from typing import Any, Protocol, TypeAlias, cast, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from sparkcrypt.errors import ConfigError
 from sparkcrypt.policy.key_service import KeyServiceConfig
-
-ENTRY_POINT_GROUP = "sparkcrypt.key_services"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +26,14 @@ class KeyDescription:
     def to_dict(self) -> dict[str, Any]:
         """Return ``{"key_id", "versions", "created"}``."""
         return {"key_id": self.key_id, "versions": self.versions, "created": self.created}
+
+
+class Unwrapper(Protocol):
+    """What unwraps keys: the part of a key service that readers need."""
+
+    def unwrap(self, key_id: str, wrapped: str) -> bytes:
+        """Return the key inside a text that ``KeyService.wrap`` gave for the same key id."""
+        ...
 
 
 class KeyService(Protocol):
@@ -77,33 +77,15 @@ class CredentialBearer(Protocol):
         ...
 
 
-KeyServiceFactory: TypeAlias = Callable[[KeyServiceConfig], KeyService]
+@runtime_checkable
+class Remote(Protocol):
+    """A provider over a network that asks to be guarded by deadline, breaker and failover (``keys/steady``).
 
-_BUILT_IN = {
-    "local": ("sparkcrypt.keys.local", "LocalKeyService"),
-    "vault": ("sparkcrypt.keys.vault", "VaultKeyService"),
-    "ephemeral": ("sparkcrypt.keys.ephemeral", "EphemeralKeyService"),
-}
-
-
-def open_key_service(config: KeyServiceConfig) -> KeyService:
-    """Open the key service that a configuration names; nothing is sent to it yet.
-
-    Args:
-        config: its type is a built-in one, or the name of an entry point of the group ``sparkcrypt.key_services``,
-            which is a callable that takes the configuration and returns the service.
-
-    Raises:
-        ConfigError: the type is not known, its library is not installed, or its options are not right.
+    Attributes:
+        retries_itself: whether it tries again what passes; else it is tried again for it.
     """
-    try:
-        factory = _factory(config.type)
-    except ImportError as error:
-        raise ConfigError(
-            f"key service {config.type!r} needs {error.name or 'a library'}, which this interpreter does not have; "
-            "install it for the interpreter that runs here"
-        ) from error
-    return factory(config)
+
+    retries_itself: bool
 
 
 def check_options(config: KeyServiceConfig, allowed: tuple[str, ...]) -> dict[str, Any]:
@@ -120,17 +102,3 @@ def check_options(config: KeyServiceConfig, allowed: tuple[str, ...]) -> dict[st
             f"allowed: {', '.join(allowed)}"
         )
     return options
-
-
-def _factory(kind: str) -> KeyServiceFactory:
-    if kind in _BUILT_IN:
-        module, name = _BUILT_IN[kind]
-        return cast(KeyServiceFactory, getattr(import_module(module), name))
-    installed = {point.name: point for point in entry_points(group=ENTRY_POINT_GROUP)}
-    if kind not in installed:
-        raise ConfigError(
-            f"key_service: type {kind!r} is not known; allowed: "
-            f"{', '.join(sorted({'local', 'vault'} | set(installed)))}, or "
-            f"the name of an installed entry point of the group {ENTRY_POINT_GROUP}"
-        )
-    return cast(KeyServiceFactory, installed[kind].load())

@@ -14,12 +14,12 @@ from pathlib import Path
 import pytest
 
 from sparkcrypt.errors import ConfigError, FormatError, KeyAccessDeniedError, KeyNotFoundError, KeyServiceError
-from sparkcrypt.keys.counting import CountingKeyService
 from sparkcrypt.keys.datakeys import DataKeyMaker, DataKeyOpener, WrappedKek
 from sparkcrypt.keys.material import KeyMaterial, parse_key_material
 from sparkcrypt.keys.service import KeyService
 from sparkcrypt.keys.wrapping import seal_key
 from tests.unit.keys.conftest import opened
+from tests.unit.keys.counting import CountingKeyService
 
 WAIT_SECONDS = 20.0
 
@@ -81,7 +81,7 @@ def test_maker_wraps_once_per_master_key(service: CountingKeyService) -> None:
     maker = DataKeyMaker(service, data_key_bits=128)
     deks = {maker.make(key_id, is_footer_key=False)[0] for key_id in ("pii", "fin") * 20}
     assert len(deks) == 40
-    assert service.wraps_by_key == {"pii": 1, "fin": 1}
+    assert service.count_by_key("wrap") == {"pii": 1, "fin": 1}
 
 
 def test_footer_material_names_the_default_instance(service: CountingKeyService) -> None:
@@ -210,7 +210,7 @@ def test_threads_that_want_the_same_kek_ask_once(service: CountingKeyService) ->
         assert gate.entered.wait(WAIT_SECONDS)
         time.sleep(0.1)
         gate.open.set()
-        assert {one.result(WAIT_SECONDS) for one in opened_keys} == {dek}
+        assert {future.result(WAIT_SECONDS) for future in opened_keys} == {dek}
     assert gate.unwraps == 1
 
 
@@ -239,9 +239,9 @@ def test_denial_is_told_to_all_who_waited_and_is_not_kept(service: CountingKeySe
         refused = [pool.submit(opener.open, material) for _ in range(4)]
         assert gate.entered.wait(WAIT_SECONDS)
         gate.open.set()
-        for one in refused:
+        for future in refused:
             with pytest.raises(KeyAccessDeniedError):
-                one.result(WAIT_SECONDS)
+                future.result(WAIT_SECONDS)
     gate.denied = False
     assert opener.open(material) == dek
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from sparkcrypt.errors import ConfigError, FormatError
 from sparkcrypt.keys.ids import decode_key_id, encode_key_id
 from sparkcrypt.keys.keystore import file_name
-from sparkcrypt.keys.vault_options import decode_key_name, encode_key_name
+from sparkcrypt.keys.vault.options import decode_key_name, encode_key_name
 
 KEY_IDS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=80)
 TRICKY = st.text("aA_.-%/25ef\u00e9 ~+", min_size=1, max_size=8)
@@ -67,9 +67,13 @@ def test_vault_name_is_allowed_and_decodes(key_id: str) -> None:
 
 
 @given(ANY, ANY)
-def test_different_key_ids_have_different_names(one: str, other: str) -> None:
+def test_different_key_ids_have_different_names(key_id: str, other: str) -> None:
     """Neither Vault names nor file names of two key ids are the same."""
-    assert (one == other) == (encode_key_name(one) == encode_key_name(other)) == (file_name(one) == file_name(other))
+    assert (
+        (key_id == other)
+        == (encode_key_name(key_id) == encode_key_name(other))
+        == (file_name(key_id) == file_name(other))
+    )
 
 
 @given(st.text("abc_2ef.-", max_size=10))

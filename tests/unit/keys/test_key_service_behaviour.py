@@ -155,8 +155,8 @@ def test_list_describes_every_key_in_order(storing: KeyService) -> None:
     for key_id in ("b", "a/b", "B", "é"):
         storing.create(key_id)
     listed = storing.list_keys()
-    assert [one.key_id for one in listed] == sorted(["b", "a/b", "B", "é"])
-    assert listed == tuple(storing.describe(one.key_id) for one in listed)
+    assert [key.key_id for key in listed] == sorted(["b", "a/b", "B", "é"])
+    assert listed == tuple(storing.describe(key.key_id) for key in listed)
 
 
 def test_description_says_when_the_key_was_made(storing: KeyService) -> None:

@@ -13,13 +13,14 @@ from typing import Any
 import pytest
 
 from sparkcrypt.errors import SparkcryptError
-from sparkcrypt.keys.counting import CountingKeyService
+from sparkcrypt.keys.call_log import LoggingKeyService
+from sparkcrypt.keys.cloud.gcp_credentials import _Found
 from sparkcrypt.keys.datakeys import DataKeyMaker, DataKeyOpener, WrappedKek, _Kek
 from sparkcrypt.keys.keystore import KeyDirectory, KeyVersion, MasterKey
 from sparkcrypt.keys.material import KeyMaterial, parse_key_material
 from sparkcrypt.keys.once import ExpiringCache
-from sparkcrypt.keys.vault_options import VaultAuth, VaultCredential, read_credential, vault_options
-from sparkcrypt.keys.vault_session import VaultSession
+from sparkcrypt.keys.vault.options import VaultAuth, VaultCredential, read_credential, vault_options
+from sparkcrypt.keys.vault.session import VaultSession
 from sparkcrypt.policy.key_service import KeyServiceConfig
 from tests.services.vault_server import VaultServer
 from tests.unit.keys.conftest import OpenVault, opened
@@ -61,9 +62,11 @@ def values(tmp_path: Path) -> dict[str, Any]:
     return {
         "local": local,
         "ephemeral": ephemeral,
-        "counting": CountingKeyService(ephemeral),
+        "call log": LoggingKeyService(ephemeral),
         "vault": opened(type="vault", address="http://127.0.0.1:1"),
         "options": vault_options(vault),
+        "gcp": opened(type="gcp"),
+        "gcp token": _Found(b"digest", CANARY),
         "credential": credential,
         "session": VaultSession(VaultAuth("token", "token"), None),  # type: ignore[arg-type]
         "version": version,

@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 
 from sparkcrypt.errors import ConfigError, KeyNotFoundError
-from sparkcrypt.keys import service as opening
+from sparkcrypt.keys import open_service as opening
 from sparkcrypt.keys.access_token import access_token
-from sparkcrypt.keys.counting import CountingKeyService
+from sparkcrypt.keys.call_log import LoggingKeyService
 from sparkcrypt.keys.ephemeral import EphemeralKeyService
 from sparkcrypt.keys.local import LocalKeyService
-from sparkcrypt.keys.service import open_key_service
+from sparkcrypt.keys.open_service import open_key_service
 from sparkcrypt.policy.key_service import KeyServiceConfig
 from tests.unit.keys.conftest import opened
 
@@ -30,7 +30,7 @@ def config(**document: Any) -> KeyServiceConfig:
 
 def test_unknown_type_names_the_allowed_ones() -> None:
     """A type that is neither built in nor installed is a ConfigError."""
-    with pytest.raises(ConfigError, match=r"'valt' is not known; allowed: local, vault.*sparkcrypt\.key_services"):
+    with pytest.raises(ConfigError, match=r"'valt' is not known; allowed: aws.* vault.*sparkcrypt\.key_services"):
         open_key_service(config(type="valt"))
 
 
@@ -53,7 +53,7 @@ def test_missing_library_is_named(kind: str, library: str) -> None:
 import sys
 sys.modules[{library!r}] = None
 from sparkcrypt.errors import ConfigError
-from sparkcrypt.keys.service import open_key_service
+from sparkcrypt.keys.open_service import open_key_service
 from sparkcrypt.policy.key_service import KeyServiceConfig
 try:
     open_key_service(KeyServiceConfig.from_dict({{"type": {kind!r}, "path": "/keys", "address": "http://v"}}))
@@ -69,10 +69,10 @@ def test_opening_imports_only_what_the_type_needs(tmp_path: Path) -> None:
     """A helper that serves the local key service loads no HTTP library, no YAML and no Arrow."""
     script = f"""
 import sys
-from sparkcrypt.keys.service import open_key_service
+from sparkcrypt.keys.open_service import open_key_service
 from sparkcrypt.policy.key_service import KeyServiceConfig
 open_key_service(KeyServiceConfig.from_dict({{"type": "local", "path": {str(tmp_path)!r}}})).create("pii")
-import sparkcrypt.keys.datakeys, sparkcrypt.keys.material, sparkcrypt.keys.counting, sparkcrypt.keys.access_token
+import sparkcrypt.keys.datakeys, sparkcrypt.keys.material, sparkcrypt.keys.call_log, sparkcrypt.keys.access_token
 print([name for name in ("hvac", "requests", "yaml", "pyarrow", "click", "rich") if name in sys.modules])
 """
     answer = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
@@ -89,26 +89,24 @@ def test_ephemeral_secret_must_be_right(secret: object) -> None:
 
 def test_ephemeral_keys_follow_from_the_secret() -> None:
     """Two services of one secret open each other's wraps, one of another secret does not."""
-    one, same, other = (opened(type="ephemeral", secret=text * 32) for text in ("ab", "ab", "cd"))
-    wrapped = one.wrap("pii", b"k" * 16)
+    first, same, other = (opened(type="ephemeral", secret=text * 32) for text in ("ab", "ab", "cd"))
+    wrapped = first.wrap("pii", b"k" * 16)
     assert same.unwrap("pii", wrapped) == b"k" * 16
     with pytest.raises(Exception, match="throw-away"):
         other.unwrap("pii", wrapped)
-    assert isinstance(one, EphemeralKeyService)
+    assert isinstance(first, EphemeralKeyService)
 
 
-def test_calls_are_counted_per_key_and_written_down(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Wraps and unwraps count per key id, failures too; the log holds one line a call and no bytes."""
+def test_calls_are_written_down(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The log of key calls holds one line a call, failures too, and no bytes."""
     log = tmp_path / "calls.jsonl"
     monkeypatch.setenv("SPARKCRYPT_KEY_LOG", str(log))
-    service = CountingKeyService(opened(type="local", path=str(tmp_path / "keys")))
+    service = LoggingKeyService(opened(type="local", path=str(tmp_path / "keys")))
     service.create("pii")
     wrapped = service.wrap("pii", b"CANARYCANARY1234")
     service.unwrap("pii", wrapped)
     with pytest.raises(KeyNotFoundError):
         service.wrap("absent", b"k" * 16)
-    assert (service.wraps, service.unwraps) == (2, 1)
-    assert (service.wraps_by_key, service.unwraps_by_key) == ({"pii": 1, "absent": 1}, {"pii": 1})
     lines = [json.loads(line) for line in log.read_text().splitlines()]
     assert [(line["op"], line["key_id"], line["outcome"]) for line in lines] == [
         ("create", "pii", "ok"),
@@ -122,18 +120,18 @@ def test_calls_are_counted_per_key_and_written_down(tmp_path: Path, monkeypatch:
 
 def test_key_log_that_cannot_be_written_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who asks for a log of calls gets one, or an error that names the variable."""
-    service = CountingKeyService(opened(type="local", path=str(tmp_path / "keys")))
+    service = LoggingKeyService(opened(type="local", path=str(tmp_path / "keys")))
     monkeypatch.setenv("SPARKCRYPT_KEY_LOG", str(tmp_path / "no" / "such"))
     with pytest.raises(ConfigError, match="SPARKCRYPT_KEY_LOG"):
         service.create("pii")
 
 
 def test_access_token_is_stable_and_long(tmp_path: Path) -> None:
-    """The same key service and credential have one value, base64 of 32 bytes, also through a counting wrapper."""
+    """The same key service and credential have one value, base64 of 32 bytes, also through the log of calls."""
     local = config(type="local", path=str(tmp_path))
     first, second = open_key_service(local), open_key_service(local)
     token = access_token(local, first)
-    assert token == access_token(local, second) == access_token(local, CountingKeyService(first))
+    assert token == access_token(local, second) == access_token(local, LoggingKeyService(first))
     assert len(base64.b64decode(token, validate=True)) == 32
 
 
@@ -156,7 +154,7 @@ def test_access_token_is_of_this_process(tmp_path: Path) -> None:
     script = """
 import sys
 from sparkcrypt.keys.access_token import access_token
-from sparkcrypt.keys.service import open_key_service
+from sparkcrypt.keys.open_service import open_key_service
 from sparkcrypt.policy.key_service import KeyServiceConfig
 config = KeyServiceConfig.from_dict({"type": "local", "path": sys.argv[1]})
 print(access_token(config, open_key_service(config)))

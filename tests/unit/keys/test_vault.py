@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from sparkcrypt.errors import ConfigError, KeyAccessDeniedError, KeyNotFoundError, KeyServiceUnavailableError
+from sparkcrypt.keys.decisions import AccessDecider
 from sparkcrypt.keys.service import KeyService
 from tests.services.vault_server import VaultServer, start_vault
 from tests.unit.keys.conftest import OpenVault, opened
@@ -51,6 +52,21 @@ def test_token_that_may_create_but_not_look_is_refused(vault: VaultServer, mount
     with pytest.raises(KeyAccessDeniedError, match=r"allow 'read' on .*/keys/pii, or take 'create'"):
         service.wrap("pii", KEY)
     assert open_vault().list_keys() == ()
+
+
+def test_what_a_token_may(vault: VaultServer, mount: str, open_vault: OpenVault) -> None:
+    """A token is allowed, denied or told of a lost key, key by key, without anything to unwrap."""
+    root = open_vault()
+    for key_id in ("pii", "fin"):
+        root.create(key_id)
+    paths = {f"{mount}/decrypt/{name}": {"capabilities": ["update"]} for name in ("pii", "gone")}
+    reader = open_vault(vault.token(json.dumps({"path": paths})))
+    assert isinstance(reader, AccessDecider)
+    assert reader.may(["pii", "fin", "gone"]) == {"pii": "allowed", "fin": "denied", "gone": "shredded"}
+    lost = opened(type="vault", address="http://127.0.0.1:1", max_retries=0)
+    assert isinstance(lost, AccessDecider)
+    with pytest.raises(KeyServiceUnavailableError):
+        lost.may(["pii"])
 
 
 def test_token_that_may_only_update_needs_no_read(vault: VaultServer, mount: str, open_vault: OpenVault) -> None:

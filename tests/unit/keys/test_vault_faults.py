@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from sparkcrypt.errors import KeyAccessDeniedError, KeyServiceError, KeyServiceUnavailableError
-from sparkcrypt.keys import vault_http
 from sparkcrypt.keys.service import KeyService
+from sparkcrypt.keys.vault import http as vault_http
 from tests.unit.keys.conftest import opened
 
 TOKEN = "hvs.CANARY" + secrets.token_hex(8)

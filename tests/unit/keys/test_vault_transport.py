@@ -12,8 +12,8 @@ from types import SimpleNamespace
 import pytest
 
 from sparkcrypt.errors import ConfigError, KeyAccessDeniedError, KeyServiceUnavailableError
-from sparkcrypt.keys import vault_http
 from sparkcrypt.keys.service import KeyService
+from sparkcrypt.keys.vault import http as vault_http
 from tests.services.vault_server import VaultServer
 from tests.unit.keys.vault_proxy import Authority, Fault, VaultProxy, running_proxy, through, whole
 

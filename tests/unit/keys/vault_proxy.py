@@ -11,6 +11,7 @@ import ssl
 import struct
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -109,6 +110,7 @@ class VaultProxy(ThreadingHTTPServer):
         super().__init__((LOCAL, 0), _Passing)
         self.upstream = str(urlsplit(upstream).netloc)
         self.asked: list[Asked] = []
+        self.delay_seconds = 0.0
         self._context = context
         self._faults: dict[str, list[int | Fault]] = {}
 
@@ -149,10 +151,11 @@ class _Passing(BaseHTTPRequestHandler):
     def _pass_on(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         self.server.asked.append(Asked(self.command, self.path, dict(self.headers)))
+        time.sleep(self.server.delay_seconds)
         fault = self.server.next_fault(self.path)
         if fault is Fault.RESET:
             self._reset()
-        elif isinstance(fault, int):
+        elif isinstance(fault, int) and fault:
             self._answer(fault, b'{"errors": ["not now"]}')
         else:
             status, content = self._ask(body)

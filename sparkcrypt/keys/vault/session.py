@@ -7,7 +7,7 @@ import threading
 import time
 from typing import Any, Protocol
 
-from sparkcrypt.keys.vault_options import VaultAuth, VaultCredential, read_credential
+from sparkcrypt.keys.vault.options import VaultAuth, VaultCredential, read_credential
 
 _NEVER = float("inf")
 

@@ -6,25 +6,22 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from ipaddress import ip_address
 from pathlib import Path
-from typing import Any
-from urllib.parse import urlsplit
 
 from sparkcrypt.errors import ConfigError
+from sparkcrypt.keys.address import auth_option, check_address, file_option, number_option, text_option
 from sparkcrypt.keys.ids import check_key_id
 from sparkcrypt.keys.service import check_options
-from sparkcrypt.policy.key_service import KEY_SERVICE_OPTIONS, KeyServiceConfig
+from sparkcrypt.policy.key_service import ENDURANCE_OPTIONS, KEY_SERVICE_OPTIONS, KeyServiceConfig
 
-OPTIONS = tuple(name for name in KEY_SERVICE_OPTIONS["vault"] if name != "type")
+KIND = "vault"
+OPTIONS = tuple(name for name in KEY_SERVICE_OPTIONS[KIND] if name not in {"type", "addresses", *ENDURANCE_OPTIONS})
 AUTH_OPTIONS: dict[str, tuple[str, ...]] = {
     "token": ("method", "token_file"),
     "approle": ("method", "mount_point", "role_id_file", "secret_id_file"),
     "kubernetes": ("method", "mount_point", "role", "jwt_path"),
 }
 KUBERNETES_JWT = "/var/run/secrets/kubernetes.io/serviceaccount/token"
-HTTP_VARIABLE = "SPARKCRYPT_ALLOW_HTTP"
-"""The jar sets it for its helper by the launch configuration, ``spark.sparkcrypt.allow_http``."""
 MAX_NAME_CHARACTERS = 1024
 MAX_RETRIES = 10
 _LITERAL = re.compile(r"[A-Za-z0-9]|(?<=[A-Za-z0-9])[.-](?=[A-Za-z0-9])", re.ASCII)
@@ -76,12 +73,14 @@ def vault_options(config: KeyServiceConfig, environ: Mapping[str, str] = os.envi
     options = check_options(config, OPTIONS)
     return VaultOptions(
         address=_address(options.get("address"), environ),
-        mount_point=_text(options, "mount_point", "transit").strip("/"),
-        namespace=_namespace(_text(options, "namespace", environ.get("VAULT_NAMESPACE", ""))),
-        auth=_auth(options.get("auth", {"method": "token"})),
-        ca_bundle=_file(_text(options, "ca_bundle", environ.get("VAULT_CACERT", "")) or None, "ca_bundle"),
-        timeout_seconds=_number(options, "timeout_seconds", 10.0, 0.1, 600.0),
-        max_retries=int(_number(options, "max_retries", 3, 0, MAX_RETRIES)),
+        mount_point=text_option(options, "mount_point", "transit", KIND).strip("/"),
+        namespace=_namespace(text_option(options, "namespace", environ.get("VAULT_NAMESPACE", ""), KIND)),
+        auth=_auth(options.get("auth", {})),
+        ca_bundle=file_option(
+            text_option(options, "ca_bundle", environ.get("VAULT_CACERT", ""), KIND) or None, "ca_bundle", KIND
+        ),
+        timeout_seconds=number_option(options, "timeout_seconds", 10.0, KIND, least=0.1, most=600.0),
+        max_retries=int(number_option(options, "max_retries", 3, KIND, least=0, most=MAX_RETRIES)),
     )
 
 
@@ -147,27 +146,7 @@ def _address(value: object, environ: Mapping[str, str]) -> str:
         raise ConfigError(
             "key_service of type 'vault': address is missing; set it, or VAULT_ADDR, to https://host:port"
         )
-    parts = urlsplit(address)
-    if parts.scheme not in {"http", "https"} or not parts.hostname:
-        raise ConfigError("key_service of type 'vault': address is not a URL; allowed: https://host:port (or http://)")
-    if parts.scheme == "http" and not _is_loopback(parts.hostname) and environ.get(HTTP_VARIABLE) != "true":
-        raise ConfigError(
-            f"key_service of type 'vault': address {address!r} is plain http beyond this machine, over which the token "
-            "and keys could be read; allowed: https://host:port, and http to localhost; where the network is safe, "
-            f"launch with --conf spark.sparkcrypt.allow_http=true, and without Spark set {HTTP_VARIABLE}=true"
-        )
-    if parts.username is not None or parts.query or parts.fragment:
-        raise ConfigError(
-            "key_service of type 'vault': address holds more than host, port and path; allowed: https://host:port"
-        )
-    return address.rstrip("/")
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host.lower() == "localhost"
+    return check_address(address, KIND, environ=environ)
 
 
 def _namespace(value: str) -> str | None:
@@ -180,45 +159,15 @@ def _namespace(value: str) -> str | None:
 
 
 def _auth(document: object) -> VaultAuth:
-    where = "key_service of type 'vault': auth"
-    if not isinstance(document, dict):
-        raise ConfigError(f"{where} is not a mapping; allowed: {{method: {' | '.join(AUTH_OPTIONS)}, …}}")
-    method = document.get("method", "token")
-    if method not in AUTH_OPTIONS:
-        raise ConfigError(f"{where}: method {method!r} is not known; allowed: {', '.join(AUTH_OPTIONS)}")
-    unknown = sorted(set(document) - set(AUTH_OPTIONS[method]))
-    if unknown:
-        raise ConfigError(
-            f"{where}: option {', '.join(map(repr, unknown))} is not known for method {method!r}; allowed: "
-            f"{', '.join(AUTH_OPTIONS[method])}"
-        )
-    texts = {name: _text(document, name, "") for name in document}
+    texts = auth_option(document, AUTH_OPTIONS, "token", KIND)
+    method = texts["method"]
     if method == "kubernetes" and not texts.get("role"):
-        raise ConfigError(f"{where}: role is missing; allowed: the name of the role that this service account may take")
+        raise ConfigError(
+            "key_service of type 'vault': auth: role is missing; allowed: the name of the role that this service "
+            "account may take"
+        )
     files = tuple((name, path) for name, path in sorted(texts.items()) if name.endswith(("_file", "_path")))
     return VaultAuth(method, (texts.get("mount_point") or method).strip("/"), texts.get("role"), files)
-
-
-def _text(options: Mapping[str, Any], name: str, default: str) -> str:
-    value = options.get(name, default)
-    if not isinstance(value, str):
-        raise ConfigError(f"key_service of type 'vault': {name} is a {type(value).__name__}; allowed: text")
-    return value
-
-
-def _number(options: Mapping[str, Any], name: str, default: float, least: float, most: float) -> float:
-    value = options.get(name, default)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
-        raise ConfigError(
-            f"key_service of type 'vault': {name} is {value!r}; allowed: a number from {least:g} to {most:g}"
-        )
-    return value
-
-
-def _file(path: str | None, option: str) -> str | None:
-    if path is not None and not Path(path).exists():
-        raise ConfigError(f"key_service of type 'vault': {option} is {path!r}, which is not there on this machine")
-    return path
 
 
 def _token(auth: VaultAuth, environ: Mapping[str, str]) -> str:

@@ -1,0 +1,1 @@
+"""Key services of clouds: each module is one provider over its maker's own client library."""

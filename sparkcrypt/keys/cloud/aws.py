@@ -1,0 +1,271 @@
+"""The key service over AWS KMS, through boto3."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import threading
+from collections.abc import Callable
+from datetime import timezone
+from functools import partial
+from typing import Any
+
+import boto3
+from botocore.config import Config
+from botocore.credentials import (
+    AssumeRoleCredentialFetcher,
+    DeferredRefreshableCredentials,
+    RefreshableCredentials,
+)
+from botocore.exceptions import BotoCoreError, ClientError
+from botocore.session import Session as CoreSession
+
+from sparkcrypt.errors import ConfigError, KeyNotFoundError, KeyServiceError
+from sparkcrypt.keys.cloud.aws_errors import translate_error
+from sparkcrypt.keys.cloud.aws_options import AwsOptions, KeyNames, aws_options
+from sparkcrypt.keys.ids import encode_key_id
+from sparkcrypt.keys.service import KeyDescription
+from sparkcrypt.policy.key_service import KeyServiceConfig
+
+_PREFIX = "aws:v1:"
+_KEY_ID = "sparkcrypt:key_id"
+_CONNECTIONS = 32
+_GONE = {"PendingDeletion", "PendingReplicaDeletion"}
+
+
+class AwsKeyService:
+    """Wraps by KMS ``Encrypt`` with the key id in the encryption context; safe for many threads.
+
+    Options: ``region`` (else AWS's own chain) or ``regions``, ``endpoint``, ``profile``, ``role_arn``, ``alias_prefix``
+        (``sparkcrypt/``), ``encryption_context``, ``ca_bundle``, ``timeout_seconds`` (10, per try), ``max_retries``
+        (3).  Credentials are AWS's own chain.
+
+    Raises:
+        ConfigError: an option is not right.
+    """
+
+    retries_itself = False
+
+    def __init__(self, config: KeyServiceConfig) -> None:
+        self._options = aws_options(config)
+        self._lock = threading.Lock()
+        self._session: CoreSession | None = None
+        self._client: Any = None
+
+    def __repr__(self) -> str:
+        return f"AwsKeyService(region={self._options.region!r})"
+
+    def wrap(self, key_id: str, key: bytes) -> str:
+        """Return ``aws:v1:<base64 of the CiphertextBlob>``.
+
+        Raises:
+            KeyNotFoundError: there is no such key, or it is to be deleted.
+            KeyAccessDeniedError: these credentials may not encrypt with it.
+        """
+        answer = self._call(
+            key_id,
+            "wrap with",
+            lambda kms, name: kms.encrypt(KeyId=name, Plaintext=key, EncryptionContext=self._context(key_id)),
+        )
+        return _PREFIX + base64.b64encode(answer["CiphertextBlob"]).decode()
+
+    def unwrap(self, key_id: str, wrapped: str) -> bytes:
+        """Return the key inside a wrapped text.
+
+        Raises:
+            KeyNotFoundError: there is no such key, or it is to be deleted.
+            KeyAccessDeniedError: these credentials may not decrypt with it.
+            KeyServiceError: the text is not one that this key wrapped.
+        """
+        blob = _blob(wrapped)
+        if not blob:
+            self.describe(key_id)  # that the key is not there goes before what the text is
+            raise KeyServiceError(
+                f"key {key_id!r}: the wrapped key is not one of AWS KMS; allowed: aws:v1:<base64>; was it wrapped by "
+                "another key service?"
+            )
+        answer = self._call(
+            key_id,
+            "unwrap with",
+            lambda kms, name: kms.decrypt(KeyId=name, CiphertextBlob=blob, EncryptionContext=self._context(key_id)),
+        )
+        return bytes(answer["Plaintext"])
+
+    def describe(self, key_id: str) -> KeyDescription:
+        """Describe a key; one that waits for its deletion is not there.
+
+        Raises:
+            KeyNotFoundError: there is no such key.
+        """
+        data = self._call(key_id, "read", lambda kms, name: kms.describe_key(KeyId=name))["KeyMetadata"]
+        if data.get("KeyState") in _GONE:
+            raise KeyNotFoundError(
+                f"AWS KMS key {key_id!r} is to be deleted on {data.get('DeletionDate')}; cancel that in AWS, or make "
+                "another with `sparkcrypt keys create` under another key id"
+            )
+        return KeyDescription(key_id, 1 + self._rotations(key_id), _utc(data["CreationDate"]))
+
+    def create(self, key_id: str) -> KeyDescription:
+        """Make a symmetric key and its alias; one that is there already is left as it is.
+
+        Two processes that make one key at the same time end with one: the alias is AWS's to give once, and the key
+        that lost it is given to deletion.
+
+        Raises:
+            KeyAccessDeniedError: these credentials may not create keys or aliases.
+            ConfigError: the key id is one that AWS gives itself.
+        """
+        try:
+            return self.describe(key_id)
+        except KeyNotFoundError as absent:
+            if self._names().is_own(key_id):
+                raise ConfigError(
+                    f"key id {key_id!r} is a name that AWS or its users give; make that key in AWS, or use another id"
+                ) from absent
+        made = self._call(key_id, "create", lambda kms, _: kms.create_key(Description=key_id))["KeyMetadata"]["KeyId"]
+        try:
+            self._call(key_id, "name", lambda kms, name: kms.create_alias(AliasName=name, TargetKeyId=made))
+        except KeyServiceError as error:
+            self._call(key_id, "discard", lambda kms, _: kms.schedule_key_deletion(KeyId=made, PendingWindowInDays=7))
+            if "AlreadyExists" not in str(error):
+                raise
+        return self.describe(key_id)
+
+    def rotate(self, key_id: str) -> KeyDescription:
+        """Have AWS make new key material, which wraps from now on.
+
+        Raises:
+            KeyNotFoundError: there is no such key.
+        """
+        self._call(key_id, "rotate", lambda kms, name: kms.rotate_key_on_demand(KeyId=self._plain(kms, name)))
+        return self.describe(key_id)
+
+    def list_keys(self) -> tuple[KeyDescription, ...]:
+        """Describe every key that has an alias of ours; a key that is named by its ARN alone is not listed.
+
+        Raises:
+            KeyAccessDeniedError: these credentials may not list aliases, or not read one of the keys.
+        """
+        pages = self._call(None, "list", lambda kms, _: list(kms.get_paginator("list_aliases").paginate()))
+        names, found = self._names(), []
+        for entry in (alias for page in pages for alias in page["Aliases"]):
+            if entry["AliasName"].startswith(f"alias/{names.prefix}") and "TargetKeyId" in entry:
+                found.append((entry["AliasName"], entry["TargetKeyId"]))
+        ids = (self._id_of(alias, target) for alias, target in found)
+        return tuple(self.describe(key_id) for key_id in sorted(filter(None, ids)))
+
+    def credential_identity(self) -> bytes:
+        """Return a digest of the credential: its keys, or, where AWS renews them, the role or profile behind them."""
+        found = self._call(None, "find credentials for", lambda _, __: self._core().get_credentials())
+        told = [self._options.profile or "", self._options.role_arn or ""]
+        if found is not None:
+            told.append(str(found.method))
+            if not isinstance(found, RefreshableCredentials):
+                told += [found.access_key, found.secret_key, found.token or ""]
+        return hashlib.sha256("\0".join(told).encode()).digest()
+
+    def _id_of(self, alias: str, target: str) -> str | None:
+        names = self._names()
+        told = names.key_id(alias, "")
+        if told is not None:
+            return told
+        data = self._call(None, "read", lambda kms, _: kms.describe_key(KeyId=target))["KeyMetadata"]
+        return names.key_id(alias, str(data.get("Description", "")))
+
+    def _context(self, key_id: str) -> dict[str, str]:
+        return {**dict(self._options.encryption_context), _KEY_ID: encode_key_id(key_id)}
+
+    def _rotations(self, key_id: str) -> int:
+        """Count rotations; none where these credentials may not see them, or AWS has none of such a key."""
+        try:
+            answer = self._call(
+                key_id, "read", lambda kms, name: kms.list_key_rotations(KeyId=self._plain(kms, name), Limit=1000)
+            )
+        except KeyServiceError:
+            return 0
+        return len(answer.get("Rotations", ()))
+
+    @staticmethod
+    def _plain(kms: Any, name: str) -> str:
+        """Return a key's own id: calls that change or list rotations take no alias."""
+        return str(kms.describe_key(KeyId=name)["KeyMetadata"]["KeyId"])
+
+    def _names(self) -> KeyNames:
+        kms = self._call(None, "reach", lambda kms, _: kms)
+        return KeyNames(self._options.alias_prefix, str(kms.meta.region_name))
+
+    def _call(self, key_id: str | None, doing: str, call: Callable[[Any, str], Any]) -> Any:
+        """Use the client, on one key or on none; every error of boto3 ends here."""
+        name, what = "", "keys" if key_id is None else f"key {key_id!r}"
+        try:
+            kms = self._open()
+            if key_id is not None:
+                name = KeyNames(self._options.alias_prefix, str(kms.meta.region_name)).of(key_id)
+            return call(kms, name)
+        except (BotoCoreError, ClientError) as error:
+            where = self._options.endpoint or self._options.region or "its region"
+            raise translate_error(error, f"AWS KMS at {where}: cannot {doing} {what}", name) from error
+
+    def _open(self) -> Any:
+        with self._lock:
+            if self._client is None:
+                self._client = boto3.Session(botocore_session=self._core()).client(
+                    "kms",
+                    region_name=self._options.region,
+                    endpoint_url=self._options.endpoint,
+                    verify=self._options.ca_bundle,
+                    config=_config(self._options),
+                )
+            return self._client
+
+    def _core(self) -> CoreSession:
+        if self._session is None:
+            self._session = _session(self._options)
+        return self._session
+
+
+def _config(options: AwsOptions) -> Config:
+    # What passes is tried again by what guards every key service (sparkcrypt.keys.steady), within one budget.
+    return Config(
+        connect_timeout=options.timeout_seconds,
+        read_timeout=options.timeout_seconds,
+        retries={"mode": "standard", "total_max_attempts": 1},
+        max_pool_connections=_CONNECTIONS,
+    )
+
+
+def _session(options: AwsOptions) -> CoreSession:
+    """Return a session with AWS's own chain of credentials, or with those of the role that they may take."""
+    session = CoreSession(profile=options.profile)
+    if options.role_arn is None:
+        return session
+    source = session.get_credentials()
+    if source is None:
+        raise ConfigError(
+            f"key_service of type 'aws': no credentials are there to take the role {options.role_arn!r} with; give "
+            "them as AWS's own chain has them (environment, profile, the platform's role)"
+        )
+    fetcher = AssumeRoleCredentialFetcher(
+        client_creator=partial(session.create_client, region_name=options.region),
+        source_credentials=source,
+        role_arn=options.role_arn,
+        extra_args={"RoleSessionName": "sparkcrypt"},
+    )
+    taken = CoreSession(profile=options.profile)
+    taken._credentials = DeferredRefreshableCredentials(method="assume-role", refresh_using=fetcher.fetch_credentials)
+    return taken
+
+
+def _blob(wrapped: str) -> bytes:
+    """Return the ciphertext inside a wrapped text, empty for a text that is none."""
+    if not wrapped.startswith(_PREFIX):
+        return b""
+    try:
+        return base64.b64decode(wrapped.removeprefix(_PREFIX), validate=True)
+    except (binascii.Error, ValueError):
+        return b""
+
+
+def _utc(moment: Any) -> str:
+    return str(moment.astimezone(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"))

@@ -1,0 +1,125 @@
+"""What an AWS KMS key service is told by its options, and how key ids become keys there."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sparkcrypt.errors import ConfigError
+from sparkcrypt.keys.address import check_address, file_option, number_option, text_option
+from sparkcrypt.keys.ids import check_key_id
+from sparkcrypt.keys.names import NameRule
+from sparkcrypt.keys.service import check_options
+from sparkcrypt.policy.key_service import ENDURANCE_OPTIONS, KEY_SERVICE_OPTIONS, KeyServiceConfig
+
+KIND = "aws"
+OPTIONS = tuple(
+    name for name in KEY_SERVICE_OPTIONS[KIND] if name not in {"type", "regions", "max_retries", *ENDURANCE_OPTIONS}
+)
+_LONGEST_ALIAS = 256
+_UUID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+_OWN_NAME = re.compile(
+    rf"(?:arn:aws[a-z-]*:kms:(?P<region>[a-z0-9-]+):\d{{12}}:)?"
+    rf"(?:alias/[A-Za-z0-9/_-]+|(?(region)key/){_UUID}|(?(region)key/)(?P<multi>mrk-[0-9a-f-]{{32,36}}))",
+    re.ASCII,
+)
+_PREFIX = re.compile(r"[A-Za-z0-9/_-]{1,100}", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class AwsOptions:
+    """The options, checked."""
+
+    region: str | None
+    endpoint: str | None
+    profile: str | None
+    role_arn: str | None
+    alias_prefix: str
+    encryption_context: tuple[tuple[str, str], ...]
+    ca_bundle: str | None
+    timeout_seconds: float
+
+
+def aws_options(config: KeyServiceConfig) -> AwsOptions:
+    """Check the options of a configuration.
+
+    Raises:
+        ConfigError: an option is not known or has a value that is not allowed.
+    """
+    options = check_options(config, OPTIONS)
+    endpoint = options.get("endpoint")
+    prefix = text_option(options, "alias_prefix", "sparkcrypt/", KIND)
+    if not _PREFIX.fullmatch(prefix) or prefix.startswith("aws/"):
+        raise ConfigError(
+            f"key_service of type 'aws': alias_prefix is {prefix!r}; allowed: 1 to 100 letters, digits, '/', '_' and "
+            "'-', not beginning with aws/"
+        )
+    return AwsOptions(
+        region=text_option(options, "region", "", KIND) or None,
+        endpoint=None if endpoint is None else check_address(endpoint, KIND, name="endpoint"),
+        profile=text_option(options, "profile", "", KIND) or None,
+        role_arn=text_option(options, "role_arn", "", KIND) or None,
+        alias_prefix=prefix,
+        encryption_context=_context(options.get("encryption_context", {})),
+        ca_bundle=file_option(text_option(options, "ca_bundle", "", KIND) or None, "ca_bundle", KIND),
+        timeout_seconds=number_option(options, "timeout_seconds", 10.0, KIND, least=0.1, most=600.0),
+    )
+
+
+def _context(value: Any) -> tuple[tuple[str, str], ...]:
+    if not isinstance(value, Mapping) or not all(isinstance(entry, str) for pair in value.items() for entry in pair):
+        raise ConfigError(
+            "key_service of type 'aws': encryption_context is not a mapping of names to texts; allowed: such as "
+            "{department: sales}"
+        )
+    return tuple(sorted(value.items()))
+
+
+@dataclass(frozen=True, slots=True)
+class KeyNames:
+    """How key ids are found in one account and region.
+
+    A key id that AWS itself gives (a key's id, an ARN, ``alias/…``) is used as it is; any other is the alias
+    ``alias/<prefix><encoded id>``.
+    """
+
+    prefix: str
+    region: str
+
+    def of(self, key_id: str) -> str:
+        """Return what AWS calls the key; a multi-Region key's ARN is turned to this region's replica.
+
+        Raises:
+            ConfigError: the key id is empty or is not Unicode.
+        """
+        check_key_id(key_id)
+        own = _OWN_NAME.fullmatch(key_id)
+        if own is None:
+            return f"alias/{self.prefix}{self._rule.encode(key_id)}"
+        if own["region"] and own["multi"]:
+            return key_id.replace(f":kms:{own['region']}:", f":kms:{self.region}:", 1)
+        return key_id
+
+    def is_own(self, key_id: str) -> bool:
+        """Say whether AWS or its users gave this name, so that no alias of ours stands for it."""
+        return _OWN_NAME.fullmatch(key_id) is not None
+
+    def key_id(self, alias: str, description: str) -> str | None:
+        """Return the key id that an alias stands for, None for one that is not of ours.
+
+        Args:
+            alias: as AWS has it.
+            description: of its key: holds the key id, which does not follow from the name of a long one.
+        """
+        if not alias.startswith(f"alias/{self.prefix}"):
+            return None
+        found = self._rule.decode(alias.removeprefix(f"alias/{self.prefix}"))
+        if found is not None:
+            return None if self.is_own(found) else found
+        return description if description and self.of(description) == alias else None
+
+    @property
+    def _rule(self) -> NameRule:
+        return NameRule("A-Za-z0-9-", "_", _LONGEST_ALIAS - len("alias/") - len(self.prefix))

@@ -1,0 +1,229 @@
+"""The key service over Google Cloud KMS, through its REST API.
+
+Google's own client is not used: it loads gRPC even where it speaks REST, and needs versions of it and of protobuf that
+Spark's processes may not have (docs/keys.md).
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Mapping
+from typing import Any
+
+from sparkcrypt.errors import ConfigError, KeyNotFoundError, KeyServiceError, KeyServiceUnavailableError
+from sparkcrypt.keys.cloud.crc32c import crc32c
+from sparkcrypt.keys.cloud.gcp_http import GcpHttp
+from sparkcrypt.keys.cloud.gcp_options import KeyNames, gcp_options
+from sparkcrypt.keys.ids import check_key_id
+from sparkcrypt.keys.service import KeyDescription
+from sparkcrypt.policy.key_service import KeyServiceConfig
+
+_PREFIX = "gcp:v1:"
+_PURPOSE = "ENCRYPT_DECRYPT"
+_GONE = {"DESTROYED", "DESTROY_SCHEDULED"}
+_PAGE = "1000"
+
+
+class GcpKeyService:
+    """Wraps by ``encrypt`` of a symmetric key with the key id as additional authenticated data; safe for many threads.
+
+    Options: ``key_ring``, ``endpoint`` (Google's) or ``endpoints``, ``auth`` (``{method: file}`` or
+        ``{method: metadata}``), ``protection_level`` of new keys (``SOFTWARE``), ``ca_bundle``, ``timeout_seconds``
+        (10, per try), ``max_retries`` (5).
+
+    Raises:
+        ConfigError: an option is not right.
+    """
+
+    retries_itself = False
+
+    def __init__(self, config: KeyServiceConfig) -> None:
+        self._options = gcp_options(config)
+        self._names = KeyNames(self._options.key_ring)
+        self._http = GcpHttp(self._options)
+
+    def __repr__(self) -> str:
+        return f"GcpKeyService({self._options.endpoint!r}, key_ring={self._options.key_ring!r})"
+
+    def wrap(self, key_id: str, key: bytes) -> str:
+        """Return ``gcp:v1:<base64 of the ciphertext>``, of the key's primary version.
+
+        Raises:
+            KeyNotFoundError: there is no such key, or its primary version is destroyed.
+            KeyAccessDeniedError: this credential may not encrypt with it, or its primary version is disabled.
+            KeyServiceUnavailableError: what arrived there or here is not what was sent.
+        """
+        name, aad = self._names.of(key_id), _aad(key_id)
+        body = {**_field("plaintext", key), **_field("additionalAuthenticatedData", aad)}
+        told = self._http.ask("POST", f"{name}:encrypt", f"wrap with key {key_id!r}", body=body)
+        if told.get("verifiedPlaintextCrc32c") is not True or (
+            told.get("verifiedAdditionalAuthenticatedDataCrc32c") is not True
+        ):
+            raise self._damage_error(key_id, "it did not check what it was sent")
+        if not _is_version_of(str(told.get("name", "")), name):
+            raise KeyServiceError(
+                f"key {key_id!r}: Google Cloud KMS wrapped with {told.get('name')!r} where {name!r} was asked for"
+            )
+        return _PREFIX + base64.b64encode(self._take_whole(told, "ciphertext", key_id)).decode()
+
+    def unwrap(self, key_id: str, wrapped: str) -> bytes:
+        """Return the key inside a wrapped text.
+
+        Raises:
+            KeyNotFoundError: there is no such key, or the version that wrapped is destroyed.
+            KeyAccessDeniedError: this credential may not decrypt with it, or that version is disabled.
+            KeyServiceUnavailableError: what arrived there or here is not what was sent.
+            KeyServiceError: the text is not one that this key wrapped.
+        """
+        name, aad, blob = self._names.of(key_id), _aad(key_id), _blob(wrapped)
+        if not blob:
+            self.describe(key_id)  # that the key is not there goes before what the text is
+            raise KeyServiceError(
+                f"key {key_id!r}: the wrapped key is not one of Google Cloud KMS; allowed: gcp:v1:<base64>; was it "
+                "wrapped by another key service?"
+            )
+        body = {**_field("ciphertext", blob), **_field("additionalAuthenticatedData", aad)}
+        told = self._http.ask("POST", f"{name}:decrypt", f"unwrap with key {key_id!r}", body=body)
+        return self._take_whole(told, "plaintext", key_id)
+
+    def describe(self, key_id: str) -> KeyDescription:
+        """Describe a key by its primary version; one whose primary version is destroyed, or to be, is not there.
+
+        Raises:
+            KeyNotFoundError: there is no such key.
+        """
+        told = self._http.ask("GET", self._names.of(key_id), f"read key {key_id!r}")
+        if told.get("purpose") != _PURPOSE:
+            raise KeyServiceError(
+                f"key {key_id!r} has the purpose {told.get('purpose')!r} in Google Cloud KMS; allowed: {_PURPOSE}"
+            )
+        if _is_gone(told):
+            raise KeyNotFoundError(
+                f"key {key_id!r} has no primary version in Google Cloud KMS that is not destroyed, nor to be "
+                f"({_state(told) or 'none'}); restore one there, or make another key with `sparkcrypt keys create` "
+                "under another key id"
+            )
+        return _describe(key_id, told)
+
+    def create(self, key_id: str) -> KeyDescription:
+        """Make a symmetric key in the key ring; one that is there already is left as it is.
+
+        Raises:
+            KeyNotFoundError: the key ring is not there, or a key of this name was destroyed: Google keeps its name.
+            KeyAccessDeniedError: this credential may not create keys.
+            ConfigError: the key id is a resource name.
+        """
+        try:
+            return self.describe(key_id)
+        except KeyNotFoundError as absent:
+            if self._names.is_own(key_id):
+                raise ConfigError(
+                    f"key id {key_id!r} is a resource name; make that key in Google Cloud, or use another id"
+                ) from absent
+        body = {
+            "purpose": _PURPOSE,
+            "versionTemplate": {
+                "algorithm": "GOOGLE_SYMMETRIC_ENCRYPTION",
+                "protectionLevel": self._options.protection_level,
+            },
+            "labels": self._names.labels(key_id),
+        }
+        ring, _, name = self._names.of(key_id).rpartition("/cryptoKeys/")
+        try:
+            self._http.ask(
+                "POST", f"{ring}/cryptoKeys", f"create key {key_id!r}", body=body, parameters={"cryptoKeyId": name}
+            )
+        except KeyServiceError as error:
+            if "ALREADY_EXISTS" not in str(error):
+                raise
+        return self.describe(key_id)
+
+    def rotate(self, key_id: str) -> KeyDescription:
+        """Add a version and make it the primary one, which wraps from now on; earlier versions still unwrap.
+
+        Raises:
+            KeyNotFoundError: there is no such key.
+        """
+        name, what = self._names.of(key_id), f"rotate key {key_id!r}"
+        made = self._http.ask("POST", f"{name}/cryptoKeyVersions", what, body={})
+        body = {"cryptoKeyVersionId": str(made.get("name", "")).rpartition("/")[2]}
+        self._http.ask("POST", f"{name}:updatePrimaryVersion", what, body=body)
+        return self.describe(key_id)
+
+    def list_keys(self) -> tuple[KeyDescription, ...]:
+        """Describe every symmetric key of the key ring whose name stands for a key id.
+
+        Raises:
+            ConfigError: the policy names no key ring.
+            KeyAccessDeniedError: this credential may not list.
+        """
+        found, page = {}, ""
+        while True:
+            parameters = {"pageSize": _PAGE, **({"pageToken": page} if page else {})}
+            told = self._http.ask("GET", f"{self._names.ring()}/cryptoKeys", "list keys", parameters=parameters)
+            for key in told.get("cryptoKeys", ()):
+                key_id = self._names.key_id(str(key.get("name", "")), key.get("labels") or {})
+                if key_id is not None and key.get("purpose") == _PURPOSE and not _is_gone(key):
+                    found[key_id] = _describe(key_id, key)
+            page = str(told.get("nextPageToken") or "")
+            if not page:
+                return tuple(found[key_id] for key_id in sorted(found))
+
+    def credential_identity(self) -> bytes:
+        """Return a digest of the credential's file, or of the service account that is asked for."""
+        return self._http.credentials.identity()
+
+    def _take_whole(self, told: Mapping[str, Any], name: str, key_id: str) -> bytes:
+        """Return the bytes of an answer whose checksum is theirs."""
+        try:
+            data = base64.b64decode(told[name], validate=True)
+            whole = crc32c(data) == int(told[f"{name}Crc32c"])
+        except (KeyError, TypeError, ValueError):
+            whole = False
+        if not whole:
+            raise self._damage_error(key_id, f"{name} and {name}Crc32c differ")
+        return data
+
+    def _damage_error(self, key_id: str, reason: str) -> KeyServiceUnavailableError:
+        return KeyServiceUnavailableError(
+            f"Google Cloud KMS at {self._options.endpoint}: the answer for key {key_id!r} was damaged on its way "
+            f"({reason}); if that stays so, something between here and there changes it"
+        )
+
+
+def _field(name: str, data: bytes) -> dict[str, str]:
+    return {name: base64.b64encode(data).decode(), f"{name}Crc32c": str(crc32c(data))}
+
+
+def _aad(key_id: str) -> bytes:
+    return b"sparkcrypt gcp wrap\0" + check_key_id(key_id)
+
+
+def _blob(wrapped: str) -> bytes:
+    """Return the ciphertext inside a wrapped text, empty for a text that is none."""
+    if not wrapped.startswith(_PREFIX):
+        return b""
+    try:
+        return base64.b64decode(wrapped.removeprefix(_PREFIX), validate=True)
+    except (binascii.Error, ValueError):
+        return b""
+
+
+def _is_version_of(version: str, name: str) -> bool:
+    """Say whether a version is of a key; a project may be told by its id where it was asked by its number."""
+    return version.rpartition("/cryptoKeyVersions/")[0].partition("/locations/")[2] == name.partition("/locations/")[2]
+
+
+def _state(told: Mapping[str, Any]) -> str:
+    return str((told.get("primary") or {}).get("state", ""))
+
+
+def _is_gone(told: Mapping[str, Any]) -> bool:
+    return not _state(told) or _state(told) in _GONE
+
+
+def _describe(key_id: str, told: Mapping[str, Any]) -> KeyDescription:
+    number = str(told["primary"].get("name", "")).rpartition("/")[2]
+    created = str(told.get("createTime") or "").partition(".")[0].rstrip("Z")
+    return KeyDescription(key_id, int(number) if number.isdecimal() else 1, f"{created}Z" if created else None)

@@ -1,0 +1,163 @@
+"""Requests to Google Cloud KMS, and what its answers mean; the one module that speaks its REST API.
+
+Source: https://cloud.google.com/kms/docs/reference/rest, version 1, and ``google.rpc.Status`` for errors.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import requests
+from requests.adapters import HTTPAdapter
+from requests.utils import get_environ_proxies
+
+from sparkcrypt.errors import (
+    KeyAccessDeniedError,
+    KeyNotFoundError,
+    KeyServiceError,
+    KeyServiceUnavailableError,
+)
+from sparkcrypt.keys.cloud.gcp_credentials import GcpCredentials
+from sparkcrypt.keys.cloud.gcp_options import GcpOptions
+
+_CONNECTIONS = 32
+_REASON_CHARACTERS = 200
+_PASSING = {
+    "ABORTED",
+    "CANCELLED",
+    "DEADLINE_EXCEEDED",
+    "INTERNAL",
+    "RESOURCE_EXHAUSTED",
+    "UNAVAILABLE",
+    "UNKNOWN",
+}
+_STATE = re.compile(r"current state is: ([A-Z_]+)")
+_GONE = {"DESTROYED", "DESTROY_SCHEDULED"}
+_WAITING = {"PENDING_GENERATION", "PENDING_IMPORT", "PENDING_EXTERNAL_DESTRUCTION"}
+
+
+class GcpHttp:
+    """Sends requests with a token; safe for many threads.
+
+    Args:
+        options: where to, and by which credential.
+    """
+
+    def __init__(self, options: GcpOptions) -> None:
+        self._options = options
+        self._session = requests.Session()
+        self._session.trust_env = False  # no password of ~/.netrc in place of the token
+        self._session.verify = options.ca_bundle or True
+        adapter = HTTPAdapter(pool_maxsize=_CONNECTIONS, max_retries=0)
+        self._session.mount("https://", adapter)
+        self._session.mount("http://", adapter)
+        # The bundle is the endpoint's: what gives tokens has a certificate that everybody knows.
+        tokens = requests.Session()
+        tokens.trust_env = False
+        self.credentials = GcpCredentials(options, tokens)
+
+    def ask(
+        self, method: str, path: str, what: str, *, body: Any = None, parameters: Mapping[str, str] | None = None
+    ) -> dict[str, Any]:
+        """Return the JSON object of an answer.
+
+        Args:
+            method: of HTTP.
+            path: below ``/v1/``: a resource name, and a custom verb behind ``:``.
+            what: is asked, for messages.
+            body: is sent as JSON.
+            parameters: of the query.
+
+        Raises:
+            ConfigError: there is no credential.
+            KeyServiceError: it refused, or did not answer.
+        """
+        where = f"Google Cloud KMS at {self._options.endpoint}: cannot {what}"
+        url = f"{self._options.endpoint}/v1/{path}"
+        answer = self._send(method, url, where, body, parameters, renew=False)
+        if answer.status_code == 401:  # a token that was taken back, of a credential that may still be good
+            answer = self._send(method, url, where, body, parameters, renew=True)
+        told = _json(answer)
+        if answer.status_code == 200 and told is not None:
+            return told
+        raise _translate_refusal(answer.status_code, told, where)
+
+    def _send(
+        self, method: str, url: str, where: str, body: Any, parameters: Mapping[str, str] | None, *, renew: bool
+    ) -> requests.Response:
+        headers = self.credentials.sign(method, url, renew=renew)
+        try:
+            return self._session.request(
+                method,
+                url,
+                params=dict(parameters or {}),
+                json=body,
+                headers=headers,
+                timeout=self._options.timeout_seconds,
+                proxies=get_environ_proxies(url),
+                allow_redirects=False,  # it would carry the token to another host
+            )
+        except requests.RequestException as error:
+            raise KeyServiceUnavailableError(
+                f"{where}: no answer ({type(error).__name__}); check endpoint, ca_bundle, and the network"
+            ) from error
+
+
+def _json(answer: requests.Response) -> dict[str, Any] | None:
+    try:
+        told = answer.json()
+    except ValueError:
+        return None
+    return told if isinstance(told, dict) else None
+
+
+def _translate_refusal(http: int, told: dict[str, Any] | None, where: str) -> KeyServiceError:
+    error = (told or {}).get("error")
+    status = str(error.get("status", "")) if isinstance(error, dict) else ""
+    reason = " ".join(str(error.get("message", "")).split()) if isinstance(error, dict) else ""
+    reason = reason[:_REASON_CHARACTERS]
+    if http in {408, 429} or http >= 500 or status in _PASSING:
+        return KeyServiceUnavailableError(f"{where}: it cannot serve now ({status or f'HTTP {http}'})")
+    if http in {401, 403}:
+        return KeyAccessDeniedError(
+            f"{where}: {status or f'HTTP {http}'}: {reason}; allow it to this credential by IAM: cloudkms."
+            "cryptoKeyVersions.useToEncrypt, .useToDecrypt and cloudkms.cryptoKeys.get on the key or its ring"
+        )
+    if not status:
+        return KeyServiceUnavailableError(
+            f"{where}: what answers there is no Google Cloud KMS (HTTP {http}); check endpoint"
+        )
+    if status == "NOT_FOUND":
+        return KeyNotFoundError(
+            f"{where}: it is not there ({reason}); make it with `sparkcrypt keys create`, or correct the policy's key "
+            "id or key_ring"
+        )
+    return _translate_state(reason, where) or _translate_argument(status, reason, where)
+
+
+def _translate_state(reason: str, where: str) -> KeyServiceError | None:
+    """Return what it means that a version is in another state than ENABLED, None where nothing is said of that."""
+    found = _STATE.search(reason)
+    if found is None:
+        return None
+    state = found[1]
+    if state in _GONE:
+        return KeyNotFoundError(
+            f"{where}: the version is destroyed, or is to be ({state}): {reason}; restore it in Google Cloud while "
+            "that can be done; a new key is another one (`sparkcrypt keys create` under another key id)"
+        )
+    if state in _WAITING:
+        return KeyServiceUnavailableError(f"{where}: the version cannot serve now ({state})")
+    return KeyAccessDeniedError(f"{where}: {state}: {reason}; enable the version in Google Cloud")
+
+
+def _translate_argument(status: str, reason: str, where: str) -> KeyServiceError:
+    if "crc32c" in reason.lower() or "checksum" in reason.lower():
+        return KeyServiceUnavailableError(f"{where}: the request was damaged on its way ({reason})")
+    if reason.startswith("Decryption failed"):
+        return KeyServiceError(
+            f"{where}: the wrapped key is not one that this key wrapped under this key id ({status}: {reason})"
+        )
+    return KeyServiceError(f"{where}: {status}: {reason}")

@@ -1,0 +1,163 @@
+"""What a Google Cloud KMS key service is told by its options, and how key ids become keys there."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from sparkcrypt.errors import ConfigError
+from sparkcrypt.keys.address import auth_option, check_address, file_option, number_option, text_option
+from sparkcrypt.keys.ids import check_key_id
+from sparkcrypt.keys.names import NameRule
+from sparkcrypt.keys.service import check_options
+from sparkcrypt.policy.key_service import ENDURANCE_OPTIONS, KEY_SERVICE_OPTIONS, KeyServiceConfig
+
+KIND = "gcp"
+ENDPOINT = "https://cloudkms.googleapis.com"
+PROTECTION_LEVELS = ("SOFTWARE", "HSM")
+_TAKEN = {"type", "endpoints", "max_retries", *ENDURANCE_OPTIONS}
+OPTIONS = tuple(name for name in KEY_SERVICE_OPTIONS[KIND] if name not in _TAKEN)
+AUTH_OPTIONS: dict[str, tuple[str, ...]] = {
+    "file": ("method", "credentials_file"),
+    "metadata": ("method", "service_account"),
+}
+_RING = r"projects/[A-Za-z0-9][A-Za-z0-9.:_-]{0,127}/locations/[a-z0-9-]{1,63}/keyRings/[A-Za-z0-9_-]{1,63}"
+_OWN_RING = re.compile(_RING, re.ASCII)
+_OWN_NAME = re.compile(rf"{_RING}/cryptoKeys/[A-Za-z0-9_-]{{1,63}}", re.ASCII)
+_VERSION = re.compile(rf"{_RING}/cryptoKeys/[A-Za-z0-9_-]{{1,63}}/cryptoKeyVersions/[0-9]+", re.ASCII)
+_NAMES = NameRule("A-Za-z0-9-", "_", 63)
+_ACCOUNT = re.compile(r"default|[A-Za-z0-9_.-]+@[A-Za-z0-9_.-]+", re.ASCII)
+_LABEL = "sparkcrypt-key-id-"
+_LABEL_CHARACTERS = 63
+_MOST_LABELS = 32
+
+
+@dataclass(frozen=True, slots=True)
+class GcpOptions:
+    """The options, checked."""
+
+    key_ring: str | None
+    endpoint: str
+    method: str
+    credentials_file: str | None
+    service_account: str
+    protection_level: str
+    ca_bundle: str | None
+    timeout_seconds: float
+
+
+def gcp_options(config: KeyServiceConfig) -> GcpOptions:
+    """Check the options of a configuration.
+
+    Raises:
+        ConfigError: an option is not known or has a value that is not allowed.
+    """
+    options = check_options(config, OPTIONS)
+    auth = auth_option(options.get("auth", {}), AUTH_OPTIONS, "file", KIND)
+    account = auth.get("service_account") or "default"
+    if not _ACCOUNT.fullmatch(account):
+        raise ConfigError(
+            f"key_service of type 'gcp': auth.service_account is {account!r}; allowed: an account's e-mail address"
+        )
+    ring = text_option(options, "key_ring", "", KIND).rstrip("/") or None
+    if ring is not None and not _OWN_RING.fullmatch(ring):
+        raise ConfigError(
+            f"key_service of type 'gcp': key_ring is {ring!r}; allowed: projects/…/locations/…/keyRings/…"
+        )
+    level = text_option(options, "protection_level", "SOFTWARE", KIND)
+    if level not in PROTECTION_LEVELS:
+        raise ConfigError(
+            f"key_service of type 'gcp': protection_level is {level!r}; allowed: {', '.join(PROTECTION_LEVELS)}"
+        )
+    return GcpOptions(
+        key_ring=ring,
+        endpoint=check_address(options.get("endpoint", ENDPOINT), KIND, name="endpoint", example=ENDPOINT),
+        method=auth["method"],
+        credentials_file=auth.get("credentials_file"),
+        service_account=account,
+        protection_level=level,
+        ca_bundle=file_option(text_option(options, "ca_bundle", "", KIND) or None, "ca_bundle", KIND),
+        timeout_seconds=number_option(options, "timeout_seconds", 10.0, KIND, least=0.1, most=600.0),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class KeyNames:
+    """How key ids are found: a resource name is used as it is, any other id is a key of the key ring.
+
+    Attributes:
+        key_ring: its resource name; None where the policy names keys by their resource names alone.
+    """
+
+    key_ring: str | None
+
+    def of(self, key_id: str) -> str:
+        """Return the resource name of a key.
+
+        Raises:
+            ConfigError: the key id is empty, is not Unicode, names a version, or needs a key ring and there is none.
+        """
+        check_key_id(key_id)
+        if self.is_own(key_id):
+            return key_id
+        if _VERSION.fullmatch(key_id):
+            raise ConfigError(
+                f"key id {key_id!r} names a version; allowed: the key's own name, …/cryptoKeys/<key>, whose primary "
+                "version wraps"
+            )
+        return f"{self.ring(key_id)}/cryptoKeys/{_NAMES.encode(key_id)}"
+
+    def ring(self, key_id: str | None = None) -> str:
+        """Return the key ring's resource name.
+
+        Raises:
+            ConfigError: the policy names none.
+        """
+        if self.key_ring is None:
+            asked = "listing keys" if key_id is None else f"key id {key_id!r}"
+            raise ConfigError(
+                f"key_service of type 'gcp': {asked} needs key_ring, and there is none; allowed: key_ring: "
+                "projects/…/locations/…/keyRings/…, or a key's whole resource name as its key id"
+            )
+        return self.key_ring
+
+    def is_own(self, key_id: str) -> bool:
+        """Say whether this is a resource name, so that no name of ours stands for it."""
+        return _OWN_NAME.fullmatch(key_id) is not None
+
+    def labels(self, key_id: str) -> dict[str, str]:
+        """Return the labels of a new key: they hold the id where it does not follow from a name that was cut.
+
+        Raises:
+            ConfigError: the id is longer than labels can hold.
+        """
+        if _NAMES.decode(_NAMES.encode(key_id)) is not None:
+            return {}
+        text = base64.b32encode(check_key_id(key_id)).decode().rstrip("=").lower()
+        parts = [text[at : at + _LABEL_CHARACTERS] for at in range(0, len(text), _LABEL_CHARACTERS)]
+        if len(parts) > _MOST_LABELS:
+            raise ConfigError(f"key id {key_id[:40]!r}… is too long for Google Cloud KMS; allowed: 1,260 bytes")
+        return {f"{_LABEL}{number:02}": part for number, part in enumerate(parts)}
+
+    def key_id(self, name: str, labels: Mapping[str, str]) -> str | None:
+        """Return the key id that a key of the ring stands for, None for one that no id of ours has.
+
+        Args:
+            name: its resource name.
+            labels: that it has.
+        """
+        found = _NAMES.decode(name.rpartition("/")[2]) or _id_in_labels(labels)
+        if found is None or self.is_own(found):
+            return None
+        return found if self.of(found).rpartition("/")[2] == name.rpartition("/")[2] else None
+
+
+def _id_in_labels(labels: Mapping[str, str]) -> str | None:
+    text = "".join(labels[name] for name in sorted(labels) if name.startswith(_LABEL)).upper()
+    try:
+        return base64.b32decode(text + "=" * (-len(text) % 8)).decode() or None
+    except (binascii.Error, UnicodeDecodeError):
+        return None

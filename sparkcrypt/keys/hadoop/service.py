@@ -1,0 +1,247 @@
+"""The key service over Hadoop KMS, which wraps no key that is given: it makes one, and that one wraps.
+
+An encrypted key (EEK) is made by the KMS, opened by it, and used once, here, to seal the key that is to be wrapped;
+what is kept is the EEK beside the sealed key.  Unwrapping has the KMS open the EEK.  An EEK is not authenticated
+(AES-CTR); the seal over it is, and binds the key id and the EEK.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import struct
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import Any
+
+from sparkcrypt.errors import KeyNotFoundError, KeyServiceError, KeyServiceUnavailableError
+from sparkcrypt.keys.hadoop.http import KmsHttp
+from sparkcrypt.keys.hadoop.options import NAMES, hadoop_options, read_credential
+from sparkcrypt.keys.ids import check_key_id
+from sparkcrypt.keys.service import KeyDescription
+from sparkcrypt.keys.wrapping import seal_key, unseal_key
+from sparkcrypt.policy.key_service import KeyServiceConfig
+
+_PREFIX = "hadoop:v1:"
+_HEAD = struct.Struct(">I16sB")
+_AES_BYTES = (16, 24, 32)
+_CIPHER = "AES/CTR/NoPadding"
+
+
+@dataclass(frozen=True, slots=True)
+class _Eek:
+    """An encrypted key: the master key's version, the initialization vector, and the encrypted bytes."""
+
+    version: int
+    iv: bytes
+    material: bytes
+
+    def to_bytes(self) -> bytes:
+        return _HEAD.pack(self.version, self.iv, len(self.material)) + self.material
+
+
+class HadoopKeyService:
+    """Wraps as ``hadoop:v1:<base64 of EEK and sealed key>``; safe for many threads.
+
+    A wrap costs two calls (an EEK is made, and opened), an unwrap one.
+
+    Options: ``address`` (``https://host:9600/kms``) or ``addresses``, ``auth`` (``{method: kerberos}``,
+        ``{method: token, token_file: …}`` or ``{method: simple, user: …}``), ``name_prefix`` (none),
+        ``key_bits`` of new keys (256), ``ca_bundle``, ``timeout_seconds`` (10, per try), ``max_retries`` (5).
+
+    Raises:
+        ConfigError: an option is not right.
+    """
+
+    retries_itself = False
+
+    def __init__(self, config: KeyServiceConfig) -> None:
+        self._options = hadoop_options(config)
+        self._http = KmsHttp(self._options)
+
+    def __repr__(self) -> str:
+        return f"HadoopKeyService({self._options.address!r}, auth={self._options.method!r})"
+
+    def wrap(self, key_id: str, key: bytes) -> str:
+        """Seal a key under a new EEK of the newest version.
+
+        Raises:
+            KeyNotFoundError: there is no such key.
+            KeyAccessDeniedError: this credential may not make or open EEKs of it.
+        """
+        name = self._name(key_id)
+        answer = self._http.ask(
+            "GET", f"key/{name}/_eek", f"wrap with key {key_id!r}", parameters={"eek_op": "generate", "num_keys": "1"}
+        )
+        eek = _eek_of(answer, name, key_id)
+        head = eek.to_bytes()
+        sealed = seal_key(self._open(key_id, eek, "wrap with"), key, _aad(key_id, head))
+        return _PREFIX + base64.b64encode(head + base64.b64decode(sealed)).decode()
+
+    def unwrap(self, key_id: str, wrapped: str) -> bytes:
+        """Return the key inside a wrapped text.
+
+        Raises:
+            KeyNotFoundError: there is no such key, or not in that version.
+            KeyAccessDeniedError: this credential may not open EEKs of it.
+            KeyServiceError: the text is not one that this key wrapped.
+        """
+        parts = _parts(wrapped)
+        if parts is None:
+            self.describe(key_id)  # that the key is not there goes before what the text is
+            raise KeyServiceError(
+                f"key {key_id!r}: the wrapped key is not one of Hadoop KMS; allowed: hadoop:v1:<base64>; was it "
+                "wrapped by another key service?"
+            )
+        eek, sealed = parts
+        opened = self._open(key_id, eek, "unwrap with")
+        try:
+            return unseal_key(opened, base64.b64encode(sealed).decode(), _aad(key_id, eek.to_bytes()))
+        except ValueError as error:
+            raise KeyServiceError(
+                f"key {key_id!r}: the wrapped key is {error}; use the KMS and the key id that it was wrapped with"
+            ) from error
+
+    def describe(self, key_id: str) -> KeyDescription:
+        """Describe a key.
+
+        Raises:
+            KeyNotFoundError: there is no such key.
+        """
+        told = self._http.ask("GET", f"key/{self._name(key_id)}/_metadata", f"read key {key_id!r}")
+        if not told:  # Hadoop KMS answers 200 and an empty object
+            raise KeyNotFoundError(
+                f"Hadoop KMS at {self._options.address}: key {key_id!r} is not there under the name "
+                f"{self._name(key_id)!r}; make it with `sparkcrypt keys create`, or correct the policy's key id"
+            )
+        try:
+            moment = datetime.fromtimestamp(int(told["created"]) / 1000, timezone.utc)
+            return KeyDescription(key_id, int(told["versions"]), moment.strftime("%Y-%m-%dT%H:%M:%SZ"))
+        except (KeyError, TypeError, ValueError):
+            raise self._foreign(key_id) from None
+
+    def create(self, key_id: str) -> KeyDescription:
+        """Make a key; one that is there already is left as it is.
+
+        Raises:
+            KeyAccessDeniedError: this credential may not create keys.
+        """
+        name = self._name(key_id)
+        try:
+            return self.describe(key_id)
+        except KeyNotFoundError:
+            pass
+        # The description holds the id, which does not follow from the name of a long one.
+        body = {"name": name, "cipher": _CIPHER, "length": self._options.key_bits, "description": key_id}
+        try:
+            self._http.ask("POST", "keys", f"create key {key_id!r}", body=body)
+        except KeyServiceError as error:
+            if "already exists" not in str(error):
+                raise
+        return self.describe(key_id)
+
+    def rotate(self, key_id: str) -> KeyDescription:
+        """Add a version, which wraps from now on; earlier versions still unwrap.
+
+        Raises:
+            KeyNotFoundError: there is no such key.
+        """
+        self._http.ask("POST", f"key/{self._name(key_id)}", f"rotate key {key_id!r}", body={})
+        return self.describe(key_id)
+
+    def delete(self, key_id: str) -> None:
+        """Remove a key with every version: what it wrapped can never be unwrapped again.
+
+        Raises:
+            KeyNotFoundError: there is no such key.
+        """
+        self._http.ask("DELETE", f"key/{self._name(key_id)}", f"delete key {key_id!r}")
+
+    def list_keys(self) -> tuple[KeyDescription, ...]:
+        """Describe every key whose name stands for a key id.
+
+        Raises:
+            KeyAccessDeniedError: this credential may not list, or not read one of the keys.
+        """
+        names = self._http.ask("GET", "keys/names", "list keys") or []
+        ids = (self._id_of(str(name)) for name in names)
+        return tuple(self.describe(key_id) for key_id in sorted(filter(None, ids)))
+
+    def credential_identity(self) -> bytes:
+        """Return a digest of the user's name, the token, or the place of the ticket."""
+        credential = read_credential(self._options)
+        return hashlib.sha256(f"{credential.method}\0{credential.secret}".encode()).digest()
+
+    def _name(self, key_id: str) -> str:
+        return self._options.name_prefix + NAMES.encode(key_id)
+
+    def _id_of(self, name: str) -> str | None:
+        if not name.startswith(self._options.name_prefix):
+            return None
+        found = NAMES.decode(name.removeprefix(self._options.name_prefix))
+        if found is not None or "__" not in name:
+            return found
+        told = self._http.ask("GET", f"key/{name}/_metadata", "list keys") or {}
+        described = str(told.get("description") or "")
+        return described if described and self._name(described) == name else None
+
+    def _open(self, key_id: str, eek: _Eek, doing: str) -> bytes:
+        name = self._name(key_id)
+        answer = self._http.ask(
+            "POST",
+            f"keyversion/{name}@{eek.version}/_eek",
+            f"{doing} key {key_id!r}",
+            parameters={"eek_op": "decrypt"},
+            body={"name": name, "iv": _url_text(eek.iv), "material": _url_text(eek.material)},
+        )
+        try:
+            opened = _url_bytes(answer["material"])
+        except (KeyError, TypeError, ValueError):
+            raise self._foreign(key_id) from None
+        if len(opened) not in _AES_BYTES:
+            raise KeyServiceError(f"key {key_id!r}: the wrapped key is cut; restore the file or write it again")
+        return opened
+
+    def _foreign(self, key_id: str) -> KeyServiceUnavailableError:
+        return KeyServiceUnavailableError(
+            f"what answered for key {key_id!r} at {self._options.address} is no Hadoop KMS; check the address"
+        )
+
+
+def _eek_of(answer: Any, name: str, key_id: str) -> _Eek:
+    try:
+        (told,) = answer
+        found, _, version = str(told["versionName"]).rpartition("@")
+        eek = _Eek(int(version), _url_bytes(told["iv"]), _url_bytes(told["encryptedKeyVersion"]["material"]))
+        eek.to_bytes()
+    except (KeyError, TypeError, ValueError, struct.error):
+        raise KeyServiceUnavailableError(
+            f"what answered for key {key_id!r} is no Hadoop KMS, or not one whose versions are called <name>@<number>"
+        ) from None
+    if found != name or len(eek.iv) != 16:
+        raise KeyServiceError(f"Hadoop KMS made a key for {found!r} where {name!r} was asked for (key {key_id!r})")
+    return eek
+
+
+def _parts(wrapped: str) -> tuple[_Eek, bytes] | None:
+    """Return the EEK and the sealed key of a wrapped text, None for one that is none."""
+    try:
+        blob = base64.b64decode(wrapped.removeprefix(_PREFIX), validate=True) if wrapped.startswith(_PREFIX) else b""
+        version, iv, length = _HEAD.unpack(blob[: _HEAD.size])
+    except (binascii.Error, ValueError, struct.error):
+        return None
+    material, sealed = blob[_HEAD.size : _HEAD.size + length], blob[_HEAD.size + length :]
+    return (_Eek(version, iv, material), sealed) if length in _AES_BYTES and sealed else None
+
+
+def _aad(key_id: str, head: bytes) -> bytes:
+    return b"sparkcrypt hadoop wrap\0" + head + check_key_id(key_id)
+
+
+def _url_text(raw: bytes) -> str:
+    return base64.urlsafe_b64encode(raw).decode().rstrip("=")
+
+
+def _url_bytes(text: str) -> bytes:
+    return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))

@@ -1,0 +1,77 @@
+"""Opens the key service that a policy names.
+
+A provider's library is imported only when a policy asks for it, so a process needs no more than it uses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import TypeAlias, cast
+
+from sparkcrypt.errors import ConfigError
+from sparkcrypt.keys.service import KeyService
+from sparkcrypt.policy.endurance import endurance_of, replicas_of
+from sparkcrypt.policy.key_service import ENDURANCE_OPTIONS, KEY_SERVICE_OPTIONS, KeyServiceConfig
+
+ENTRY_POINT_GROUP = "sparkcrypt.key_services"
+KeyServiceFactory: TypeAlias = Callable[[KeyServiceConfig], KeyService]
+
+_BUILT_IN = {
+    "local": ("sparkcrypt.keys.local", "LocalKeyService"),
+    "vault": ("sparkcrypt.keys.vault.service", "VaultKeyService"),
+    "aws": ("sparkcrypt.keys.cloud.aws", "AwsKeyService"),
+    "hadoop": ("sparkcrypt.keys.hadoop.service", "HadoopKeyService"),
+    "gcp": ("sparkcrypt.keys.cloud.gcp", "GcpKeyService"),
+    "ephemeral": ("sparkcrypt.keys.ephemeral", "EphemeralKeyService"),
+}
+_EXTRAS = {kind: f"sparkcrypt[{kind}]" for kind in ("aws", "gcp")}
+
+
+def open_key_service(config: KeyServiceConfig) -> KeyService:
+    """Open the key service that a configuration names; nothing is sent to it yet.
+
+    Args:
+        config: its type is a built-in one, or the name of an entry point of the group ``sparkcrypt.key_services``,
+            which is a callable that takes the configuration and returns the service.  One that is `Remote` is guarded,
+            and gets the configuration without the options of that.
+
+    Raises:
+        ConfigError: the type is not known, its library is not installed, or its options are not right.
+    """
+    try:
+        factory = _factory(config.type)
+    except ImportError as error:
+        raise ConfigError(
+            f"key service {config.type!r} needs {error.name or 'a library'}, which this interpreter does not have; "
+            f"install {_EXTRAS.get(config.type, 'it')} for the interpreter that runs here"
+        ) from error
+    return _open_guarded(factory, config) if hasattr(factory, "retries_itself") else factory(config)
+
+
+def _open_guarded(factory: KeyServiceFactory, config: KeyServiceConfig) -> KeyService:
+    from sparkcrypt.keys.steady.service import SteadyKeyService
+
+    endurance, taken = endurance_of(config), set(ENDURANCE_OPTIONS)
+    if not getattr(factory, "retries_itself", True):
+        taken.add("max_retries")
+    services = []
+    for entry in replicas_of(config):
+        left = {name: value for name, value in entry.options.items() if name not in taken}
+        services.append(factory(KeyServiceConfig.from_dict({"type": entry.type, **left})))
+    return SteadyKeyService(services, endurance)
+
+
+def _factory(kind: str) -> KeyServiceFactory:
+    if kind in _BUILT_IN:
+        module, name = _BUILT_IN[kind]
+        return cast(KeyServiceFactory, getattr(import_module(module), name))
+    installed = {point.name: point for point in entry_points(group=ENTRY_POINT_GROUP)}
+    if kind not in installed:
+        raise ConfigError(
+            f"key_service: type {kind!r} is not known; allowed: "
+            f"{', '.join(sorted({*KEY_SERVICE_OPTIONS, *installed}))}, or "
+            f"the name of an installed entry point of the group {ENTRY_POINT_GROUP}"
+        )
+    return cast(KeyServiceFactory, installed[kind].load())

@@ -1,0 +1,153 @@
+"""A guarded key service: each call has a deadline, what passes is tried again, and what is down is let alone."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import count
+from typing import Any, TypeVar
+
+from sparkcrypt.errors import KeyServiceUnavailableError, SparkcryptError
+from sparkcrypt.keys.service import KeyDescription, KeyService
+from sparkcrypt.keys.steady.breaker import FAILURES, Breaker, RetryBudget
+from sparkcrypt.keys.steady.deadline import end_in_time
+from sparkcrypt.policy.endurance import Endurance
+
+T = TypeVar("T")
+BACKOFF_SECONDS = 0.2
+BACKOFF_MAX_SECONDS = 5.0
+_READING_VERBS = frozenset({"may"})
+_LOCAL_VERBS = frozenset({"credential_identity"})
+_chance = secrets.SystemRandom()
+
+
+@dataclass(frozen=True, slots=True)
+class _Replica:
+    service: KeyService
+    breaker: Breaker = field(default_factory=Breaker)
+
+
+class SteadyKeyService:
+    """Passes calls on to the first of several equal key services that answers; safe for many threads.
+
+    What reads (wrap, unwrap, describe, list, may) goes to any of them; what changes keys goes to the first alone, so
+    that no two of them make a key of one id.  Refusals are answers and final.  It has the optional verbs that the
+    provider has, under their own names.
+
+    Args:
+        services: the same master keys at several places, in the order of preference.
+        endurance: bounds of each call.
+    """
+
+    def __init__(self, services: Sequence[KeyService], endurance: Endurance) -> None:
+        self._replicas = tuple(_Replica(service) for service in services)
+        self._endurance = endurance
+        self._budget = RetryBudget()
+        for verb in dir(services[0]):
+            if not verb.startswith("_") and not hasattr(type(self), verb):
+                self._offer(verb, getattr(services[0], verb))
+
+    def __repr__(self) -> str:
+        return f"SteadyKeyService({', '.join(repr(replica.service) for replica in self._replicas)})"
+
+    @property
+    def serve_stale_seconds(self) -> int:
+        """How long an opened key serves beyond its lifetime while the service does not answer."""
+        return self._endurance.serve_stale_seconds
+
+    def wrap(self, key_id: str, key: bytes) -> str:
+        """Wrap at the first place that answers."""
+        return self._read(lambda service: service.wrap(key_id, key))
+
+    def unwrap(self, key_id: str, wrapped: str) -> bytes:
+        """Unwrap at the first place that answers."""
+        return self._read(lambda service: service.unwrap(key_id, wrapped))
+
+    def describe(self, key_id: str) -> KeyDescription:
+        """Describe as the first place that answers does."""
+        return self._read(lambda service: service.describe(key_id))
+
+    def list_keys(self) -> tuple[KeyDescription, ...]:
+        """List as the first place that answers does."""
+        return self._read(lambda service: service.list_keys())
+
+    def create(self, key_id: str) -> KeyDescription:
+        """Make a key at the first place; made twice it is the same key, so this is tried again as well."""
+        return self._ask(self._replicas[:1], lambda retry: retry.create(key_id), self._retries())
+
+    def _offer(self, verb: str, own: Any) -> None:
+        if verb in _READING_VERBS:
+            setattr(self, verb, lambda *args: self._read(lambda service: getattr(service, verb)(*args)))
+        elif verb in _LOCAL_VERBS or not callable(own):
+            setattr(self, verb, own)
+        else:
+            setattr(self, verb, partial(self._change, verb))
+
+    def _change(self, verb: str, *args: Any, **options: Any) -> Any:
+        """Call a verb that may not be made twice, at the first place and once."""
+        return self._ask(self._replicas[:1], lambda service: getattr(service, verb)(*args, **options), 0)
+
+    def _read(self, call: Callable[[KeyService], T]) -> T:
+        return self._ask(self._replicas, call, self._retries())
+
+    def _retries(self) -> int:
+        return 0 if getattr(self._replicas[0].service, "retries_itself", True) else self._endurance.max_retries
+
+    def _ask(self, replicas: Sequence[_Replica], call: Callable[[KeyService], T], retries: int) -> T:
+        end = time.monotonic() + self._endurance.deadline_seconds
+        last: KeyServiceUnavailableError | None = None
+        for tried in count():
+            failure, waits = None, []
+            for replica in replicas:
+                wait = replica.breaker.seconds_to_wait()
+                if wait:
+                    waits.append(wait)
+                    continue
+                try:
+                    return self._once(replica, call, end)
+                except KeyServiceUnavailableError as error:
+                    last = failure = error
+            if failure is None:
+                raise self._let_alone(replicas, min(waits)) from last
+            pause = _chance.uniform(0, min(BACKOFF_SECONDS * 2**tried, BACKOFF_MAX_SECONDS))
+            if tried >= retries or time.monotonic() + pause >= end or not self._budget.take():
+                raise failure if not tried else _after(failure, tried)
+            time.sleep(pause)
+        raise AssertionError("count() ends never")
+
+    def _once(self, replica: _Replica, call: Callable[[KeyService], T], end: float) -> T:
+        try:
+            result = end_in_time(
+                lambda: call(replica.service), end - time.monotonic(), lambda: self._late(replica.service)
+            )
+        except KeyServiceUnavailableError:
+            replica.breaker.note_failure()
+            raise
+        except SparkcryptError:
+            replica.breaker.note_success()
+            raise
+        replica.breaker.note_success()
+        return result
+
+    def _late(self, service: KeyService) -> KeyServiceUnavailableError:
+        return KeyServiceUnavailableError(
+            f"{service!r} did not answer within the {self._endurance.deadline_seconds:g} s that one call may take; see "
+            "that it runs and is reachable, or raise deadline_seconds in key_service"
+        )
+
+    @staticmethod
+    def _let_alone(replicas: Sequence[_Replica], seconds: float) -> KeyServiceUnavailableError:
+        which = ", ".join(repr(replica.service) for replica in replicas)
+        return KeyServiceUnavailableError(
+            f"{which} failed {FAILURES} times in a row or more, so it is asked again in {seconds:.0f} s and not now; "
+            "see that it runs and is reachable"
+        )
+
+
+def _after(error: KeyServiceUnavailableError, retries: int) -> KeyServiceUnavailableError:
+    told = KeyServiceUnavailableError(f"{error}; this is the answer after {retries} retries")
+    told.__cause__ = error
+    return told

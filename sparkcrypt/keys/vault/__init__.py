@@ -1,0 +1,1 @@
+"""The key service over the transit engine of HashiCorp Vault or OpenBao."""

@@ -1,0 +1,105 @@
+"""What it means that Vault refuses, or does not answer: errors of its libraries become those of this package."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import requests
+from hvac.exceptions import Forbidden, InvalidPath, InvalidRequest, RateLimitExceeded, Unauthorized, VaultError
+from urllib3.exceptions import ReadTimeoutError
+
+from sparkcrypt.errors import KeyAccessDeniedError, KeyNotFoundError, KeyServiceError, KeyServiceUnavailableError
+from sparkcrypt.keys.vault.http import certificate_fault
+from sparkcrypt.keys.vault.options import VaultOptions, encode_key_name
+
+_REASON_CHARACTERS = 200
+
+
+def translate_refusal(
+    error: VaultError, options: VaultOptions, key_id: str, doing: str, secrets: Iterable[str]
+) -> KeyServiceError:
+    """Return what a refusal means.
+
+    Args:
+        error: as hvac raised it.
+        options: of the key service, for the message.
+        key_id: which key was used; ``*`` for all.
+        doing: what was tried.
+        secrets: what the message must not hold.
+    """
+    what = f"Vault at {options.address}, mount {options.mount_point!r}: cannot {doing} key {key_id!r}"
+    if isinstance(error, Forbidden | Unauthorized):
+        return KeyAccessDeniedError(
+            f"{what}: permission denied to the {options.auth.method} credential of this process; it "
+            "lacks a policy for this path, or has expired"
+        )
+    reason = quote_refusal(error, secrets)
+    if isinstance(error, InvalidPath) or "key not found" in reason:
+        name = "" if key_id == "*" else f" under the name {encode_key_name(key_id)!r}"
+        return KeyNotFoundError(
+            f"{what}: it is not there{name}; make it with `sparkcrypt keys create`, correct the policy's key id, "
+            "or check mount_point and namespace"
+        )
+    if isinstance(error, InvalidRequest):
+        return KeyServiceError(f"{what}: {reason}")
+    if isinstance(error, RateLimitExceeded):
+        return KeyServiceUnavailableError(f"{what}: too many requests, also after {options.max_retries} retries")
+    return KeyServiceUnavailableError(
+        f"{what}: it cannot serve now ({type(error).__name__}), also after {options.max_retries} retries; "
+        "is it sealed or starting?"
+    )
+
+
+def translate_silence(error: OSError, options: VaultOptions) -> KeyServiceError:
+    """Return what it means that Vault gave no answer.
+
+    Args:
+        error: as requests raised it, or reading the certificates did.
+        options: of the key service, for the message.
+    """
+    what = f"Vault at {options.address}"
+    if not isinstance(error, requests.RequestException):
+        return KeyServiceUnavailableError(
+            f"{what}: the certificates of ca_bundle or VAULT_CACERT, {options.ca_bundle!r}, cannot be read; "
+            "are they still on this machine?"
+        )
+    if isinstance(error, requests.exceptions.SSLError):
+        return KeyServiceUnavailableError(f"{what}: {_tls_refusal(error)}")
+    if isinstance(error, requests.Timeout) or _timed_out(error):
+        return KeyServiceUnavailableError(
+            f"{what} did not answer within {options.timeout_seconds:g} s, {options.max_retries + 1} times"
+        )
+    return KeyServiceUnavailableError(
+        f"{what} cannot be reached ({type(error).__name__}); check the address and that it runs"
+    )
+
+
+def quote_refusal(error: Exception, secrets: Iterable[str]) -> str:
+    """Return Vault's own words, shortened; only from the JSON of a refusal, and less any secret of ours.
+
+    Args:
+        error: as hvac raised it.
+        secrets: what is not quoted.
+    """
+    words = " ".join(", ".join(map(str, getattr(error, "errors", None) or ())).split())
+    for secret in filter(None, secrets):
+        words = words.replace(secret, "[redacted]")
+    return words[:_REASON_CHARACTERS] or "no reason given"
+
+
+def _tls_refusal(error: requests.exceptions.SSLError) -> str:
+    fault = certificate_fault(error)
+    if fault is None:
+        return (
+            "no TLS connection was made; check that the address speaks TLS, and that ca_bundle or VAULT_CACERT, where "
+            "one is given, holds certificates in PEM"
+        )
+    return (
+        f"its certificate was not accepted ({fault}); name its CA by ca_bundle or VAULT_CACERT, and use an address "
+        "that is in the certificate"
+    )
+
+
+def _timed_out(error: requests.RequestException) -> bool:
+    """Say whether the last retry ended by a timeout, which requests calls a connection error."""
+    return isinstance(getattr(next(iter(error.args), None), "reason", None), ReadTimeoutError)

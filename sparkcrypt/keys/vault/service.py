@@ -1,0 +1,195 @@
+"""The key service over the transit engine of HashiCorp Vault or OpenBao.
+
+Transit makes a key that is not there when it is asked to encrypt with it, if the token may create.  So a wrap first
+asks whether the key is there.  A policy that gives ``update`` alone on ``transit/encrypt/<name>`` closes the rest of
+that hole in Vault itself; with it, ``read`` on ``transit/keys/<name>`` is not needed.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
+from typing import Any
+
+from hvac.exceptions import Forbidden, InvalidRequest, Unauthorized, VaultError
+
+from sparkcrypt.errors import KeyAccessDeniedError, KeyNotFoundError, KeyServiceError, KeyServiceUnavailableError
+from sparkcrypt.keys.decisions import Decision, decision_of
+from sparkcrypt.keys.service import KeyDescription
+from sparkcrypt.keys.vault.answers import data_of, description_of, key_of, text_of
+from sparkcrypt.keys.vault.login import HvacLogin
+from sparkcrypt.keys.vault.options import decode_key_name, encode_key_name, vault_options
+from sparkcrypt.keys.vault.refusals import translate_refusal, translate_silence
+from sparkcrypt.keys.vault.session import VaultSession
+from sparkcrypt.policy.key_service import KeyServiceConfig
+
+KEY_TYPE = "aes256-gcm96"
+_CREATING = {"create", "sudo", "root"}
+_NO_CIPHERTEXT = "sparkcrypt asks whether it may decrypt"
+
+
+class VaultKeyService:
+    """Wraps and unwraps by transit; safe for many threads.
+
+    Options: ``address`` (else VAULT_ADDR), ``mount_point`` (``transit``), ``namespace``, ``ca_bundle``,
+        ``timeout_seconds``
+    (10, per try), ``max_retries`` (3), and ``auth``:
+
+    - ``{method: token, token_file: …}``: the file, else VAULT_TOKEN, else ``~/.vault-token``;
+    - ``{method: approle, mount_point: …, role_id_file: …, secret_id_file: …}``: the files, else VAULT_ROLE_ID and
+      VAULT_SECRET_ID;
+    - ``{method: kubernetes, mount_point: …, role: …, jwt_path: …}``: the pod's service account.
+
+    Raises:
+        ConfigError: an option is not right.
+    """
+
+    retries_itself = True
+
+    def __init__(self, config: KeyServiceConfig) -> None:
+        self._options = vault_options(config)
+        self._session = VaultSession(self._options.auth, HvacLogin(self._options))
+
+    def __repr__(self) -> str:
+        return f"VaultKeyService({self._options.address!r}, mount_point={self._options.mount_point!r})"
+
+    def wrap(self, key_id: str, key: bytes) -> str:
+        """Return Vault's ciphertext, ``vault:v<version>:<base64>``; a key that is not there is not made.
+
+        Raises:
+            KeyNotFoundError: there is no such key.
+            KeyAccessDeniedError: the token may not encrypt with it; or may create keys but not look whether it is
+                there.
+            KeyServiceError: another refusal.
+        """
+        name = encode_key_name(key_id)
+        self._check_present(key_id, name)
+        plaintext = base64.b64encode(key).decode()
+        answer = self._call(
+            key_id, "wrap with", lambda transit: transit.encrypt_data(name, plaintext, mount_point=self._mount)
+        )
+        return text_of(answer, "ciphertext", key_id)
+
+    def unwrap(self, key_id: str, wrapped: str) -> bytes:
+        """Return the key inside a ciphertext.
+
+        Raises:
+            KeyNotFoundError: there is no such key.
+            KeyAccessDeniedError: the token may not decrypt with it.
+            KeyServiceError: the ciphertext is not one of this key's, or another refusal.
+        """
+        name = encode_key_name(key_id)
+        answer = self._call(
+            key_id, "unwrap with", lambda transit: transit.decrypt_data(name, wrapped, mount_point=self._mount)
+        )
+        return key_of(answer, key_id)
+
+    def describe(self, key_id: str) -> KeyDescription:
+        """Describe a key.
+
+        Raises:
+            KeyNotFoundError: there is no such key.
+            KeyAccessDeniedError: the token may not read it.
+        """
+        name = encode_key_name(key_id)
+        answer = self._call(key_id, "read", lambda transit: transit.read_key(name, mount_point=self._mount))
+        return description_of(answer, key_id)
+
+    def create(self, key_id: str) -> KeyDescription:
+        """Make an ``aes256-gcm96`` key; one that is there already is left as it is.
+
+        Raises:
+            KeyAccessDeniedError: the token may not create it.
+        """
+        name = encode_key_name(key_id)
+        with suppress(KeyNotFoundError, KeyAccessDeniedError):
+            return self.describe(key_id)
+        self._call(
+            key_id, "create", lambda transit: transit.create_key(name, key_type=KEY_TYPE, mount_point=self._mount)
+        )
+        return self.describe(key_id)
+
+    def list_keys(self) -> tuple[KeyDescription, ...]:
+        """Describe every key whose name stands for a key id; names that none stands for cannot be used here.
+
+        Raises:
+            KeyAccessDeniedError: the token may not list, or not read one of the keys.
+        """
+        try:
+            answer = self._call("*", "list", lambda transit: transit.list_keys(mount_point=self._mount))
+        except KeyNotFoundError:
+            return ()
+        names = answer.get("keys", [])
+        return tuple(self.describe(key_id) for key_id in sorted(filter(None, map(decode_key_name, names))))
+
+    def may(self, key_ids: Collection[str]) -> Mapping[str, Decision]:
+        """Say of each key whether this credential may decrypt with it, by one call each.
+
+        What is given to Vault is no ciphertext, which it says only to whoever may decrypt, and of a key that is there
+        (path_decrypt.go of its transit engine).
+        """
+        return {key_id: self._decision(key_id) for key_id in key_ids}
+
+    def _decision(self, key_id: str) -> Decision:
+        try:
+            self.unwrap(key_id, _NO_CIPHERTEXT)
+        except (KeyAccessDeniedError, KeyNotFoundError, KeyServiceUnavailableError) as error:
+            return decision_of(error)
+        except KeyServiceError as error:
+            if isinstance(error.__cause__, InvalidRequest):
+                return "allowed"
+            raise
+        return "allowed"
+
+    def credential_identity(self) -> bytes:
+        """Return a digest of the credential that is in use now."""
+        return self._session.credential_identity()
+
+    @property
+    def _mount(self) -> str:
+        return self._options.mount_point
+
+    def _check_present(self, key_id: str, name: str) -> None:
+        try:
+            self.describe(key_id)
+        except KeyAccessDeniedError as denied:
+            if not self._session.logged_in:
+                raise
+            if self._may_create(f"{self._mount}/encrypt/{name}"):
+                raise KeyAccessDeniedError(
+                    f"{denied}; this token may create the key by encrypting with it, so its absence must be seen: "
+                    f"allow 'read' on {self._mount}/keys/{name}, or take 'create' from {self._mount}/encrypt/{name}"
+                ) from denied
+
+    def _may_create(self, path: str) -> bool:
+        """Say whether an encryption at that path may make the key; a token that may not even ask is taken to."""
+        try:
+            answer = self._use(lambda client: client.sys.get_capabilities([path]))
+        except VaultError:
+            return True
+        except OSError as error:
+            raise translate_silence(error, self._options) from error
+        capabilities = data_of(answer).get(path, ["create"])
+        return bool(_CREATING & set(capabilities))
+
+    def _call(self, key_id: str, doing: str, call: Callable[[Any], Any]) -> dict[str, Any]:
+        """Call the transit engine and return the ``data`` of its answer; every error of the libraries ends here."""
+        try:
+            answer = self._use(lambda client: call(client.secrets.transit))
+        except VaultError as error:
+            raise translate_refusal(error, self._options, key_id, doing, self._session.secrets()) from error
+        except OSError as error:  # requests' own errors are such, and so is what it raises for a bundle that has gone
+            raise translate_silence(error, self._options) from error
+        return data_of(answer)
+
+    def _use(self, use: Callable[[Any], Any]) -> Any:
+        """Use the client; on a refusal once more, if its token was the reason and there is another."""
+        client = self._session.client()
+        try:
+            return use(client)
+        except (Forbidden, Unauthorized):
+            another = self._session.after_refusal(client)
+            if another is None:
+                raise
+        return use(another)

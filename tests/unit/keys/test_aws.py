@@ -1,0 +1,275 @@
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import boto3
+import pytest
+
+from sparkcrypt.errors import (
+    ConfigError,
+    KeyAccessDeniedError,
+    KeyNotFoundError,
+    KeyServiceError,
+    KeyServiceUnavailableError,
+)
+from sparkcrypt.keys.access_token import access_token
+from sparkcrypt.keys.cloud.aws_options import KeyNames
+from sparkcrypt.keys.steady import service as steady
+from sparkcrypt.policy.key_service import KeyServiceConfig
+from tests.services.meddled_s3 import MeddledS3
+from tests.unit.keys.conftest import OpenAws, opened
+
+KEY = b"CANARY-of-32-bytes-that-is-a-key"
+REGION = "eu-west-1"
+ACCOUNT = "123456789012"
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pauses between tries are short."""
+    monkeypatch.setattr(steady, "BACKOFF_SECONDS", 0.005)
+
+
+@pytest.fixture
+def client(aws_server: MeddledS3, open_aws: OpenAws) -> Callable[..., Any]:
+    """Clients of the server's other side: what an owner of keys does."""
+    return lambda service="kms", region=REGION: boto3.client(
+        service, endpoint_url=aws_server.endpoint, region_name=region
+    )
+
+
+def refuse(code: str, message: str = "", status: str = "400 Bad Request") -> Any:
+    """Return an answer as AWS refuses."""
+    return status, [("Content-Type", "application/x-amz-json-1.1")], json.dumps({"__type": code, "message": message})
+
+
+def answering(server: MeddledS3, *answers: Any) -> list[str]:
+    """Have the next calls of KMS answered by these, one each, None for the server's own; return what was asked."""
+    asked: list[str] = []
+    left = list(answers)
+
+    def meddle(environ: dict[str, Any], serve: Callable[[], Any]) -> Any:
+        asked.append(str(environ.get("HTTP_X_AMZ_TARGET", "")).rpartition(".")[2])
+        answer = left.pop(0) if left else None
+        if answer is None:
+            return serve()
+        status, headers, body = answer
+        return status, headers, body.encode()
+
+    server.meddle = meddle
+    return asked
+
+
+def test_key_is_found_by_alias_id_and_arn(open_aws: OpenAws, client: Callable[..., Any]) -> None:
+    """A key that AWS knows by its id, ARN or alias is used under each, and none of them makes one."""
+    kms = client()
+    made = kms.create_key()["KeyMetadata"]
+    kms.create_alias(AliasName="alias/billing", TargetKeyId=made["KeyId"])
+    service = open_aws()
+    for key_id in (made["KeyId"], made["Arn"], "alias/billing", f"arn:aws:kms:{REGION}:{ACCOUNT}:alias/billing"):
+        assert service.unwrap(key_id, service.wrap(key_id, KEY)) == KEY
+    assert service.list_keys() == ()
+    with pytest.raises(ConfigError, match="make that key in AWS"):
+        service.create("alias/nosuch")
+
+
+def test_encryption_context_binds_the_key_id_and_the_policys_pairs(
+    open_aws: OpenAws, client: Callable[..., Any]
+) -> None:
+    """What one key id wrapped opens under no other id of the same key, nor under another encryption_context."""
+    made = client().create_key()["KeyMetadata"]
+    service = open_aws(encryption_context={"department": "sales"})
+    wrapped = service.wrap(made["KeyId"], KEY)
+    assert service.unwrap(made["KeyId"], wrapped) == KEY
+    for other, key_id in ((service, made["Arn"]), (open_aws(), made["KeyId"])):
+        with pytest.raises(KeyServiceError, match="not one that this key wrapped"):
+            other.unwrap(key_id, wrapped)
+
+
+def test_key_that_waits_for_its_deletion_is_not_found(open_aws: OpenAws, client: Callable[..., Any]) -> None:
+    """A key that is scheduled to be deleted counts as gone, and is not made again under its id."""
+    service = open_aws()
+    service.create("pii")
+    (alias,) = [listed for listed in client().list_aliases()["Aliases"] if listed["AliasName"].endswith("/pii")]
+    client().schedule_key_deletion(KeyId=alias["TargetKeyId"], PendingWindowInDays=7)
+    with pytest.raises(KeyNotFoundError, match="to be deleted on"):
+        service.describe("pii")
+    with pytest.raises(KeyNotFoundError, match="to be deleted on"):
+        service.create("pii")
+
+
+def test_rotated_key_has_a_version_more(open_aws: OpenAws) -> None:
+    """Rotation is AWS's: what was wrapped before still opens."""
+    service: Any = open_aws()
+    service.create("pii")
+    wrapped = service.wrap("pii", KEY)
+    assert service.rotate("pii").versions == 2
+    assert service.unwrap("pii", wrapped) == KEY
+
+
+def test_services_that_make_one_key_end_with_one(open_aws: OpenAws) -> None:
+    """Of several that create a key at the same time all use one, and what each wraps the others open."""
+    services = [open_aws() for _ in range(3)]
+    with ThreadPoolExecutor(3) as pool:
+        list(pool.map(lambda service: service.create("pii"), services))
+    wrapped = [service.wrap("pii", KEY) for service in services]
+    assert [services[0].unwrap("pii", sealed) for sealed in wrapped] == [KEY] * 3
+    assert len(services[0].list_keys()) == 1
+
+
+def test_multi_region_key_serves_from_the_next_region(
+    open_aws: OpenAws, client: Callable[..., Any], aws_server: MeddledS3
+) -> None:
+    """While one region cannot serve, the next one wraps with its replica of the key; it makes no keys.
+
+    Moto cannot decrypt with keys of several regions, whichever region is asked, so that nothing is unwrapped here.
+    """
+    made = client().create_key(MultiRegion=True)["KeyMetadata"]
+    client().replicate_key(KeyId=made["KeyId"], ReplicaRegion="eu-central-1")
+    service = open_aws(region=None, regions=[REGION, "eu-central-1"])
+    asked: list[str] = []
+
+    def meddle(environ: dict[str, Any], serve: Callable[[], Any]) -> Any:
+        asked.append(environ["HTTP_AUTHORIZATION"].split("/")[2])
+        if asked[-1] == REGION:
+            status, headers, body = refuse("KMSInternalException", status="500 Internal Server Error")
+            return status, headers, body.encode()
+        return serve()
+
+    aws_server.meddle = meddle
+    assert service.wrap(made["Arn"], KEY).startswith("aws:v1:")
+    assert asked == [REGION, "eu-central-1"]
+    with pytest.raises(KeyServiceUnavailableError, match="cannot serve now"):
+        service.create("pii")
+    assert set(asked[2:]) == {REGION}
+
+
+def test_role_is_taken_with_the_platforms_credentials(
+    open_aws: OpenAws, client: Callable[..., Any], aws_server: MeddledS3
+) -> None:
+    """With role_arn every call is signed by that role's temporary credentials, which are got once."""
+    role = f"arn:aws:iam::{ACCOUNT}:role/sparkcrypt"
+    signed: list[str] = []
+
+    def meddle(environ: dict[str, Any], serve: Callable[[], Any]) -> Any:
+        signed.append(environ["HTTP_AUTHORIZATION"].partition("Credential=")[2].split("/")[0])
+        return serve()
+
+    aws_server.meddle = meddle
+    service = open_aws(role_arn=role)
+    service.create("pii")
+    assert service.unwrap("pii", service.wrap("pii", KEY)) == KEY
+    assert signed[0].startswith("AKIA")
+    assert len(set(signed[1:])) == 1
+    assert signed[1].startswith("ASIA")
+
+
+def test_access_tokens_differ_by_credential_and_role(open_aws: OpenAws, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parquet's static caches are kept apart for two access keys, and for a role beside its source."""
+    config = KeyServiceConfig.from_dict({"type": "aws", "region": REGION})
+    tokens = {access_token(config, open_aws())}
+    tokens.add(access_token(config, open_aws(role_arn=f"arn:aws:iam::{ACCOUNT}:role/other")))
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIAANOTHER")
+    tokens.add(access_token(config, open_aws()))
+    assert len(tokens) == 3
+    assert access_token(config, open_aws()) in tokens
+
+
+def test_passing_faults_are_tried_again_and_refusals_are_not(open_aws: OpenAws, aws_server: MeddledS3) -> None:
+    """Throttling and faults of AWS's own side end in success; a refusal is asked for once."""
+    service = open_aws()
+    service.create("pii")
+    wrapped = service.wrap("pii", KEY)
+    faults = [refuse("ThrottlingException"), refuse("KMSInternalException", status="500 x"), ("503 x", [], "<html>")]
+    asked = answering(aws_server, *faults)
+    assert service.unwrap("pii", wrapped) == KEY
+    assert asked == ["Decrypt"] * 4
+    asked = answering(aws_server, refuse("AccessDeniedException", "no"))
+    with pytest.raises(KeyAccessDeniedError, match="kms:Decrypt"):
+        service.unwrap("pii", wrapped)
+    assert asked == ["Decrypt"]
+
+
+def test_half_of_all_calls_fail(open_aws: OpenAws, aws_server: MeddledS3) -> None:
+    """With every other call failing, each of many ends in success."""
+    service = open_aws()
+    service.create("pii")
+    wrapped = service.wrap("pii", KEY)
+    answering(aws_server, *[refuse("ThrottlingException"), None] * 15)
+    assert [service.unwrap("pii", wrapped) for _ in range(15)] == [KEY] * 15
+
+
+def test_latency_beyond_the_deadline_is_one_clear_error(open_aws: OpenAws, aws_server: MeddledS3) -> None:
+    """An answer that takes 2 s is waited for; where the deadline is shorter, the error names it and comes in time."""
+    service = open_aws()
+    service.create("pii")
+    wrapped = service.wrap("pii", KEY)
+
+    def late(environ: dict[str, Any], serve: Callable[[], Any]) -> Any:
+        time.sleep(2)
+        return serve()
+
+    aws_server.meddle = late
+    assert service.unwrap("pii", wrapped) == KEY
+    started = time.monotonic()
+    with pytest.raises(KeyServiceUnavailableError, match=r"within the 0\.5 s.*deadline_seconds"):
+        open_aws(deadline_seconds=0.5).unwrap("pii", wrapped)
+    assert time.monotonic() - started < 1.5
+
+
+def test_clock_that_is_wrong_is_named(open_aws: OpenAws, aws_server: MeddledS3) -> None:
+    """A signature that AWS calls expired is the clock's fault, and the error says so."""
+    service = open_aws()
+    answering(
+        aws_server, refuse("InvalidSignatureException", "Signature expired: 20260101T000000Z is now earlier than")
+    )
+    with pytest.raises(KeyAccessDeniedError, match="clock of this machine"):
+        service.describe("pii")
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"endpoint": "http://kms.example.com"}, "plain http beyond this machine"),
+        ({"endpoint": "https://user:word@kms.example.com"}, "more than host"),
+        ({"alias_prefix": "aws/"}, "alias_prefix"),
+        ({"alias_prefix": "a b"}, "alias_prefix"),
+        ({"encryption_context": {"a": 1}}, "encryption_context"),
+        ({"timeout_seconds": 0}, "timeout_seconds"),
+        ({"max_retries": 11}, "max_retries"),
+        ({"deadline_seconds": "1s"}, "deadline_seconds"),
+        ({"serve_stale_for": 5}, "serve_stale_for"),
+        ({"regions": []}, "regions"),
+        ({"regions": ["a"], "region": "a"}, "regions"),
+        ({"nosuch": 1}, "'nosuch' is not known; allowed: region"),
+        ({"ca_bundle": "/nonexistent"}, "ca_bundle"),
+    ],
+)
+def test_option_that_is_not_right_is_named(options: dict[str, Any], said: str) -> None:
+    """Each option is checked when the service is opened, and the error names it."""
+    with pytest.raises(ConfigError, match=said):
+        opened(type="aws", **options)
+
+
+def test_missing_credentials_and_region_are_named(open_aws: OpenAws, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without credentials or a region nothing is sent, and the error says what to give."""
+    with pytest.raises(ConfigError, match="AWS_REGION"):
+        open_aws(region=None, endpoint=None).describe("pii")
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    with pytest.raises(ConfigError, match="AWS's own chain"):
+        open_aws().describe("pii")
+    with pytest.raises(ConfigError, match="AWS's own chain"):
+        open_aws(role_arn="arn:aws:iam::1:role/r").describe("pii")
+
+
+def test_multi_region_arn_is_turned_to_the_region_that_is_asked() -> None:
+    """Only a multi-Region key's ARN changes its region; every other name stays."""
+    names, mrk = KeyNames("sparkcrypt/", "eu-central-1"), "mrk-" + "0" * 32
+    assert names.of(f"arn:aws:kms:{REGION}:{ACCOUNT}:key/{mrk}") == f"arn:aws:kms:eu-central-1:{ACCOUNT}:key/{mrk}"
+    arn = f"arn:aws:kms:{REGION}:{ACCOUNT}:key/12345678-1234-1234-1234-123456789012"
+    assert names.of(arn) == arn
+    assert len(names.of("k" * 300)) == 256
