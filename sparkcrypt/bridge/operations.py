@@ -14,13 +14,14 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import sparkcrypt
-from sparkcrypt.errors import BridgeError, ConfigError
+from sparkcrypt.errors import BridgeError, ConfigError, KeyAccessDeniedError, KeyNotFoundError
 from sparkcrypt.keys.once import ExpiringCache
 from sparkcrypt.policy.key_service import KeyServiceConfig
 
 if TYPE_CHECKING:
-    from sparkcrypt.keys.counting import CountingKeyService
+    from sparkcrypt.keys.call_log import LoggingKeyService
     from sparkcrypt.keys.datakeys import DataKeyOpener
+    from sparkcrypt.keys.decisions import KeyDecisions, RefusalKeeper
 
 Request: TypeAlias = Mapping[str, Any]
 Answer: TypeAlias = "dict[str, Any]"
@@ -39,20 +40,22 @@ class Operations:
     """Answers requests; safe for many threads.  One key service is opened per distinct configuration."""
 
     def __init__(self) -> None:
-        self._services: ExpiringCache[KeyServiceConfig, CountingKeyService] = ExpiringCache(_FOREVER)
-        self._openers: ExpiringCache[tuple[KeyServiceConfig, float | None], DataKeyOpener] = ExpiringCache(_FOREVER)
-        self._opened: list[CountingKeyService] = []
+        self._services: ExpiringCache[KeyServiceConfig, LoggingKeyService] = ExpiringCache(_FOREVER)
+        self._keepers: ExpiringCache[KeyServiceConfig, RefusalKeeper] = ExpiringCache(_FOREVER)
+        self._openers: ExpiringCache[KeyServiceConfig, DataKeyOpener] = ExpiringCache(_FOREVER)
+        self._deciders: ExpiringCache[KeyServiceConfig, KeyDecisions] = ExpiringCache(_FOREVER)
         self._by_name: dict[str, Callable[[Request], Answer]] = {
             "hello": lambda _: hello(),
             "wrap": self._wrap,
             "unwrap": self._unwrap,
             "open_key": self._open_key,
+            "decide": self._decide,
             "resolve_write": self._resolve_write,
             "resolve_read": _resolve_read,
             "encrypted_columns": _encrypted_columns,
             "check_partitioning": _check_partitioning,
             "check_format": _check_format,
-            "stats": lambda _: self._stats(),
+            "table_tags": _table_tags,
         }
 
     def answer(self, request: Request) -> Answer:
@@ -72,19 +75,24 @@ class Operations:
         return {"wrapped": service.wrap(_key_id_of(request), base64.b64decode(request["key"]))}
 
     def _unwrap(self, request: Request) -> Answer:
-        service = self._service(_key_service_of(request))
+        service = self._keeper(_key_service_of(request))
         return {"key": base64.b64encode(service.unwrap(_key_id_of(request), request["wrapped"])).decode()}
 
     def _open_key(self, request: Request) -> Answer:
+        from sparkcrypt.decide.denied import refused_key
         from sparkcrypt.keys.material import parse_key_material
 
         material = parse_key_material(base64.b64decode(request["key_metadata"]))
-        config, lifetime_seconds = _key_service_of(request), _lifetime_of(request)
-        opener = self._openers.get((config, lifetime_seconds), lambda: self._open_opener(config, lifetime_seconds))
-        return {"key": base64.b64encode(opener.open(material)).decode()}
+        config = _key_service_of(request)
+        opener = self._opener(config)
+        try:
+            key = opener.open(material, lifetime_seconds=_lifetime_of(request))
+        except (KeyAccessDeniedError, KeyNotFoundError) as error:
+            raise refused_key(request, material.master_key_id, error) from error
+        return {"key": base64.b64encode(key).decode()}
 
     def _resolve_write(self, request: Request) -> Answer:
-        from sparkcrypt.bridge.resolve import resolve_write
+        from sparkcrypt.decide.file import resolve_write
         from sparkcrypt.keys.access_token import access_token
 
         answer = resolve_write(dict(request))
@@ -94,56 +102,69 @@ class Operations:
             answer["access_token"] = access_token(config, self._service(config))
         return answer
 
-    def _service(self, config: KeyServiceConfig) -> CountingKeyService:
+    def _service(self, config: KeyServiceConfig) -> LoggingKeyService:
         return self._services.get(config, lambda: self._open_service(config))
 
-    def _open_service(self, config: KeyServiceConfig) -> CountingKeyService:
-        from sparkcrypt.keys.counting import CountingKeyService
-        from sparkcrypt.keys.service import open_key_service
+    def _open_service(self, config: KeyServiceConfig) -> LoggingKeyService:
+        from sparkcrypt.keys.call_log import LoggingKeyService
+        from sparkcrypt.keys.open_service import open_key_service
 
-        service = CountingKeyService(open_key_service(config))
-        self._opened.append(service)
-        return service
+        return LoggingKeyService(open_key_service(config), on_refusal=lambda key_id: self._forget(config, key_id))
 
-    def _open_opener(self, config: KeyServiceConfig, lifetime_seconds: float | None) -> DataKeyOpener:
+    def _keeper(self, config: KeyServiceConfig) -> RefusalKeeper:
+        from sparkcrypt.keys.decisions import RefusalKeeper
+
+        return self._keepers.get(config, lambda: RefusalKeeper(self._service(config)))
+
+    def _opener(self, config: KeyServiceConfig) -> DataKeyOpener:
         from sparkcrypt.keys.datakeys import DataKeyOpener
 
-        service = self._service(config)
-        if lifetime_seconds is None:
-            return DataKeyOpener(service)
-        return DataKeyOpener(service, lifetime_seconds=lifetime_seconds)
+        stale_seconds = self._service(config).serve_stale_seconds
+        return self._openers.get(config, lambda: DataKeyOpener(self._keeper(config), stale_seconds=stale_seconds))
 
-    def _stats(self) -> Answer:
-        opened = list(self._opened)
-        return {
-            "key_services": len(opened),
-            "wraps": sum(service.wraps for service in opened),
-            "unwraps": sum(service.unwraps for service in opened),
-        }
+    def _forget(self, config: KeyServiceConfig, key_id: str) -> None:
+        """Forget opened keys of a master key that is gone or denied: nothing serves beyond a known deletion."""
+        for other, opener in self._openers.items():
+            if other == config:
+                opener.forget(key_id)
+
+    def _decide(self, request: Request) -> Answer:
+        from sparkcrypt.decide.masks import decide
+        from sparkcrypt.keys.decisions import KeyDecisions
+
+        config = _key_service_of(request)
+        decisions = self._deciders.get(config, lambda: KeyDecisions(self._service(config)))
+        return decide(dict(request), decisions)
 
 
 def _resolve_read(request: Request) -> Answer:
-    from sparkcrypt.bridge.resolve import resolve_read
+    from sparkcrypt.decide.file import resolve_read
 
     return resolve_read(dict(request))
 
 
 def _encrypted_columns(request: Request) -> Answer:
-    from sparkcrypt.bridge.resolve import encrypted_columns
+    from sparkcrypt.decide.file import encrypted_columns
 
     return encrypted_columns(dict(request))
 
 
 def _check_partitioning(request: Request) -> Answer:
-    from sparkcrypt.bridge.planned import check_partitioning
+    from sparkcrypt.decide.planned import check_partitioning
 
     return check_partitioning(dict(request))
 
 
 def _check_format(request: Request) -> Answer:
-    from sparkcrypt.bridge.planned import check_format
+    from sparkcrypt.decide.planned import check_format
 
     return check_format(dict(request))
+
+
+def _table_tags(request: Request) -> Answer:
+    from sparkcrypt.decide.planned import table_tags
+
+    return table_tags(dict(request))
 
 
 def _key_service_of(request: Request) -> KeyServiceConfig:
@@ -171,7 +192,7 @@ def _key_service(text: str) -> KeyServiceConfig:
 
 
 def _lifetime_of(request: Request) -> float | None:
-    """Return for how many whole seconds a session keeps keys: each number of them has an opener of its own."""
+    """Return for how many seconds a session keeps keys at most; None: as long as is usual."""
     asked = request.get("lifetime_seconds")
     return None if asked is None else float(max(0, int(asked)))
 

@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from sparkcrypt.errors import SparkcryptError, StorageError, error_named
 from sparkcrypt.keys.datakeys import DataKeyOpener
-from sparkcrypt.keys.material import parse_key_material
-from sparkcrypt.keys.service import open_key_service
+from sparkcrypt.keys.open_service import open_key_service
 from sparkcrypt.native.places import Settings, place
 from sparkcrypt.parquet import ColumnSummary, FileSummary, KeyRequest, RetrieveKey, read_footer, summarise
 from sparkcrypt.parquet.codecs import codecs_of
-from sparkcrypt.parquet.source import Source
+from sparkcrypt.parquet.file.source import Source
 from sparkcrypt.policy.key_service import KeyServiceConfig
 
 if TYPE_CHECKING:
@@ -65,21 +64,21 @@ def pack(found: Mapping[str, Found]) -> str:
     shapes: dict[str, int] = {}
     files: list[Any] = []
     errors: dict[str, list[str]] = {}
-    for path, one in found.items():
-        if isinstance(one, SparkcryptError):
-            errors[path] = [type(one).__name__, str(one)]
+    for path, item in found.items():
+        if isinstance(item, SparkcryptError):
+            errors[path] = [type(item).__name__, str(item)]
             continue
-        summary, shape = one.summary, json.dumps(_shape(one), ensure_ascii=True)
+        summary, shape = item.summary, json.dumps(_shape(item), ensure_ascii=True)
         own = (summary.aad_prefix, summary.aad_file_unique)
         place_of_shape = shapes.setdefault(shape, len(shapes))
         files.append([path, place_of_shape, *map(_text, own), summary.rows, summary.row_groups])
-    return json.dumps({"shapes": [json.loads(one) for one in shapes], "files": files, "errors": errors})
+    return json.dumps({"shapes": [json.loads(shape) for shape in shapes], "files": files, "errors": errors})
 
 
 def unpack(packed: str) -> dict[str, Found]:
     """Return the facts that `pack` packed: path -> facts, or the error in its own class."""
     values = json.loads(packed)
-    shapes = [_Shape.of(one) for one in values["shapes"]]
+    shapes = [_Shape.of(value) for value in values["shapes"]]
     found: dict[str, Found] = {
         path: shapes[shape].facts(path, _bytes(prefix), _bytes(unique), rows, groups)
         for path, shape, prefix, unique, rows, groups in values["files"]
@@ -102,15 +101,15 @@ def _run(
     opener = DataKeyOpener(open_key_service(KeyServiceConfig.from_dict(json.loads(key_service))))
 
     def retrieve(request: KeyRequest) -> bytes:
-        return opener.open(parse_key_material(request.key_metadata or b""))
+        return opener.open_metadata(request.key_metadata)
 
     for batch in batches:
         for number in batch.column(0).to_pylist():
-            found = {path: _placed(path, settings, retrieve) for path in chunks[number]}
+            found = {path: _read_placed(path, settings, retrieve) for path in chunks[number]}
             yield pa.RecordBatch.from_pydict({"packed": [pack(found)]})
 
 
-def _placed(path: str, settings: Settings, retrieve_key: RetrieveKey) -> Found:
+def _read_placed(path: str, settings: Settings, retrieve_key: RetrieveKey) -> Found:
     try:
         where = place(path, settings)
     except SparkcryptError as error:
@@ -156,7 +155,7 @@ class _Shape:
 def _shape(facts: FooterFacts) -> list[Any]:
     summary = facts.summary
     columns = summary.columns
-    listed = None if columns is None else [[list(path), one.encrypted, one.key_id] for path, one in columns.items()]
+    listed = None if columns is None else [[list(path), item.encrypted, item.key_id] for path, item in columns.items()]
     return [
         summary.footer,
         summary.algorithm,

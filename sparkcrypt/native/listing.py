@@ -3,10 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from sparkcrypt.errors import ConfigError, VerificationError
 from sparkcrypt.native.places import Settings, place
+from sparkcrypt.paths import is_hidden
+
+
+@dataclass(frozen=True, slots=True)
+class ListedFile:
+    """A file as a listing has it.
+
+    Attributes:
+        name: its path relative to what was listed; empty where that is the file itself.
+        length: in bytes.
+        modified_ns: when it was changed, in nanoseconds since 1970.
+        inode: of a local file, 0 elsewhere.
+    """
+
+    name: str
+    length: int
+    modified_ns: int
+    inode: int = 0
 
 
 def data_files(path: str, settings: Settings) -> tuple[str, ...]:
@@ -16,29 +35,54 @@ def data_files(path: str, settings: Settings) -> tuple[str, ...]:
         ConfigError: nothing is there, or the folder holds no data file.
         VerificationError: a file or folder below it is a symbolic link.
     """
+    files = tuple(file.name for file in list_files(path, settings))
+    if not files:
+        raise ConfigError(f"{path}: holds no data files; name a data file, or a folder of them")
+    return files
+
+
+def list_files(path: str, settings: Settings) -> tuple[ListedFile, ...]:
+    """Return a file, or the data files below a folder, in the order of their names; none where nothing is there.
+
+    Raises:
+        VerificationError: a file or folder below it is a symbolic link.
+    """
     where = place(path, settings)
     if isinstance(where, str):
-        root = Path(where)
-        if root.is_file():
-            return ("",)
-        below = sorted(root.rglob("*"))
-        links = [file for file in below if file.is_symlink()]
-        if seen := list(_visible([str(link.relative_to(root)) for link in links])):
-            raise VerificationError(refused_link(f"{root}/{seen[0]}"))
-        found = [str(file.relative_to(root)) for file in below if file.is_file()]
-    else:
-        from pyarrow.fs import FileSelector, FileType
+        return tuple(_list_local(Path(where)))
+    from pyarrow.fs import FileSelector, FileType
 
-        filesystem, name = where
-        if filesystem.get_file_info(name).type == FileType.File:
-            return ("",)
-        selector = FileSelector(name, recursive=True, allow_not_found=True)
-        infos = filesystem.get_file_info(selector)
-        found = sorted(info.path[len(name.rstrip("/")) + 1 :] for info in infos if info.type == FileType.File)
-    files = tuple(_visible(found))
-    if not files:
-        raise ConfigError(f"{path}: holds no data files; name a Parquet file, or a folder of them")
-    return files
+    filesystem, name = where
+    info = filesystem.get_file_info(name)
+    if info.type == FileType.File:
+        return (ListedFile("", info.size, info.mtime_ns or 0),)
+    infos = filesystem.get_file_info(FileSelector(name, recursive=True, allow_not_found=True))
+    start = len(name.rstrip("/")) + 1
+    found = (
+        ListedFile(entry.path[start:], entry.size, entry.mtime_ns or 0)
+        for entry in sorted(infos, key=lambda entry: str(entry.path))
+        if entry.type == FileType.File
+    )
+    return tuple(file for file in found if _is_visible(file.name))
+
+
+def _list_local(root: Path) -> Iterator[ListedFile]:
+    if root.is_file():
+        yield _stamp(root, "")
+        return
+    for entry in sorted(root.rglob("*")):
+        name = str(entry.relative_to(root))
+        if not _is_visible(name):
+            continue
+        if entry.is_symlink():
+            raise VerificationError(refused_link(f"{root}/{name}"))
+        if entry.is_file():
+            yield _stamp(entry, name)
+
+
+def _stamp(path: Path, name: str) -> ListedFile:
+    status = path.stat()
+    return ListedFile(name, status.st_size, status.st_mtime_ns, status.st_ino)
 
 
 def refused_link(path: str) -> str:
@@ -50,8 +94,5 @@ def refused_link(path: str) -> str:
     )
 
 
-def _visible(files: list[str]) -> Iterator[str]:
-    for file in files:
-        parts = file.split("/")
-        if not any(part.startswith(".") or (part.startswith("_") and "=" not in part) for part in parts):
-            yield file
+def _is_visible(name: str) -> bool:
+    return not any(map(is_hidden, name.split("/")))

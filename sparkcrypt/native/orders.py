@@ -6,12 +6,12 @@ import base64
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from sparkcrypt.keys.datakeys import WrappedKek
+from sparkcrypt.names import Algorithm
 from sparkcrypt.parquet import FileSummary
-from sparkcrypt.parquet.encryption import FooterMode
-from sparkcrypt.parquet.metadata import Algorithm
+from sparkcrypt.parquet.rewrite.encryption import FooterMode
 from sparkcrypt.schema import Path
 
 
@@ -117,6 +117,39 @@ class FileOrder:
             values["source_algorithm"],
             values["replace"],
         )
+
+    def master_keys(self) -> set[str]:
+        """Return the master keys that keys of the target will be wrapped by."""
+        encryption = self.encryption
+        if encryption is None:
+            return set()
+        return {encryption.footer_key, *(key for key in encryption.columns.values() if key is not None)}
+
+
+@dataclass(frozen=True, slots=True)
+class OrcOrder:
+    """One ORC file to make: encrypted anew, in plaintext, or with its keys wrapped anew.
+
+    Attributes:
+        source, target: paths as Hadoop prints them.
+        action: what to do.
+        columns: column, with all below it -> the master key that its local key is wrapped by in the target; none for
+            ``decrypt``.
+        replace: as in `FileOrder`.
+    """
+
+    source: str
+    target: str
+    action: Literal["encrypt", "decrypt", "rewrap"]
+    columns: Mapping[Path, str]
+    replace: bool = False
+
+    def master_keys(self) -> set[str]:
+        """Return the master keys that keys of the target will be wrapped by."""
+        return set(self.columns.values())
+
+
+Order: TypeAlias = FileOrder | OrcOrder
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,13 +6,23 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
+from pathlib import Path as FilePath
 from typing import TYPE_CHECKING, TypeAlias
 from urllib.parse import urlencode, urlsplit
 
 from sparkcrypt.errors import ConfigError
-from sparkcrypt.native.name_nodes import NameNodes, asks_kerberos, default_authority, hdfs_settings, name_nodes, user_of
+from sparkcrypt.native.webhdfs.name_nodes import (
+    NameNodes,
+    asks_kerberos,
+    default_authority,
+    hdfs_settings,
+    name_nodes,
+    user_of,
+)
+from sparkcrypt.parquet.file.source import open_source
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
@@ -96,11 +106,11 @@ def place(path: str, settings: Settings) -> Place:
     if scheme == "file":
         return "/" + rest.lstrip("/")
     authority, _, below = rest.removeprefix("//").partition("/")
-    opened, root = _opened(scheme, authority, tuple(sorted(settings.items())))
+    opened, root = _open_file_system(scheme, authority, tuple(sorted(settings.items())))
     return opened, f"{root}/{below}"
 
 
-def _opened(*key: object) -> tuple[FileSystem, str]:
+def _open_file_system(*key: object) -> tuple[FileSystem, str]:
     until, error = _unreachable.get(key, (0.0, None))
     if error is not None and time.monotonic() < until:
         raise ConfigError(str(error))
@@ -157,7 +167,7 @@ def _hdfs(scheme: str, authority: str, settings: Settings) -> FileSystem:
 
 
 def _web_hdfs(nodes: NameNodes) -> FileSystem:
-    from sparkcrypt.native.webhdfs_system import open_webhdfs
+    from sparkcrypt.native.webhdfs.system import open_webhdfs
 
     return open_webhdfs(nodes)
 
@@ -183,3 +193,22 @@ def _by_fsspec(scheme: str, authority: str) -> tuple[FileSystem, str]:
 
     opened, root = fsspec.core.url_to_fs(f"{scheme}://{authority}/")
     return fs.PyFileSystem(fs.FSSpecHandler(opened)), root.rstrip("/")
+
+
+def size_of(where: Place) -> int:
+    """Return the size of a file in bytes.
+
+    Raises:
+        FormatError, StorageError: as `open_source`.
+    """
+    with open_source(where) as file:
+        return file.size
+
+
+def remove_file(where: Place) -> None:
+    """Remove a file that was written and is not proven; what prevents that does not hide why."""
+    with suppress(OSError):
+        if isinstance(where, str):
+            FilePath(where).unlink()
+        else:
+            where[0].delete_file(where[1])

@@ -8,13 +8,13 @@ from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 
 from sparkcrypt.errors import SparkcryptError
-from sparkcrypt.native.orders import FileOrder, FileOutcome, KeySettings
+from sparkcrypt.native.orders import FileOutcome, KeySettings, Order
 from sparkcrypt.native.places import Settings
 from sparkcrypt.native.work import failure, rewrite
 
 
 def rewrite_all(
-    orders: Sequence[FileOrder], keys: KeySettings, settings: Settings, *, processes: int
+    orders: Sequence[Order], keys: KeySettings, settings: Settings, *, processes: int
 ) -> Iterator[FileOutcome]:
     """Yield the outcome of each order as it is done; a process that ends is an outcome of every file not done by then.
 
@@ -32,18 +32,18 @@ def rewrite_all(
         return
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(min(processes, len(orders)), mp_context=context) as pool:
-        waiting: dict[Future[FileOutcome], FileOrder] = {}
+        waiting: dict[Future[FileOutcome], Order] = {}
         try:
             for order in orders:
-                waiting[_submitted(pool, order, keys, settings)] = order
+                waiting[_submit_order(pool, order, keys, settings)] = order
             for done in as_completed(waiting):
                 yield _outcome(done, waiting[done])
         finally:
             pool.shutdown(cancel_futures=True)
 
 
-def _submitted(
-    pool: ProcessPoolExecutor, order: FileOrder, keys: KeySettings, settings: Settings
+def _submit_order(
+    pool: ProcessPoolExecutor, order: Order, keys: KeySettings, settings: Settings
 ) -> Future[FileOutcome]:
     try:
         return pool.submit(rewrite, order, keys, settings)
@@ -53,7 +53,7 @@ def _submitted(
         return failed
 
 
-def _outcome(done: Future[FileOutcome], order: FileOrder) -> FileOutcome:
+def _outcome(done: Future[FileOutcome], order: Order) -> FileOutcome:
     error = done.exception()
     if error is None:
         return done.result()

@@ -6,7 +6,6 @@ import json
 import logging
 import os
 import time
-from contextlib import suppress
 from functools import lru_cache, partial
 from pathlib import Path as FilePath
 
@@ -18,12 +17,13 @@ from sparkcrypt.errors import (
     UnsupportedFileError,
     VerificationError,
 )
-from sparkcrypt.keys.counting import CountingKeyService
+from sparkcrypt.keys.call_log import LoggingKeyService
 from sparkcrypt.keys.datakeys import DataKeyMaker, DataKeyOpener
 from sparkcrypt.keys.material import parse_key_material
-from sparkcrypt.keys.service import open_key_service
-from sparkcrypt.native.orders import EncryptionOrder, FileOrder, FileOutcome, KeySettings
-from sparkcrypt.native.places import Place, Settings, place
+from sparkcrypt.keys.open_service import open_key_service
+from sparkcrypt.native.orc_work import rewrite_orc_order
+from sparkcrypt.native.orders import EncryptionOrder, FileOrder, FileOutcome, KeySettings, OrcOrder, Order
+from sparkcrypt.native.places import Place, Settings, place, remove_file, size_of
 from sparkcrypt.parquet import (
     FOOTER_KEY,
     DataKey,
@@ -36,12 +36,12 @@ from sparkcrypt.parquet import (
     rewrite_file,
     verify_file,
 )
-from sparkcrypt.parquet.encryption import ColumnKey
-from sparkcrypt.parquet.file_access import PRIVATE_FOLDER, make_folders
-from sparkcrypt.parquet.output import most_bytes, open_target, too_large
-from sparkcrypt.parquet.source import open_source
+from sparkcrypt.parquet.file.access import PRIVATE_FOLDER, make_folders
+from sparkcrypt.parquet.file.source import open_source
+from sparkcrypt.parquet.rewrite.encryption import ColumnKey
+from sparkcrypt.parquet.rewrite.output import most_bytes, open_target, too_large
 from sparkcrypt.policy.key_service import KeyServiceConfig
-from sparkcrypt.schema import Path, dotted
+from sparkcrypt.schema import Path, join_dotted
 
 _LOG = logging.getLogger(__name__)
 _REDACTED_PARTS = ("key_value_metadata", "sorting_columns")
@@ -52,7 +52,7 @@ _GROWTH = 1.1
 """How much larger than its source a target is taken to be at most, where only so large a one can be."""
 
 
-def rewrite(order: FileOrder, keys: KeySettings, settings: Settings) -> FileOutcome:
+def rewrite(order: Order, keys: KeySettings, settings: Settings) -> FileOutcome:
     """Rewrite a file and prove the result; whatever goes wrong with it is in the outcome, and leaves no target.
 
     Args:
@@ -72,7 +72,7 @@ def rewrite(order: FileOrder, keys: KeySettings, settings: Settings) -> FileOutc
         return failure(order, error)
 
 
-def _carried_out(order: FileOrder, keys: KeySettings, settings: Settings) -> FileOutcome:
+def _carried_out(order: Order, keys: KeySettings, settings: Settings) -> FileOutcome:
     try:
         source, target = place(order.source, settings), place(order.target, settings)
         _see_reachable(source, target, order)
@@ -88,7 +88,7 @@ def _carried_out(order: FileOrder, keys: KeySettings, settings: Settings) -> Fil
     return _rewritten(order, source, target, keys)
 
 
-def failure(order: FileOrder, error: BaseException) -> FileOutcome:
+def failure(order: Order, error: BaseException) -> FileOutcome:
     """Return the outcome of a file that an error ended, so that one file never ends the work on others."""
     if isinstance(error, SparkcryptError):
         said = type(error).__name__, str(error)
@@ -101,14 +101,14 @@ def failure(order: FileOrder, error: BaseException) -> FileOutcome:
     return FileOutcome(order.source, order.target, error=said)
 
 
-def _see_reachable(source: Place, target: Place, order: FileOrder) -> None:
+def _see_reachable(source: Place, target: Place, order: Order) -> None:
     """Open the source and make room for the target, before anything else is done.
 
     Raises:
         StorageError: either cannot be reached from here, be it that only Spark knows how.
         UnsupportedFileError: the target may become larger than its file system takes.
     """
-    size = _size(source)
+    size = size_of(source)
     try:
         _make_room(target, source, replace=order.replace)
     except OSError as error:
@@ -120,8 +120,10 @@ def _see_reachable(source: Place, target: Place, order: FileOrder) -> None:
         raise UnsupportedFileError(f"{order.source}: {too_large(most)}")
 
 
-def _rewritten(order: FileOrder, source: Place, target: Place, keys: KeySettings) -> FileOutcome:
+def _rewritten(order: Order, source: Place, target: Place, keys: KeySettings) -> FileOutcome:
     worker, digest_key = _worker(keys.to_json()), os.urandom(32)  # digests are compared here, and kept nowhere
+    if isinstance(order, OrcOrder):
+        return rewrite_orc_order(order, source, target, worker.retrieve, worker.maker)
     verify_aad = None if order.source_prefix is None else _Expected(order.source_prefix)
     before = verify_file(source, retrieve_key=worker.retrieve, verify_aad=verify_aad, digest_key=digest_key)
     if before.algorithm != order.source_algorithm:
@@ -151,20 +153,20 @@ def _rewritten(order: FileOrder, source: Place, target: Place, keys: KeySettings
     try:
         after = _proven(order, target, worker, before, digest_key)
     except BaseException:
-        _remove(target)
+        remove_file(target)
         raise
     return FileOutcome(
         source=order.source,
         target=order.target,
         rows=after.rows,
-        bytes_before=_size(source),
-        bytes_after=_size(target),
-        unauthenticated=_unauthenticated(before, after),
+        bytes_before=size_of(source),
+        bytes_after=size_of(target),
+        unauthenticated=_list_unauthenticated(before, after),
         notes=notes,
     )
 
 
-def _unauthenticated(before: Verification, after: Verification) -> tuple[str, ...]:
+def _list_unauthenticated(before: Verification, after: Verification) -> tuple[str, ...]:
     """Return what nothing authenticates in the target, and what nothing authenticated of an encrypted source."""
     of_source = () if before.footer == "plaintext" else before.not_authenticated
     of_target = () if after.footer == "plaintext" else after.not_authenticated
@@ -207,13 +209,13 @@ class _Worker:
     """The keys of one job in this process: each KEK is unwrapped once."""
 
     def __init__(self, keys: KeySettings) -> None:
-        service = CountingKeyService(open_key_service(KeyServiceConfig.from_dict(json.loads(keys.key_service))))
+        service = LoggingKeyService(open_key_service(KeyServiceConfig.from_dict(json.loads(keys.key_service))))
         self._opener = DataKeyOpener(service)
-        self._maker = DataKeyMaker(service, data_key_bits=keys.data_key_bits, keks=keys.keks)
+        self.maker = DataKeyMaker(service, data_key_bits=keys.data_key_bits, keks=keys.keks)
 
     def retrieve(self, request: KeyRequest) -> bytes:
         """Open a data key of a file by its key metadata."""
-        return self._opener.open(parse_key_material(request.key_metadata or b""))
+        return self._opener.open_metadata(request.key_metadata)
 
     def encryption(self, order: EncryptionOrder, source: FileSummary) -> FileEncryption:
         """Return new data keys for one file, as ordered.
@@ -221,7 +223,7 @@ class _Worker:
         Raises:
             VerificationError: the file has not the columns that it was listed with.
         """
-        absent = sorted(map(dotted, order.columns.keys() - (source.columns or {}).keys()))
+        absent = sorted(map(join_dotted, order.columns.keys() - (source.columns or {}).keys()))
         if absent:
             raise VerificationError(f"{source.path}: has no column {', '.join(absent)} now; someone replaced the file")
         columns: dict[Path, ColumnKey] = {
@@ -242,24 +244,15 @@ class _Worker:
             master_key_id = parse_key_material(request.key_metadata or b"").master_key_id
         else:
             master_key_id = (order.columns[request.column] if request.column else None) or order.footer_key
-        return self._maker.wrap(key, master_key_id, is_footer_key=request.column is None)
+        return self.maker.wrap(key, master_key_id, is_footer_key=request.column is None)
 
     def _data_key(self, master_key_id: str, *, footer: bool = False) -> DataKey:
-        return DataKey(*self._maker.make(master_key_id, is_footer_key=footer))
+        return DataKey(*self.maker.make(master_key_id, is_footer_key=footer))
 
 
 @lru_cache(maxsize=4)
 def _worker(keys: str) -> _Worker:
     return _Worker(KeySettings.from_json(keys))
-
-
-def _remove(target: Place) -> None:
-    """Remove a target that was written and is not proven; what prevents that does not hide why."""
-    with suppress(OSError):
-        if isinstance(target, str):
-            FilePath(target).unlink()
-        else:
-            target[0].delete_file(target[1])
 
 
 def _make_room(target: Place, source: Place, *, replace: bool) -> None:
@@ -297,8 +290,3 @@ def _narrowest(source: Place, folder: str) -> int:
         (like, _, was), (folder, _, name) = like.rpartition("/"), folder.rpartition("/")
         if was != name or not like:
             return int(mode)
-
-
-def _size(where: Place) -> int:
-    with open_source(where) as file:
-        return file.size

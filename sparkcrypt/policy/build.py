@@ -8,16 +8,18 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from sparkcrypt.errors import ConfigError, PlanError, shown
+from sparkcrypt.errors import ConfigError, PlanError, show
+from sparkcrypt.names import ALGORITHMS, Algorithm
+from sparkcrypt.paths import is_within
 from sparkcrypt.policy.duration import grace_of, retention_of
-from sparkcrypt.policy.key_service import KEY_SERVICE_OPTIONS, KeyServiceConfig
+from sparkcrypt.policy.key_service_section import key_service_of
 from sparkcrypt.policy.model import (
-    ALGORITHMS,
     DATA_KEY_BITS,
     FOOTER_MODES,
+    ON_DENIED,
     PLAINTEXT,
+    SAFE_AGGREGATES,
     UNTAGGED,
-    Algorithm,
     Policy,
     TableRule,
     TagRule,
@@ -27,13 +29,6 @@ from sparkcrypt.policy.section import KeyPath, Problems, Section, is_text
 from sparkcrypt.policy.template import KeyTemplate
 from sparkcrypt.schema import split_dotted
 
-EPHEMERAL = "ephemeral"
-"""The key service of probes: its secret is drawn for one row and is worth nothing beyond it."""
-_SECRET_NAME = re.compile(
-    r"(^|[_-])(token|password|passwd|passphrase|secret|secret[_-]id|secret[_-]?(access[_-])?key|api[_-]?key|private[_-]key"
-    r"|credentials?)$",
-    re.IGNORECASE,
-)
 _TEMPLATE = re.compile(r"\{\w+(:[^}]*)?\}")
 
 
@@ -99,7 +94,7 @@ def _policy(root: Section, problems: Problems, resolve: Callable[[str], str]) ->
     footer = root.section("footer")
     audit_key, audit_key_history = _audit(root)
     policy = Policy(
-        key_service=_key_service(root.section("key_service"), resolve),
+        key_service=key_service_of(root.section("key_service"), resolve, problems),
         algorithm=root.choice("algorithm", ALGORITHMS, "AES_GCM_V1"),
         data_key_bits=root.choice("data_key_bits", DATA_KEY_BITS, 256),
         footer_key=footer.text("key"),
@@ -113,6 +108,9 @@ def _policy(root: Section, problems: Problems, resolve: Callable[[str], str]) ->
         audit_key=audit_key,
         audit_key_history=audit_key_history,
         old_files_grace_seconds=grace_of(root),
+        ask_for_access=root.text("ask_for_access", None),
+        safe_aggregates=_safe_aggregates(root),
+        index_location=_index_location(root, resolve),
     )
     footer.close()
     root.close()
@@ -120,6 +118,7 @@ def _policy(root: Section, problems: Problems, resolve: Callable[[str], str]) ->
     _check_audit_key(policy, problems)
     _check_templates(policy, problems)
     _check_overlays(policy, problems)
+    _check_index(policy, problems)
     return policy
 
 
@@ -127,15 +126,31 @@ def _algorithms(root: Section) -> tuple[Algorithm, ...]:
     values = root.texts("algorithm_history")
     for value in values:
         if value not in ALGORITHMS:
-            root.problem("algorithm_history", f"{shown(value)} is not known; allowed: {', '.join(ALGORITHMS)}")
-    return tuple(one for one in ALGORITHMS if one in values)
+            root.problem("algorithm_history", f"{show(value)} is not known; allowed: {', '.join(ALGORITHMS)}")
+    return tuple(entry for entry in ALGORITHMS if entry in values)
+
+
+def _safe_aggregates(root: Section) -> tuple[str, ...] | None:
+    if "safe_aggregates" not in root.names():
+        root.raw("safe_aggregates", None)
+        return None
+    values = root.texts("safe_aggregates")
+    for value in values:
+        if value not in SAFE_AGGREGATES:
+            near = difflib.get_close_matches(value, SAFE_AGGREGATES, n=1)
+            hint = f"did you mean {near[0]!r}? " if near else ""
+            root.problem(
+                "safe_aggregates",
+                f"{show(value)} is none that hides single values; {hint}allowed: {', '.join(SAFE_AGGREGATES)}",
+            )
+    return tuple(entry for entry in SAFE_AGGREGATES if entry in values)
 
 
 def _check_footer_key(policy: Policy, footer: Section) -> None:
     if policy.footer_key == PLAINTEXT:
         footer.problem("key", "a key may not be called plaintext, which in a history means no key; name another")
     if _TEMPLATE.search(policy.footer_key):
-        footer.problem("key", f"{shown(policy.footer_key)}: the footer key cannot hold partition values; name one key")
+        footer.problem("key", f"{show(policy.footer_key)}: the footer key cannot hold partition values; name one key")
 
 
 def _audit(root: Section) -> tuple[str | None, tuple[str, ...]]:
@@ -148,6 +163,27 @@ def _audit(root: Section) -> tuple[str | None, tuple[str, ...]]:
     return key or None, history
 
 
+def _index_location(root: Section, resolve: Callable[[str], str]) -> str | None:
+    if "index" not in root.names():
+        root.raw("index", None)
+        return None
+    index = root.section("index")
+    location = index.text("location")
+    index.close()
+    return resolve(location) if location else None
+
+
+def _check_index(policy: Policy, problems: Problems) -> None:
+    """Refuse a place for stores inside of a table, whose readers would take their files for rows."""
+    for table in policy.tables:
+        if policy.index_location and table.location and is_within(policy.index_location, table.location):
+            problems.add(
+                ("index", "location"),
+                f"{show(policy.index_location)} lies inside of table {table.name!r}, at {table.location}; name a "
+                "folder outside of every table",
+            )
+
+
 def _check_audit_key(policy: Policy, problems: Problems) -> None:
     """Refuse an audit key that readers of some file hold: who may unwrap it can write audit entries that verify."""
     key, place = policy.audit_key, ("audit", "key")
@@ -156,50 +192,15 @@ def _check_audit_key(policy: Policy, problems: Problems) -> None:
     if key == PLAINTEXT:
         problems.add(place, "an audit without key cannot be authenticated; name a key that no reader may use")
     if _TEMPLATE.search(key):
-        problems.add(place, f"{shown(key)}: the audit's key cannot hold partition values; name one key")
+        problems.add(place, f"{show(key)}: the audit's key cannot hold partition values; name one key")
     if key in (policy.footer_key, *policy.footer_key_history):
-        problems.add(place, f"{shown(key)} is the footer's key, which every reader may use; name one of its own")
+        problems.add(place, f"{show(key)} is the footer's key, which every reader may use; name one of its own")
     for rule in policy.tags:
         if (rule.key is not None and not rule.key.columns and rule.key.text == key) or key in rule.history:
             problems.add(
-                place, f"{shown(key)} is the key of tag {rule.name!r}, which its readers may use; name one of its own"
+                place,
+                f"{show(key)} is the key of tag {rule.name!r}, which its readers may use; name one of its own",
             )
-
-
-def _key_service(section: Section, resolve: Callable[[str], str]) -> KeyServiceConfig:
-    kind = section.text("type")
-    known = KEY_SERVICE_OPTIONS.get(kind)
-    for name in known or ():
-        section.raw(name, None)
-    options = {name: section.raw(name) for name in section.names() if known is None or name in known}
-    if kind != EPHEMERAL:
-        _refuse_secrets(section)
-    section.close()
-    if kind == "local":
-        options["path"] = resolve(section.text("path") or "")
-    options.pop("type", None)
-    return KeyServiceConfig.from_dict({**options, "type": kind or "local"})
-
-
-def _refuse_secrets(section: Section) -> None:
-    """Refuse credentials: a policy travels in clear in every configuration.  Their values are not shown."""
-    for name, value in section.items():
-        if _holds_secret(name, value):
-            section.problem(
-                name,
-                "holds a secret, and a policy is no place for one; give credentials by the environment, a file that is "
-                "named here, or the platform (docs/operations.md)",
-            )
-
-
-def _holds_secret(name: str, value: object) -> bool:
-    if isinstance(value, Mapping):
-        return any(_holds_secret(str(below), one) for below, one in value.items())
-    if isinstance(value, list):
-        return any(_holds_secret(name, one) for one in value)
-    if isinstance(value, str) and re.search(r"://[^/\s]*:[^/\s]*@", value):
-        return True
-    return value is not None and _SECRET_NAME.search(name) is not None
 
 
 def _tags(root: Section, problems: Problems) -> tuple[TagRule, ...]:
@@ -209,7 +210,7 @@ def _tags(root: Section, problems: Problems) -> tuple[TagRule, ...]:
     if not isinstance(pairs, list) or not all(
         isinstance(pair, list | tuple) and len(pair) == 2 and isinstance(pair[0], str) for pair in pairs
     ):
-        root.problem("tags", f"is {shown(value)}; allowed: a mapping of tag names to keys, such as pii: {{key: pii}}")
+        root.problem("tags", f"is {show(value)}; allowed: a mapping of tag names to keys, such as pii: {{key: pii}}")
         return ()
     rules = tuple(_tag(name, rule, problems) for name, rule in pairs)
     names = [rule.name for rule in rules]
@@ -225,11 +226,12 @@ def _tag(name: str, rule: object, problems: Problems) -> TagRule:
     if rule == PLAINTEXT:
         return TagRule(name, None)
     if isinstance(rule, str):
-        problems.add(path, f"is {shown(rule)}; allowed: plaintext, or a mapping such as {{key: {rule}}}")
+        problems.add(path, f"is {show(rule)}; allowed: plaintext, or a mapping such as {{key: {rule}}}")
         return TagRule(name, None)
     section = Section(rule, path, problems)
     history = section.texts("history")
-    made = TagRule(name, _key(section, history), retention_of(section), history)
+    on_denied = section.choice("on_denied", ON_DENIED, None)
+    made = TagRule(name, _key(section, history), retention_of(section), history, on_denied)
     section.close()
     return made
 
@@ -323,4 +325,4 @@ def _check_overlays(policy: Policy, problems: Problems) -> None:
                     near = difflib.get_close_matches(tag, known, n=1)
                     hint = f"did you mean {near[0]!r}? " if near else ""
                     allowed = ", ".join(known) or "none yet"
-                    problems.add(place, f"tag {shown(tag)} is not defined under 'tags'; {hint}allowed: {allowed}")
+                    problems.add(place, f"tag {show(tag)} is not defined under 'tags'; {hint}allowed: {allowed}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from sparkcrypt.errors import shown
+from sparkcrypt.errors import show
 from sparkcrypt.policy.section import Section
 
 MAX_SECONDS = 36_500 * 86_400
@@ -16,11 +16,11 @@ def retention_of(section: Section) -> int | None:
     value = section.raw("retention", None)
     if value is None:
         return None
-    seconds = _seconds(value, "[1-9][0-9]{0,10}")
+    seconds = seconds_of(value, "[1-9][0-9]{0,10}")
     if seconds is None:
         section.problem(
             "retention",
-            f"is {shown(value)}; allowed: a number and one of s, m, h, d, w, such as 400d, up to 36500d",
+            f"is {show(value)}; allowed: a number and one of s, m, h, d, w, such as 400d, up to 36500d",
         )
     return seconds
 
@@ -32,18 +32,18 @@ def grace_of(root: Section) -> int | None:
         return None
     section = root.section("old_files")
     value = section.raw("grace")
-    seconds = _seconds(value, "0|[1-9][0-9]{0,10}")
+    seconds = seconds_of(value, "0|[1-9][0-9]{0,10}")
     if seconds is None and "grace" in section.names():
         section.problem(
             "grace",
-            f"is {shown(value)}; allowed: a number and one of s, m, h, d, w, such as 24h, up to 36500d; 0s moves old "
+            f"is {show(value)}; allowed: a number and one of s, m, h, d, w, such as 24h, up to 36500d; 0s moves old "
             "files out of reach right after each swap",
         )
     section.close()
     return seconds
 
 
-def _seconds(value: object, number: str) -> int | None:
+def seconds_of(value: object, number: str) -> int | None:
     """Return a duration in seconds; None where it is none, or longer than a hundred years."""
     match = re.fullmatch(rf"({number})([smhdw])", value, re.ASCII) if isinstance(value, str) else None
     seconds = int(match[1]) * _SECONDS[match[2]] if match else None

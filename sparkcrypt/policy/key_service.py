@@ -36,8 +36,8 @@ class KeyServiceConfig:
         kind = document.get("type")
         if not isinstance(kind, str) or not kind:
             raise ConfigError(
-                "key_service: 'type' is missing; allowed: local, vault, or the name of an installed entry point of the "
-                "group sparkcrypt.key_services"
+                f"key_service: 'type' is missing; allowed: {', '.join(KEY_SERVICE_OPTIONS)}, or the name of an "
+                "installed entry point of the group sparkcrypt.key_services"
             )
         options = {name: value for name, value in document.items() if name != "type"}
         try:
@@ -63,17 +63,66 @@ class KeyServiceConfig:
         return canonical_json(self.to_dict())
 
 
+ENDURANCE_OPTIONS = ("deadline_seconds", "serve_stale_for")
+"""Options of every key service over a network: what is done while it does not answer (`policy.endurance`)."""
 KEY_SERVICE_OPTIONS: dict[str, tuple[str, ...]] = {
     "local": ("type", "path"),
     "vault": (
         "type",
         "address",
+        "addresses",
         "mount_point",
         "namespace",
         "auth",
         "ca_bundle",
         "timeout_seconds",
         "max_retries",
+        *ENDURANCE_OPTIONS,
+    ),
+    "aws": (
+        "type",
+        "region",
+        "regions",
+        "endpoint",
+        "profile",
+        "role_arn",
+        "alias_prefix",
+        "encryption_context",
+        "ca_bundle",
+        "timeout_seconds",
+        "max_retries",
+        *ENDURANCE_OPTIONS,
+    ),
+    "hadoop": (
+        "type",
+        "address",
+        "addresses",
+        "auth",
+        "name_prefix",
+        "key_bits",
+        "ca_bundle",
+        "timeout_seconds",
+        "max_retries",
+        *ENDURANCE_OPTIONS,
+    ),
+    "gcp": (
+        "type",
+        "key_ring",
+        "endpoint",
+        "endpoints",
+        "auth",
+        "protection_level",
+        "ca_bundle",
+        "timeout_seconds",
+        "max_retries",
+        *ENDURANCE_OPTIONS,
     ),
 }
 """Options of the built-in key services; a service that is an installed entry point checks its own."""
+REPLICA_OPTIONS = {
+    "vault": ("address", "addresses"),
+    "aws": ("region", "regions"),
+    "hadoop": ("address", "addresses"),
+    "gcp": ("endpoint", "endpoints"),
+}
+"""Where a built-in key service is, and where several of one content are: the first that answers is used."""

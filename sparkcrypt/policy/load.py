@@ -59,7 +59,7 @@ def policy_from_text(text: str, *, where: str, base: str) -> Policy:
     Raises:
         ConfigError: one line for each problem.
     """
-    document, reader = _parsed(text, where)
+    document, reader = _parse_yaml(text, where)
     return policy_from_document(document, locate=reader.locate, resolve=lambda relative: _absolute(relative, base))
 
 
@@ -74,11 +74,11 @@ def rules_from_text(text: str, *, where: str, base: str) -> tuple[TableRule, ...
     Raises:
         ConfigError: one line for each problem.
     """
-    document, reader = _parsed(text, where)
+    document, reader = _parse_yaml(text, where)
     return rules_from_document(document, locate=reader.locate, resolve=lambda relative: _absolute(relative, base))
 
 
-def _parsed(text: str, where: str) -> tuple[Any, _Reader]:
+def _parse_yaml(text: str, where: str) -> tuple[Any, _Reader]:
     if len(text) > MAX_BYTES:
         raise ConfigError(f"{where}: larger than {MAX_BYTES} bytes; that is no policy file")
     reader = _Reader(where)

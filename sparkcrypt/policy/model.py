@@ -3,22 +3,39 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from sparkcrypt.names import Algorithm
 from sparkcrypt.policy.key_service import KeyServiceConfig, canonical_json
 from sparkcrypt.policy.template import KeyTemplate
 
-Algorithm = Literal["AES_GCM_V1", "AES_GCM_CTR_V1"]
 FooterMode = Literal["encrypted", "plaintext"]
 Untagged = Literal["plaintext", "footer_key", "deny"]
+OnDenied = Literal["error", "mask"]
 
-ALGORITHMS: tuple[Algorithm, ...] = ("AES_GCM_V1", "AES_GCM_CTR_V1")
 FOOTER_MODES: tuple[FooterMode, ...] = ("encrypted", "plaintext")
 UNTAGGED: tuple[Untagged, ...] = ("plaintext", "footer_key", "deny")
+ON_DENIED: tuple[OnDenied, ...] = ("error", "mask")
 DATA_KEY_BITS = (128, 192, 256)
 PLAINTEXT = "plaintext"
+SAFE_AGGREGATES = (
+    "approx_count_distinct",
+    "avg",
+    "corr",
+    "count",
+    "count_if",
+    "covar_pop",
+    "covar_samp",
+    "kurtosis",
+    "skewness",
+    "stddev_pop",
+    "stddev_samp",
+    "sum",
+    "var_pop",
+    "var_samp",
+)
+"""Aggregates that a policy may call safe: all others answer a value that some row has."""
 OLD_FILES_GRACE_SECONDS = 24 * 3600
 """How long old files stay where they were, for readers in flight, unless a policy says otherwise."""
 
@@ -28,13 +45,15 @@ class TagRule:
     """What one tag means: a master key, or plaintext (``key`` is None).
 
     ``history`` holds key ids (or ``plaintext``) of earlier policies: readers take them until a backfill has replaced
-    them.
+    them.  ``on_denied`` is what a reader gets whose key is denied: ``mask`` gives nulls unless his session asks for an
+    error, ``error`` is an error whatever his session asks for, None leaves it to the session.
     """
 
     name: str
     key: KeyTemplate | None
     retention_seconds: int | None = None
     history: tuple[str, ...] = ()
+    on_denied: OnDenied | None = None
 
     def to_dict(self) -> dict[str, Any] | str:
         """Return the rule as it stands in a policy file."""
@@ -45,6 +64,8 @@ class TagRule:
             document["retention"] = f"{self.retention_seconds}s"
         if self.history:
             document["history"] = list(self.history)
+        if self.on_denied is not None:
+            document["on_denied"] = self.on_denied
         return document
 
 
@@ -82,6 +103,9 @@ class Policy:
     ``tags`` is in order of precedence.  ``algorithm_history`` and ``footer_key_history`` are what readers still take of
     earlier policies.  ``audit_key`` wraps what authenticates the audits of runs; None leaves that to the footer key,
     which readers may use too.  ``old_files_grace_seconds`` is what the policy writes of it; None where it does not.
+    ``ask_for_access`` tells readers who are denied a key what to do.
+    ``safe_aggregates`` are those whose results do not carry their arguments' tags, as written; None is ``count`` alone.
+    ``index_location`` is where stores for data skipping are, a folder for each table; None where it names no place.
     """
 
     key_service: KeyServiceConfig
@@ -98,6 +122,14 @@ class Policy:
     audit_key: str | None = None
     audit_key_history: tuple[str, ...] = ()
     old_files_grace_seconds: int | None = None
+    ask_for_access: str | None = None
+    safe_aggregates: tuple[str, ...] | None = None
+    index_location: str | None = None
+
+    @property
+    def readable_algorithms(self) -> tuple[Algorithm, ...]:
+        """The algorithms of files that readers take: the policy's own and those of its history."""
+        return (self.algorithm, *self.algorithm_history)
 
     @property
     def grace_seconds(self) -> int:
@@ -145,6 +177,12 @@ class Policy:
             document["audit"] = {"key": self.audit_key, **history}
         if self.old_files_grace_seconds is not None:
             document["old_files"] = {"grace": f"{self.old_files_grace_seconds}s"}
+        if self.ask_for_access is not None:
+            document["ask_for_access"] = self.ask_for_access
+        if self.safe_aggregates is not None:
+            document["safe_aggregates"] = list(self.safe_aggregates)
+        if self.index_location is not None:
+            document["index"] = {"location": self.index_location}
         return document
 
     def canonical(self) -> str:
@@ -166,8 +204,3 @@ def allowed_key_ids(policy: Policy, key_id: str) -> bool:
     if key_id in (policy.footer_key, *policy.footer_key_history):
         return True
     return any((rule.key is not None and rule.key.matches(key_id)) or key_id in rule.history for rule in policy.tags)
-
-
-def as_mapping(pairs: tuple[tuple[str, tuple[str, ...]], ...]) -> Mapping[str, tuple[str, ...]]:
-    """Return a table's overlay as a mapping: dotted column path -> tags."""
-    return dict(pairs)

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from sparkcrypt.errors import shown
+from sparkcrypt.errors import show
 
 T = TypeVar("T")
 KeyPath = tuple[str, ...]
@@ -41,7 +41,7 @@ class Section:
         if isinstance(value, Mapping):
             self._values = value
         else:
-            problems.add(path, f"is {shown(value)}; allowed: a mapping of names to values")
+            problems.add(path, f"is {show(value)}; allowed: a mapping of names to values")
 
     def names(self) -> Sequence[str]:
         """Return the keys that are there."""
@@ -71,17 +71,17 @@ class Section:
         if value is default or is_text(value):
             return value  # type: ignore[no-any-return]  # the default is the caller's
         if name in self._values:
-            self.problem(name, f"is {shown(value)}; allowed: a text that is not empty")
+            self.problem(name, f"is {show(value)}; allowed: a text that is not empty")
         return ""
 
     def choice(self, name: str, allowed: Sequence[T], default: Any = REQUIRED) -> T:
         """Return one of the allowed values, of the same type (``true`` is not 1)."""
         value = self.raw(name, default)
-        is_allowed = any(value == one and type(value) is type(one) for one in allowed)
+        is_allowed = any(value == entry and type(value) is type(entry) for entry in allowed)
         if is_allowed or (value is default and name not in self._values):
             return value  # type: ignore[no-any-return]  # checked against allowed
         if name in self._values:
-            self.problem(name, f"is {shown(value)}; allowed: {', '.join(map(str, allowed))}")
+            self.problem(name, f"is {show(value)}; allowed: {', '.join(map(str, allowed))}")
         return allowed[0]
 
     def boolean(self, name: str, default: bool) -> bool:
@@ -89,15 +89,15 @@ class Section:
         value = self.raw(name, default)
         if isinstance(value, bool):
             return value
-        self.problem(name, f"is {shown(value)}; allowed: true, false")
+        self.problem(name, f"is {show(value)}; allowed: true, false")
         return default
 
     def texts(self, name: str) -> tuple[str, ...]:
         """Return a list of texts, empty when the key is absent."""
         value = self.raw(name, [])
-        if isinstance(value, list) and all(is_text(one) for one in value):
+        if isinstance(value, list) and all(is_text(entry) for entry in value):
             return tuple(value)
-        self.problem(name, f"is {shown(value)}; allowed: a list of names, such as [pii, contact]")
+        self.problem(name, f"is {show(value)}; allowed: a list of names, such as [pii, contact]")
         return ()
 
     def section(self, name: str, default: Any = REQUIRED) -> Section:

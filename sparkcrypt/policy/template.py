@@ -10,7 +10,7 @@ from string import Formatter
 from urllib.parse import quote
 
 from sparkcrypt import names
-from sparkcrypt.errors import PlanError, shown
+from sparkcrypt.errors import PlanError, show
 
 _DIRECTIVES = {"Y": r"\d{1,4}", "G": r"\d{1,4}", "j": r"\d{3}"} | dict.fromkeys("mdHUVy", r"\d{2}")
 _DATE = re.compile(r"(\d{4}-\d{2}-\d{2})(?:[ T](\d{2}:\d{2}(?::\d{2})?)(?:\.\d{1,9})?)?")
@@ -76,7 +76,7 @@ class KeyTemplate:
     def _value(self, column: str, value: str, date_format: str | None) -> str:
         if not value or {".", ".."} & set(re.split(r"[/\\]", value)):
             raise PlanError(
-                f"partition {column}={shown(value)} cannot stand in key {self.text!r}: it would leave the template; "
+                f"partition {column}={show(value)} cannot stand in key {self.text!r}: it would leave the template; "
                 "allowed: a value that is not empty and has no '.' or '..' between slashes"
             )
         if not date_format:
@@ -91,7 +91,7 @@ class KeyTemplate:
             return datetime.fromisoformat(f"{match[1]}T{match[2] or '00:00'}").strftime(date_format)
         except ValueError as error:
             raise PlanError(
-                f"partition {column}={shown(value)} is not a date, which key {self.text!r} needs; write dates as "
+                f"partition {column}={show(value)} is not a date, which key {self.text!r} needs; write dates as "
                 "2026-01-31, and rows without one to a table of their own"
             ) from error
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path as FilePath
 from typing import Any
 
-from sparkcrypt.errors import PlanError, shown
+from sparkcrypt.errors import PlanError, show
 from sparkcrypt.schema import ELEMENT, KEY, VALUE, Node, Path, Schema, check_depth, shown_path, tags_from_metadata
 from sparkcrypt.tags.model import TaggedColumn, tags_of_schema
 
@@ -88,7 +88,7 @@ class _Reader:
             )
         fields = self._part(document, "fields", above)
         if not isinstance(fields, list):
-            raise self._error(above, f"'fields' of record {full_name} is {shown(fields)}; allowed: a list of fields")
+            raise self._error(above, f"'fields' of record {full_name} is {show(fields)}; allowed: a list of fields")
         self._open.append(full_name)
         nodes = tuple(self._field(field, namespace, above) for field in fields)
         self._open.pop()
@@ -104,7 +104,7 @@ class _Reader:
             raise self._error(above, f"is beyond the {MAX_FIELDS} columns that Parquet allows; use fewer")
         name = field.get("name") if isinstance(field, Mapping) else None
         if not isinstance(name, str) or not name:
-            raise self._error(above, f"a field is {shown(field)}; allowed: an object with a name and a type")
+            raise self._error(above, f"a field is {show(field)}; allowed: an object with a name and a type")
         path = (*above, name)
         tags = tags_from_metadata(field.get(PROPERTY), shown_path(path))
         return self._type(Node(name, (name,), "leaf", (), tags), self._part(field, "type", path), namespace, path)
@@ -117,7 +117,7 @@ class _Reader:
         if isinstance(declared, str):
             return self._by_name(node, declared, namespace, path)
         if not isinstance(declared, Mapping):
-            raise self._error(path, f"has the type {shown(declared)}; allowed: a name, an object or a list (a union)")
+            raise self._error(path, f"has the type {show(declared)}; allowed: a name, an object or a list (a union)")
         own = tags_from_metadata(declared.get(PROPERTY), shown_path(path))
         node = replace(node, tags=tuple(dict.fromkeys((*node.tags, *own))))
         kind = self._part(declared, "type", path)
@@ -142,7 +142,7 @@ class _Reader:
         full_name = kind if "." in kind or not namespace else f"{namespace}.{kind}"
         known = self._named.get(full_name) or self._named.get(kind)
         if known is None:
-            raise self._error(path, f"has the type {shown(kind)}, which is neither a primitive nor defined before")
+            raise self._error(path, f"has the type {show(kind)}, which is neither a primitive nor defined before")
         return self._type(node, known[0], known[1], path)
 
     def _union(self, node: Node, branches: list[Any], namespace: str, path: Path) -> Node:
@@ -185,7 +185,7 @@ class _Reader:
 
     def _part(self, document: Mapping[str, Any], name: str, path: Path) -> Any:
         if name not in document:
-            raise self._error(path, f"{shown(dict(document))} has no {name!r}; Avro requires it")
+            raise self._error(path, f"{show(dict(document))} has no {name!r}; Avro requires it")
         return document[name]
 
     def _error(self, path: Path, message: str) -> PlanError:

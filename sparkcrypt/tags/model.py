@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from sparkcrypt.errors import PlanError, shown
-from sparkcrypt.names import HISTORY_PREFIX, TAGS_PREFIX
-from sparkcrypt.schema import Path, Schema, dotted, property_name, split_dotted
+from sparkcrypt.errors import PlanError, show
+from sparkcrypt.names import HISTORY_PREFIX, MASKED_TAG, TAGS_PREFIX
+from sparkcrypt.schema import Path, Schema, join_dotted, property_name, split_dotted
 
 Source = Literal["schema metadata", "table property", "avro schema", "overlay"]
 SOURCES: tuple[Source, ...] = ("schema metadata", "table property", "avro schema", "overlay")
@@ -28,17 +28,25 @@ class TaggedColumn:
 
     def to_dict(self) -> dict[str, Any]:
         """Return ``{"column", "tags", "source"}``."""
-        return {"column": dotted(self.path), "tags": list(self.tags), "source": self.source}
+        return {"column": join_dotted(self.path), "tags": list(self.tags), "source": self.source}
 
 
 def tags_of_schema(schema: Schema, source: Source = "schema metadata") -> tuple[TaggedColumn, ...]:
-    """Return the tags that the fields of a schema carry themselves, groups included."""
+    """Return the tags that the fields of a schema carry themselves, groups included, less the mark of masked ones."""
     found: dict[Path, TaggedColumn] = {}
     for _, chain in schema.walk_leaves():
         for logical, _, node in chain:
-            if node.tags:
-                found[logical] = TaggedColumn(logical, node.tags, source)
+            tags = tuple(tag for tag in node.tags if tag != MASKED_TAG)
+            if tags:
+                found[logical] = TaggedColumn(logical, tags, source)
     return tuple(found.values())
+
+
+def masked_of_schema(schema: Schema) -> tuple[str, ...]:
+    """Return the fields of a schema, groups included, that hold nulls in place of denied values: dotted paths."""
+    chains = (chain for _, chain in schema.walk_leaves())
+    found = (logical for chain in chains for logical, _, node in chain if MASKED_TAG in node.tags)
+    return tuple(join_dotted(path) for path in dict.fromkeys(found))
 
 
 def split_tags(text: str, where: str) -> tuple[str, ...]:
@@ -49,7 +57,7 @@ def split_tags(text: str, where: str) -> tuple[str, ...]:
     """
     names = tuple(part.strip() for part in text.split(","))
     if not all(names):
-        raise PlanError(f"{where}: {shown(text)} is not a list of tags; write names with commas, such as 'pii,contact'")
+        raise PlanError(f"{where}: {show(text)} is not a list of tags; write names with commas, such as 'pii,contact'")
     return names
 
 

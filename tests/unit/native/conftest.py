@@ -11,8 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sparkcrypt.keys.counting import KEY_LOG
-from sparkcrypt.keys.service import KeyService, open_key_service
+from sparkcrypt.keys.call_log import KEY_LOG
+from sparkcrypt.keys.open_service import open_key_service
+from sparkcrypt.keys.service import KeyService
 from sparkcrypt.native import work
 from sparkcrypt.native.orders import EncryptionOrder, FileOrder, KeySettings
 from sparkcrypt.policy.key_service import KeyServiceConfig
@@ -36,7 +37,9 @@ class Bench:
 
     def order(self, name: str = "out.parquet", **columns: str | None) -> FileOrder:
         """Return the order to encrypt the source, ``ssn`` under ``pii`` if nothing else is said."""
-        wanted = {(column,): key for column, key in (columns or {"ssn": "pii"}).items()}
+        wanted: dict[tuple[str, ...], str | None] = {
+            (column,): key for column, key in (columns or {"ssn": "pii"}).items()
+        }
         encryption = EncryptionOrder(
             "footer", "encrypted", "AES_GCM_V1", wanted, f"-/{name}".encode() + b"\0", {"sparkcrypt.policy.digest": "d"}
         )

@@ -18,15 +18,12 @@ import pytest
 from sparkcrypt.native import pool, work
 from sparkcrypt.native.footers import read_facts
 from sparkcrypt.native.orders import FileOrder, FileOutcome
-from sparkcrypt.parquet.metadata import ColumnChunk, OffsetIndex, RowGroup
-from sparkcrypt.parquet.output import S3_MOST_BYTES
-from sparkcrypt.parquet.thrift import Struct, decode_struct
-from sparkcrypt.parquet.thrift_encode import encode_struct
+from sparkcrypt.parquet.rewrite.output import S3_MOST_BYTES
+from tests.unit.native.orders import GCM, failed, rewrite
 from tests.unit.parquet.handmade import data_page, index_page, make_file
-from tests.unit.parquet.rewriting import patch_footer
+from tests.unit.parquet.rewriting import drop_a_location
 
 from .conftest import TABLE, Bench
-from .test_work import GCM, failed, rewrite
 
 
 def refused(outcome: FileOutcome) -> str:
@@ -34,22 +31,6 @@ def refused(outcome: FileOutcome) -> str:
     assert outcome.error is None and outcome.refused is not None, outcome
     assert not Path(outcome.target).exists()
     return outcome.refused
-
-
-def drop_a_location(path: str) -> None:
-    """Take one page out of a file's offset index of ``id``."""
-    content = bytearray(Path(path).read_bytes())
-
-    def change(footer: Struct) -> None:
-        chunk: Any = footer[0x49][0][RowGroup.columns.key][0]  # type: ignore[index]
-        at, size = chunk[ColumnChunk.offset_index_offset.key], chunk[ColumnChunk.offset_index_length.key]
-        index: Any = decode_struct(bytes(content[at : at + size]))[0]
-        index[OffsetIndex.page_locations.key].pop()
-        wire = encode_struct(index)
-        content[at : at + len(wire)] = wire
-
-    patch_footer(Path(path), change)
-    Path(path).write_bytes(bytes(content))
 
 
 @pytest.mark.parametrize(
@@ -186,7 +167,7 @@ def test_a_footer_that_cannot_be_reached_is_not_called_damaged(bench: Bench, fla
 @pytest.mark.parametrize("size", [S3_MOST_BYTES, S3_MOST_BYTES * 95 // 100])
 def test_sources_too_large_for_s3_are_refused_first(bench: Bench, flaky: Flaky, monkeypatch: Any, size: int) -> None:
     """Where the target might be larger than what S3 copies at once, nothing is uploaded."""
-    monkeypatch.setattr(work, "_size", lambda _where: size)
+    monkeypatch.setattr(work, "size_of", lambda _where: size)
     monkeypatch.setattr(work, "most_bytes", lambda _filesystem: S3_MOST_BYTES)
     assert "the most that S3 copies" in refused(rewrite(bench, bench.order()))
 
@@ -229,7 +210,7 @@ def test_a_worker_that_is_killed_costs_only_files_not_done(bench: Bench, monkeyp
     """Every order has an outcome: those that were done by then, and an error by name for the others."""
     monkeypatch.setattr(pool, "rewrite", dying)
     orders = [bench.order(name) for name in ("a", "dies", "b")]
-    outcomes = {one.target: one for one in pool.rewrite_all(orders, bench.keys, {}, processes=2)}
+    outcomes = {outcome.target: outcome for outcome in pool.rewrite_all(orders, bench.keys, {}, processes=2)}
     assert outcomes.keys() == {order.target for order in orders}
     kind, message = outcomes[str(bench.folder / "dies")].error or ("", "")
     assert (kind, "ended from outside" in message) == ("SparkcryptError", True)
@@ -247,5 +228,5 @@ def test_a_worker_that_raises_costs_one_file(bench: Bench, monkeypatch: pytest.M
     """The outcomes of all others are there."""
     monkeypatch.setattr(pool, "rewrite", raising)
     orders = [bench.order(name) for name in ("a", "bad", "b")]
-    outcomes = {Path(one.target).name: one for one in pool.rewrite_all(orders, bench.keys, {}, processes=2)}
+    outcomes = {Path(outcome.target).name: outcome for outcome in pool.rewrite_all(orders, bench.keys, {}, processes=2)}
     assert [outcomes[name].error is None for name in ("a", "bad", "b")] == [True, False, True]

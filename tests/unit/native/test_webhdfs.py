@@ -17,28 +17,36 @@ from pyarrow.fs import FileSystem
 
 from sparkcrypt.errors import ConfigError, UnsupportedFileError
 from sparkcrypt.native import places
-from sparkcrypt.native.name_nodes import NameNodes
 from sparkcrypt.native.orders import FileOrder
 from sparkcrypt.native.places import place
-from sparkcrypt.native.webhdfs_system import open_webhdfs
+from sparkcrypt.native.webhdfs.name_nodes import NameNodes
+from sparkcrypt.native.webhdfs.system import open_webhdfs
 from sparkcrypt.native.work import rewrite
-from sparkcrypt.parquet.output import open_target
-from sparkcrypt.parquet.source import open_source
+from sparkcrypt.parquet.file.source import open_source
+from sparkcrypt.parquet.rewrite.output import open_target
 from tests.unit.native.conftest import Bench
 
+Reply = tuple[int, dict[str, str], bytes]
 CONTENT = bytes(range(256)) * 4096
-STANDBY = (403, {}, json.dumps({"RemoteException": {"exception": "StandbyException", "message": "not me"}}).encode())
-FOLDER = (200, {}, json.dumps({"FileStatus": {"type": "DIRECTORY", "length": 0, "modificationTime": 0}}).encode())
-FILE = (200, {}, json.dumps({"FileStatus": {"type": "FILE", "length": len(CONTENT), "modificationTime": 0}}).encode())
-MISSING = (404, {}, json.dumps({"RemoteException": {"exception": "FileNotFoundException", "message": ""}}).encode())
-NO_ANSWER = (0, {}, b"")
+
+
+def json_reply(status: int, content: dict[str, Any]) -> Reply:
+    """Return an answer of JSON."""
+    return status, {}, json.dumps(content).encode()
+
+
+STANDBY = json_reply(403, {"RemoteException": {"exception": "StandbyException", "message": "not me"}})
+FOLDER = json_reply(200, {"FileStatus": {"type": "DIRECTORY", "length": 0, "modificationTime": 0}})
+FILE = json_reply(200, {"FileStatus": {"type": "FILE", "length": len(CONTENT), "modificationTime": 0}})
+MISSING = json_reply(404, {"RemoteException": {"exception": "FileNotFoundException", "message": ""}})
+NO_ANSWER: Reply = (0, {}, b"")
 
 
 @dataclass
 class Node:
     """A node of HDFS that answers as it is told, and what it was asked."""
 
-    answer: Callable[[str, dict[str, str]], tuple[int, dict[str, str], bytes]]
+    answer: Callable[[str, dict[str, str]], Reply]
     port: int = 0
     asked: list[str] = field(default_factory=list)
     queries: list[dict[str, str]] = field(default_factory=list)
@@ -50,7 +58,7 @@ class Node:
 
 
 @contextmanager
-def serving(*answers: Callable[[str, dict[str, str]], tuple[int, dict[str, str], bytes]]) -> Iterator[list[Node]]:
+def serving(*answers: Callable[[str, dict[str, str]], Reply]) -> Iterator[list[Node]]:
     """Have nodes answer: (status, headers, body), where a ``Content-Length`` beyond the body breaks it off."""
     nodes = [Node(answer) for answer in answers]
     servers = [ThreadingHTTPServer(("127.0.0.1", 0), _handler(node)) for node in nodes]
@@ -90,7 +98,7 @@ def _handler(node: Node) -> type[BaseHTTPRequestHandler]:
     return Handler
 
 
-def always(answer: tuple[int, dict[str, str], bytes]) -> Callable[[str, dict[str, str]], Any]:
+def always(answer: Reply) -> Callable[[str, dict[str, str]], Any]:
     """Return a node that always answers so."""
     return lambda path, query: answer
 
@@ -121,11 +129,11 @@ def test_first_name_node_that_answers(first: str) -> None:
 def test_name_node_that_becomes_passive() -> None:
     """When the active NameNode changes, the next request finds the other."""
     roles = [FOLDER, STANDBY]
-    with serving(lambda path, query: roles[0], lambda path, query: roles[1]) as (one, two):
-        system = opened(one.address, two.address)
+    with serving(lambda path, query: roles[0], lambda path, query: roles[1]) as (first, second):
+        system = opened(first.address, second.address)
         roles.reverse()
         system.create_dir("/x")
-        assert (one.asked, two.asked) == (["GETFILESTATUS", "MKDIRS"], ["MKDIRS"])
+        assert (first.asked, second.asked) == (["GETFILESTATUS", "MKDIRS"], ["MKDIRS"])
 
 
 def test_no_name_node_that_answers() -> None:
@@ -139,14 +147,14 @@ def test_no_name_node_that_answers() -> None:
 def test_change_that_was_not_answered_is_not_sent_again() -> None:
     """A rename may have been done, so no other NameNode is asked for it."""
 
-    def silent(path: str, query: dict[str, str]) -> tuple[int, dict[str, str], bytes]:
+    def silent(path: str, query: dict[str, str]) -> Reply:
         return NO_ANSWER if query["op"] == "RENAME" else FOLDER
 
-    with serving(silent, always(FOLDER)) as (one, two):
-        system = opened(one.address, two.address)
+    with serving(silent, always(FOLDER)) as (first, second):
+        system = opened(first.address, second.address)
         with pytest.raises(OSError, match="did not answer"):
             system.move("/a", "/b")
-        assert two.asked == [] and one.asked.count("RENAME") == 1
+        assert second.asked == [] and first.asked.count("RENAME") == 1
 
 
 def test_answer_that_is_not_of_hdfs() -> None:
@@ -160,7 +168,7 @@ def redirecting(*locations: str) -> Callable[[str, dict[str, str]], Any]:
     """Return a NameNode of one file that sends to DataNodes in turn, the last one for good."""
     left = list(locations)
 
-    def answer(path: str, query: dict[str, str]) -> tuple[int, dict[str, str], bytes]:
+    def answer(path: str, query: dict[str, str]) -> Reply:
         if query["op"] not in ("OPEN", "CREATE"):
             return {"f": FILE, "": FOLDER}.get(path.rpartition("/")[2], MISSING)
         location = left.pop(0) if len(left) > 1 else left[0]
@@ -171,7 +179,7 @@ def redirecting(*locations: str) -> Callable[[str, dict[str, str]], Any]:
     return answer
 
 
-def whole(path: str, query: dict[str, str]) -> tuple[int, dict[str, str], bytes]:
+def whole(path: str, query: dict[str, str]) -> Reply:
     """Serve the file as a DataNode."""
     return 200, {}, CONTENT[int(query["offset"]) :]
 
@@ -180,7 +188,7 @@ def whole(path: str, query: dict[str, str]) -> tuple[int, dict[str, str], bytes]
 def test_data_node_that_breaks_off(at: int) -> None:
     """The rest comes from another DataNode, from where the first ended; the first is excluded from the choice."""
 
-    def broken(path: str, query: dict[str, str]) -> tuple[int, dict[str, str], bytes]:
+    def broken(path: str, query: dict[str, str]) -> Reply:
         offset = int(query["offset"])
         return 200, {"Content-Length": str(len(CONTENT) - offset)}, CONTENT[offset : offset + at]
 
@@ -196,7 +204,7 @@ def test_data_node_that_breaks_off(at: int) -> None:
 def test_file_that_shrank() -> None:
     """Fewer bytes than the NameNode told of are an error, and no endless loop."""
 
-    def short(path: str, query: dict[str, str]) -> tuple[int, dict[str, str], bytes]:
+    def short(path: str, query: dict[str, str]) -> Reply:
         return 200, {}, CONTENT[int(query["offset"]) : 1000]
 
     with serving(short) as (bad,), serving(redirecting(bad.address)) as (name_node,):
@@ -251,7 +259,7 @@ def test_file_that_a_data_node_refuses() -> None:
     """What HDFS says is told, nothing gets the target's name, and the hidden file is removed."""
     full = {"RemoteException": {"exception": "DSQuotaExceededException", "message": "full\n\tat org.apache"}}
 
-    def refusing(path: str, query: dict[str, str]) -> tuple[int, dict[str, str], bytes]:
+    def refusing(path: str, query: dict[str, str]) -> Reply:
         return 403, {}, json.dumps(full).encode()
 
     with (

@@ -14,11 +14,11 @@ import pytest
 from pyarrow.fs import FileInfo, FileSelector, FileType
 
 from sparkcrypt.errors import ConfigError, KeyAccessDeniedError
-from sparkcrypt.native.name_nodes import HADOOP_USER
 from sparkcrypt.native.places import place
+from sparkcrypt.native.webhdfs.name_nodes import HADOOP_USER
 from sparkcrypt.parquet import KeyRequest, rewrite_file, verify_file
-from sparkcrypt.parquet.output import open_target
-from sparkcrypt.parquet.source import open_source
+from sparkcrypt.parquet.file.source import open_source
+from sparkcrypt.parquet.rewrite.output import open_target
 from tests.conftest import require_service
 from tests.services import ServiceUnavailableError
 from tests.services.hdfs import Hdfs, start_hdfs
@@ -90,7 +90,7 @@ def test_file_there_and_back(sea: Sea, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="is there already"):
         rewrite_file(source, target, encryption=new_encryption(SSN))
     rewrite_file(target, back, retrieve_key=Keys())
-    assert verify_file(back, equal_to=digest)
+    verify_file(back, equal_to=digest)
     assert sea.names() == sorted([f"{NAME}", "back", f"out/{NAME}"])
     assert sea.system.get_file_info(source[1]).size == plain.stat().st_size
 
@@ -185,7 +185,7 @@ from sparkcrypt.native.places import place
 from sparkcrypt.parquet import rewrite_file, verify_file
 from tests.unit.parquet.rewriting import new_encryption
 from tests.unit.parquet.writers import Keys
-from sparkcrypt.parquet.output import open_target
+from sparkcrypt.parquet.rewrite.output import open_target
 settings, small, large, out = json.loads(sys.argv[1]), *sys.argv[2:]
 def carry(local, name):
     there, encrypted, decrypted = (place(f"{out}/{name}{kind}", settings) for kind in ("", ".enc", ".dec"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,29 +11,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from sparkcrypt.native import work
-from sparkcrypt.native.orders import FileOrder, FileOutcome, KeySettings
-from sparkcrypt.parquet import inspect_file
-from sparkcrypt.parquet.metadata import Algorithm
+from sparkcrypt.native.orders import FileOrder
+from sparkcrypt.parquet import inspect_file, rewrite_file
+from tests.unit.native.orders import GCM, failed, rewrite
 
 from .conftest import TABLE, Bench
-
-GCM: Algorithm = "AES_GCM_V1"
-
-
-def rewrite(bench: Bench, order: FileOrder) -> FileOutcome:
-    """Carry out an order as a worker does, after both have travelled as JSON."""
-    told = FileOrder.from_dict(json.loads(json.dumps(order.to_dict())))
-    assert told == order
-    outcome = work.rewrite(told, KeySettings.from_json(bench.keys.to_json()), {})
-    assert FileOutcome.from_json(outcome.to_json()) == outcome
-    return outcome
-
-
-def failed(outcome: FileOutcome) -> tuple[str, str]:
-    """Return class and message of a failure, which has left no target."""
-    assert outcome.error is not None
-    assert not Path(outcome.target).exists()
-    return outcome.error
 
 
 def test_there_and_back(bench: Bench) -> None:
@@ -63,10 +44,9 @@ def test_a_target_that_says_something_else_is_found(bench: Bench, monkeypatch: p
         "metadata": TABLE.replace_schema_metadata({"who": "else"}),
     }[change]
     pq.write_table(other, bench.folder / "other.parquet")
-    real = work.rewrite_file
 
     def wrong(source: Any, target: Any, **named: Any) -> Any:
-        return real(str(bench.folder / "other.parquet"), target, **named)
+        return rewrite_file(str(bench.folder / "other.parquet"), target, **named)
 
     monkeypatch.setattr(work, "rewrite_file", wrong)
     outcome = rewrite(bench, bench.order())
@@ -182,8 +162,8 @@ def test_a_missing_key_names_it_and_leaves_nothing(bench: Bench) -> None:
 
 def test_a_table_costs_one_unwrap_for_each_master_key(bench: Bench) -> None:
     """With the table's KEKs, many files need no wrap, and each KEK is unwrapped for writing and for the proof."""
-    from sparkcrypt.backfill.keks import table_keks
-    from sparkcrypt.backfill.store import LocalStateStore
+    from sparkcrypt.backfill.engine.keks import table_keks
+    from sparkcrypt.backfill.state.store import LocalStateStore
 
     keks = table_keks(LocalStateStore(bench.folder / "state"), "t", bench.service, ["footer", "pii"], data_key_bits=128)
     settings = replace(bench.keys, keks=keks)

@@ -56,7 +56,9 @@ def documents(draw: st.DrawFn) -> dict[str, Any]:
         "audit": {"key": "audit-" + draw(KEY), "history": draw(st.lists(KEY, max_size=2))},
         "untagged": draw(st.sampled_from(["plaintext", "footer_key", "deny"])),
         "run_state": "/" + draw(NAME),
+        **({"ask_for_access": "write to keys@example.org"} if draw(st.booleans()) else {}),
         **({"old_files": {"grace": draw(st.sampled_from(["0s", "90m", "2d"]))}} if draw(st.booleans()) else {}),
+        **({"safe_aggregates": draw(st.lists(st.sampled_from(["avg", "sum"])))} if draw(st.booleans()) else {}),
         "tags": {name: rule() for name in draw(st.permutations(TAGS))},
         "tables": {name: table() for name in draw(st.permutations(["z.a", "a.z", "m.m$"]))},
         "algorithm_history": draw(st.lists(st.sampled_from(["AES_GCM_V1", "AES_GCM_CTR_V1"]), max_size=3)),
@@ -132,6 +134,21 @@ def test_a_tag_twice_in_canonical_json_is_refused() -> None:
         frozen(document)
 
 
+def test_safe_aggregates_stand_in_the_canonical_json_only_where_they_are_written() -> None:
+    """A policy that names none keeps the digest that it had; an empty list makes not even counts safe."""
+    document = {
+        "version": 1,
+        "key_service": {"type": "own"},
+        "footer": {"key": "f"},
+        "untagged": "plaintext",
+        "tags": {"pii": {"key": "k"}},
+    }
+    silent = frozen(document)
+    assert silent.digest() == "e7f521dc5485a618242c2fdff6f5a000ce8680ec20a6c809d117d260250a2bb3"
+    assert frozen({**document, "safe_aggregates": []}).to_dict()["safe_aggregates"] == []
+    assert frozen({**document, "safe_aggregates": ["sum", "avg"]}).to_dict()["safe_aggregates"] == ["avg", "sum"]
+
+
 def test_grace_of_old_files_stands_in_the_canonical_json_only_where_it_is_written() -> None:
     """A policy that says nothing of old files has the digest that it always had, and 24 hours of grace."""
     document = {
@@ -145,3 +162,22 @@ def test_grace_of_old_files_stands_in_the_canonical_json_only_where_it_is_writte
     at_once = frozen({**document, "old_files": {"grace": "0s"}})
     assert (at_once.grace_seconds, at_once.to_dict()["old_files"]) == (0, {"grace": "0s"})
     assert frozen({**document, "old_files": {"grace": "2h"}}).grace_seconds == 7_200
+
+
+def test_the_place_of_stores_stands_in_the_canonical_json_only_where_it_is_written() -> None:
+    """Policies without it keep their digest; a relative place is resolved, and a URI stays."""
+    document = {
+        "version": 1,
+        "key_service": {"type": "local", "path": "/k"},
+        "footer": {"key": "f"},
+        "untagged": "deny",
+    }
+    assert "index" not in policy_from_document(document, locate=str).to_dict()
+    for written, place in (("i", "/base/i"), ("webhdfs://nn:9870/i", "webhdfs://nn:9870/i")):
+        made = policy_from_document(
+            {**document, "index": {"location": written}},
+            locate=str,
+            resolve=lambda path: path if ":" in path or path.startswith("/") else f"/base/{path}",
+        )
+        assert made.to_dict()["index"] == {"location": place}
+        assert policy_from_canonical(made.canonical()) == made

@@ -61,7 +61,8 @@ EXACT = {
     "unknown key": (
         GOOD.replace("untagged:", "untaged:"),
         "policy.yaml:4: untaged: is not a known key; did you mean 'untagged'? allowed: algorithm, algorithm_history, "
-        "audit, data_key_bits, footer, key_service, old_files, run_state, tables, tags, untagged, version",
+        "ask_for_access, audit, data_key_bits, footer, index, key_service, old_files, run_state, safe_aggregates, "
+        "tables, tags, untagged, version",
     ),
     "missing untagged": (
         GOOD.replace("untagged: plaintext\n", ""),
@@ -75,6 +76,10 @@ EXACT = {
     "unknown tag in overlay": (
         GOOD + "tables:\n  a.b:\n    tags: {c: [pi]}\n",
         "policy.yaml:10: tables.a.b.tags.c: tag 'pi' is not defined under 'tags'; did you mean 'pii'? allowed: pii, contact",  # noqa: E501  # one message, one line
+    ),
+    "mode of denial": (
+        GOOD.replace("{key: pii}", "{key: pii, on_denied: null}"),
+        "policy.yaml:6: tags.pii.on_denied: is None; allowed: error, mask",
     ),
     "true for 1": (GOOD.replace("version: 1", "version: true"), "policy.yaml:1: version: is True; allowed: 1"),
     "yes for true": (
@@ -187,6 +192,16 @@ MISTAKES = {
     "retention endless": (GOOD.replace("400d", "9" * 5000 + "d"), "allowed: a number and one of"),
     "retention too long": (GOOD.replace("400d", "99999999w"), "up to 36500d"),
     "retention other digits": (GOOD.replace("400d", "٤d"), "allowed: a number and one of"),
+    "index a text": (GOOD + "index: indexes\n", ":8: index: is 'indexes'; allowed: a mapping"),
+    "index without location": (GOOD + "index: {}\n", ":8: index: 'location' is missing"),
+    "index with an unknown option": (GOOD + "index: {location: x, kind: y}\n", ":8: index.kind: is not a known key"),
+    "index inside of a table": (
+        GOOD + "index: {location: /lake/t/idx}\ntables:\n  d.t: {location: 'file:/lake/t'}\n",
+        ":8: index.location: '/lake/t/idx' lies inside of table 'd.t', at file:/lake/t; name a folder outside",
+    ),
+    "aggregate that answers a value": (GOOD + "safe_aggregates: [max]\n", "'max' is none that hides single values"),
+    "aggregate misspelt": (GOOD + "safe_aggregates: [averg]\n", "did you mean 'avg'?"),
+    "aggregates that are no list": (GOOD + "safe_aggregates: avg\n", "allowed: a list of names"),
     "grace number": (GOOD + "old_files: {grace: 24}\n", ":8: old_files.grace: is 24; allowed: a number and one of"),
     "grace negative": (GOOD + "old_files: {grace: -1h}\n", "is '-1h'; allowed"),
     "grace with a leading zero": (GOOD + "old_files: {grace: 01h}\n", "is '01h'; allowed"),

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sparkcrypt.errors import PlanError
-from sparkcrypt.schema import dotted
+from sparkcrypt.schema import join_dotted
 from sparkcrypt.tags.avro import MAX_FIELDS, read_avro_file, schema_from_avro, tags_of_avro
 
 
@@ -34,7 +34,7 @@ def leaves(*fields: Any) -> list[str]:
 def tags(*fields: Any, **more: Any) -> dict[str, tuple[str, ...]]:
     """Return the tags of a record of fields."""
     schema = schema_from_avro(json.dumps(record(*fields, **more)))
-    return {dotted(column.path): column.tags for column in tags_of_avro(schema)}
+    return {join_dotted(column.path): column.tags for column in tags_of_avro(schema)}
 
 
 ADDRESS = record(field("street", "string"), field("zip", "string", "pii"), name="Address", namespace="com.x")

@@ -9,8 +9,8 @@ from hypothesis import given
 
 from sparkcrypt.schema import schema_from_parquet, schema_from_spark
 from sparkcrypt.tags.match import ColumnIndex
+from tests.unit.schema.message_types import FORMS
 from tests.unit.schema.strategies import spark_schemas
-from tests.unit.schema.test_parquet import FORMS
 
 
 def spark(*names: str) -> ColumnIndex:

@@ -12,24 +12,20 @@ from dataclasses import replace
 from typing import Any
 
 from sparkcrypt import names
-from sparkcrypt.bridge.accept import check_columns, check_footer
-from sparkcrypt.bridge.context import TableContext, refuse_keys_by_hand, table_context
-from sparkcrypt.bridge.formats import is_in_log, is_log
-from sparkcrypt.bridge.identity import (
-    check_identity,
-    identity_of_write,
-    is_staged,
-    partition_values,
-    table_location,
-    trailing_partition,
-)
-from sparkcrypt.bridge.planned import format_text
-from sparkcrypt.bridge.request import decoded, optional_text, require_footer, require_properties, require_text
-from sparkcrypt.errors import BridgeError, PlanError, shown
+from sparkcrypt.decide.context import TableContext, refuse_keys_by_hand, table_context, unescape_json
+from sparkcrypt.decide.formats import is_in_log, is_log
+from sparkcrypt.decide.identity import check_aad_prefix, identity_of_write, is_temporary, table_location
+from sparkcrypt.decide.masked import refuse_masked
+from sparkcrypt.decide.planned import format_text
+from sparkcrypt.decide.read import check_columns, check_footer
+from sparkcrypt.decide.request import decode_base64, optional_text, require_footer, require_properties, require_text
+from sparkcrypt.errors import BridgeError, PlanError, show
 from sparkcrypt.keys.ids import encode_key_id
+from sparkcrypt.paths import partition_values, trailing_partition
 from sparkcrypt.plan import EncryptionPlan, build_plan
 from sparkcrypt.schema import Schema, schema_from_parquet, schema_from_spark
-from sparkcrypt.tags.model import tags_of_schema
+from sparkcrypt.tags.model import TaggedColumn
+from sparkcrypt.tags.unite import unite_tags
 
 
 def resolve_write(request: Mapping[str, Any]) -> dict[str, Any]:
@@ -51,14 +47,14 @@ def resolve_write(request: Mapping[str, Any]) -> dict[str, Any]:
     digest = context.policy.digest()
     if not context.rule.enforce:
         return {"encrypt": False, "policy_digest": digest}
-    _refuse_untold_stream(request, path)
     schema, name = _message_type(request), optional_text(request, "format")
     if is_log(path, (field.name for field in schema.fields)):
         return {"encrypt": False, "policy_digest": digest}
-    plan = _plan_of_file(context, schema, optional_text(request, "schema"))
+    plan = _plan_of_file(context, schema, _written_tags(request, properties, path))
     for column in plan.encrypted if name else ():
         if column.tag is not None:
             raise PlanError(format_text(name or "", column.leaf.dotted, column.tag))
+    _refuse_untold_stream(request, path, name)
     if not plan.encrypted:
         return {"encrypt": False, "policy_digest": digest}
     _refuse_summary_files(properties, plan)
@@ -101,12 +97,12 @@ def resolve_read(request: Mapping[str, Any]) -> dict[str, Any]:
     text = optional_text(request, "requested_schema")
     requested = schema_from_spark(text) if text else None
     if requested:
-        context = replace(context, tagged=(*tags_of_schema(requested), *context.tagged))
+        context = replace(context, tagged=unite_tags(schemas=[requested], known=context.tagged))
     if context.rule.enforce and not is_in_log(path):
         check_footer(context, path, footer, requested=requested)
         if footer["mode"] != "plaintext":
-            prefix = decoded(footer.get("aad_prefix"), "aad_prefix")
-            check_identity(prefix, path, table_uuid=context.uuid, strict=context.require_encryption)
+            prefix = decode_base64(footer.get("aad_prefix"), "aad_prefix")
+            check_aad_prefix(prefix, path, table_uuid=context.uuid, strict=context.require_encryption)
             check_columns(context, path, footer, requested=requested)
     return {"key_service": context.policy.key_service.canonical(), "aad_prefix": footer.get("aad_prefix")}
 
@@ -120,9 +116,8 @@ def encrypted_columns(request: Mapping[str, Any]) -> dict[str, Any]:
     properties = {**require_properties(request), names.TABLE: require_text(request, "table")}
     context = table_context(require_text(request, "policy"), "/", properties)
     schema = schema_from_spark(require_text(request, "schema"))
-    plan = build_plan(
-        schema, (*tags_of_schema(schema), *context.tagged), context.policy, table=context.name, partition_columns=None
-    )
+    tagged = unite_tags(schemas=[schema], known=context.tagged)
+    plan = build_plan(schema, tagged, context.policy, table=context.name, partition_columns=None)
     return {"columns": sorted({column.leaf.logical[0] for column in plan.encrypted})}
 
 
@@ -130,19 +125,25 @@ def _message_type(request: Mapping[str, Any]) -> Schema:
     fields = request.get("message_type")
     if not isinstance(fields, list) or not fields:
         raise BridgeError(
-            f"the request's 'message_type' is {shown(fields)}; allowed: a list of fields; the jar and this helper do "
+            f"the request's 'message_type' is {show(fields)}; allowed: a list of fields; the jar and this helper do "
             "not belong together"
         )
     return schema_from_parquet(fields)
 
 
-def _plan_of_file(context: TableContext, schema: Schema, spark_schema: str | None) -> EncryptionPlan:
-    tagged = context.tagged
-    if spark_schema:
-        tagged = (*tags_of_schema(schema_from_spark(spark_schema)), *tagged)
+def _written_tags(request: Mapping[str, Any], properties: Mapping[str, str], path: str) -> tuple[TaggedColumn, ...]:
+    """Return the tags of what is written itself, once none of it is masked."""
+    texts = (optional_text(request, "schema"), unescape_json(properties.get(names.QUERY_SCHEMA)))
+    schemas = [schema_from_spark(text) for text in texts if text]
+    for schema in schemas:
+        refuse_masked(schema, properties, path)
+    return unite_tags(schemas=schemas)
+
+
+def _plan_of_file(context: TableContext, schema: Schema, written: tuple[TaggedColumn, ...]) -> EncryptionPlan:
     return build_plan(
         schema,
-        tagged,
+        unite_tags(known=(*written, *context.tagged)),
         context.policy,
         table=context.name,
         partition_columns=None,
@@ -151,12 +152,19 @@ def _plan_of_file(context: TableContext, schema: Schema, spark_schema: str | Non
     )
 
 
-def _refuse_untold_stream(request: Mapping[str, Any], path: str) -> None:
-    """Refuse a file of a stream's sink whose commit protocol is Spark's own: which table it writes is not known here.
+def _refuse_untold_stream(request: Mapping[str, Any], path: str, table_format: str | None) -> None:
+    """Refuse a file of a stream's sink whose commit protocol is not ours: which table it writes is not known here.
 
-    The sink writes files at their final place; what ``foreachBatch`` writes is staged as by any other write.
+    The sink writes files at their final place; what ``foreachBatch`` writes is staged as by any other write.  Formats
+    with a protocol of their own never stage.
     """
-    if request.get("untold_stream") and not is_staged(path):
+    if request.get("untold_stream") and not is_temporary(path):
+        if table_format:
+            raise PlanError(
+                f"{path} is written by a stream to {table_format}: the format loses tags, and a stream's writer is not "
+                "told whether its table has tagged columns; allowed: streams into Parquet tables, and writes to "
+                f"{table_format} outside streams"
+            )
         raise PlanError(
             f"{path} is written by a stream that was started before its session was put under the policy, or whose "
             f"session has another {names.STREAM_COMMIT_PROTOCOL}, so the tags of its table are not known; allowed: "

@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from sparkcrypt.errors import UnsupportedFileError
-from sparkcrypt.native.webhdfs import WebHdfs, answered, connect_data_node, sent
+from sparkcrypt.native.webhdfs.client import WebHdfs, connect_data_node, read_answer, send_request
 
 SKIP_BYTES = 256 * 1024
 """What lies between two reads is read and thrown away up to here; beyond, a new stream costs less."""
@@ -110,7 +110,7 @@ class ReadStream(io.RawIOBase):
         """Return the stream whose next byte is the one at the position; the one that was used last is at the end."""
         near = [stream for stream in self._streams if 0 <= self._position - stream.at <= SKIP_BYTES]
         if near:
-            stream = max(near, key=lambda one: one.at)
+            stream = max(near, key=lambda entry: entry.at)
             self._streams.remove(stream)
             self._streams.append(stream)
             stream.at += len(stream.response.read(self._position - stream.at))
@@ -120,11 +120,11 @@ class ReadStream(io.RawIOBase):
         if len(self._streams) == STREAMS:
             self._streams.pop(0).connection.close()
         more = {"excludedatanodes": excluded} if excluded else {}
-        url = self._hdfs.redirected("GET", "OPEN", self._path, offset=str(self._position), **more)
+        url = self._hdfs.find_data_node("GET", "OPEN", self._path, offset=str(self._position), **more)
         parts = urlsplit(url)
         self._host = parts.hostname or ""
         connection = connect_data_node(url, self._path)
-        response = sent(connection, f"{parts.scheme}://{parts.netloc}", "GET", f"{parts.path}?{parts.query}")
+        response = send_request(connection, f"{parts.scheme}://{parts.netloc}", "GET", f"{parts.path}?{parts.query}")
         self._streams.append(_Stream(connection, response, self._position))
         return self._streams[-1]
 
@@ -139,7 +139,7 @@ class WriteStream(io.RawIOBase):
 
     def __init__(self, hdfs: WebHdfs, path: str, permission: str = "600") -> None:
         self._path, self._position = path, 0
-        url = hdfs.redirected("PUT", "CREATE", path, overwrite="false", permission=permission)
+        url = hdfs.find_data_node("PUT", "CREATE", path, overwrite="false", permission=permission)
         parts = urlsplit(url)
         self._where = f"{parts.scheme}://{parts.netloc}"
         self._connection: HTTPConnection | None = connect_data_node(url, path)
@@ -181,7 +181,7 @@ class WriteStream(io.RawIOBase):
             return
         try:
             self._send(b"0\r\n\r\n")
-            response = answered(self._connection, self._where)
+            response = read_answer(self._connection, self._where)
             if response.status != CREATED:
                 raise OSError(f"{self._path}: {self._where} answers {response.status} to a file's end")
         finally:
@@ -197,7 +197,7 @@ class WriteStream(io.RawIOBase):
                 self._connection.send(piece)
         except (OSError, HTTPException) as error:
             try:
-                answered(self._connection, self._where)  # says more, if HDFS refused the file while it was sent
+                read_answer(self._connection, self._where)  # says more, if HDFS refused the file while it was sent
             finally:
                 self._give_up()
             raise OSError(f"{self._path}: {self._where} takes no more bytes: {error}") from error

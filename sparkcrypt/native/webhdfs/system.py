@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import pyarrow as pa
 from pyarrow.fs import FileInfo, FileSystem, FileSystemHandler, FileType, PyFileSystem
 
-from sparkcrypt.native.name_nodes import NameNodes
-from sparkcrypt.native.webhdfs import WebHdfs
-from sparkcrypt.native.webhdfs_streams import ReadStream, WriteStream
+from sparkcrypt.native.webhdfs.client import WebHdfs
+from sparkcrypt.native.webhdfs.name_nodes import NameNodes
+from sparkcrypt.native.webhdfs.streams import ReadStream, WriteStream
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,7 +34,7 @@ def open_webhdfs(nodes: NameNodes) -> FileSystem:
 
 
 class _Handler(FileSystemHandler):  # type: ignore[misc]
-    """What pyarrow asks of a file system, and the native layer uses; a rename never replaces what is there."""
+    """What pyarrow asks of a file system, and the native layer uses; a `move` never replaces what is there."""
 
     def __init__(self, hdfs: WebHdfs) -> None:
         self._hdfs = hdfs
@@ -88,6 +88,10 @@ class _Handler(FileSystemHandler):  # type: ignore[misc]
 
     def move(self, src: str, dest: str) -> None:
         self._hdfs.ask("PUT", "RENAME", src, destination=dest, renameoptions="NONE")
+
+    def replace_file(self, source: str, target: str) -> None:
+        """Give a file a name, in one step and in place of the file that has it."""
+        self._hdfs.ask("PUT", "RENAME", source, destination=target, renameoptions="OVERWRITE")
 
     def open_input_file(self, path: str) -> Any:
         return pa.PythonFile(ReadStream(self._hdfs, path, self._length(path)), mode="r")

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TypeAlias
-from urllib.parse import unquote
 
-from sparkcrypt.errors import PlanError, VerificationError, shown
+from sparkcrypt.errors import PlanError, VerificationError, show
+from sparkcrypt.paths import Partition, partition_values, trailing_partition
 
 UNKNOWN_TABLE = "-"
 UNKNOWN_PARTITION = "*"
@@ -20,9 +19,6 @@ TERMINATOR = b"\0"
 
 _STAGING = re.compile(r"_temporary|\.spark-staging-.+|\.hive-staging.*|-ext-\d+|_tmp\..*|__magic.*")
 _UUID_PREFIX = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}-")
-_FOLDER = re.compile(r"([^=/]+)=([^/]*)", re.DOTALL)
-
-Partition: TypeAlias = "dict[str, str]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,25 +44,6 @@ class FileIdentity:
         return partition_values(self.partition_path or "")
 
 
-def is_partition_folder(folder: str) -> bool:
-    """Tell whether a folder's name is ``column=value``."""
-    return _FOLDER.fullmatch(folder) is not None
-
-
-def partition_values(partition_path: str) -> Partition:
-    """Return partition column -> value of a path such as ``p=0/q=a%3Ab``."""
-    matches = (_FOLDER.fullmatch(folder) for folder in partition_path.split("/"))
-    return {unquote(match[1]): unquote(match[2]) for match in matches if match}
-
-
-def trailing_partition(folders: list[str]) -> str:
-    """Return the run of ``name=value`` folders at the end of a path, joined."""
-    count = 0
-    while count < len(folders) and _FOLDER.fullmatch(folders[-1 - count]):
-        count += 1
-    return "/".join(folders[len(folders) - count :])
-
-
 def identity_of_write(path: str, *, target: str | None, table_uuid: str | None, partition: str | None) -> FileIdentity:
     """Tell what a file will be from the path that its writer has.
 
@@ -82,7 +59,7 @@ def identity_of_write(path: str, *, target: str | None, table_uuid: str | None, 
     final = path if target is None else target
     *folders, name = final.split("/")
     if not name or TERMINATOR.decode() in name:
-        raise PlanError(f"{shown(final)} is no path of a file; write to a folder")
+        raise PlanError(f"{show(final)} is no path of a file; write to a folder")
     if target is None and folders and folders[-1].startswith(".spark-staging-"):
         stripped = _UUID_PREFIX.sub("", name, count=1) if _UUID_PREFIX.match(name) else name
         if stripped not in ("", name):  # a custom partition location: the folder says nothing
@@ -99,12 +76,12 @@ def table_location(path: str) -> str:
     return "/".join(folders[:-1])
 
 
-def is_staged(path: str) -> bool:
+def is_temporary(path: str) -> bool:
     """Tell whether a file is written at a temporary place first."""
     return any(_STAGING.fullmatch(folder) for folder in path.split("/"))
 
 
-def check_identity(prefix: bytes | None, path: str, *, table_uuid: str | None, strict: bool) -> str | None:
+def check_aad_prefix(prefix: bytes | None, path: str, *, table_uuid: str | None, strict: bool) -> str | None:
     """Check the AAD prefix that a file stores against the place where it was found.
 
     Args:
@@ -135,6 +112,13 @@ def check_identity(prefix: bytes | None, path: str, *, table_uuid: str | None, s
         raise VerificationError(f"{path}: was written as {stored.file_name!r} and renamed or copied since; {_NEXT}")
     _check_table(stored, path, table_uuid, strict)
     return _check_partition(stored, path, folders)
+
+
+def table_uuid_of(prefix: bytes | None) -> str | None:
+    """Return the UUID of the table whose file an AAD prefix says this is; None where it says none."""
+    stored = None if prefix is None else _parse(prefix)
+    uuid = None if stored is None else stored.table_uuid
+    return uuid if uuid is not None and _UUID_PREFIX.fullmatch(f"{uuid}-") else None
 
 
 _NEXT = "restore the file from where it was written, or write it again; `sparkcrypt verify` lists all such files"

@@ -10,13 +10,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from sparkcrypt.bridge.context import TableContext
-from sparkcrypt.bridge.identity import partition_values, trailing_partition
-from sparkcrypt.bridge.request import decoded
-from sparkcrypt.bridge.shape import schema_of_columns
-from sparkcrypt.errors import FormatError, PlanError, VerificationError, shown
+from sparkcrypt.decide.context import TableContext
+from sparkcrypt.decide.request import decode_base64
+from sparkcrypt.decide.shape import schema_of_columns
+from sparkcrypt.errors import FormatError, PlanError, VerificationError, show
 from sparkcrypt.keys.ids import decode_key_id
 from sparkcrypt.keys.material import parse_key_material
+from sparkcrypt.paths import partition_values, trailing_partition
 from sparkcrypt.plan import ColumnPlan, build_plan
 from sparkcrypt.policy.model import PLAINTEXT, allowed_key_ids
 from sparkcrypt.schema import Path, Schema, shown_path
@@ -43,13 +43,13 @@ def check_footer(
     if footer["mode"] == "plaintext":
         _refuse_plaintext_file(context, path, footer, "is plaintext", requested)
         return
-    allowed = (context.policy.algorithm, *context.policy.algorithm_history)
+    allowed = context.policy.readable_algorithms
     if footer.get("algorithm") not in allowed:
         raise VerificationError(
-            f"{path}: its algorithm is {shown(footer.get('algorithm'))}; allowed: {', '.join(allowed)}; {_NEXT} "
+            f"{path}: its algorithm is {show(footer.get('algorithm'))}; allowed: {', '.join(allowed)}; {_NEXT} "
             "(algorithm_history)"
         )
-    unique = decoded(footer.get("aad_file_unique"), "aad_file_unique") or b""
+    unique = decode_base64(footer.get("aad_file_unique"), "aad_file_unique") or b""
     if len(unique) != FILE_UNIQUE_BYTES:
         raise VerificationError(
             f"{path}: its AAD file-unique has {len(unique)} bytes; allowed: {FILE_UNIQUE_BYTES}; restore or rewrite "
@@ -58,7 +58,7 @@ def check_footer(
     key_id = _key_id(path, "the footer", footer.get("footer_key_metadata"))
     if key_id not in (context.policy.footer_key, *context.policy.footer_key_history):
         raise VerificationError(
-            f"{path}: its footer key is {shown(key_id)}; allowed: {context.policy.footer_key!r}; {_NEXT} "
+            f"{path}: its footer key is {show(key_id)}; allowed: {context.policy.footer_key!r}; {_NEXT} "
             "(footer.history)"
         )
 
@@ -80,7 +80,7 @@ def check_columns(
     """
     if footer["columns"] and not any(column["encrypted"] for column in footer["columns"]):
         _refuse_plaintext_file(context, path, footer, "has no encrypted column", requested)
-    planned = _planned(context, path, footer, requested)
+    planned = _plan_columns(context, path, footer, requested)
     values = partition_values(trailing_partition(path.split("/")[:-1]))
     read = _names_of(requested)
     for column in footer["columns"]:
@@ -101,7 +101,7 @@ def _refuse_plaintext_file(
 ) -> None:
     if not context.require_encryption:
         return
-    planned = _planned(context, path, footer, requested).values()
+    planned = _plan_columns(context, path, footer, requested).values()
     history = [PLAINTEXT in plan.history for plan in planned if plan.action != "plaintext"]
     if not history or not all(history):
         raise VerificationError(
@@ -121,7 +121,7 @@ def _check_key(
     names = footer_keys if key_id is None else (key_id,)
     if any(_is_allowed(plan, name, values) for name in names):
         return
-    found = "the footer key" if key_id is None else shown(key_id)
+    found = "the footer key" if key_id is None else show(key_id)
     wanted = plan.key.text if plan.key is not None else "no key"
     raise VerificationError(
         f"{path}: column {plan.leaf.dotted} is encrypted with {found}; the policy wants {wanted!r}; {_NEXT}"
@@ -158,7 +158,7 @@ def _names_of(schema: Schema | None) -> frozenset[Path]:
     return frozenset(fold(name) for leaf in leaves for name in (leaf.logical, leaf.parquet))
 
 
-def _planned(
+def _plan_columns(
     context: TableContext, path: str, footer: Mapping[str, Any], requested: Schema | None
 ) -> dict[Path, ColumnPlan]:
     """Plan the file's columns by the tags that reach a reader, who is not told every tag."""
@@ -166,7 +166,7 @@ def _planned(
     guide = requested if context.require_encryption else None
     try:
         plan = build_plan(
-            schema_of_columns((one["path"] for one in footer["columns"]), guide),
+            schema_of_columns((entry["path"] for entry in footer["columns"]), guide),
             context.tagged,
             policy,
             table=None,  # its rule would require a tag
@@ -183,6 +183,6 @@ def _planned(
 
 def _key_id(path: str, what: str, key_metadata: str | None) -> str:
     try:
-        return str(parse_key_material(decoded(key_metadata, "key_metadata") or b"").master_key_id)
+        return str(parse_key_material(decode_base64(key_metadata, "key_metadata") or b"").master_key_id)
     except FormatError as error:
         raise VerificationError(f"{path}: the key metadata of {what} cannot be read: {error}") from error

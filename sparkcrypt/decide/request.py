@@ -6,7 +6,7 @@ import base64
 from collections.abc import Mapping
 from typing import Any
 
-from sparkcrypt.errors import BridgeError, shown
+from sparkcrypt.errors import BridgeError, show
 
 _MODES = ("encrypted", "plaintext_signed", "plaintext")
 _HINT = "the jar and this helper do not belong together"
@@ -20,7 +20,7 @@ def require_text(request: Mapping[str, object], name: str) -> str:
     """
     value = request.get(name)
     if not isinstance(value, str) or not value:
-        raise BridgeError(f"the request's {name!r} is {shown(value)}; allowed: a text that is not empty; {_HINT}")
+        raise BridgeError(f"the request's {name!r} is {show(value)}; allowed: a text that is not empty; {_HINT}")
     return value
 
 
@@ -40,8 +40,8 @@ def require_properties(request: Mapping[str, object]) -> dict[str, str]:
         BridgeError: they are not a mapping of texts to texts.
     """
     value = request.get("properties")
-    if not isinstance(value, Mapping) or not all(isinstance(one, str) for pair in value.items() for one in pair):
-        raise BridgeError(f"the request's 'properties' are {shown(value)}; allowed: names with texts; {_HINT}")
+    if not isinstance(value, Mapping) or not all(isinstance(entry, str) for pair in value.items() for entry in pair):
+        raise BridgeError(f"the request's 'properties' are {show(value)}; allowed: names with texts; {_HINT}")
     return dict(value)
 
 
@@ -53,12 +53,12 @@ def require_footer(request: Mapping[str, object]) -> Mapping[str, Any]:
     """
     footer = request.get("footer")
     if not isinstance(footer, Mapping) or footer.get("mode") not in _MODES:
-        raise BridgeError(f"the request's 'footer' is {shown(footer)}; allowed modes: {', '.join(_MODES)}; {_HINT}")
+        raise BridgeError(f"the request's 'footer' is {show(footer)}; allowed modes: {', '.join(_MODES)}; {_HINT}")
     for name in ("aad_prefix", "aad_file_unique", "footer_key_metadata"):
-        decoded(footer.get(name), name)
+        decode_base64(footer.get(name), name)
     columns = footer.get("columns")
     if not isinstance(columns, list):
-        raise BridgeError(f"the footer's 'columns' are {shown(columns)}; allowed: a list; {_HINT}")
+        raise BridgeError(f"the footer's 'columns' are {show(columns)}; allowed: a list; {_HINT}")
     for column in columns:
         _check_column(column)
     return footer
@@ -73,11 +73,11 @@ def _check_column(column: object) -> None:
         and all(isinstance(name, str) for name in path)
         and isinstance(column.get("encrypted"), bool)
     ):
-        raise BridgeError(f"a column of the footer is {shown(column)}; allowed: its path and 'encrypted'; {_HINT}")
-    decoded(column.get("key_metadata"), "key_metadata")
+        raise BridgeError(f"a column of the footer is {show(column)}; allowed: its path and 'encrypted'; {_HINT}")
+    decode_base64(column.get("key_metadata"), "key_metadata")
 
 
-def decoded(text: object, name: str) -> bytes | None:
+def decode_base64(text: object, name: str) -> bytes | None:
     """Return the bytes of a base64 field; null is None.
 
     Raises:

@@ -6,12 +6,14 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from sparkcrypt.bridge.context import parse_policy
-from sparkcrypt.bridge.request import require_text
-from sparkcrypt.errors import BridgeError, PlanError, shown
+from sparkcrypt.decide.context import parse_policy, table_context
+from sparkcrypt.decide.request import require_properties, require_text
+from sparkcrypt.errors import BridgeError, PlanError, show
 from sparkcrypt.policy.model import Policy, TagRule
-from sparkcrypt.schema import dotted, schema_from_spark
+from sparkcrypt.schema import Path, join_dotted, schema_from_spark
+from sparkcrypt.tags.match import ColumnIndex
 from sparkcrypt.tags.model import tags_of_schema
+from sparkcrypt.tags.unite import unite_tags
 
 _NOT_SERVED = "the format loses tags, and its log would hold values of encrypted columns in clear"
 
@@ -26,7 +28,7 @@ def check_partitioning(request: Mapping[str, Any]) -> dict[str, Any]:
         PlanError: a column's tag encrypts, or is not known.
     """
     policy, target = parse_policy(require_text(request, "policy")), require_text(request, "target")
-    for name, tags in _tagged(request):
+    for name, tags in _read_tagged(request):
         rule = _rule(policy, name, tags)
         if rule.key is not None and policy.table(target).enforce:
             raise PlanError(
@@ -47,19 +49,40 @@ def check_format(request: Mapping[str, Any]) -> dict[str, Any]:
     """
     policy, name = parse_policy(require_text(request, "policy")), require_text(request, "format")
     schemas = request.get("schemas")
-    if not isinstance(schemas, list) or not all(isinstance(one, str) for one in schemas):
+    if not isinstance(schemas, list) or not all(isinstance(schema, str) for schema in schemas):
         raise BridgeError(
-            f"the request's 'schemas' are {shown(schemas)}; allowed: a list of texts; the jar and this helper do not "
+            f"the request's 'schemas' are {show(schemas)}; allowed: a list of texts; the jar and this helper do not "
             "belong together"
         )
     if policy.untagged == "deny":
         raise PlanError(f"{name}: {_NOT_SERVED}, and the policy says 'untagged: deny'; write a Parquet table")
     for schema in schemas:
-        for one in tags_of_schema(schema_from_spark(schema)):
-            rule = _rule(policy, dotted(one.path), one.tags)
+        for column in tags_of_schema(schema_from_spark(schema)):
+            rule = _rule(policy, join_dotted(column.path), column.tags)
             if rule.key is not None:
-                raise PlanError(format_text(name, dotted(one.path), rule.name))
+                raise PlanError(format_text(name, join_dotted(column.path), rule.name))
     return {}
+
+
+def table_tags(request: Mapping[str, Any]) -> dict[str, Any]:
+    """Unite the tags of a table that is read: ``{"columns": [{"path": [name, ...], "tags": [tag, ...]}, ...]}``.
+
+    Paths are logical ones.  Tags of columns that the schema lacks are passed over.
+
+    Args:
+        request: ``policy``, ``path`` (a folder that is read, or ``/``), ``properties`` (of the session and the table),
+            ``schema`` (Spark schema JSON of what is read).
+
+    Raises:
+        ConfigError, PlanError: a property is not what it must be; it is named.
+    """
+    context = table_context(require_text(request, "policy"), require_text(request, "path"), require_properties(request))
+    schema = schema_from_spark(require_text(request, "schema"))
+    index, united = ColumnIndex(schema), dict[Path, dict[str, None]]()
+    for column in unite_tags(schemas=[schema], known=context.tagged):
+        for path in index.find(column.path):
+            united.setdefault(path, {}).update(dict.fromkeys(column.tags))
+    return {"columns": [{"path": list(path), "tags": list(tags)} for path, tags in united.items()]}
 
 
 def format_text(name: str, column: str, tag: str) -> str:
@@ -80,11 +103,11 @@ def _rule(policy: Policy, name: str, tags: tuple[str, ...]) -> TagRule:
     return next(rule for rule in policy.tags if rule.name in tags)
 
 
-def _tagged(request: Mapping[str, Any]) -> Iterator[tuple[str, tuple[str, ...]]]:
+def _read_tagged(request: Mapping[str, Any]) -> Iterator[tuple[str, tuple[str, ...]]]:
     columns = request.get("columns")
-    if not isinstance(columns, list) or not all(isinstance(one, Mapping) for one in columns):
+    if not isinstance(columns, list) or not all(isinstance(column, Mapping) for column in columns):
         raise BridgeError(
-            f"the request's 'columns' are {shown(columns)}; allowed: a list; the jar and this helper do not belong "
+            f"the request's 'columns' are {show(columns)}; allowed: a list; the jar and this helper do not belong "
             "together"
         )
     for column in columns:

@@ -11,21 +11,14 @@ from functools import lru_cache
 from urllib.parse import unquote
 
 from sparkcrypt import names
-from sparkcrypt.bridge.identity import is_partition_folder
-from sparkcrypt.errors import ConfigError, shown
+from sparkcrypt.errors import ConfigError, show
+from sparkcrypt.paths import is_partition_folder, is_within, split_path
 from sparkcrypt.policy.build import policy_from_canonical
 from sparkcrypt.policy.model import Policy, TableRule, normalized_table
-from sparkcrypt.schema import Path, schema_from_spark
-from sparkcrypt.tags.model import (
-    TaggedColumn,
-    history_of_properties,
-    tags_of_overlay,
-    tags_of_properties,
-    tags_of_schema,
-)
+from sparkcrypt.schema import Path, Schema, schema_from_spark
+from sparkcrypt.tags.model import TaggedColumn, history_of_properties
+from sparkcrypt.tags.unite import unite_tags
 
-_URI = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(?://([^/]*))?(/.*)?", re.DOTALL)
-_SAME_STORE = {"s3": "s3a", "s3n": "s3a", "abfss": "abfs", "wasbs": "wasb"}
 _KNOWN = (
     names.POLICY,
     names.KEY_SERVICE,
@@ -39,6 +32,7 @@ _KNOWN = (
     names.QUERY_SCHEMA,
     names.REQUIRE_ENCRYPTION,
     names.PARTITION,
+    names.ALLOW_MASKED,
 )
 _BY_COLUMN = (names.TAGS_PREFIX, names.HISTORY_PREFIX)
 _BY_HAND = (
@@ -97,7 +91,7 @@ def table_context(policy_text: str, path: str, properties: Mapping[str, str]) ->
     """
     refuse_unknown(properties)
     policy = parse_policy(policy_text)
-    located = _located(path, policy, properties.get(names.LOCATIONS))
+    located = _find_location(path, policy, properties.get(names.LOCATIONS))
     name = _table_name(properties.get(names.TABLE), located.get("table"), path)
     name = _name_in_catalog(policy, properties.get(names.TABLE_NAME), name, path)
     rule = policy.table(name)
@@ -108,26 +102,26 @@ def table_context(policy_text: str, path: str, properties: Mapping[str, str]) ->
         uuid=_identifier(properties.get(names.TABLE_UUID) or located.get("uuid")),
         rule=rule,
         require_encryption=rule.enforce and required,
-        tagged=(*_tags_of_table(properties), *tags_of_properties(properties), *tags_of_overlay(dict(rule.tags))),
+        tagged=unite_tags(schemas=_schemas_of_table(properties), properties=properties, overlay=rule.tags),
         history=history_of_properties(properties),
         partition=_partition(properties.get(names.PARTITION)),
     )
 
 
-def _tags_of_table(properties: Mapping[str, str]) -> tuple[TaggedColumn, ...]:
+def _schemas_of_table(properties: Mapping[str, str]) -> tuple[Schema, ...]:
     texts = (properties.get(names.TABLE_SCHEMA), properties.get(names.QUERY_SCHEMA))
-    return tuple(tag for text in texts if text for tag in tags_of_schema(schema_from_spark(_unescaped(text))))
+    return tuple(schema_from_spark(text) for text in map(unescape_json, texts) if text)
 
 
-def _unescaped(text: str) -> str:
+def unescape_json(text: str | None) -> str | None:
     """Return JSON that Hive's SerDe may have handed on with Java's escapes, all of which are JSON's as well."""
-    return str(json.loads(f'"{text}"')) if text.startswith('{\\"') else text
+    return str(json.loads(f'"{text}"')) if text and text.startswith('{\\"') else text
 
 
 def _table_name(stated: str | None, located: str | None, path: str) -> str | None:
     if stated and located and normalized_table(stated) != normalized_table(located):
         raise ConfigError(
-            f"{names.TABLE} is {shown(stated)}, but {path} belongs to {located}, whose rule would be passed over; "
+            f"{names.TABLE} is {show(stated)}, but {path} belongs to {located}, whose rule would be passed over; "
             "remove the option, or correct the location in the policy"
         )
     return stated or located
@@ -140,7 +134,7 @@ def _name_in_catalog(policy: Policy, catalog: str | None, known: str | None, pat
     ruled = [name for name in (catalog, known) if policy.has_rule(name)]
     if len(ruled) > 1:
         raise ConfigError(
-            f"{path} belongs to table {shown(catalog)} of the catalog and by its place to {shown(known)}, and the "
+            f"{path} belongs to table {show(catalog)} of the catalog and by its place to {show(known)}, and the "
             "policy has a rule for each; remove one rule, or correct its location"
         )
     return ruled[0] if ruled else catalog
@@ -148,13 +142,13 @@ def _name_in_catalog(policy: Policy, catalog: str | None, known: str | None, pat
 
 def _identifier(uuid: str | None) -> str | None:
     if uuid and not re.fullmatch(r"[0-9A-Za-z_.][0-9A-Za-z_.-]*", uuid):
-        raise ConfigError(f"{names.TABLE_UUID} is {shown(uuid)}; allowed: a UUID, as `sparkcrypt tags set` gives one")
+        raise ConfigError(f"{names.TABLE_UUID} is {show(uuid)}; allowed: a UUID, as `sparkcrypt tags set` gives one")
     return uuid or None
 
 
 def _partition(text: str | None) -> str | None:
     if text and not all(is_partition_folder(folder) for folder in text.split("/")):
-        raise ConfigError(f"{names.PARTITION} is {shown(text)}; allowed: folders such as p=0/q=1")
+        raise ConfigError(f"{names.PARTITION} is {show(text)}; allowed: folders such as p=0/q=1")
     return text
 
 
@@ -191,8 +185,8 @@ def refuse_unknown(properties: Mapping[str, str]) -> None:
 def _nearest(name: str, allowed: tuple[str, ...]) -> list[str]:
     """Return the name whose own part, after what all have in common, is nearly the same."""
     start = names.PREFIX if name.startswith(names.PREFIX) else "parquet.encryption."
-    by_own_part = {one.removeprefix(start): one for one in allowed}
-    return [by_own_part[one] for one in difflib.get_close_matches(name.removeprefix(start), list(by_own_part), n=1)]
+    by_own_part = {entry.removeprefix(start): entry for entry in allowed}
+    return [by_own_part[match] for match in difflib.get_close_matches(name.removeprefix(start), list(by_own_part), n=1)]
 
 
 def _resembles(name: str, prefix: str) -> bool:
@@ -208,44 +202,13 @@ def _flag(properties: Mapping[str, str]) -> bool:
     return value == "true"
 
 
-def comparable_path(path: str) -> str:
-    """Return a path or URI as it is compared: ``file:`` forms alike, no slash at the end, nothing unescaped.
-
-    Nothing is unescaped since Hadoop's text of a path is not: its ``%3A`` stands in the folder's name.
-    """
-    scheme, authority, below = _parts(path)
-    return f"{scheme or 'file'}:{f'//{authority}' if authority else ''}{below}"
-
-
-def _parts(path: str) -> tuple[str | None, str, str]:
-    """Return a path's scheme (None: none), authority and path without slash at the end."""
-    match = _URI.fullmatch(path)
-    scheme, authority, below = match.groups() if match else (None, None, path)
-    scheme = scheme.lower() if scheme else None
-    return _SAME_STORE.get(scheme or "", scheme), authority or "", re.sub("/+", "/", below or "").rstrip("/")
-
-
-def _is_within(path: str, location: str) -> bool:
-    """Tell whether a path is a location or below it.
-
-    A location without a scheme, as a policy may have it, stands for that path on any file system, and one without an
-    authority for that path on any of its scheme: a rule applies rather than not.
-    """
-    (scheme, authority, below), (other_scheme, other_authority, root) = _parts(path), _parts(location)
-    if scheme and other_scheme and scheme != other_scheme:
-        return False
-    if scheme and other_scheme and authority and other_authority and authority != other_authority:
-        return False
-    return f"{below}/".startswith(f"{root}/")
-
-
-def _located(path: str, policy: Policy, locations_json: str | None) -> dict[str, str | None]:
+def _find_location(path: str, policy: Policy, locations_json: str | None) -> dict[str, str | None]:
     """Find the table whose location is the nearest above a path."""
     known = _locations(locations_json)
     known += [(rule.location, {"table": rule.name}) for rule in policy.tables if rule.location]
     known += [(unquote(location), entry) for location, entry in known if "%" in location]
     known += [(_folder_of_runs(location), entry) for location, entry in known]
-    above = [(len(_parts(location)[2]), entry) for location, entry in known if _is_within(path, location)]
+    above = [(len(split_path(location)[2]), entry) for location, entry in known if is_within(path, location)]
     return max(above, key=lambda pair: pair[0])[1] if above else {}
 
 
@@ -261,8 +224,8 @@ def _locations(text: str | None) -> list[tuple[str, dict[str, str | None]]]:
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{names.LOCATIONS} is not JSON; leave it to sparkcrypt.configure") from error
     if not isinstance(known, dict) or not all(
-        isinstance(entry, dict) and all(one is None or isinstance(one, str) for one in entry.values())
+        isinstance(entry, dict) and all(value is None or isinstance(value, str) for value in entry.values())
         for entry in known.values()
     ):
-        raise ConfigError(f"{names.LOCATIONS} is {shown(known)}; leave it to sparkcrypt.configure")
+        raise ConfigError(f"{names.LOCATIONS} is {show(known)}; leave it to sparkcrypt.configure")
     return list(known.items())

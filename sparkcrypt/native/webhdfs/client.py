@@ -15,7 +15,7 @@ from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
 from sparkcrypt.errors import UnsupportedFileError
-from sparkcrypt.native.name_nodes import NameNodes
+from sparkcrypt.native.webhdfs.name_nodes import NameNodes
 
 CONNECT_SECONDS = 20.0
 ANSWER_SECONDS = 120.0
@@ -29,7 +29,7 @@ _ERRORS: dict[str, type[OSError]] = {
 
 
 class _UnreachableError(OSError):
-    """Nobody is there, or nobody that is trusted."""
+    """The host cannot be reached, or its certificate is not trusted."""
 
 
 class _StandbyError(OSError):
@@ -59,20 +59,20 @@ class WebHdfs:
             FileNotFoundError, FileExistsError, PermissionError: HDFS said so.
             OSError: it said something else, or no NameNode answered.
         """
-        connection, response = self._asked(method, operation, path, parameters)
+        connection, response = self._ask_in_turn(method, operation, path, parameters)
         try:
             data = _body(response)
         finally:
             connection.close()
         return json.loads(data) if data else {}
 
-    def redirected(self, method: str, operation: str, path: str, **parameters: str) -> str:
+    def find_data_node(self, method: str, operation: str, path: str, **parameters: str) -> str:
         """Return the URL of the DataNode that a NameNode sends to for an operation.
 
         Raises:
             OSError: as `ask`, or it sends to nowhere, or from HTTPS to HTTP.
         """
-        connection, response = self._asked(method, operation, path, parameters)
+        connection, response = self._ask_in_turn(method, operation, path, parameters)
         try:
             _body(response)
         finally:
@@ -83,7 +83,7 @@ class WebHdfs:
             raise OSError(f"{path}: the NameNode sends to {location or 'no DataNode'}; expected one over {wanted}")
         return location
 
-    def _asked(
+    def _ask_in_turn(
         self, method: str, operation: str, path: str, parameters: Mapping[str, str]
     ) -> tuple[HTTPConnection, HTTPResponse]:
         """Ask NameNodes in turn, beginning with the one that answered last, until one does.
@@ -97,7 +97,7 @@ class WebHdfs:
             address = self._nodes.addresses[self._active]
             try:
                 connection = connect(address)
-                return connection, sent(connection, address, method, target)
+                return connection, send_request(connection, address, method, target)
             except (_UnreachableError, _StandbyError, _NoAnswerError) as error:
                 if isinstance(error, _NoAnswerError) and method != "GET":
                     raise
@@ -148,7 +148,7 @@ def connect_data_node(url: str, path: str) -> HTTPConnection:
         ) from error
 
 
-def sent(connection: HTTPConnection, where: str, method: str, target: str) -> HTTPResponse:
+def send_request(connection: HTTPConnection, where: str, method: str, target: str) -> HTTPResponse:
     """Send a request without a body and return the answer, which is not an error.
 
     Raises:
@@ -159,13 +159,13 @@ def sent(connection: HTTPConnection, where: str, method: str, target: str) -> HT
             connection.request(method, target)
         except (OSError, HTTPException) as error:
             raise _NoAnswerError(f"{where} did not take a request: {error}") from error
-        return answered(connection, where)
+        return read_answer(connection, where)
     except BaseException:
         connection.close()
         raise
 
 
-def answered(connection: HTTPConnection, where: str) -> HTTPResponse:
+def read_answer(connection: HTTPConnection, where: str) -> HTTPResponse:
     """Return the answer to what was sent; see `sent`."""
     try:
         response = connection.getresponse()
@@ -174,10 +174,10 @@ def answered(connection: HTTPConnection, where: str) -> HTTPResponse:
         data = response.read(1 << 16)
     except (OSError, HTTPException) as error:
         raise _NoAnswerError(f"{where} did not answer: {str(error) or type(error).__name__}") from error
-    raise _said(response.status, data, where)
+    raise _parse_error(response.status, data, where)
 
 
-def _said(status: int, data: bytes, where: str) -> OSError:
+def _parse_error(status: int, data: bytes, where: str) -> OSError:
     kind, message = "", ""
     with suppress(ValueError, KeyError, TypeError):
         remote = json.loads(data)["RemoteException"]

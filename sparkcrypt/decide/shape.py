@@ -45,14 +45,16 @@ def _guide(nodes: Iterable[Node], name: str) -> Node | None:
 
 def _field(path: Path, below: _Tree, guide: Node | None) -> _Field:
     if not below:
-        return _made(path, "leaf", [])
+        return _make_field(path, "leaf", [])
     kind = guide.kind if guide is not None else _kind_by_names(path[-1], below)
     if kind == "list":
-        return _made(path, "group", [_repeated_element(path, below, guide)], annotation="LIST")
+        return _make_field(path, "group", [_repeated_element(path, below, guide)], annotation="LIST")
     if kind == "map":
-        return _made(path, "group", [_repeated_pair(path, below, guide)], annotation="MAP")
+        return _make_field(path, "group", [_repeated_pair(path, below, guide)], annotation="MAP")
     nodes = guide.children if guide is not None else ()
-    return _made(path, "group", [_field((*path, name), inside, _guide(nodes, name)) for name, inside in below.items()])
+    return _make_field(
+        path, "group", [_field((*path, name), inside, _guide(nodes, name)) for name, inside in below.items()]
+    )
 
 
 def _repeated_element(path: Path, below: _Tree, guide: Node | None) -> _Field:
@@ -61,7 +63,9 @@ def _repeated_element(path: Path, below: _Tree, guide: Node | None) -> _Field:
     if len(inside) != 1 or name in ("array", f"{path[-1]}_tuple"):
         return _field((*path, name), inside, element) | {"repetition": "repeated"}
     (inner, rest), *_ = inside.items()
-    return _made((*path, name), "group", [_field((*path, name, inner), rest, element)]) | {"repetition": "repeated"}
+    return _make_field((*path, name), "group", [_field((*path, name, inner), rest, element)]) | {
+        "repetition": "repeated"
+    }
 
 
 def _repeated_pair(path: Path, below: _Tree, guide: Node | None) -> _Field:
@@ -71,7 +75,7 @@ def _repeated_pair(path: Path, below: _Tree, guide: Node | None) -> _Field:
         raise _not_as_read(path, "map")
     pair = zip(inside.items(), nodes, strict=True)
     children = [_field((*path, name, inner), rest, node) for (inner, rest), node in pair]
-    return _made((*path, name), "group", children) | {"repetition": "repeated"}
+    return _make_field((*path, name), "group", children) | {"repetition": "repeated"}
 
 
 def _only(path: Path, below: _Tree, kind: str) -> tuple[str, _Tree]:
@@ -97,7 +101,7 @@ def _kind_by_names(name: str, below: Mapping[str, _Tree]) -> str:
     return "map" if inner in ("key_value", "map") and len(inside) == len(("key", "value")) else "struct"
 
 
-def _made(path: Path, kind: str, children: list[_Field], annotation: str | None = None) -> _Field:
+def _make_field(path: Path, kind: str, children: list[_Field], annotation: str | None = None) -> _Field:
     return {
         "name": path[-1],
         "kind": kind,

@@ -38,7 +38,7 @@ def hdfs_settings(get: Callable[[str], str | None]) -> dict[str, str]:
     Args:
         get: returns the value of a property, or None.
     """
-    nameservices = _listed(get(_NAMESERVICES))
+    nameservices = _split_list(get(_NAMESERVICES))
     names = [*_FIXED, *(f"{_HA}.{service}" for service in nameservices)]
     suffixes = [suffix for service in nameservices for suffix in _suffixes(service, get(f"{_HA}.{service}"))]
     names += [f"{address}.{suffix}" for suffix in suffixes for address in _ADDRESSES]
@@ -95,7 +95,7 @@ def _is_secure(settings: Mapping[str, str]) -> bool:
 
 
 def _addresses(authority: str, settings: Mapping[str, str], option: str, port: str) -> Iterator[str]:
-    nameservices = _listed(settings.get(_NAMESERVICES))
+    nameservices = _split_list(settings.get(_NAMESERVICES))
     if authority in nameservices:
         for suffix in _suffixes(authority, settings.get(f"{_HA}.{authority}")):
             yield _of_nameservice(suffix, settings, option, port, alone=len(nameservices) == 1)
@@ -124,7 +124,7 @@ def _of_host(authority: str, settings: Mapping[str, str], option: str, port: str
     configured, host = settings.get(option, ""), _host(authority)
     if host in _ANY_HOST:
         raise ConfigError("neither the path nor fs.defaultFS names a NameNode")
-    own = (_with_port(one, _RPC_PORT) for one in (default_authority(settings), settings.get(_RPC, "")))
+    own = (_with_port(text, _RPC_PORT) for text in (default_authority(settings), settings.get(_RPC, "")))
     if _host(configured) in _ANY_HOST:
         return f"{host}:{_port(configured) or port}"
     if _host(configured) == host or _with_port(authority, _RPC_PORT) in own:
@@ -133,11 +133,11 @@ def _of_host(authority: str, settings: Mapping[str, str], option: str, port: str
 
 
 def _suffixes(service: str, name_nodes: str | None) -> list[str]:
-    return [f"{service}.{one}" for one in _listed(name_nodes)] or [service]
+    return [f"{service}.{text}" for text in _split_list(name_nodes)] or [service]
 
 
-def _listed(value: str | None) -> list[str]:
-    return [one.strip() for one in (value or "").split(",") if one.strip()]
+def _split_list(value: str | None) -> list[str]:
+    return [part.strip() for part in (value or "").split(",") if part.strip()]
 
 
 def _host(address: str) -> str:

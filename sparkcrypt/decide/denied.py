@@ -1,0 +1,42 @@
+"""What a reader is told whose credentials may not use a column's key: which, of what, to whom, and what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from sparkcrypt.decide.context import parse_policy
+from sparkcrypt.decide.request import optional_text
+from sparkcrypt.errors import ConfigError, KeyNotFoundError, KeyServiceError
+
+_ASK = "ask whoever grants the use of keys in the key service"
+
+
+def refused_key(request: Mapping[str, Any], key_id: str, error: KeyServiceError) -> KeyServiceError:
+    """Return the refusal of a key as its reader is told it, with the words of the key service.
+
+    Args:
+        request: ``owner`` (a column or the footer), ``path``, ``table``, ``principal`` and ``policy``, where known.
+        key_id: the master key.
+        error: what the key service said.
+    """
+    owner = optional_text(request, "owner")
+    if owner is None:
+        return error  # a program that opens keys by itself
+    table, path = optional_text(request, "table"), optional_text(request, "path")
+    whose = f"{owner} of table {table}" if table else owner
+    principal = optional_text(request, "principal") or "this process"
+    if isinstance(error, KeyNotFoundError):
+        what = f"{whose} cannot be read by {principal}: its key {key_id!r} is not there"
+    else:
+        what = f"{whose} cannot be read: its key {key_id!r} is denied to {principal}"
+    return type(error)(f"{what}. To get access, {how_to_ask(request)}. {error}{f' (file {path})' if path else ''}")
+
+
+def how_to_ask(request: Mapping[str, Any]) -> str:
+    """Return what the policy says of asking for access, or what always holds."""
+    text = optional_text(request, "policy")
+    try:
+        return (parse_policy(text).ask_for_access if text else None) or _ASK
+    except ConfigError:
+        return _ASK

@@ -1,0 +1,151 @@
+"""Decides, when a query is planned, which leaves of a table its reader gets as nulls for want of their keys."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from sparkcrypt.decide.context import TableContext, table_context
+from sparkcrypt.decide.denied import refused_key
+from sparkcrypt.decide.request import decode_base64, optional_text, require_properties, require_text
+from sparkcrypt.errors import BridgeError, FormatError, KeyAccessDeniedError, KeyNotFoundError, PlanError, show
+from sparkcrypt.keys.decisions import Decision, KeyDecisions
+from sparkcrypt.keys.material import parse_key_material
+from sparkcrypt.plan import ColumnPlan, build_plan
+from sparkcrypt.policy.model import ON_DENIED, Policy
+from sparkcrypt.schema import join_dotted, schema_from_spark
+from sparkcrypt.tags.unite import unite_tags
+
+
+def decide(request: Mapping[str, Any], decisions: KeyDecisions) -> dict[str, Any]:
+    """Decide on the leaves of a table whose reader asked for nulls in place of an error.
+
+    Args:
+        request: ``policy``, ``path``, ``properties``, ``schema`` (Spark schema JSON, less partition columns),
+            ``on_denied`` (the session's word, or empty), ``partitions`` (list of ``{column: value}``, or None),
+            ``key_metadata`` (of some columns of some files, base64).
+        decisions: of the policy's key service.
+
+    Returns:
+        ``columns``: of each leaf that is masked somewhere its ``path`` (logical), ``column`` (as text), ``key``,
+        ``tag``, ``why``, and ``partitions``: the numbers of those it is masked in, None for all;
+        ``partition_columns``: what key templates need, when the request has no partitions;
+        ``undecided``: key ids that no word of the key service decides, without a key that they wrapped.
+
+    Raises:
+        KeyAccessDeniedError, KeyNotFoundError: the footer key is denied, so nothing can be read.
+        KeyServiceUnavailableError: it cannot be told.
+    """
+    context = table_context(require_text(request, "policy"), require_text(request, "path"), require_properties(request))
+    columns = _maskable(context, request) if context.rule.enforce else []
+    fixed = [column for column in columns if column.key is not None and not column.key.columns]
+    rendered = _render_keys([column for column in columns if column not in fixed], _partitions(request))
+    asked = [column.key.text for column in fixed if column.key] + [key for keys in rendered.values() for key in keys]
+    if not columns:
+        return {"columns": [], "partition_columns": [], "undecided": []}
+    found = decisions.decide(dict.fromkeys((context.policy.footer_key, *asked)), _wrapped_keks(request))
+    _refuse_footer(context, request, found)
+    masked = [_answer(column, key, found[key], None) for column in fixed if _is_refused(found, key := _key(column))]
+    masked += [
+        _answer(column, key, found[key], places)
+        for column in columns
+        for key, places in rendered.get(column.path, {}).items()
+        if _is_refused(found, key)
+    ]
+    return {
+        "columns": masked,
+        "partition_columns": _list_needed(columns) if request.get("partitions") is None else [],
+        "undecided": [key for key in dict.fromkeys(asked) if key not in found],
+    }
+
+
+def _maskable(context: TableContext, request: Mapping[str, Any]) -> list[ColumnPlan]:
+    """Return the columns that may be masked: the session or a tag asks for it, and no tag forbids it."""
+    said = optional_text(request, "on_denied")
+    if said is not None and said not in ON_DENIED:
+        raise BridgeError(f"on_denied is {show(said)}; allowed: {', '.join(ON_DENIED)}")
+    policy = replace(context.policy, untagged="plaintext") if context.policy.untagged == "deny" else context.policy
+    schema = schema_from_spark(require_text(request, "schema"))
+    plan = build_plan(
+        schema,
+        unite_tags(schemas=[schema], known=context.tagged),
+        policy,
+        table=None,  # its rule would require a tag
+        partition_columns=None,
+        history=context.history,
+        skip_absent=True,
+    )
+    return [entry for entry in plan.encrypted if entry.key is not None and _asks(policy, entry, said)]
+
+
+def _asks(policy: Policy, column: ColumnPlan, said: str | None) -> bool:
+    words = [rule.on_denied for rule in map(policy.tag, column.tags) if rule is not None]
+    if said == "error" or "error" in words:
+        return False
+    return said == "mask" or "mask" in words
+
+
+def _partitions(request: Mapping[str, Any]) -> list[Mapping[str, str]]:
+    value = request.get("partitions") or []
+    if not isinstance(value, list) or not all(isinstance(entry, Mapping) for entry in value):
+        raise BridgeError(f"the request's 'partitions' are {show(value)}; allowed: a list of mappings")
+    return value
+
+
+def _render_keys(
+    columns: list[ColumnPlan], partitions: list[Mapping[str, str]]
+) -> dict[tuple[str, ...], dict[str, Any]]:
+    """Return column -> key id -> the numbers of its partitions; one whose value makes no key stays an error to read."""
+    found: dict[tuple[str, ...], dict[str, Any]] = {}
+    for column in columns:
+        for number, values in enumerate(partitions):
+            try:
+                key = column.key.render(values) if column.key else ""
+            except PlanError:
+                continue
+            found.setdefault(column.path, {}).setdefault(key, []).append(number)
+    return found
+
+
+def _list_needed(columns: list[ColumnPlan]) -> list[str]:
+    return list(dict.fromkeys(name for column in columns if column.key for name in column.key.columns))
+
+
+def _key(column: ColumnPlan) -> str:
+    return column.key.text if column.key else ""
+
+
+def _is_refused(found: Mapping[str, Decision], key_id: str) -> bool:
+    return found.get(key_id, "allowed") != "allowed"
+
+
+def _answer(column: ColumnPlan, key_id: str, decision: Decision, places: list[int] | None) -> dict[str, Any]:
+    return {
+        "path": list(column.leaf.logical),
+        "column": join_dotted(column.leaf.logical),
+        "key": key_id,
+        "tag": column.tag,
+        "why": decision,
+        "partitions": places,
+    }
+
+
+def _wrapped_keks(request: Mapping[str, Any]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for text in request.get("key_metadata") or ():
+        try:
+            material = parse_key_material(decode_base64(text, "key_metadata") or b"")
+        except FormatError:
+            continue  # reading that file says so
+        found.setdefault(material.master_key_id, material.wrapped_kek or material.wrapped_dek)
+    return found
+
+
+def _refuse_footer(context: TableContext, request: Mapping[str, Any], found: Mapping[str, Decision]) -> None:
+    key_id = context.policy.footer_key
+    if not _is_refused(found, key_id):
+        return
+    error = KeyAccessDeniedError if found[key_id] == "denied" else KeyNotFoundError
+    told = {**request, "owner": "the footer", "table": context.name}
+    raise refused_key(told, key_id, error("Without the footer's key no column can be read, masked or not."))

@@ -1,0 +1,1 @@
+"""HDFS over WebHDFS, shown as a pyarrow file system, without a JVM."""

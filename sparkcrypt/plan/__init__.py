@@ -1,0 +1,9 @@
+"""Tags x policy x schema -> which column is encrypted with which master key, and why.
+
+Pure: no Spark, no JVM, no network.
+"""
+
+from sparkcrypt.plan.build import build_plan
+from sparkcrypt.plan.model import Action, ColumnPlan, EncryptionPlan
+
+__all__ = ["Action", "ColumnPlan", "EncryptionPlan", "build_plan"]

@@ -1,0 +1,130 @@
+"""Which leaves a reader gets as nulls: the session asks, and tags have the last word."""
+
+from __future__ import annotations
+
+import base64
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sparkcrypt.bridge.operations import Operations
+from sparkcrypt.decide.masked import refuse_masked
+from sparkcrypt.errors import BridgeError, ConfigError, KeyNotFoundError, PlanError
+from sparkcrypt.keys.datakeys import DataKeyMaker
+from sparkcrypt.keys.local import LocalKeyService
+from sparkcrypt.names import ALLOW_MASKED
+from sparkcrypt.policy.build import policy_from_document
+from sparkcrypt.policy.model import Policy
+from sparkcrypt.schema import schema_from_spark
+
+TAGS = {
+    "pii": {"key": "pii"},
+    "month": {"key": "pay-{day:%Y-%m}"},
+    "strict": {"key": "pii", "on_denied": "error"},
+    "soft": {"key": "pii", "on_denied": "mask"},
+}
+
+
+def field(name: str, *tags: str, kind: Any = "string") -> dict[str, Any]:
+    """Return a field of Spark's schema JSON."""
+    return {"name": name, "type": kind, "nullable": True, "metadata": {"tags": list(tags)} if tags else {}}
+
+
+SCHEMA = {
+    "type": "struct",
+    "fields": [
+        field("id"),
+        field("email", "pii"),
+        field("s", kind={"type": "struct", "fields": [field("a", "pii"), field("b")]}),
+        field("pay", "month"),
+        field("x", "pii", "strict"),
+        field("y", "soft"),
+    ],
+}
+
+
+@pytest.fixture
+def policy(tmp_path: Path) -> Policy:
+    """A policy of which no key is there but the footer's and one month's."""
+    document = {
+        "version": 1,
+        "key_service": {"type": "local", "path": str(tmp_path)},
+        "footer": {"key": "footer"},
+        "untagged": "plaintext",
+        "run_state": "/state",
+        "tags": TAGS,
+        "ask_for_access": "write to keys@example.org",
+    }
+    made = policy_from_document(document, locate=lambda _: "here")
+    for key_id in ("footer", "pay-2026-01"):
+        LocalKeyService(made.key_service).create(key_id)
+    return made
+
+
+def request(policy: Policy, on_denied: str, **more: Any) -> dict[str, Any]:
+    """Return a request as the jar makes it."""
+    told = {"policy": policy.canonical(), "path": "/t", "properties": {}, "schema": json.dumps(SCHEMA)}
+    return {"op": "decide", "on_denied": on_denied, **told, **more}
+
+
+@pytest.mark.parametrize(("said", "masked"), [("mask", ["email", "s.a", "y"]), ("", ["y"]), ("error", [])])
+def test_the_session_asks_and_tags_have_the_last_word(policy: Policy, said: str, masked: list[str]) -> None:
+    """``error`` of any of a column's tags keeps it from being masked; ``mask`` masks where the session says nothing."""
+    answer = Operations().answer(request(policy, said))
+    assert [column["column"] for column in answer["columns"]] == masked
+    assert {column["why"] for column in answer["columns"]} <= {"shredded"}
+    assert answer["partition_columns"] == (["day"] if said == "mask" else [])
+
+
+def test_a_template_is_decided_by_partition(policy: Policy) -> None:
+    """The numbers of partitions whose keys are denied come with the column; a value without a key stays an error."""
+    days = [{"day": day} for day in ("2026-01-05", "2026-02-07", "2026-02-08", "never")]
+    answer = Operations().answer(request(policy, "mask", partitions=days))
+    assert [(column["key"], column["partitions"]) for column in answer["columns"] if column["column"] == "pay"] == [
+        ("pay-2026-02", [1, 2])
+    ]
+
+
+def test_a_lost_footer_key_is_an_error(policy: Policy, tmp_path: Path) -> None:
+    """Nothing is masked of a table whose footer cannot be opened: nothing of it can be read."""
+    (file,) = (path for path in tmp_path.iterdir() if "footer" in path.name)
+    file.unlink()
+    with pytest.raises(KeyNotFoundError, match=r"the footer .*To get access, write to keys@example\.org"):
+        Operations().answer(request(policy, "mask"))
+    with pytest.raises(BridgeError, match="allowed: error, mask"):
+        Operations().answer(request(policy, "null"))
+
+
+def test_a_refused_key_says_whose_it_is(policy: Policy) -> None:
+    """A column's refusal names column, table, principal, key and how to ask; one that names no owner is as it came."""
+    service = LocalKeyService(policy.key_service)
+    service.create("pii")
+    _, key_metadata = DataKeyMaker(service, data_key_bits=256).make("pii", is_footer_key=False)
+    service.delete("pii")
+    asked = {"op": "open_key", "policy": policy.canonical(), "key_metadata": base64.b64encode(key_metadata).decode()}
+    told = {"owner": "column email", "table": "db.t", "principal": "alice", "path": "/t/f"}
+    with pytest.raises(
+        KeyNotFoundError, match=r"column email of table db\.t cannot be read by alice: its key 'pii' is"
+    ):
+        Operations().answer({**asked, **told})
+    with pytest.raises(KeyNotFoundError, match=r"^key 'pii'"):
+        Operations().answer(asked)
+
+
+def test_masked_columns_are_not_written() -> None:
+    """A marked column, nested or not, is refused by name unless the write says that nulls may be stored."""
+    schema = schema_from_spark(
+        json.dumps(
+            {
+                "type": "struct",
+                "fields": [field("s", kind={"type": "struct", "fields": [field("a", "pii", "!masked")]})],
+            }
+        )
+    )
+    with pytest.raises(PlanError, match=r"/t: column s\.a holds nulls"):
+        refuse_masked(schema, {}, "/t")
+    refuse_masked(schema, {ALLOW_MASKED: "true"}, "/t")
+    with pytest.raises(ConfigError, match="allowed: true, false"):
+        refuse_masked(schema, {ALLOW_MASKED: "yes"}, "/t")
