@@ -1,5 +1,8 @@
 package io.sparkcrypt;
 
+import java.lang.reflect.Constructor;
+import java.lang.reflect.Executable;
+import java.lang.reflect.Field;
 import java.lang.reflect.InvocationTargetException;
 import java.lang.reflect.Method;
 import java.util.ArrayList;
@@ -23,6 +26,17 @@ final class Calls {
       }
     }
     throw new IllegalStateException(target.getClass().getName() + " has no method " + name + " that fits");
+  }
+
+  /** What an object keeps for itself under a name. */
+  static Object field(Object target, String name) {
+    try {
+      Field field = target.getClass().getDeclaredField(name);
+      field.setAccessible(true);
+      return field.get(target);
+    } catch (ReflectiveOperationException e) {
+      throw new IllegalStateException(target.getClass().getName() + " has no field " + name, e);
+    }
   }
 
   /** scala.Some of a value. */
@@ -106,6 +120,22 @@ final class Calls {
     return values;
   }
 
+  /** A new object of a class whose constructor takes these arguments. */
+  static Object make(Class<?> type, Object... arguments) {
+    for (Constructor<?> constructor : type.getConstructors()) {
+      if (takes(constructor, arguments)) {
+        try {
+          return constructor.newInstance(arguments);
+        } catch (InvocationTargetException e) {
+          throw new IllegalStateException(type.getName() + " failed: " + e.getCause(), e.getCause());
+        } catch (ReflectiveOperationException e) {
+          throw new IllegalStateException(e);
+        }
+      }
+    }
+    throw new IllegalStateException(type.getName() + " has no constructor that fits");
+  }
+
   /** Goes through a Scala map. */
   static void forEach(Object scalaMap, BiConsumer<Object, Object> body) {
     Object iterator = call(scalaMap, "iterator");
@@ -115,8 +145,8 @@ final class Calls {
     }
   }
 
-  private static boolean takes(Method method, Object[] arguments) {
-    Class<?>[] types = method.getParameterTypes();
+  private static boolean takes(Executable called, Object[] arguments) {
+    Class<?>[] types = called.getParameterTypes();
     if (types.length != arguments.length) {
       return false;
     }

@@ -57,17 +57,21 @@ final class FileKeys implements DecryptionKeyRetriever {
     if (material == null) {
       throw Refusal.of("VerificationError", file + ": its footer changed while it was opened; read it again");
     }
+    String owner = ownerByMetadata.get(ByteBuffer.wrap(keyMetadata));
     try {
-      return session.openKey(material);
+      return session.openKey(material, owner, file);
     } catch (ParquetCryptoRuntimeException e) {
-      throw named(e, ownerByMetadata.get(ByteBuffer.wrap(keyMetadata)));
+      String[] parts = String.valueOf(e.getMessage()).split(": ", 2);
+      if (isOfKey(parts[0]) && Launch.isSpark()) {
+        // Spark would call an exception of a footer a corrupt file; the helper has named owner, key and principal.
+        throw new RefusedError(e.getMessage());
+      }
+      throw Refusal.of(parts[0], file + ": " + owner + ": " + parts[parts.length - 1], e);
     }
   }
 
-  /** Says whose key could not be opened; the message still begins with the name of sparkcrypt's error class. */
-  private RuntimeException named(ParquetCryptoRuntimeException refused, String owner) {
-    String[] parts = String.valueOf(refused.getMessage()).split(": ", 2);
-    return Refusal.of(parts[0], file + ": " + owner + ": " + parts[parts.length - 1], refused);
+  private static boolean isOfKey(String type) {
+    return type.equals("KeyAccessDeniedError") || type.equals("KeyNotFoundError");
   }
 
   private byte[] material(byte[] keyMetadata) throws IOException {

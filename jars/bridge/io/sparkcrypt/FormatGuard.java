@@ -6,7 +6,10 @@ import java.lang.reflect.Method;
 import java.util.LinkedHashSet;
 import java.util.Set;
 import org.apache.spark.sql.SparkSession;
+import org.apache.spark.sql.catalyst.plans.logical.Command;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.plans.logical.MergeIntoTable;
+import org.apache.spark.sql.catalyst.plans.logical.SubqueryAlias;
 import org.apache.spark.sql.types.StructType;
 
 /**
@@ -16,20 +19,16 @@ import org.apache.spark.sql.types.StructType;
  * logs hold minimum and maximum of columns. So the tags of what is written and of what is written to are looked at here.
  */
 final class FormatGuard {
-  private static final String LOGICAL = "org.apache.spark.sql.catalyst.plans.logical.";
   private static final String SAVE = "org.apache.spark.sql.execution.datasources.SaveIntoDataSourceCommand";
-  private static final Set<String> OF_VERSION_2 =
-      Set.of(
-          "AppendData",
-          "OverwriteByExpression",
-          "OverwritePartitionsDynamic",
-          "CreateTableAsSelect",
-          "ReplaceTableAsSelect",
-          "ReplaceData",
-          "WriteDelta",
-          "MergeIntoTable");
-  /** Where nodes keep the plans, frames and tables whose columns they write, or write to. */
-  private static final String[] HOLDERS = {"query", "table", "source", "target", "sourceTable", "targetTable", "data"};
+  private static final String STREAMED = "WriteToMicroBatchDataSource";
+  /** Tables that stand for another, as those of UPDATE, DELETE and MERGE do, are a few deep at most. */
+  private static final int DEEPEST = 8;
+
+  /** Where nodes keep the query, frames and tables whose columns they write, or write to. */
+  private static final String[] HOLDERS = {"query", "table", "target", "data"};
+
+  /** Statements that Spark rewrites where it can, and that a format may plan by itself. */
+  private static final Set<String> OF_ROWS = Set.of("MergeIntoTable", "UpdateTable");
 
   private final SparkSession session;
   private final SessionPolicy policy;
@@ -42,7 +41,9 @@ final class FormatGuard {
   boolean isJudged(LogicalPlan node) {
     String name = node.getClass().getName();
     return name.equals(SAVE)
-        || name.startsWith(LOGICAL) && OF_VERSION_2.contains(node.getClass().getSimpleName())
+        || node.getClass().getSimpleName().equals(STREAMED)
+        || WriteQueries.isOfVersion2(node)
+        || OF_ROWS.contains(node.getClass().getSimpleName())
         || node.getClass().getSimpleName().matches(".*(Command|WriteIntoDelta)") && TableFormats.ofClass(name) != null;
   }
 
@@ -54,6 +55,9 @@ final class FormatGuard {
     Set<String> schemas = new LinkedHashSet<>();
     for (String holder : HOLDERS) {
       addSchema(schemas, held(node, holder));
+    }
+    if (WriteQueries.query(node) == null) { // whose columns carry their tags already
+      addFollowed(schemas, node);
     }
     addStored(schemas, node, format);
     ObjectNode request = policy.request("check_format", "/").put("format", format);
@@ -76,10 +80,46 @@ final class FormatGuard {
     if (provider != null) {
       return TableFormats.ofProvider((String) provider);
     }
-    boolean merges = node.getClass().getSimpleName().equals("MergeIntoTable");
-    Object relation = held(node, spec != null ? "name" : merges ? "targetTable" : "table");
-    Object inner = relation == null ? null : held(relation, spec != null ? "catalog" : "table");
-    return inner == null ? null : TableFormats.ofClass(inner.getClass().getName());
+    Object relation = spec != null ? held(node, "name") : node instanceof MergeIntoTable ? held(node, "targetTable") : held(node, "table");
+    return relation == null ? null : formatOfTable(held(unaliased(relation), spec == null ? "table" : "catalog"));
+  }
+
+  private static Object unaliased(Object relation) {
+    return relation instanceof SubqueryAlias ? unaliased(((SubqueryAlias) relation).child()) : relation;
+  }
+
+  private static String formatOfTable(Object table) {
+    Object at = table;
+    for (int i = 0; at != null && i < DEEPEST; i++) {
+      String format = TableFormats.ofClass(at.getClass().getName());
+      if (format != null) {
+        return format;
+      }
+      at = held(at, "table");
+    }
+    return null;
+  }
+
+  /** Adds what a command reads, with the tags of where it comes from: only its format knows what it writes of that. */
+  private void addFollowed(Set<String> schemas, Object command) {
+    for (Object held : Calls.values(command, null, null)) {
+      Object frame = held == null ? null : held(held, "queryExecution");
+      Object one = frame == null ? held : Calls.call(frame, "analyzed");
+      if (one instanceof Command || one instanceof scala.Option) {
+        addFollowed(schemas, one);
+      } else if (one instanceof LogicalPlan) {
+        addPlan(schemas, (LogicalPlan) one);
+      }
+    }
+    if (command instanceof LogicalPlan) {
+      Trees.elements(LogicalPlan.class, Calls.call(command, "subqueries")).forEach(one -> addPlan(schemas, one));
+    }
+  }
+
+  private void addPlan(Set<String> schemas, LogicalPlan plan) {
+    PlanTags tags = new PlanTags(new TableTags(session, policy, true), policy.safeAggregates());
+    tags.visit(plan);
+    addSchema(schemas, WriteQueries.shown(plan, tags));
   }
 
   private static void addSchema(Set<String> schemas, Object held) {

@@ -5,6 +5,7 @@ import java.util.ArrayList;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.TreeMap;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.function.Function;
 import org.apache.spark.sql.SparkSession;
@@ -18,7 +19,7 @@ final class KnownTables {
   private static final long LIFETIME_NANOS = 60_000_000_000L;
   private static final int MOST_ANNOUNCED = 10_000;
   private static final Map<String, Answer> ANSWERS = new ConcurrentHashMap<>();
-  private static final Map<String, String> ANNOUNCED = new ConcurrentHashMap<>();
+  private static final Map<String, Made> ANNOUNCED = new ConcurrentHashMap<>();
 
   private final SparkSession session;
   private final SessionPolicy policy;
@@ -28,6 +29,9 @@ final class KnownTables {
   private record Place(String folder, String name, Object table) {}
 
   private record Answer(long atNanos, List<Place> places) {}
+
+  /** A table that is being made: its name as SQL takes it, and the UUID that its command gives it; null where it gives none. */
+  private record Made(String name, String uuid) {}
 
   KnownTables(SparkSession session, SessionPolicy policy) {
     this.session = session;
@@ -44,26 +48,38 @@ final class KnownTables {
     ANSWERS.clear();
   }
 
-  /** Notes that a table of this name is about to be made in this folder. */
-  static void announce(String folder, String name) {
+  /** Notes that a table of this name is about to be made in this folder, and with which UUID. */
+  static void announce(String folder, String name, String uuid) {
     if (ANNOUNCED.size() > MOST_ANNOUNCED) {
       ANNOUNCED.clear();
     }
-    ANNOUNCED.put(Folders.comparable(folder), name);
+    ANNOUNCED.put(Folders.comparable(folder), new Made(name, uuid));
   }
 
-  /** The name of a table that is being made in this folder, or null; once the catalog has it, it is no longer being made. */
-  private String announced(String folder) {
-    String name = ANNOUNCED.get(Folders.comparable(folder));
-    if (name == null) {
-      return null;
+  /**
+   * The table that is being made in this folder, or null; once the catalog has it, it is no longer being made.
+   *
+   * <p>Spark 4.3 drops a table that is overwritten only after the write of its successor was planned: that write has the UUID
+   * which its own command made up.
+   */
+  private Made announced(String folder, String uuid) {
+    Made made = ANNOUNCED.get(Folders.comparable(folder));
+    if (made == null || made.uuid != null && made.uuid.equals(uuid)) {
+      return made;
     }
-    Object identifier = Calls.call(Calls.call(Calls.call(session, "sessionState"), "sqlParser"), "parseTableIdentifier", name);
-    if ((Boolean) Calls.call(catalog, "tableExists", identifier)) {
+    if (exists(parsed(made.name))) {
       ANNOUNCED.remove(Folders.comparable(folder));
       return null;
     }
-    return name;
+    return made;
+  }
+
+  private Object parsed(String name) {
+    return Calls.call(Calls.call(Calls.call(session, "sessionState"), "sqlParser"), "parseTableIdentifier", name);
+  }
+
+  boolean exists(Object identifier) {
+    return (Boolean) Calls.call(catalog, "tableExists", identifier);
   }
 
   Object fresh(Object identifier) {
@@ -83,7 +99,7 @@ final class KnownTables {
         return null;
       }
       Object identifier = Calls.call(near.table, "identifier");
-      if ((Boolean) Calls.call(catalog, "tableExists", identifier)) {
+      if (exists(identifier)) {
         Object now = fresh(identifier);
         if (Calls.call(now, "storage").equals(Calls.call(near.table, "storage"))) {
           return now;
@@ -96,12 +112,32 @@ final class KnownTables {
 
   /** What a writer by path must know: the table that owns the folder, or where tables with rules are. */
   Map<String, String> toldByFolder(String folder) {
-    String announced = announced(folder);
-    if (announced != null) {
-      return Map.of(Names.TABLE_NAME, announced.replace("`", ""));
+    return toldByFolder(folder, null);
+  }
+
+  /**
+   * What a writer by path must know whose options name a UUID.
+   *
+   * <p>A table that is made in another's place has an identity of its own, and the other's tags as long as that is there.
+   */
+  Map<String, String> toldByFolder(String folder, String uuid) {
+    Made made = announced(folder, uuid);
+    Object owner = made != null && made.uuid == null ? null : owner(folder);
+    if (made == null) {
+      return owner == null ? places() : TableEntry.told(owner);
     }
-    Object owner = owner(folder);
-    return owner == null ? places() : TableEntry.told(owner);
+    Map<String, String> told = new TreeMap<>();
+    if (owner != null && TableEntry.quoted(owner).equalsIgnoreCase(made.name)) {
+      told.putAll(TableEntry.told(owner));
+      told.remove(Names.TABLE_UUID);
+    }
+    told.put(Names.TABLE_NAME, made.name.replace("`", ""));
+    return told;
+  }
+
+  /** Whether files in this folder, of a table of this name, are under the tags or the rule of a table. */
+  boolean isGoverned(String name, String folder) {
+    return policy.ruledTables().stream().anyMatch(one -> one.replace("`", "").equalsIgnoreCase(name)) || owner(folder) != null;
   }
 
   /** What a reader by path must know: where tables with rules are. */
@@ -147,14 +183,14 @@ final class KnownTables {
   private void addRuled(List<Place> found, String name) {
     Object identifier;
     try {
-      identifier = Calls.call(Calls.call(Calls.call(session, "sessionState"), "sqlParser"), "parseTableIdentifier", name);
+      identifier = parsed(name);
     } catch (IllegalStateException e) {
       return; // a name of the policy's own, for a location
     }
     if (!(Boolean) Calls.call(Calls.call(identifier, "database"), "isDefined")) {
       return;
     }
-    if (!(Boolean) Calls.call(catalog, "tableExists", identifier)) {
+    if (!exists(identifier)) {
       if ((Boolean) Calls.call(catalog, "databaseExists", Calls.orNull(Calls.call(identifier, "database")))) {
         found.add(new Place(defaultFolder(identifier), name, null));
       }

@@ -1,5 +1,7 @@
 package io.sparkcrypt;
 
+import java.io.IOException;
+import org.apache.hadoop.security.UserGroupInformation;
 import org.apache.spark.SparkConf;
 import org.apache.spark.SparkEnv;
 
@@ -12,6 +14,7 @@ import org.apache.spark.SparkEnv;
 final class Launch {
   private static final String HADOOP = "spark.hadoop.";
   private static final String ALLOW_HTTP = "spark.sparkcrypt.allow_http";
+  private static final String PRINCIPAL = "spark.sparkcrypt.principal";
   private static final double DEFAULT_LIFETIME_SECONDS = 600;
 
   private Launch() {}
@@ -42,6 +45,19 @@ final class Launch {
 
   static boolean allowsHttp() {
     return "true".equalsIgnoreCase(conf(ALLOW_HTTP));
+  }
+
+  /** Who reads, as messages name him: what the launch says, or the user that the application runs for. */
+  static String principal() {
+    String named = conf(PRINCIPAL);
+    if (named != null && !named.isBlank()) {
+      return named.trim();
+    }
+    try {
+      return UserGroupInformation.getCurrentUser().getShortUserName();
+    } catch (IOException e) {
+      return "this process"; // a name for messages alone
+    }
   }
 
   /** For how long a session may keep opened keys at most. */

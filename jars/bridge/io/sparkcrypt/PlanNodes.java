@@ -7,6 +7,7 @@ import java.util.Map;
 import java.util.Properties;
 import java.util.Set;
 import java.util.TreeMap;
+import java.util.UUID;
 import org.apache.spark.sql.SparkSession;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.types.StructType;
@@ -22,15 +23,19 @@ final class PlanNodes {
   private static final String HIVE_FOLDER = HIVE + "InsertIntoHiveDirCommand";
   private static final String CREATE = "org.apache.spark.sql.execution.command.CreateDataSourceTableAsSelectCommand";
   private static final String HIVE_CREATE = HIVE + "CreateHiveTableAsSelectCommand";
+  private static final String CREATE_EMPTY = "org.apache.spark.sql.execution.command.CreateDataSourceTableCommand";
+  private static final String HIVE_CREATE_EMPTY = "org.apache.spark.sql.execution.command.CreateTableCommand";
   private static final Set<String> JUDGED =
-      Set.of(READ, HIVE_READ, WRITE, HIVE_WRITE, HIVE_FOLDER, CREATE, HIVE_CREATE);
+      Set.of(READ, HIVE_READ, WRITE, HIVE_WRITE, HIVE_FOLDER, CREATE, HIVE_CREATE, CREATE_EMPTY, HIVE_CREATE_EMPTY);
   private static final String PARQUET = DATASOURCES + "parquet.ParquetFileFormat";
 
+  private final SessionPolicy policy;
   private final KnownTables tables;
   private final PartitionGuard partitions;
   private final FormatGuard formats;
 
   PlanNodes(SparkSession session, SessionPolicy policy) {
+    this.policy = policy;
     tables = new KnownTables(session, policy);
     partitions = new PartitionGuard(policy);
     formats = new FormatGuard(session, policy);
@@ -48,6 +53,7 @@ final class PlanNodes {
       case HIVE_WRITE -> writeHive(node);
       case HIVE_FOLDER -> writeHiveFolder(node);
       case CREATE, HIVE_CREATE -> create(node);
+      case CREATE_EMPTY, HIVE_CREATE_EMPTY -> createEmpty(node);
       default -> {
         formats.check(node);
         yield node;
@@ -68,6 +74,7 @@ final class PlanNodes {
 
   private LogicalPlan readHive(LogicalPlan node) {
     Object table = Calls.call(node, "tableMeta");
+    policy.refuseOther(table);
     Object properties = Calls.call(table, "properties");
     Object more = Calls.with(properties, Map.of(Names.TABLE_NAME, TableEntry.name(table)));
     return more == properties ? node : changed(node, table, Calls.copy(table, properties, more));
@@ -84,7 +91,7 @@ final class PlanNodes {
     if (table != null) {
       told = TableEntry.told(tables.fresh(Calls.call(table, "identifier")));
     } else {
-      told = isTold(options) ? Map.of() : tables.toldByFolder(text(Calls.call(node, "outputPath")));
+      told = isTold(options) ? Map.of() : tables.toldByFolder(text(Calls.call(node, "outputPath")), uuidIn(options));
     }
     Object more = Calls.with(options, told);
     return more == options ? node : changed(node, options, more);
@@ -92,10 +99,11 @@ final class PlanNodes {
 
   private LogicalPlan writeHive(LogicalPlan node) {
     Object table = Calls.call(node, "table");
-    Object sink = Calls.call(Calls.call(node, "fileFormat"), "fileSinkConf");
+    Object sink = Calls.field(Calls.call(node, "fileFormat"), "fileSinkConf"); // Spark 3.5 has no method for it
     Properties properties = (Properties) Calls.call(Calls.call(sink, "getTableInfo"), "getProperties");
     List<Object> partitionColumns = Calls.list(Calls.call(node, "partitionColumns"));
     partitions.check(partitionColumns, TableEntry.name(table));
+    policy.refuseOther(table);
     Map<String, String> told = TableEntry.told(tables.fresh(Calls.call(table, "identifier")));
     addQuery(told, node, partitionColumns);
     properties.putAll(told);
@@ -137,10 +145,44 @@ final class PlanNodes {
     List<Object> columns = Calls.list(Calls.call(Calls.call(node, "query"), "output"));
     columns.removeIf(column -> !names.contains(((String) Calls.call(column, "name")).toLowerCase(Locale.ROOT)));
     partitions.check(columns, TableEntry.name(table));
-    String folder = TableEntry.folder(table);
     Object identifier = Calls.call(table, "identifier");
-    KnownTables.announce(folder == null ? tables.defaultFolder(identifier) : folder, TableEntry.quoted(table));
-    return node;
+    boolean makes = Calls.call(node, "mode").toString().equals("Overwrite") || !tables.exists(identifier);
+    Object identified = makes ? identified(table) : table;
+    KnownTables.announce(folderOf(table), TableEntry.quoted(table), TableEntry.properties(identified).get(Names.TABLE_UUID));
+    return identified == table ? node : changed(node, table, identified);
+  }
+
+  /** A table that is being made without rows; files that are there already, of an external one, may have an identity. */
+  private LogicalPlan createEmpty(LogicalPlan node) {
+    Object table = Calls.call(node, "table");
+    boolean fits =
+        TableEntry.folder(table) == null
+            && "parquet,hive".contains(String.valueOf(Calls.orNull(Calls.call(table, "provider"))).toLowerCase(Locale.ROOT))
+            && !tables.exists(Calls.call(table, "identifier"));
+    Object identified = fits ? identified(table) : table;
+    return identified == table ? node : changed(node, table, identified);
+  }
+
+  /**
+   * The entry of a table that is being made, with a UUID where its files will be encrypted.
+   *
+   * <p>It has one from its first file on, and never that of a table which had its name: files are bound to a UUID.
+   */
+  private Object identified(Object table) {
+    boolean has = TableEntry.properties(table).containsKey(Names.TABLE_UUID);
+    if (has || !TableEntry.isTagged(table) && !tables.isGoverned(TableEntry.name(table), folderOf(table))) {
+      return table;
+    }
+    return TableEntry.with(table, Map.of(Names.TABLE_UUID, UUID.randomUUID().toString()));
+  }
+
+  private String folderOf(Object table) {
+    String folder = TableEntry.folder(table);
+    return folder == null ? tables.defaultFolder(Calls.call(table, "identifier")) : folder;
+  }
+
+  private static String uuidIn(Object options) {
+    return (String) Calls.orNull(Calls.call(options, "get", Names.TABLE_UUID));
   }
 
   /** Whoever names the table itself, as runs do, knows it. */

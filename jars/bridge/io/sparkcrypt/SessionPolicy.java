@@ -5,7 +5,9 @@ import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.io.IOException;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
+import java.util.HashSet;
 import java.util.List;
+import java.util.Set;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.Path;
 import org.apache.spark.sql.SparkSession;
@@ -49,9 +51,56 @@ final class SessionPolicy {
     return names;
   }
 
-  /** A request to the helper about a write that is only planned yet. */
+  /** Refuses a table that names another policy or key service: Hive's SerDe would pass over it in silence. */
+  void refuseOther(Object table) {
+    Configuration conf = hadoopConf();
+    for (Object properties : List.of(Calls.call(Calls.call(table, "storage"), "properties"), Calls.call(table, "properties"))) {
+      for (String name : List.of(Names.POLICY, Names.KEY_SERVICE)) {
+        Object value = Calls.orNull(Calls.call(properties, "get", name));
+        if (value != null) {
+          conf.set(name, (String) value);
+        }
+      }
+    }
+    PinnedPolicy.of(conf);
+  }
+
+  /** Whether a rule for some table or location lays tags over its columns. */
+  boolean hasTaggedTables() {
+    for (JsonNode rule : document.path("tables")) {
+      if (rule.has("tags")) {
+        return true;
+      }
+    }
+    return false;
+  }
+
+  /** Whether some tag gives nulls for its columns unless the session asks for an error. */
+  boolean masksBySomeTag() {
+    for (JsonNode tag : document.path("tags")) {
+      if (tag.path(1).path("on_denied").asText().equals("mask")) {
+        return true;
+      }
+    }
+    return false;
+  }
+
+  /** Names of the aggregates whose results do not carry the tags of what they are made of. */
+  Set<String> safeAggregates() {
+    if (!document.has("safe_aggregates")) {
+      return Set.of("count");
+    }
+    Set<String> names = new HashSet<>();
+    document.path("safe_aggregates").forEach(name -> names.add(name.asText()));
+    return names;
+  }
+
+  /** A request to the helper about a write or read that is only planned yet. */
   ObjectNode request(String op, String path) {
-    Configuration conf = (Configuration) Calls.call(Calls.call(session, "sessionState"), "newHadoopConf");
-    return new SessionConf(conf).request(op, new Path(path));
+    return new SessionConf(hadoopConf()).request(op, new Path(path));
+  }
+
+  Configuration hadoopConf() {
+    return (Configuration) Calls.call(Calls.call(session, "sessionState"), "newHadoopConf");
   }
 }

@@ -3,6 +3,7 @@ package io.sparkcrypt;
 import java.util.List;
 import java.util.Map;
 import java.util.WeakHashMap;
+import java.util.function.Function;
 import org.apache.spark.sql.SparkSession;
 import org.apache.spark.sql.SparkSessionExtensions;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
@@ -12,7 +13,8 @@ import scala.runtime.AbstractFunction1;
 import scala.runtime.BoxedUnit;
 
 /**
- * What {@code spark.sql.extensions} names: tells every Parquet write and read which table of the catalog it is of.
+ * What {@code spark.sql.extensions} names: tells every Parquet write and read which table of the catalog it is of, and makes tags
+ * follow data.
  *
  * <p>The same class serves Spark 3.5 and 4.x: no signature that is compiled here names a Scala collection.
  */
@@ -26,7 +28,10 @@ public final class SparkcryptExtensions extends AbstractFunction1<SparkSessionEx
 
   @Override
   public BoxedUnit apply(SparkSessionExtensions extensions) {
-    extensions.injectPreCBORule(rule());
+    extensions.injectPreCBORule(rule(session -> new TableRule()));
+    extensions.injectPostHocResolutionRule(rule(TagRule::new));
+    extensions.injectResolutionRule(rule(MaskRule::new));
+    extensions.injectCheckRule(maskedWriteGuard());
     return BoxedUnit.UNIT;
   }
 
@@ -36,6 +41,7 @@ public final class SparkcryptExtensions extends AbstractFunction1<SparkSessionEx
    * @param session a SparkSession
    */
   public static void install(Object session) {
+    LiveRules.addPostHoc(session, new TagRule((SparkSession) session));
     Object experimental = Calls.call(session, "experimental");
     List<Object> rules = Calls.list(Calls.call(experimental, "extraOptimizations"));
     if (rules.stream().anyMatch(rule -> rule instanceof TableRule)) {
@@ -51,11 +57,30 @@ public final class SparkcryptExtensions extends AbstractFunction1<SparkSessionEx
     }
   }
 
-  private static Function1<SparkSession, Rule<LogicalPlan>> rule() {
+  /**
+   * Whether a session resolves queries with these rules: one that lived before they were brought in does not.
+   *
+   * @param session a SparkSession
+   */
+  public static boolean hasRules(Object session) {
+    Object analyzer = Calls.call(Calls.call(session, "sessionState"), "analyzer");
+    return Calls.list(Calls.call(analyzer, "extendedResolutionRules")).stream().anyMatch(rule -> rule instanceof MaskRule);
+  }
+
+  private static Function1<SparkSession, Rule<LogicalPlan>> rule(Function<SparkSession, Rule<LogicalPlan>> make) {
     return new AbstractFunction1<>() {
       @Override
       public Rule<LogicalPlan> apply(SparkSession session) {
-        return new TableRule();
+        return make.apply(session);
+      }
+    };
+  }
+
+  private static Function1<SparkSession, Function1<LogicalPlan, BoxedUnit>> maskedWriteGuard() {
+    return new AbstractFunction1<>() {
+      @Override
+      public Function1<LogicalPlan, BoxedUnit> apply(SparkSession session) {
+        return new MaskedWriteGuard(session);
       }
     };
   }

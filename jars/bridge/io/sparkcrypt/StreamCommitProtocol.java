@@ -1,6 +1,10 @@
 package io.sparkcrypt;
 
+import java.util.HashSet;
+import java.util.List;
+import java.util.Locale;
 import java.util.Map;
+import java.util.Set;
 import java.util.UUID;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.mapreduce.JobContext;
@@ -30,8 +34,13 @@ public class StreamCommitProtocol extends ManifestFileCommitProtocol {
   @Override
   public void setupJob(JobContext job) {
     SparkSession session = SparkSession.active();
-    Object known = tableOf(session);
+    Object query = query(session);
+    Object write = Calls.call(Calls.call(query, "lastExecution"), "logical");
+    Object known = Calls.orNull(Calls.call(write, "catalogTable")); // as it was when the query started; none: a mere folder
     SessionPolicy policy = SessionPolicy.of(session);
+    if (policy != null) {
+      new PartitionGuard(policy).check(partitionColumns(Calls.call(query, "sink"), Calls.call(write, "query")), folder);
+    }
     if (known == null && policy != null) {
       new KnownTables(session, policy).toldByFolder(folder).forEach(job.getConfiguration()::set);
     }
@@ -44,16 +53,26 @@ public class StreamCommitProtocol extends ManifestFileCommitProtocol {
     super.setupJob(job);
   }
 
-  /** The table that this thread's query writes, as it was when the query started; null when it writes a mere folder. */
-  private static Object tableOf(SparkSession session) {
+  /** The query of this thread. */
+  private static Object query(SparkSession session) {
     String id = session.sparkContext().getLocalProperty(Streams.QUERY_ID);
     Map<?, ?> active = (Map<?, ?>) Calls.call(Calls.call(session, "sharedState"), "activeStreamingQueries");
     Object query = id == null ? null : active.get(UUID.fromString(id));
     if (query == null) {
       throw Refusal.of("BridgeError", "which table this stream writes cannot be told, so its tags are not known");
     }
-    Object table = Calls.call(Calls.call(Calls.call(query, "lastExecution"), "logical"), "catalogTable");
-    return (Boolean) Calls.call(table, "isDefined") ? Calls.call(table, "get") : null;
+    return query;
+  }
+
+  /** What the file sink was told by partitionBy, as columns of what it writes. */
+  private static List<Object> partitionColumns(Object sink, Object query) {
+    Set<String> names = new HashSet<>();
+    for (Object name : Calls.list(Calls.field(sink, "partitionColumnNames"))) {
+      names.add(((String) name).toLowerCase(Locale.ROOT));
+    }
+    List<Object> columns = Calls.list(Calls.call(query, "output"));
+    columns.removeIf(column -> !names.contains(((String) Calls.call(column, "name")).toLowerCase(Locale.ROOT)));
+    return columns;
   }
 
   /** Puts into a job's configuration what a batch write into the table would have there. */

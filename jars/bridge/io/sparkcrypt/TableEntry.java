@@ -14,7 +14,7 @@ import java.util.TreeMap;
 /** A table's entry in the catalog, as far as writers and readers of its files go by it. */
 final class TableEntry {
   private static final String TAGS_KEY = "\"tags\"";
-  private static final Set<String> NEVER = Set.of(Names.POLICY, Names.KEY_SERVICE, Names.TABLE, Names.LOCATIONS);
+  private static final Set<String> NEVER = Set.of(Names.POLICY, Names.KEY_SERVICE, Names.TABLE, Names.LOCATIONS, Names.ALLOW_MASKED);
 
   private TableEntry() {}
 
@@ -79,6 +79,34 @@ final class TableEntry {
       told.put(Names.TABLE_SCHEMA, schema);
     }
     return told;
+  }
+
+  /** The entry of a table that is being made, with the tags of its columns in the properties that reach its writers. */
+  static Object withTags(Object table, Map<String, Set<String>> tags) {
+    Map<String, String> more = new TreeMap<>();
+    tags.forEach((name, ofColumn) -> more.put(Names.TAGS_PREFIX + encoded(name), String.join(",", ofColumn)));
+    return with(table, more);
+  }
+
+  /** An entry with more of the properties that reach writers. */
+  static Object with(Object table, Map<String, String> more) {
+    if ("hive".equalsIgnoreCase(String.valueOf(Calls.orNull(Calls.call(table, "provider"))))) {
+      Object properties = Calls.call(table, "properties");
+      return Calls.copy(table, properties, Calls.with(properties, more));
+    }
+    Object storage = Calls.call(table, "storage");
+    Object properties = Calls.call(storage, "properties");
+    return Calls.copy(table, storage, Calls.copy(storage, properties, Calls.with(properties, more)));
+  }
+
+  /** A column's name as it stands in a property's (property_name in sparkcrypt/schema.py). */
+  private static String encoded(String name) {
+    StringBuilder text = new StringBuilder();
+    for (byte one : name.getBytes(StandardCharsets.UTF_8)) {
+      boolean plain = one > 0 && (Character.isLetterOrDigit(one) || "-_ ~".indexOf(one) >= 0);
+      text.append(plain ? String.valueOf((char) one) : String.format("%%%02X", one));
+    }
+    return text.toString();
   }
 
   /** A schema's JSON less some columns, or null where none of the others carries a tag. */

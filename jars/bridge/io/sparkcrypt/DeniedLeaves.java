@@ -1,0 +1,123 @@
+package io.sparkcrypt;
+
+import java.util.ArrayList;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.expressions.If;
+import org.apache.spark.sql.catalyst.expressions.IsNull;
+import org.apache.spark.sql.catalyst.expressions.Literal;
+import org.apache.spark.sql.types.ArrayType;
+import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.types.MapType;
+import org.apache.spark.sql.types.Metadata;
+import org.apache.spark.sql.types.StructField;
+import org.apache.spark.sql.types.StructType;
+
+/**
+ * The denied leaves below one column, as a tree of logical names, and the column with nulls in their places.
+ *
+ * <p>What has no leaf left is null as a whole; a map whose keys are denied is, too, since keys cannot be null.
+ */
+final class DeniedLeaves {
+  private static final String ELEMENT = "element";
+  private static final String VALUE = "value";
+
+  private final Map<String, DeniedLeaves> below = new LinkedHashMap<>();
+  private String why;
+
+  /** Adds a leaf by its names below this node. */
+  void add(List<String> names, String reason) {
+    if (names.isEmpty()) {
+      why = reason;
+    } else {
+      below.computeIfAbsent(names.get(0), unused -> new DeniedLeaves()).add(names.subList(1, names.size()), reason);
+    }
+  }
+
+  /** Why the first of these leaves is denied, for a column that is null as a whole. */
+  String why() {
+    return why != null ? why : below.values().iterator().next().why();
+  }
+
+  /** The type less the denied leaves, as files are asked for it; null when nothing is left. */
+  DataType kept(DataType type) {
+    if (why != null) {
+      return null;
+    }
+    if (type instanceof StructType struct) {
+      List<StructField> fields = new ArrayList<>();
+      for (StructField field : struct.fields()) {
+        DataType left = kept(field.name(), field.dataType());
+        if (left != null) {
+          fields.add(new StructField(field.name(), left, field.nullable(), field.metadata()));
+        }
+      }
+      return fields.isEmpty() ? null : new StructType(fields.toArray(new StructField[0]));
+    }
+    if (type instanceof ArrayType array) {
+      DataType left = kept(ELEMENT, array.elementType());
+      return left == null ? null : new ArrayType(left, array.containsNull());
+    }
+    if (type instanceof MapType map) {
+      DataType left = below.containsKey("key") ? null : kept(VALUE, map.valueType());
+      return left == null ? null : new MapType(map.keyType(), left, map.valueContainsNull());
+    }
+    return type;
+  }
+
+  private DataType kept(String name, DataType type) {
+    DeniedLeaves denied = below.get(name);
+    return denied == null ? type : denied.kept(type);
+  }
+
+  /**
+   * An expression of a column with nulls for the denied leaves.
+   *
+   * @param read the column as it is read, of the type found
+   * @param type what the column's type is to be
+   * @param found what is read of it: {@code kept(type)}, or the type itself
+   */
+  Expression masked(Expression read, DataType type, DataType found) {
+    if (kept(type) == null) {
+      return new Literal(null, type);
+    }
+    if (type instanceof StructType struct) {
+      Expression made = Catalyst.namedStruct(fields(read, struct, (StructType) found));
+      return new If(new IsNull(read), new Literal(null, made.dataType()), made);
+    }
+    if (type instanceof ArrayType array) {
+      ArrayType kept = (ArrayType) found;
+      Expression element = Catalyst.variable("x", kept.elementType(), kept.containsNull());
+      DeniedLeaves denied = below.get(ELEMENT);
+      return Catalyst.transformArray(read, denied.masked(element, array.elementType(), kept.elementType()), element);
+    }
+    MapType map = (MapType) type;
+    MapType kept = (MapType) found;
+    Expression key = Catalyst.variable("k", kept.keyType(), false);
+    Expression value = Catalyst.variable("v", kept.valueType(), kept.valueContainsNull());
+    DeniedLeaves denied = below.get(VALUE);
+    return Catalyst.transformValues(read, denied.masked(value, map.valueType(), kept.valueType()), key, value);
+  }
+
+  private List<Object> fields(Expression read, StructType struct, StructType found) {
+    List<Object> made = new ArrayList<>();
+    for (StructField field : struct.fields()) {
+      DeniedLeaves denied = below.get(field.name());
+      Metadata metadata = field.metadata();
+      Expression value;
+      if (denied != null && denied.kept(field.dataType()) == null) {
+        value = new Literal(null, field.dataType());
+        metadata = MaskMark.on(metadata, denied.why());
+      } else {
+        int ordinal = found.fieldIndex(field.name());
+        value = Catalyst.field(read, ordinal, field.name());
+        value = denied == null ? value : denied.masked(value, field.dataType(), found.fields()[ordinal].dataType());
+      }
+      made.add(Catalyst.text(field.name()));
+      made.add(Catalyst.alias(value, field.name(), metadata, null));
+    }
+    return made;
+  }
+}

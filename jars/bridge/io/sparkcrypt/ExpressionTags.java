@@ -1,0 +1,183 @@
+package io.sparkcrypt;
+
+import java.util.LinkedHashSet;
+import java.util.List;
+import java.util.Map;
+import java.util.Set;
+import java.util.function.Consumer;
+import java.util.function.Supplier;
+import org.apache.spark.sql.catalyst.expressions.Alias;
+import org.apache.spark.sql.catalyst.expressions.Attribute;
+import org.apache.spark.sql.catalyst.expressions.BoundReference;
+import org.apache.spark.sql.catalyst.expressions.Cast;
+import org.apache.spark.sql.catalyst.expressions.CreateNamedStruct;
+import org.apache.spark.sql.catalyst.expressions.ExprId;
+import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.expressions.GetArrayStructFields;
+import org.apache.spark.sql.catalyst.expressions.GetStructField;
+import org.apache.spark.sql.catalyst.expressions.OuterReference;
+import org.apache.spark.sql.catalyst.expressions.PlanExpression;
+import org.apache.spark.sql.catalyst.expressions.WindowExpression;
+import org.apache.spark.sql.catalyst.expressions.aggregate.AggregateExpression;
+import org.apache.spark.sql.catalyst.plans.QueryPlan;
+import org.apache.spark.sql.types.ArrayType;
+import org.apache.spark.sql.types.StructField;
+import org.apache.spark.sql.types.StructType;
+
+/**
+ * Which tags the value of an expression has from the columns that it is made of.
+ *
+ * <p>Tags of fields inside a struct stay with these fields as long as the expression hands the struct on whole; they are counted
+ * for the whole column where a function makes something else of it.
+ */
+final class ExpressionTags {
+  /**
+   * Functions that answer one of their arguments, or elements of one, as they are, and those by which Spark fits arrays and maps
+   * to the columns of a table: the fields of what these make carry the table's own tags.
+   */
+  private static final Set<String> SELECTING =
+      Set.of(
+          "Coalesce", "If", "CaseWhen", "First", "Last", "AnyValue", "GetArrayItem", "GetMapValue", "ElementAt", "ArrayFilter",
+          "Slice", "SortArray", "ArraySort", "ArrayDistinct", "Reverse", "Shuffle", "CollectList", "CollectSet", "CreateArray",
+          "Max", "Min", "Explode", "PosExplode", "Inline", "Lag", "Lead", "NthValue", "KnownNotNull", "NormalizeNaNAndZero",
+          "KnownFloatingPointNormalized", "Flatten", "GeneratorOuter", "ArrayTransform", "TransformValues", "LambdaFunction",
+          "MapFromArrays", "MapKeys", "MapValues");
+  /** Classes of the aggregates that a policy may call safe, by their names there (SAFE_AGGREGATES in sparkcrypt/policy/model.py). */
+  private static final Map<String, String> AGGREGATES =
+      Map.ofEntries(
+          Map.entry("HyperLogLogPlusPlus", "approx_count_distinct"),
+          Map.entry("Average", "avg"),
+          Map.entry("Corr", "corr"),
+          Map.entry("Count", "count"),
+          Map.entry("CountIf", "count_if"),
+          Map.entry("CovPopulation", "covar_pop"),
+          Map.entry("CovSample", "covar_samp"),
+          Map.entry("Kurtosis", "kurtosis"),
+          Map.entry("Skewness", "skewness"),
+          Map.entry("StddevPop", "stddev_pop"),
+          Map.entry("StddevSamp", "stddev_samp"),
+          Map.entry("Sum", "sum"),
+          Map.entry("VariancePop", "var_pop"),
+          Map.entry("VarianceSamp", "var_samp"));
+
+  private final Map<ExprId, Set<String>> byId;
+  private final Set<String> safe;
+  private final Consumer<QueryPlan<?>> visit;
+  private Supplier<Set<String>> row = Set::of;
+
+  /**
+   * Makes one for a plan.
+   *
+   * @param byId tags of the columns that are known so far; columns without tags are not in it
+   * @param safe names of the aggregates whose results have no tags
+   * @param visit what fills {@code byId} for the plan of a subquery
+   */
+  ExpressionTags(Map<ExprId, Set<String>> byId, Set<String> safe, Consumer<QueryPlan<?>> visit) {
+    this.byId = byId;
+    this.safe = safe;
+    this.visit = visit;
+  }
+
+  /** Sets what an expression has that reads its row by positions: the tags of the whole row. */
+  void setRow(Supplier<Set<String>> tags) {
+    row = tags;
+  }
+
+  /** Adds the tags of a value, less those that fields inside its type carry themselves. */
+  void add(Set<String> tags, Expression expression) {
+    if (expression instanceof Attribute) {
+      addColumn(tags, (Attribute) expression);
+    } else if (expression instanceof GetStructField) {
+      GetStructField one = (GetStructField) expression;
+      add(tags, one.child());
+      tags.addAll(FieldTags.of(((StructType) one.child().dataType()).fields()[one.ordinal()].metadata()));
+    } else if (expression instanceof GetArrayStructFields) {
+      GetArrayStructFields one = (GetArrayStructFields) expression;
+      add(tags, one.child());
+      StructType element = (StructType) ((ArrayType) one.child().dataType()).elementType();
+      tags.addAll(FieldTags.of(element.fields()[one.ordinal()].metadata()));
+    } else if (expression instanceof CreateNamedStruct) {
+      addStruct(tags, (CreateNamedStruct) expression);
+    } else if (expression instanceof PlanExpression) {
+      addSubquery(tags, (PlanExpression<?>) expression);
+    } else if (expression instanceof OuterReference) {
+      add(tags, (Expression) ((OuterReference) expression).e());
+    } else if (expression instanceof WindowExpression) {
+      addWindow(tags, (WindowExpression) expression);
+    } else if (expression instanceof AggregateExpression) {
+      addAggregate(tags, (AggregateExpression) expression);
+    } else if (expression instanceof BoundReference) {
+      tags.addAll(row.get());
+    } else {
+      addFunction(tags, expression);
+    }
+  }
+
+  private void addColumn(Set<String> tags, Attribute column) {
+    Set<String> known = byId.get(column.exprId());
+    if (known != null) {
+      tags.addAll(known);
+    }
+    tags.addAll(FieldTags.of(column.metadata()));
+  }
+
+  private void addFunction(Set<String> tags, Expression expression) {
+    boolean handsOn = expression instanceof Alias || expression instanceof Cast || SELECTING.contains(name(expression));
+    for (Expression child : Trees.children(expression)) {
+      add(tags, child);
+      if (handsOn) {
+        FieldTags.addLost(tags, child.dataType(), expression.dataType());
+      } else {
+        FieldTags.addBelow(tags, child.dataType());
+      }
+    }
+  }
+
+  private void addStruct(Set<String> tags, CreateNamedStruct struct) {
+    StructField[] fields = struct.dataType().fields();
+    List<Expression> values = Trees.expressions(struct, "valExprs");
+    for (int i = 0; i < fields.length; i++) {
+      Set<String> ofValue = new LinkedHashSet<>();
+      add(ofValue, values.get(i));
+      ofValue.removeAll(FieldTags.of(fields[i].metadata()));
+      tags.addAll(ofValue);
+    }
+  }
+
+  private void addSubquery(Set<String> tags, PlanExpression<?> subquery) {
+    for (Expression child : Trees.children(subquery)) {
+      add(tags, child);
+    }
+    QueryPlan<?> plan = subquery.plan();
+    visit.accept(plan);
+    for (Attribute column : Trees.output(plan)) {
+      addColumn(tags, column);
+      FieldTags.addLost(tags, column.dataType(), subquery.dataType());
+    }
+  }
+
+  /** Partitions and frames say which rows count; the order is part of the value where the function asks for no other. */
+  private void addWindow(Set<String> tags, WindowExpression window) {
+    Expression function = window.windowFunction();
+    add(tags, function);
+    if (!(function instanceof AggregateExpression) && Trees.children(function).isEmpty()) {
+      Trees.expressions(window.windowSpec(), "orderSpec").forEach(order -> add(tags, order));
+    }
+  }
+
+  private void addAggregate(Set<String> tags, AggregateExpression aggregate) {
+    if (!safe.contains(AGGREGATES.getOrDefault(name(aggregate.aggregateFunction()), ""))) {
+      add(tags, aggregate.aggregateFunction()); // not its filter, which says which rows count
+    }
+  }
+
+  /** Adds what an expression's columns have, their inner fields included: what may be in a value that nothing tells apart. */
+  void addAll(Set<String> tags, Attribute column) {
+    addColumn(tags, column);
+    FieldTags.addBelow(tags, column.dataType());
+  }
+
+  private static String name(Expression expression) {
+    return expression.getClass().getSimpleName();
+  }
+}

@@ -1,0 +1,97 @@
+package io.sparkcrypt;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import java.io.IOException;
+import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
+import java.util.LinkedHashSet;
+import java.util.List;
+import java.util.Set;
+import org.apache.spark.sql.types.ArrayType;
+import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.types.MapType;
+import org.apache.spark.sql.types.Metadata;
+import org.apache.spark.sql.types.MetadataBuilder;
+import org.apache.spark.sql.types.StructField;
+import org.apache.spark.sql.types.StructType;
+
+/** Tags in the metadata of fields, and of the fields below them, as sparkcrypt/schema.py reads them. */
+final class FieldTags {
+  private static final String KEY = "tags";
+
+  private FieldTags() {}
+
+  /** A tag of a nested field, by the field's own name. */
+  record Nested(String field, String tag) {}
+
+  /** The tags in metadata; what is neither a text nor a list of texts stands as it is, for the writer to refuse. */
+  static Set<String> of(Metadata metadata) {
+    if (!metadata.contains(KEY)) {
+      return Set.of();
+    }
+    Set<String> found = new LinkedHashSet<>();
+    JsonNode value;
+    try {
+      value = Wire.parse(metadata.json().getBytes(StandardCharsets.UTF_8)).path(KEY);
+    } catch (IOException e) {
+      throw new IllegalStateException(e);
+    }
+    if (value.isTextual()) {
+      for (String tag : value.asText().split(",")) {
+        found.add(tag.strip());
+      }
+      return found;
+    }
+    value.forEach(tag -> found.add(tag.asText()));
+    if (!value.isArray()) {
+      found.add(value.toString());
+    }
+    return found;
+  }
+
+  /** Metadata with these tags in it, all else as it was. */
+  static Metadata with(Metadata metadata, Set<String> tags) {
+    return new MetadataBuilder().withMetadata(metadata).putStringArray(KEY, tags.toArray(String[]::new)).build();
+  }
+
+  static List<Nested> nested(DataType type) {
+    List<Nested> found = new ArrayList<>();
+    addNested(found, type);
+    return found;
+  }
+
+  private static void addNested(List<Nested> found, DataType type) {
+    if (type instanceof StructType) {
+      for (StructField field : ((StructType) type).fields()) {
+        for (String tag : of(field.metadata())) {
+          found.add(new Nested(field.name(), tag));
+        }
+        addNested(found, field.dataType());
+      }
+    } else if (type instanceof ArrayType) {
+      addNested(found, ((ArrayType) type).elementType());
+    } else if (type instanceof MapType) {
+      addNested(found, ((MapType) type).keyType());
+      addNested(found, ((MapType) type).valueType());
+    }
+  }
+
+  static boolean isNested(DataType type) {
+    return type instanceof StructType || type instanceof ArrayType || type instanceof MapType;
+  }
+
+  /** Adds the tags below a type. */
+  static void addBelow(Set<String> tags, DataType type) {
+    if (isNested(type)) {
+      nested(type).forEach(one -> tags.add(one.tag));
+    }
+  }
+
+  /** Adds the tags below a type that another type's fields of the same names do not carry. */
+  static void addLost(Set<String> tags, DataType from, DataType to) {
+    if (isNested(from)) {
+      List<Nested> kept = nested(to);
+      nested(from).stream().filter(one -> !kept.contains(one)).forEach(one -> tags.add(one.tag));
+    }
+  }
+}

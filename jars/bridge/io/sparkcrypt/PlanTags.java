@@ -1,0 +1,213 @@
+package io.sparkcrypt;
+
+import java.util.HashMap;
+import java.util.HashSet;
+import java.util.LinkedHashSet;
+import java.util.List;
+import java.util.Map;
+import java.util.Set;
+import org.apache.spark.sql.catalyst.expressions.Alias;
+import org.apache.spark.sql.catalyst.expressions.Attribute;
+import org.apache.spark.sql.catalyst.expressions.ExprId;
+import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.plans.QueryPlan;
+import org.apache.spark.sql.catalyst.plans.logical.CTERelationDef;
+import org.apache.spark.sql.catalyst.plans.logical.CTERelationRef;
+import org.apache.spark.sql.catalyst.plans.logical.Expand;
+import org.apache.spark.sql.catalyst.plans.logical.Generate;
+import org.apache.spark.sql.catalyst.plans.logical.LateralJoin;
+import org.apache.spark.sql.catalyst.plans.logical.MergeRows;
+import org.apache.spark.sql.catalyst.plans.logical.WithCTE;
+import org.apache.spark.sql.catalyst.trees.TreePattern;
+
+/**
+ * Which tags each column of a resolved plan has from the columns that its values come from.
+ *
+ * <p>Filters, join keys and groups say which rows count, and are not followed. A node that is not known gives each column that it
+ * makes the tags of all its input.
+ */
+final class PlanTags {
+  /** Nodes whose columns are those of their children. */
+  private static final Set<String> PASSING =
+      Set.of(
+          "Filter", "Join", "AsOfJoin", "SubqueryAlias", "Sort", "GlobalLimit", "LocalLimit", "Limit", "Offset", "Tail",
+          "Distinct", "Deduplicate", "DeduplicateWithinWatermark", "Repartition", "RepartitionByExpression", "RebalancePartitions",
+          "ResolvedHint", "Sample", "CollectMetrics", "EventTimeWatermark", "Except");
+  private static final Set<String> MAKING = Set.of("Project", "Aggregate", "Window");
+  private static final List<String> INSTRUCTIONS =
+      List.of("matchedInstructions", "notMatchedInstructions", "notMatchedBySourceInstructions");
+  private static final Set<String> BY_POSITION = Set.of("Union", "Intersect", "UnionLoop", "View");
+
+  private final TableTags tables;
+  private final Map<ExprId, Set<String>> byId = new HashMap<>();
+  private final Map<Long, List<Set<String>>> byCte = new HashMap<>();
+  private final ExpressionTags values;
+  private boolean anyTags;
+
+  /**
+   * Makes one for a plan.
+   *
+   * @param tables what the catalog says of tables, beyond their columns' metadata
+   * @param safeAggregates names of the aggregates whose results have no tags
+   */
+  PlanTags(TableTags tables, Set<String> safeAggregates) {
+    this.tables = tables;
+    this.values = new ExpressionTags(byId, safeAggregates, this::visit);
+  }
+
+  /** Whether any column of what was visited carries a tag. */
+  boolean anyTags() {
+    return anyTags;
+  }
+
+  /** The tags of a column of a plan that was visited, those in its own metadata included. */
+  Set<String> of(Attribute column) {
+    Set<String> found = new LinkedHashSet<>(FieldTags.of(column.metadata()));
+    found.addAll(byId.getOrDefault(column.exprId(), Set.of()));
+    return found;
+  }
+
+  /** Looks at a plan, from its leaves up. */
+  void visit(QueryPlan<?> plan) {
+    if (plan instanceof WithCTE) {
+      Trees.elements(CTERelationDef.class, Trees.get(WithCTE.class, plan, "cteDefs")).forEach(this::visitCte);
+      visit(((WithCTE) plan).plan());
+      return;
+    }
+    List<QueryPlan<?>> children = Trees.children(plan);
+    children.forEach(this::visit);
+    String name = plan.getClass().getSimpleName();
+    if (children.isEmpty()) {
+      visitLeaf(plan);
+    } else if (BY_POSITION.contains(name)) {
+      uniteByPosition(plan, children);
+    } else if (plan instanceof Generate) {
+      visitGenerate((Generate) plan);
+    } else if (plan instanceof Expand) {
+      visitExpand((Expand) plan);
+    } else if (plan instanceof MergeRows) {
+      visitMerge(plan);
+    } else if (MAKING.contains(name)) {
+      values.setRow(() -> row(children));
+      addAliases(Trees.expressions(plan));
+    } else if (!PASSING.contains(name)) {
+      visitOther(plan, children);
+    }
+  }
+
+  private void visitCte(CTERelationDef definition) {
+    visit(definition.child());
+    byCte.put(definition.id(), Trees.output(definition.child()).stream().map(this::of).toList());
+  }
+
+  private void visitLeaf(QueryPlan<?> leaf) {
+    List<Attribute> columns = Trees.output(leaf);
+    if (leaf instanceof CTERelationRef) {
+      List<Set<String>> known = byCte.get(((CTERelationRef) leaf).cteId());
+      for (int i = 0; known != null && i < columns.size(); i++) {
+        put(columns.get(i), known.get(i));
+      }
+      return;
+    }
+    for (Attribute column : columns) {
+      put(column, FieldTags.of(column.metadata()));
+      anyTags |= FieldTags.isNested(column.dataType()) && !FieldTags.nested(column.dataType()).isEmpty();
+    }
+    tables.of(leaf, columns).forEach((index, tags) -> put(columns.get(index), tags));
+  }
+
+  private void uniteByPosition(QueryPlan<?> plan, List<QueryPlan<?>> children) {
+    List<Attribute> columns = Trees.output(plan);
+    for (QueryPlan<?> child : children) {
+      List<Attribute> own = Trees.output(child);
+      for (int i = 0; i < columns.size(); i++) {
+        Set<String> tags = of(own.get(i));
+        FieldTags.addLost(tags, own.get(i).dataType(), columns.get(i).dataType());
+        put(columns.get(i), tags);
+      }
+    }
+  }
+
+  private void visitGenerate(Generate plan) {
+    Set<String> tags = new LinkedHashSet<>();
+    values.add(tags, (Expression) plan.generator());
+    for (Attribute column : Trees.attributes(plan, "generatorOutput")) {
+      put(column, tags);
+    }
+  }
+
+  private void visitExpand(Expand plan) {
+    addRows(Trees.output(plan), Trees.get(Expand.class, plan, "projections"));
+  }
+
+  /** What MERGE becomes: rows of the target and the source, and what is made of them in each case. */
+  private void visitMerge(QueryPlan<?> plan) {
+    for (String part : INSTRUCTIONS) {
+      for (Expression instruction : Trees.expressions(plan, part)) {
+        addRows(Trees.output(plan), Trees.get(instruction.getClass(), instruction, "outputs"));
+      }
+    }
+  }
+
+  private void addRows(List<Attribute> columns, Object rows) {
+    for (Object one : Trees.elements(Object.class, rows)) {
+      List<Expression> row = Trees.elements(Expression.class, one);
+      for (int i = 0; i < columns.size(); i++) {
+        Set<String> tags = new LinkedHashSet<>();
+        values.add(tags, row.get(i));
+        FieldTags.addLost(tags, row.get(i).dataType(), columns.get(i).dataType());
+        put(columns.get(i), tags);
+      }
+    }
+  }
+
+  private void addAliases(List<Expression> expressions) {
+    for (Expression expression : expressions) {
+      if (expression instanceof Alias) {
+        Alias column = (Alias) expression;
+        Set<String> tags = new LinkedHashSet<>(FieldTags.of(column.metadata()));
+        if (anyTags || expression.containsPattern(TreePattern.PLAN_EXPRESSION())) {
+          values.add(tags, column);
+        }
+        put(column.exprId(), tags);
+      }
+    }
+  }
+
+  /** What a node makes in a way that is not known, such as a function of Python over whole rows, has the tags of all it got. */
+  private void visitOther(QueryPlan<?> plan, List<QueryPlan<?>> children) {
+    if (plan instanceof LateralJoin) {
+      visit(((LateralJoin) plan).right().plan());
+      return;
+    }
+    Set<ExprId> known = new HashSet<>();
+    for (QueryPlan<?> child : children) {
+      Trees.output(child).forEach(column -> known.add(column.exprId()));
+    }
+    Set<String> row = row(children);
+    for (Attribute column : Trees.output(plan)) {
+      if (!known.contains(column.exprId())) {
+        put(column, row);
+      }
+    }
+  }
+
+  private Set<String> row(List<QueryPlan<?>> children) {
+    Set<String> tags = new LinkedHashSet<>();
+    for (QueryPlan<?> child : children) {
+      Trees.output(child).forEach(column -> values.addAll(tags, column));
+    }
+    return tags;
+  }
+
+  private void put(Attribute column, Set<String> tags) {
+    put(column.exprId(), tags);
+  }
+
+  private void put(ExprId id, Set<String> tags) {
+    if (!tags.isEmpty()) {
+      anyTags = true;
+      byId.computeIfAbsent(id, unused -> new LinkedHashSet<>()).addAll(tags);
+    }
+  }
+}

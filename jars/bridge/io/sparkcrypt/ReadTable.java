@@ -1,0 +1,146 @@
+package io.sparkcrypt;
+
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Locale;
+import java.util.Map;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.types.StructType;
+
+/** A plan's node that reads Parquet files: what its reader is told of the table, its schema and its partitions. */
+final class ReadTable {
+  private static final String DATASOURCES = "org.apache.spark.sql.execution.datasources.";
+  private static final String READ = DATASOURCES + "LogicalRelation";
+  private static final String HIVE_READ = "org.apache.spark.sql.catalyst.catalog.HiveTableRelation";
+
+  final LogicalPlan node;
+  private final KnownTables tables;
+  private final Object catalog;
+  /** Of a LogicalRelation; null for one that Hive's SerDe reads, unless Spark converts it later. */
+  private final Object relation;
+  /** The catalog's entry; null for files by path. */
+  private final Object entry;
+
+  ReadTable(LogicalPlan node, KnownTables tables, Object catalog) {
+    this.node = node;
+    this.tables = tables;
+    this.catalog = catalog;
+    boolean isHive = node.getClass().getName().equals(HIVE_READ);
+    relation = isHive ? null : Calls.call(node, "relation");
+    entry = isHive ? Calls.call(node, "tableMeta") : Calls.orNull(Calls.call(node, "catalogTable"));
+  }
+
+  /** Whether a node reads Parquet files, by Spark's source or Hive's SerDe. */
+  static boolean is(LogicalPlan node) {
+    String name = node.getClass().getName();
+    if (name.equals(READ)) {
+      Object relation = Calls.call(node, "relation");
+      return relation.getClass().getName().equals(DATASOURCES + "HadoopFsRelation")
+          && Calls.call(relation, "fileFormat").getClass().getName().equals(DATASOURCES + "parquet.ParquetFileFormat");
+    }
+    if (!name.equals(HIVE_READ)) {
+      return false;
+    }
+    Object serde = Calls.orNull(Calls.call(Calls.call(Calls.call(node, "tableMeta"), "storage"), "serde"));
+    return serde != null && ((String) serde).toLowerCase(Locale.ROOT).contains("parquet");
+  }
+
+  /** Whether the files can be asked for a part of a nested column, whatever it is nested in. */
+  boolean isNarrowable() {
+    return relation != null;
+  }
+
+  Object relation() {
+    return relation;
+  }
+
+  /** Whether the read goes by a policy of its own, as those of probes and runs do: what they get is never nulls. */
+  boolean hasOwnPolicy() {
+    return relation != null && (Boolean) Calls.call(Calls.call(Calls.call(relation, "options"), "get", Names.SESSION_TOKEN), "isDefined");
+  }
+
+  String name() {
+    return entry == null ? folder() : TableEntry.name(entry);
+  }
+
+  String folder() {
+    if (entry != null && TableEntry.folder(entry) != null) {
+      return TableEntry.folder(entry);
+    }
+    List<Object> roots = Calls.list(Calls.call(Calls.call(relation, "location"), "rootPaths"));
+    return roots.isEmpty() ? "/" : roots.get(0).toString();
+  }
+
+  /** What a reader is told of the table: by its entry as it is now, by its options, or by whose folder it is. */
+  Map<String, String> told() {
+    Map<String, String> told = new LinkedHashMap<>();
+    if (entry != null) {
+      told.putAll(TableEntry.told(tables.fresh(Calls.call(entry, "identifier"))));
+    } else {
+      told.putAll(tables.toldByFolder(folder()));
+      Calls.forEach(
+          Calls.call(relation, "options"),
+          (name, value) -> {
+            if (((String) name).startsWith(Names.PREFIX) && !name.equals(Names.POLICY) && !name.equals(Names.SESSION_TOKEN)) {
+              told.put((String) name, (String) value);
+            }
+          });
+    }
+    return told;
+  }
+
+  /** The columns that are in files. */
+  StructType schema() {
+    return relation != null ? (StructType) Calls.call(relation, "dataSchema") : (StructType) Calls.call(entry, "dataSchema");
+  }
+
+  List<Map<String, String>> partitions() {
+    List<Map<String, String>> found = new ArrayList<>();
+    if (entry != null) {
+      Object none = Calls.none(node);
+      for (Object partition : Calls.list(Calls.call(catalog, "listPartitions", Calls.call(entry, "identifier"), none))) {
+        Map<String, String> values = new LinkedHashMap<>();
+        Calls.forEach(Calls.call(partition, "spec"), (name, value) -> values.put((String) name, (String) value));
+        found.add(values);
+      }
+      return found;
+    }
+    Object specification = Calls.call(Calls.call(relation, "location"), "partitionSpec");
+    for (Object partition : Calls.list(Calls.call(specification, "partitions"))) {
+      found.add(valuesIn(Calls.call(partition, "path").toString()));
+    }
+    return found;
+  }
+
+  List<String> files() {
+    return relation == null ? List.of() : Arrays.asList((String[]) Calls.call(Calls.call(relation, "location"), "inputFiles"));
+  }
+
+  private static Map<String, String> valuesIn(String path) {
+    Map<String, String> values = new LinkedHashMap<>();
+    for (String folder : path.split("/")) {
+      int sign = folder.indexOf('=');
+      if (sign > 0) {
+        values.put(unescaped(folder.substring(0, sign)), unescaped(folder.substring(sign + 1)));
+      }
+    }
+    return values;
+  }
+
+  /** Hive's escapes of a folder's name: a percent sign and two digits for a character that a name may not hold. */
+  private static String unescaped(String text) {
+    StringBuilder plain = new StringBuilder();
+    for (int i = 0; i < text.length(); i++) {
+      boolean isEscape = text.charAt(i) == '%' && i + 2 < text.length() && isHex(text, i + 1) && isHex(text, i + 2);
+      plain.append(isEscape ? (char) Integer.parseInt(text.substring(i + 1, i + 3), 16) : text.charAt(i));
+      i += isEscape ? 2 : 0;
+    }
+    return plain.toString();
+  }
+
+  private static boolean isHex(String text, int place) {
+    return Character.digit(text.charAt(place), 16) >= 0;
+  }
+}

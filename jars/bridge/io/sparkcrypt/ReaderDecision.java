@@ -1,0 +1,115 @@
+package io.sparkcrypt;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.node.ArrayNode;
+import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.io.IOException;
+import java.util.ArrayList;
+import java.util.HashSet;
+import java.util.LinkedHashMap;
+import java.util.LinkedHashSet;
+import java.util.List;
+import java.util.Map;
+import java.util.Set;
+import org.apache.hadoop.conf.Configuration;
+import org.apache.hadoop.fs.Path;
+
+/** What the helper decides of one table's leaves for this session: which are nulls, everywhere or in some partitions. */
+final class ReaderDecision {
+  private static final int MOST_SAMPLES = 8;
+
+  private final SessionPolicy policy;
+  private final String onDenied;
+
+  /** One leaf that is masked; partitions is null where it is everywhere. */
+  record Leaf(List<String> path, String column, String why, List<Integer> partitions) {}
+
+  /** Leaves that are masked, and the partitions whose numbers they have: the values of what key templates need. */
+  record Denied(List<Leaf> leaves, List<Map<String, String>> partitions) {}
+
+  ReaderDecision(SessionPolicy policy, String onDenied) {
+    this.policy = policy;
+    this.onDenied = onDenied;
+  }
+
+  /** Whether anything can be masked at all, by the session's word or a tag's. */
+  boolean isAsked() {
+    return "mask".equals(onDenied) || !"error".equals(onDenied) && policy.masksBySomeTag();
+  }
+
+  Denied of(ReadTable table) {
+    ObjectNode request = policy.request("decide", table.folder());
+    ObjectNode properties = (ObjectNode) request.get("properties");
+    table.told().forEach(properties::put);
+    request.put("on_denied", onDenied).put("schema", table.schema().json());
+    JsonNode answer = Helper.ask(request);
+    List<Map<String, String>> partitions = partitions(table, answer.path("partition_columns"));
+    if (!partitions.isEmpty()) {
+      ArrayNode listed = request.putArray("partitions");
+      for (Map<String, String> values : partitions) {
+        ObjectNode one = listed.addObject();
+        values.forEach(one::put);
+      }
+      answer = Helper.ask(request);
+    }
+    if (!answer.path("undecided").isEmpty()) {
+      ArrayNode samples = request.putArray("key_metadata");
+      sample(table).forEach(samples::add);
+      answer = Helper.ask(request);
+    }
+    return new Denied(leaves(answer), partitions);
+  }
+
+  /** The distinct values of the partition columns that key templates need. */
+  private static List<Map<String, String>> partitions(ReadTable table, JsonNode needed) {
+    if (needed.isEmpty()) {
+      return List.of();
+    }
+    Set<String> names = new HashSet<>();
+    needed.forEach(name -> names.add(name.asText()));
+    Set<Map<String, String>> found = new LinkedHashSet<>();
+    for (Map<String, String> values : table.partitions()) {
+      values.keySet().retainAll(names);
+      if (!values.isEmpty()) {
+        found.add(values);
+      }
+    }
+    return new ArrayList<>(found);
+  }
+
+  /** Key metadata of the columns of some files, for key services that can only be asked with a key to unwrap. */
+  private List<String> sample(ReadTable table) {
+    Map<String, Boolean> found = new LinkedHashMap<>();
+    List<String> files = table.files();
+    Configuration conf = policy.hadoopConf();
+    SessionConf session = new SessionConf(conf);
+    int step = Math.max(1, files.size() / MOST_SAMPLES);
+    for (int i = 0; i < files.size() && i / step < MOST_SAMPLES; i += step) {
+      Path path = new Path(java.net.URI.create(files.get(i)));
+      try {
+        FooterFacts facts = FooterFacts.read(new Tail(conf, path), new FileKeys(session, conf, path));
+        for (JsonNode column : facts.toJson().path("columns")) {
+          if (column.path("key_metadata").isTextual()) {
+            found.put(column.path("key_metadata").asText(), true);
+          }
+        }
+      } catch (IOException e) {
+        throw Refusal.of("StorageError", path + ": its footer cannot be read: " + e.getMessage(), e);
+      }
+    }
+    return new ArrayList<>(found.keySet());
+  }
+
+  private static List<Leaf> leaves(JsonNode answer) {
+    List<Leaf> found = new ArrayList<>();
+    for (JsonNode column : SchemaTagCryptoFactory.required(answer, "columns")) {
+      List<String> path = new ArrayList<>();
+      column.path("path").forEach(name -> path.add(name.asText()));
+      List<Integer> partitions = column.path("partitions").isArray() ? new ArrayList<>() : null;
+      column.path("partitions").forEach(number -> partitions.add(number.asInt()));
+      String why = "key " + column.path("key").asText() + " of tag " + column.path("tag").asText() + " is " + column.path("why").asText();
+      found.add(new Leaf(path, column.path("column").asText(), why, partitions));
+    }
+    return found;
+  }
+}

@@ -1,0 +1,67 @@
+package io.sparkcrypt;
+
+import java.nio.charset.StandardCharsets;
+import java.security.MessageDigest;
+import java.security.NoSuchAlgorithmException;
+import java.util.HexFormat;
+import org.apache.spark.sql.catalyst.expressions.EqualNullSafe;
+import org.apache.spark.sql.catalyst.expressions.Literal;
+import org.apache.spark.sql.catalyst.plans.logical.Filter;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+
+/**
+ * Whose keys a plan's tables are read with: a condition over each of them that always holds.
+ *
+ * <p>Spark's cache serves a plan that equals one that was cached, whoever asks; the optimiser takes the condition away after that
+ * comparison. A reader is his key service's configuration: sessions of one JVM that have one share its helper, and with it the
+ * credential. Nobody can do without a mark of his own, so it is no secret.
+ */
+final class ReaderMark {
+  private static final String PREFIX = "sparkcrypt reader ";
+  private static final int SHOWN_BYTES = 16;
+
+  private final String text;
+
+  private ReaderMark(String text) {
+    this.text = text;
+  }
+
+  static ReaderMark of(SessionPolicy policy) {
+    String keyService = String.valueOf(PinnedPolicy.keyServiceIn(policy.text()));
+    try {
+      byte[] digest = MessageDigest.getInstance("SHA-256").digest(keyService.getBytes(StandardCharsets.UTF_8));
+      return new ReaderMark(PREFIX + HexFormat.of().formatHex(digest, 0, SHOWN_BYTES));
+    } catch (NoSuchAlgorithmException e) {
+      throw new IllegalStateException(e); // every Java has it
+    }
+  }
+
+  LogicalPlan on(LogicalPlan node) {
+    return new Filter(new EqualNullSafe(Catalyst.text(text), Catalyst.text(text)), node);
+  }
+
+  boolean isOn(LogicalPlan node) {
+    return text.equals(textOn(node));
+  }
+
+  /** Whether another reader's mark is on this node. */
+  boolean isOther(LogicalPlan node) {
+    String found = textOn(node);
+    return found != null && found.startsWith(PREFIX) && !found.equals(text);
+  }
+
+  boolean isSame(ReaderMark other) {
+    return text.equals(other.text);
+  }
+
+  private static String textOn(LogicalPlan node) {
+    if (node instanceof Filter filter
+        && filter.condition() instanceof EqualNullSafe same
+        && same.left() instanceof Literal left
+        && same.right() instanceof Literal right
+        && left.equals(right)) {
+      return String.valueOf(left.value());
+    }
+    return null;
+  }
+}

@@ -1,0 +1,236 @@
+package io.sparkcrypt;
+
+import java.util.ArrayList;
+import java.util.Collections;
+import java.util.IdentityHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Set;
+import java.util.function.Predicate;
+import org.apache.spark.sql.SparkSession;
+import org.apache.spark.sql.catalyst.expressions.Attribute;
+import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.expressions.Not;
+import org.apache.spark.sql.catalyst.plans.logical.Filter;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.plans.logical.Project;
+import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.types.Metadata;
+import org.apache.spark.sql.types.StructField;
+import org.apache.spark.sql.types.StructType;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+import scala.Function1;
+import scala.PartialFunction;
+import scala.Tuple2;
+import scala.runtime.AbstractFunction1;
+import scala.runtime.AbstractPartialFunction;
+
+/**
+ * A query's plan as one reader may have it: each Parquet table under the reader's mark, with nulls for the leaves he is denied.
+ *
+ * <p>Masked columns get ids of their own, and what refers to them is renamed up to the top: an alias under the id of what it
+ * replaces is taken for it by other rules, and a struct's fields are then read by the places of another.
+ */
+final class ReaderPlan {
+  private static final Logger LOG = LoggerFactory.getLogger(ReaderPlan.class);
+  private static final String ROWS = "org.apache.spark.sql.execution.LogicalRDD";
+
+  private final SparkSession session;
+  private final SessionPolicy policy;
+  private final ReaderDecision decision;
+  private final ReaderMark mark;
+
+  ReaderPlan(SparkSession session, SessionPolicy policy, String onDenied) {
+    this.session = session;
+    this.policy = policy;
+    this.decision = new ReaderDecision(policy, onDenied);
+    this.mark = ReaderMark.of(policy);
+  }
+
+  /** Whether a plan reads anything that a reader's rights decide on, whoever he is. */
+  static boolean isConcerned(LogicalPlan plan) {
+    return plan.find(test(node -> isRows(node) || ReadTable.is(node))).isDefined();
+  }
+
+  @SuppressWarnings({"unchecked", "rawtypes"}) // its types name Scala's Seq, which Spark 3.5 has from another library
+  LogicalPlan of(LogicalPlan plan) {
+    refuseOfOthers(plan);
+    Set<LogicalPlan> done = Collections.newSetFromMap(new IdentityHashMap<>());
+    boolean isDone =
+        plan.find(
+                test(
+                    node -> {
+                      if (mark.isOn(node)) {
+                        done.add(((Filter) node).child());
+                      }
+                      return !done.contains(node) && ReadTable.is(node);
+                    }))
+            .isEmpty();
+    if (isDone) {
+      return plan;
+    }
+    PartialFunction steps = new Steps(this);
+    return plan.transformUpWithNewOutput(steps, (Function1) test(mark::isOn), (Function1) test(LogicalPlan::resolved));
+  }
+
+  /** Refuses rows that another reader has made already, and plans with another's nulls: nothing tells what was in them. */
+  private void refuseOfOthers(LogicalPlan plan) {
+    boolean isOthers =
+        plan.find(test(node -> isRows(node) && isOfAnother(node) || isMasked(node) && mark.isOther(maskedChild(node)))).isDefined();
+    if (isOthers) {
+      throw Refusal.of(
+          "KeyAccessDeniedError",
+          "this query goes over rows, or nulls in place of denied columns, of a session that reads with other keys (a global "
+              + "temporary view of a checkpoint, say); allowed: what sessions with the same key service made; read the tables "
+              + "themselves in this session");
+    }
+  }
+
+  private static boolean isRows(LogicalPlan node) {
+    return node.getClass().getName().equals(ROWS);
+  }
+
+  private boolean isOfAnother(LogicalPlan rows) {
+    SparkSession owner = (SparkSession) Calls.list(Calls.call(rows, "otherCopyArgs")).get(0);
+    if (owner == session) {
+      return false;
+    }
+    SessionPolicy other = SessionPolicy.of(owner);
+    return other == null || !mark.isSame(ReaderMark.of(other));
+  }
+
+  private static boolean isMasked(LogicalPlan node) {
+    return node instanceof Project
+        && Calls.list(Calls.call(node, "projectList")).stream()
+            .anyMatch(column -> ((Metadata) Calls.call(column, "metadata")).json().contains(MaskMark.REASON));
+  }
+
+  private static LogicalPlan maskedChild(LogicalPlan node) {
+    return ((Project) node).child();
+  }
+
+  /** What stands in a table's place, and which attributes stand for which. */
+  private Tuple2<LogicalPlan, Object> replaced(LogicalPlan node) {
+    List<Object> renamed = new ArrayList<>();
+    return new Tuple2<>(decision.isAsked() ? decided(node, renamed) : mark.on(node), Calls.scalaList(renamed));
+  }
+
+  private LogicalPlan decided(LogicalPlan node, List<Object> renamed) {
+    Object catalog = Calls.call(Calls.call(session, "sessionState"), "catalog");
+    ReadTable table = new ReadTable(node, new KnownTables(session, policy), catalog);
+    DeniedPlaces denied = table.hasOwnPolicy() ? DeniedPlaces.NONE : new DeniedPlaces(decision.of(table));
+    if (denied.isNone()) {
+      return mark.on(node);
+    }
+    LOG.info("{}: masked for {}: {}", table.name(), Launch.principal(), denied.reasons());
+    Map<String, String> reasons = denied.reasons();
+    if (denied.groups.isEmpty()) {
+      return masked(table, node, denied.everywhere, null, reasons, renamed);
+    }
+    List<Object> parts = new ArrayList<>();
+    List<Map<String, String>> grouped = new ArrayList<>();
+    denied.groups.forEach(group -> grouped.addAll(group.partitions()));
+    parts.add(masked(table, node, denied.everywhere, new Not(DeniedPlaces.isIn(grouped, node)), reasons, renamed));
+    for (DeniedPlaces.Group group : denied.groups) {
+      LogicalPlan again = (LogicalPlan) Calls.call(node, "newInstance");
+      Expression here = DeniedPlaces.isIn(group.partitions(), again);
+      parts.add(masked(table, again, group.denied(), here, reasons, new ArrayList<>()));
+    }
+    return Catalyst.union(parts);
+  }
+
+  private LogicalPlan masked(
+      ReadTable table,
+      LogicalPlan node,
+      Map<String, DeniedLeaves> denied,
+      Expression condition,
+      Map<String, String> reasons,
+      List<Object> renamed) {
+    LogicalPlan read = table.isNarrowable() ? narrowed(node, denied) : node;
+    List<Object> found = Calls.list(Calls.call(read, "output"));
+    List<Object> columns = new ArrayList<>();
+    for (Object one : Calls.list(Calls.call(node, "output"))) {
+      Attribute old = (Attribute) one;
+      Attribute now = (Attribute) found.get(columns.size());
+      if (!reasons.containsKey(old.name())) {
+        columns.add(now);
+        continue;
+      }
+      DeniedLeaves leaves = denied.get(old.name());
+      boolean isWhole = leaves == null || leaves.kept(old.dataType()) == null;
+      Metadata metadata = isWhole ? MaskMark.on(old.metadata(), reasons.get(old.name())) : old.metadata();
+      Expression value = leaves == null ? now : leaves.masked(now, old.dataType(), now.dataType());
+      Expression alias = Catalyst.alias(value, old.name(), metadata, Calls.call(old, "qualifier"));
+      renamed.add(new Tuple2<>(old, Catalyst.attribute(alias)));
+      columns.add(alias);
+    }
+    LogicalPlan marked = mark.on(read);
+    return Catalyst.project(columns, condition == null ? marked : new Filter(condition, marked));
+  }
+
+  /** The node asked for nothing of what is denied below a nested column; Spark itself narrows structs alone. */
+  private static LogicalPlan narrowed(LogicalPlan node, Map<String, DeniedLeaves> denied) {
+    Object relation = Calls.call(node, "relation");
+    StructType schema = (StructType) Calls.call(relation, "dataSchema");
+    List<StructField> fields = new ArrayList<>();
+    for (StructField field : schema.fields()) {
+      fields.add(new StructField(field.name(), kept(denied, field.name(), field.dataType()), field.nullable(), field.metadata()));
+    }
+    StructType narrow = new StructType(fields.toArray(new StructField[0]));
+    if (narrow.equals(schema)) {
+      return node;
+    }
+    Object output = Calls.call(node, "output");
+    List<Object> attributes = new ArrayList<>();
+    for (Object one : Calls.list(output)) {
+      Attribute old = (Attribute) one;
+      DataType type = kept(denied, old.name(), old.dataType());
+      attributes.add(type.equals(old.dataType()) ? old : Catalyst.retyped(old, type));
+    }
+    Object[] values = Calls.values(node, relation, Calls.copy(relation, schema, narrow));
+    for (int i = 0; i < values.length; i++) {
+      values[i] = values[i] == output ? Calls.scalaList(attributes) : values[i];
+    }
+    return node.makeCopy(values);
+  }
+
+  private static DataType kept(Map<String, DeniedLeaves> denied, String name, DataType type) {
+    DeniedLeaves leaves = denied.get(name);
+    DataType left = leaves == null ? type : leaves.kept(type);
+    return left == null ? type : left;
+  }
+
+  static Function1<LogicalPlan, Object> test(Predicate<LogicalPlan> predicate) {
+    return new AbstractFunction1<>() {
+      @Override
+      public Object apply(LogicalPlan node) {
+        return predicate.test(node);
+      }
+    };
+  }
+
+  private static final class Steps extends AbstractPartialFunction<LogicalPlan, Tuple2<LogicalPlan, Object>> {
+    private static final long serialVersionUID = 1L;
+    private final transient ReaderPlan reader;
+
+    Steps(ReaderPlan reader) {
+      this.reader = reader;
+    }
+
+    @Override
+    public boolean isDefinedAt(LogicalPlan node) {
+      return ReadTable.is(node);
+    }
+
+    @Override
+    public <A extends LogicalPlan, B> B applyOrElse(A node, Function1<A, B> otherwise) {
+      if (!isDefinedAt(node)) {
+        return otherwise.apply(node);
+      }
+      @SuppressWarnings("unchecked") // B is the pair that transformUpWithNewOutput takes
+      B told = (B) reader.replaced(node);
+      return told;
+    }
+  }
+}

@@ -1,0 +1,54 @@
+package io.sparkcrypt;
+
+import org.apache.parquet.crypto.ParquetCryptoRuntimeException;
+import org.apache.spark.sql.SparkSession;
+import org.apache.spark.sql.catalyst.plans.logical.Command;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.rules.Rule;
+
+/**
+ * Makes tags follow data: each column that is written carries the tags of all columns that its values come from.
+ *
+ * <p>It runs when a plan is resolved. The tags are put into the metadata of the columns of a write's query, from where the writer of
+ * a file and the catalog take them; and into those of every other query, so that a frame's schema shows them and a checkpoint keeps
+ * them.
+ */
+final class TagRule extends Rule<LogicalPlan> {
+  private final SparkSession session;
+
+  TagRule(SparkSession session) {
+    this.session = session;
+  }
+
+  @Override
+  public LogicalPlan apply(LogicalPlan plan) {
+    SessionPolicy policy = SessionPolicy.of(session);
+    if (policy == null || !plan.resolved()) {
+      return plan;
+    }
+    try {
+      return tagged(plan, policy);
+    } catch (ParquetCryptoRuntimeException e) {
+      throw e;
+    } catch (RuntimeException | LinkageError e) {
+      throw Refusal.of(
+          "BridgeError",
+          "the tags of this query's columns could not be followed, so it is not run: " + e + "; see that the jar belongs to this "
+              + "version of Spark (3.5 or 4.x), and report the query",
+          e);
+    }
+  }
+
+  private LogicalPlan tagged(LogicalPlan plan, SessionPolicy policy) {
+    LogicalPlan query = WriteQueries.query(plan);
+    if (query == null && plan instanceof Command) {
+      return plan;
+    }
+    PlanTags tags = new PlanTags(new TableTags(session, policy, query != null), policy.safeAggregates());
+    tags.visit(query == null ? plan : query);
+    if (!tags.anyTags()) {
+      return plan;
+    }
+    return query == null ? WriteQueries.shown(plan, tags) : WriteQueries.tagged(plan, query, tags);
+  }
+}

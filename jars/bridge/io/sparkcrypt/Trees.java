@@ -1,0 +1,92 @@
+package io.sparkcrypt;
+
+import java.lang.reflect.InvocationTargetException;
+import java.lang.reflect.Method;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.ConcurrentHashMap;
+import org.apache.spark.sql.catalyst.expressions.Attribute;
+import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.plans.QueryPlan;
+import org.apache.spark.sql.catalyst.trees.TreeNode;
+
+/**
+ * The parts of plans and expressions that stand in Scala collections, whose types differ between Spark 3.5 and 4.x.
+ *
+ * <p>As Calls, but each method is looked up once: a rule of the analyzer goes through every expression of a query.
+ */
+final class Trees {
+  private static final Map<Class<?>, Map<String, Method>> METHODS = new ConcurrentHashMap<>();
+
+  private Trees() {}
+
+  static List<Expression> children(Expression expression) {
+    return elements(Expression.class, get(TreeNode.class, expression, "children"));
+  }
+
+  static List<QueryPlan<?>> children(QueryPlan<?> plan) {
+    return plans(get(TreeNode.class, plan, "children"));
+  }
+
+  /** Plans that a command holds and that are not its children, and those behind a cached relation. */
+  static List<QueryPlan<?>> innerChildren(QueryPlan<?> plan) {
+    return plans(get(QueryPlan.class, plan, "innerChildren"));
+  }
+
+  static List<Attribute> output(QueryPlan<?> plan) {
+    return elements(Attribute.class, get(QueryPlan.class, plan, "output"));
+  }
+
+  static List<Expression> expressions(QueryPlan<?> plan) {
+    return elements(Expression.class, get(QueryPlan.class, plan, "expressions"));
+  }
+
+  /** The expressions in a part of a node that has a name of its own. */
+  static List<Expression> expressions(Object node, String part) {
+    return elements(Expression.class, get(node.getClass(), node, part));
+  }
+
+  static List<Attribute> attributes(Object node, String part) {
+    return elements(Attribute.class, get(node.getClass(), node, part));
+  }
+
+  static <T> List<T> elements(Class<T> type, Object scalaCollection) {
+    Object iterator = get(scalaCollection.getClass(), scalaCollection, "iterator");
+    List<T> found = new ArrayList<>();
+    while ((Boolean) get(iterator.getClass(), iterator, "hasNext")) {
+      found.add(type.cast(get(iterator.getClass(), iterator, "next")));
+    }
+    return found;
+  }
+
+  private static List<QueryPlan<?>> plans(Object scalaCollection) {
+    List<QueryPlan<?>> found = new ArrayList<>();
+    for (QueryPlan<?> plan : elements(QueryPlan.class, scalaCollection)) {
+      found.add(plan);
+    }
+    return found;
+  }
+
+  /** What a method without arguments answers, looked up once for each class that is asked. */
+  static Object get(Class<?> type, Object target, String name) {
+    Method method = METHODS.computeIfAbsent(type, unused -> new ConcurrentHashMap<>()).computeIfAbsent(name, unused -> find(type, name));
+    try {
+      return method.invoke(target);
+    } catch (InvocationTargetException e) {
+      throw new IllegalStateException(name + " of " + type.getName() + " failed: " + e.getCause(), e.getCause());
+    } catch (ReflectiveOperationException e) {
+      throw new IllegalStateException(e);
+    }
+  }
+
+  private static Method find(Class<?> type, String name) {
+    try {
+      Method method = type.getMethod(name);
+      method.setAccessible(true); // public methods of classes that are not
+      return method;
+    } catch (NoSuchMethodException e) {
+      throw new IllegalStateException(type.getName() + " has no method " + name, e);
+    }
+  }
+}
