@@ -1,0 +1,72 @@
+"""Who may do what with a folder and the files in it: what new files in the place of old ones must be given."""
+
+from __future__ import annotations
+
+from sparkcrypt.errors import VerificationError
+from sparkcrypt.spark.files.hadoop import HadoopFiles
+from sparkcrypt.spark.files.listing import data_files
+from sparkcrypt.spark.files.status import Access
+
+
+def access_to_give(files: HadoopFiles, source: str, target: str) -> dict[str, Access]:
+    """Return what each folder and data file of a copy must have: path -> access.
+
+    A folder gets what the folder of the same name has; a file what the files of that folder have, which therefore must
+    agree, but for their owner: where that differs it is the folder's.
+
+    Args:
+        files: of both.
+        source: the folder that is copied.
+        target: the copy, which may have other files in the same folders.
+
+    Raises:
+        VerificationError: files of one folder differ in group, mode or ACL, so there is no telling what new files must
+            have.
+    """
+    source, target = (files.qualify(path).rstrip("/") for path in (source, target))
+    given = {target: files.access(source)}
+    of_files: dict[str, Access] = {}
+    for file in data_files(files, target):
+        folder = file.path[len(target) :].rpartition("/")[0]
+        if folder not in of_files:
+            of_files[folder] = _of_files(files, source + folder)
+            parts = folder.split("/")
+            for depth in range(2, len(parts) + 1):
+                below = "/".join(parts[:depth])
+                given.setdefault(target + below, files.access(source + below))
+        given[file.path] = of_files[folder]
+    return given
+
+
+def find_access_differences(files: HadoopFiles, source: str, target: str) -> tuple[str, ...]:
+    """Return what differs between a folder and its copy in owner, group, mode and ACL, down to files."""
+    given = access_to_give(files, source, target)
+    return tuple(f"{path}: {text}" for path, wanted in given.items() for text in wanted.differences(files.access(path)))
+
+
+def copy_access(files: HadoopFiles, source: str, target: str) -> None:
+    """Give a copy of a folder the owner, group, mode and ACL of the folder, down to files; see ``access_to_give``.
+
+    Raises:
+        SparkcryptError: this user may not, or the file system cannot.
+    """
+    given = access_to_give(files, source, target)
+    for path in sorted(given, reverse=True):  # what is below first: a folder may be closed to this user afterwards
+        files.set_access(path, given[path])
+
+
+def _of_files(files: HadoopFiles, folder: str) -> Access:
+    found = [files.access(file.path) for file in data_files(files, folder) if file.path.rpartition("/")[0] == folder]
+    of_folder = files.access(folder)
+    if not found:
+        return of_folder
+    first = found[0]
+    for other in found[1:]:
+        if (first.group, first.mode, first.acl) != (other.group, other.mode, other.acl):
+            raise VerificationError(
+                f"{folder}: its files differ in who may read them ({first.group} {first.mode} {first.acl or 'no ACL'}; "
+                f"{other.group} {other.mode} {other.acl or 'no ACL'}), so there is no telling what new ones must have; "
+                "give them one group, mode and ACL first"
+            )
+    same_owner = len({access.owner for access in found}) == 1
+    return first if same_owner else Access(of_folder.owner, first.group, first.mode, first.acl, first.entries)

@@ -1,0 +1,286 @@
+"""Files through Hadoop's FileSystem, with the session's own credentials: listing, moving, reading, creating."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from sparkcrypt.errors import ConfigError, SparkcryptError
+from sparkcrypt.paths import is_hidden
+from sparkcrypt.spark.files.hadoop_stream import open_buffered
+from sparkcrypt.spark.files.status import Access, FileStatus, local_path, read_local_access
+from sparkcrypt.spark.jvm.gateway import JVM_ERRORS, hadoop_conf, jvm, read_java_error
+
+_RENAMES_AT_ONCE = frozenset({"file", "hdfs", "viewfs", "webhdfs", "swebhdfs", "abfs", "abfss", "ofs", "o3fs"})
+"""Schemes of file systems whose rename of a folder is one step."""
+
+
+class HadoopFiles:
+    """Files of any scheme that the session's Hadoop configuration knows; paths are texts, local or URI."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._jvm = jvm(spark)
+        self._gateway: Any = spark.sparkContext._gateway
+        self._conf = hadoop_conf(spark)
+
+    def path(self, path: str) -> Any:
+        """Return Hadoop's Path of a text that is already escaped or has nothing to escape."""
+        return self._jvm.org.apache.hadoop.fs.Path(path)
+
+    def locate(self, path: str) -> tuple[Any, Any]:
+        """Return Hadoop's FileSystem and Path of a text."""
+        where = self.path(path)
+        try:
+            return where.getFileSystem(self._conf), where
+        except JVM_ERRORS as error:
+            raise _translate_error(error, "open the file system of", path) from error
+
+    def is_a(self, thing: Any, kind: str) -> bool:
+        """Tell whether a Java object is of a class or one below it."""
+        return bool(self._jvm.py4j.reflection.TypeUtil.isInstanceOf(kind, thing))
+
+    def default_file_system(self) -> str:
+        """Return the URI of the default file system, such as ``file:///`` or ``hdfs://nn:8020``."""
+        uri = str(self._jvm.org.apache.hadoop.fs.FileSystem.getDefaultUri(self._conf).toString())
+        return "file://" if uri.startswith("file:") else uri
+
+    def qualify(self, path: str) -> str:
+        """Return the full URI of a path."""
+        system, where = self.locate(path)
+        return str(system.makeQualified(where).toString())
+
+    def exists(self, path: str) -> bool:
+        """Tell whether a file or folder is there."""
+        system, where = self.locate(path)
+        return bool(self.call("look for", path, lambda: system.exists(where)))
+
+    def is_file(self, path: str) -> bool:
+        """Tell whether a file is there."""
+        system, where = self.locate(path)
+        try:
+            return bool(system.getFileStatus(where).isFile())
+        except JVM_ERRORS as error:
+            if any(kind in read_java_error(error)[0] for kind in ("FileNotFound", "ParentNotDirectory")):
+                return False
+            raise _translate_error(error, "look at", path) from error
+
+    def status(self, path: str) -> FileStatus:
+        """Return the status of a file or folder."""
+        system, where = self.locate(path)
+        return _status(self.call("look at", path, lambda: system.getFileStatus(where)))
+
+    def children(self, path: str) -> tuple[FileStatus, ...]:
+        """Return what is directly in a folder, by name."""
+        system, where = self.locate(path)
+        entries = self.call("list", path, lambda: system.listStatus(where))
+        return tuple(sorted((_status(entry) for entry in entries), key=lambda entry: entry.path))
+
+    def names(self, path: str) -> tuple[str, ...]:
+        """Return the names of what is directly in a folder, hidden ones too."""
+        local = local_path(path)
+        if local is None:
+            return tuple(child.name for child in self.children(path))
+        try:
+            return tuple(sorted(path.name for path in Path(local).iterdir()))
+        except OSError as error:
+            raise SparkcryptError(f"cannot list {path}: {error.strerror}") from error
+
+    def listed_in_jvm(self, path: str, lister: str) -> str | None:
+        """Return what a static method ``dataFiles`` of the jar says of a folder; None when the jar is not there."""
+        system, where = self.locate(path)
+        loader = self._jvm.java.lang.Thread.currentThread().getContextClassLoader()
+        try:
+            found = loader.loadClass(lister)
+        except JVM_ERRORS:
+            return None
+        kinds = self._gateway.new_array(self._jvm.java.lang.Class, 2)
+        kinds[0] = self._jvm.java.lang.Class.forName("org.apache.hadoop.fs.FileSystem")
+        kinds[1] = self._jvm.java.lang.Class.forName("org.apache.hadoop.fs.Path")
+        arguments = self._gateway.new_array(self._jvm.java.lang.Object, 2)
+        arguments[0], arguments[1] = system, where
+        method = found.getMethod("dataFiles", kinds)
+        return str(self.call("list", path, lambda: method.invoke(None, arguments)))
+
+    def walk(self, path: str) -> Iterator[FileStatus]:
+        """Yield every file below a folder, hidden ones included, depth first."""
+        for entry in self.children(path):
+            if entry.is_folder:
+                yield from self.walk(entry.path)
+            else:
+                yield entry
+
+    def data_files(self, path: str) -> tuple[FileStatus, ...]:
+        """Return the files below a folder that Spark reads: none under a name that begins with ``_`` or ``.``."""
+        if not self.exists(path):
+            return ()
+        found: list[FileStatus] = []
+        for entry in self.children(path):
+            if is_hidden(entry.name):
+                continue
+            found.extend(self.data_files(entry.path) if entry.is_folder else [entry])
+        return tuple(found)
+
+    def make_folder(self, path: str, mode: str | None = None) -> None:
+        """Make a folder and those above it; an octal mode is for the folder itself, where it is new."""
+        system, where = self.locate(path)
+        permission = self._jvm.org.apache.hadoop.fs.permission.FsPermission
+        given = (permission(mode),) if mode and not self.exists(path) else ()
+        self.call("make", path, lambda: system.mkdirs(where, *given))
+
+    def renames_at_once(self, path: str) -> bool:
+        """Tell whether a folder on this file system is renamed as a whole; object stores copy and delete each file."""
+        system, _ = self.locate(path)
+        return str(system.getScheme()) in _RENAMES_AT_ONCE
+
+    def rename(self, source: str, target: str) -> None:
+        """Rename a file or folder; the target must not exist.
+
+        Raises:
+            SparkcryptError: the target exists or the file system refuses.
+        """
+        system, where = self.locate(source)
+        if self.exists(target):
+            raise SparkcryptError(
+                f"cannot rename {source} to {target}: the target is already there; move it away first"
+            )
+        if not self.call("rename", source, lambda: system.rename(where, self.path(target))):
+            raise SparkcryptError(
+                f"cannot rename {source} to {target}: the file system refused; check permissions on both folders"
+            )
+
+    def try_rename(self, source: str, target: str) -> bool:
+        """Rename where the file system itself refuses a target that exists (HDFS); False when it does.
+
+        By FileContext: FileSystem's rename would move the source into a target that is a folder.
+        """
+        _, where = self.locate(source)
+        options = self._jvm.org.apache.hadoop.fs.Options.Rename
+        none = self._gateway.new_array(options, 0)
+        try:
+            context = self._jvm.org.apache.hadoop.fs.FileContext.getFileContext(where.toUri(), self._conf)
+            context.rename(where, self.path(target), none)
+        except JVM_ERRORS as error:
+            if "FileAlreadyExists" in read_java_error(error)[0] or self.exists(target):  # a folder is refused otherwise
+                return False
+            raise _translate_error(error, "rename", source) from error
+        return True
+
+    def delete_tree(self, path: str) -> None:
+        """Delete a file or folder with all below it; nothing happens when it is not there."""
+        system, where = self.locate(path)
+        self.call("delete", path, lambda: system.delete(where, True))
+
+    def delete_empty(self, path: str) -> None:
+        """Delete a folder in which nothing is; one that is not empty, or not there, stays as it is."""
+        system, where = self.locate(path)
+        if self.exists(path) and not self.children(path):
+            with contextlib.suppress(*JVM_ERRORS):  # not empty any more
+                system.delete(where, False)
+
+    def delete_file(self, path: str) -> None:
+        """Delete a file; nothing happens when there is none of that name."""
+        system, where = self.locate(path)
+        if self.is_file(path):
+            self.call("delete", path, lambda: system.delete(where, False))
+
+    def read(self, path: str) -> bytes:
+        """Return the bytes of a small file."""
+        with self.open(path) as stream:
+            return stream.read()
+
+    def write_new(self, path: str, content: bytes) -> bool:
+        """Create a file that does not exist yet; False when it does.
+
+        The check and the creation are one step only where the file system says so (HDFS); see ``backfill.store``.
+        """
+        system, where = self.locate(path)
+        try:
+            stream = system.create(where, False)
+        except JVM_ERRORS as error:
+            if "FileAlreadyExists" in read_java_error(error)[0]:
+                return False
+            raise _translate_error(error, "create", path) from error
+        try:
+            self.call("write", path, lambda: stream.write(content))
+            self.call("make safe", path, stream.hsync)
+        finally:
+            self.call("close", path, stream.close)
+        return True
+
+    def open(self, path: str) -> io.BufferedReader:
+        """Open a file for reading, with seek."""
+        local = local_path(path)
+        if local is not None:  # a hundred times faster than through the JVM
+            return Path(local).open("rb")
+        system, where = self.locate(path)
+        length = self.status(path).length
+        stream = self.call("open", path, lambda: system.open(where))
+        return open_buffered(self._jvm, stream, length)
+
+    def access(self, path: str) -> Access:
+        """Return who may do what with a file or folder."""
+        local = local_path(path)
+        if local is not None:  # Hadoop knows no ACLs of a local file system
+            return read_local_access(local)
+        system, where = self.locate(path)
+        status = self.call("look at", path, lambda: system.getFileStatus(where))
+        told = _status(status)
+        if not status.hasAcl():
+            return Access(told.owner, told.group, told.mode, "")
+        entries = self.call("read the ACL of", path, lambda: system.getAclStatus(where).getEntries())
+        return Access(told.owner, told.group, told.mode, str(entries.toString()), entries)
+
+    def set_access(self, path: str, wanted: Access) -> None:
+        """Give a file or folder an owner, group, mode and ACL; what it has already is not set again.
+
+        Raises:
+            SparkcryptError: this user may not, or the file system cannot.
+        """
+        system, where = self.locate(path)
+        now = self.access(path)
+        if (wanted.owner, wanted.group) != (now.owner, now.group):
+            owner = wanted.owner if wanted.owner != now.owner else None
+            group = wanted.group if wanted.group != now.group else None
+            self.call("set the owner of", path, lambda: system.setOwner(where, owner, group))
+        if (wanted.mode, wanted.acl) == (now.mode, now.acl):
+            return
+        permission = self._jvm.org.apache.hadoop.fs.permission
+        mode = permission.FsPermission(wanted.mode)
+        if now.acl:
+            self.call("remove the ACL of", path, lambda: system.removeAcl(where))
+        if wanted.acl:
+            # With an ACL the group's bits of the mode are the ACL's mask.
+            whole = permission.AclUtil.getAclFromPermAndEntries(mode, wanted.entries)
+            self.call("set the ACL of", path, lambda: system.setAcl(where, whole))
+        self.call("set the mode of", path, lambda: system.setPermission(where, mode))
+
+    def call(self, verb: str, path: str, action: Any) -> Any:
+        """Call Hadoop, and translate its errors into ones that name the operation and the path."""
+        try:
+            return action()
+        except JVM_ERRORS as error:
+            raise _translate_error(error, verb, path) from error
+
+
+def _status(entry: Any) -> FileStatus:
+    return FileStatus(
+        path=str(entry.getPath().toString()),
+        length=int(entry.getLen()),
+        modified_ms=int(entry.getModificationTime()),
+        is_folder=bool(entry.isDirectory()),
+        owner=str(entry.getOwner()),
+        group=str(entry.getGroup()),
+        mode=format(int(entry.getPermission().toShort()), "04o"),
+    )
+
+
+def _translate_error(error: BaseException, verb: str, path: str) -> SparkcryptError:
+    kind, message = read_java_error(error)
+    made = ConfigError if "UnsupportedFileSystem" in kind else SparkcryptError
+    said = message.splitlines()[0]  # what a remote file system says may go on with its whole stack
+    return made(f"cannot {verb} {path}: {kind.rpartition('.')[2]}: {said}")

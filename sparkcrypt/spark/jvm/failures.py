@@ -1,0 +1,42 @@
+"""What Spark's exceptions hold: a refusal of our half of the JVM, or Java's own reason, in one line."""
+
+from __future__ import annotations
+
+import re
+
+from sparkcrypt.errors import SparkcryptError, error_named
+
+_REFUSED = re.compile(r"(?:ParquetCryptoRuntimeException|KeyAccessDeniedException|RefusedError): ([A-Z]\w*Error): (.+)")
+_LONGEST = 400
+
+
+def find_carried_error(error: BaseException) -> SparkcryptError | None:
+    """Return the error of this package that a JVM carried inside its exceptions, or None.
+
+    The jar begins each message with the name of the error's class.
+    """
+    for place in _chain(error):
+        found = _REFUSED.findall(str(place))
+        if found:
+            kind, message = found[-1]
+            return error_named(kind)(message.strip())
+    return None
+
+
+def short_text(error: BaseException) -> str:
+    """Return an exception's own words in one line, those of the innermost Java exception where there is one."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    causes = [line.partition("Caused by: ")[2] for line in lines if line.startswith("Caused by: ")]
+    thrown = [line[2:] for line in lines if line.startswith(": ")]  # py4j: the exception that was thrown
+    text = (causes[-1:] or thrown[:1] or lines[:1] or ["it says nothing more"])[0]
+    return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
+
+
+def _chain(error: BaseException) -> list[BaseException]:
+    """Return an exception and what it was raised from."""
+    found: list[BaseException] = []
+    current: BaseException | None = error
+    while current is not None and current not in found:
+        found.append(current)
+        current = current.__cause__ or current.__context__
+    return found

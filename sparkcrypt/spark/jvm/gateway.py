@@ -1,0 +1,84 @@
+"""The one door to the JVM behind a classic session, and the one good error when there is none."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from sparkcrypt.errors import ConfigError
+from sparkcrypt.spark.jvm.classes import JavaClasses
+
+JVM_ERRORS = (Py4JJavaError, PySparkException)
+"""What a call into the JVM raises: py4j's own error, or what pyspark makes of exceptions that it knows."""
+
+
+def read_java_error(error: BaseException) -> tuple[str, str]:
+    """Return the Java class and message behind one of ``JVM_ERRORS``."""
+    java = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
+    if java is None:
+        return type(error).__name__, str(error).splitlines()[0]
+    return str(java.getClass().getName()), str(java.getMessage())
+
+
+def is_connect(spark: SparkSession) -> bool:
+    """Tell whether the session is a Spark Connect client, which has no JVM."""
+    return ".connect." in type(spark).__module__
+
+
+def jvm(spark: SparkSession) -> Any:
+    """Return the classes of the driver's JVM, by their dotted names.
+
+    Raises:
+        ConfigError: the session is a Spark Connect client.
+    """
+    if is_connect(spark):
+        raise ConfigError(
+            "this needs a classic Spark session, and this one is a Spark Connect client; run it with spark-submit, or "
+            "on the "
+            "machine of the Connect server"
+        )
+    return JavaClasses(spark._jvm)
+
+
+def java_session(spark: SparkSession) -> Any:
+    """Return the JVM's SparkSession."""
+    jvm(spark)
+    return spark._jsparkSession
+
+
+def hadoop_conf(spark: SparkSession) -> Any:
+    """Return a Hadoop configuration with this session's settings laid over the cluster's."""
+    return java_session(spark).sessionState().newHadoopConf()
+
+
+def to_dict(spark: SparkSession, scala_map: Any) -> dict[str, str]:
+    """Copy a Scala map of texts."""
+    return {str(key): str(value) for key, value in to_json(spark, scala_map).items()}
+
+
+def to_json(spark: SparkSession, scala_object: Any) -> Any:
+    """Copy a Scala collection or case class as JSON values, in one call: each getter by itself takes a millisecond."""
+    machine = jvm(spark)
+    mapper = machine.com.fasterxml.jackson.databind.ObjectMapper()
+    mapper.registerModule(machine.com.fasterxml.jackson.module.scala.DefaultScalaModule())
+    return json.loads(mapper.writeValueAsString(scala_object))
+
+
+def to_list(spark: SparkSession, scala_seq: Any) -> list[Any]:
+    """Copy a Scala sequence."""
+    return copy_collection(jvm(spark).scala.collection.JavaConverters.seqAsJavaList(scala_seq))
+
+
+def copy_collection(collection: Any) -> list[Any]:
+    """Copy a collection of Java as an array: py4j's iterators end by exceptions, into which pyspark looks for long."""
+    values = collection.toArray()
+    return [values[place] for place in range(len(values))]
+
+
+def option(scala_option: Any) -> Any:
+    """Return what a Scala Option holds, or None."""
+    return scala_option.get() if scala_option.isDefined() else None

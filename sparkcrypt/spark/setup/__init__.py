@@ -1,0 +1,1 @@
+"""Sessions under a policy: launched, configured, pinned, examined, and read with."""

@@ -1,0 +1,70 @@
+"""Masked columns: what of a DataFrame is null because its reader may not use its key, and how sessions ask for that."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from sparkcrypt import names
+from sparkcrypt.errors import ConfigError
+from sparkcrypt.policy.model import ON_DENIED, OnDenied
+from sparkcrypt.schema import join_dotted
+from sparkcrypt.spark.jvm.extension import has_rules
+from sparkcrypt.spark.jvm.gateway import is_connect
+
+_LINE = f"spark.sql.extensions={names.EXTENSIONS_CLASS}"
+_EXTENSIONS = "spark.sql.extensions"
+
+
+def masked_columns(frame: DataFrame) -> dict[str, str]:
+    """Return the columns of a frame that are null because their key is missing: column path -> reason.
+
+    They are told by the metadata that masked columns have, so a column that was computed from one is among them only
+    where Spark keeps metadata: renamed, cast, or read through a view.
+    """
+    return {join_dotted(path): reason for path, reason in _find_masked(json.loads(frame.schema.json()), ())}
+
+
+def _find_masked(kind: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], str]]:
+    if not isinstance(kind, Mapping):
+        return
+    for field in kind.get("fields", ()):
+        below = (*path, field["name"])
+        reason = (field.get("metadata") or {}).get(names.MASKED)
+        if reason is not None:
+            yield below, str(reason)
+        else:
+            yield from _find_masked(field["type"], below)
+    for name, step in (("elementType", "element"), ("keyType", "key"), ("valueType", "value")):
+        yield from _find_masked(kind.get(name), (*path, step))
+
+
+def check_on_denied(spark: SparkSession, on_denied: OnDenied | None) -> None:
+    """Check a session's word on denied columns.
+
+    Raises:
+        ConfigError: it is no such word, or the session has no rule that would give nulls.
+    """
+    if on_denied is not None and on_denied not in ON_DENIED:
+        raise ConfigError(f"on_denied is {on_denied!r}; allowed: {', '.join(ON_DENIED)}")
+    if on_denied == "mask" and not _has_rules(spark):
+        raise ConfigError(
+            'on_denied="mask" needs rules that Spark takes only when a session is made: launch with '
+            f"--conf {_LINE}, or that line of `sparkcrypt conf` in spark-defaults.conf, or use the session that "
+            'sparkcrypt.session(policy, on_denied="mask") makes'
+        )
+
+
+def set_on_denied(spark: SparkSession, on_denied: OnDenied | None) -> None:
+    """Put a session's word on denied columns, which was checked, in force; None leaves it as it is."""
+    if on_denied is not None:
+        spark.conf.set(names.ON_DENIED, on_denied)
+
+
+def _has_rules(spark: SparkSession) -> bool:
+    if is_connect(spark):
+        return names.EXTENSIONS_CLASS in str(spark.conf.get(_EXTENSIONS, "") or "")
+    return has_rules(spark)

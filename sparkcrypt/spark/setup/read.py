@@ -1,0 +1,99 @@
+"""Reading a table under its policy: a denied column is an error, or null, or left out, where the caller asks for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+from weakref import WeakKeyDictionary
+
+from pyspark.sql import DataFrame, SparkSession
+
+from sparkcrypt import names
+from sparkcrypt.errors import ConfigError
+from sparkcrypt.policy.model import OnDenied as PolicyMode
+from sparkcrypt.policy.model import Policy
+from sparkcrypt.spark.jvm.extension import install_extension
+from sparkcrypt.spark.jvm.failures import find_carried_error
+from sparkcrypt.spark.jvm.gateway import JVM_ERRORS
+from sparkcrypt.spark.jvm.jar import bring_jar
+from sparkcrypt.spark.setup.masks import masked_columns
+from sparkcrypt.spark.setup.session import configure
+
+OnDenied = Literal["error", "null", "drop"]
+_MODES: dict[OnDenied, PolicyMode] = {"error": "error", "null": "mask", "drop": "mask"}
+_own_sessions: WeakKeyDictionary[SparkSession, dict[tuple[str, PolicyMode], SparkSession]] = WeakKeyDictionary()
+
+
+@dataclass(frozen=True, slots=True)
+class ReadReport:
+    """What became of a table's columns when it was read: ``denied`` ones are null, or left out."""
+
+    table: str
+    on_denied: OnDenied
+    denied: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON values."""
+        return {**asdict(self), "denied": list(self.denied)}
+
+
+def read_table(
+    spark: SparkSession,
+    name: str,
+    policy: Policy,
+    *,
+    on_denied: OnDenied = "error",
+    report: Callable[[ReadReport], None] | None = None,
+) -> DataFrame:
+    """Read a table.
+
+    The session is left as it is: the frame is of another of its application, one for each policy and mode, in the same
+    current database and without temporary views.
+
+    Args:
+        spark: a classic session.
+        name: ``db.table``, or a table of the current database.
+        policy: of the table.
+        on_denied: ``error``: a query that touches a column whose key is denied fails; ``null``: denied leaves are null,
+            in the partitions where they are denied, and their siblings keep their values; ``drop``: as ``null``, and
+            top-level columns that are denied everywhere are left out.  A tag whose rule says ``on_denied: error`` is
+            an error in every mode.
+        report: called before anything is read, with the columns that are null because their key is missing.
+
+    Raises:
+        KeyAccessDeniedError, KeyNotFoundError: the footer key is denied; then nothing can be read.
+        KeyServiceUnavailableError: it cannot be told which keys are denied.
+    """
+    if on_denied not in _MODES:
+        raise ConfigError(f"on_denied is {on_denied!r}; allowed: {', '.join(_MODES)}")
+    session = _own_session(spark, policy, _MODES[on_denied])
+    try:
+        frame = session.table(name)
+    except JVM_ERRORS as error:
+        refused = find_carried_error(error)
+        if refused is None:
+            raise
+        raise refused from error
+    denied = masked_columns(frame)
+    if report is not None:
+        report(ReadReport(name, on_denied, tuple(denied)))
+    return frame.drop(*_denied_everywhere(denied, frame)) if on_denied == "drop" else frame
+
+
+def _own_session(spark: SparkSession, policy: Policy, mode: PolicyMode) -> SparkSession:
+    """Return the session beside this one for a policy and a word on denied columns, in the same current database."""
+    beside = _own_sessions.setdefault(spark, {})
+    session = beside.get((policy.canonical(), mode))
+    if session is None:
+        bring_jar(spark)
+        install_extension(spark)
+        session = spark.newSession()
+        configure(session, policy, on_denied=mode)
+        beside[policy.canonical(), mode] = session
+    session.catalog.setCurrentDatabase(spark.catalog.currentDatabase())
+    return session
+
+
+def _denied_everywhere(denied: dict[str, str], frame: DataFrame) -> list[str]:
+    return [name for name in frame.columns if name in denied and not denied[name].endswith(names.IN_SOME_PARTITIONS)]

@@ -1,0 +1,227 @@
+"""Set-up of a session: from ``configure`` on, every Parquet write and read of it obeys the policy."""
+
+from __future__ import annotations
+
+import secrets
+import sys
+import uuid
+
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from sparkcrypt import names
+from sparkcrypt.errors import BridgeError, ConfigError
+from sparkcrypt.policy.key_service import KeyServiceConfig
+from sparkcrypt.policy.model import OnDenied, Policy, TagRule
+from sparkcrypt.policy.template import KeyTemplate
+from sparkcrypt.spark.files.hadoop import HadoopFiles
+from sparkcrypt.spark.jvm.extension import install_extension
+from sparkcrypt.spark.jvm.failures import find_carried_error, short_text
+from sparkcrypt.spark.jvm.gateway import is_connect
+from sparkcrypt.spark.jvm.jar import bring_jar, jar_path
+from sparkcrypt.spark.setup.masks import check_on_denied, set_on_denied
+from sparkcrypt.spark.setup.options import refuse_throw_away_keys, session_options, write_options
+from sparkcrypt.spark.setup.session_policy import (
+    check_launched_policy,
+    pin_session,
+    policy_register,
+    registered_policy,
+    set_for_application,
+    set_for_running_streams,
+    take_launch_settings,
+)
+from sparkcrypt.spark.tables.ruled_places import table_locations
+
+_IGNORE_CORRUPT = "spark.sql.files.ignoreCorruptFiles"
+_DEFAULT_COMMIT_PROTOCOL = "org.apache.spark.sql.execution.datasources.SQLHadoopMapReduceCommitProtocol"
+_DEFAULT_STREAM_COMMIT_PROTOCOL = "org.apache.spark.sql.execution.streaming.ManifestFileCommitProtocol"
+PROBE_PATH = "spark.sparkcrypt.probe.path"
+_TEMPORARY = "/tmp"  # noqa: S108  # of the default file system, where every executor may write
+_PROBE_OPTION = f"{names.PREFIX}probe"
+_OTHER_FACTORY = (
+    "a probe row came out in clear: another crypto factory is in force; remove parquet.crypto.factory.class from the "
+    "launch configuration"
+)
+_probed: set[tuple[str, str]] = set()
+
+
+def configure(spark: SparkSession, policy: Policy, *, on_denied: OnDenied | None = None) -> None:
+    """Make every later Parquet write and read of a session obey a policy.
+
+    Brings the jar into a live classic session, sets the configuration, and probes a write and a read that no cache can
+    answer.  Other sessions of the application get the same settings, unless a program configures them too.  A Connect
+    server obeys the policy that it was launched with; there this compares, and probes.
+
+    Args:
+        spark: a live session, classic or Connect.
+        policy: from ``load_policy``.
+        on_denied: ``mask`` gives this session nulls in place of columns whose keys it is denied, ``error`` an error;
+            None leaves it to the session's configuration and the policy's tags.
+
+    Raises:
+        ConfigError: the session's settings contradict the policy, or a Connect server was launched with another;
+            nothing was changed.  Or nulls are asked for in a session that was made without the rules for them.
+        BridgeError: the jar or its interpreter is not where it must be; the message names the configuration line.
+    """
+    _refuse_ignoring(spark)
+    _refuse_other_stream_protocol(spark)
+    refuse_throw_away_keys(policy)
+    if is_connect(spark):
+        check_launched_policy(spark, policy)
+        check_on_denied(spark, on_denied)
+        _probe_once(spark, policy)
+        set_on_denied(spark, on_denied)
+        return
+    take_launch_settings(spark)
+    options = session_options(policy, table_locations(spark, policy))
+    if spark.conf.get(names.COMMIT_PROTOCOL, _DEFAULT_COMMIT_PROTOCOL) not in (
+        _DEFAULT_COMMIT_PROTOCOL,
+        names.COMMIT_PROTOCOL_CLASS,
+    ):
+        options.pop(names.COMMIT_PROTOCOL)  # a committer of the object store knows its own way
+    bring_jar(spark)
+    check_on_denied(spark, on_denied)
+    _name_interpreter(spark)
+    _probe_once(spark, policy)
+    token, token_of_others = pin_session(spark, policy)
+    own, others = {**options, names.SESSION_TOKEN: token}, {**options, names.SESSION_TOKEN: token_of_others}
+    for name, value in own.items():
+        spark.conf.set(name, value)
+    set_for_application(spark, others)
+    policy_register(spark).guardStatistics()
+    install_extension(spark)
+    set_for_running_streams(spark, own, others)
+    set_on_denied(spark, on_denied)
+
+
+def session(
+    policy: Policy, *, on_denied: OnDenied | None = None, builder: SparkSession.Builder | None = None
+) -> SparkSession:
+    """Return a new session under a policy, with the rules that Spark takes only when a session is made.
+
+    Beside a classic session that lives it is a ``newSession`` of that application, in the same current database; else
+    it starts the application.
+
+    Args:
+        policy: from ``load_policy``.
+        on_denied: as for ``configure``.
+        builder: starts the application where none lives; ``SparkSession.builder`` by default.
+
+    Raises:
+        ConfigError, BridgeError: as ``configure``.
+    """
+    living = SparkSession.getActiveSession()
+    if living is None:
+        starting = (builder or SparkSession.builder).config("spark.jars", str(jar_path()))
+        made = starting.config("spark.sql.extensions", names.EXTENSIONS_CLASS).getOrCreate()
+    else:
+        bring_jar(living)
+        install_extension(living)
+        made = living.newSession()
+        made.catalog.setCurrentDatabase(living.catalog.currentDatabase())
+    configure(made, policy, on_denied=on_denied)
+    return made
+
+
+def _refuse_ignoring(spark: SparkSession) -> None:
+    if str(spark.conf.get(_IGNORE_CORRUPT, "false")).lower() == "true":
+        raise ConfigError(
+            f"{_IGNORE_CORRUPT} is true: a denied key would silently give fewer rows; set it to false, and use "
+            'sparkcrypt.configure(…, on_denied="mask") where nulls are wanted'
+        )
+
+
+def _refuse_other_stream_protocol(spark: SparkSession) -> None:
+    found = spark.conf.get(names.STREAM_COMMIT_PROTOCOL, _DEFAULT_STREAM_COMMIT_PROTOCOL)
+    if found not in (_DEFAULT_STREAM_COMMIT_PROTOCOL, names.STREAM_COMMIT_PROTOCOL_CLASS):
+        raise ConfigError(
+            f"{names.STREAM_COMMIT_PROTOCOL} is {found}, with which a stream into a tagged table would not know the "
+            "table's tags; unset it"
+        )
+
+
+def _name_interpreter(spark: SparkSession) -> None:
+    """In local mode driver and executor are one JVM, so its helper may use the interpreter that runs this code."""
+    if str(spark.sparkContext.master).startswith("local"):
+        policy_register(spark).useInterpreter(sys.executable)
+
+
+def _probe_once(spark: SparkSession, policy: Policy) -> None:
+    key = (spark.conf.get("spark.app.id", "") or str(id(spark)), policy.digest())
+    if key not in _probed:
+        probe(spark)
+        _probed.add(key)
+
+
+def probe(spark: SparkSession) -> None:
+    """Write and read one encrypted row under a throw-away key, so that a missing jar or interpreter is found now.
+
+    On Spark Connect, where no client may bring a key service, a write that the server's helper must refuse shows the
+    same but for the encryption itself.
+
+    Raises:
+        BridgeError: the row could not be written, was not encrypted, or could not be read.
+    """
+    if is_connect(spark):
+        _probe_server(spark)
+        return
+    policy = Policy(
+        key_service=KeyServiceConfig.from_dict({"type": "ephemeral", "secret": secrets.token_hex(32)}),
+        algorithm="AES_GCM_V1",
+        data_key_bits=128,
+        footer_key="probe-footer",
+        footer_mode="encrypted",
+        untagged="deny",
+        run_state="/nowhere",
+        tags=(TagRule("probe", KeyTemplate("probe")),),
+    )
+    path = f"{probe_root(spark)}/sparkcrypt-probe-{uuid.uuid4()}"
+    word = f"probe-{uuid.uuid4()}"
+    row = spark.range(1).select(F.lit(word).alias("probe", metadata={"tags": ["probe"]}))
+    try:
+        with registered_policy(spark, policy) as pinned:
+            options = {**write_options(policy), **pinned, "compression": "none"}
+            row.coalesce(1).write.options(**options).parquet(path)
+            tails = spark.read.format("binaryFile").load(path).selectExpr("substring(content, -4) AS tail").collect()
+            read = [row["probe"] for row in spark.read.options(**options).parquet(path).collect()]
+    except Exception as error:  # Spark's errors have no common base that its versions share
+        raise BridgeError(_explain(error)) from error
+    finally:
+        HadoopFiles(spark).delete_tree(path)
+    if {bytes(tail["tail"]) for tail in tails} != {b"PARE"} or read != [word]:
+        raise BridgeError(_OTHER_FACTORY)
+
+
+def _probe_server(spark: SparkSession) -> None:
+    path = f"{probe_root(spark)}/sparkcrypt-probe-{uuid.uuid4()}"
+    try:
+        spark.range(1).write.option(_PROBE_OPTION, "true").parquet(path)
+    except Exception as error:  # Connect's errors have no base that classic ones share
+        if f"{_PROBE_OPTION} is not known" not in str(error):
+            raise BridgeError(_explain(error)) from error
+    else:
+        raise BridgeError(_OTHER_FACTORY)
+
+
+def probe_root(spark: SparkSession) -> str:
+    """Return the folder below which throw-away rows are written: one that every executor can write."""
+    named = spark.conf.get(PROBE_PATH, None)
+    if named:
+        return named.rstrip("/")
+    if is_connect(spark):
+        return str(spark.conf.get("spark.sql.warehouse.dir")).rstrip("/")
+    return f"{HadoopFiles(spark).default_file_system().rstrip('/')}{_TEMPORARY}"
+
+
+def _explain(error: Exception) -> str:
+    text = str(error)
+    cause = str(find_carried_error(error) or short_text(error))  # our own words name the interpreter that was tried
+    if "ClassNotFound" in text or "could not instantiate" in text.lower():
+        return (
+            f"the jar is not in this session ({cause}); launch with --jars, or with the lines that "
+            "`sparkcrypt conf` prints in spark-defaults.conf"
+        )
+    return (
+        f"a probe write and read failed: {cause}\nThe helper needs an interpreter that has the key service's library, "
+        f"on the driver and on every executor: name it in the launch configuration, {names.PYTHON}=/path/to/python3"
+    )

@@ -1,0 +1,1 @@
+"""Tables of the session catalog: what they are, their tags, their UUIDs, and what a policy makes of them."""

@@ -1,0 +1,258 @@
+"""The session catalog: its tables and partitions, read and changed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from pyspark.sql import SparkSession
+
+from sparkcrypt.errors import PlanError, StorageError
+from sparkcrypt.names import STATISTICS_GUARD_CLASS
+from sparkcrypt.spark.jvm.gateway import (
+    JVM_ERRORS,
+    java_session,
+    jvm,
+    option,
+    read_java_error,
+    to_dict,
+    to_json,
+    to_list,
+)
+from sparkcrypt.spark.tables.metastore import ask_metastore, is_broken
+from sparkcrypt.spark.tables.table import HIVE, Partition, Table, quote_name, quote_text
+
+_AT_ONCE = 1000
+"""Partitions that are copied out of the JVM by one call."""
+
+
+def _as_path(uri: str) -> str:
+    """Return a URI as the text of a Hadoop path, as ``CatalogUtils.URIToString`` does: nothing in it is escaped."""
+    parts = urlsplit(uri)
+    scheme = f"{parts.scheme}:" if parts.scheme else ""
+    authority = f"//{parts.netloc}" if parts.netloc else ""
+    return f"{scheme}{authority}{unquote(parts.path)}"
+
+
+class Catalog:
+    """The session catalog of a classic session."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+        self._catalog = java_session(spark).sessionState().catalog()
+
+    def identifier(self, name: str) -> Any:
+        """Return Spark's identifier of a table's name, ``table`` or ``database.table``."""
+        try:
+            parsed = java_session(self._spark).sessionState().sqlParser().parseTableIdentifier(name)
+        except JVM_ERRORS as error:
+            raise PlanError(
+                f"{name!r} is not a table's name; allowed: table, or database.table, with back-quotes where needed"
+            ) from error
+        if option(parsed.database()) is None:
+            maker = jvm(self._spark).org.apache.spark.sql.catalyst.TableIdentifier
+            parsed = maker(parsed.table(), jvm(self._spark).scala.Option.apply(self._catalog.getCurrentDatabase()))
+        return parsed
+
+    def exists(self, name: str) -> bool:
+        """Tell whether there is such a table."""
+        identifier = self.identifier(name)
+        return bool(ask_metastore(lambda: self._catalog.tableExists(identifier)))
+
+    def table(self, name: str) -> Table:
+        """Return a table.
+
+        Raises:
+            PlanError: there is none of that name.
+        """
+        identifier = self.identifier(name)
+        try:
+            found = ask_metastore(lambda: self._catalog.getTableMetadata(identifier))
+        except JVM_ERRORS as error:
+            if is_broken(error):
+                raise StorageError(
+                    f"table {name}: the metastore cannot be asked: {': '.join(read_java_error(error))}"
+                ) from error
+            raise PlanError(
+                f"table {name}: not found in the session catalog; SHOW TABLES lists what is there"
+            ) from error
+        storage = found.storage()
+        options = to_dict(self._spark, storage.properties())
+        properties = to_dict(self._spark, found.properties())
+        provider = (option(found.provider()) or HIVE).lower()
+        location = option(storage.locationUri())
+        return Table(
+            database=str(option(found.identifier().database())),
+            name=str(found.identifier().table()),
+            kind=str(found.tableType().name()),
+            provider=provider,
+            serde=str(option(storage.serde()) or ""),
+            location=self._text_of(location) if location is not None else "",
+            schema_json=str(found.schema().json()),
+            partition_columns=tuple(str(entry) for entry in to_list(self._spark, found.partitionColumnNames())),
+            options=properties if provider == HIVE else options,
+            properties=properties,
+            bucketed=option(found.bucketSpec()) is not None,
+            owner=str(found.owner()),
+            created=int(found.createTime()),
+        )
+
+    def _text_of(self, uri: Any) -> str:
+        """Return a location as the text of a Hadoop path, whose escapes are those of partition folders alone."""
+        return str(jvm(self._spark).org.apache.spark.sql.catalyst.catalog.CatalogUtils.URIToString(uri))
+
+    def databases(self) -> tuple[str, ...]:
+        """Return the names of all databases."""
+        return tuple(sorted(str(entry) for entry in to_list(self._spark, ask_metastore(self._catalog.listDatabases))))
+
+    def tables(self, database: str) -> tuple[str, ...]:
+        """Return the quoted full names of a database's tables and views, temporary views left out.
+
+        Raises:
+            PlanError: there is no such database.
+        """
+        if not ask_metastore(lambda: self._catalog.databaseExists(database)):
+            known = ", ".join(self.databases())
+            raise PlanError(f"database {database}: not found in the session catalog; allowed: {known}")
+        listed = to_list(self._spark, ask_metastore(lambda: self._catalog.listTables(database)))
+        names = [str(entry.table()) for entry in listed if option(entry.database()) is not None]
+        return tuple(f"{quote_name(database)}.{quote_name(name)}" for name in sorted(names))
+
+    def all_of(self, database: str) -> Iterator[Table]:
+        """Yield the tables and views of a database; one that is dropped meanwhile is passed over.
+
+        Raises:
+            PlanError: there is no such database.
+        """
+        for name in self.tables(database):
+            try:
+                yield self.table(name)
+            except PlanError:
+                if self.exists(name):
+                    raise
+
+    def partitions(self, table: Table, having: Mapping[str, str] | None = None) -> tuple[Partition, ...]:
+        """Return every partition of a table that the metastore knows.
+
+        Args:
+            table: a partitioned table.
+            having: values of partition columns; the metastore looks for them.
+
+        Raises:
+            PlanError: the table is gone, or has no partitions.
+        """
+        machine = jvm(self._spark)
+        chosen = None
+        if having is not None:
+            wanted = machine.java.util.HashMap()
+            for name, value in having.items():
+                wanted.put(name, value)
+            chosen = machine.org.apache.spark.api.python.PythonUtils.toScalaMap(wanted)
+        only = machine.scala.Option.apply(chosen)
+        try:
+            listed = ask_metastore(lambda: self._catalog.listPartitions(self.identifier(table.quoted), only))
+        except JVM_ERRORS as error:
+            raise PlanError(
+                f"the partitions of table {table.quoted} cannot be listed: {': '.join(read_java_error(error))}; see "
+                "that it is still there and partitioned"
+            ) from error
+        found = []
+        for start in range(0, int(listed.size()), _AT_ONCE):
+            for entry in to_json(self._spark, listed.slice(start, start + _AT_ONCE)):
+                spec = {name.lower(): str(value) for name, value in entry["spec"].items()}
+                values = tuple((name, spec[name.lower()]) for name in table.partition_columns)
+                storage = entry["storage"]
+                if not storage["locationUri"]:
+                    raise PlanError(
+                        f"table {table.quoted}: the metastore knows no location of partition {values}; set it with "
+                        "ALTER TABLE … SET LOCATION, or drop the partition"
+                    )
+                found.append(Partition(values, _as_path(storage["locationUri"]), str(storage["serde"] or "")))
+        return tuple(sorted(found, key=lambda item: item.values))
+
+    def set_options(self, table: Table, options: Mapping[str, str]) -> None:
+        """Set properties in the place from which they reach the table's writers."""
+        if options:
+            words = "TBLPROPERTIES" if table.is_hive else "SERDEPROPERTIES"
+            pairs = ", ".join(f"{quote_text(name)} = {quote_text(value)}" for name, value in sorted(options.items()))
+            self._spark.sql(f"ALTER TABLE {table.quoted} SET {words} ({pairs})")
+            self._spark.catalog.refreshTable(table.quoted)
+
+    def set_properties(self, table: Table, properties: Mapping[str, str]) -> None:
+        """Set TBLPROPERTIES, which no writer of a data source table is told of."""
+        if properties:
+            pairs = ", ".join(f"{quote_text(name)} = {quote_text(value)}" for name, value in sorted(properties.items()))
+            self._spark.sql(f"ALTER TABLE {table.quoted} SET TBLPROPERTIES ({pairs})")
+            self._spark.catalog.refreshTable(table.quoted)
+
+    def holding(self, text: str) -> Iterator[Table]:
+        """Yield the tables in whose entries a text stands; databases without it cost one call each."""
+        external = self._catalog.externalCatalog()
+        for database in self.databases():
+            listed = external.getTablesByName(database, external.listTables(database))
+            if text in str(listed):
+                for entry in to_list(self._spark, listed):
+                    if text in str(entry):
+                        yield self.table(f"{quote_name(database)}.{quote_name(str(entry.identifier().table()))}")
+
+    def unset_options(self, table: Table, names: tuple[str, ...]) -> None:
+        """Remove properties; a data source table's options cannot be removed in SQL, so they are blanked."""
+        present = [name for name in names if table.options.get(name)]
+        if not present:
+            return
+        if table.is_hive:
+            listed = ", ".join(quote_text(name) for name in present)
+            self._spark.sql(f"ALTER TABLE {table.quoted} UNSET TBLPROPERTIES IF EXISTS ({listed})")
+            self._spark.catalog.refreshTable(table.quoted)
+        else:
+            self.set_options(table, dict.fromkeys(present, ""))
+
+    def set_schema_metadata(self, table: Table, schema_json: str) -> None:
+        """Replace the Spark schema that the metastore stores for a table's data columns."""
+        schema = jvm(self._spark).org.apache.spark.sql.types.DataType.fromJson(schema_json)
+        self._catalog.alterTableDataSchema(self.identifier(table.quoted), schema)
+        self._spark.catalog.refreshTable(table.quoted)
+
+    def set_location(self, table: Table, location: str, partition: Partition | None) -> None:
+        """Point a table, or one of its partitions, to another folder: one atomic change in the metastore."""
+        spec = ""
+        if partition is not None:
+            spec = f" PARTITION ({partition.sql_spec})"
+        self._spark.sql(f"ALTER TABLE {table.quoted}{spec} SET LOCATION {quote_text(location)}")
+        self._spark.catalog.refreshTable(table.quoted)
+
+    def statistics(self, table: Table) -> Any:
+        """Return Spark's CatalogStatistics of a table, or None."""
+        return option(ask_metastore(lambda: self._catalog.getTableMetadata(self.identifier(table.quoted))).stats())
+
+    def restore_statistics(self, table: Table, statistics: Any, without: frozenset[str]) -> None:
+        """Put table statistics back after a swap, less the column statistics of some columns."""
+        machine = jvm(self._spark)
+        guard = machine.java.lang.Thread.currentThread().getContextClassLoader().loadClass(STATISTICS_GUARD_CLASS)
+        kinds = self._array("java.lang.Class", ["java.lang.Object", "java.util.Collection"])
+        names = machine.java.util.ArrayList()
+        for name in without:
+            names.add(name)
+        arguments = self._array("java.lang.Object", [statistics, names])
+        kept = guard.getMethod("without", kinds).invoke(None, arguments)
+        self._catalog.alterTableStats(self.identifier(table.quoted), machine.scala.Option.apply(kept))
+
+    def _array(self, kind: str, values: list[Any]) -> Any:
+        machine = jvm(self._spark)
+        made = machine.java.lang.reflect.Array.newInstance(machine.java.lang.Class.forName(kind), len(values))
+        for place, value in enumerate(values):
+            made[place] = machine.java.lang.Class.forName(value) if kind == "java.lang.Class" else value
+        return made
+
+    def default_location(self, name: str) -> str | None:
+        """Return where Spark would put a managed table of that name, or None when that cannot be told."""
+        identifier = self.identifier(name)
+        try:
+            return self._text_of(self._catalog.defaultTablePath(identifier))
+        except JVM_ERRORS:  # its database is not there yet
+            database = option(identifier.database())
+            if database is None:
+                return None
+        warehouse = str(self._spark.conf.get("spark.sql.warehouse.dir")).rstrip("/")
+        return f"{warehouse}/{str(database).lower()}.db/{str(identifier.table()).lower()}"

@@ -1,0 +1,66 @@
+"""Plans of real tables and datasets: their schema and tags, from the catalog or from files, with the policy."""
+
+from __future__ import annotations
+
+from pyspark.sql import SparkSession
+
+from sparkcrypt.names import REQUIRE_ENCRYPTION
+from sparkcrypt.plan import EncryptionPlan, build_plan
+from sparkcrypt.policy.model import Policy
+from sparkcrypt.schema import Schema, schema_from_spark
+from sparkcrypt.spark.tables.catalog import Catalog
+from sparkcrypt.spark.tables.table import Table
+from sparkcrypt.spark.tables.tagging import tags_of_table
+from sparkcrypt.tags.model import history_of_properties
+from sparkcrypt.tags.unite import unite_tags
+
+
+def plan_table(spark: SparkSession, name: str, policy: Policy, *, avro: Schema | None = None) -> EncryptionPlan:
+    """Return the plan of a table: every leaf column with its key and the reason.
+
+    Args:
+        spark: a classic session.
+        name: ``table`` or ``database.table``.
+        policy: what the tags mean.
+        avro: an Avro schema whose tags are united with the table's own.
+
+    Raises:
+        PlanError: no such table, or its tags make no plan; every problem of the schema is told.
+    """
+    return plan_of(spark, Catalog(spark).table(name), policy, avro=avro)
+
+
+def plan_of(spark: SparkSession, table: Table, policy: Policy, *, avro: Schema | None = None) -> EncryptionPlan:
+    """Return the plan of a table that was looked up already."""
+    rule = policy.table(table.full_name)
+    tagged = unite_tags(known=tags_of_table(spark, table), avro=[avro], overlay=rule.tags)
+    return build_plan(
+        schema_from_spark(table.schema_json, leave_out=table.partition_columns),
+        tagged,
+        policy,
+        table=table.full_name,
+        partition_columns=table.partition_columns,
+        require_encryption=table.options.get(REQUIRE_ENCRYPTION, "").lower() == "true",
+        history=history_of_properties(table.options),
+        compare_stores=True,
+    )
+
+
+def plan_path(
+    schema_json: str,
+    policy: Policy,
+    *,
+    partition_columns: tuple[str, ...] = (),
+    table: str | None = None,
+    avro: Schema | None = None,
+) -> EncryptionPlan:
+    """Return the plan of a bare dataset by its Spark schema's own tags, an Avro schema's, and the policy's overlay."""
+    rule = policy.table(table)
+    schema = schema_from_spark(schema_json)
+    return build_plan(
+        schema_from_spark(schema_json, leave_out=partition_columns),
+        unite_tags(schemas=[schema], avro=[avro], overlay=rule.tags),
+        policy,
+        table=table,
+        partition_columns=partition_columns,
+    )

@@ -1,0 +1,26 @@
+"""Where the tables are for which a policy has rules."""
+
+from __future__ import annotations
+
+from pyspark.sql import SparkSession
+
+from sparkcrypt.policy.model import Policy
+from sparkcrypt.spark.tables.catalog import Catalog
+
+
+def table_locations(spark: SparkSession, policy: Policy) -> dict[str, dict[str, str | None]]:
+    """Return the location of every table that the policy lists: location -> table name and UUID.
+
+    A table that does not exist yet has the location that Spark would give it, so that a table dropped and made again by
+    ``saveAsTable`` stays under its rule.
+    """
+    catalog = Catalog(spark)
+    found: dict[str, dict[str, str | None]] = {}
+    for rule in policy.tables:
+        if catalog.exists(rule.name):
+            table = catalog.table(rule.name)
+            found[table.location] = {"table": rule.name, "uuid": table.uuid}
+        default = catalog.default_location(rule.name)
+        if default is not None:
+            found.setdefault(default, {"table": rule.name, "uuid": None})
+    return found

@@ -1,0 +1,199 @@
+"""What a policy says of a table, put into the table's own properties, which reach sessions that know only those.
+
+What a rule put there is noted in a property beside them, so that it can be taken back when the policy says it no more.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from sparkcrypt.errors import PlanError
+from sparkcrypt.names import REQUIRE_ENCRYPTION, RULE_MARK
+from sparkcrypt.policy.model import Policy, TableRule
+from sparkcrypt.schema import join_dotted
+from sparkcrypt.spark.tables.catalog import Catalog
+from sparkcrypt.spark.tables.identity import ensure_identity
+from sparkcrypt.spark.tables.table import Table
+from sparkcrypt.spark.tables.tagging import (
+    refuse_formats_without_keys,
+    resolved_paths,
+    set_tags,
+    tags_of_table,
+    unset_tags,
+)
+
+Tags = Mapping[str, tuple[str, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class RuleChange:
+    """What is to be done so that a table's properties say what its rule says.
+
+    ``tags`` and ``taken`` are by dotted column path: all tags that the column then has.  ``require_encryption`` is None
+    where it stays as it is.
+    """
+
+    table: str
+    identity: bool
+    require_encryption: bool | None
+    tags: Tags
+    taken: Tags
+    mark: str
+
+    @property
+    def is_needed(self) -> bool:
+        """Something is to be done."""
+        return self.identity or self.require_encryption is not None or bool(self.tags or self.taken)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON values."""
+        return {
+            "table": self.table,
+            "identity": self.identity,
+            "require_encryption": self.require_encryption,
+            "tags": {column: list(names) for column, names in self.tags.items()},
+            "taken_back": {column: list(names) for column, names in self.taken.items()},
+        }
+
+    def lines(self) -> Iterator[str]:
+        """Yield what is to be done, one thing a line."""
+        if self.identity:
+            yield "a UUID"
+        if self.require_encryption is not None:
+            yield "encryption required" if self.require_encryption else "encryption no longer required"
+        yield from (f"{column}: {','.join(names)}" for column, names in self.tags.items())
+        yield from (f"{column}: {','.join(names) or 'no tags'} (taken back)" for column, names in self.taken.items())
+
+
+def rule_change(spark: SparkSession, table: Table, rule: TableRule, *, prune: bool = False) -> RuleChange:
+    """Compare a table's properties with its rule.
+
+    Args:
+        spark: a classic session.
+        table: as the catalog has it now.
+        rule: what the policy says of it; a rule that only observes puts nothing.
+        prune: take back what an earlier rule put there and this one does not say.
+
+    Raises:
+        PlanError: the rule names a column that the table lacks or that is a partition column.
+    """
+    wanted = rule if rule.enforce else TableRule(rule.name)
+    if wanted.tags or wanted.require_encryption:
+        refuse_formats_without_keys(table)
+    laid, required_by_rule = _read_mark(table)
+    present = _present(spark, table)
+    overlay = {join_dotted(path): tags for path, tags in resolved_paths(table, dict(wanted.tags)).items()}
+    tags, now_laid = _tags_to_add(overlay, present, laid)
+    taken = _tags_to_remove(overlay, present, laid) if prune else {}
+    kept = {column: names for column, names in laid.items() if column not in taken}
+    required = table.options.get(REQUIRE_ENCRYPTION, "").lower() == "true"
+    change: bool | None = None
+    if wanted.require_encryption and not required:
+        change, required_by_rule = True, True
+    elif prune and required and required_by_rule and not wanted.require_encryption:
+        change, required_by_rule = False, False
+    mark = {"require_encryption": required_by_rule, "tags": {**kept, **now_laid}}
+    needed = bool(wanted.tags or wanted.require_encryption)
+    return RuleChange(table.full_name, needed and not table.uuid, change, tags, taken, json.dumps(mark, sort_keys=True))
+
+
+def put_rule(spark: SparkSession, change: RuleChange, policy: Policy | None = None) -> None:
+    """Do what a comparison found.
+
+    Args:
+        spark: a classic session.
+        change: from ``rule_change``.
+        policy: when given, tags that it does not define are refused, and earlier keys go into the history.
+    """
+    if not change.is_needed:
+        return
+    catalog = Catalog(spark)
+    ensure_identity(spark, change.table)
+    table = catalog.table(change.table)
+    # The mark comes first: what it names and is not there yet can be taken back too.
+    catalog.set_properties(table, {RULE_MARK: change.mark})
+    if change.require_encryption is not None:
+        catalog.set_options(table, {REQUIRE_ENCRYPTION: str(change.require_encryption).lower()})
+    set_again = {column: names for column, names in {**change.tags, **change.taken}.items() if names}
+    if set_again:
+        set_tags(spark, change.table, set_again, policy)
+    gone = [column for column, names in change.taken.items() if not names]
+    if gone:
+        unset_tags(spark, change.table, gone)
+
+
+def rule_lines(spark: SparkSession, table: Table, policy: Policy) -> tuple[str, ...]:
+    """Say what of a policy's rule is not in the table's properties, where sessions without the extension look."""
+    rule = policy.table(table.full_name)
+    if not rule.tags and not rule.require_encryption and RULE_MARK not in table.properties:
+        return ()
+    change = rule_change(spark, table, rule, prune=True)
+    return tuple(change.lines()) if change.is_needed else ()
+
+
+def rule_changes(
+    spark: SparkSession, rules: Iterable[TableRule], *, prune: bool
+) -> tuple[tuple[RuleChange, ...], tuple[str, ...]]:
+    """Compare many tables with their rules.
+
+    Returns:
+        What is to be done, and the names of tables that are not there; with ``prune`` also for tables that no rule
+        names and an earlier one did.
+    """
+    catalog = Catalog(spark)
+    named = {rule.name: rule for rule in rules if rule.location is None or catalog.exists(rule.name)}
+    absent = tuple(name for name in named if not catalog.exists(name))
+    tables = {catalog.table(name).quoted: rule for name, rule in named.items() if name not in absent}
+    if prune:
+        for table in catalog.holding(RULE_MARK):
+            tables.setdefault(table.quoted, TableRule(table.full_name))
+    changes = (rule_change(spark, catalog.table(name), rule, prune=prune) for name, rule in tables.items())
+    return tuple(change for change in changes if change.is_needed), absent
+
+
+def _read_mark(table: Table) -> tuple[dict[str, tuple[str, ...]], bool]:
+    """Return what rules put there: tags by column, and whether encryption is required by one."""
+    text = table.properties.get(RULE_MARK)
+    try:
+        mark = json.loads(text) if text else {}
+        tags = {str(column): tuple(map(str, names)) for column, names in mark.get("tags", {}).items()}
+        return tags, bool(mark.get("require_encryption", False))
+    except (ValueError, AttributeError, TypeError) as error:
+        raise PlanError(
+            f"{table.full_name}: table property {RULE_MARK} is not what sparkcrypt wrote there; remove it with ALTER "
+            f"TABLE {table.quoted} UNSET TBLPROPERTIES ('{RULE_MARK}'): tags stay, and are then the table's own"
+        ) from error
+
+
+def _present(spark: SparkSession, table: Table) -> dict[str, tuple[str, ...]]:
+    found: dict[str, tuple[str, ...]] = {}
+    for column in tags_of_table(spark, table):
+        for path in resolved_paths(table, {join_dotted(column.path): column.tags}, lenient=True):
+            found[join_dotted(path)] = tuple(dict.fromkeys((*found.get(join_dotted(path), ()), *column.tags)))
+    return found
+
+
+def _tags_to_add(
+    overlay: Tags, present: Tags, laid: Tags
+) -> tuple[dict[str, tuple[str, ...]], dict[str, tuple[str, ...]]]:
+    tags, marks = {}, {}
+    for column, names in overlay.items():
+        missing = tuple(name for name in names if name not in present.get(column, ()))
+        if missing:
+            tags[column] = (*present.get(column, ()), *missing)
+            marks[column] = tuple(dict.fromkeys((*laid.get(column, ()), *missing)))
+    return tags, marks
+
+
+def _tags_to_remove(overlay: Tags, present: Tags, laid: Tags) -> dict[str, tuple[str, ...]]:
+    taken = {}
+    for column, names in laid.items():
+        stale = [name for name in names if name not in overlay.get(column, ()) and name in present.get(column, ())]
+        if stale:
+            taken[column] = tuple(name for name in present.get(column, ()) if name not in stale)
+    return taken

@@ -1,0 +1,105 @@
+"""A table of the session catalog and its partitions, as values, and names and texts as SQL takes them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from sparkcrypt.names import TABLE_UUID
+
+HIVE = "hive"
+NULL_VALUE = "__HIVE_DEFAULT_PARTITION__"
+"""A null partition value, as folders and the metastore write it (ExternalCatalogUtils.DEFAULT_PARTITION_NAME)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """One partition: its values, and where its files are (a full URI)."""
+
+    values: tuple[tuple[str, str], ...]
+    location: str
+    serde: str
+
+    @property
+    def sql_spec(self) -> str:
+        """What stands between the parentheses of ``PARTITION (…)``."""
+        return ", ".join(
+            f"{quote_name(name)} = {'NULL' if value == NULL_VALUE else quote_text(value)}"
+            for name, value in self.values
+        )
+
+    @property
+    def folder(self) -> str:
+        """The partition's folders as Spark names them, such as ``p=0/q=a%3Ab``."""
+        return "/".join(f"{_escape(name)}={_escape(value)}" for name, value in self.values)
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table of the session catalog.
+
+    ``options`` are the properties that reach a Parquet writer: TBLPROPERTIES of a Hive table, OPTIONS of a data source
+    table.
+    """
+
+    database: str
+    name: str
+    kind: str
+    provider: str
+    serde: str
+    location: str
+    schema_json: str
+    partition_columns: tuple[str, ...]
+    options: Mapping[str, str]
+    properties: Mapping[str, str]
+    bucketed: bool
+    owner: str
+    created: int = 0
+
+    @property
+    def full_name(self) -> str:
+        """``database.table``."""
+        return f"{self.database}.{self.name}"
+
+    @property
+    def quoted(self) -> str:
+        """The name as SQL takes it."""
+        return f"{quote_name(self.database)}.{quote_name(self.name)}"
+
+    @property
+    def is_hive(self) -> bool:
+        """A Hive table, whose TBLPROPERTIES reach the writer; else a data source table, whose OPTIONS do."""
+        return self.provider == HIVE
+
+    @property
+    def managed(self) -> bool:
+        """DROP TABLE deletes its files."""
+        return self.kind == "MANAGED"
+
+    @property
+    def is_parquet(self) -> bool:
+        """Its files are Parquet."""
+        return self.provider == "parquet" or (self.is_hive and "parquet" in self.serde.lower())
+
+    @property
+    def uuid(self) -> str | None:
+        """The table's identity in AAD prefixes, or None when it has none yet."""
+        return self.options.get(TABLE_UUID)
+
+
+def quote_name(name: str) -> str:
+    """Quote one identifier for SQL."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def quote_text(text: str) -> str:
+    """Quote a literal for SQL."""
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def _escape(text: str) -> str:
+    """Escape a partition's name or value as ``ExternalCatalogUtils.escapePathName`` does."""
+    if not text:
+        return NULL_VALUE
+    special = "\"#%'*/:=?\\\x7f{[]^"
+    return "".join(f"%{ord(sign):02X}" if sign in special or ord(sign) < 0x20 else sign for sign in text)

@@ -1,0 +1,323 @@
+"""Tags of tables: reading them from both places where a metastore keeps them, and writing both."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from sparkcrypt.errors import PlanError
+from sparkcrypt.keys.ids import encode_key_id
+from sparkcrypt.names import REQUIRE_ENCRYPTION
+from sparkcrypt.policy.model import PLAINTEXT, Policy
+from sparkcrypt.schema import Path, Schema, join_dotted, schema_from_spark, split_dotted
+from sparkcrypt.spark.files.hadoop import HadoopFiles
+from sparkcrypt.spark.jvm.gateway import to_dict
+from sparkcrypt.spark.jvm.jar import bring_jar
+from sparkcrypt.spark.tables.catalog import Catalog
+from sparkcrypt.spark.tables.identity import ensure_identity
+from sparkcrypt.spark.tables.table import Table
+from sparkcrypt.tags.avro import schema_from_avro, tags_of_avro
+from sparkcrypt.tags.model import (
+    TaggedColumn,
+    history_of_properties,
+    history_property,
+    tag_property,
+    tags_of_properties,
+)
+from sparkcrypt.tags.unite import unite_tags
+
+AVRO_LITERAL, AVRO_URL = "avro.schema.literal", "avro.schema.url"
+AVRO_NONE = "none"
+
+
+def tags_of_table(spark: SparkSession, table: Table) -> tuple[TaggedColumn, ...]:
+    """Return a table's tags: of its Spark schema, its properties, and the Avro schema that they name."""
+    schema = schema_from_spark(table.schema_json)
+    return unite_tags(schemas=[schema], properties=table.options, avro=[_avro_of_properties(spark, table)])
+
+
+def _avro_of_properties(spark: SparkSession, table: Table) -> Schema | None:
+    merged = {**table.properties, **table.options}
+    literal, url = merged.get(AVRO_LITERAL), merged.get(AVRO_URL)
+    if literal and literal.strip().lower() != AVRO_NONE:
+        return schema_from_avro(literal, where=f"{table.full_name}: {AVRO_LITERAL}")
+    if url and url.strip().lower() != AVRO_NONE:
+        return read_avro(spark, url)
+    return None
+
+
+def read_avro(spark: SparkSession, url: str) -> Schema:
+    """Read an Avro schema from any file system that the session knows.
+
+    Raises:
+        PlanError: it is not there, or is not an Avro record.
+    """
+    files = HadoopFiles(spark)
+    if not files.exists(url):
+        raise PlanError(f"Avro schema {url}: is not there; name an .avsc file")
+    try:
+        return schema_from_avro(files.read(url).decode("utf-8"), where=url)
+    except UnicodeDecodeError as error:
+        raise PlanError(f"Avro schema {url}: is not UTF-8 text") from error
+
+
+def set_tags(spark: SparkSession, name: str, tags: Mapping[str, Iterable[str]], policy: Policy | None = None) -> None:
+    """Set the tags of columns, in both places: the Spark schema, and the properties that reach every writer.
+
+    Where a column of a table that requires encryption gets another key, the earlier one goes into its history: readers
+    take files under it, and runs do not hold them for forgeries, until a run has replaced them.  Statistics that the
+    metastore holds of these columns are dropped.
+
+    Args:
+        spark: a classic session.
+        name: the table.
+        tags: dotted column path -> tags; they replace the tags that the column has.
+        policy: when given, unknown tags are refused, and earlier keys are known.
+
+    Raises:
+        PlanError: no such table or column, a partition column, or an unknown tag; nothing was changed.
+    """
+    catalog = Catalog(spark)
+    table = catalog.table(name)
+    refuse_formats_without_keys(table)
+    wanted = {path: tuple(dict.fromkeys(names)) for path, names in resolved_paths(table, tags).items()}
+    if policy is not None:
+        _refuse_unknown(wanted, policy)
+    for path, names in wanted.items():
+        _check_names(path, names)
+    history = {} if policy is None else _earlier_keys(spark, table, wanted, policy)
+    catalog.set_options(
+        ensure_identity(spark, name), {tag_property(path): ",".join(names) for path, names in wanted.items()} | history
+    )
+    _write_schema(catalog, catalog.table(name), wanted)
+    _drop_statistics(spark, catalog, name, wanted)
+
+
+def _drop_statistics(spark: SparkSession, catalog: Catalog, name: str, wanted: Iterable[Path]) -> None:
+    """Take the statistics of columns that are tagged now out of the metastore: bounds and histograms are values.
+
+    The table's size and row count stay, and what it holds of other columns.
+    """
+    table = catalog.table(name)
+    statistics = catalog.statistics(table)
+    if statistics is None:
+        return
+    tagged = {path[0].lower() for path in wanted}
+    held = frozenset(column for column in to_dict(spark, statistics.colStats()) if column.lower() in tagged)
+    if held:
+        bring_jar(spark)
+        catalog.restore_statistics(table, statistics, held)
+
+
+def _earlier_keys(
+    spark: SparkSession, table: Table, wanted: Mapping[Path, tuple[str, ...]], policy: Policy
+) -> dict[str, str]:
+    """Return the history properties of columns whose key becomes another one, where the table requires encryption."""
+    required = table.options.get(REQUIRE_ENCRYPTION, "").lower() == "true"
+    if not (required or policy.table(table.full_name).require_encryption):
+        return {}
+    schema = schema_from_spark(table.schema_json)
+    before: dict[Path, set[str]] = {}
+    for tagged in tags_of_table(spark, table):
+        before.setdefault(_logical(schema, tagged.path), set()).update(tagged.tags)
+    known, found = history_of_properties(table.options), {}
+    for path, names in wanted.items():
+        old, new = _fixed_key(policy, before.get(path, ())), _fixed_key(policy, names)
+        if old is not None and old != new:
+            entries = (*known.get(path, ()), encode_key_id(old))
+            found[history_property(path)] = ",".join(dict.fromkeys(entries))
+    return found
+
+
+def _fixed_key(policy: Policy, tags: Iterable[str]) -> str | None:
+    """Return the key of the tag that counts; None of one that means plaintext, or that goes by the partition."""
+    carried = set(tags)
+    rule = next((rule for rule in policy.tags if rule.name in carried), None)
+    return rule.key.text if rule is not None and rule.key is not None and not rule.key.columns else None
+
+
+def unset_tags(spark: SparkSession, name: str, columns: Iterable[str]) -> None:
+    """Remove all tags of columns, in both places.
+
+    The column's history then holds ``plaintext``: by that a run knows that the tags were taken off, and not lost, and
+    decrypts what is encrypted still.
+
+    Raises:
+        PlanError: no such table or column; nothing was changed.
+    """
+    catalog = Catalog(spark)
+    table = catalog.table(name)
+    schema = schema_from_spark(table.schema_json)
+    paths = [_resolve_column(schema, table, column) for column in columns]
+    tagged_paths = {_logical(schema, tagged.path) for tagged in tags_of_table(spark, table)}
+    known = history_of_properties(table.options)
+    history = {path: (*known.get(path, ()), PLAINTEXT) for path in paths if path in tagged_paths}
+    catalog.set_options(
+        table, {history_property(path): ",".join(dict.fromkeys(entries)) for path, entries in history.items()}
+    )
+    folded = {tuple(part.lower() for part in path) for path in paths}
+    stale = tuple(
+        tag_property(tagged.path)
+        for tagged in tags_of_properties(table.options)
+        if tuple(part.lower() for part in _logical(schema, tagged.path)) in folded
+    )
+    catalog.unset_options(table, stale)
+    _write_schema(catalog, catalog.table(name), dict.fromkeys(paths, ()))
+
+
+def copy_tags(spark: SparkSession, name: str, avro: Schema, policy: Policy | None = None) -> dict[str, tuple[str, ...]]:
+    """Copy the tags of an Avro schema to a table; columns that the table lacks are an error.
+
+    Returns:
+        Dotted column path -> tags, as they were set.
+    """
+    found = {join_dotted(column.path): column.tags for column in tags_of_avro(avro)}
+    if not found:
+        raise PlanError(
+            f'the Avro schema tags no field; tag one with the property "confluent:tags": ["…"], then copy to {name}'
+        )
+    set_tags(spark, name, found, policy)
+    return found
+
+
+def refuse_formats_without_keys(table: Table) -> None:
+    """Refuse a table whose files no tag can encrypt.
+
+    Raises:
+        PlanError: it is a view, or its format is not Parquet.
+    """
+    if table.kind == "VIEW":
+        raise PlanError(f"{table.full_name} is a view, which has no files; tag the columns of the tables below it")
+    if not table.is_parquet:
+        found = table.provider if not table.is_hive else table.serde.rpartition(".")[2] or "unknown"
+        reason = "ORC is not encrypted yet" if "orc" in found.lower() else "nothing of ours writes that format"
+        raise PlanError(
+            f"{table.full_name}: its format is {found}, so its tags would encrypt nothing: {reason}; allowed: parquet; "
+            "make a Parquet table of it, and tag that"
+        )
+
+
+def resolved_paths(
+    table: Table, tags: Mapping[str, Iterable[str]], *, lenient: bool = False
+) -> dict[Path, tuple[str, ...]]:
+    """Return tags by the logical paths of columns that people named by any of their names.
+
+    Args:
+        table: the table.
+        tags: dotted column path -> tags.
+        lenient: keep the names of columns that the table lacks, rather than refuse them.
+
+    Raises:
+        PlanError: no such column, or a partition column.
+    """
+    schema = schema_from_spark(table.schema_json)
+    if lenient:
+        return {_logical(schema, split_dotted(column)): tuple(names) for column, names in tags.items()}
+    return {_resolve_column(schema, table, column): tuple(names) for column, names in tags.items()}
+
+
+def _check_names(path: Path, names: tuple[str, ...]) -> None:
+    for tag in names:
+        if not tag.strip() or any(sign in tag for sign in ",;:= \t\n"):
+            raise PlanError(
+                f"column {join_dotted(path)}: {tag!r} is not a tag's name; allowed: text without spaces, commas, ';', "
+                "':' or '='"
+            )
+    if not names:
+        raise PlanError(f"column {join_dotted(path)}: no tag given; to remove its tags use `sparkcrypt tags unset`")
+
+
+def _refuse_unknown(wanted: Mapping[Path, tuple[str, ...]], policy: Policy) -> None:
+    unknown = sorted({tag for names in wanted.values() for tag in names if policy.tag(tag) is None})
+    if unknown:
+        known = ", ".join(rule.name for rule in policy.tags)
+        raise PlanError(f"the policy does not define the tag {unknown[0]!r}; allowed: {known}")
+
+
+def _resolve_column(schema: Schema, table: Table, column: str) -> Path:
+    """Return the logical path of a column that a person named, exactly or up to case."""
+    path = split_dotted(column)
+    if path[0].lower() in {name.lower() for name in table.partition_columns}:
+        raise PlanError(
+            f"{table.full_name}: column {column} is a partition column and cannot be encrypted, since its values are "
+            "folder "
+            "names; partition by a column that is not sensitive"
+        )
+    found = _logical(schema, path)
+    if found not in _nodes(schema):
+        names = ", ".join(join_dotted(leaf.logical) for leaf in schema.leaves()[:12])
+        raise PlanError(
+            f"{table.full_name}: has no column {column!r}; allowed: {names} (a dot inside a name is written %2E)"
+        )
+    return found
+
+
+def _nodes(schema: Schema) -> dict[Path, Path]:
+    """Return every name of every node -> its logical path."""
+    nodes: dict[Path, Path] = {}
+    for _, chain in schema.walk_leaves():
+        for logical, parquet, _ in chain:
+            nodes[parquet] = logical
+    for _, chain in schema.walk_leaves():
+        for logical, _, _ in chain:
+            nodes[logical] = logical
+    return nodes
+
+
+def _logical(schema: Schema, path: Path) -> Path:
+    nodes = _nodes(schema)
+    if path in nodes:
+        return nodes[path]
+    folded = {
+        logical
+        for name, logical in nodes.items()
+        if [entry.lower() for entry in name] == [text.lower() for text in path]
+    }
+    return folded.pop() if len(folded) == 1 else path
+
+
+def _write_schema(catalog: Catalog, table: Table, wanted: Mapping[Path, tuple[str, ...]]) -> None:
+    """Write tags into the metadata of the stored Spark schema; list elements and map values have no metadata there."""
+    document = json.loads(table.schema_json)
+    partition = {name.lower() for name in table.partition_columns}
+    document["fields"] = [field for field in document["fields"] if field["name"].lower() not in partition]
+    changed = False
+    for path, names in wanted.items():
+        field = _field(document, path)
+        if field is not None:
+            metadata = field.setdefault("metadata", {})
+            metadata.pop("tags", None)
+            if names:
+                metadata["tags"] = list(names)
+            changed = True
+    if changed:
+        catalog.set_schema_metadata(table, json.dumps(document))
+
+
+def _field(struct: Mapping[str, Any], path: Path) -> dict[str, Any] | None:
+    """Find the struct field that a logical path names; None when it names an element, key or value."""
+    for field in struct["fields"]:
+        if field["name"] == path[0]:
+            if len(path) == 1:
+                found: dict[str, Any] = field
+                return found
+            inner, rest = _struct_below(field["type"], path[1:])
+            return _field(inner, rest) if inner is not None and rest else None
+    return None
+
+
+def _struct_below(kind: Any, path: Path) -> tuple[Mapping[str, Any] | None, Path]:
+    steps: dict[tuple[str, str], Callable[[Any], Any]] = {
+        ("array", "element"): lambda entry: entry["elementType"],
+        ("map", "key"): lambda entry: entry["keyType"],
+        ("map", "value"): lambda entry: entry["valueType"],
+    }
+    while isinstance(kind, Mapping) and path and kind.get("type") != "struct":
+        step = steps.get((kind["type"], path[0]))
+        if step is None:
+            return None, ()
+        kind, path = step(kind), path[1:]
+    return (kind, path) if isinstance(kind, Mapping) and kind.get("type") == "struct" else (None, ())

@@ -1,0 +1,1 @@
+"""Work in Spark's tasks: orders of the native engine, footers, and digests of rows."""

@@ -1,0 +1,35 @@
+"""Reads footers of many files as tasks of Spark, where the files are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from pyspark.sql import SparkSession
+
+from sparkcrypt.native.footers import PACKED_SCHEMA, Found, footer_reader, unpack
+from sparkcrypt.policy.key_service import KeyServiceConfig
+from sparkcrypt.spark.tasks.run import bring_package, hadoop_settings, translated_failure
+
+FILES_A_TASK = 250
+TASKS_A_JOB = 80
+"""Paths travel with the job's code, so that each task finds its own; more would make that code large."""
+
+
+def read_footers_in_tasks(
+    spark: SparkSession, paths: Sequence[str], key_service: KeyServiceConfig
+) -> Iterator[tuple[str, Found]]:
+    """Yield each file's facts, or why its footer cannot be read there.
+
+    Raises:
+        ConfigError: the executors' interpreter lacks what this needs.
+    """
+    bring_package(spark)
+    settings = hadoop_settings(spark)
+    chunks = [tuple(paths[start : start + FILES_A_TASK]) for start in range(0, len(paths), FILES_A_TASK)]
+    for start in range(0, len(chunks), TASKS_A_JOB):
+        some = chunks[start : start + TASKS_A_JOB]
+        frame = spark.range(0, len(some), 1, len(some))
+        with translated_failure():
+            rows = frame.mapInArrow(footer_reader(some, key_service, settings), PACKED_SCHEMA).collect()
+        for row in rows:
+            yield from unpack(row.packed).items()

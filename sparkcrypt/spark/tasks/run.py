@@ -1,0 +1,108 @@
+"""Runs orders of the native engine as tasks of Spark, one file a task."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+
+from pyspark.sql import SparkSession
+
+from sparkcrypt.errors import ConfigError
+from sparkcrypt.native.batches import OUTCOME_SCHEMA, rewriter
+from sparkcrypt.native.orders import FileOrder, FileOutcome, KeySettings
+from sparkcrypt.native.places import S3_BUCKETS, worker_settings
+from sparkcrypt.native.webhdfs.name_nodes import HADOOP_USER
+from sparkcrypt.spark.jvm.failures import short_text
+from sparkcrypt.spark.jvm.gateway import copy_collection, hadoop_conf, jvm
+from sparkcrypt.spark.jvm.jar import jar_path
+from sparkcrypt.spark.tasks.watch import Told, watch_tasks
+
+_BRINGING = threading.Lock()
+_BROUGHT: set[str] = set()
+"""Ids of the applications whose executors have the package."""
+ORDERS_A_JOB = 2000
+"""Orders travel with the job's code, so that each task finds its own; more would make that code large."""
+
+
+def rewrite_in_tasks(
+    spark: SparkSession, orders: Sequence[FileOrder], keys: KeySettings, told: Told
+) -> list[FileOutcome]:
+    """Carry out orders on the executors; the order of outcomes is that of the orders.
+
+    Args:
+        spark: a classic session.
+        orders: what is to be done.
+        keys: where data keys come from.
+        told: hears how many orders are carried out.
+
+    Raises:
+        ConfigError: the executors' interpreter lacks what the engine needs.
+    """
+    settings = hadoop_settings(spark)
+    bring_package(spark)
+    outcomes: list[FileOutcome] = []
+    for start in range(0, len(orders), ORDERS_A_JOB):
+        some = tuple(orders[start : start + ORDERS_A_JOB])
+        # A range has a partition for each number, which Spark never joins with another.
+        numbers = spark.range(0, len(some), 1, len(some))
+        with translated_failure(), watch_tasks(spark, partial(_further, told, start)):
+            rows = numbers.mapInArrow(rewriter(some, keys, settings), OUTCOME_SCHEMA).collect()
+        outcomes.extend(FileOutcome.from_json(row.outcome) for row in rows)
+    return outcomes
+
+
+def _further(told: Told, start: int, count: int) -> None:
+    told(start + count)
+
+
+@contextmanager
+def translated_failure() -> Iterator[None]:
+    """Tell what is missing when the block fails because Python lacks a module, or has one that Spark does not take.
+
+    Raises:
+        ConfigError: it does, on the driver or on an executor.
+    """
+    try:
+        yield
+    except ImportError as error:  # Spark looks on the driver first, when a frame is made
+        raise _lacks("driver", short_text(error)) from error
+    except Exception as error:
+        lines = [line for line in str(error).splitlines() if _IMPORT_FAILURE.match(line)]
+        if not lines and not _IMPORT_FAILURE.search(str(error)):
+            raise
+        raise _lacks("executors", lines[-1] if lines else short_text(error)) from error
+
+
+_IMPORT_FAILURE = re.compile(r"\b[\w.]*(ModuleNotFoundError|ImportError)\b")
+
+
+def _lacks(where: str, said: str) -> ConfigError:
+    return ConfigError(
+        f"the Python of the {where} cannot run the native engine: {said}; install there what "
+        "`sparkcrypt[spark]` names and the key service's library, or use --engine spark"
+    )
+
+
+def bring_package(spark: SparkSession) -> None:
+    """Give executors this package from the jar, as the helper has it; on this machine they have it already.
+
+    Once for an application: ``addPyFile`` clears Python's import caches, which is not safe in several threads.
+    """
+    context = spark.sparkContext
+    if str(context.master).startswith("local"):
+        return
+    with _BRINGING:
+        if str(context.applicationId) not in _BROUGHT:
+            context.addPyFile(str(jar_path()))
+            _BROUGHT.add(str(context.applicationId))
+
+
+def hadoop_settings(spark: SparkSession) -> dict[str, str]:
+    """Return what of the session's Hadoop configuration a worker needs to reach the files, and as whom."""
+    conf = hadoop_conf(spark)
+    user = jvm(spark).org.apache.hadoop.security.UserGroupInformation.getCurrentUser().getShortUserName()
+    buckets = [f"{S3_BUCKETS}{name}" for name in copy_collection(conf.getPropsWithPrefix(S3_BUCKETS).keySet())]
+    return worker_settings(conf.get, buckets) | {HADOOP_USER: str(user)}

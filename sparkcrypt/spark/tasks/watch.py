@@ -1,0 +1,57 @@
+"""How many tasks have ended of the jobs for which a thread waits."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from py4j.protocol import Py4JError
+from pyspark.sql import SparkSession
+
+Told = Callable[[int], None]
+"""Hears how much is done; never less than before."""
+EVERY_SECONDS = 1.0
+_GROUP = "spark.jobGroup.id"
+
+
+@contextmanager
+def watch_tasks(spark: SparkSession, told: Told, *, every_seconds: float | None = None) -> Iterator[None]:
+    """Tell again and again how many tasks have ended of the jobs that this thread runs in the block.
+
+    They get a job group of their own meanwhile.  ``told`` is called from another thread, every second by default.
+    """
+    context = spark.sparkContext
+    group, before, ended = f"sparkcrypt-{uuid.uuid4().hex}", context.getLocalProperty(_GROUP), threading.Event()
+    tracker = context.statusTracker()
+
+    def tasks() -> int:
+        stages = [
+            tracker.getStageInfo(stage)
+            for job in tracker.getJobIdsForGroup(group)
+            if (info := tracker.getJobInfo(job)) is not None
+            for stage in info.stageIds
+        ]
+        return sum(stage.numCompletedTasks for stage in stages if stage is not None)
+
+    def look() -> None:
+        most = 0
+        while not ended.wait(EVERY_SECONDS if every_seconds is None else every_seconds):
+            try:
+                found = tasks()
+            except (Py4JError, OSError):  # the session is stopping, of which its own thread tells
+                return
+            if found > most and not ended.is_set():
+                most = found
+                told(found)
+
+    context.setLocalProperty(_GROUP, group)
+    thread = threading.Thread(target=look, name="tasks watched", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+        context.setLocalProperty(_GROUP, before)  # type: ignore[arg-type]  # None removes it
