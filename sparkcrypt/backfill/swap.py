@@ -2,9 +2,9 @@
 
 A table swaps by SET LOCATION, one change in the metastore: readers in flight keep the old files.  A managed table
 without partitions cannot: Spark's RENAME TABLE and ``saveAsTable`` with overwrite assume that such a table lies in its
-default folder, and lose sight of the data when it does not; so its folder is renamed, and readers in flight fail.
-A bare directory is written to a new one, or renamed as a whole.  A file is never replaced in place: a reader that
-listed it before would silently read the wrong bytes.
+default folder, and lose sight of the data when it does not; so its folder is renamed, and readers in flight fail.  A
+bare folder is written to a new one, or renamed as a whole.  A file is never replaced in place: a reader that listed it
+before would silently read the wrong bytes.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 from urllib.parse import urlsplit
 
-from sparkcrypt.backfill.targets import CatalogTarget, Target
-from sparkcrypt.backfill.units import Unit, old_folder
+from sparkcrypt.backfill.target.target import Target
+from sparkcrypt.backfill.target.unit import Unit, old_folder
 from sparkcrypt.errors import ConfigError, SourceChangedError, SparkcryptError, VerificationError
-from sparkcrypt.spark.catalog import Catalog
-from sparkcrypt.spark.files import HadoopFiles
+from sparkcrypt.spark.files.hadoop import HadoopFiles
+from sparkcrypt.spark.tables.catalog import Catalog
+from sparkcrypt.spark.tables.table import Table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -35,6 +36,14 @@ class Swap(Protocol):
         """New files come where old ones were."""
 
     @property
+    def repoints(self) -> bool:
+        """The metastore is pointed to the new files; the old ones stay where they were, and can be pointed to again."""
+
+    @property
+    def copies(self) -> bool:
+        """The source stays in use, and its files are no old ones: the new files are a copy beside it."""
+
+    @property
     def name(self) -> str:
         """What a report calls it."""
 
@@ -45,8 +54,14 @@ class Swap(Protocol):
     def swap(self, unit: Unit, staged: str) -> str:
         """Put the staged folder in the unit's place; return where the old files are afterwards."""
 
-    def undo(self, unit: Unit, staged: str) -> None:
-        """Put the old files back; the staged ones are where they were before the swap."""
+    def undo(self, unit: Unit, staged: str, location: str | None = None) -> None:
+        """Put the old files back; the staged ones are where they were before the swap.
+
+        Args:
+            unit: as it was listed.
+            staged: where its new files were made.
+            location: of a swap that ``repoints``, where the unit is pointed to; by default where it was.
+        """
 
     def in_effect(self, unit: Unit, staged: str) -> bool:
         """Tell whether the swap has happened; a half-done one is finished or undone first."""
@@ -63,8 +78,10 @@ class LocationSwap:
     """ALTER TABLE or PARTITION … SET LOCATION."""
 
     spark: SparkSession
-    target: CatalogTarget
+    table: Table
     same_folder: bool = False
+    repoints: bool = True
+    copies: bool = False
     name: str = "set location"
     warning: str | None = (
         "old files stay where they were until `sparkcrypt backfill expire`; until then DROP PARTITION, followed by "
@@ -78,15 +95,11 @@ class LocationSwap:
             raise SourceChangedError(
                 f"{unit.name}: its location is now {current}, not {unit.location}; someone moved it, run again"
             )
-        Catalog(self.spark).set_location(self.target.table, staged, unit.partition)
+        Catalog(self.spark).set_location(self.table, staged, unit.partition)
         return unit.location
 
-    def undo(self, unit: Unit, staged: str) -> None:
-        """Point it back, unless somebody has pointed it elsewhere since."""
-        self.point(unit, staged, unit.location)
-
-    def point(self, unit: Unit, staged: str, location: str) -> None:
-        """Point it from the staged folder to another one.
+    def undo(self, unit: Unit, staged: str, location: str | None = None) -> None:
+        """Point it from the staged folder back, or to another one.
 
         Raises:
             SourceChangedError: it does not point to the staged folder.
@@ -97,7 +110,7 @@ class LocationSwap:
                 f"{unit.name}: its location is now {current}, neither {unit.location} nor what this run staged; "
                 "someone moved it; look at the table, then run again"
             )
-        Catalog(self.spark).set_location(self.target.table, location, unit.partition)
+        Catalog(self.spark).set_location(self.table, location or unit.location, unit.partition)
 
     def in_effect(self, unit: Unit, staged: str) -> bool:
         """Tell whether it points to the staged folder."""
@@ -112,7 +125,7 @@ class LocationSwap:
         return unit.location
 
     def _current(self, unit: Unit) -> str:
-        catalog, table = Catalog(self.spark), self.target.table
+        catalog, table = Catalog(self.spark), self.table
         if unit.partition is None:
             return _plain(catalog.table(table.quoted).location)
         for partition in catalog.partitions(table, dict(unit.partition.values)):
@@ -125,12 +138,18 @@ class LocationSwap:
 
 @dataclass(frozen=True, slots=True)
 class FolderSwap:
-    """Rename of the whole folder: the old one away, the staged one in its place."""
+    """Rename of the whole folder: the old one away, the staged one in its place.
+
+    Attributes:
+        old: where the run keeps the old folder: beside the table, as that was called when the run began.
+    """
 
     spark: SparkSession
     target: Target
-    run_id: str
+    old: str
     same_folder: bool = True
+    repoints: bool = False
+    copies: bool = False
     name: str = "rename"
     warning: str | None = (
         "the folder was renamed: readers that had listed the old files fail with 'file not found' and must run again"
@@ -149,7 +168,7 @@ class FolderSwap:
         self._refresh()
         return old
 
-    def undo(self, unit: Unit, staged: str) -> None:
+    def undo(self, unit: Unit, staged: str, location: str | None = None) -> None:
         """Rename both back."""
         files = HadoopFiles(self.spark)
         if files.exists(unit.location):
@@ -171,21 +190,23 @@ class FolderSwap:
         return unit.location
 
     def old_location(self, unit: Unit) -> str:
-        """Beside the table, in a folder of this run's."""
-        return old_folder(self.target.base, self.run_id)
+        """In a folder of this run's."""
+        return self.old
 
     def _refresh(self) -> None:
-        if isinstance(self.target, CatalogTarget):
+        if self.target.table is not None:
             self.spark.catalog.refreshTable(self.target.table.quoted)
 
 
 @dataclass(frozen=True, slots=True)
 class NewFolder:
-    """A bare directory is left as it is; the staged one gets the name that was asked for."""
+    """A bare folder stays; the staged one gets the name that was asked for."""
 
     spark: SparkSession
     output: str
     same_folder: bool = False
+    repoints: bool = False
+    copies: bool = True
     name: str = "new directory"
     warning: str | None = "the source directory is unchanged and still holds the old files"
 
@@ -194,7 +215,7 @@ class NewFolder:
         HadoopFiles(self.spark).rename(staged, self.output)
         return unit.location
 
-    def undo(self, unit: Unit, staged: str) -> None:
+    def undo(self, unit: Unit, staged: str, location: str | None = None) -> None:
         """Rename it back."""
         HadoopFiles(self.spark).rename(self.output, staged)
 
@@ -222,23 +243,39 @@ class NewFolder:
 
 
 def choose_swap(
-    spark: SparkSession, target: Target, run_id: str, *, output: str | None, exclusive: bool, resumed: bool = False
+    spark: SparkSession,
+    target: Target,
+    run_id: str,
+    *,
+    output: str | None,
+    exclusive: bool,
+    resumed: bool = False,
+    base: str | None = None,
 ) -> Swap:
     """Choose the way that leaves every ordinary operation working.
 
+    Args:
+        spark: a classic session.
+        target: a table or a folder.
+        run_id: of the run.
+        output: where the copy of a bare folder goes.
+        exclusive: nobody reads or writes the bare folder.
+        resumed: an ``output`` that is there already may be this run's own.
+        base: the target's original folder when the run began; where it is now by default.
+
     Raises:
-        ConfigError: a bare directory without ``output`` or ``exclusive``, an output that is there already, or a folder
+        ConfigError: a bare folder without ``output`` or ``exclusive``, an output that is there already, or a folder
             that is to be renamed where that is not one step.
     """
-    if isinstance(target, CatalogTarget):
+    if target.table is not None:
         if output:
             raise ConfigError("--output goes with --path; a table keeps its name, and its new files are made beside it")
         if target.table.managed and not target.table.partition_columns:
             _refuse_slow_rename(spark, target, "make the table external, or partition it")
-            return FolderSwap(spark, target, run_id)
-        return LocationSwap(spark, target)
+            return FolderSwap(spark, target, old_folder(base or target.base, run_id))
+        return LocationSwap(spark, target.table)
     if output:
-        qualified = HadoopFiles(spark).qualified(output.rstrip("/"))
+        qualified = HadoopFiles(spark).qualify(output.rstrip("/"))
         if (qualified + "/").startswith(target.base + "/"):
             raise ConfigError(f"--output {output} lies inside --path {target.base}; name a directory beside it")
         if urlsplit(qualified)[:2] != urlsplit(target.base)[:2]:
@@ -256,7 +293,7 @@ def choose_swap(
             "directory while nobody reads or writes it"
         )
     _refuse_slow_rename(spark, target, "use --output instead")
-    return FolderSwap(spark, target, run_id)
+    return FolderSwap(spark, target, old_folder(base or target.base, run_id))
 
 
 def _refuse_slow_rename(spark: SparkSession, target: Target, instead: str) -> None:

@@ -6,24 +6,23 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from sparkcrypt.backfill.check import partition_of
-from sparkcrypt.backfill.drift import Drift
-from sparkcrypt.backfill.file_columns import lacking_columns
-from sparkcrypt.backfill.footers import fresh_keys
-from sparkcrypt.backfill.manifest import ManifestCheck, check_manifest, read_manifest
-from sparkcrypt.backfill.scan import ScannedUnit, scan_target
-from sparkcrypt.backfill.states import open_states
-from sparkcrypt.backfill.targets import CatalogTarget, Target, catalog_target, path_target
-from sparkcrypt.backfill.units import Folder, Unit, list_unit
-from sparkcrypt.bridge.identity import check_identity, trailing_partition
+from sparkcrypt.backfill.audit.manifest import ManifestCheck, check_manifest, read_manifest
+from sparkcrypt.backfill.drift.difference import Drift
+from sparkcrypt.backfill.drift.footers import fresh_keys
+from sparkcrypt.backfill.drift.scan import ScannedUnit, scan_target
+from sparkcrypt.backfill.state.directory import open_states
+from sparkcrypt.backfill.target.target import Target, catalog_target, path_target
+from sparkcrypt.backfill.target.unit import Folder, Unit, list_unit, partition_of
+from sparkcrypt.decide.identity import check_aad_prefix
 from sparkcrypt.errors import FormatError, KeyServiceError, VerificationError
-from sparkcrypt.keys.service import open_key_service
+from sparkcrypt.keys.open_service import open_key_service
 from sparkcrypt.parquet import verify_file
+from sparkcrypt.paths import trailing_partition
 from sparkcrypt.plan import EncryptionPlan
 from sparkcrypt.policy.model import Policy
-from sparkcrypt.spark.catalog import Catalog
-from sparkcrypt.spark.files import HadoopFiles
-from sparkcrypt.spark.jvm import to_dict
+from sparkcrypt.spark.files.hadoop import HadoopFiles
+from sparkcrypt.spark.jvm.gateway import to_dict
+from sparkcrypt.spark.tables.catalog import Catalog
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -69,7 +68,7 @@ class TableVerification:
         """Files that lack every tagged column of a table that requires encryption, and that no manifest vouches for."""
         if not self.plan.require_encryption:
             return ()
-        return tuple(one for one in self.lacks_tagged_columns if one.every and not one.listed)
+        return tuple(file for file in self.lacks_tagged_columns if file.every and not file.listed)
 
     @property
     def ok(self) -> bool:
@@ -82,11 +81,11 @@ class TableVerification:
             "table": self.table,
             "files": self.files,
             "rows": self.rows,
-            "drift": [one.to_dict() for one in self.drift],
+            "drift": [difference.to_dict() for difference in self.drift],
             "notes": list(self.notes),
             "authenticated": self.authenticated,
             "manifest": None if self.manifest is None else self.manifest.to_dict(),
-            "lacks_tagged_columns": [one.to_dict() for one in self.lacks_tagged_columns],
+            "lacks_tagged_columns": [file.to_dict() for file in self.lacks_tagged_columns],
             "verified": self.ok,
         }
 
@@ -100,13 +99,13 @@ def verify_table(
     where: str | None = None,
     manifest: bool = False,
 ) -> TableVerification:
-    """Verify every file of a table or directory against its plan, with keys from a helper of its own.
+    """Verify every file of a table or folder against its plan, with keys from a helper of its own.
 
     Args:
         spark: a classic session.
         table: ``db.table``, or None with ``path``.
         policy: what the tags mean.
-        path: a bare directory.
+        path: a bare folder.
         where: a predicate over partition columns.
         manifest: also hold the files against the list that the table's audit keeps of what runs have written: a file
             that was deleted, replayed or altered since is found, and files that are not listed are named.
@@ -162,7 +161,7 @@ def verify_table(
 def _lacking(scanned: ScannedUnit, plan: EncryptionPlan) -> Iterator[LackingFile]:
     for path, summary in scanned.summaries.items():
         if summary.columns is not None:
-            columns, every = lacking_columns(summary.columns, plan)
+            columns, every = scanned.columns[path].lacking(plan)
             if columns:
                 yield LackingFile(path, columns, every)
 
@@ -172,7 +171,7 @@ def _known_by(manifest: ManifestCheck | None, lacking: Iterable[LackingFile]) ->
     if manifest is None:
         return tuple(lacking)
     others = {*manifest.unlisted, *manifest.changed}
-    return tuple(replace(one, listed=one.file not in others) for one in lacking)
+    return tuple(replace(lacking_file, listed=lacking_file.file not in others) for lacking_file in lacking)
 
 
 def _manifest(spark: SparkSession, target: Target, policy: Policy, where: str | None) -> ManifestCheck:
@@ -198,7 +197,7 @@ def _authenticate(files: HadoopFiles, path: str, keys: Any) -> tuple[list[Drift]
 def _identity_note(target: Target, unit: Unit, folder: Folder, path: str, prefix: bytes | None) -> list[str]:
     """Tell of a file whose writer did not know its partition, where the partition has its ordinary folder."""
     try:
-        weak = check_identity(prefix, path, table_uuid=target.uuid, strict=False)
+        weak = check_aad_prefix(prefix, path, table_uuid=target.uuid, strict=False)
     except VerificationError:
         return []  # reported as drift already
     if weak is None or not (partition_of(unit, folder) or trailing_partition(path.split("/")[:-1])):
@@ -208,7 +207,7 @@ def _identity_note(target: Target, unit: Unit, folder: Folder, path: str, prefix
 
 def _metastore_notes(spark: SparkSession, target: Target) -> tuple[str, ...]:
     """Tell of column statistics of encrypted columns, and of differences between the two places of tags."""
-    if not isinstance(target, CatalogTarget):
+    if target.table is None:
         return target.plan.differences
     statistics = Catalog(spark).statistics(target.table)
     names = set(to_dict(spark, statistics.colStats())) if statistics is not None else set()
@@ -217,4 +216,4 @@ def _metastore_notes(spark: SparkSession, target: Target) -> tuple[str, ...]:
         f"{target.name}: the metastore holds column statistics of the encrypted column {name} in clear"
         for name in leaked
     ]
-    return (*notes, *(f"{target.name}: tags differ: {one}" for one in target.plan.differences))
+    return (*notes, *(f"{target.name}: tags differ: {difference}" for difference in target.plan.differences))

@@ -33,7 +33,7 @@ def unit(number: int, table: str = "sales.orders", **changed: Any) -> dict[str, 
 def table(name: str = "sales.orders", count: int = 3, **changed: Any) -> dict[str, Any]:
     """Return a table of which everything is done, unless it is changed."""
     done = [unit(number, name) for number in range(count)]
-    total = sum(one["bytes_before"] for one in done)
+    total = sum(swapped["bytes_before"] for swapped in done)
     return {
         "table": name,
         "run_id": RUN,

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from sparkcrypt.backfill.confine import Places, refuse_outside
-from sparkcrypt.backfill.journal_record import Record
+from sparkcrypt.backfill.audit.confine import RunFolders, refuse_outside
+from sparkcrypt.backfill.journal.record import Record
 from sparkcrypt.errors import VerificationError
 
 BASE = "hdfs://nn/warehouse/db/t"
@@ -22,7 +22,7 @@ def record(**fields: Any) -> Record:
 def refused(named: tuple[str, ...] = (), **fields: Any) -> bool:
     """Tell whether a record is refused, where the metastore names these folders."""
     try:
-        refuse_outside([record(unit="p=0", **fields)], Places(BASE, lambda: named))
+        refuse_outside([record(unit="p=0", **fields)], RunFolders(BASE, lambda: named))
     except VerificationError as error:
         assert "runs/t/r/000002.json" in str(error)
         return True
@@ -34,6 +34,7 @@ def nested(path: str) -> list[dict[str, Any]]:
     return [
         {"location": path},
         {"from": path},
+        {"base": path},
         {"to": path},
         {"outcome": {"old_location": path}},
         {"outcome": {"new_location": path}},

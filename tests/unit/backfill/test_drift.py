@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from sparkcrypt.backfill.drift import Drift, drift_in_short, drift_of_file
-from sparkcrypt.backfill.survey import action_of
-from sparkcrypt.bridge.identity import FileIdentity
+from sparkcrypt.backfill.drift.columns import match_columns, refuse_lost_columns
+from sparkcrypt.backfill.drift.difference import Drift, drift_in_short, drift_of_file
+from sparkcrypt.backfill.drift.unit_survey import action_of
+from sparkcrypt.decide.identity import FileIdentity
 from sparkcrypt.errors import PlanError
 from sparkcrypt.parquet import ColumnSummary, FileSummary
 from sparkcrypt.plan import EncryptionPlan, build_plan
@@ -31,6 +32,11 @@ def test_each_kind_is_one_line_with_its_count_and_first_files() -> None:
 def test_no_drift_is_no_line() -> None:
     """Nothing is said of nothing."""
     assert drift_in_short([]) == ()
+
+
+def drift_in(file: FileSummary, table_uuid: str | None) -> tuple[Drift, ...]:
+    """Return how a file differs from the plan."""
+    return drift_of_file(file, match_columns(file, planned()), planned(), {}, table_uuid=table_uuid)
 
 
 def planned(*, untagged: str = "plaintext") -> EncryptionPlan:
@@ -85,19 +91,33 @@ def plain_file(*columns: tuple[str, ...]) -> FileSummary:
 )
 def test_a_column_by_another_writers_name_is_drift(columns: tuple[tuple[str, ...], ...]) -> None:
     """A plaintext file whose tagged column differs by case, or in its list's groups, is not taken for done."""
-    found = drift_of_file(plain_file(*columns), planned(), {}, table_uuid=None)
-    assert [one.kind for one in found] == ["plaintext"]
+    found = drift_in(plain_file(*columns), None)
+    assert [difference.kind for difference in found] == ["plaintext"]
+
+
+@pytest.mark.parametrize("lost", [("other",), ("id", "element"), ("id", "key_value", "value")])
+def test_a_column_that_the_schema_lacks_is_refused_whatever_groups_it_is_in(lost: tuple[str, ...]) -> None:
+    """Names of groups do not make a column the table's: what has no tag would stay in clear."""
+    file = plain_file(("email",), lost)
+    with pytest.raises(PlanError, match=rf"{file.path}: holds column {'.'.join(lost)}, which the table's schema"):
+        refuse_lost_columns({file.path: match_columns(file, planned())}, planned())
+
+
+def test_a_column_that_is_the_tables_by_another_writers_name_is_not_lost() -> None:
+    """Case and the names of a list's groups are the writer's."""
+    file = plain_file(("ID",), ("phones", "bag", "array_element"))
+    refuse_lost_columns({file.path: match_columns(file, planned())}, planned())
 
 
 def test_untagged_columns_alone_are_no_drift() -> None:
     """A file that holds none of the tagged columns needs no encryption."""
-    assert drift_of_file(plain_file(("id",), ("other",)), planned(), {}, table_uuid=None) == ()
+    assert drift_in(plain_file(("id",), ("other",)), None) == ()
 
 
 def test_a_column_nested_unlike_the_tables_is_refused() -> None:
     """A struct where the table has a list could hide a column from its tag, so it is no file of the table."""
     with pytest.raises(PlanError, match="phones"):
-        drift_of_file(plain_file(("phones", "a"), ("phones", "b")), planned(), {}, table_uuid=None)
+        drift_in(plain_file(("phones", "a"), ("phones", "b")), None)
 
 
 KEYS = {"id": None, "email": "pii", "phones": "pii"}
@@ -108,7 +128,7 @@ def encrypted_file(
     footer: str = "footer", prefix: bytes | None = PREFIX, algorithm: Any = "AES_GCM_V1", **keys: str | None
 ) -> FileSummary:
     """Return the summary of a file with these keys for its columns, None for plaintext."""
-    columns = {
+    columns: dict[tuple[str, ...], ColumnSummary] = {
         (name,) if name != "phones" else (name, "list", "element"): ColumnSummary(key is not None, key)
         for name, key in {**KEYS, **keys}.items()
     }
@@ -142,8 +162,8 @@ def encrypted_file(
 )
 def test_only_keys_differ_where_data_keys_can_stay(file: FileSummary, kinds: list[str], only_keys: bool) -> None:
     """Not where a column, its data or the file's identity differ too, and not where a column may lack a key."""
-    drift = drift_of_file(file, planned(), {}, table_uuid="1" * 32)
-    assert [one.kind for one in drift] == kinds
-    assert [one.only_keys for one in drift] == [only_keys] * len(kinds)
+    drift = drift_in(file, "1" * 32)
+    assert [difference.kind for difference in drift] == kinds
+    assert [difference.only_keys for difference in drift] == [only_keys] * len(kinds)
     assert all(action_of(drift, rewrap=False) != "re-wrap" for _ in drift)
     assert not drift or (action_of(drift, rewrap=True) == "re-wrap") == only_keys

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from sparkcrypt.backfill.estimate import bytes_a_second, rate
-from sparkcrypt.backfill.journal import Journal, RunRecord
-from sparkcrypt.backfill.store import LocalStateStore
-from sparkcrypt.backfill.unit_state import UnitState
+from sparkcrypt.backfill.journal.journal import Journal, RunRecord
+from sparkcrypt.backfill.journal.speed import bytes_a_second, rate
+from sparkcrypt.backfill.journal.unit_steps import UnitState
+from sparkcrypt.backfill.state.store import LocalStateStore
 
 
 def swapped(total_bytes: int, seconds: float | None) -> UnitState:

@@ -13,13 +13,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sparkcrypt.backfill.check import StagedUnit
-from sparkcrypt.backfill.evidence import DigestSecret, FileEvidence, evidence_of
-from sparkcrypt.backfill.staging import Proof
+from sparkcrypt.backfill.audit.evidence import DigestSecret, FileEvidence, evidence_of
+from sparkcrypt.backfill.engine.base import Proof
+from sparkcrypt.backfill.engine.staged_files import StagedUnit
 from sparkcrypt.errors import FormatError
-from sparkcrypt.keys.service import KeyService, open_key_service
+from sparkcrypt.keys.open_service import open_key_service
+from sparkcrypt.keys.service import KeyService
 from sparkcrypt.policy.key_service import KeyServiceConfig, canonical_json
-from sparkcrypt.spark.digest import RowsDigest
+from sparkcrypt.spark.tasks.digest import RowsDigest
 
 
 @pytest.fixture
@@ -97,7 +98,7 @@ def test_a_change_for_each_file_where_files_were_rewritten_one_by_one() -> None:
     new = [FileEvidence(f"file:/s/p=1/{n}", 12, 8, 2, ("pii",), f"e{n}") for n in range(2)]
     pairs = {f"file:///s/p=1/{n}": f"file:///t/p=1/{n}" for n in range(2)}
     made = evidence_of({"p=1": old}, {"p=1": new}, Proof(STAGED, 4, pairs=pairs), secret)
-    assert [(len(one["sources"]), len(one["targets"])) for one in made["changes"]] == [(1, 1), (1, 1)]
+    assert [(len(change["sources"]), len(change["targets"])) for change in made["changes"]] == [(1, 1), (1, 1)]
     for number, change in enumerate(made["changes"]):
         assert (change["sources"][0]["digest"], change["targets"][0]["digest"]) == (f"d{number}", f"e{number}")
         assert (change["folder"], change["pages"], change["rows"]) == (
@@ -117,7 +118,7 @@ def test_changes_name_old_and_new_files_of_each_folder() -> None:
     assert made["digests"]["secret"] == {"key_id": "audit", "wrapped": "wrapped"}
     change = made["changes"][0]
     assert (change["folder"], change["rows"]["count"], change["rows"]["equal"]) == ("p=1", 4, True)
-    assert [one["path"] for one in change["sources"]] == ["/t/p=1/0", "/t/p=1/1"]
+    assert [source["path"] for source in change["sources"]] == ["/t/p=1/0", "/t/p=1/1"]
     assert change["targets"] == [
         {"path": "/s/p=1/x", "bytes": 12, "modified_ms": 8, "rows": 4, "key_ids": ["footer", "pii"], "digest": "e"}
     ]

@@ -8,12 +8,14 @@ from typing import Any
 
 import pytest
 
-from sparkcrypt.backfill.drift import drift_of_file
-from sparkcrypt.backfill.scan import ScannedUnit, refuse_unit
-from sparkcrypt.backfill.survey import action_of
-from sparkcrypt.backfill.targets import Target
-from sparkcrypt.backfill.units import Unit
-from sparkcrypt.bridge.identity import FileIdentity
+from sparkcrypt.backfill.drift.columns import match_columns
+from sparkcrypt.backfill.drift.difference import drift_of_file
+from sparkcrypt.backfill.drift.scan import ScannedUnit
+from sparkcrypt.backfill.drift.unit_survey import action_of
+from sparkcrypt.backfill.drift.untouchable import refuse_unit
+from sparkcrypt.backfill.target.target import Target
+from sparkcrypt.backfill.target.unit import Unit
+from sparkcrypt.decide.identity import FileIdentity
 from sparkcrypt.errors import VerificationError
 from sparkcrypt.parquet import ColumnSummary, FileSummary
 from sparkcrypt.plan import EncryptionPlan, build_plan
@@ -46,14 +48,14 @@ def policy() -> Policy:
     return policy_from_text(POLICY, where="policy.yaml", base="/")
 
 
-def planned(*, required: bool = True, **history: tuple[str, ...]) -> EncryptionPlan:
+def planned(*, required: bool = True, history: Mapping[str, tuple[str, ...]] | None = None) -> EncryptionPlan:
     """Return the plan of ``id, email, phone``, the last two pii; with what readers still take of a column."""
     fields = [
         {"name": name, "type": "string", "nullable": True, "metadata": {"tags": ["pii"]} if name != "id" else {}}
         for name in ("id", "email", "phone")
     ]
     schema = schema_from_spark({"type": "struct", "fields": fields})
-    kept = {(name,): entries for name, entries in history.items()}
+    kept: dict[tuple[str, ...], tuple[str, ...]] = {(name,): entries for name, entries in (history or {}).items()}
     return build_plan(schema, tags_of_schema(schema), policy(), table="db.t", require_encryption=required, history=kept)
 
 
@@ -106,8 +108,12 @@ ELSEWHERE = {
 
 def scanned(plan: EncryptionPlan, *files: FileSummary) -> ScannedUnit:
     """Return a unit of these files with its drift."""
-    drift = tuple(one for file in files for one in drift_of_file(file, plan, {"p": "1"}, table_uuid=UUID))
-    return ScannedUnit(Unit("p=1", "/t/p=1", None, "p=1", {"p": "1"}), {file.path: file for file in files}, drift)
+    columns = {file.path: match_columns(file, plan) for file in files}
+    drift = [drift_of_file(file, columns[file.path], plan, {"p": "1"}, table_uuid=UUID) for file in files]
+    unit = Unit("p=1", "/t/p=1", None, "p=1", {"p": "1"})
+    return ScannedUnit(
+        unit, {file.path: file for file in files}, columns, tuple(difference for found in drift for difference in found)
+    )
 
 
 def refuse(unit: ScannedUnit, plan: EncryptionPlan, *, adopt: bool = False) -> None:
@@ -121,7 +127,7 @@ def test_each_kind_is_refused_until_it_is_adopted(kind: str) -> None:
     """Without history no reader would believe the file: it is refused by its name and kind, with the way out."""
     plan = planned()
     unit = scanned(plan, FORGED[kind])
-    assert [one.kind for one in unit.drift] == [kind]
+    assert [difference.kind for difference in unit.drift] == [kind]
     with pytest.raises(VerificationError, match=rf"{PATH}.*: {kind}: .* db\.t requires encryption.* --adopt"):
         refuse(unit, plan)
     refuse(unit, plan, adopt=True)
@@ -132,16 +138,16 @@ def test_nothing_is_refused_where_encryption_is_not_required(kind: str) -> None:
     """A table without that requirement is brought to its plan, whatever its files were."""
     plan = planned(required=False)
     unit = scanned(plan, FORGED[kind])
-    assert [one.kind for one in unit.drift] == [kind]
+    assert [difference.kind for difference in unit.drift] == [kind]
     refuse(unit, plan)
 
 
 @pytest.mark.parametrize("place", ELSEWHERE)
 def test_file_of_another_place_is_refused_whatever_the_history(place: str) -> None:
     """Keys and plaintext of the past say nothing of where a file belongs, nor does its key being the planned one."""
-    plan = planned(email=("stolen", "pii", "plaintext"), phone=("pii", "plaintext"))
+    plan = planned(history={"email": ("stolen", "pii", "plaintext"), "phone": ("pii", "plaintext")})
     unit = scanned(plan, file(aad_prefix=ELSEWHERE[place]))
-    assert [one.kind for one in unit.drift] == ["aad_mismatch"]
+    assert [difference.kind for difference in unit.drift] == ["aad_mismatch"]
     with pytest.raises(VerificationError, match="aad_mismatch"):
         refuse(unit, plan)
 
@@ -172,7 +178,7 @@ def test_history_of_a_column_is_its_own(
     summary: FileSummary, history: dict[str, tuple[str, ...]], accepted: bool
 ) -> None:
     """An old key, or plaintext, is taken where that very column's history names it, and every column must be so."""
-    plan = planned(**history)
+    plan = planned(history=history)
     unit = scanned(plan, summary)
     assert unit.drift
     if accepted:
@@ -184,7 +190,7 @@ def test_history_of_a_column_is_its_own(
 
 def test_one_forgery_among_many_files_is_found() -> None:
     """The forged file is named, though what differs in the files beside it is known to history."""
-    plan = planned(email=("old",))
+    plan = planned(history={"email": ("old",)})
     names = ["a", "b", "forged", "z"]
     files = [
         replace(
@@ -194,7 +200,7 @@ def test_one_forgery_among_many_files_is_found() -> None:
         )
         for name in names
     ]
-    assert [one.kind for one in scanned(plan, *files).drift] == ["wrong_key"] * 4
+    assert [difference.kind for difference in scanned(plan, *files).drift] == ["wrong_key"] * 4
     with pytest.raises(VerificationError, match=r"^/t/p=1/forged: email: wrong_key"):
         refuse(scanned(plan, *files), plan)
     files.pop(2)
@@ -215,7 +221,7 @@ def test_what_readers_believe_is_not_refused(summary: FileSummary) -> None:
 def test_footer_of_the_other_mode_is_drift(mode: str) -> None:
     """A signed plaintext footer where an encrypted one is planned, and the other way round, is re-keyed as a whole."""
     plan = replace(planned(), footer_mode=mode)  # type: ignore[arg-type]
-    found = {one: scanned(plan, file(footer=one)).drift for one in ("encrypted", "plaintext_signed")}
+    found = {footer: scanned(plan, file(footer=footer)).drift for footer in ("encrypted", "plaintext_signed")}
     other = "plaintext_signed" if mode == "encrypted" else "encrypted"
     (drift,) = found.pop(other)
     said = f"the footer is {other.removesuffix('_signed')}, not {mode}"
@@ -228,8 +234,11 @@ def test_footer_of_the_other_mode_is_drift(mode: str) -> None:
 def test_key_metadata_without_a_master_key_is_drift(other: Columns) -> None:
     """Such a column is named, and its file's data keys are never wrapped anew: nobody can open one of them."""
     drift = scanned(planned(), file({("email",): ColumnSummary(True, None), **other})).drift
-    assert [(one.kind, one.column) for one in drift] == [("foreign_key", "email"), ("wrong_key", "phone")][: len(drift)]
+    assert [(difference.kind, difference.column) for difference in drift] == [
+        ("foreign_key", "email"),
+        ("wrong_key", "phone"),
+    ][: len(drift)]
     assert len(drift) == 1 + len(other)
     assert drift[0].detail == "its key metadata names no master key, so not 'pii'"
-    assert not any(one.only_keys for one in drift)
+    assert not any(difference.only_keys for difference in drift)
     assert action_of(drift, rewrap=True) != "re-wrap"

@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 
 from sparkcrypt import errors
-from sparkcrypt.backfill.html import report_html
-from sparkcrypt.backfill.html_advice import NEXT_STEPS, UNKNOWN, next_step
-from sparkcrypt.backfill.outcome import UnitOutcome
-from sparkcrypt.backfill.pass_report import PassReport
-from sparkcrypt.backfill.report import Report
-from sparkcrypt.backfill.schedule import FailedUnit
+from sparkcrypt.backfill.html.advice import NEXT_STEPS, UNKNOWN, next_step
+from sparkcrypt.backfill.html.page import report_html
+from sparkcrypt.backfill.many.report import PassReport
+from sparkcrypt.backfill.report.outcome import UnitOutcome
+from sparkcrypt.backfill.report.report import Report
+from sparkcrypt.backfill.work.schedule import FailedUnit
 from tests.services.installed import ROOT
 from tests.unit.backfill.pass_reports import (
     MEGABYTE,
@@ -103,7 +103,7 @@ def words(page: Page) -> str:
 
 def poisoned(text: str) -> dict[str, Any]:
     """Return a report in which that text stands wherever users or other programs have a say."""
-    one = unit(0, unit=text, notes=[text], engine=text, old_location=text, finished=text)
+    swapped = unit(0, unit=text, notes=[text], engine=text, old_location=text, finished=text)
     orders = table(
         text,
         outcome=text,
@@ -111,7 +111,7 @@ def poisoned(text: str) -> dict[str, Any]:
         run_id=text,
         swap=text,
         old_location=text,
-        units=[one],
+        units=[swapped],
         columns={text: text},
         warnings=[text],
         audit={"number": text, "digest": text},
@@ -144,7 +144,7 @@ def test_whatever_a_report_holds_is_text(text: str) -> None:
     page = rendered(poisoned(text))
     clean = rendered(poisoned("x/" if "/" in text else "x"))  # a name with a slash is a directory
     assert [name for name, _ in page.elements] == [name for name, _ in clean.elements]
-    assert [set(one) for _, one in page.elements] == [set(one) for _, one in clean.elements]
+    assert [set(attributes) for _, attributes in page.elements] == [set(attributes) for _, attributes in clean.elements]
     assert page.text.count(text) >= 20
 
 
@@ -164,7 +164,9 @@ def test_a_page_holds_nothing_that_runs_or_loads(document: dict[str, Any]) -> No
 
 def test_the_content_policy_allows_this_style_and_nothing_else() -> None:
     """Even if something slipped through, a browser would neither run it nor load anything for it."""
-    policies = [one["content"] for one in rendered(incomplete()).all("meta") if one.get("http-equiv")]
+    policies = [
+        attributes["content"] for attributes in rendered(incomplete()).all("meta") if attributes.get("http-equiv")
+    ]
     assert len(policies) == 1
     assert re.fullmatch(
         r"default-src 'none'; style-src 'sha256-[A-Za-z0-9+/]{43}='; base-uri 'none'; form-action 'none'",
@@ -392,7 +394,9 @@ def test_every_picture_has_a_title_and_every_table_headers() -> None:
     page = Page(html)
     legends = re.findall(r'<ul class="legend" aria-hidden="true">.*?</ul>', html, re.DOTALL)
     silent = sum(legend.count("<svg>") for legend in legends)
-    roles = [one.get("role") == "img" or one.get("aria-hidden") == "true" for one in page.all("svg")]
+    roles = [
+        attributes.get("role") == "img" or attributes.get("aria-hidden") == "true" for attributes in page.all("svg")
+    ]
     assert roles.count(False) == silent
     assert html.count('role="img"') == html.count("<title") - 1
     assert len(page.all("table")) == html.count("<caption") > 3
@@ -404,8 +408,8 @@ def test_every_picture_has_a_title_and_every_table_headers() -> None:
 def test_the_template_is_in_the_distribution(tmp_path: Path) -> None:
     """What setup.cfg names as package data is what the page is made from."""
     configured = (ROOT / "setup.cfg").read_text()
-    assert "backfill/templates/*" in configured
-    assert {path.name for path in (ROOT / "sparkcrypt/backfill/templates").iterdir()} == {
+    assert "backfill/html/templates/*" in configured
+    assert {path.name for path in (ROOT / "sparkcrypt/backfill/html/templates").iterdir()} == {
         "backfill.html.j2",
         "backfill.css",
     }
@@ -418,7 +422,9 @@ def test_a_page_is_made_from_a_package_in_an_archive(tmp_path: Path, monkeypatch
         for path in (ROOT / "sparkcrypt").rglob("*"):
             if path.suffix in {".py", ".css", ".j2"}:
                 made.write(path, path.relative_to(ROOT))
-    script = "import sparkcrypt.backfill.html as h; print(h.__file__, len(h.report_html({'outcome': 'failed'})) > 1000)"
+    script = (
+        "import sparkcrypt.backfill.html.page as h; print(h.__file__, len(h.report_html({'outcome': 'failed'})) > 1000)"
+    )
     result = subprocess.run(
         [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(archive)!r}); {script}"],
         cwd=tmp_path,
@@ -426,7 +432,7 @@ def test_a_page_is_made_from_a_package_in_an_archive(tmp_path: Path, monkeypatch
         text=True,
         check=False,
     )
-    assert result.stdout.split() == [f"{archive}/sparkcrypt/backfill/html.py", "True"], result.stderr
+    assert result.stdout.split() == [f"{archive}/sparkcrypt/backfill/html/page.py", "True"], result.stderr
 
 
 def test_reports_of_these_tests_have_the_shape_of_real_ones() -> None:

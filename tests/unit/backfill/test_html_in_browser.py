@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from sparkcrypt.backfill.html import report_html
+from sparkcrypt.backfill.html.page import report_html
 from tests.conftest import require_service
 from tests.services import ServiceUnavailableError
 from tests.services.chromium import Chromium, Page, start_chromium
@@ -253,7 +253,7 @@ def test_a_script_that_slipped_in_would_not_run(chromium: Chromium, served: Serv
     assert page.evaluate("document.title") == "Backfill 20261121T101112Z-3f9a2c: incomplete"
     assert page.evaluate("getComputedStyle(document.querySelector('#evil')).color") != "rgb(255, 0, 0)"
     assert served.asked == ["/report.html"]
-    assert len([one for one in page.complaints() if "Content Security Policy" in one]) >= 4
+    assert len([complaint for complaint in page.complaints() if "Content Security Policy" in complaint]) >= 4
     page.close()
 
 

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from sparkcrypt.backfill.html_pictures import (
+from sparkcrypt.backfill.html.pictures import (
     BOTTOM,
     HEIGHT,
     LEFT,
@@ -18,9 +18,10 @@ from sparkcrypt.backfill.html_pictures import (
     Throughput,
     throughput,
 )
-from sparkcrypt.backfill.html_tables import coverage as coverage_groups
-from sparkcrypt.backfill.html_tables import remains
-from sparkcrypt.backfill.html_text import change, counted, duration, moment, percent, shell_word, size, visible
+from sparkcrypt.backfill.html.tables import coverage as coverage_groups
+from sparkcrypt.backfill.html.tables import remains
+from sparkcrypt.backfill.html.text import change, duration, moment, percent, shell_word, visible
+from sparkcrypt.text import count_of, size_of
 from tests.unit.backfill.pass_reports import MEGABYTE, coverage, incomplete, points, quarantined, report, table
 
 
@@ -140,7 +141,7 @@ def test_coverage_of_nothing_and_of_odd_numbers_is_a_share(
 
 def test_what_remains_adds_up_to_all_units() -> None:
     """Done, waiting and quarantined units are shares of one whole; tables that were not worked on have none."""
-    rows = {one.table: one for one in remains(incomplete()).rows}
+    rows = {row.table: row for row in remains(incomplete()).rows}
     assert set(rows) == {"sales.orders", "sales.ledger", "sales.mirror"}
     orders = rows["sales.orders"]
     assert (orders.done, orders.waiting, orders.quarantined) == (60.0, 20.0, 20.0)
@@ -171,7 +172,7 @@ def test_more_quarantined_units_than_are_left_do_not_overflow() -> None:
 )
 def test_sizes_have_decimal_units(number: float, text: str) -> None:
     """No size is ever a thousand of its unit but of the largest."""
-    assert size(number) == text
+    assert size_of(number) == text
 
 
 @pytest.mark.parametrize(
@@ -230,7 +231,7 @@ def test_times_are_shown_in_utc(text: object, shown: str) -> None:
 
 def test_numbers_and_names_read_well() -> None:
     """One file, many files; more, less, the same; a cut name says so; a plain word has no quotes."""
-    assert (counted(1, "file"), counted(3456, "file")) == ("1 file", "3,456 files")
+    assert (count_of(1, "file"), count_of(3456, "file")) == ("1 file", "3,456 files")
     assert (change(0, 5), change(100, 101), change(100, 90), change(10**6, 10**6 + 1)) == (
         "",
         "+1.0 %",

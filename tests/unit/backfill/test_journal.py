@@ -13,20 +13,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sparkcrypt.backfill.journal import KINDS, Journal, Pins, check_same_policy, new_run_id
-from sparkcrypt.backfill.journal_chain import JournalChain
-from sparkcrypt.backfill.mac import TableMac
-from sparkcrypt.backfill.store import LocalStateStore, encode_record
-from sparkcrypt.backfill.unit_state import state_of_units
+from sparkcrypt.backfill.journal.chain import JournalChain
+from sparkcrypt.backfill.journal.journal import KINDS, Journal, Pins, check_same_policy, new_run_id
+from sparkcrypt.backfill.journal.unit_steps import state_of_units
+from sparkcrypt.backfill.state.mac import TableMac
+from sparkcrypt.backfill.state.store import LocalStateStore, encode_record
 from sparkcrypt.errors import RunConflictError, SparkcryptError, VerificationError
 from tests.unit.backfill.conftest import RUN, TABLE, Together, run_record, swap_unit
+from tests.unit.backfill.memory_store import MemoryStore
 
 FOLDER = f"runs/{TABLE}/{RUN}/"
 
 RACE = """
 import sys
-from sparkcrypt.backfill.journal import Journal
-from sparkcrypt.backfill.store import LocalStateStore
+from sparkcrypt.backfill.journal.journal import Journal
+from sparkcrypt.backfill.state.store import LocalStateStore
 from sparkcrypt.errors import RunConflictError
 journal = Journal.open(LocalStateStore(sys.argv[1] + "/state"), "TABLE", "RUN")
 print("ready", flush=True)
@@ -38,29 +39,6 @@ try:
 except RunConflictError:
     print("fenced")
 """
-
-
-class MemoryStore:
-    """A store of names and bytes, for tests that damage a journal a thousand times."""
-
-    def __init__(self, records: dict[str, bytes]) -> None:
-        self.records = records
-
-    def create(self, name: str, content: bytes) -> bool:
-        """Keep a record."""
-        return self.records.setdefault(name, content) is content
-
-    def read(self, name: str) -> bytes | None:
-        """Return a record."""
-        return self.records.get(name)
-
-    def list(self, prefix: str) -> tuple[str, ...]:
-        """Return names."""
-        return tuple(sorted(name for name in self.records if name.startswith(prefix)))
-
-    def delete(self, name: str) -> None:
-        """Forget a record."""
-        self.records.pop(name, None)
 
 
 @pytest.fixture
@@ -164,7 +142,7 @@ def test_of_racing_drivers_one_continues_a_run(together: Together, store: LocalS
     assert numbers == list(range(1, len(numbers) + 1)) and len(numbers) >= 2
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.data())
 def test_every_damaged_byte_of_a_journal_is_found(data: st.DataObject) -> None:
     """Whatever byte of whatever record is changed to whatever else: the journal is refused, and a record named."""
@@ -339,17 +317,17 @@ def test_a_torn_record_that_is_not_the_last_is_damage(
 
 def test_the_latest_run_without_an_end_is_the_unfinished_one(store: LocalStateStore) -> None:
     """Finished runs, expired ones, other tables' and runs whose first record is torn are none."""
-    assert Journal.unfinished(store, TABLE) is None
+    assert Journal.find_unfinished(store, TABLE) is None
     for run_id in ("20260101T000000Z-000000", "20260102T000000Z-000000", "20260103T000000Z-000000"):
         Journal.start(store, run_record(run_id))
     store.create(f"runs/{TABLE}/20260104T000000Z-000000/000001.json", b'{"check')
-    assert Journal.unfinished(store, "other") is None
+    assert Journal.find_unfinished(store, "other") is None
     for run_id in ("20260103T000000Z-000000", "20260102T000000Z-000000", "20260101T000000Z-000000"):
-        assert Journal.unfinished(store, TABLE) == run_id
+        assert Journal.find_unfinished(store, TABLE) == run_id
         journal = Journal.open(store, TABLE, run_id)
         journal.append("run_finished", outcome="done")
         journal.append("run_expired", folders=[])
-    assert Journal.unfinished(store, TABLE) is None
+    assert Journal.find_unfinished(store, TABLE) is None
     assert len(Journal.runs(store, TABLE)) == 3
 
 
@@ -357,7 +335,7 @@ def test_a_run_whose_end_is_torn_is_unfinished(store: LocalStateStore, journal: 
     """What is not wholly written did not happen."""
     journal.append("run_finished", outcome="done")
     damaged(store, tmp_path, f"{FOLDER}000007.json", (store.read(f"{FOLDER}000007.json") or b"")[:40])
-    assert Journal.unfinished(store, TABLE) == RUN
+    assert Journal.find_unfinished(store, TABLE) == RUN
 
 
 def test_units_stand_where_their_last_record_says(journal: Journal) -> None:
@@ -405,7 +383,7 @@ def test_later_run_ids_sort_after_earlier_ones(times: list[float]) -> None:
     """Run ids of times that differ by a millisecond sort as the times do."""
     first, second = (round(seconds, 3) for seconds in sorted(times))
     ids = new_run_id(lambda: first + 0.0001), new_run_id(lambda: second + 0.0001)
-    assert all(re.fullmatch(r"\d{8}T\d{6}Z-[0-9a-f]{6}", one) for one in ids)
+    assert all(re.fullmatch(r"\d{8}T\d{6}Z-[0-9a-f]{6}", run_id) for run_id in ids)
     assert first == second or ids[0] < ids[1]
 
 
@@ -456,10 +434,10 @@ def planted(store: MemoryStore, version: int, kind: str, **fields: Any) -> str:
 def test_records_under_a_mac_are_authenticated() -> None:
     """Who has the key sees that each record is authentic; who has not sees the same records and that they are not."""
     store = authentic()
-    assert opened(store).authenticated and {one.generation for one in opened(store).records} == {1}
+    assert opened(store).authenticated and {record.generation for record in opened(store).records} == {1}
     shown = reopened(store)
-    assert not shown.authenticated and not any(one.authenticated for one in shown.records)
-    assert [one.fields for one in shown.records] == [one.fields for one in opened(store).records]
+    assert not shown.authenticated and not any(record.authenticated for record in shown.records)
+    assert [record.fields for record in shown.records] == [record.fields for record in opened(store).records]
 
 
 @pytest.mark.parametrize("version", [1, 2])
@@ -480,7 +458,7 @@ def test_a_planted_run_is_refused(version: int) -> None:
     assert len(reopened(store).records) == 1
     with pytest.raises(VerificationError, match="000001"):
         opened(store)
-    assert Journal.unfinished(store, TABLE, MAC) == (RUN if version == 1 else None)
+    assert Journal.find_unfinished(store, TABLE, MAC) == (RUN if version == 1 else None)
 
 
 def test_a_record_without_a_mac_is_refused_under_one(store: LocalStateStore, journal: Journal) -> None:
@@ -533,7 +511,7 @@ def test_records_of_version_1_need_their_pin() -> None:
             opened(store, pinned=lambda _, pin=pin: pin)  # type: ignore[misc]  # mypy knows no bound defaults
     journal = opened(store, pinned={RUN: digest}.get)
     journal.append("run_finished", outcome="done")
-    assert [one.version for one in opened(store, pinned={RUN: digest}.get).records] == [1, 1, 2]
+    assert [record.version for record in opened(store, pinned={RUN: digest}.get).records] == [1, 1, 2]
     planted(store, 1, "run_resumed")
     with pytest.raises(VerificationError, match="had given up"):
         opened(store, pinned={RUN: digest}.get)
@@ -544,5 +522,5 @@ def test_a_damaged_run_hides_no_unfinished_one() -> None:
     store = authentic()
     later = f"runs/{TABLE}/20270101T000000Z-000000/000001.json"
     store.create(later, b"{}\n")
-    assert Journal.unfinished(store, TABLE, MAC) == RUN
+    assert Journal.find_unfinished(store, TABLE, MAC) == RUN
     assert Journal.runs(store, TABLE)[-1] == later.split("/")[2]

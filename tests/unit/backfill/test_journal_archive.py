@@ -6,16 +6,16 @@ from typing import Any
 
 import pytest
 
-from sparkcrypt.backfill.audit import AuditWriter, journalled_head, verify_audit
-from sparkcrypt.backfill.journal import Journal
-from sparkcrypt.backfill.journal_archive import archive_records, clear_archived
-from sparkcrypt.backfill.mac import TableMac
-from sparkcrypt.backfill.run_state import ended, expired
-from sparkcrypt.backfill.unit_state import state_of_units
+from sparkcrypt.backfill.audit.chain import AuditWriter, journalled_head, verify_audit
+from sparkcrypt.backfill.journal.archive import archive_records, clear_archived
+from sparkcrypt.backfill.journal.journal import Journal
+from sparkcrypt.backfill.journal.run_steps import has_ended, has_expired
+from sparkcrypt.backfill.journal.unit_steps import state_of_units
+from sparkcrypt.backfill.state.mac import TableMac
 from sparkcrypt.errors import RunConflictError, VerificationError
+from tests.unit.backfill.audits import entry
 from tests.unit.backfill.conftest import RUN, TABLE, run_record, swap_unit
-from tests.unit.backfill.test_audit import entry
-from tests.unit.backfill.test_journal import MemoryStore
+from tests.unit.backfill.memory_store import MemoryStore
 
 MAC = TableMac(b"k" * 32)
 NAME = f"archive/{TABLE}/{RUN}.json"
@@ -48,14 +48,14 @@ def test_one_record_is_left_and_says_what_the_journal_said() -> None:
     before = archived(store)
     assert [name for name in store.records if not name.startswith("audit/")] == [NAME]
     after = Journal.open(store, TABLE, RUN, MAC)
-    assert after.archived and after.authenticated and ended(after) and expired(after)
+    assert after.archived and after.authenticated and has_ended(after) and has_expired(after)
     assert after.run == before.run and Journal.runs(store, TABLE) == (RUN,)
-    assert [(one.kind, one.digest, one.time) for one in after.records] == [
-        (one.kind, one.digest, one.time) for one in before.records
+    assert [(record.kind, record.digest, record.time) for record in after.records] == [
+        (record.kind, record.digest, record.time) for record in before.records
     ]
     assert "files" not in state_of_units(after.records)["p=1"].fields
     assert state_of_units(after.records)["p=1"].fields["outcome"] == {"unit": "p=1"}
-    assert Journal.unfinished(store, TABLE, MAC) is None
+    assert Journal.find_unfinished(store, TABLE, MAC) is None
     with pytest.raises(RunConflictError, match="have expired"):
         after.append("run_resumed")
 
@@ -95,7 +95,7 @@ def test_a_process_that_ends_in_between_leaves_both(deleted: int) -> None:
     except Killed:
         assert deleted < 8
     assert Journal.open(store, TABLE, RUN, MAC).archived
-    assert Journal.unfinished(store, TABLE, MAC) is None
+    assert Journal.find_unfinished(store, TABLE, MAC) is None
     store.left = 100
     clear_archived(store, TABLE, RUN, MAC.check)
     assert not store.list("runs/") and store.read(NAME)
@@ -124,7 +124,7 @@ def test_a_planted_archive_neither_ends_a_run_nor_deletes_its_journal() -> None:
     assert len(store.records) == count
     opened = Journal.open(store, TABLE, RUN, MAC)
     assert not opened.archived and len(opened.records) == 6
-    assert Journal.unfinished(store, TABLE, MAC) == RUN
+    assert Journal.find_unfinished(store, TABLE, MAC) == RUN
     with pytest.raises(VerificationError, match="does not authenticate"):
         store.records = {NAME: other.records[NAME]}
         Journal.open(store, TABLE, RUN, MAC)

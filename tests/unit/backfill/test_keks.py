@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from sparkcrypt.backfill.keks import table_keks
-from sparkcrypt.backfill.mac import TableMac
-from sparkcrypt.backfill.store import LocalStateStore, encode_record
+from sparkcrypt.backfill.engine.keks import table_keks
+from sparkcrypt.backfill.state.mac import TableMac
+from sparkcrypt.backfill.state.store import LocalStateStore, encode_record
 from sparkcrypt.errors import ConfigError, KeyAccessDeniedError, KeyNotFoundError
 from sparkcrypt.keys.datakeys import DataKeyMaker, WrappedKek
 from sparkcrypt.keys.local import LocalKeyService
@@ -109,7 +109,7 @@ def test_a_damaged_record_gets_a_successor(
     record.write_bytes(content)
     second = made(store, service, "a", mac=mac)
     assert second != first and made(store, service, "a", mac=mac) == second
-    assert [one.name for one in records(tmp_path)] == ["000001.json", "000002.json"]
+    assert [file.name for file in records(tmp_path)] == ["000001.json", "000002.json"]
     assert record.read_bytes() == content
 
 
@@ -208,7 +208,7 @@ def test_age_retires_a_kek(
     """After 90 days there is a new one; so there is for one from the future, which would never be old."""
     first = made(store, service, "a", mac=mac_of())
     now = time.time()
-    monkeypatch.setattr("sparkcrypt.backfill.keks.time.time", lambda: now + days * 86400)
+    monkeypatch.setattr("sparkcrypt.backfill.engine.keks.time.time", lambda: now + days * 86400)
     assert (made(store, service, "a", mac=mac_of()) != first) == retired
 
 

@@ -9,15 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from sparkcrypt.backfill.audit import AuditWriter, verify_audit
-from sparkcrypt.backfill.mac import MasterKeys, TableMac, open_mac
-from sparkcrypt.backfill.store import LocalStateStore, encode_record
+from sparkcrypt.backfill.audit.chain import AuditWriter, verify_audit
+from sparkcrypt.backfill.state.mac import MasterKeys, TableMac, open_mac
+from sparkcrypt.backfill.state.store import LocalStateStore, encode_record
 from sparkcrypt.errors import KeyServiceError, VerificationError
-from sparkcrypt.keys.service import KeyService, open_key_service
+from sparkcrypt.keys.open_service import open_key_service
+from sparkcrypt.keys.service import KeyService
 from sparkcrypt.policy.key_service import KeyServiceConfig
 from sparkcrypt.policy.load import policy_from_text
+from tests.unit.backfill.audits import FOLDER, entry, rewritten
 from tests.unit.backfill.conftest import TABLE
-from tests.unit.backfill.test_audit import FOLDER, entry, rewritten
 
 BEFORE = MasterKeys("footer", (), ("footer",))
 AFTER = MasterKeys("audit", (), ("footer",))

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,66 +18,28 @@ from typing import Any
 
 import pytest
 
-from sparkcrypt.backfill import object_store
-from sparkcrypt.backfill.lock import acquire
-from sparkcrypt.backfill.object_access import object_access
-from sparkcrypt.backfill.object_places import lies_inside, object_place
-from sparkcrypt.backfill.object_store import ObjectStateStore, open_object_store
-from sparkcrypt.cli.checks import check_state
+from sparkcrypt.backfill.state import object_store
+from sparkcrypt.backfill.state.lock import acquire
+from sparkcrypt.backfill.state.object_access import object_access
+from sparkcrypt.backfill.state.object_store import ObjectStateStore, open_object_store
+from sparkcrypt.backfill.state.object_uri import lies_inside, object_place
+from sparkcrypt.cli.setup.checks import check_state
 from sparkcrypt.errors import ConfigError, RunConflictError, StorageError
 from tests.services.installed import ROOT
 from tests.services.meddled_s3 import Environ, MeddledS3, Serve
-from tests.unit.backfill import test_lock, test_store
+from tests.unit.backfill import lock_behaviour, store_behaviour
 from tests.unit.backfill.conftest import Together
-from tests.unit.backfill.test_lock import (
-    test_a_fenced_owner_that_releases_takes_nothing_from_the_new_one,
-    test_a_paused_owner_is_fenced_off_even_when_nobody_took_over,
-    test_a_paused_owner_is_fenced_off_when_another_took_over,
-    test_a_released_lock_can_neither_be_checked_nor_renewed,
-    test_a_released_lock_is_free_at_once_and_its_token_is_never_used_again,
-    test_a_second_run_is_refused_and_told_about_the_first,
-    test_an_expired_lock_is_taken_over_with_the_next_token,
-    test_an_owner_whose_records_were_deleted_does_not_hold_the_lock,
-    test_locks_of_two_tables_do_not_meet,
-    test_renewals_move_the_end_and_do_not_pile_up,
-)
-from tests.unit.backfill.test_store import (
-    test_a_deleted_name_may_be_created_again,
-    test_a_record_is_created_once_and_read_back,
-    test_names_are_listed_sorted_by_prefix,
-    test_names_that_leave_the_directory_or_hide_are_refused,
-    test_of_racing_threads_exactly_one_creates_a_record,
-    test_what_is_not_there_reads_as_none_and_deletes_as_nothing,
-)
+from tests.unit.backfill.lock_behaviour import LockBehaviour
+from tests.unit.backfill.store_behaviour import StoreBehaviour
 
 pytestmark = pytest.mark.services
 _NUMBERS = itertools.count()
 KEYS = {"fs.s3a.access.key": "test", "fs.s3a.secret.key": "test", "fs.s3a.endpoint.region": "us-east-1"}
 
-# One behaviour suite for every store: these run here on the fixture ``store`` of this module.
-__all__ = [
-    "test_a_deleted_name_may_be_created_again",
-    "test_a_fenced_owner_that_releases_takes_nothing_from_the_new_one",
-    "test_a_paused_owner_is_fenced_off_even_when_nobody_took_over",
-    "test_a_paused_owner_is_fenced_off_when_another_took_over",
-    "test_a_record_is_created_once_and_read_back",
-    "test_a_released_lock_can_neither_be_checked_nor_renewed",
-    "test_a_released_lock_is_free_at_once_and_its_token_is_never_used_again",
-    "test_a_second_run_is_refused_and_told_about_the_first",
-    "test_an_expired_lock_is_taken_over_with_the_next_token",
-    "test_an_owner_whose_records_were_deleted_does_not_hold_the_lock",
-    "test_locks_of_two_tables_do_not_meet",
-    "test_names_are_listed_sorted_by_prefix",
-    "test_names_that_leave_the_directory_or_hide_are_refused",
-    "test_of_racing_threads_exactly_one_creates_a_record",
-    "test_renewals_move_the_end_and_do_not_pile_up",
-    "test_what_is_not_there_reads_as_none_and_deletes_as_nothing",
-]
-
 ON_S3 = """
 import json, os
-from sparkcrypt.backfill.object_access import object_access
-from sparkcrypt.backfill.object_store import open_object_store
+from sparkcrypt.backfill.state.object_access import object_access
+from sparkcrypt.backfill.state.object_store import open_object_store
 def LocalStateStore(path):
     uri, settings = os.environ["STATE"], json.loads(os.environ["SETTINGS"])
     return open_object_store(uri, object_access(uri, settings, allow_http=False))
@@ -90,19 +52,10 @@ def on_s3(script: str) -> str:
     return ON_S3 + "\n".join(line for line in script.splitlines() if "import LocalStateStore" not in line)
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[MeddledS3]:
-    """A real S3 server in this process, with one bucket."""
-    running = MeddledS3()
-    running.make_bucket("lake")
-    yield running
-    running.stop()
-
-
 @pytest.fixture
-def settings(server: MeddledS3) -> dict[str, str]:
+def settings(s3_server: MeddledS3) -> dict[str, str]:
     """What Hadoop's configuration says of the server."""
-    return {**KEYS, "fs.s3a.endpoint": server.endpoint}
+    return {**KEYS, "fs.s3a.endpoint": s3_server.endpoint}
 
 
 Opened = Callable[..., ObjectStateStore]
@@ -144,11 +97,19 @@ def hang_up(environ: Environ) -> None:
     environ["werkzeug.socket"].shutdown(socket.SHUT_RDWR)
 
 
+class TestLock(LockBehaviour):
+    """The behaviours of every lock, on S3."""
+
+
+class TestStore(StoreBehaviour):
+    """The behaviours of every store, on S3."""
+
+
 def test_of_racing_processes_exactly_one_creates_each_record(
     together: Together, elsewhere: str, opened: Opened
 ) -> None:
     """Four processes create the same forty names with the same bytes: each name has one winner and whole content."""
-    won = Counter(number for output in together(on_s3(test_store.RACE)) for number in output.split())
+    won = Counter(number for output in together(on_s3(store_behaviour.RACE)) for number in output.split())
     assert won == Counter({str(number): 1 for number in range(40)})
     store = opened(elsewhere)
     assert {store.read(name) for name in store.list("runs/t/")} == {b"<stdin>" * 1000}
@@ -157,7 +118,7 @@ def test_of_racing_processes_exactly_one_creates_each_record(
 
 def test_racing_processes_hold_the_lock_one_after_the_other(together: Together, elsewhere: str, opened: Opened) -> None:
     """Four processes take, renew and release: never two at once, and no token twice."""
-    script = on_s3(test_lock.RACE).replace("range(60)", "range(20)")
+    script = on_s3(lock_behaviour.RACE).replace("range(60)", "range(20)")
     tokens = [int(token) for output in together(script) for token in output.split()]
     assert len(tokens) == len(set(tokens)) and len(tokens) >= 4
     assert f"locks/t/{max(tokens):08d}.released.json" in opened(elsewhere).list("locks/t/")
@@ -165,7 +126,7 @@ def test_racing_processes_hold_the_lock_one_after_the_other(together: Together, 
 
 @pytest.mark.parametrize("answer", ["500 Internal Server Error", "503 Slow Down", None])
 def test_a_creation_whose_answer_got_lost_counts_as_made(
-    server: MeddledS3, store: ObjectStateStore, answer: str | None
+    s3_server: MeddledS3, store: ObjectStateStore, answer: str | None
 ) -> None:
     """The repeated request finds the key taken, by an object with the mark of the call itself."""
     lost: list[str] = []
@@ -179,7 +140,7 @@ def test_a_creation_whose_answer_got_lost_counts_as_made(
             hang_up(environ)
         return answer, [("Content-Type", "application/xml")], b"<Error><Code>Trouble</Code></Error>"
 
-    with server.meddling(lose):
+    with s3_server.meddling(lose):
         assert store.create("runs/t/1.json", b"same bytes")
     assert lost == ["200 OK"]
     assert not store.create("runs/t/1.json", b"same bytes")
@@ -187,10 +148,11 @@ def test_a_creation_whose_answer_got_lost_counts_as_made(
 
 
 def test_of_two_drivers_with_the_same_bytes_one_wins_though_no_answer_came(
-    server: MeddledS3, store: ObjectStateStore, opened: Opened
+    s3_server: MeddledS3, store: ObjectStateStore, opened: Opened
 ) -> None:
     """The other driver's record stands there instead, equal byte for byte: it is not this driver's."""
-    other, went = opened(), []
+    other = opened()
+    went: list[bool] = []
 
     def overtake(environ: Environ, serve: Serve) -> Any:
         if not puts(environ, "/1.json") or went:
@@ -200,13 +162,13 @@ def test_of_two_drivers_with_the_same_bytes_one_wins_though_no_answer_came(
         hang_up(environ)
         return "500 Internal Server Error", [], b""
 
-    with server.meddling(overtake):
+    with s3_server.meddling(overtake):
         assert not store.create("locks/t/1.json", b"same bytes")
     assert went
 
 
 def test_a_request_that_comes_late_does_not_make_two_winners(
-    server: MeddledS3, store: ObjectStateStore, opened: Opened
+    s3_server: MeddledS3, store: ObjectStateStore, opened: Opened
 ) -> None:
     """A request that is still under way when its driver tries again has the same mark, whichever comes first."""
     late: list[Serve] = []
@@ -215,7 +177,7 @@ def test_a_request_that_comes_late_does_not_make_two_winners(
         if not puts(environ, "/1.json") or late:
             return serve()
         late.append(serve)
-        while len(server.requests) == seen:  # the driver looks whether it is there
+        while len(s3_server.requests) == seen:  # the driver looks whether it is there
             time.sleep(0.01)
         time.sleep(0.2)
         return serve()
@@ -225,13 +187,13 @@ def test_a_request_that_comes_late_does_not_make_two_winners(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(object_store, "CLIENT", impatient)
         hasty = opened()
-    seen = len(server.requests) + 1
-    with server.meddling(delay):
+    seen = len(s3_server.requests) + 1
+    with s3_server.meddling(delay):
         assert hasty.create("runs/t/1.json", b"same bytes")
     assert late and not opened().create("runs/t/1.json", b"same bytes")
 
 
-def test_a_conflict_with_a_deletion_is_tried_again(server: MeddledS3, store: ObjectStateStore) -> None:
+def test_a_conflict_with_a_deletion_is_tried_again(s3_server: MeddledS3, store: ObjectStateStore) -> None:
     """S3 answers 409 where a deletion of that key is under way; the key is free, so nobody has won yet."""
     refused: list[bool] = []
 
@@ -242,14 +204,14 @@ def test_a_conflict_with_a_deletion_is_tried_again(server: MeddledS3, store: Obj
         body = b"<Error><Code>ConditionalRequestConflict</Code></Error>"
         return "409 Conflict", [("Content-Type", "application/xml")], body
 
-    with server.meddling(conflict):
+    with s3_server.meddling(conflict):
         assert store.create("runs/t/1.json", b"x")
     assert refused
 
 
 @pytest.mark.parametrize("header", ["HTTP_IF_NONE_MATCH", "HTTP_X_AMZ_META_SPARKCRYPTMARK"])
 def test_a_store_that_is_not_good_enough_is_refused_before_anything_is_written(
-    server: MeddledS3, opened: Opened, header: str
+    s3_server: MeddledS3, opened: Opened, header: str
 ) -> None:
     """One that puts an object twice, or forgets its metadata, gets no lock, and nothing of the probe stays."""
     store = opened()
@@ -258,7 +220,7 @@ def test_a_store_that_is_not_good_enough_is_refused_before_anything_is_written(
         environ.pop(header, None)
         return serve()
 
-    with server.meddling(ignore):
+    with s3_server.meddling(ignore):
         with pytest.raises(ConfigError, match=r"does not honour conditional creation.*policy"):
             acquire(store, "t", run_id="run-1", owner="me")
         with pytest.raises(ConfigError, match="does not honour"):
@@ -267,7 +229,7 @@ def test_a_store_that_is_not_good_enough_is_refused_before_anything_is_written(
     assert opened().create("a", b"1")
 
 
-def test_doctor_tells_a_store_that_ignores_conditions(server: MeddledS3, opened: Opened) -> None:
+def test_doctor_tells_a_store_that_ignores_conditions(s3_server: MeddledS3, opened: Opened) -> None:
     """Its check of the state directory fails, before a run would; on one that is good enough nothing of it stays."""
     workplace: Any = SimpleNamespace(states=opened)
 
@@ -276,13 +238,13 @@ def test_doctor_tells_a_store_that_ignores_conditions(server: MeddledS3, opened:
         return serve()
 
     uri = f"s3a://lake/examined/{next(_NUMBERS)}"
-    with server.meddling(ignore), pytest.raises(ConfigError, match="does not honour conditional creation"):
+    with s3_server.meddling(ignore), pytest.raises(ConfigError, match="does not honour conditional creation"):
         check_state(workplace, uri)
     assert check_state(workplace, uri) == f"{uri}: a record is created once"
     assert opened(uri).list("") == ()
 
 
-def test_a_store_without_conditional_puts_is_a_config_error(server: MeddledS3, store: ObjectStateStore) -> None:
+def test_a_store_without_conditional_puts_is_a_config_error(s3_server: MeddledS3, store: ObjectStateStore) -> None:
     """501 says that the header is not implemented; it is no storage that failed for a while."""
 
     def unknown(environ: Environ, serve: Serve) -> Any:
@@ -290,22 +252,24 @@ def test_a_store_without_conditional_puts_is_a_config_error(server: MeddledS3, s
             return "501 Not Implemented", [], b"<Error><Code>NotImplemented</Code></Error>"
         return serve()
 
-    with server.meddling(unknown), pytest.raises(ConfigError, match="does not honour conditional creation"):
+    with s3_server.meddling(unknown), pytest.raises(ConfigError, match="does not honour conditional creation"):
         store.create("a", b"1")
 
 
-def test_the_probe_is_made_once_and_by_writers_alone(server: MeddledS3, opened: Opened) -> None:
+def test_the_probe_is_made_once_and_by_writers_alone(s3_server: MeddledS3, opened: Opened) -> None:
     """Whoever only reads puts nothing; of a pass over many tables the first one proves the store."""
-    server.requests.clear()
+    s3_server.requests.clear()
     assert opened().read("a") is None and opened().list("") == ()
-    assert {method for method, _ in server.requests} == {"GET"}
+    assert {method for method, _ in s3_server.requests} == {"GET"}
     for number in range(3):
         assert opened().create(f"a/{number}", b"1")
-    assert len([path for _, path in server.requests if "/probes/" in path]) == 5
+    assert len([path for _, path in s3_server.requests if "/probes/" in path]) == 5
     assert opened().list("probes/") == ()
 
 
-def test_a_driver_that_is_killed_before_it_hears_that_it_won(server: MeddledS3, elsewhere: str, opened: Opened) -> None:
+def test_a_driver_that_is_killed_before_it_hears_that_it_won(
+    s3_server: MeddledS3, elsewhere: str, opened: Opened
+) -> None:
     """Its lock is there whole; the next run takes it over since the process is dead, and has the next token."""
     children: list[subprocess.Popen[bytes]] = []
 
@@ -316,8 +280,8 @@ def test_a_driver_that_is_killed_before_it_hears_that_it_won(server: MeddledS3, 
             children[0].wait()
         return said
 
-    command = [sys.executable, "-c", on_s3(test_lock.KILLED).replace("os.kill(", "print(")]
-    with server.meddling(kill):
+    command = [sys.executable, "-c", on_s3(lock_behaviour.KILLED).replace("os.kill(", "print(")]
+    with s3_server.meddling(kill):
         children.append(subprocess.Popen([*command, "unused"], cwd=ROOT, stdout=subprocess.DEVNULL))
         assert children[0].wait(timeout=60) == -signal.SIGKILL
     store = opened(elsewhere)
@@ -326,7 +290,7 @@ def test_a_driver_that_is_killed_before_it_hears_that_it_won(server: MeddledS3, 
 
 
 def test_a_driver_that_is_killed_before_its_request_is_carried_out_leaves_no_record(
-    server: MeddledS3, elsewhere: str, opened: Opened
+    s3_server: MeddledS3, elsewhere: str, opened: Opened
 ) -> None:
     """Nobody sees a part of a record: its name is free."""
     children: list[subprocess.Popen[bytes]] = []
@@ -338,8 +302,8 @@ def test_a_driver_that_is_killed_before_its_request_is_carried_out_leaves_no_rec
             return "400 Bad Request", [], b""
         return serve()
 
-    command = [sys.executable, "-c", on_s3(test_lock.KILLED).replace("os.kill(", "print(")]
-    with server.meddling(kill):
+    command = [sys.executable, "-c", on_s3(lock_behaviour.KILLED).replace("os.kill(", "print(")]
+    with s3_server.meddling(kill):
         children.append(subprocess.Popen([*command, "unused"], cwd=ROOT, stdout=subprocess.DEVNULL))
         assert children[0].wait(timeout=60) == -signal.SIGKILL
     assert opened(elsewhere).list("") == ()
@@ -347,7 +311,7 @@ def test_a_driver_that_is_killed_before_its_request_is_carried_out_leaves_no_rec
 
 
 def test_a_store_that_fails_for_good_is_a_storage_error_within_bounds(
-    server: MeddledS3, store: ObjectStateStore, monkeypatch: pytest.MonkeyPatch
+    s3_server: MeddledS3, store: ObjectStateStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The message has the answer, and not how the library asked."""
     monkeypatch.setattr(object_store, "CREATE_SECONDS", 1.0)
@@ -357,7 +321,7 @@ def test_a_store_that_fails_for_good_is_a_storage_error_within_bounds(
         return "503 Slow Down", [], b"<Error><Code>SlowDown</Code><Message>Reduce your rate.</Message></Error>"
 
     began = time.monotonic()
-    with server.meddling(fail):
+    with s3_server.meddling(fail):
         for use in (lambda: store.create("b", b"1"), lambda: store.read("a"), lambda: store.list("a")):
             with pytest.raises(StorageError, match=r"503 .*SlowDown: Reduce your rate\.; run again"):
                 use()
@@ -367,7 +331,7 @@ def test_a_store_that_fails_for_good_is_a_storage_error_within_bounds(
     assert store.read("a") == b"1" and store.read("b") is None
 
 
-def test_a_listing_that_breaks_off_is_an_error_and_not_a_part(server: MeddledS3, store: ObjectStateStore) -> None:
+def test_a_listing_that_breaks_off_is_an_error_and_not_a_part(s3_server: MeddledS3, store: ObjectStateStore) -> None:
     """A second page that cannot be had must not look like a table without later records."""
     store.create("locks/t/1", b"1")
     store.create("locks/t/2", b"2")
@@ -382,7 +346,7 @@ def test_a_listing_that_breaks_off_is_an_error_and_not_a_part(server: MeddledS3,
         environ["QUERY_STRING"] += "&max-keys=1"
         return serve()
 
-    with server.meddling(break_off), pytest.raises((ConfigError, StorageError), match=r"cannot list locks/t/.*403"):
+    with s3_server.meddling(break_off), pytest.raises((ConfigError, StorageError), match=r"cannot list locks/t/.*403"):
         store.list("locks/t/")
     assert len(pages) == 2
 
@@ -395,14 +359,14 @@ def test_many_records_are_listed_over_pages(store: ObjectStateStore) -> None:
     assert store.list("runs/") == tuple(sorted(names))
 
 
-def test_refused_credentials_are_a_config_error(server: MeddledS3, opened: Opened) -> None:
+def test_refused_credentials_are_a_config_error(s3_server: MeddledS3, opened: Opened) -> None:
     """No table looks free of locks to whoever may not list them."""
     store = opened()
 
     def refuse(environ: Environ, serve: Serve) -> Any:
         return "403 Forbidden", [], b"<Error><Code>AccessDenied</Code><Message>No.</Message></Error>"
 
-    with server.meddling(refuse):
+    with s3_server.meddling(refuse):
         uses = (
             lambda: store.create("a", b""),
             lambda: store.read("a"),
@@ -423,36 +387,36 @@ def test_a_bucket_that_is_not_there_is_no_empty_state(opened: Opened) -> None:
             use()
 
 
-def test_markers_of_folders_are_no_records(server: MeddledS3, opened: Opened) -> None:
+def test_markers_of_folders_are_no_records(s3_server: MeddledS3, opened: Opened) -> None:
     """Consoles and Hadoop put empty objects whose keys end with a slash."""
     import boto3
 
     store = opened("s3a://lake/marked")
     store.create("locks/t/1.json", b"1")
     keys = {"aws_access_key_id": "test", "aws_secret_access_key": "test", "region_name": "us-east-1"}
-    client = boto3.client("s3", endpoint_url=server.endpoint, **keys)
+    client = boto3.client("s3", endpoint_url=s3_server.endpoint, **keys)
     for key in ("marked/", "marked/locks/", "marked/locks/t/", "marked/runs/"):
         client.put_object(Bucket="lake", Key=key, Body=b"")
     assert store.list("") == store.list("locks/t/") == ("locks/t/1.json",)
     assert store.read("runs") is None and store.read("locks/t") is None
 
 
-def test_hidden_objects_are_not_listed(server: MeddledS3, opened: Opened) -> None:
+def test_hidden_objects_are_not_listed(s3_server: MeddledS3, opened: Opened) -> None:
     """As in every other store."""
     shallow, deep = opened("s3a://lake/deep"), opened("s3a://lake/deep/.hidden")
     deep.create("a", b"1")
     assert shallow.list("") == () and deep.list("") == ("a",)
 
 
-def test_a_whole_bucket_can_be_the_state_directory(server: MeddledS3, opened: Opened) -> None:
+def test_a_whole_bucket_can_be_the_state_directory(s3_server: MeddledS3, opened: Opened) -> None:
     """Keys then begin with nothing."""
-    server.make_bucket("state-alone")
+    s3_server.make_bucket("state-alone")
     store = opened("s3a://state-alone/")
     assert store.create("locks/t/1", b"1")
     assert store.list("") == store.list("locks/t/") == ("locks/t/1",)
 
 
-def test_a_buckets_own_settings_win(server: MeddledS3, opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_buckets_own_settings_win(s3_server: MeddledS3, opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
     """As in Hadoop; and what the environment says of endpoints and tokens does not mix in."""
     monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "http://127.0.0.1:9")
     monkeypatch.setenv("AWS_SESSION_TOKEN", "of-somebody-else")
@@ -464,15 +428,17 @@ def test_a_buckets_own_settings_win(server: MeddledS3, opened: Opened, monkeypat
         return serve()
 
     uri = f"s3a://lake/own/{next(_NUMBERS)}"
-    own = {"fs.s3a.bucket.lake.endpoint": server.endpoint, "fs.s3a.bucket.lake.access.key": "own"}
-    with server.meddling(listen):
+    own = {"fs.s3a.bucket.lake.endpoint": s3_server.endpoint, "fs.s3a.bucket.lake.access.key": "own"}
+    with s3_server.meddling(listen):
         assert opened(uri, **{"fs.s3a.endpoint": "http://127.0.0.1:9"}, **own).create("a", b"1")
     assert set(told) == {None, "own"}
 
 
-def test_s3_goes_by_the_environment_alone(server: MeddledS3, opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_s3_goes_by_the_environment_alone(
+    s3_server: MeddledS3, opened: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """s3: has no part in Hadoop's s3a."""
-    monkeypatch.setenv("AWS_ENDPOINT_URL", server.endpoint)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", s3_server.endpoint)
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "of-the-environment")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "x")
     told: set[str] = set()
@@ -482,7 +448,7 @@ def test_s3_goes_by_the_environment_alone(server: MeddledS3, opened: Opened, mon
         return serve()
 
     store = opened(f"s3://lake/env/{next(_NUMBERS)}", **{"fs.s3a.endpoint": "http://127.0.0.1:9"})
-    with server.meddling(listen):
+    with s3_server.meddling(listen):
         assert store.create("a", b"1")
     assert told == {"of-the-environment"}
 

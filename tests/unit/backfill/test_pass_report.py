@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from sparkcrypt.backfill.pass_report import PassReport, TableError
-from tests.unit.backfill.test_report import report
+from sparkcrypt.backfill.many.report import PassReport, TableError
+from tests.unit.backfill.run_reports import report
 
 FAILED = {"failed": [TableError("s.t", "PlanError", "no tag x")]}
 REFUSED = {"refused": {"s.t": "the tags of ssn are gone"}}

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from sparkcrypt.backfill.drift import Drift
-from sparkcrypt.backfill.priority import Priority, in_order, table_rank
-from sparkcrypt.backfill.survey import Amount, UnitSurvey
-from sparkcrypt.backfill.units import Unit
+from sparkcrypt.backfill.drift.difference import Drift
+from sparkcrypt.backfill.drift.unit_survey import Amount, UnitSurvey
+from sparkcrypt.backfill.target.unit import Unit
+from sparkcrypt.backfill.work.priority import Priority, order_units, table_rank
 from sparkcrypt.plan import EncryptionPlan, build_plan
 from sparkcrypt.policy import Policy, policy_from_document
 from sparkcrypt.schema import schema_from_spark
@@ -67,7 +67,7 @@ UNITS = [
 )
 def test_units_come_by_what_was_asked(priorities: tuple[Priority, ...], order: str) -> None:
     """The first word counts most; equals keep their order; a drift of the whole file concerns its first tag."""
-    assert "".join(one.name for one in in_order(UNITS, priorities, plan(COLUMNS), policy())) == order
+    assert "".join(unit.name for unit in order_units(UNITS, priorities, plan(COLUMNS), policy())) == order
 
 
 def test_tables_come_by_their_first_tag_that_encrypts() -> None:

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from sparkcrypt.backfill.mac import TableMac
-from sparkcrypt.backfill.problems import BACK, Problem, Problems
-from sparkcrypt.backfill.store import LocalStateStore, encode_record
+from sparkcrypt.backfill.old_files.problems import BACK, Problem, Problems
+from sparkcrypt.backfill.state.mac import TableMac
+from sparkcrypt.backfill.state.store import LocalStateStore, encode_record
 from sparkcrypt.errors import RunConflictError, VerificationError
 
 MAC = TableMac(b"m" * 32)

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from sparkcrypt.backfill.mac import TableMac
-from sparkcrypt.backfill.sealed import open_sealed, seal_record
-from sparkcrypt.backfill.store import encode_record
+from sparkcrypt.backfill.state.mac import TableMac
+from sparkcrypt.backfill.state.sealed import open_sealed, seal_record
+from sparkcrypt.backfill.state.store import encode_record
 from sparkcrypt.errors import VerificationError
 
 MAC = TableMac(b"k" * 32)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from sparkcrypt.backfill.mac import TableMac
-from sparkcrypt.backfill.settled import is_settled, settle
+from sparkcrypt.backfill.journal.settled import is_settled, settle
+from sparkcrypt.backfill.state.mac import TableMac
 from tests.unit.backfill.conftest import TABLE
-from tests.unit.backfill.test_journal import MemoryStore
+from tests.unit.backfill.memory_store import MemoryStore
 
 MAC, OTHER = TableMac(b"k" * 32), TableMac(b"o" * 32)
 
@@ -53,7 +53,7 @@ def test_a_pointer_of_somebody_else_is_none(forged: str) -> None:
     (name,) = store.list("settled/")
     if forged == "another table's":
         content = store.records.pop(name)
-        moved = MemoryStore({one.replace(TABLE, "t2"): b"" for one in names_in(other)})
+        moved = MemoryStore({listed.replace(TABLE, "t2"): b"" for listed in names_in(other)})
         moved.create(name.replace(TABLE, "t2"), content)
         assert not is_settled(moved, "t2", moved.list("runs/t2/"), MAC.check)
         return

@@ -2,24 +2,8 @@
 
 from __future__ import annotations
 
-from sparkcrypt.backfill.progress import Silent
-from sparkcrypt.backfill.share import Share
-
-
-class Heard(Silent):
-    """Keeps what was told."""
-
-    def __init__(self) -> None:
-        self.told: list[tuple[int, int, int]] = []
-
-    def advance(self, files: int, total_bytes: int, units: int = 0) -> None:
-        """Keep it."""
-        self.told.append((files, total_bytes, units))
-
-
-def summed(heard: Heard) -> tuple[int, ...]:
-    """Return all that was told, together."""
-    return tuple(map(sum, zip(*heard.told, strict=True))) or (0, 0, 0)
+from sparkcrypt.backfill.report.unit_progress import Share
+from tests.unit.backfill.heard_progress import Heard, summed
 
 
 def test_rewritten_files_are_told_and_a_unit_that_is_not_done_is_not_told_as_done() -> None:
@@ -27,10 +11,10 @@ def test_rewritten_files_are_told_and_a_unit_that_is_not_done_is_not_told_as_don
     heard = Heard()
     share = Share(heard, 10, 1000)
     for files, told in ((0, (0, 0, 0)), (5, (4, 450, 0)), (5, (4, 450, 0)), (10, (9, 900, 0)), (12, (9, 900, 0))):
-        share.rewritten(files)
+        share.tell_rewritten(files)
         assert summed(heard) == told
     assert len(heard.told) == 2
-    share.done()
+    share.tell_done()
     assert summed(heard) == (10, 1000, 1)
 
 
@@ -38,8 +22,8 @@ def test_unit_that_failed_is_taken_back() -> None:
     """It will be done another time."""
     heard = Heard()
     share = Share(heard, 10, 1000)
-    share.rewritten(7)
-    share.failed()
+    share.tell_rewritten(7)
+    share.tell_unchanged()
     assert summed(heard) == (0, 0, 0)
 
 
@@ -47,6 +31,6 @@ def test_unit_without_files_is_told_as_done() -> None:
     """No division by zero, and no file to tell."""
     heard = Heard()
     share = Share(heard, 0, 0)
-    share.rewritten(0)
-    share.done()
+    share.tell_rewritten(0)
+    share.tell_done()
     assert heard.told == [(0, 0, 1)]

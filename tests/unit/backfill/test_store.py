@@ -8,7 +8,6 @@ import signal
 import stat
 import subprocess
 import sys
-import threading
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -17,25 +16,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparkcrypt.backfill.store import LocalStateStore, decode_record, encode_record, open_state_store
+from sparkcrypt.backfill.state.store import LocalStateStore, decode_record, encode_record, open_state_store
 from sparkcrypt.errors import ConfigError, VerificationError
 from tests.services.installed import ROOT
 from tests.unit.backfill.conftest import Together
-
-RACE = """
-import sys
-from sparkcrypt.backfill.store import LocalStateStore
-store = LocalStateStore(sys.argv[1] + "/state")
-print("ready", flush=True)
-sys.stdin.readline()
-for number in range(40):
-    if store.create(f"runs/t/{number:06d}.json", sys.stdin.name.encode() * 1000):
-        print(number)
-"""
+from tests.unit.backfill.store_behaviour import RACE, StoreBehaviour
 
 DIES_BEFORE_LINK = """
 import os, signal, sys
-from sparkcrypt.backfill.store import LocalStateStore
+from sparkcrypt.backfill.state.store import LocalStateStore
 os.link = lambda *names: os.kill(os.getpid(), signal.SIGKILL)
 LocalStateStore(sys.argv[1]).create("runs/t/000001.json", b"content")
 """
@@ -47,39 +36,8 @@ JSON_VALUES = st.recursive(
 )
 
 
-def test_a_record_is_created_once_and_read_back(store: LocalStateStore) -> None:
-    """The second creation of a name is refused and changes nothing."""
-    assert store.create("locks/t/1.json", b"first")
-    assert not store.create("locks/t/1.json", b"second")
-    assert store.read("locks/t/1.json") == b"first"
-
-
-def test_what_is_not_there_reads_as_none_and_deletes_as_nothing(store: LocalStateStore) -> None:
-    """A record, a folder and a name below a record are all no record."""
-    store.create("a/b", b"1")
-    for name in ("nothing", "a", "a/b/c", "x/y/z"):
-        assert store.read(name) is None
-    store.delete("nothing")
-    store.delete("a/b/c")
-    assert store.list("") == ("a/b",)
-
-
-def test_a_deleted_name_may_be_created_again(store: LocalStateStore) -> None:
-    """Deletion frees a name."""
-    store.create("a/b", b"1")
-    store.delete("a/b")
-    assert store.read("a/b") is None
-    assert store.create("a/b", b"2")
-
-
-def test_names_are_listed_sorted_by_prefix(store: LocalStateStore) -> None:
-    """A prefix may end inside a name; hidden files and other prefixes are not listed."""
-    for name in ("a/10", "a/2", "a/1", "ab/1", "b/1"):
-        store.create(name, b"")
-    assert store.list("a/") == ("a/1", "a/10", "a/2")
-    assert store.list("a/1") == ("a/1", "a/10")
-    assert store.list("a") == ("a/1", "a/10", "a/2", "ab/1")
-    assert store.list("nowhere/") == ()
+class TestLocalStore(StoreBehaviour):
+    """The behaviours of every store, in a local folder."""
 
 
 def test_records_are_private(store: LocalStateStore, tmp_path: Path) -> None:
@@ -89,14 +47,6 @@ def test_records_are_private(store: LocalStateStore, tmp_path: Path) -> None:
     assert stat.S_IMODE((tmp_path / "state/a/b").stat().st_mode) == 0o600
 
 
-@pytest.mark.parametrize("name", ["", "/a", "a/", "a//b", "../a", "a/../b", "a/./b", ".hidden", "a/.tmp", "a\0b"])
-def test_names_that_leave_the_directory_or_hide_are_refused(store: LocalStateStore, name: str) -> None:
-    """No name reaches out of the state directory, or where listings do not look."""
-    for use in (store.read, store.delete, lambda one: store.create(one, b"x")):
-        with pytest.raises(ConfigError, match="not a name"):
-            use(name)
-
-
 def test_of_racing_processes_exactly_one_creates_each_record(together: Together, tmp_path: Path) -> None:
     """Four processes create the same forty names: each name has one winner and whole content, nothing is left over."""
     won = Counter(number for output in together(RACE) for number in output.split())
@@ -104,22 +54,6 @@ def test_of_racing_processes_exactly_one_creates_each_record(together: Together,
     folder = tmp_path / "state" / "runs" / "t"
     assert {len(path.read_bytes()) for path in folder.iterdir()} == {len(b"<stdin>" * 1000)}
     assert len(list(folder.iterdir())) == 40
-
-
-def test_of_racing_threads_exactly_one_creates_a_record(store: LocalStateStore) -> None:
-    """Threads of one process are kept apart as well."""
-    start, won = threading.Barrier(8), []
-
-    def create() -> None:
-        start.wait()
-        won.append(store.create("a/b", b"x"))
-
-    threads = [threading.Thread(target=create) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert sorted(won) == [False] * 7 + [True]
 
 
 def test_a_process_killed_before_the_link_leaves_no_record(store: LocalStateStore, tmp_path: Path) -> None:

@@ -9,15 +9,16 @@ from typing import Any
 
 import pytest
 
-from sparkcrypt.backfill.audit import AuditWriter
-from sparkcrypt.backfill.journal import Journal
-from sparkcrypt.backfill.mac import MasterKeys, open_mac
-from sparkcrypt.backfill.migrate import migrate_journals
-from sparkcrypt.backfill.store import LocalStateStore, encode_record
-from sparkcrypt.backfill.trust import TableTrust
-from sparkcrypt.backfill.unit_state import state_of_units
+from sparkcrypt.backfill.audit.chain import AuditWriter
+from sparkcrypt.backfill.audit.migration import migrate_journals
+from sparkcrypt.backfill.audit.trust import TableTrust
+from sparkcrypt.backfill.journal.journal import Journal
+from sparkcrypt.backfill.journal.unit_steps import state_of_units
+from sparkcrypt.backfill.state.mac import MasterKeys, open_mac
+from sparkcrypt.backfill.state.store import LocalStateStore, encode_record
 from sparkcrypt.errors import VerificationError
-from sparkcrypt.keys.service import KeyService, open_key_service
+from sparkcrypt.keys.open_service import open_key_service
+from sparkcrypt.keys.service import KeyService
 from sparkcrypt.policy.load import policy_from_text
 from sparkcrypt.policy.model import Policy
 from tests.unit.backfill.conftest import RUN, TABLE, run_record
@@ -85,7 +86,7 @@ def test_what_the_audit_tells_of_is_believed(store: LocalStateStore, service: Ke
     swapped(store, trust)
     opened = trust.journal(RUN)
     trust.refuse_unaudited(opened, "p=0", state_of_units(opened.records)["p=0"])
-    assert trust.unfinished() == RUN and not trust.unread
+    assert trust.find_unfinished() == RUN and not trust.unread
 
 
 @pytest.mark.parametrize(
@@ -118,11 +119,11 @@ def test_a_journal_is_cut_no_further_than_the_audit_tells(
         store.delete(name)
     trust = trust_of(store, tmp_path)
     if kept == 5:
-        assert trust.unfinished() == RUN
+        assert trust.find_unfinished() == RUN
         return
     with pytest.raises(VerificationError, match=r"not there|its end was cut off"):
         trust.journal(RUN)
-    assert trust.unfinished() is None and (kept == 0 or RUN in trust.unread)
+    assert trust.find_unfinished() is None and (kept == 0 or RUN in trust.unread)
 
 
 def test_an_authentic_journal_of_another_place_is_refused(
@@ -135,7 +136,7 @@ def test_an_authentic_journal_of_another_place_is_refused(
     journal.append("unit_listed", unit="p=0", staged=STAGED, location="/elsewhere/p=0", files=[])
     with pytest.raises(VerificationError, match="names '/elsewhere/p=0', which is outside"):
         trust.journal(RUN)
-    assert trust.unfinished() is None and "outside" in trust.unread[RUN]
+    assert trust.find_unfinished() is None and "outside" in trust.unread[RUN]
 
 
 def test_a_run_under_a_key_that_was_given_up_is_not_continued(
@@ -144,15 +145,15 @@ def test_a_run_under_a_key_that_was_given_up_is_not_continued(
     """Readers hold the footer key: what only records under it say is not done once the audit has a key of its own."""
     journal = Journal.start(store, run_record(), trust_of(store, tmp_path).mac(renew=True))
     journal.append("unit_listed", unit="p=0", staged=STAGED, location=f"{BASE}/p=0", files=[])
-    assert trust_of(store, tmp_path).unfinished() == RUN
+    assert trust_of(store, tmp_path).find_unfinished() == RUN
     later = trust_of(store, tmp_path, "audit: {key: audit}\n")
     later.mac(renew=True)
-    assert later.unfinished() is None and "given up" in later.unread[RUN]
+    assert later.find_unfinished() is None and "given up" in later.unread[RUN]
 
 
 def test_no_run_asks_for_no_key(store: LocalStateStore, tmp_path: Path) -> None:
     """A table without runs needs no key service, and gets no MAC key by being looked at."""
-    assert trust_of(store, tmp_path).unfinished() is None
+    assert trust_of(store, tmp_path).find_unfinished() is None
     assert store.list("") == ()
 
 
@@ -160,14 +161,14 @@ def test_once_all_has_ended_one_pointer_says_so(store: LocalStateStore, service:
     """The first look makes it; a journal that is planted later, or an end that is cut off, makes it void."""
     journal = swapped(store, trust_of(store, tmp_path))
     journal.append("run_finished", outcome="done")
-    assert trust_of(store, tmp_path).unfinished() is None
+    assert trust_of(store, tmp_path).find_unfinished() is None
     assert len(store.list(f"settled/{TABLE}/")) == 1
     store.create(f"runs/{TABLE}/later/000001.json", b"{}\n")
     trust = trust_of(store, tmp_path)
-    assert trust.unfinished() is None and "later" in trust.unread
+    assert trust.find_unfinished() is None and "later" in trust.unread
     store.delete(f"runs/{TABLE}/later/000001.json")
     store.delete(f"runs/{TABLE}/{RUN}/000007.json")
-    assert trust_of(store, tmp_path).unfinished() == RUN
+    assert trust_of(store, tmp_path).find_unfinished() == RUN
 
 
 def test_tables_of_version_2_are_not_migrated(store: LocalStateStore, service: KeyService, tmp_path: Path) -> None:
@@ -208,4 +209,49 @@ def test_a_planted_record_of_version_1_that_says_nothing_stops_nobody(
     trust = trust_of(store, tmp_path)
     done = migrate_journals(trust, "db.t")
     assert (done.runs, list(done.refused)) == ({}, [RUN])
-    assert trust.unfinished() is None and RUN in trust.unread
+    assert trust.find_unfinished() is None and RUN in trust.unread
+
+
+def renamed(store: LocalStateStore, tmp_path: Path, *, free: bool = True) -> TableTrust:
+    """Return what the same journals are believed by once the table is called ``u``."""
+    base = "/warehouse/db/u"
+    return TableTrust(store, TABLE, policy_of(tmp_path), base, lambda _: (base,), lambda _: free)
+
+
+def test_a_place_of_which_the_journal_alone_tells_is_refused(
+    store: LocalStateStore, service: KeyService, tmp_path: Path
+) -> None:
+    """Old files are where a RENAME took them once the audit says so too, and under a further name as well."""
+    first = trust_of(store, tmp_path)
+    journal, mac = swapped(store, first), first.mac()
+    place = "/warehouse/db/u/p=0"
+    journal.append(
+        "unit_relocated", unit="p=0", base="/warehouse/db/u", location=place, outcome=outcome(old_location=place)
+    )
+    trust = renamed(store, tmp_path)
+    opened = trust.journal(RUN)
+    with pytest.raises(VerificationError, match="p=0: the journal of run"):
+        trust.refuse_unaudited(opened, "p=0", state_of_units(opened.records)["p=0"])
+    AuditWriter(store, TABLE, mac).append(
+        {
+            "who": "a@h",
+            "what": "relocate",
+            "why": {"run_id": RUN, "policy_digest": "d"},
+            "unit": {**outcome(old_location=place), "base": "/warehouse/db/u"},
+        }
+    )
+    trust = TableTrust(store, TABLE, policy_of(tmp_path), "/warehouse/db/w", lambda _: ())
+    opened = trust.journal(RUN)
+    trust.refuse_unaudited(opened, "p=0", state_of_units(opened.records)["p=0"])
+
+
+@pytest.mark.parametrize("free", [True, False])
+def test_a_killed_run_of_a_renamed_table(
+    store: LocalStateStore, service: KeyService, tmp_path: Path, free: bool
+) -> None:
+    """Its own records name the first folder; they are believed as long as no other table is there."""
+    journal = Journal.start(store, run_record(), trust_of(store, tmp_path).mac(renew=True))
+    journal.append("unit_listed", unit="p=0", staged=STAGED, location=f"{BASE}/p=0", files=[])
+    trust = renamed(store, tmp_path, free=free)
+    assert trust.find_unfinished() == (RUN if free else None)
+    assert bool(trust.unread) is not free

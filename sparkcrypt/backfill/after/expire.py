@@ -1,0 +1,245 @@
+"""Deletion of a run's old files when no reader needs them any more, after their folders were listed again."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from sparkcrypt.backfill.after.expired_files import Waste, dispose
+from sparkcrypt.backfill.after.refusals import refuse_earlier_writers, refuse_old_in_use, refuse_unaudited
+from sparkcrypt.backfill.audit.compact import pack_audit
+from sparkcrypt.backfill.journal.archive import archive_records, clear_archived
+from sparkcrypt.backfill.journal.journal import Journal
+from sparkcrypt.backfill.journal.run_steps import has_ended, has_expired, is_paused
+from sparkcrypt.backfill.journal.unit_steps import state_of_units
+from sparkcrypt.backfill.old_files.awaiting import age_seconds
+from sparkcrypt.backfill.old_files.compare import Compared, compare_run, problems_of
+from sparkcrypt.backfill.old_files.new_files import Standing, SwappedUnit, standing_of
+from sparkcrypt.backfill.old_files.past_run import PastRuns, past_runs
+from sparkcrypt.backfill.old_files.problems import UNDONE
+from sparkcrypt.backfill.old_files.reconcile import refuse_stale
+from sparkcrypt.backfill.old_files.suspects import list_suspects
+from sparkcrypt.backfill.report.progress import Progress
+from sparkcrypt.backfill.target.in_use import Places
+from sparkcrypt.backfill.target.unit import is_staged, staging_folder
+from sparkcrypt.errors import ConfigError, VerificationError
+from sparkcrypt.paths import comparable_path
+from sparkcrypt.policy.model import Policy
+from sparkcrypt.spark.files.hadoop import HadoopFiles
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@dataclass(frozen=True, slots=True)
+class Expired:
+    """What was deleted, what was reconciled before, what stays, and which runs were left alone.
+
+    ``carried`` counts the reconciled files of late commits; ``superseded`` tells why which unit's old folder stays;
+    ``unread`` are runs whose records cannot be read or believed, each with the reason: their old files stay;
+    ``younger`` counts the runs that keep their old files since they are younger than was asked; ``refused`` names the
+    units whose old files stay since a problem is open, or since their late commits could not be reconciled.
+    """
+
+    table: str
+    run_ids: tuple[str, ...]
+    folders: tuple[str, ...]
+    files: int
+    total_bytes: int
+    dry_run: bool
+    carried: int = 0
+    unread: tuple[str, ...] = ()
+    superseded: Mapping[str, str] = field(default_factory=dict)
+    younger: int = 0
+    refused: Mapping[str, str] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON values."""
+        return {
+            "table": self.table,
+            "run_ids": list(self.run_ids),
+            "folders": list(self.folders),
+            "files": self.files,
+            "bytes": self.total_bytes,
+            "carried": self.carried,
+            "superseded": dict(self.superseded),
+            "refused": dict(self.refused),
+            "younger": self.younger,
+            "dry_run": self.dry_run,
+            "unread": list(self.unread),
+        }
+
+
+def expire_run(
+    spark: SparkSession,
+    table: str,
+    policy: Policy,
+    *,
+    run_id: str | None = None,
+    older_than_seconds: float = 0.0,
+    dry_run: bool = False,
+    progress: Progress | None = None,
+) -> Expired:
+    """Delete the old files of runs that ended, or stopped at their budget.
+
+    Late commits among them are reconciled first.  A unit keeps its old files where its old folder is in use again, or a
+    problem of it is open.
+
+    Args:
+        spark: a classic session.
+        table: ``db.table``.
+        policy: under which the run was made.
+        run_id: which run; every run of the table by default.
+        older_than_seconds: a run that wrote later keeps its old files.
+        dry_run: tell, and change nothing.
+        progress: hears what is done.
+
+    Raises:
+        ConfigError: there is no such run, or it was killed, and units may be half done.
+        VerificationError: new files are gone, an old folder is used by somebody else or may still be written to, or a
+            problem of each unit that has old files is open; nothing was deleted.
+        RunConflictError: a run holds the table.
+    """
+    with past_runs(spark, table, policy, "expire", progress) as runs:
+        known = _journals(runs, run_id)
+        journals = [journal for journal in known if age_seconds(journal) >= older_than_seconds]
+        places, standing = runs.in_use.look(), standing_of(runs, journals)
+        refuse_old_in_use(runs, places, standing)
+        refuse_earlier_writers(runs, standing, journals)
+        looked = [(journal, *_reconcile_run(runs, journal, standing, dry_run=dry_run)) for journal in journals]
+        refused = {unit: why for _, _, units in looked for unit, why in units.items()}
+        kept = {comparable_path(location) for location in _new_locations(runs)}
+        wastes = [
+            (journal, _waste(runs, journal, standing, places, kept, tuple(sorted(units)), dry_run=dry_run))
+            for journal, _, units in looked
+        ]
+        if refused and not any(waste.old for _, waste in wastes):
+            raise VerificationError(next(iter(refused.values())))
+        carried = sum(count for _, count, _ in looked)
+        folders = tuple(dict.fromkeys(folder for _, waste in wastes for folder in waste.folders))
+        sizes = [file for folder in folders for file in _lengths(runs.files, folder)]
+        if not dry_run:
+            for journal, waste in wastes:
+                refused |= dispose(runs, journal, waste)
+            _compact(runs)
+        ids = tuple(journal.run.run_id for journal in journals)
+        superseded, younger, unread = dict(standing.superseded), len(known) - len(journals), runs.trust.unread_runs()
+        name = runs.target.name
+        return Expired(
+            name, ids, folders, len(sizes), sum(sizes), dry_run, carried, unread, superseded, younger, refused
+        )
+
+
+def _journals(runs: PastRuns, run_id: str | None) -> list[Journal]:
+    ids, name = runs.ids(), runs.target.name
+    if run_id is not None and run_id not in ids:
+        raise ConfigError(f"{name}: run {run_id} is not known; allowed: {', '.join(ids)}")
+    opened = [runs.journal(run_id)] if run_id is not None else list(runs.readable())
+    for journal in opened:
+        refuse_unaudited(runs, journal)
+    unfinished = [journal.run.run_id for journal in opened if not has_ended(journal) and not is_paused(journal)]
+    if unfinished:
+        raise ConfigError(f"{name}: run {unfinished[0]} is unfinished; run the job again to finish it, then expire")
+    return [journal for journal in opened if not journal.archived and (not has_expired(journal) or run_id is not None)]
+
+
+def _reconcile_run(
+    runs: PastRuns, journal: Journal, standing: Standing, *, dry_run: bool
+) -> tuple[int, dict[str, str]]:
+    """Reconcile what came to a run's old folders; a dry run only counts it.
+
+    Returns:
+        How many files, and the units whose old files stay, each with the reason.
+
+    Raises:
+        VerificationError: the record of a problem is damaged, so nobody can tell whose old files stay.
+    """
+    units = {unit.name for unit in standing.of(journal)}
+    with runs.runner(journal) as runner:
+        changes = list_suspects(runner, units) if dry_run else []
+        compared = Compared(sum(len(found.places) for _, found in changes)) if dry_run else compare_run(runner, units)
+        known = problems_of(runner).open()
+    for problem in known:
+        if not problem.run_id:
+            raise VerificationError(problem.message)
+    of_run = [problem for problem in known if problem.run_id == journal.run.run_id]
+    refused = {problem.unit: problem.message for problem in of_run if problem.unit in units or problem.kind == UNDONE}
+    return compared.carried, {unit.name: unit.message for unit in compared.failed} | refused
+
+
+def _waste(
+    runs: PastRuns,
+    journal: Journal,
+    standing: Standing,
+    places: Places,
+    kept: set[str],
+    refused: tuple[str, ...],
+    *,
+    dry_run: bool,
+) -> Waste:
+    """Return what of a run may go; ``kept`` is what runs put into use, ``refused`` the units that stay.
+
+    Raises:
+        VerificationError: an old folder holds what no run knows.
+    """
+    waste, disposal = Waste(refused=refused), runs.disposal(journal.run.run_id)
+    states = state_of_units(journal.records)  # now, since files may have been reconciled
+    for unit in (unit for unit in standing.of(journal) if unit.name not in refused):
+        old = _old_folder(runs, unit)
+        if old is not None:
+            if not dry_run and runs.files.exists(unit.old):
+                refuse_stale(runs.files, unit.name, states[unit.name])
+            waste.old[old] = (unit.name, states[unit.name])
+    for name, state in states.items():
+        new = str(state.fields["outcome"]["new_location"]) if state.step == "unit_rolled_back" else ""
+        if new and is_staged(new) and runs.files.exists(new) and places.user_of(new) is None:
+            waste.old[new] = (name, state)
+    records = (
+        record for record in journal.records if "staged" in record.fields and record.fields.get("unit") not in refused
+    )
+    staged = sorted({str(record.fields["staged"]) for record in records})
+    left = (
+        folder
+        for folder in staged
+        if comparable_path(folder) not in kept and is_staged(folder) and disposal.is_there(folder)
+    )
+    waste.abandoned.extend(folder for folder in left if places.user_of(folder) is None)
+    return waste
+
+
+def _old_folder(runs: PastRuns, unit: SwappedUnit) -> str | None:
+    """Return where a unit's old files are; None when they are gone.  Release 0.1.0 set them aside by unit."""
+    if runs.disposal(unit.journal.run.run_id).is_there(unit.old):
+        return unit.old
+    trash = _trash(unit.journal, runs.target.base, unit.name)
+    return trash if runs.files.exists(trash) else None
+
+
+def _new_locations(runs: PastRuns) -> Iterator[str]:
+    """Yield where every run of the table has put new files: they are in use, or old files of a later run."""
+    for journal in runs.readable():
+        for state in state_of_units(journal.records).values():
+            if "outcome" in state.fields:
+                yield str(state.fields["outcome"]["new_location"])
+
+
+def _lengths(files: HadoopFiles, folder: str) -> list[int]:
+    return [file.length for file in files.data_files(folder)]
+
+
+def _compact(runs: PastRuns) -> None:
+    """Archive each ended and expired run as one record, and pack its audit; finish what a killed call began."""
+    store, table_id, mac = runs.store, runs.target.table_id, runs.trust.mac()
+    for journal in runs.readable():
+        if journal.archived:
+            clear_archived(store, table_id, journal.run.run_id, mac.check)
+        elif has_ended(journal) and has_expired(journal):
+            archive_records(store, table_id, journal.run.run_id, journal.records, mac)
+    pack_audit(store, table_id, mac)
+
+
+def _trash(journal: Journal, base: str, unit: str) -> str:
+    """Return where a unit's old folder is renamed to before it is deleted."""
+    return f"{staging_folder(base)}/trash-{journal.run.run_id}/{hashlib.sha256(unit.encode()).hexdigest()[:16]}"

@@ -1,0 +1,117 @@
+"""Deletion of what `expire` found of one run: each folder is looked at again once it is set aside; then it is noted."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field, replace
+
+from sparkcrypt.backfill.after.refusals import may_commit, refuse_earlier_writer
+from sparkcrypt.backfill.journal.attempts import undone_attempts
+from sparkcrypt.backfill.journal.journal import Journal
+from sparkcrypt.backfill.journal.unit_steps import UnitState, state_of_units
+from sparkcrypt.backfill.old_files.awaiting import swapped_at
+from sparkcrypt.backfill.old_files.changes import known_of_undone, known_places
+from sparkcrypt.backfill.old_files.past_run import PastRuns
+from sparkcrypt.backfill.old_files.quiet import writers_folder_in
+from sparkcrypt.backfill.old_files.reconcile import new_files
+from sparkcrypt.backfill.target.record import by_place, restore_unit
+from sparkcrypt.backfill.target.unit import list_folders, old_folder, staging_folder
+from sparkcrypt.errors import VerificationError
+from sparkcrypt.paths import comparable_path
+from sparkcrypt.spark.files.hadoop import HadoopFiles
+
+
+@dataclass(slots=True)
+class Waste:
+    """Folders of one run that may go: of old files, each with its unit; and those that failed attempts left.
+
+    ``refused`` are the units whose old files stay.
+    """
+
+    old: dict[str, tuple[str, UnitState]] = field(default_factory=dict)
+    abandoned: list[str] = field(default_factory=list)
+    refused: tuple[str, ...] = ()
+
+    @property
+    def folders(self) -> list[str]:
+        """All of them."""
+        return list(dict.fromkeys([*self.old, *self.abandoned]))
+
+
+def dispose(runs: PastRuns, journal: Journal, waste: Waste) -> dict[str, str]:
+    """Delete the folders that may go; one to which files came since the last listing is put back together with them.
+
+    Returns:
+        Units whose old folder a writer has made anew meanwhile, each with what to do: later calls look at them again.
+
+    Raises:
+        VerificationError: somebody writes to an old folder, or points to it again.
+    """
+    journal.resume(runs.lock.token)
+    run_id = journal.run.run_id
+    bases = {runs.target.base, *(state.base for state in state_of_units(journal.records).values() if state.swapped)}
+
+    def inspect(folder: str, place: str) -> None:
+        name, state = waste.old[folder]
+        _refuse_new(runs.files, name, state, folder, place)
+        _refuse_writer(runs, journal, name, state, folder, place)
+
+    states = state_of_units(journal.records)
+    undone = {
+        attempt.staged: (name, known_of_undone(attempt, states[name]))
+        for name, attempt in undone_attempts(journal.records, states)
+    }
+
+    def inspect_undone(folder: str, place: str) -> None:
+        if folder in undone:
+            _refuse_unknown(runs.files, *undone[folder], folder, place)
+
+    disposal = runs.disposal(run_id)
+    used = replace(disposal, asks_all=True).delete(waste.old, inspect=inspect)
+    used |= disposal.delete([folder for folder in waste.abandoned if folder not in waste.old], inspect=inspect_undone)
+    for folder, user in used.items():
+        raise VerificationError(
+            f"{folder}: {user} since the last look, so it stays; run again, which leaves its unit as it is"
+        )
+    anew = {folder: name for folder, (name, state) in waste.old.items() if state.swapped and runs.files.exists(folder)}
+    units_left = sorted({*waste.refused, *anew.values()})
+    left = {"units_left": units_left} if units_left else {}
+    journal.append("run_expired", folders=[folder for folder in waste.folders if folder not in anew], **left)
+    for base in sorted(bases):
+        for folder in (f"{staging_folder(base)}/trash-{run_id}", old_folder(base, run_id)):
+            runs.files.delete_empty(folder)
+    return {
+        name: f"{runs.target.name}: {name}: a writer that was planned before the swap made {folder} anew while its old "
+        "files were deleted; run again when it has ended, and decide what it wrote there"
+        for folder, name in anew.items()
+    }
+
+
+def _refuse_writer(runs: PastRuns, journal: Journal, name: str, state: UnitState, folder: str, place: str) -> None:
+    """Refuse to delete a folder that is set aside while a writer is in it, or where it was.
+
+    Raises:
+        VerificationError: it names the writer's folder.
+    """
+    writing = writers_folder_in(runs.files, place)
+    if writing is not None:
+        writing = f"{folder}/{writing.rpartition('/')[2]}"
+        raise VerificationError(f"{runs.target.name}: {name}: {may_commit(writing, folder)}; it is where it was")
+    left = restore_unit(name, state.fields).location
+    if state.swapped and comparable_path(left) != comparable_path(str(state.fields["outcome"]["new_location"])):
+        refuse_earlier_writer(runs, name, left, swapped_at(journal, state))
+
+
+def _refuse_new(files: HadoopFiles, name: str, state: UnitState, folder: str, place: str) -> None:
+    unit = restore_unit(name, state.fields)
+    known = known_places(unit, state) if state.swapped else {place for place, _ in new_files(state)}
+    _refuse_unknown(files, name, known, folder, place)
+
+
+def _refuse_unknown(files: HadoopFiles, name: str, known: Collection[str], folder: str, place: str) -> None:
+    unknown = sorted(by_place(place, list_folders(files, place)).keys() - set(known))
+    if unknown:
+        raise VerificationError(
+            f"{name}: {unknown[0]} came to {folder} while that was about to be deleted, so someone writes there; the "
+            "folder is where it was, run again"
+        )

@@ -1,0 +1,154 @@
+"""What journals know of folders: those that `expire` looks after, and those of tables that are gone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from sparkcrypt.backfill.audit.index import AuditIndex
+from sparkcrypt.backfill.journal.journal import Journal
+from sparkcrypt.backfill.journal.run_steps import has_ended, has_expired
+from sparkcrypt.backfill.journal.unit_steps import UnitState, state_of_units
+from sparkcrypt.backfill.old_files.changes import changes_at, expired_folders
+from sparkcrypt.backfill.old_files.reconcile import old_locations
+from sparkcrypt.backfill.state.mac import MasterKeys, open_mac
+from sparkcrypt.backfill.state.store import StateStore
+from sparkcrypt.backfill.target.record import restore_unit
+from sparkcrypt.backfill.target.unit import base_location, list_folders, moved_place, old_folder
+from sparkcrypt.errors import VerificationError
+from sparkcrypt.keys.open_service import open_key_service
+from sparkcrypt.paths import comparable_path
+from sparkcrypt.policy.model import Policy
+from sparkcrypt.spark.files.hadoop import HadoopFiles
+
+
+@dataclass(frozen=True, slots=True)
+class Leftover:
+    """A folder that a run left.
+
+    Attributes:
+        folder: which.
+        kind: ``old``, ``staged`` or ``new``.
+        base: the original folder of its table, beside which runs put their files.
+        why_kept: why it is not deleted; None where it may be.
+        since_ms: when the run wrote last, in milliseconds since the epoch.
+    """
+
+    folder: str
+    kind: str
+    base: str
+    why_kept: str | None = None
+    since_ms: int = 0
+
+
+def leftovers_of_journals(
+    store: StateStore, policy: Policy, files: HadoopFiles, tables: Mapping[str, str]
+) -> tuple[set[str], dict[str, Leftover]]:
+    """Return what journals know of folders, in a comparable form.
+
+    Args:
+        store: the state directory.
+        policy: whose key service authenticates journals.
+        files: the file system.
+        tables: the ids of the tables that are there, with their original folders.
+
+    Returns:
+        The folders of live runs, and of those that `expire` disposes of; and the other folders of runs, each with what
+        is known of it.
+    """
+    known: set[str] = set()
+    left: dict[str, Leftover] = {}
+    for table_id in sorted({name.split("/")[1] for name in store.list("runs/")}):
+        if table_id in tables:
+            for run_id in Journal.runs(store, table_id, archived=False):
+                try:
+                    known |= _list_looked_after(Journal.open(store, table_id, run_id), tables[table_id])
+                except VerificationError:
+                    continue
+        else:
+            found = left_of_table(store, policy, table_id, files)
+            left |= {comparable_path(leftover.folder).rstrip("/"): leftover for leftover in found}
+    return known, left
+
+
+def left_of_table(store: StateStore, policy: Policy, table_id: str, files: HadoopFiles) -> Iterator[Leftover]:
+    """Yield the folders that the runs of a table left before it went; what the audit does not name is not deleted.
+
+    Raises:
+        KeyServiceError: the key service did not unwrap what authenticates the journals.
+    """
+    if not store.list(f"audit/{table_id}/mac-key"):
+        return  # nothing says that its journals are genuine
+    mac = open_mac(store, table_id, open_key_service(policy.key_service), MasterKeys.of(policy))
+    try:
+        audit = AuditIndex.of(store, table_id, mac.check)
+    except VerificationError:
+        return
+    named = {comparable_path(folder).rstrip("/") for folder in audit.folders}
+    for run_id in Journal.runs(store, table_id, archived=False):
+        try:
+            journal = Journal.open(store, table_id, run_id, mac, audit.pins.get)
+            audit.refuse_cut(journal)
+        except VerificationError:
+            continue
+        for leftover in _find_left_by(journal, files):
+            if (
+                comparable_path(leftover.folder).rstrip("/") in named
+                or old_folder(leftover.base, run_id) in leftover.folder
+            ):
+                yield leftover
+
+
+def _list_looked_after(journal: Journal, base: str) -> set[str]:
+    """Return the folders of a run whose table is there, less new ones: those are in use, or were dropped.
+
+    What a RENAME took along is `expire`'s to find: it is among them by its new name too.
+    """
+    if has_expired(journal):
+        return set()
+    found = set()
+    for state in state_of_units(journal.records).values():
+        if state.swapped:
+            old = old_locations(state)
+            moved = [moved_place(place, state.base, base) or place for place in old]
+            found |= {comparable_path(place).rstrip("/") for place in (*old, *moved)}
+        elif state.step == "unit_rolled_back":
+            found.add(comparable_path(str(state.fields["outcome"]["new_location"])).rstrip("/"))
+    new = {
+        comparable_path(str(record.fields["outcome"]["new_location"])).rstrip("/")
+        for record in journal.records
+        if "outcome" in record.fields and isinstance(record.fields["outcome"], dict)
+    }
+    staged = {
+        comparable_path(str(record.fields["staged"])).rstrip("/")
+        for record in journal.records
+        if "staged" in record.fields
+    }
+    return found | (staged - new if has_ended(journal) else staged)
+
+
+def _find_left_by(journal: Journal, files: HadoopFiles) -> Iterator[Leftover]:
+    """Yield the folders of a run whose table is gone; old ones that were put back into use were the table's own."""
+    if journal.run.options.get("output"):
+        return  # its source is no old folder
+    since = int(datetime.fromisoformat(journal.records[-1].time).timestamp() * 1000)
+    gone = expired_folders(journal.records)
+    for name, state in state_of_units(journal.records).items():
+        if not state.swapped:
+            continue
+        old, base = str(state.fields["outcome"]["old_location"]), base_location(str(state.fields["staged"]))
+        if comparable_path(old) not in gone:
+            yield Leftover(old, "old", base, _find_unknown(files, name, state, old), since)
+        if "/" not in journal.run.table:  # a bare folder is in use, though no table says so
+            yield Leftover(str(state.fields["outcome"]["new_location"]), "new", base, None, since)
+
+
+def _find_unknown(files: HadoopFiles, name: str, state: UnitState, old: str) -> str | None:
+    """Return why an old folder stays: it holds what its run does not know."""
+    came = changes_at(restore_unit(name, state.fields), old, list_folders(files, old), state).places
+    if not came:
+        return None
+    return (
+        f"{came[0]} is in it, which its run does not know; look at it with spark.read.parquet, and delete it yourself"
+    )

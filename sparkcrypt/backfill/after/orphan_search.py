@@ -1,0 +1,221 @@
+"""Looks for orphans: below ``.sparkcrypt`` folders, among what journals know, and where partitions point elsewhere."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any
+
+from sparkcrypt.backfill.after.leftovers import Leftover, left_of_table, leftovers_of_journals
+from sparkcrypt.backfill.state.directory import open_states
+from sparkcrypt.backfill.target.in_use import InUse, OtherTables
+from sparkcrypt.backfill.target.unit import STAGING_FOLDER, base_location, is_staged
+from sparkcrypt.paths import comparable_path
+from sparkcrypt.policy.model import Policy
+from sparkcrypt.spark.files.hadoop import HadoopFiles
+from sparkcrypt.spark.files.status import FileStatus
+from sparkcrypt.spark.tables.catalog import Catalog
+from sparkcrypt.spark.tables.table import Table
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ASIDE = "orphans"
+"""What stands for the run in the names of folders that are set aside."""
+_ASIDE = f"/trash-{ASIDE}/"
+_BEGAN = re.compile(rf"/{re.escape(STAGING_FOLDER)}/[^/]+/(?:old-|trash-)?(\d{{8}}T\d{{6}})Z-")
+
+
+@dataclass(frozen=True, slots=True)
+class Orphan:
+    """A folder that no table, no partition and no live run knows.
+
+    Attributes:
+        folder: where it is.
+        kind: ``old`` files, what was ``staged``, or ``new`` files, which were the table's.
+        files: how many.
+        total_bytes: their length.
+        newest_ms: when anything in it changed last, in milliseconds since the epoch.
+        base: the original folder of its table.
+        contents: every file in it by its path below the folder, length and time; folders with a length of -1.
+        why_kept: why it is not deleted; None where it may be.
+        deleted: it is gone.
+    """
+
+    folder: str
+    kind: str
+    files: int
+    total_bytes: int
+    newest_ms: int
+    base: str
+    contents: frozenset[tuple[str, int, int]] = field(default=frozenset(), repr=False)
+    why_kept: str | None = None
+    deleted: bool = False
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON values."""
+        return {
+            "folder": self.folder,
+            "kind": self.kind,
+            "files": self.files,
+            "bytes": self.total_bytes,
+            "newest_ms": self.newest_ms,
+            "why_kept": self.why_kept,
+            "deleted": self.deleted,
+        }
+
+
+class OrphanSearch:
+    """What is in use and what journals know, at one moment.
+
+    Args:
+        spark: a classic session.
+        policy: whose state directory tells of live runs.
+    """
+
+    def __init__(self, spark: SparkSession, policy: Policy) -> None:
+        self.policy = policy
+        self.store = open_states(spark, policy.run_state, outside=f"{policy.run_state}/.nothing")
+        self._spark, self.files, self._catalog = spark, HadoopFiles(spark), Catalog(spark)
+        self.in_use = InUse(spark, None, OtherTables(spark))
+        self._places = self.in_use.look()
+        tables = [table for name in self._catalog.databases() for table in self._catalog.all_of(name)]
+        self._tables = [table for table in tables if table.kind != "VIEW" and table.location]
+        bases = {table.uuid: base_location(table.location) for table in self._tables if table.uuid}
+        self._known, self._left = leftovers_of_journals(self.store, policy, self.files, bases)
+
+    def find_all(self, databases: tuple[str, ...], path: str | None) -> Iterator[Orphan]:
+        """Yield every orphan, each once."""
+        seen: set[str] = set()
+        wanted = {name.lower() for name in databases}
+        roots = self._roots(wanted) if path is None else [self.files.qualify(path.rstrip("/"))]
+        for orphan in (*self._find_staged(roots), *self._find_left_behind(roots, wanted, path)):
+            place = comparable_path(orphan.folder).rstrip("/")
+            if place not in seen and place not in self._known:
+                seen.add(place)
+                yield orphan
+
+    def find_left_of(self, table_id: str) -> Iterator[Orphan]:
+        """Yield the old folders of one table that is gone, or of a bare folder."""
+        for leftover in left_of_table(self.store, self.policy, table_id, self.files):
+            if (
+                leftover.kind == "old"
+                and self._places.user_of(leftover.folder) is None
+                and self.files.exists(leftover.folder)
+            ):
+                yield replace(self._describe_orphan(leftover.folder, leftover), newest_ms=leftover.since_ms)
+
+    def _roots(self, databases: set[str]) -> list[str]:
+        """Return the folders beside which runs of some databases, or of all, put their files."""
+        places = [
+            base_location(table.location).rpartition("/")[0]
+            for table in self._tables
+            if not databases or table.database.lower() in databases
+        ]
+        for name in self._catalog.databases():
+            default = self._catalog.default_location(f"{name}.t") if not databases or name in databases else None
+            places += [default.rpartition("/")[0]] if default else []
+        return sorted(set(places))
+
+    def _find_staged(self, roots: list[str]) -> Iterator[Orphan]:
+        for root in roots:
+            top = root if root.endswith(f"/{STAGING_FOLDER}") else f"{root}/{STAGING_FOLDER}"
+            if self.files.exists(top):
+                for table in self.files.children(top):
+                    for run in self.files.children(table.path) if table.is_folder else ():
+                        yield from self._find_unused(run, "old" if run.name.startswith(("old-", "trash-")) else "new")
+
+    def _find_unused(self, folder: FileStatus, kind: str) -> Iterator[Orphan]:
+        """Yield the topmost folders, from one on down, that nobody points to or into."""
+        place = comparable_path(folder.path).rstrip("/")
+        if self._places.uses(place) or place in self._known:
+            return
+        inside = self._places.user_of(folder.path) is not None
+        if inside or any(known.startswith(place + "/") for known in self._known):
+            for child in self.files.children(folder.path):
+                if child.is_folder:
+                    yield from self._find_unused(child, kind)
+            return
+        yield self._describe_orphan(
+            folder.path, self._left.get(place, Leftover(folder.path, kind, base_location(folder.path)))
+        )
+
+    def _find_left_behind(self, roots: list[str], databases: set[str], path: str | None) -> Iterator[Orphan]:
+        """Yield old folders that are not below a staging folder."""
+        below = [comparable_path(root).rstrip("/") + "/" for root in roots]
+        every = path is None and not databases
+        for place, leftover in self._left.items():
+            if f"/{STAGING_FOLDER}/" not in place and (every or place.startswith(tuple(below))):
+                yield from self._find_outside(leftover)
+        for table in self._tables:
+            if every or table.database.lower() in databases:
+                base = base_location(table.location)
+                for folder, location in self._pair_by_name(table):
+                    yield from self._find_outside(
+                        Leftover(folder, "old", base, self._tell_unreplaced(folder, location))
+                    )
+
+    def _find_outside(self, leftover: Leftover) -> Iterator[Orphan]:
+        if self._places.user_of(leftover.folder) is None and self.files.exists(leftover.folder):
+            found = self._describe_orphan(leftover.folder, leftover)
+            if found.files:
+                yield found
+
+    def _tell_unreplaced(self, folder: str, location: str) -> str | None:
+        """Return why an old folder that no journal tells of stays: its rows may not be among the new ones."""
+        start = _began_ms(location)
+        files = self.files.data_files(folder) if self.files.exists(folder) else ()
+        if start is None or not (self.files.exists(location) and self.files.data_files(location)):
+            return f"its rows may be nowhere else: no run is seen to have written {location}"
+        later = next((file.path for file in files if file.modified_ms >= start), None)
+        return f"{later} was written after the run had begun that replaced its rows" if later else None
+
+    def _pair_by_name(self, table: Table) -> Iterator[tuple[str, str]]:
+        """Yield the folders that a table's units would have by their names, and where a run put them instead."""
+        base = base_location(table.location)
+        partitions = self._catalog.partitions(table) if table.is_parquet and table.partition_columns else ()
+        if not table.partition_columns and is_staged(table.location):
+            yield base, table.location
+        for partition in partitions:
+            if is_staged(partition.location):
+                yield f"{base}/{partition.folder}", partition.location
+
+    def _describe_orphan(self, folder: str, known: Leftover) -> Orphan:
+        files = list(self.files.walk(folder))
+        newest = max((child.modified_ms for child in [*files, *self._folders(folder)]), default=0)
+        why = known.why_kept
+        if known.kind == "new" and why is None:
+            why = "new files: the rows of a dropped external table may be here alone; delete them yourself"
+        if _ASIDE in f"{comparable_path(folder)}/":
+            why = "it was set aside while orphans were deleted, and that was cut short: look at it, delete it yourself"
+        total = sum(file.length for file in files)
+        newest = max(newest, known.since_ms, _began_ms(folder) or 0)
+        return Orphan(folder, known.kind, len(files), total, newest, known.base, self.list_contents(folder), why)
+
+    def list_contents(self, folder: str) -> frozenset[tuple[str, int, int]]:
+        """Return what is in a folder, by paths below it; a folder that is renamed keeps all of that."""
+        found: set[tuple[str, int, int]] = set()
+        left = [(folder, "")]
+        while left:
+            place, relative = left.pop()
+            for child in self.files.children(place):
+                below = f"{relative}/{child.name}"
+                found.add((below, -1, 0) if child.is_folder else (below, child.length, child.modified_ms))
+                left += [(child.path, below)] if child.is_folder else []
+        return frozenset(found)
+
+    def _folders(self, folder: str) -> Iterator[FileStatus]:
+        yield self.files.status(folder)
+        for child in self.files.children(folder):
+            if child.is_folder:
+                yield from self._folders(child.path)
+
+
+def _began_ms(folder: str) -> int | None:
+    """Return when a folder's run began, in milliseconds since the epoch; None where the folder's name does not tell."""
+    began = _BEGAN.search(folder)
+    if began is None:
+        return None
+    return int(datetime.strptime(began[1], "%Y%m%dT%H%M%S").replace(tzinfo=timezone.utc).timestamp() * 1000)

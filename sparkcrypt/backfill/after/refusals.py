@@ -1,0 +1,87 @@
+"""Why old files must stay though their run has ended: what `expire` refuses before anything is deleted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+
+from sparkcrypt.backfill.journal.attempts import undone_attempts
+from sparkcrypt.backfill.journal.journal import Journal
+from sparkcrypt.backfill.journal.unit_steps import state_of_units
+from sparkcrypt.backfill.old_files.awaiting import swapped_at
+from sparkcrypt.backfill.old_files.new_files import Standing
+from sparkcrypt.backfill.old_files.past_run import PastRuns
+from sparkcrypt.backfill.old_files.quiet import earlier_writers_folder
+from sparkcrypt.backfill.old_files.reconcile import old_locations
+from sparkcrypt.backfill.target.in_use import Places
+from sparkcrypt.backfill.target.record import restore_unit
+from sparkcrypt.errors import VerificationError
+from sparkcrypt.paths import comparable_path
+
+
+def refuse_old_in_use(runs: PastRuns, places: Places, standing: Standing) -> None:
+    """Refuse to delete what another table, or another partition, points to, or into which it points.
+
+    Files of a partition that lies in an old folder look like a late commit, so this comes before anything is
+    reconciled.
+
+    Raises:
+        VerificationError: it names the folder and who points to it.
+    """
+    for unit in standing.settled:
+        for old in old_locations(unit.state):
+            user = places.user_of(old, but=unit.name)
+            if user is not None:
+                raise VerificationError(
+                    f"{runs.target.name}: {unit.name}: {old} holds old files, and {user}, which is in it, above it or "
+                    "the same; point that to where the new files are, to a folder of its own, or to a copy, with ALTER "
+                    "TABLE … SET LOCATION, then expire; nothing was deleted"
+                )
+
+
+def refuse_earlier_writers(runs: PastRuns, standing: Standing, journals: Iterable[Journal]) -> None:
+    """Refuse to delete a folder to which a writer that began before the swap may still commit: nobody looks there then.
+
+    The same holds for a writer that began before a swap was undone, and for the folder that was in use until then.
+
+    Raises:
+        VerificationError: it names the writer's folder.
+    """
+    for unit in standing.settled:
+        left = restore_unit(unit.name, unit.state.fields).location
+        if comparable_path(left) != comparable_path(unit.new):  # else what is written there comes to the new files
+            refuse_earlier_writer(runs, unit.name, left, swapped_at(unit.journal, unit.state))
+    for journal in journals:
+        for name, attempt in undone_attempts(journal.records, state_of_units(journal.records)):
+            refuse_earlier_writer(runs, name, attempt.staged, attempt.records[-1].time)
+
+
+def refuse_earlier_writer(runs: PastRuns, name: str, folder: str, since: str) -> None:
+    """Refuse while a writer is seen that was planned before a moment and may commit to a folder.
+
+    Raises:
+        VerificationError: it names the writer's folder.
+    """
+    began = int(datetime.fromisoformat(since).timestamp() * 1000)
+    writing = earlier_writers_folder(runs.files, folder, runs.target.base, began)
+    if writing is not None:
+        raise VerificationError(f"{runs.target.name}: {name}: {may_commit(writing, folder)}; nothing was deleted")
+
+
+def may_commit(writing: str, folder: str) -> str:
+    """Return the message that a writer's folder is there, and what to do."""
+    return (
+        f"{writing} is there, so a writer that began before the swap may still commit to {folder}, where nobody would "
+        "look for its rows any more; expire again when it has ended; delete that folder if its writer was killed"
+    )
+
+
+def refuse_unaudited(runs: PastRuns, journal: Journal) -> None:
+    """Refuse to delete anything on the word of a journal alone: the audit must say the same of each unit.
+
+    Raises:
+        VerificationError: it does not; the unit is named.
+    """
+    for name, state in state_of_units(journal.records).items():
+        if (state.swapped or state.step == "unit_rolled_back") and not journal.archived:
+            runs.trust.refuse_unaudited(journal, name, state)

@@ -1,0 +1,225 @@
+"""What a person decides of an open problem: the new files are right as they are, or what the old folder holds is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+from sparkcrypt.backfill.after.rollback import refuse_later, roll_back_unit
+from sparkcrypt.backfill.drift.footers import DriverFooters, own_keys, sort_footers
+from sparkcrypt.backfill.drift.scan import scan_footers
+from sparkcrypt.backfill.drift.untouchable import refuse_unit
+from sparkcrypt.backfill.journal.attempts import undone_attempts
+from sparkcrypt.backfill.journal.later_entries import UnitResolved
+from sparkcrypt.backfill.journal.run_steps import has_ended, is_paused
+from sparkcrypt.backfill.journal.unit_steps import UnitState, state_of_units
+from sparkcrypt.backfill.old_files.compare import note_resolution, problems_of
+from sparkcrypt.backfill.old_files.compare_by_audit import resolve_unread
+from sparkcrypt.backfill.old_files.grace import take_out
+from sparkcrypt.backfill.old_files.past_run import PastRuns, past_runs
+from sparkcrypt.backfill.old_files.problems import BACK, KEPT, UNDONE, Problem, Problems
+from sparkcrypt.backfill.old_files.reconcile import old_locations, refuse_replaced
+from sparkcrypt.backfill.report.progress import Progress
+from sparkcrypt.backfill.report.report import Report
+from sparkcrypt.backfill.run.job import open_job
+from sparkcrypt.backfill.run.run import run_table
+from sparkcrypt.backfill.target.record import by_place
+from sparkcrypt.backfill.target.target import catalog_target
+from sparkcrypt.backfill.target.unit import Unit, list_folders, refuse_writers_at_work
+from sparkcrypt.backfill.work.options import RunOptions
+from sparkcrypt.backfill.work.unit import Runner
+from sparkcrypt.errors import ConfigError, VerificationError
+from sparkcrypt.paths import comparable_path
+from sparkcrypt.policy.model import Policy
+from sparkcrypt.spark.tables.catalog import Catalog
+from sparkcrypt.spark.tables.table import NULL_VALUE
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """What was decided, and the report of the run that encrypted what the old folder holds, where that was kept."""
+
+    problem: Problem
+    keep: str
+    reason: str
+    run: Report | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON values."""
+        run = self.run.to_dict() if self.run else None
+        return {"problem": self.problem.to_dict(), "keep": self.keep, "reason": self.reason, "run": run}
+
+
+def resolve_problem(
+    spark: SparkSession,
+    table: str,
+    policy: Policy,
+    problem: str,
+    *,
+    keep: Literal["new", "old"],
+    reason: str,
+    adopt: bool = False,
+    progress: Progress | None = None,
+) -> Resolved:
+    """Close an open problem of a table.
+
+    Args:
+        spark: a classic session.
+        table: ``db.table``.
+        policy: under which runs are made.
+        problem: its name.
+        keep: ``new`` leaves the table as it is: what is in the old folder now is known from then on, and may expire.
+            ``old`` puts the old folder's present content into use, by a rollback of the unit and a run over it.
+        reason: for the audit.
+        adopt: believe files in the old folder that a table which requires encryption would not.
+        progress: hears what is done.
+
+    Raises:
+        ConfigError: no such problem is open, or an argument is not one of those allowed.
+        VerificationError: rows that were written since would be lost, or the old files cannot be used; nothing was
+            changed.
+        RunConflictError: a run holds the table.
+    """
+    if keep not in KEPT or not reason.strip():
+        raise ConfigError(
+            f"keep {keep!r} with reason {reason!r}: say new or old, and a reason that is not empty, for the audit"
+        )
+    where = None
+    with past_runs(spark, table, policy, "resolve", progress) as runs:
+        _refuse_unfinished(runs)
+        found = _find_problem(runs, problem)
+        if found.run_id in runs.trust.unread or found.run_id not in runs.ids():
+            resolve_unread(runs, found, keep, reason.strip())
+            return Resolved(found, keep, reason.strip(), None)
+        journal = runs.journal(found.run_id)
+        with runs.runner(journal) as runner:
+            _resolve(runner, found, keep, reason.strip(), adopt=adopt)
+            where = _choose_unit(_read_state(runner, found).unit) if keep == "old" else None
+    run = _encrypt_old(spark, table, policy, where, adopt=adopt, progress=runs.progress) if keep == "old" else None
+    return Resolved(found, keep, reason.strip(), run)
+
+
+def _resolve(runner: Runner, found: Problem, keep: str, reason: str, *, adopt: bool) -> None:
+    journal, problems, state = runner.run.journal, problems_of(runner), _read_state(runner, found)
+    if found.kind == UNDONE and keep == "old":
+        raise VerificationError(
+            f"{found.unit}: {found.old_location} holds what a writer left in a swap that was undone, and not all rows "
+            "of the unit; insert its rows into the table, and resolve the problem with --keep new; nothing was changed"
+        )
+    if found.kind == BACK:
+        journal.resume(runner.run.lock.token)
+        _resolve_back(runner, found, state, keep, reason)
+    elif keep == "old":
+        if state.swapped:
+            _refuse_old(runner, found, state, adopt=adopt)
+        journal.resume(runner.run.lock.token)
+        if state.swapped:
+            roll_back_unit(runner, found.unit, state.unit, state)
+        note_resolution(runner, found, keep, reason)
+    else:
+        journal.resume(runner.run.lock.token)
+        listing = _list_old_folders(runner, found.unit, state)
+        note_resolution(runner, found, keep, reason, listing=listing)
+        journal.write(UnitResolved(found.unit, found.problem, keep, listing))
+    problems.close(found.problem, keep, reason)
+
+
+def _resolve_back(runner: Runner, found: Problem, state: UnitState, keep: str, reason: str) -> None:
+    """Take old files that are in use again for the table's, or move them out of the folder that is in use."""
+    if keep == "new":
+        state = take_out(runner, found.unit, state, found.old_location)
+    listing = _list_old_folders(runner, found.unit, state)
+    note_resolution(runner, found, keep, reason)
+    runner.run.journal.write(UnitResolved(found.unit, found.problem, keep, listing))
+
+
+def _refuse_old(runner: Runner, found: Problem, state: UnitState, *, adopt: bool) -> None:
+    """Refuse to put an old folder into use where that would lose rows, or show readers what they would not believe.
+
+    Raises:
+        VerificationError: it says why; nothing was changed.
+    """
+    run, unit, outcome = runner.run, state.unit, state.outcome
+    home = refuse_replaced(runner, unit, state)
+    if home is not state:
+        raise VerificationError(
+            f"{unit.name}: a later run has rewritten its files to {home.new_location}; look at "
+            f"what differs in {outcome.old_location} with spark.read.parquet, change the table's rows by SQL, and "
+            "resolve the problem with --keep new; nothing was changed"
+        )
+    if runner.swap.same_folder:
+        refuse_writers_at_work(run.files, unit)
+    refuse_later(runner, unit.name, state)
+    folders = list_folders(run.files, outcome.old_location)
+    moved = comparable_path(outcome.old_location) != comparable_path(unit.location) and not runner.swap.same_folder
+    if not folders or (moved and list_folders(run.files, unit.location)):
+        what = f"there are files in {unit.location} too" if folders else f"{outcome.old_location} holds no files"
+        raise VerificationError(
+            f"{unit.name}: {what}, so the old folder cannot be put into use as it is; change the table's rows by SQL, "
+            "and resolve the problem with --keep new; nothing was changed"
+        )
+    there = replace(unit, location=outcome.old_location, folders=folders)
+    footers = DriverFooters(run.files, own_keys(run.policy.key_service)).read(there.files)
+    scanned = scan_footers(there, sort_footers(footers, there.files), run.target)
+    refuse_unit(scanned, run.target, run.policy, adopt=adopt)
+
+
+def _list_old_folders(runner: Runner, name: str, state: UnitState) -> dict[str, list[list[Any]]]:
+    """Return what is in a unit's old folders now: from then on it is known."""
+    found: dict[str, list[list[Any]]] = {}
+    for location in old_locations(state) if state.swapped else ():
+        role = "old" if comparable_path(location) == comparable_path(state.old_location) else "original"
+        found[role] = _files_in(runner, location)
+    undone = undone_attempts(runner.run.journal.records, state_of_units(runner.run.journal.records))
+    files = [file for unit, attempt in undone if unit == name for file in _files_in(runner, attempt.staged)]
+    return {**found, "undone": files} if files else found
+
+
+def _files_in(runner: Runner, location: str) -> list[list[Any]]:
+    files = by_place(location, list_folders(runner.run.files, location))
+    return [[place, file.length] for place, file in sorted(files.items())]
+
+
+def _find_problem(runs: PastRuns, problem: str) -> Problem:
+    known = Problems(runs.store, runs.target.table_id, runs.trust.mac).open()
+    found = next(
+        (open_problem for open_problem in known if open_problem.problem == problem and open_problem.run_id), None
+    )
+    if found is None:
+        names = ", ".join(open_problem.problem for open_problem in known) or "none"
+        raise ConfigError(f"{runs.target.name}: problem {problem} is not open; open: {names}")
+    return found
+
+
+def _refuse_unfinished(runs: PastRuns) -> None:
+    for journal in runs.readable():
+        if not (has_ended(journal) or is_paused(journal)):
+            raise ConfigError(
+                f"{runs.target.name}: run {journal.run.run_id} is unfinished; run the job again to finish it first"
+            )
+
+
+def _read_state(runner: Runner, found: Problem) -> UnitState:
+    return state_of_units(runner.run.journal.records)[found.unit]
+
+
+def _encrypt_old(
+    spark: SparkSession, table: str, policy: Policy, where: str | None, *, adopt: bool, progress: Progress
+) -> Report:
+    target = catalog_target(spark, Catalog(spark).table(table), policy, None)
+    options = RunOptions(keep_going=True, where=where, adopt=adopt)
+    return run_table(open_job(spark, target, policy, options, progress))
+
+
+def _choose_unit(unit: Unit) -> str | None:
+    """Return what chooses a unit's partition alone; None of a whole table, and where a value is Hive's null."""
+    if unit.partition is None or any(value == NULL_VALUE for _, value in unit.partition.values):
+        return None
+    return " AND ".join(f"`{column}` <=> '{_escape(value)}'" for column, value in unit.partition.values)
+
+
+def _escape(value: str) -> str:
+    return value.replace("\\", "\\\\").replace("'", "\\'")

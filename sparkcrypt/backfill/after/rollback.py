@@ -1,0 +1,201 @@
+"""Rollback of a run: its units point to their old files again, as long as those are there and nobody wrote since."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from sparkcrypt.backfill.journal.entries import RunFinished
+from sparkcrypt.backfill.journal.journal import Journal
+from sparkcrypt.backfill.journal.later_entries import RunRolledBack, UnitRolledBack, UnitRollingBack
+from sparkcrypt.backfill.journal.run_steps import has_ended
+from sparkcrypt.backfill.journal.unit_steps import UnitState, state_of_units
+from sparkcrypt.backfill.old_files.past_run import PastRuns, past_runs
+from sparkcrypt.backfill.old_files.reconcile import list_reconciled_files, new_files, refuse_replaced
+from sparkcrypt.backfill.report.progress import Progress
+from sparkcrypt.backfill.target.in_use import refuse_used
+from sparkcrypt.backfill.target.record import by_place
+from sparkcrypt.backfill.target.unit import Unit, list_folders, refuse_writers_at_work
+from sparkcrypt.backfill.work.ledger import append_audit
+from sparkcrypt.backfill.work.recover import recover
+from sparkcrypt.backfill.work.unit import Runner
+from sparkcrypt.errors import ConfigError, VerificationError
+from sparkcrypt.paths import comparable_path
+from sparkcrypt.policy.model import Policy
+from sparkcrypt.spark.tables.catalog import Catalog
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@dataclass(frozen=True, slots=True)
+class RolledBack:
+    """What was put back."""
+
+    table: str
+    run_id: str
+    units: tuple[str, ...]
+    files: int
+    dry_run: bool
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON values."""
+        return {
+            "table": self.table,
+            "run_id": self.run_id,
+            "units": list(self.units),
+            "files": self.files,
+            "dry_run": self.dry_run,
+        }
+
+
+def rollback_run(
+    spark: SparkSession,
+    table: str,
+    policy: Policy,
+    run_id: str,
+    *,
+    dry_run: bool = False,
+    progress: Progress | None = None,
+) -> RolledBack:
+    """Put a run's old files back into use; the new ones stay until ``expire``.
+
+    Every unit is checked before the first is changed.  Old files are under the keys, or the lack of keys, that they had
+    before, so the table drifts from its plan again, and a table that requires encryption may refuse to be read.
+
+    Args:
+        spark: a classic session.
+        table: ``db.table``.
+        policy: under which the run was made.
+        run_id: which run.
+        dry_run: tell, and change nothing.
+        progress: hears what is done.
+
+    Raises:
+        ConfigError: there is no such run, or it wrote a copy.
+        VerificationError: old files are gone or changed, or rows were written since the run; nothing was changed.
+        RunConflictError: a run holds the table.
+    """
+    with past_runs(spark, table, policy, "roll back", progress) as runs:
+        if run_id not in runs.ids():
+            raise ConfigError(f"{runs.target.name}: run {run_id} is not known; allowed: {', '.join(runs.ids())}")
+        journal = runs.journal(run_id)
+        if journal.archived:
+            raise VerificationError(
+                f"{runs.target.name}: the old files of run {run_id} have expired; nothing was changed"
+            )
+        with runs.runner(journal) as runner:
+            return _roll_back(runs, runner, journal, dry_run=dry_run)
+
+
+def _roll_back(runs: PastRuns, runner: Runner, journal: Journal, *, dry_run: bool) -> RolledBack:
+    if runner.swap.copies:
+        raise ConfigError(
+            f"run {journal.run.run_id} wrote a copy and left its source as it was; nothing is to roll back"
+        )
+    if not dry_run:
+        journal.resume(runs.lock.token)
+        if not has_ended(journal):
+            recover(runner).refuse_problems()
+    states = {name: state for name, state in state_of_units(journal.records).items() if state.swapped}
+    runs.trust.forget_audit()  # what was recovered has entries since
+    for name, state in states.items():
+        runs.trust.refuse_unaudited(journal, name, state)
+        if not _is_back_already(runner, name, state):
+            refuse_change(runner, name, state)
+    _refuse_used(runs, runner, states)
+    units = [(name, state.unit, state) for name, state in states.items()]
+    if not dry_run:
+        for name, unit, state in reversed(units):
+            roll_back_unit(runner, name, unit, state)
+        if not has_ended(journal):
+            journal.write(RunFinished("rolled back"))
+        journal.write(RunRolledBack(tuple(states)))
+    files = sum(len(unit.files) for _, unit, _ in units)
+    return RolledBack(runs.target.name, journal.run.run_id, tuple(sorted(states)), files, dry_run)
+
+
+def _refuse_used(runs: PastRuns, runner: Runner, states: Mapping[str, UnitState]) -> None:
+    """Refuse to rename old folders that somebody has come to use where they are.
+
+    Raises:
+        VerificationError: it names the folder and who points to it; nothing was changed.
+    """
+    renamed = {
+        name: state.old_location
+        for name, state in states.items()
+        if runner.swap.same_folder or state.step == "unit_moved"
+    }
+    if not renamed:
+        return
+    places = runs.in_use.look()
+    for name, old in renamed.items():
+        refuse_used(places, name, old, "holds old files that are to be renamed back")
+
+
+def refuse_change(runner: Runner, name: str, state: UnitState) -> None:
+    """Refuse a unit whose old files are not all there, or to which somebody has written since the run.
+
+    Raises:
+        VerificationError: it names the file.
+    """
+    unit, outcome = state.unit, state.outcome
+    refuse_replaced(runner, unit, state)
+    files = runner.run.files
+    if runner.swap.same_folder:
+        refuse_writers_at_work(files, unit)
+    refuse_later(runner, name, state)
+    old = by_place(outcome.old_location, list_folders(files, outcome.old_location))
+    for place, file in by_place(unit.location, unit.folders).items():
+        if place not in old or old[place].length != file.length:
+            raise VerificationError(
+                f"{name}: the old file {place} is not at {outcome.old_location} any more, or changed; it has expired, "
+                "or someone deleted it; nothing was changed"
+            )
+
+
+def refuse_later(runner: Runner, name: str, state: UnitState) -> None:
+    """Refuse a unit to which somebody has written since the run: to put old files into use would lose those rows.
+
+    Raises:
+        VerificationError: it names the file.
+    """
+    new_location = state.new_location
+    now = by_place(new_location, list_folders(runner.run.files, new_location))
+    made = dict(new_files(state)) | dict(list_reconciled_files(state.carrying))
+    later = sorted(now.keys() - made.keys())
+    if later:
+        raise VerificationError(
+            f"{name}: {later[0]} was written after the run, and a rollback would lose its rows; nothing was changed"
+        )
+
+
+def roll_back_unit(runner: Runner, name: str, unit: Unit, state: UnitState) -> None:
+    """Put one unit's old files back into use, journalled and audited; what a killed rollback did already stays."""
+    run, outcome = runner.run, state.outcome
+    run.progress.step(name, "rolling back")
+    run.lock.check()
+    run.journal.write(UnitRollingBack(name))
+    if not _is_back_already(runner, name, state):
+        catalog, table = Catalog(run.spark), run.target.table
+        statistics = catalog.statistics(table) if table else None
+        if comparable_path(outcome.old_location) != comparable_path(unit.location) and not runner.swap.same_folder:
+            run.files.rename(outcome.old_location, unit.location)  # the run had moved them out of the table's folder
+        runner.swap.undo(unit, state.staged)
+        if table and statistics is not None:
+            encrypted = frozenset(column.leaf.logical[0] for column in run.target.plan.encrypted)
+            catalog.restore_statistics(table, statistics, encrypted)
+    evidence = state.evidence
+    changes = [
+        {**change, "sources": change["targets"], "targets": change["sources"]} for change in evidence.get("changes", ())
+    ]
+    head = append_audit(
+        run, "roll back", outcome.engine, {"unit": name, "files": len(unit.files)}, evidence.get("digests"), changes
+    )
+    run.journal.write(UnitRolledBack(name, head))
+
+
+def _is_back_already(runner: Runner, name: str, state: UnitState) -> bool:
+    """Tell whether a rollback that was killed has changed the unit back."""
+    return state.step == "unit_rolling_back" and not runner.swap.in_effect(state.unit, state.staged)

@@ -1,0 +1,165 @@
+"""What an audit says of a unit's files: which old ones became which new ones, told by keyed digests.
+
+One form for every engine: a list of changes, each of source files that became target files.  An engine that rewrites
+file by file gives a change for each file; one that reads and writes anew gives a change for each folder.
+
+A file's digest covers its length and its whole footer: it tells one file from another and costs one small read, but
+says nothing of the pages of a plaintext file.  What the rows were is said by the digest of the rows, which is equal
+before and after.  Both are HMACs under a secret of the run, so that nobody can try values against them; the secret
+stands beside them, wrapped by the master key that wraps the audit's MAC key.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import IO, Any
+
+from sparkcrypt.backfill.engine.base import Proof
+from sparkcrypt.backfill.target.unit import Folder, SourceFile
+from sparkcrypt.errors import FormatError
+from sparkcrypt.keys.service import KeyService
+from sparkcrypt.parquet import FileSummary
+from sparkcrypt.paths import comparable_path
+from sparkcrypt.policy.key_service import canonical_json
+from sparkcrypt.spark.files.hadoop import HadoopFiles
+from sparkcrypt.spark.tasks.digest import RowsDigest
+
+SECRET_BYTES = 32
+_TRAILER_BYTES = 8
+_FILE, _ROWS = b"sparkcrypt audit: length and footer\0", b"sparkcrypt audit: rows\0"
+_READERS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class DigestSecret:
+    """The secret under which the digests of one execution are made; it leaves the process only wrapped."""
+
+    key_id: str
+    wrapped: str
+    secret: bytes = field(repr=False)
+
+    @classmethod
+    def make(cls, service: KeyService, key_id: str) -> DigestSecret:
+        """Draw a secret and have it wrapped by a master key."""
+        secret = secrets.token_bytes(SECRET_BYTES)
+        return cls(key_id, service.wrap(key_id, secret), secret)
+
+    def to_dict(self) -> dict[str, str]:
+        """Return what an audit holds of it: enough for whoever may use the master key."""
+        return {"key_id": self.key_id, "wrapped": self.wrapped}
+
+    def of_file(self, stream: IO[bytes]) -> str:
+        """Return the digest of a file's length and footer, in hex.
+
+        Raises:
+            FormatError: the file is too short for its footer.
+        """
+        size = stream.seek(0, 2)
+        stream.seek(max(0, size - _TRAILER_BYTES))
+        trailer = stream.read(_TRAILER_BYTES)
+        start = size - _TRAILER_BYTES - int.from_bytes(trailer[:4], "little")
+        if start < 0 or len(trailer) < _TRAILER_BYTES:
+            raise FormatError("the file is shorter than its footer says; it is no Parquet file, or was cut")
+        stream.seek(start)
+        return self._make_digest(_FILE + size.to_bytes(8, "little") + stream.read(size - start))
+
+    def of_rows(self, rows: RowsDigest) -> str:
+        """Return the digest of a digest of rows, in hex."""
+        return self._make_digest(_ROWS + canonical_json(rows.to_dict()).encode())
+
+    def _make_digest(self, content: bytes) -> str:
+        return hmac.new(self.secret, content, hashlib.sha256).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class FileEvidence:
+    """One file as an audit names it."""
+
+    path: str
+    total_bytes: int
+    modified_ms: int
+    rows: int | None
+    key_ids: tuple[str, ...]
+    digest: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON values."""
+        return {
+            "path": self.path,
+            "bytes": self.total_bytes,
+            "modified_ms": self.modified_ms,
+            "rows": self.rows,
+            "key_ids": list(self.key_ids),
+            "digest": self.digest,
+        }
+
+
+def files_of(
+    files: HadoopFiles, folders: Iterable[Folder], summaries: Mapping[str, FileSummary], secret: DigestSecret
+) -> dict[str, list[FileEvidence]]:
+    """Return the evidence of files, folder by folder.
+
+    Raises:
+        FormatError: one is no Parquet file.
+    """
+
+    def read_evidence(file: SourceFile) -> FileEvidence:
+        with files.open(file.path) as stream:
+            digest = secret.of_file(stream)
+        summary = summaries[file.path]
+        return FileEvidence(file.path, file.length, file.modified_ms, summary.rows, _key_ids(summary), digest)
+
+    with ThreadPoolExecutor(_READERS) as pool:
+        return {folder.relative: list(pool.map(read_evidence, folder.files)) for folder in folders}
+
+
+def evidence_of(
+    sources: Mapping[str, list[FileEvidence]],
+    targets: Mapping[str, list[FileEvidence]],
+    proof: Proof,
+    secret: DigestSecret,
+) -> dict[str, Any]:
+    """Return what a journal and an audit say of a unit's files, as JSON values.
+
+    Args:
+        sources: folder -> its old files.
+        targets: folder -> its new files.
+        proof: in which way they were seen to be equal.
+        secret: of this execution.
+    """
+    changes = [
+        {
+            "folder": folder,
+            "sources": [file.to_dict() for file in sources[folder]],
+            "targets": [file.to_dict() for file in targets.get(folder, [])],
+            "rows": {"count": found.rows, "equal": True, "digest": secret.of_rows(found)},
+        }
+        for folder, found in proof.row_digests.items()
+    ]
+    old = {comparable_path(file.path): (folder, file) for folder, files in sources.items() for file in files}
+    new = {comparable_path(file.path): file for files in targets.values() for file in files}
+    for target, source in proof.pairs.items():
+        folder, file = old[comparable_path(source)]
+        made = new[comparable_path(target)]
+        changes.append(
+            {
+                "folder": folder,
+                "sources": [file.to_dict()],
+                "targets": [made.to_dict()],
+                "pages": {"equal": True},
+                "rows": {"count": made.rows, "equal": True},
+            }
+        )
+    return {"digests": {"of": "length and footer", "by": "HMAC-SHA256", "secret": secret.to_dict()}, "changes": changes}
+
+
+def _key_ids(summary: FileSummary) -> tuple[str, ...]:
+    columns = (summary.columns or {}).values()
+    return tuple(
+        sorted({key for key in (summary.footer_key, *(column.key_id for column in columns)) if key is not None})
+    )

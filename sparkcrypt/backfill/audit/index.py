@@ -1,0 +1,120 @@
+"""What a table's audit says of its runs, once every entry is seen to be authentic; records are held against it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from sparkcrypt.backfill.audit.chain import AuditEntry, authentic_entries
+from sparkcrypt.backfill.journal.journal import Journal
+from sparkcrypt.backfill.state.mac import CheckMac, TableMac
+from sparkcrypt.backfill.state.store import StateStore
+from sparkcrypt.backfill.target.unit import base_location, is_staged
+from sparkcrypt.errors import VerificationError
+
+MIGRATE = "migrate"
+"""``what`` of the entry that names the runs of format version 1 that were checked."""
+RELOCATE = "relocate"
+"""``what`` of the entry that says where a unit's folders are since its table was renamed."""
+_SWAPS = ("encrypt", "roll back")
+_LATER = ("carry over", "resolve")
+
+
+@dataclass(frozen=True, slots=True)
+class AuditIndex:
+    """The entries of an audit by what is asked of them.
+
+    Attributes:
+        digests: number of an entry -> SHA-256 of its bytes.
+        swaps: run id and unit -> the last entry that says that the unit was swapped, or rolled back.
+        marks: run id -> number and digest of the journal's last record when an entry was written, oldest first.
+        pins: run id -> digest of the last record of version 1 that was checked and may be acted upon.
+        folders: those that entries name, of units and of files.
+        relocated: run id and unit -> the entries that say where its folders are since its table was renamed.
+        later: run id and unit -> the entries that say what became of files that came to its old folder.
+        has_version_2: an entry was written by a release that authenticates journals.
+    """
+
+    digests: dict[int, str] = field(default_factory=dict)
+    swaps: dict[tuple[str, str], AuditEntry] = field(default_factory=dict)
+    marks: dict[str, list[tuple[int, str]]] = field(default_factory=dict)
+    pins: dict[str, str] = field(default_factory=dict)
+    folders: set[str] = field(default_factory=set)
+    relocated: dict[tuple[str, str], list[AuditEntry]] = field(default_factory=dict)
+    later: dict[tuple[str, str], list[AuditEntry]] = field(default_factory=dict)
+    has_version_2: set[int] = field(default_factory=set)
+
+    @classmethod
+    def of(cls, store: StateStore, table_id: str, check_mac: CheckMac) -> AuditIndex:
+        """Read a table's audit.
+
+        Raises:
+            VerificationError: an entry is not authentic, missing, or in another's place; it is named.
+        """
+        index = cls()
+        for entry, digest in authentic_entries(store, table_id, check_mac):
+            index._take(entry, digest)
+        return index
+
+    def bases(self) -> set[str]:
+        """Return the original folders that the table has had, as entries tell of them."""
+        own = {base_location(folder) for folder in self.folders if is_staged(folder)}
+        return own | {str(entry.entry["unit"]["base"]) for entries in self.relocated.values() for entry in entries}
+
+    def refuse_cut(self, journal: Journal) -> None:
+        """Refuse a journal that lacks a record after which an audit entry was written.
+
+        Raises:
+            VerificationError: its end was cut off, or an older copy took its place.
+        """
+        records = journal.records
+        for number, digest in self.marks.get(journal.run.run_id, ()):
+            if number > len(records) or records[number - 1].digest != digest:
+                raise VerificationError(
+                    f"runs/{journal.run.table_id}/{journal.run.run_id}/: has not the record {number} after which an "
+                    "audit entry was written: its end was cut off, or an older copy took its place; nothing is done "
+                    "on its word; restore the state directory"
+                )
+
+    def _take(self, entry: AuditEntry, digest: str) -> None:
+        said = entry.entry
+        run_id, unit = str(said["why"]["run_id"]), said.get("unit") or {}
+        self.digests[entry.number] = digest
+        if said["what"] in _SWAPS:
+            self.swaps[run_id, str(unit.get("unit"))] = entry
+        if said["what"] in _LATER:
+            self.later.setdefault((run_id, str(unit.get("unit"))), []).append(entry)
+        if said["what"] == RELOCATE:
+            self.relocated.setdefault((run_id, str(unit.get("unit"))), []).append(entry)
+        if said["what"] == MIGRATE:
+            self.has_version_2.add(entry.number)
+            self.pins.update({str(pinned_run): str(pin) for pinned_run, pin in (said.get("runs") or {}).items()})
+        mark = said.get("journal")
+        if isinstance(mark, Mapping):
+            self.has_version_2.add(entry.number)
+            self.marks.setdefault(run_id, []).append((int(mark["number"]), str(mark["digest"])))
+        self.folders.update(_folders(unit, said.get("changes") or ()))
+
+
+def verify_journals(store: StateStore, table_id: str, mac: TableMac) -> None:
+    """See that the journal, or the archive, of each run of which a table's audit tells is authentic and whole.
+
+    Runs of version 1 are left out unless the audit names their last record: nobody authenticated them.
+
+    Raises:
+        VerificationError: one is gone, was cut, edited, or replaced by an older copy.
+    """
+    index = AuditIndex.of(store, table_id, mac.check)
+    for run_id in sorted({*index.marks, *index.pins}):
+        index.refuse_cut(Journal.open(store, table_id, run_id, mac, index.pins.get))
+
+
+def _folders(unit: Mapping[str, Any], changes: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield the folders that an entry names: those of the unit, and those of reconciled files."""
+    yield from (str(unit[name]) for name in ("old_location", "new_location") if name in unit)
+    for change in changes:
+        for file in (*change.get("sources", ()), *change.get("targets", ())):
+            for name in ("path", "kept", "staged"):
+                if name in file:
+                    yield str(file[name]).rpartition("/")[0]

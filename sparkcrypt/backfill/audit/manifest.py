@@ -1,0 +1,152 @@
+"""The list of a table's files as its audit has it: with it a deleted, replayed or foreign file is found.
+
+Nothing in a Parquet file says that it is the newest of its name, or that another one should lie beside it.  The audit's
+entries name every file that runs have put into use, with a keyed digest of its length and footer (which holds the
+file-unique, and so tells two versions apart); each entry is authenticated, and so is their order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sparkcrypt.backfill.audit.chain import audit_entries, journalled_head, verify_audit
+from sparkcrypt.backfill.audit.evidence import DigestSecret
+from sparkcrypt.backfill.state.mac import MasterKeys, open_mac
+from sparkcrypt.backfill.state.store import StateStore
+from sparkcrypt.backfill.target.record import by_place
+from sparkcrypt.backfill.target.unit import Unit
+from sparkcrypt.errors import ConfigError, FormatError
+from sparkcrypt.keys.service import KeyService
+from sparkcrypt.policy.model import Policy
+from sparkcrypt.spark.files.hadoop import HadoopFiles
+
+_SETS = ("encrypt", "roll back")
+"""Entries that say all of a unit's files; the others add to them."""
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestFile:
+    """One file as the audit names it, and the secret under which its digest was made."""
+
+    path: str
+    length: int
+    digest: str
+    secret: DigestSecret
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestCheck:
+    """How a table's files differ from its manifest.
+
+    Attributes:
+        files: how many files the manifest lists.
+        missing: those that are not there: deleted, or replaced by a writer who overwrote the unit.
+        changed: those of the same name that are not the same: replayed, or altered.
+        unlisted: files that are there and not listed: written since by whoever may write, or foreign.
+    """
+
+    files: int
+    missing: tuple[str, ...]
+    changed: tuple[str, ...]
+    unlisted: tuple[str, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Every listed file is there, and is the one that was listed."""
+        return not self.missing and not self.changed
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON values."""
+        return {
+            "files": self.files,
+            "missing": list(self.missing),
+            "changed": list(self.changed),
+            "unlisted": list(self.unlisted),
+        }
+
+
+def read_manifest(
+    store: StateStore, table_id: str, service: KeyService, policy: Policy
+) -> dict[str, dict[str, ManifestFile]]:
+    """Return partition path -> place below the partition -> file, from a table's audit once all of that is verified.
+
+    Places, not paths: a table that was renamed, or moved with all of its files, has the same ones.
+
+    Raises:
+        ConfigError: the table has no audit.
+        VerificationError: the audit was changed or cut.
+        KeyServiceError: its keys cannot be opened.
+    """
+    expected = journalled_head(store, table_id)
+    if not store.list(f"audit/{table_id}/"):
+        verify_audit(store, table_id, check_mac=lambda *_: 0, expected=[expected] if expected else [])
+        raise ConfigError("there is no audit of this table in the policy's state directory; a run makes it")
+    mac = open_mac(store, table_id, service, MasterKeys.of(policy))
+    verify_audit(store, table_id, check_mac=mac.check, expected=[expected] if expected else [])
+    secrets: dict[str, DigestSecret] = {}
+    manifest: dict[str, dict[str, ManifestFile]] = {}
+    for audit_entry in audit_entries(store, table_id):
+        entry = audit_entry.entry
+        unit = str((entry.get("unit") or {}).get("unit", ""))
+        partition = unit if "=" in unit and "/" not in unit.partition("=")[0] else ""
+        if entry["what"] in _SETS:
+            manifest[partition] = {}
+        changes = entry.get("changes") or ()
+        if changes:
+            secret = _secret(entry["digests"]["secret"], service, secrets)
+            manifest.setdefault(partition, {}).update(_list_files(changes, secret))
+    return manifest
+
+
+def check_manifest(
+    files: HadoopFiles, manifest: Mapping[str, Mapping[str, ManifestFile]], units: Iterable[Unit]
+) -> ManifestCheck:
+    """Compare the files of units, which were listed now, with the manifest; units that no run swapped are unlisted.
+
+    Args:
+        files: the file system.
+        manifest: from `read_manifest`.
+        units: those to look at, and all of these partitions that the manifest knows and that are gone.
+    """
+    missing: list[str] = []
+    changed: list[str] = []
+    unlisted: list[str] = []
+    count = 0
+    for unit in units:
+        known = dict(manifest.get(unit.partition_path, {}))
+        count += len(known)
+        for place, file in by_place(unit.location, unit.folders).items():
+            listed = known.pop(place, None)
+            if listed is None:
+                unlisted.append(file.path)
+            elif listed.length != file.length or _digest(files, file.path, listed.secret) != listed.digest:
+                changed.append(file.path)
+        missing.extend(lost.path for lost in known.values())
+    return ManifestCheck(count, tuple(missing), tuple(changed), tuple(unlisted))
+
+
+def _list_files(changes: Iterable[Mapping[str, Any]], secret: DigestSecret) -> dict[str, ManifestFile]:
+    return {
+        f"{change['folder']}/{str(file['path']).rpartition('/')[2]}".lstrip("/"): ManifestFile(
+            str(file["path"]), int(file["bytes"]), str(file["digest"]), secret
+        )
+        for change in changes
+        for file in change["targets"]
+    }
+
+
+def _digest(files: HadoopFiles, path: str, secret: DigestSecret) -> str | None:
+    try:
+        with files.open(path) as stream:
+            return secret.of_file(stream)
+    except FormatError:
+        return None
+
+
+def _secret(said: Mapping[str, str], service: KeyService, known: dict[str, DigestSecret]) -> DigestSecret:
+    wrapped, key_id = said["wrapped"], said["key_id"]
+    if wrapped not in known:
+        known[wrapped] = DigestSecret(key_id, wrapped, service.unwrap(key_id, wrapped))
+    return known[wrapped]

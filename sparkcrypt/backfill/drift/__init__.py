@@ -1,0 +1,1 @@
+"""How files differ from their plan: footers read or remembered, columns matched, units scanned."""

@@ -1,0 +1,96 @@
+"""Finds the planned column of each column of a file, whatever case and list names its writer used."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from sparkcrypt.decide.shape import schema_of_columns
+from sparkcrypt.errors import PlanError
+from sparkcrypt.parquet import FileSummary
+from sparkcrypt.plan import ColumnPlan, EncryptionPlan
+from sparkcrypt.schema import Path, join_dotted
+from sparkcrypt.tags.match import fold
+
+
+@dataclass(frozen=True, slots=True)
+class FileColumns:
+    """The columns of one file: those of the table's plan, by the file's own paths, and those that it does not have."""
+
+    planned: Mapping[Path, ColumnPlan]
+    unknown: tuple[Path, ...]
+
+    def key_ids(self, plan: EncryptionPlan, partition: Mapping[str, str]) -> dict[Path, str | None]:
+        """Return the file's column path -> key id of what is to be encrypted; None stands for the footer key.
+
+        Raises:
+            PlanError: a key needs a partition value that is not there or cannot stand in it.
+        """
+        keys = plan.key_ids(partition)
+        return {path: keys[column.path] for path, column in self.planned.items() if column.action != "plaintext"}
+
+    def history(self) -> dict[str, tuple[str, ...]]:
+        """Return the file's own name of each column -> what readers still take for it."""
+        return {join_dotted(path): column.history for path, column in self.planned.items()}
+
+    def lacking(self, plan: EncryptionPlan) -> tuple[tuple[str, ...], bool]:
+        """Return which tagged columns of its table the file lacks, and whether it lacks every one that is encrypted.
+
+        ADD COLUMNS leaves such files behind, and so does whoever plants a file with nothing in it that needs a key.
+        """
+        tagged = {column.path for column in plan.columns if column.tag is not None and column.action != "plaintext"}
+        held = {column.path for column in self.planned.values()}
+        return tuple(sorted(join_dotted(path) for path in tagged - held)), bool(tagged) and tagged.isdisjoint(held)
+
+
+def match_columns(summary: FileSummary, plan: EncryptionPlan) -> FileColumns:
+    """Match a file's leaf columns with a table's; a file is matched once, and whoever asks for its columns gets that.
+
+    Spark reads ``EMAIL`` of a file as the table's ``email``, and a list's element whatever its groups are called; so
+    such a column must be found, or its values would stay in clear.
+
+    Args:
+        summary: what the file's footer says; columns that are not revealed are not matched.
+        plan: of the file's table.
+
+    Raises:
+        PlanError: a column of the file is no list or map where the table has one; it names the file.
+    """
+    exact = {column.leaf.logical: column for column in plan.columns}
+    folded = {fold(logical): column for logical, column in exact.items()}
+    planned: dict[Path, ColumnPlan] = {}
+    unknown = []
+    try:
+        leaves = schema_of_columns(summary.columns or (), plan.schema).leaves()
+    except PlanError as error:
+        raise PlanError(f"{summary.path}: {error}") from error
+    for leaf in leaves:
+        column = exact.get(leaf.logical) or folded.get(fold(leaf.logical))
+        if column is None:
+            unknown.append(leaf.parquet)
+        else:
+            planned[leaf.parquet] = column
+    return FileColumns(planned, tuple(unknown))
+
+
+def refuse_lost_columns(columns: Mapping[str, FileColumns], plan: EncryptionPlan) -> None:
+    """Refuse files that hold columns which the table's schema no longer has.
+
+    No tag says what such a column is, and Spark's engine, which reads by the schema, would lose it.
+
+    Args:
+        columns: of each file, by its path.
+        plan: of the table.
+
+    Raises:
+        PlanError: it names file and column.
+    """
+    tops = {fold(column.leaf.logical[:1]) for column in plan.columns}
+    for path, matched in columns.items():
+        for column in matched.unknown:
+            if len(column) > 1 or fold(column) not in tops:  # else it is read as the table's, or fails to be
+                raise PlanError(
+                    f"{path}: holds column {join_dotted(column)}, which the table's schema does not, so that no tag "
+                    "says whether it may be read by all; add the column to the table (ALTER TABLE … ADD COLUMNS) and "
+                    "tag it, or rewrite the file without it"
+                )

@@ -1,0 +1,194 @@
+"""The difference between what a plan wants and what a file's footer says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from sparkcrypt.backfill.drift.columns import FileColumns
+from sparkcrypt.decide.identity import check_aad_prefix
+from sparkcrypt.errors import PlanError, VerificationError
+from sparkcrypt.parquet import FileSummary
+from sparkcrypt.plan import EncryptionPlan
+from sparkcrypt.schema import Path, join_dotted
+
+DriftKind = Literal[
+    "missing",
+    "extra",
+    "wrong_key",
+    "wrong_algorithm",
+    "wrong_footer",
+    "plaintext",
+    "aad_mismatch",
+    "foreign_key",
+    "unreadable",
+    "missing_folder",
+]
+
+
+_SHOWN = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Drift:
+    """One difference: in which file, at which column (None: the file itself), in words, and the key found.
+
+    ``only_keys``: nothing but master keys differ in the whole file, so that its data keys could be rewrapped.
+    """
+
+    kind: DriftKind
+    file: str
+    column: str | None
+    detail: str
+    key_id: str | None = None
+    only_keys: bool = False
+
+    def to_dict(self) -> dict[str, str | None]:
+        """Return it as JSON values."""
+        return {
+            "kind": self.kind,
+            "file": self.file,
+            "column": self.column,
+            "detail": self.detail,
+            "key_id": self.key_id,
+        }
+
+
+def drift_of_file(
+    summary: FileSummary,
+    matched: FileColumns,
+    plan: EncryptionPlan,
+    partition: Mapping[str, str],
+    *,
+    table_uuid: str | None,
+) -> tuple[Drift, ...]:
+    """Compare one file with the plan.
+
+    Args:
+        summary: what the footer says; columns must have been revealed with the footer key.
+        matched: its columns, from `match_columns`.
+        plan: of the file's table.
+        partition: values of the file's partition, for key templates.
+        table_uuid: the table's identity, or None.
+
+    Raises:
+        PlanError: the partition's values cannot stand in a key template.
+    """
+    columns = summary.columns or {}
+    try:
+        wanted = matched.key_ids(plan, partition)
+    except PlanError as error:
+        raise PlanError(f"{summary.path}: {error}") from error
+    if summary.footer == "plaintext":
+        return (Drift("plaintext", summary.path, None, "the file is not encrypted"),) if wanted else ()
+    if not wanted:
+        return (
+            Drift("extra", summary.path, None, "the file is encrypted, and the plan has no encrypted column in it"),
+        )
+    drift = (
+        *_file_drift(summary, plan, table_uuid),
+        *(found for column in columns for found in _column_drift(summary, plan, column, wanted)),
+    )
+    if _only_keys(summary, plan, wanted, drift):
+        return tuple(replace(difference, only_keys=True) for difference in drift)
+    return drift
+
+
+def _only_keys(
+    summary: FileSummary, plan: EncryptionPlan, wanted: Mapping[Path, str | None], drift: Iterable[Drift]
+) -> bool:
+    """Tell whether other key metadata would do: each column has a data key of its own where the plan wants one.
+
+    A column under the footer's master key may have none; where that would matter, it is taken to have none.
+    """
+    if summary.aad_prefix is None or any(difference.kind != "wrong_key" for difference in drift):
+        return False
+    own = [column for column, key in wanted.items() if key is not None]
+    shared = [column for column in own if (summary.columns or {})[column].key_id == summary.footer_key]
+    return all(wanted[column] == summary.footer_key == plan.footer_key for column in shared)
+
+
+def _file_drift(summary: FileSummary, plan: EncryptionPlan, table_uuid: str | None) -> tuple[Drift, ...]:
+    found = []
+    if summary.algorithm != plan.algorithm:
+        found.append(Drift("wrong_algorithm", summary.path, None, f"{summary.algorithm}, not {plan.algorithm}"))
+    mode = "encrypted" if summary.footer == "encrypted" else "plaintext"
+    if mode != plan.footer_mode:
+        found.append(Drift("wrong_footer", summary.path, None, f"the footer is {mode}, not {plan.footer_mode}"))
+    if summary.footer_key != plan.footer_key:
+        found.append(
+            Drift(
+                "wrong_key",
+                summary.path,
+                None,
+                f"footer under {summary.footer_key!r}, not {plan.footer_key!r}",
+                summary.footer_key,
+            )
+        )
+    try:
+        check_aad_prefix(summary.aad_prefix, summary.path, table_uuid=table_uuid, strict=table_uuid is not None)
+    except VerificationError as error:
+        found.append(Drift("aad_mismatch", summary.path, None, str(error)))
+    return tuple(found)
+
+
+def _column_drift(
+    summary: FileSummary, plan: EncryptionPlan, column: Path, wanted: Mapping[Path, str | None]
+) -> tuple[Drift, ...]:
+    actual, name = (summary.columns or {})[column], join_dotted(column)
+    if actual.encrypted is None:  # no row group, so nothing that could be encrypted
+        return ()
+    if column not in wanted:
+        return (Drift("extra", summary.path, name, f"encrypted with {actual.key_id!r}"),) if actual.encrypted else ()
+    if not actual.encrypted:
+        return (Drift("missing", summary.path, name, f"plaintext, not {wanted[column] or plan.footer_key!r}"),)
+    key = wanted[column] or plan.footer_key
+    if actual.key_id == key:
+        return ()
+    if actual.key_id is None:
+        return (Drift("foreign_key", summary.path, name, f"its key metadata names no master key, so not {key!r}"),)
+    return (Drift("wrong_key", summary.path, name, f"encrypted with {actual.key_id!r}, not {key!r}", actual.key_id),)
+
+
+def unreadable(file: str, error: Exception) -> Drift:
+    """Return the drift of a file whose footer cannot be read."""
+    return Drift("unreadable", file, None, f"{type(error).__name__}: {error}")
+
+
+def drift_by_file(drift: Iterable[Drift]) -> dict[str, list[Drift]]:
+    """Return file -> its differences, for files that have any."""
+    found: dict[str, list[Drift]] = {}
+    for difference in drift:
+        found.setdefault(difference.file, []).append(difference)
+    return found
+
+
+def missing_folder(location: str) -> Drift:
+    """Return the drift of a unit that points to a folder that is not there: nobody can tell which rows were in it."""
+    detail = (
+        "the metastore points there, and there is no such folder, so its rows read as none; restore it, or point the "
+        "unit to where its files are with ALTER TABLE … SET LOCATION; where it should be empty, make the folder"
+    )
+    return Drift("missing_folder", location, None, detail)
+
+
+def drift_in_short(drift: Iterable[Drift]) -> tuple[str, ...]:
+    """Return one line for each kind of drift: in how many files it is, in which columns, and the first few files."""
+    by_kind: dict[str, list[Drift]] = {}
+    for difference in drift:
+        by_kind.setdefault(difference.kind, []).append(difference)
+    return tuple(_describe_kind(kind, found) for kind, found in by_kind.items())
+
+
+def _describe_kind(kind: str, found: list[Drift]) -> str:
+    files = list(dict.fromkeys(difference.file for difference in found))
+    columns = list(dict.fromkeys(difference.column for difference in found if difference.column))
+    where = f" in {_name_some(columns)}" if columns else ""
+    count = f"{len(files):,} {'file' if len(files) == 1 else 'files'}"
+    return f"{kind}: {count}{where}: {found[0].detail}: {_name_some(files)}"
+
+
+def _name_some(texts: list[str]) -> str:
+    more = f" and {len(texts) - _SHOWN:,} more" if len(texts) > _SHOWN else ""
+    return ", ".join(texts[:_SHOWN]) + more

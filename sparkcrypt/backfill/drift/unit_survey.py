@@ -1,0 +1,157 @@
+"""What a scan found of units, in short: how much there is, how it differs from the plan, what is to be done with it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from sparkcrypt.backfill.drift.difference import Drift, drift_by_file
+from sparkcrypt.backfill.drift.scan import ScannedUnit
+from sparkcrypt.backfill.target.unit import Unit
+from sparkcrypt.plan import EncryptionPlan
+
+FileAction = Literal["encrypt", "decrypt", "re-key", "re-wrap", "quarantine"]
+
+
+@dataclass(frozen=True, slots=True)
+class Amount:
+    """A number of files, and their length together in bytes."""
+
+    files: int = 0
+    total_bytes: int = 0
+
+    def __add__(self, other: Amount) -> Amount:
+        return Amount(self.files + other.files, self.total_bytes + other.total_bytes)
+
+    def to_dict(self) -> dict[str, int]:
+        """Return it as JSON values."""
+        return {"files": self.files, "bytes": self.total_bytes}
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """Of the files that hold columns of one tag: all of them, and those in which these columns match the plan."""
+
+    total: Amount = Amount()
+    matching: Amount = Amount()
+
+    def __add__(self, other: Coverage) -> Coverage:
+        return Coverage(self.total + other.total, self.matching + other.matching)
+
+
+@dataclass(frozen=True, slots=True)
+class UnitSurvey:
+    """A unit without its list of files.
+
+    Attributes:
+        unit: the unit, not listed.
+        amount: its files.
+        newest_ms: when the newest of them was changed, in milliseconds since the epoch.
+        drift: every difference from the plan; none: nothing is to do.
+        actions: action -> the files that need it.
+        coverage: tag -> how far its columns match the plan.
+    """
+
+    unit: Unit
+    amount: Amount
+    newest_ms: int
+    drift: tuple[Drift, ...]
+    actions: Mapping[FileAction, Amount] = field(default_factory=dict)
+    coverage: Mapping[str, Coverage] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """The unit's name."""
+        return self.unit.name
+
+    @property
+    def total_bytes(self) -> int:
+        """The length of all of its files, in bytes."""
+        return self.amount.total_bytes
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON values."""
+        return {
+            "unit": self.name,
+            "location": self.unit.location,
+            **self.amount.to_dict(),
+            "drift": dict(sorted(files_by_kind([self]).items())),
+            "actions": {action: amount.to_dict() for action, amount in sorted(self.actions.items())},
+        }
+
+
+def survey_unit(scanned: ScannedUnit, plan: EncryptionPlan, *, rewrap: bool = False) -> UnitSurvey:
+    """Return a scanned unit in short; with ``rewrap``, data keys stay where they can."""
+    by_file = drift_by_file(scanned.drift)
+    columns = {column.leaf.dotted: column.tag for column in plan.encrypted if column.tag is not None}
+    tags = tuple(dict.fromkeys(columns.values()))
+    actions: Counter[FileAction] = Counter()
+    lengths: Counter[FileAction] = Counter()
+    coverage = dict.fromkeys(tags, Coverage())
+    for file in scanned.unit.files:
+        found, amount = by_file.get(file.path, []), Amount(1, file.length)
+        if found:
+            action = action_of(found, rewrap=rewrap)
+            actions[action] += 1
+            lengths[action] += file.length
+        whole = any(difference.column is None for difference in found)
+        differing = set(tags) if whole else {columns.get(difference.column or "") for difference in found}
+        for tag in tags:
+            coverage[tag] += Coverage(amount, Amount() if tag in differing else amount)
+    if any(difference.kind == "missing_folder" for difference in scanned.drift):
+        actions["quarantine"] = 0
+    return UnitSurvey(
+        unit=replace(scanned.unit, folders=()),
+        amount=Amount(len(scanned.unit.files), scanned.unit.total_bytes),
+        newest_ms=max((file.modified_ms for file in scanned.unit.files), default=0),
+        drift=scanned.drift,
+        actions={action: Amount(count, lengths[action]) for action, count in actions.items()},
+        coverage=coverage,
+    )
+
+
+def action_of(drift: Sequence[Drift], *, rewrap: bool) -> FileAction:
+    """Return what is to be done with a file that differs from the plan.
+
+    Args:
+        drift: of the file.
+        rewrap: data keys stay where nothing but master keys differ.
+    """
+    kinds = {difference.kind for difference in drift}
+    if rewrap and all(difference.only_keys for difference in drift):
+        return "re-wrap"
+    if "unreadable" in kinds:
+        return "quarantine"
+    if kinds & {"plaintext", "missing"}:
+        return "encrypt"
+    return "decrypt" if kinds == {"extra"} else "re-key"
+
+
+def files_by_kind(surveys: Iterable[UnitSurvey]) -> dict[str, int]:
+    """Return kind of drift -> number of files that have it."""
+    found: Counter[str] = Counter()
+    for survey in surveys:
+        found.update(kind for kind, _ in {(drift.kind, drift.file) for drift in survey.drift})
+    return dict(found)
+
+
+def coverage_of(surveys: Iterable[UnitSurvey], done: Iterable[str] = ()) -> dict[str, dict[str, Any]]:
+    """Return tag -> its files, and how many matched before and match after some units were done, as JSON values."""
+    finished = set(done)
+    before: dict[str, Coverage] = {}
+    after: dict[str, Coverage] = {}
+    for survey in surveys:
+        for tag, found in survey.coverage.items():
+            before[tag] = before.get(tag, Coverage()) + found
+            now = Coverage(found.total, found.total) if survey.name in finished else found
+            after[tag] = after.get(tag, Coverage()) + now
+    return {
+        tag: {
+            **found.total.to_dict(),
+            "before": found.matching.to_dict(),
+            "after": after[tag].matching.to_dict(),
+        }
+        for tag, found in before.items()
+    }

@@ -1,0 +1,129 @@
+"""What a run must not touch: units with files that cannot be read, may be forgeries, or would lose what they hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from sparkcrypt.backfill.drift.columns import refuse_lost_columns
+from sparkcrypt.backfill.drift.difference import Drift, drift_by_file
+from sparkcrypt.backfill.drift.scan import ScannedUnit
+from sparkcrypt.backfill.target.target import Target
+from sparkcrypt.errors import VerificationError
+from sparkcrypt.keys.ids import decode_key_id
+from sparkcrypt.plan import EncryptionPlan
+from sparkcrypt.policy.model import PLAINTEXT, Policy
+from sparkcrypt.schema import join_dotted
+
+
+def refuse_unit(scanned: ScannedUnit, target: Target, policy: Policy, *, adopt: bool) -> None:
+    """Refuse a unit that a run must not touch.
+
+    Raises:
+        VerificationError: a file cannot be read, is under another algorithm, holds what only lost tags would decrypt,
+            or is not to be believed.
+        PlanError: a file holds columns that the schema lacks.
+    """
+    refuse_unreadable(scanned)
+    refuse_algorithms(scanned, policy)
+    refuse_untagged(scanned, policy)
+    if not adopt:
+        refuse_forgeries(scanned, target.plan, policy)
+    refuse_lost_columns(scanned.columns, target.plan)
+
+
+def refuse_unreadable(scanned: ScannedUnit) -> None:
+    """Refuse a unit whose folder is missing, or with a file whose footer could not be read.
+
+    Raises:
+        VerificationError: it names the folder, or the file and the reason.
+    """
+    for drift in scanned.drift:
+        if drift.kind == "missing_folder":
+            raise VerificationError(f"{scanned.unit.name}: {drift.file}: {drift.detail}")
+        if drift.kind == "unreadable":
+            raise VerificationError(f"{drift.file}: cannot be read, so its unit cannot be encrypted: {drift.detail}")
+
+
+def refuse_algorithms(scanned: ScannedUnit, policy: Policy) -> None:
+    """Refuse files under an algorithm that the policy never had.
+
+    Nothing authenticates what a file says of its algorithm: pages of GCM that are read as CTR's decrypt to garbage,
+    which a rewrite would make authentic.
+
+    Raises:
+        VerificationError: it names the file and what is allowed.
+    """
+    allowed = policy.readable_algorithms
+    for path, summary in scanned.summaries.items():
+        if summary.algorithm is not None and summary.algorithm not in allowed:
+            raise VerificationError(
+                f"{path}: its algorithm is {summary.algorithm}; allowed: {', '.join(allowed)}; name it under "
+                "algorithm_history if it was the policy's once, else the file was altered"
+            )
+
+
+def refuse_untagged(scanned: ScannedUnit, policy: Policy) -> None:
+    """Refuse to decrypt a column that has neither a tag nor a history: its tags may be lost.
+
+    ADD COLUMNS through Hive, and a table that is made again, lose tags without a word; whoever takes them off with
+    ``sparkcrypt tags unset`` leaves a history.  What is under the footer key was encrypted without a tag.
+
+    Raises:
+        VerificationError: it names the file and the column.
+    """
+    footer_keys = (policy.footer_key, *policy.footer_key_history)
+    for path in {drift.file for drift in scanned.drift if drift.kind == "extra"}:
+        for column, found in (scanned.summaries[path].columns or {}).items():
+            wanted = scanned.columns[path].planned.get(column)
+            told = wanted is not None and (wanted.action != "plaintext" or wanted.tags or wanted.history)
+            if found.encrypted and found.key_id not in footer_keys and not told:
+                raise VerificationError(
+                    f"{path}: column {join_dotted(column)} is encrypted with {found.key_id!r}, and has no tag and no "
+                    "history now: its tags may be lost, and a run would decrypt it; set them again with `sparkcrypt "
+                    "tags set`, and then unset them if they should go"
+                )
+
+
+def refuse_forgeries(scanned: ScannedUnit, plan: EncryptionPlan, policy: Policy) -> None:
+    """Refuse to rewrite what readers of the table would not believe: a rewrite would make it believable.
+
+    Raises:
+        VerificationError: the table requires encryption, and a file is plaintext, was moved, or is under a key that
+            neither plan nor history names.
+    """
+    for drift in find_suspicious(scanned, plan, policy):
+        raise VerificationError(
+            f"{drift.file}: {drift.column or 'the file'}: {drift.kind}: {drift.detail}; {plan.table or 'the table'} "
+            "requires encryption, so this file may be a forgery, and rewriting would make it trusted; look at it, then "
+            "run again with --adopt"
+        )
+
+
+def find_suspicious(scanned: ScannedUnit, plan: EncryptionPlan, policy: Policy) -> Iterator[Drift]:
+    """Yield the drift of files that readers of a table which requires encryption would not believe."""
+    if not plan.require_encryption:
+        return
+    encrypted = [column.history for column in plan.encrypted]
+    plaintext = bool(encrypted) and all(PLAINTEXT in kept for kept in encrypted)
+    for path, found in drift_by_file(scanned.drift).items():
+        history = scanned.columns[path].history() if path in scanned.columns else {}
+        for drift in found:
+            kept = history.get(drift.column or "", ())
+            if drift.kind in _REFUSED and not (
+                plaintext if drift.kind == "plaintext" else _is_accepted(drift, kept, policy)
+            ):
+                yield drift
+
+
+_REFUSED = ("plaintext", "missing", "wrong_key", "aad_mismatch", "foreign_key")
+
+
+def _is_accepted(drift: Drift, kept: Iterable[str], policy: Policy) -> bool:
+    """Tell whether readers still take a file with this difference, by the history of its column or of the footer."""
+    if drift.kind == "missing":
+        return PLAINTEXT in kept
+    if drift.kind == "aad_mismatch":
+        return False
+    if drift.column is None:
+        return drift.key_id in policy.footer_key_history
+    return drift.key_id in {decode_key_id(key) for key in kept if key != PLAINTEXT}

@@ -1,0 +1,160 @@
+"""The KEKs of a table: one for each master key, kept wrapped in the state directory and used by later runs.
+
+    keks/<table id>/<digest of the key id>-<bits>/000001.json     the first KEK under a master key
+    keks/<table id>/<digest of the key id>-<bits>/000002.json     its successor
+
+So a reader of the table makes as many key-service calls as there are master keys, however many executors wrote it; and
+one more for each KEK that has a successor and still has files.  A KEK is used by new files as long as its record bears
+the MAC of the table's audit, the master key has the version that wrapped it, and it is not old.  Any other gets a
+successor, whatever was done to its record: files hold the KEK that they need themselves, so nothing depends on it.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import os
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import timedelta
+from itertools import count
+from typing import Any
+
+from sparkcrypt.backfill.state.mac import Mac
+from sparkcrypt.backfill.state.store import StateStore, decode_record, encode_record
+from sparkcrypt.errors import ConfigError, KeyAccessDeniedError, VerificationError
+from sparkcrypt.keys.datakeys import KEK_ID_BYTES, WrappedKek
+from sparkcrypt.keys.service import KeyService
+
+VERSION = 2
+MAX_AGE = timedelta(days=90)
+_CLOCKS_DIFFER = timedelta(days=1)
+_PURPOSE = b"sparkcrypt table KEK\n"
+"""Before what is authenticated: the same MAC key authenticates the audit, whose entries begin otherwise."""
+_ATTEMPTS = 20
+
+
+def table_keks(
+    store: StateStore,
+    table_id: str,
+    service: KeyService,
+    master_keys: Iterable[str],
+    *,
+    data_key_bits: int,
+    mac: Mac | None = None,
+) -> tuple[WrappedKek, ...]:
+    """Return a KEK for each master key, made where there is none that may be used.
+
+    A new KEK exists in this process until it is wrapped; who needs it unwraps what is stored.
+
+    Args:
+        store: the state directory.
+        table_id: which table.
+        service: wraps new KEKs, and tells versions of master keys.
+        master_keys: their ids.
+        data_key_bits: the length of KEKs.
+        mac: the MAC of the table's audit under its newest key; without it, whoever writes to the state directory and
+            may wrap can have a KEK of their own used.
+
+    Raises:
+        KeyServiceError: a KEK could not be wrapped, or a master key is gone.
+        ConfigError: others took the name of each new record.
+    """
+    return tuple(_Keks(store, table_id, service, key, data_key_bits, mac).current() for key in sorted(set(master_keys)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Keks:
+    """The KEKs of a table under one master key."""
+
+    store: StateStore
+    table_id: str
+    service: KeyService
+    master_key: str
+    bits: int
+    mac: Mac | None
+
+    def current(self) -> WrappedKek:
+        """Return the newest that may be used; a new one if there is none, or another run's, if it was faster.
+
+        Raises:
+            ConfigError: others took the name of each new record.
+        """
+        newest_version = self._newest_version()
+        for _ in range(_ATTEMPTS):
+            numbers = self._numbers()
+            for number in sorted(numbers, reverse=True):
+                known = self._usable(number, newest_version)
+                if known is not None:
+                    return known
+            self._make(next(free for free in count(1) if free not in numbers), newest_version)
+        raise ConfigError(
+            f"{self._folder()} in the state directory gets records that are no KEKs as fast as KEKs are made; see who "
+            "writes there"
+        )
+
+    def _newest_version(self) -> int | None:
+        """Return the version that wraps; None when these credentials may not know: then only age counts."""
+        try:
+            return self.service.describe(self.master_key).versions
+        except KeyAccessDeniedError:
+            return None
+
+    def _usable(self, number: int, newest_version: int | None) -> WrappedKek | None:
+        name = self._name(number)
+        try:
+            body = decode_record(name, self.store.read(name) or b"")
+            told, made = body.pop("mac", None), body.get("made")
+            kek = WrappedKek(self.master_key, str(body.get("kek_id")), str(body.get("wrapped_kek")))
+            expected = self._body(number, kek, body.get("master_key_version"), made)
+        except VerificationError:
+            return None
+        if body != expected or not isinstance(made, int) or not self._is_young(made):
+            return None
+        if newest_version is not None and body["master_key_version"] != newest_version:
+            return None
+        return kek if self._authenticates(expected, told) else None
+
+    def _make(self, number: int, version: int | None) -> None:
+        wrapped = self.service.wrap(self.master_key, os.urandom(self.bits // 8))
+        kek = WrappedKek(self.master_key, base64.b64encode(os.urandom(KEK_ID_BYTES)).decode(), wrapped)
+        body = self._body(number, kek, version, int(time.time()))
+        told = None if self.mac is None else self.mac(_PURPOSE + encode_record(body))
+        self.store.create(self._name(number), encode_record({**body, "mac": told}))
+
+    def _body(self, number: int, kek: WrappedKek, version: object, made: object) -> dict[str, Any]:
+        return {
+            "version": VERSION,
+            "table_id": self.table_id,
+            "number": number,
+            "data_key_bits": self.bits,
+            "master_key_id": self.master_key,
+            "master_key_version": version,
+            "kek_id": kek.kek_id,
+            "wrapped_kek": kek.wrapped_kek,
+            "made": made,
+        }
+
+    def _authenticates(self, body: dict[str, Any], told: object) -> bool:
+        if self.mac is None:
+            return True
+        made = self.mac(_PURPOSE + encode_record(body))
+        return isinstance(told, str) and hmac.compare_digest(made.encode(), told.encode())
+
+    @staticmethod
+    def _is_young(made: int) -> bool:
+        return -_CLOCKS_DIFFER.total_seconds() <= time.time() - made < MAX_AGE.total_seconds()
+
+    def _folder(self) -> str:
+        digest = hashlib.sha256(self.master_key.encode()).hexdigest()[:32]
+        return f"keks/{self.table_id}/{digest}-{self.bits}"
+
+    def _name(self, number: int) -> str:
+        return f"{self._folder()}/{number:06d}.json"
+
+    def _numbers(self) -> set[int]:
+        """Return the numbers of the records, whoever made them."""
+        names = (name.rpartition("/")[2].removesuffix(".json") for name in self.store.list(f"{self._folder()}/"))
+        return {int(name) for name in names if name.isascii() and name.isdigit() and name == f"{int(name):06d}"}

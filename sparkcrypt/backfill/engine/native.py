@@ -1,0 +1,236 @@
+"""Staging without decoding: each file is rewritten page by page in a task of its own, and keeps its name."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+import sparkcrypt.errors
+from sparkcrypt import names
+from sparkcrypt.backfill.drift.columns import FileColumns
+from sparkcrypt.backfill.drift.difference import Drift, drift_by_file
+from sparkcrypt.backfill.drift.footers import RetrieveKey
+from sparkcrypt.backfill.drift.scan import ScannedUnit
+from sparkcrypt.backfill.drift.unit_survey import action_of
+from sparkcrypt.backfill.engine.base import Proof, StagedWork, make_fresh_folder
+from sparkcrypt.backfill.engine.keks import table_keks
+from sparkcrypt.backfill.engine.spark import SparkStager
+from sparkcrypt.backfill.engine.staged_files import verify_footers
+from sparkcrypt.backfill.state.mac import Mac
+from sparkcrypt.backfill.state.store import StateStore
+from sparkcrypt.backfill.target.target import Target
+from sparkcrypt.backfill.target.unit import Folder, partition_of
+from sparkcrypt.decide.identity import FileIdentity
+from sparkcrypt.errors import SparkcryptError, UnsupportedFileError, VerificationError
+from sparkcrypt.keys.open_service import open_key_service
+from sparkcrypt.native.orders import EncryptionOrder, FileOrder, FileOutcome, KeySettings
+from sparkcrypt.parquet import FileSummary
+from sparkcrypt.paths import trailing_partition
+from sparkcrypt.policy.model import Policy
+from sparkcrypt.spark.files.hadoop import HadoopFiles
+from sparkcrypt.spark.tasks.run import rewrite_in_tasks
+from sparkcrypt.spark.tasks.watch import Told
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+_EARLIER_RUN = re.compile(r"^run-[0-9a-f]{6}-")
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    """A file of a unit: what its footer says, how it differs from the plan, and where its new one goes."""
+
+    source: str
+    summary: FileSummary
+    columns: FileColumns
+    drift: Sequence[Drift]
+    target: str
+
+
+class NativeStager:
+    """Stages the units of one target by its files' pages.
+
+    A unit with a file that cannot be rewritten so is staged by Spark's engine, and its notes say so.
+
+    Args:
+        spark: a classic session.
+        target: whose units are staged.
+        policy: what the tags mean.
+        store: the state directory, where KEKs are kept.
+        mac: gives the MAC of the table's audit, which their records bear.
+        discard: deletes a folder that this made itself, if nobody uses it; returns those that are in use.
+        renamed_by: the run that gives files new names, since they will stand where the old ones were; None keeps names.
+        rewrap: where nothing but master keys differ, data keys stay and are rewrapped.
+    """
+
+    engine = "native"
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        target: Target,
+        policy: Policy,
+        store: StateStore,
+        *,
+        mac: Callable[[], Mac],
+        discard: Callable[[Sequence[str]], Mapping[str, str]],
+        renamed_by: str | None,
+        rewrap: bool = False,
+    ) -> None:
+        self._spark, self._target, self._policy, self._store = spark, target, policy, store
+        self._mac, self._discard, self._renamed_by, self._rewrap = mac, discard, renamed_by, rewrap
+        self._files = HadoopFiles(spark)
+
+    def stage(self, scanned: ScannedUnit, staged: str, told: Told) -> StagedWork:
+        """Rewrite a unit's files into a folder; see `Stager`."""
+        make_fresh_folder(self._files, scanned.unit, staged)
+        orders = self._orders(scanned, staged)
+        outcomes = rewrite_in_tasks(self._spark, orders, self._keys(orders), told)
+        refused = [outcome for outcome in outcomes if outcome.refused]
+        _raise_first([outcome for outcome in outcomes if outcome.error])
+        if refused:
+            return self._by_spark(scanned, staged, refused, told)
+        notes = dict.fromkeys(note for outcome in outcomes for note in outcome.notes)
+        codecs = {codec for file_codecs in scanned.codecs.values() for codec in file_codecs}
+        return _NativeWork(
+            self._files,
+            self._target,
+            scanned,
+            tuple(outcomes),
+            codecs.pop() if len(codecs) == 1 else None,
+            tuple(notes),
+        )
+
+    def _orders(self, scanned: ScannedUnit, staged: str) -> list[FileOrder]:
+        unit = scanned.unit
+        drift = drift_by_file(scanned.drift)
+        orders = []
+        for folder in unit.folders:
+            values = partition_of(unit, folder)
+            partition_path = unit.partition_path or trailing_partition(folder.relative.split("/"))
+            place = f"{staged}/{folder.relative}" if folder.relative else staged
+            for file in sorted(folder.files, key=lambda source: -source.length):
+                name = new_name(file.path.rpartition("/")[2], self._renamed_by)
+                found = _File(
+                    source=file.path,
+                    summary=scanned.summaries[file.path],
+                    columns=scanned.columns[file.path],
+                    drift=drift.get(file.path, []),
+                    target=f"{place}/{name}",
+                )
+                orders.append(self._order(found, values, FileIdentity(self._target.uuid, partition_path, name)))
+        return orders
+
+    def _order(self, file: _File, values: Mapping[str, str], identity: FileIdentity) -> FileOrder:
+        plan, summary = self._target.plan, file.summary
+        order = FileOrder(file.source, file.target, "copy", None, summary.aad_prefix, summary.algorithm, replace=True)
+        bound_to_name = self._renamed_by is not None and summary.footer != "plaintext"
+        if not bound_to_name and not file.drift:
+            return order
+        columns = file.columns.key_ids(plan, values)
+        if not columns:
+            return replace(order, action="decrypt")
+        encryption = EncryptionOrder(
+            footer_key=plan.footer_key,
+            footer_mode=plan.footer_mode,
+            algorithm=plan.algorithm,
+            columns=columns,
+            aad_prefix=identity.to_aad_prefix(),
+            key_values={names.POLICY_DIGEST: plan.policy_digest},
+        )
+        if not bound_to_name and action_of(file.drift, rewrap=self._rewrap) == "re-wrap":
+            return replace(order, action="rewrap", encryption=replace(encryption, aad_prefix=summary.aad_prefix or b""))
+        return replace(order, action="encrypt", encryption=encryption)
+
+    def _keys(self, orders: Sequence[FileOrder]) -> KeySettings:
+        masters = {
+            key
+            for order in orders
+            if (encryption := order.encryption) is not None
+            for key in (
+                encryption.footer_key,
+                *(column_key for column_key in encryption.columns.values() if column_key is not None),
+            )
+        }
+        config, bits = self._policy.key_service, self._policy.data_key_bits
+        service = open_key_service(config)
+        keks = table_keks(
+            self._store,
+            self._target.table_id,
+            service,
+            masters,
+            data_key_bits=bits,
+            mac=self._mac() if masters else None,
+        )
+        return KeySettings(config.canonical(), bits, keks)
+
+    def _by_spark(self, scanned: ScannedUnit, staged: str, refused: Sequence[FileOutcome], told: Told) -> StagedWork:
+        if self._target.table is not None and self._target.table.bucketed:
+            raise UnsupportedFileError(
+                f"{refused[0].refused}; and {self._target.name} is bucketed, so Spark's engine cannot rewrite it either"
+            )
+        self._discard([staged])  # what was rewritten before a file was refused
+        work = SparkStager(self._spark, self._target, self._policy).stage(scanned, staged, told)
+        note = f"staged by Spark's engine, since {len(refused)} of its files cannot be rewritten page by page: "
+        work.notes = (*work.notes, note + str(refused[0].refused))
+        return work
+
+
+@dataclass(slots=True)
+class _NativeWork:
+    """Files that were rewritten one by one, each proven equal to its source where it was written."""
+
+    _files: HadoopFiles = field(repr=False)
+    _target: Target = field(repr=False)
+    _scanned: ScannedUnit = field(repr=False)
+    _outcomes: tuple[FileOutcome, ...] = field(repr=False)
+    codec: str | None
+    notes: tuple[str, ...]
+    engine: str = "native"
+
+    def prove(self, folders: tuple[Folder, ...], retrieve_key: RetrieveKey) -> Proof:
+        """Check that exactly the rewritten files are there, and each footer and key of theirs; see `StagedWork`."""
+        found = {file.path: file.length for folder in folders for file in folder.files}
+        pairs = {self._files.qualify(outcome.target): self._files.qualify(outcome.source) for outcome in self._outcomes}
+        lengths = {self._files.qualify(outcome.target): outcome.bytes_after for outcome in self._outcomes}
+        for path in sorted(found.keys() | lengths.keys()):
+            if found.get(path) != lengths.get(path):
+                raise VerificationError(
+                    f"{path}: has {found.get(path, 'no')} bytes, and {lengths.get(path, 'no')} were written and "
+                    "proven; someone else writes to the staging folder; nothing was swapped"
+                )
+        unit = verify_footers(
+            self._files, self._scanned.unit, folders, self._target.plan, retrieve_key, self._target.uuid, pages=False
+        )
+        weak = sorted({what for outcome in self._outcomes for what in outcome.unauthenticated})
+        rows = sum(outcome.rows for outcome in self._outcomes)
+        if rows != unit.rows:
+            raise VerificationError(f"{self._scanned.unit.name}: {rows} rows became {unit.rows}; nothing was swapped")
+        return Proof(replace(unit, not_authenticated=tuple(weak)), rows, pairs=pairs)
+
+
+def new_name(name: str, run_id: str | None) -> str:
+    """Return a file's name after a run, which no file had before it; what follows, a bucket's number too, stays.
+
+    The name that an earlier run gave is not made longer.
+    """
+    if run_id is None:
+        return name
+    return f"run-{run_id.rpartition('-')[2]}-{_EARLIER_RUN.sub('', name)}"
+
+
+def _raise_first(failed: Sequence[FileOutcome]) -> None:
+    """Raise the first failure in its own class.
+
+    Raises:
+        SparkcryptError: of the class that the task met.
+    """
+    for outcome in failed:
+        kind, message = outcome.error or ("", "")
+        raised = getattr(sparkcrypt.errors, kind, SparkcryptError)
+        more = f"; so did {len(failed) - 1} other files of its unit" if len(failed) > 1 else ""
+        raise raised(f"{message}{more}")

@@ -1,0 +1,101 @@
+"""Staging with Spark: a unit's files are read and written again, encrypted, into a folder that nobody reads yet."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from sparkcrypt import names
+from sparkcrypt.backfill.drift.footers import RetrieveKey
+from sparkcrypt.backfill.drift.scan import ScannedUnit
+from sparkcrypt.backfill.engine.base import Proof, make_fresh_folder
+from sparkcrypt.backfill.engine.compression import choose_codec
+from sparkcrypt.backfill.engine.staged_files import compare_rows, verify_footers
+from sparkcrypt.backfill.target.target import Target
+from sparkcrypt.backfill.target.unit import Folder, Unit
+from sparkcrypt.paths import trailing_partition
+from sparkcrypt.policy.model import Policy, normalized_table
+from sparkcrypt.spark.files.hadoop import HadoopFiles
+from sparkcrypt.spark.setup.session_policy import registered_policy
+from sparkcrypt.spark.tasks.digest import RowsDigest, digest_rows
+from sparkcrypt.spark.tasks.watch import Told
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_NO_SUCCESS_FILE = {"mapreduce.fileoutputcommitter.marksuccessfuljobs": "false"}
+
+
+class SparkStager:
+    """Stages and digests the units of one target with Spark's own reader and writer."""
+
+    engine = "spark"
+
+    def __init__(self, spark: SparkSession, target: Target, policy: Policy) -> None:
+        self._spark, self._target, self.files = spark, target, HadoopFiles(spark)
+        self._policy = relax_enforcement(policy, target.plan.table)
+
+    def stage(self, scanned: ScannedUnit, staged: str, told: Told) -> SparkWork:
+        """Write a unit's rows, encrypted, into a folder; see `Stager`.  Its tasks are no files, so nothing is told."""
+        choice = choose_codec(scanned.codecs.values())
+        before = self.digest(scanned.unit)
+        self._write(scanned.unit, staged, choice.codec)
+        notes = (choice.note,) if choice.note else ()
+        return SparkWork(self, self._target, scanned.unit, staged, before, choice.codec, notes)
+
+    def _write(self, unit: Unit, staged: str, codec: str | None) -> None:
+        """Write a unit's rows; the compression of the source's files is kept where Spark can write it."""
+        make_fresh_folder(self.files, unit, staged)
+        with registered_policy(self._spark, self._policy) as pinned:
+            for folder in unit.folders:
+                writer = self._rows(folder, pinned).write.options(**self._target.options(), **_NO_SUCCESS_FILE)
+                writer = writer.option(
+                    names.PARTITION, unit.partition_path or trailing_partition(folder.relative.split("/"))
+                )
+                if codec:
+                    writer = writer.option("compression", codec.lower().replace("uncompressed", "none"))
+                writer.parquet(f"{staged}/{folder.relative}" if folder.relative else staged, mode="append")
+
+    def digest(self, unit: Unit) -> dict[str, RowsDigest]:
+        """Return the digest of each folder's rows: folder -> digest."""
+        with registered_policy(self._spark, self._policy) as pinned:
+            return {folder.relative: digest_rows(self._rows(folder, pinned)) for folder in unit.folders}
+
+    def _rows(self, folder: Folder, pinned: Mapping[str, str]) -> DataFrame:
+        reader = self._spark.read.options(**{**self._target.options(), **pinned}).schema(self._target.schema)
+        return reader.parquet(*(file.path for file in folder.files))
+
+
+@dataclass(slots=True)
+class SparkWork:
+    """Rows that were written anew."""
+
+    _stager: SparkStager = field(repr=False)
+    _target: Target = field(repr=False)
+    _unit: Unit = field(repr=False)
+    _staged: str
+    _before: Mapping[str, RowsDigest] = field(repr=False)
+    codec: str | None
+    notes: tuple[str, ...]
+    engine: str = "spark"
+
+    def prove(self, folders: tuple[Folder, ...], retrieve_key: RetrieveKey) -> Proof:
+        """Authenticate every module, and compare the rows with the source's; see `StagedWork`."""
+        files, target = self._stager.files, self._target
+        verified = verify_footers(files, self._unit, folders, target.plan, retrieve_key, target.uuid)
+        after = self._stager.digest(self._unit.at(self._staged, folders))
+        rows = compare_rows(self._unit, self._before, after)
+        return Proof(verified, rows, row_digests=self._before)
+
+
+def relax_enforcement(policy: Policy, table: str | None) -> Policy:
+    """Return a policy under which a run may read what its table's readers refuse, since it is here to mend it.
+
+    Files that must not be believed are refused by the run itself, before it reads a row.
+    """
+    if table is None:
+        return policy
+    rule = replace(policy.table(table), name=table, enforce=False)
+    others = tuple(other for other in policy.tables if normalized_table(other.name) != normalized_table(table))
+    return replace(policy, tables=(*others, rule))

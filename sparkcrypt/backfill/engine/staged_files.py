@@ -1,0 +1,105 @@
+"""Proof that staged files are what they must be, before anything points to them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from sparkcrypt.backfill.drift.columns import match_columns
+from sparkcrypt.backfill.drift.difference import Drift, drift_of_file
+from sparkcrypt.backfill.drift.footers import RetrieveKey
+from sparkcrypt.backfill.target.unit import Folder, Unit, partition_of
+from sparkcrypt.errors import FormatError, VerificationError
+from sparkcrypt.parquet import FileSummary, verify_file, verify_keys
+from sparkcrypt.plan import EncryptionPlan
+from sparkcrypt.spark.files.hadoop import HadoopFiles
+from sparkcrypt.spark.tasks.digest import RowsDigest
+
+
+@dataclass(frozen=True, slots=True)
+class StagedUnit:
+    """What verification found of a staged unit."""
+
+    folders: tuple[Folder, ...]
+    summaries: Mapping[str, FileSummary]
+    total_bytes: int
+    rows: int
+    not_authenticated: tuple[str, ...]
+
+
+def verify_footers(
+    files: HadoopFiles,
+    unit: Unit,
+    folders: tuple[Folder, ...],
+    plan: EncryptionPlan,
+    retrieve_key: RetrieveKey,
+    table_uuid: str | None,
+    *,
+    pages: bool = True,
+) -> StagedUnit:
+    """Check every staged file: its footer against the plan, each of its keys, and that its modules authenticate.
+
+    Args:
+        files: the file system.
+        unit: the unit as it was listed.
+        folders: the staged files.
+        plan: what they must be.
+        retrieve_key: asks a helper of its own, so that no cache here can answer.
+        table_uuid: the table's identity.
+        pages: authenticate pages too; False where that was done when they were written.
+
+    Raises:
+        VerificationError: a file differs from the plan or does not authenticate; file and column are named.
+    """
+    summaries: dict[str, FileSummary] = {}
+    unauthenticated: list[str] = []
+    for folder in folders:
+        values = partition_of(unit, folder)
+        for file in folder.files:
+            try:
+                with files.open(file.path) as stream:
+                    summary = replace(verify_keys(stream, retrieve_key=retrieve_key), path=file.path)
+                    if pages:
+                        unauthenticated.extend(verify_file(stream, retrieve_key=retrieve_key).not_authenticated)
+            except FormatError as error:
+                raise VerificationError(f"{file.path}: the staged file cannot be read back: {error}") from error
+            refuse_drift(drift_of_file(summary, match_columns(summary, plan), plan, values, table_uuid=table_uuid))
+            summaries[file.path] = summary
+    return StagedUnit(
+        folders=folders,
+        summaries=summaries,
+        total_bytes=sum(file.length for folder in folders for file in folder.files),
+        rows=sum(summary.rows or 0 for summary in summaries.values()),
+        not_authenticated=tuple(sorted(set(unauthenticated))),
+    )
+
+
+def refuse_drift(found: Iterable[Drift]) -> None:
+    """Raise for the first difference between a staged file and the plan.
+
+    Raises:
+        VerificationError: it names file and column.
+    """
+    for difference in found:
+        raise VerificationError(
+            f"{difference.file}: {difference.column or 'the file'}: {difference.kind}: {difference.detail}; "
+            "nothing was swapped"
+        )
+
+
+def compare_rows(unit: Unit, before: Mapping[str, RowsDigest], after: Mapping[str, RowsDigest]) -> int:
+    """Compare the row digests of source and staged files, folder by folder; return the count of rows.
+
+    Raises:
+        VerificationError: they differ.
+    """
+    if before.keys() != after.keys():
+        raise VerificationError(f"{unit.name}: folders {sorted(before)} became {sorted(after)}; nothing was swapped")
+    for folder, digest in before.items():
+        if after[folder] != digest:
+            raise VerificationError(
+                f"{unit.name}: the staged rows of folder {folder or '.'} differ from the source's: {digest.rows} rows "
+                "became "
+                f"{after[folder].rows}, or a value changed; nothing was swapped"
+            )
+    return sum(digest.rows for digest in before.values())

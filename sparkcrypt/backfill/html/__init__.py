@@ -1,0 +1,1 @@
+"""The report of a pass as one page that stands alone."""

@@ -1,0 +1,71 @@
+"""The report of a backfill pass as one page that stands alone: no script, no picture or style from elsewhere."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from sparkcrypt.backfill.html import pictures, tables, view
+from sparkcrypt.backfill.html.text import visible
+
+_PAGE, _STYLE = "backfill.html.j2", "backfill.css"
+
+
+def report_html(report: Mapping[str, Any]) -> str:
+    """Return a pass's report as an HTML page for people.
+
+    Whatever the report says is text on the page: names of tables, columns and files come from users.  Long lists are
+    cut, with the number of what is left out; the JSON report has all of it.
+
+    Args:
+        report: JSON values, as `sparkcrypt.backfill.many.report.PassReport.to_dict` returns them.  Of a pass that
+            failed, ``outcome`` and ``error`` are enough.
+    """
+    environment = _environment()
+    style = environment.get_template(_STYLE).render()
+    return environment.get_template(_PAGE).render(
+        style_name=_STYLE,
+        style_digest=base64.b64encode(hashlib.sha256(style.encode()).digest()).decode(),
+        picture=pictures,
+        **_sections(report),
+        **_identifiers(report),
+    )
+
+
+def _sections(report: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "head": view.headline(report),
+        "dry": report.get("outcome") == "dry run",
+        "figures": view.figures(report),
+        "problems": view.cut(list(view.problems_of(report))),
+        "warnings": view.cut(view.warnings_of(report)),
+        "coverage": tables.coverage(view.many(report, "tables")),
+        "throughput": pictures.throughput(view.many(report, "throughput")),
+        "remains": tables.remains(report),
+        "tables": tables.table_rows(report),
+        "details": tables.details(report),
+        "units": tables.unit_rows(report),
+        "planned": tables.unit_rows(report, "planned"),
+        "unchanged": view.cut([visible(name) for name in report.get("unchanged") or []]),
+        "passed_over": view.cut(view.reasons_of(report, "passed_over")),
+    }
+
+
+def _identifiers(report: Mapping[str, Any]) -> dict[str, str]:
+    return {name: visible(report.get(name) or "") for name in ("pass_id", "policy_digest", "version")}
+
+
+@cache
+def _environment() -> Environment:
+    return Environment(
+        loader=PackageLoader("sparkcrypt.backfill", "html/templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )

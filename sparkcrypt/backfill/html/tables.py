@@ -1,0 +1,273 @@
+"""The tables of the report's page, and the pictures that are drawn in their rows."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from sparkcrypt.backfill.html.advice import Command, commands
+from sparkcrypt.backfill.html.text import change, duration, moment, percent, visible
+from sparkcrypt.backfill.html.view import (
+    MOST_NAMES,
+    Cut,
+    Values,
+    amount,
+    cut,
+    icon_of,
+    many,
+    outcome_of,
+    tone_of,
+)
+from sparkcrypt.text import count_of, size_of
+
+FEW_TABLES = 6
+MOST_TAGS = 30
+MOST_DETAILS = 40
+
+
+@dataclass(frozen=True, slots=True)
+class CoverageRow:
+    """A tag: the share of its data that matched before and matches now, in percent and as people read it."""
+
+    tag: str
+    before: float
+    after: float
+    before_text: str
+    after_text: str
+    files: str
+    data: str
+
+
+@dataclass(frozen=True, slots=True)
+class CoverageGroup:
+    """The tags of one table, or of all together."""
+
+    title: str
+    rows: Cut
+
+
+@dataclass(frozen=True, slots=True)
+class Remainder:
+    """What is left of a table: shares of its units in percent, numbers, and why."""
+
+    table: str
+    done: float
+    waiting: float
+    quarantined: float
+    state: str
+    units: str
+    files: str
+    data: str
+
+
+@dataclass(frozen=True, slots=True)
+class TableRow:
+    """A table's run in a line."""
+
+    table: str
+    outcome: str
+    tone: str
+    icon: str
+    files: str
+    rewritten: str
+    rows: str
+    data: str
+    after: str
+    seconds: str
+    left: str
+
+
+@dataclass(frozen=True, slots=True)
+class TableDetails:
+    """All that is kept of a table's run: facts, columns, drift by kind before and after, commands."""
+
+    table: str
+    outcome: str
+    tone: str
+    icon: str
+    facts: tuple[tuple[str, str], ...]
+    columns: Cut
+    drift: tuple[tuple[str, int, int], ...]
+    commands: tuple[Command, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class UnitRow:
+    """A unit that was swapped in, or that a dry run would work on, in a line."""
+
+    table: str
+    unit: str
+    files: str
+    rows: str
+    before: str
+    after: str
+    change: str
+    seconds: str
+    finished: str
+    engine: str
+    verified: bool
+    old_location: str
+    notes: tuple[str, ...]
+
+
+def coverage(tables: Sequence[Values]) -> tuple[CoverageGroup, ...]:
+    """Return how far each tag's data matches its plan: over all tables, and of each where they are few."""
+    having = [table for table in tables if table.get("coverage")]
+    groups = [CoverageGroup("All tables" if len(having) > 1 else "", _coverage_rows(having))] if having else []
+    if 1 < len(having) <= FEW_TABLES:
+        groups += [CoverageGroup(visible(table["table"]), _coverage_rows([table])) for table in having]
+    return tuple(groups)
+
+
+def _coverage_rows(tables: Iterable[Values]) -> Cut:
+    sums: dict[str, dict[str, float]] = {}
+    for table in tables:
+        for tag, found in table["coverage"].items():
+            row = sums.setdefault(tag, defaultdict(float))
+            for name in ("files", "bytes"):
+                row[name] += amount(found, name)
+                row[f"{name}_0"] += amount(found.get("before") or {}, name)
+                row[f"{name}_1"] += amount(found.get("after") or {}, name)
+    shown = cut(list(sums.items()), MOST_TAGS)
+    return Cut([_coverage_row(tag, row) for tag, row in shown.rows], shown.more)
+
+
+def _coverage_row(tag: str, row: Mapping[str, float]) -> CoverageRow:
+    by = "bytes" if row["bytes"] else "files"
+    return CoverageRow(
+        tag=visible(tag),
+        before=_share(row[f"{by}_0"], row[by]),
+        after=_share(row[f"{by}_1"], row[by]),
+        before_text=percent(row[f"{by}_0"], row[by]),
+        after_text=percent(row[f"{by}_1"], row[by]),
+        files=f"{row['files_1']:,.0f} of {count_of(row['files'], 'file')}",
+        data=f"{size_of(row['bytes_1'])} of {size_of(row['bytes'])}",
+    )
+
+
+def remains(report: Values) -> Cut:
+    """Return what is left of which table, the most first: units that wait or are quarantined, tables not worked on."""
+    tables = [table for table in many(report, "tables") if amount(table, "units_left") or table.get("quarantined")]
+    rows = [_remainder(table) for table in sorted(tables, key=lambda table: -amount(table, "bytes_left"))]
+    for kind, name in (("failed", "failed"), ("refused", "refused")):
+        rows += [Remainder(visible(table.get("table")), 0, 0, 0, kind, "", "", "") for table in many(report, name)]
+    return cut(rows, MOST_NAMES)
+
+
+def _remainder(table: Values) -> Remainder:
+    finished, left = len(many(table, "units")), amount(table, "units_left")
+    held = len(many(table, "quarantined"))
+    left = max(left, held)
+    waiting, whole = left - held, finished + left
+    parts = [f"{waiting:,.0f} waiting"] if waiting else []
+    parts += [f"{held:,} quarantined"] if held else []
+    return Remainder(
+        table=visible(table.get("table")),
+        done=_share(finished, whole),
+        waiting=_share(waiting, whole),
+        quarantined=_share(held, whole),
+        state=", ".join(parts),
+        units=f"{left:,.0f} of {count_of(whole, 'unit')}",
+        files=f"{amount(table, 'files_left'):,.0f}",
+        data=size_of(amount(table, "bytes_left")),
+    )
+
+
+def table_rows(report: Values) -> Cut:
+    """Return a line for each table, the largest first."""
+    tables = sorted(
+        many(report, "tables"), key=lambda table: -amount(table, "bytes_before") - amount(table, "bytes_left")
+    )
+    shown = cut(tables)
+    return Cut([_table_row(table) for table in shown.rows], shown.more)
+
+
+def _table_row(table: Values) -> TableRow:
+    outcome, before, after = outcome_of(table), amount(table, "bytes_before"), amount(table, "bytes_after")
+    left = amount(table, "units_left")
+    return TableRow(
+        table=visible(table.get("table")),
+        outcome=outcome,
+        tone=tone_of(outcome),
+        icon=icon_of(outcome),
+        files=f"{amount(table, 'files_total'):,.0f}",
+        rewritten=f"{amount(table, 'files_rewritten'):,.0f}",
+        rows=f"{amount(table, 'rows'):,.0f}",
+        data=size_of(before) if before else "–",
+        after=change(before, after) or "–",
+        seconds=duration(amount(table, "seconds")),
+        left=f"{count_of(left, 'unit')}, {size_of(amount(table, 'bytes_left'))}" if left else "–",
+    )
+
+
+def details(report: Values) -> Cut:
+    """Return what is kept of each table's run, those with most data first."""
+    tables = sorted(
+        many(report, "tables"), key=lambda table: -amount(table, "bytes_before") - amount(table, "bytes_left")
+    )
+    shown = cut(tables, MOST_DETAILS)
+    return Cut([_details(table) for table in shown.rows], shown.more)
+
+
+def _details(table: Values) -> TableDetails:
+    outcome, drift = outcome_of(table), table.get("drift") or {}
+    before, after = drift.get("before") or {}, drift.get("after") or {}
+    columns = sorted((visible(path), visible(key)) for path, key in (table.get("columns") or {}).items())
+    return TableDetails(
+        table=visible(table.get("table")),
+        outcome=outcome,
+        tone=tone_of(outcome),
+        icon=icon_of(outcome),
+        facts=tuple(_facts(table)),
+        columns=cut(columns, MOST_NAMES),
+        drift=tuple((visible(kind), before.get(kind, 0), after.get(kind, 0)) for kind in sorted({**before, **after})),
+        commands=commands(table),
+    )
+
+
+def _facts(table: Values) -> Iterator[tuple[str, str]]:
+    yield "Run", visible(table.get("run_id") or "none")
+    audit = table.get("audit")
+    if isinstance(audit, Mapping):
+        yield "Audit head", f"{visible(audit.get('number'))}:{visible(audit.get('digest'))}"
+    yield "Engine", visible(table.get("engine") or "none")
+    if table.get("swap"):
+        yield "Swapped by", visible(table["swap"])
+    if table.get("units"):
+        yield "Verified before the swap", "yes" if table.get("verified") else "NO"
+        yield "Old files", visible(table.get("old_location") or "none", 1_000)
+
+
+def unit_rows(report: Values, name: str = "units") -> Cut:
+    """Return a line for each unit that was swapped in (``units``) or would be (``planned``), the largest first."""
+    order = "bytes_before" if name == "units" else "bytes"
+    units = [(table, unit) for table in many(report, "tables") for unit in many(table, name)]
+    shown = cut(sorted(units, key=lambda pair: -amount(pair[1], order)))
+    return Cut([_unit_row(table, unit, order) for table, unit in shown.rows], shown.more)
+
+
+def _unit_row(table: Values, unit: Values, order: str) -> UnitRow:
+    before, after = amount(unit, order), amount(unit, "bytes_after")
+    actions = [f"{action} {amount(found, 'files'):,.0f}" for action, found in (unit.get("actions") or {}).items()]
+    drift = [f"{kind}: {number:,}" for kind, number in (unit.get("drift") or {}).items()]
+    return UnitRow(
+        table=visible(table.get("table")),
+        unit=visible(unit.get("unit")),
+        files=f"{amount(unit, 'files'):,.0f}",
+        rows=f"{amount(unit, 'rows'):,.0f}",
+        before=size_of(before),
+        after=size_of(after),
+        change=change(before, after) or "–",
+        seconds=duration(amount(unit, "seconds")) if unit.get("seconds") is not None else "–",
+        finished=moment(unit.get("finished")).removesuffix(" UTC") or "–",
+        engine=visible(", ".join(actions) or unit.get("engine") or "–"),
+        verified=bool(unit.get("verified")),
+        old_location=visible(unit.get("old_location") or unit.get("location") or ""),
+        notes=tuple(visible(note) for note in unit.get("notes") or drift),
+    )
+
+
+def _share(part: float, whole: float) -> float:
+    """Return a part in percent, to a hundredth, between 0 and 100; nothing of nothing is all of it."""
+    return round(min(100.0, max(0.0, 100 * part / whole)), 2) if whole else 100.0

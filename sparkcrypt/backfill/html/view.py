@@ -1,0 +1,255 @@
+"""From a pass's report to what its page says, section by section: texts and numbers, no markup."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sparkcrypt.backfill.html.advice import REFUSED, next_step
+from sparkcrypt.backfill.html.text import change, duration, message, moment, visible
+from sparkcrypt.text import count_of, size_of
+
+Values = Mapping[str, Any]
+MOST_ROWS = 200
+MOST_NAMES = 50
+TONES = {
+    "done": "good",
+    "nothing to do": "good",
+    "dry run": "note",
+    "stopped at budget": "wait",
+    "incomplete": "bad",
+    "failed": "bad",
+}
+ICONS = {"done": "check", "nothing to do": "check", "dry run": "eye", "stopped at budget": "pause", "failed": "cross"}
+
+
+@dataclass(frozen=True, slots=True)
+class Headline:
+    """How the pass ended, in words, a tone and an icon."""
+
+    outcome: str
+    tone: str
+    icon: str
+    sentence: str
+    details: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A number that matters, with its name and what stands beside it."""
+
+    name: str
+    value: str
+    note: str = ""
+    tone: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Something that a person must look at: of which kind, where, why, and what to do about it."""
+
+    kind: str
+    table: str
+    unit: str
+    error: str
+    message: str
+    next_step: str
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """The first of many rows, and how many more there are."""
+
+    rows: Sequence[Any]
+    more: int
+
+
+def cut(rows: Sequence[Any], most: int = MOST_ROWS) -> Cut:
+    """Return the first rows, and how many there are beyond them."""
+    return Cut(rows[:most], max(0, len(rows) - most))
+
+
+def many(report: Values, name: str) -> list[Values]:
+    """Return a list of a report; one that is absent is empty, as in the report of a pass that failed."""
+    return [element for element in report.get(name) or [] if isinstance(element, Mapping)]
+
+
+def amount(values: Values, name: str) -> float:
+    """Return a number of a report; one that is absent or null is 0."""
+    value = values.get(name)
+    return value if isinstance(value, (int, float)) and value == value else 0
+
+
+def outcome_of(values: Values) -> str:
+    """Return how a pass or a run ended."""
+    return visible(values.get("outcome") or "unknown")
+
+
+def tone_of(outcome: str) -> str:
+    """Return good, note, wait or bad."""
+    return TONES.get(outcome, "note")
+
+
+def icon_of(outcome: str) -> str:
+    """Return the name of the icon that stands beside an outcome's word."""
+    return ICONS.get(outcome, "warning")
+
+
+def totals(report: Values) -> dict[str, float]:
+    """Return the sums over all tables, from the tables themselves where the report has none."""
+    tables, given = many(report, "tables"), report.get("totals") or {}
+    names = ("files_total", "files_rewritten", "files_left", "rows", "bytes_before", "bytes_after", "bytes_left")
+    sums = {name: sum(amount(table, name) for table in tables) for name in (*names, "units_left")}
+    counts = {
+        "tables": float(len(tables)),
+        "units": float(sum(len(many(table, "units")) for table in tables)),
+        "quarantined": float(sum(len(many(table, "quarantined")) for table in tables)),
+    }
+    return {name: amount(given, name) if name in given else value for name, value in {**sums, **counts}.items()}
+
+
+def headline(report: Values) -> Headline:
+    """Return what a person reads first."""
+    outcome = outcome_of(report)
+    known = [
+        ("Pass", visible(report.get("pass_id") or "")),
+        ("started", moment(report.get("started"))),
+        ("took", duration(amount(report, "seconds")) if report.get("seconds") is not None else ""),
+    ]
+    details = tuple(f"{name} {value}" for name, value in known if value)
+    tone = tone_of(outcome)
+    if tone == "good" and any(waiting.get("beyond_grace") for waiting in _awaiting(report)):
+        return Headline(outcome, "wait", "warning", _sentence(report, outcome) + _OVERDUE, details)
+    return Headline(outcome, tone, icon_of(outcome), _sentence(report, outcome), details)
+
+
+def _sentence(report: Values, outcome: str) -> str:
+    sums = totals(report)
+    what = f"{count_of(sums['files_rewritten'], 'file')} ({size_of(sums['bytes_before'])})"
+    left = f"{count_of(sums['files_left'], 'file')} ({size_of(sums['bytes_left'])})"
+    if outcome == "done" and not sums["files_left"]:
+        return f"{what} rewritten. Every file that was looked at now matches its plan."
+    if outcome == "nothing to do":
+        return "Every file that was looked at matched its plan already. Nothing was changed."
+    if outcome == "dry run":
+        found = f"{left} in {count_of(sums['units_left'], 'unit')} differ from their plan"
+        found = found if sums["files_left"] else "No file that was looked at differs from its plan"
+        return f"{found}. Nothing was changed.{_looked_at(report)}"
+    if outcome == "failed":
+        return "The pass ended with an error. What it had swapped in by then stays, and nothing else was changed."
+    if outcome == "incomplete":
+        return f"{what} rewritten.{_looked_at(report) or ' What is below must be looked at.'}"
+    return f"{what} rewritten, {left} left. The same command goes on where this pass stopped."
+
+
+_OVERDUE = " Old files in clear are still there beyond their grace: run `sparkcrypt backfill expire`."
+
+
+def _awaiting(report: Values) -> list[Values]:
+    """Return the old files of each table that wait for expiry, as its report counts them."""
+    found = (table.get("awaiting_expiry") for table in many(report, "tables"))
+    return [waiting for waiting in found if isinstance(waiting, Mapping)]
+
+
+def _plaintext(report: Values) -> tuple[Figure, ...]:
+    """Return how much plaintext waits for expiry; nothing where a report of an earlier release does not say it."""
+    found = _awaiting(report)
+    if not found:
+        return ()
+    files, data = (sum(amount(waiting, f"plaintext_{name}") for waiting in found) for name in ("files", "bytes"))
+    overdue = any(waiting.get("beyond_grace") for waiting in found)
+    since = min((str(waiting["since"]) for waiting in found if waiting.get("since")), default="")
+    if not files:
+        return (Figure("Plaintext awaiting expiry", "none", "no old file in clear is left", "good"),)
+    note = f"{size_of(data)}, since {moment(since)}" + (", beyond its grace" if overdue else "")
+    return (Figure("Plaintext awaiting expiry", count_of(files, "file"), note, "bad" if overdue else "wait"),)
+
+
+def _looked_at(report: Values) -> str:
+    """Return which kinds of problem there are, as a sentence with a space before it; nothing where there are none."""
+    numbers = (
+        (totals(report)["quarantined"], "quarantined unit"),
+        (len(many(report, "failed")), "failed table"),
+        (len(many(report, "refused")), "refused table"),
+    )
+    named = [count_of(number, noun) for number, noun in numbers if number]
+    if not named:
+        return ""
+    return (
+        f" {', '.join(named[:-1])} and {named[-1]} must be looked at."
+        if named[1:]
+        else f" {named[0]} must be looked at."
+    )
+
+
+def figures(report: Values) -> tuple[Figure, ...]:
+    """Return the numbers that matter; none where a pass did not come as far as a table."""
+    if not many(report, "tables"):
+        return ()
+    sums = totals(report)
+    files, tables = count_of(sums["files_total"], "file"), count_of(sums["tables"], "table")
+    if outcome_of(report) == "dry run":
+        return Figure("Looked at", files, f"in {tables}"), *_list_left(sums), *_plaintext(report)
+    before, after, seconds = sums["bytes_before"], sums["bytes_after"], amount(report, "seconds")
+    rate = f"{size_of(before / seconds)}/s over the whole pass" if seconds and before else "for the whole pass"
+    became = f"became {size_of(after)} ({change(before, after)})" if before else "no unit was swapped in"
+    problems = sum(1 for _ in problems_of(report))
+    return (
+        Figure("Files rewritten", f"{sums['files_rewritten']:,.0f}", f"of {files} in {tables} looked at"),
+        Figure("Data rewritten", size_of(before), became),
+        Figure("Rows", f"{sums['rows']:,.0f}", f"in {count_of(sums['units'], 'unit')} that were swapped in"),
+        Figure("Time", duration(seconds), rate),
+        *_list_left(sums),
+        *_plaintext(report),
+        Figure(
+            "To look at", f"{problems:,}", "see below" if problems else "no problems", "bad" if problems else "good"
+        ),
+    )
+
+
+def _list_left(sums: Mapping[str, float]) -> tuple[Figure, ...]:
+    if not sums["units_left"]:
+        return (Figure("Left to do", "nothing", "all that was looked at matches", "good"),)
+    amounts = f"{count_of(sums['files_left'], 'file')}, {size_of(sums['bytes_left'])}"
+    return (Figure("Left to do", count_of(sums["units_left"], "unit"), amounts, "wait"),)
+
+
+def problems_of(report: Values) -> Iterator[Problem]:
+    """Yield what a person must look at: the gravest first."""
+    error = report.get("error")
+    if isinstance(error, Mapping):
+        code = f" (exit code {error['exit_code']})" if "exit_code" in error else ""
+        name = str(error.get("type") or "error")
+        text, whole = message(error.get("message", "")), visible(report.get("table") or "the whole pass")
+        yield Problem("pass failed", whole, "", visible(name) + code, text, next_step(name))
+    for failed_table in many(report, "failed"):
+        yield _problem("table failed", failed_table.get("table"), "", failed_table)
+    for table in many(report, "tables"):
+        for unit in many(table, "quarantined"):
+            yield _problem("unit quarantined", table.get("table"), unit.get("unit"), unit)
+        if many(table, "units") and not table.get("verified"):
+            text = "Files were swapped in that were not verified."
+            step = "Run `sparkcrypt verify` on the table, and keep the old files until it passes."
+            yield Problem("not verified", visible(table.get("table")), "", "", text, step)
+    for table_name, reason in reasons_of(report, "refused"):
+        yield Problem("table refused", table_name, "", "", reason, REFUSED)
+
+
+def reasons_of(report: Values, name: str) -> list[tuple[str, str]]:
+    """Return (table, reason) of each table that a pass did not work on."""
+    return [(visible(table.get("table")), message(table.get("reason", ""))) for table in many(report, name)]
+
+
+def warnings_of(report: Values) -> list[tuple[str, str]]:
+    """Return (table, text) of each warning; those of the pass as a whole have no table."""
+    found = [("", message(text)) for text in report.get("warnings") or []]
+    for table in many(report, "tables"):
+        found += [(visible(table.get("table")), message(text)) for text in table.get("warnings") or []]
+    return found
+
+
+def _problem(kind: str, table: object, unit: object, found: Values) -> Problem:
+    name = str(found.get("error") or "")
+    text = message(found.get("message", ""))
+    return Problem(kind, visible(table), visible(unit or ""), visible(name), text, next_step(name))

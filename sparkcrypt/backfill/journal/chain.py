@@ -1,0 +1,131 @@
+"""The records of one journal, each following from the one before, as they are read and as they are written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+from sparkcrypt.backfill.journal.archive import read_archive
+from sparkcrypt.backfill.journal.record import (
+    DAMAGED,
+    FIRST_VERSION,
+    Record,
+    digest_of,
+    is_torn,
+    make_record,
+    parse_record,
+    place_of,
+)
+from sparkcrypt.backfill.state.mac import TableMac
+from sparkcrypt.backfill.state.store import StateStore
+from sparkcrypt.errors import VerificationError
+
+Pins: TypeAlias = Callable[[str], str | None]
+"""Run id -> digest of the last record of version 1 that the table's audit names for it."""
+
+
+class JournalChain:
+    """The records of one run, each following from the one before."""
+
+    def __init__(self, table_id: str, run_id: str, mac: TableMac | None) -> None:
+        self._table_id, self._run_id, self.mac = table_id, run_id, mac
+        self.folder = f"runs/{table_id}/{run_id}/"
+        self.records: list[Record] = []
+        self.torn_name: str | None = None
+        self._last = b""
+        self._torn = b""
+        self._attempt = 0
+        self.archived = False
+
+    def load_archive(self, store: StateStore) -> bool:
+        """Take the records of the run's archive; False where it has none, or one that its journal stands against."""
+        try:
+            found = read_archive(store, self._table_id, self._run_id, None if self.mac is None else self.mac.check)
+        except VerificationError:
+            if not store.list(self.folder):
+                raise
+            found = None  # the journal is there, and is judged by itself
+        self.records.extend(found or ())
+        self.archived = found is not None
+        return self.archived
+
+    def load(self, store: StateStore) -> None:
+        """Read every record of the run and see that each follows from the one before.
+
+        Raises:
+            VerificationError: one does not; it is named.
+        """
+        for name in sorted(store.list(self.folder), key=place_of):
+            number, attempt = place_of(name)
+            if (number, attempt) != (len(self.records) + 1, self._attempt):
+                expected = self._name(len(self.records) + 1, self._attempt)
+                raise VerificationError(f"{name}: stands where {expected} is missing; {DAMAGED}")
+            content = store.read(name) or b""
+            if is_torn(content):
+                self._torn, self.torn_name, self._attempt = content, name, attempt + 1
+            else:
+                self.take(name, content)
+
+    def take(self, name: str, content: bytes) -> Record:
+        """Add the next record, which is in the store under that name, once it is seen to be the next one.
+
+        Raises:
+            VerificationError: it is not.
+        """
+        record = parse_record(name, content, self._table_id, None if self.mac is None else self.mac.check)
+        problem = self._problem(record)
+        if problem:
+            raise VerificationError(f"{name}: {problem}; {DAMAGED}")
+        self.records.append(record)
+        self._last, self._torn, self._attempt, self.torn_name = content, b"", 0, None
+        return record
+
+    def next_record(self, kind: str, token: int, fields: Mapping[str, Any]) -> tuple[str, bytes]:
+        """Return name and bytes of the record that may come next."""
+        number = len(self.records) + 1
+        body = {
+            "table_id": self._table_id,
+            "number": number,
+            "kind": kind,
+            "run_id": self._run_id,
+            "fencing_token": token,
+            "fields": fields,
+            "previous": digest_of(self._last),
+            "supersedes": digest_of(self._torn) if self._attempt else None,
+        }
+        return self._name(number, self._attempt), make_record(body, self.mac)
+
+    def refuse_unpinned(self, pinned: Pins | None) -> None:
+        """Refuse records of version 1, which nobody authenticated, unless the audit names the last of them.
+
+        Raises:
+            VerificationError: it does not.
+        """
+        first = [record for record in self.records if record.version == FIRST_VERSION]
+        if not first or self.mac is None:
+            return
+        if pinned is None or pinned(self._run_id) != first[-1].digest:
+            raise VerificationError(
+                f"{first[-1].name}: is of version {FIRST_VERSION}, which bears no MAC, and the table's audit does not "
+                "name it, so an earlier release wrote it and it was not checked yet, or someone else did; nothing is "
+                "done on its word; `sparkcrypt backfill migrate` checks what an earlier release wrote"
+            )
+
+    def _problem(self, record: Record) -> str | None:
+        before = self.records[-1] if self.records else record
+        if record.run_id != self._run_id:
+            return f"belongs to run {record.run_id}"
+        if record.number != len(self.records) + 1:
+            return f"is record {record.number} under another's name"
+        if record.previous != digest_of(self._last):
+            return "does not follow from the record before it, which was changed or replaced"
+        if record.supersedes != (digest_of(self._torn) if self._attempt else None):
+            return "does not follow from the torn record whose number it takes"
+        if record.fencing_token < before.fencing_token:
+            return "was written by a driver that had been fenced off"
+        if record.version < before.version or record.generation < before.generation:
+            return "is of a version, or under a MAC key, that a record before it had given up"
+        return None
+
+    def _name(self, number: int, attempt: int) -> str:
+        return f"{self.folder}{number:06d}{f'-retry{attempt}' if attempt else ''}.json"

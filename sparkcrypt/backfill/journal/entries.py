@@ -1,0 +1,186 @@
+"""What the records of a run hold, from its units' listing to its end: values here, JSON in the journal.
+
+Every class has the record's ``kind``, and ``to_dict`` returns its fields; ``from_dict`` reads those of any release.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, TypeAlias
+
+from sparkcrypt.backfill.report.outcome import UnitOutcome
+from sparkcrypt.backfill.target.record import describe_folders, describe_unit, restore_folders, restore_unit
+from sparkcrypt.backfill.target.unit import Folder, Unit
+
+Fields: TypeAlias = Mapping[str, Any]
+"""JSON values of a record."""
+
+
+_KEYS = {"name": "unit", "source": "from"}
+"""Fields that have other names in a record."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What may be written into a journal: its own fields are the record's, a unit's name under ``unit``."""
+
+    kind: ClassVar[str]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the record's fields, as JSON values."""
+        return {_KEYS.get(field.name, field.name): _to_json(getattr(self, field.name)) for field in fields(self)}
+
+
+def _to_json(value: Any) -> Any:
+    if isinstance(value, AuditHead | UnitOutcome):
+        return value.to_dict()
+    if isinstance(value, tuple):
+        return describe_folders(value) if value and isinstance(value[0], Folder) else list(value)
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class AuditHead:
+    """How long an audit is, and the SHA-256 of its last entry's bytes, on which all before it bear."""
+
+    number: int
+    digest: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON values."""
+        return {"number": self.number, "digest": self.digest}
+
+    @classmethod
+    def from_dict(cls, fields: Fields) -> AuditHead:
+        """Return it from what `to_dict` gave."""
+        return cls(int(fields["number"]), str(fields["digest"]))
+
+
+@dataclass(frozen=True, slots=True)
+class RunPaused(Entry):
+    """The run waits to be continued; ``units_left`` is None where nobody counted them."""
+
+    kind: ClassVar[str] = "run_paused"
+    units_left: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class RunFinished(Entry):
+    """The run has ended, and how."""
+
+    kind: ClassVar[str] = "run_finished"
+    outcome: str
+
+
+@dataclass(frozen=True, slots=True)
+class UnitListed(Entry):
+    """An attempt at a unit begins: the unit as it was then, and where its new files are to be made."""
+
+    kind: ClassVar[str] = "unit_listed"
+    unit: Unit
+    staged: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return its fields."""
+        return {"unit": self.unit.name, "staged": self.staged, **describe_unit(self.unit)}
+
+    @classmethod
+    def from_dict(cls, fields: Fields) -> UnitListed:
+        """Return it from a record's fields."""
+        return cls(restore_unit(str(fields["unit"]), fields), str(fields["staged"]))
+
+
+@dataclass(frozen=True, slots=True)
+class UnitStaged(Entry):
+    """The new files are written, and not proven yet."""
+
+    kind: ClassVar[str] = "unit_staged"
+    name: str
+    staged: str
+    files: tuple[Folder, ...]
+
+    @classmethod
+    def from_dict(cls, fields: Fields) -> UnitStaged:
+        """Return it from a record's fields."""
+        return cls(str(fields["unit"]), str(fields["staged"]), restore_folders(fields["files"]))
+
+
+@dataclass(frozen=True, slots=True)
+class Proven:
+    """What is known of new files that were proven.
+
+    Attributes:
+        rows: how many they hold.
+        evidence: of which old files they were made, in the audit's form.
+        about: ``engine``, ``codec`` and ``notes`` of the work, as far as they are known.
+    """
+
+    rows: int
+    evidence: Mapping[str, Any]
+    about: Mapping[str, Any]
+
+    @property
+    def engine(self) -> str:
+        """What wrote the files."""
+        return str(self.about.get("engine", "spark"))
+
+    @property
+    def codec(self) -> str | None:
+        """Their compression."""
+        return self.about.get("codec")
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a person should know of them."""
+        return tuple(self.about.get("notes", ()))
+
+
+@dataclass(frozen=True, slots=True)
+class UnitVerified(Entry):
+    """The new files are proven."""
+
+    kind: ClassVar[str] = "unit_verified"
+    name: str
+    staged: str
+    proven: Proven
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return its fields."""
+        proven = {"rows": self.proven.rows, "evidence": self.proven.evidence, "about": self.proven.about}
+        return {"unit": self.name, "staged": self.staged, **proven}
+
+    @classmethod
+    def from_dict(cls, fields: Fields) -> UnitVerified:
+        """Return it from a record's fields."""
+        proven = Proven(int(fields["rows"]), fields["evidence"], fields.get("about", {}))
+        return cls(str(fields["unit"]), str(fields["staged"]), proven)
+
+
+@dataclass(frozen=True, slots=True)
+class UnitSwapping(UnitListed):
+    """The swap is about to happen."""
+
+    kind: ClassVar[str] = "unit_swapping"
+
+
+@dataclass(frozen=True, slots=True)
+class UnitSwapped(Entry):
+    """The new files are in use, and the audit says so."""
+
+    kind: ClassVar[str] = "unit_swapped"
+    outcome: UnitOutcome
+    audit: AuditHead
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return its fields."""
+        return {"unit": self.outcome.name, **Entry.to_dict(self)}
+
+
+@dataclass(frozen=True, slots=True)
+class UnitFailed(Entry):
+    """The unit is as it was; ``error`` is the error's class name and message."""
+
+    kind: ClassVar[str] = "unit_failed"
+    name: str
+    error: str

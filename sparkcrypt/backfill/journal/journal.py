@@ -1,0 +1,278 @@
+"""The journal of a run: numbered, chained, authenticated records, from which a killed run is continued.
+
+    runs/<table id>/<run id>/000001.json          first record, of kind ``run_started``
+    runs/<table id>/<run id>/000007-retry1.json   record 7, where ``000007.json`` is torn
+
+What stands in a record is in ``record``, and what those of each kind hold in ``entries`` and ``later_entries``.  Each
+is created exclusively: of two drivers that continue one run only one can write record *n*, the other is fenced off.  A
+*torn* record is a beginning of one without its end (a power cut on a file system that keeps names but not yet content).
+Only the last may be torn.  It is never deleted, since a driver that was slow to delete it could delete the good record
+that took its place; its number goes to the name ``-retry1`` (``-retry2`` …), exclusively again, and ``supersedes`` pins
+the torn bytes, so that a torn record which changes later is damage.
+
+The chain finds accidents anywhere in the journal; the MAC of the table's audit finds what someone wrote who may only
+write to the state directory.  Neither finds records that were cut off at its end (as after a crash): against that
+stands the audit, whose entries name the record after which they were written (``trust``).
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from datetime import datetime, timezone
+from typing import Any
+
+from sparkcrypt.backfill.journal.archive import list_archived_runs, read_archive
+from sparkcrypt.backfill.journal.chain import JournalChain, Pins
+from sparkcrypt.backfill.journal.entries import Entry
+from sparkcrypt.backfill.journal.record import (
+    DAMAGED,
+    KINDS,
+    RUN_KINDS,
+    UNIT_KINDS,
+    VERSION,
+    Record,
+    is_torn,
+    parse_record,
+    place_of,
+)
+from sparkcrypt.backfill.state.mac import TableMac
+from sparkcrypt.backfill.state.store import StateStore
+from sparkcrypt.errors import RunConflictError, SparkcryptError, VerificationError
+
+__all__ = ["KINDS", "RUN_KINDS", "UNIT_KINDS", "VERSION", "Journal", "Pins", "Record", "RunRecord"]
+
+
+@dataclass(frozen=True, slots=True)
+class RunRecord:
+    """What a run was started with; ``plan`` and ``options`` are JSON values, frozen in the journal's first record."""
+
+    table_id: str
+    table: str
+    run_id: str
+    policy_digest: str
+    plan: dict[str, Any]
+    options: dict[str, Any]
+    fencing_token: int
+
+    @property
+    def where(self) -> str | None:
+        """The predicate over partitions under which it was begun."""
+        return self.options.get("where")
+
+    @property
+    def output(self) -> str | None:
+        """Where its copy of a folder goes; None of a run that swaps."""
+        return self.options.get("output") or None
+
+    @property
+    def moves_old(self) -> bool:
+        """It moves old files out of the table's folder."""
+        return bool(self.options.get("move_old"))
+
+
+class Journal:
+    """A run's records; ``start`` or ``open`` makes it."""
+
+    def __init__(self, store: StateStore, run: RunRecord, chain: JournalChain) -> None:
+        self._store, self._chain, self.run = store, chain, run
+        self._mutex = threading.Lock()
+        self._token = max([run.fencing_token, *(record.fencing_token for record in chain.records)])
+
+    @property
+    def records(self) -> tuple[Record, ...]:
+        """Every record, oldest first."""
+        return tuple(self._chain.records)
+
+    @property
+    def torn(self) -> str | None:
+        """Name of the torn last record, whose number the next one takes; None when there is none."""
+        return self._chain.torn_name
+
+    @property
+    def authenticated(self) -> bool:
+        """Each record was seen to bear the audit's MAC, or to be one that the audit names; else it is only shown."""
+        return self._chain.mac is not None
+
+    @property
+    def archived(self) -> bool:
+        """Its old files have expired, and the lists of files are gone: it can be shown, and nothing be added."""
+        return self._chain.archived
+
+    @property
+    def generations(self) -> frozenset[int]:
+        """The MAC keys that made its records' MACs, counted from 1."""
+        return frozenset(record.generation for record in self._chain.records)
+
+    @classmethod
+    def start(cls, store: StateStore, run: RunRecord, mac: TableMac | None = None) -> Journal:
+        """Begin the journal of a new run.
+
+        Args:
+            store: the state directory.
+            run: what it is started with.
+            mac: the MAC of the table's audit; what is written without it is refused by whoever acts on records.
+
+        Raises:
+            RunConflictError: there is a run of that id already.
+        """
+        journal = cls(store, run, JournalChain(run.table_id, run.run_id, mac))
+        fields = {name: value for name, value in asdict(run).items() if name not in ("run_id", "fencing_token")}
+        journal.append("run_started", **fields)
+        return journal
+
+    @classmethod
+    def open(
+        cls, store: StateStore, table_id: str, run_id: str, mac: TableMac | None = None, pinned: Pins | None = None
+    ) -> Journal:
+        """Read the journal of a run and check all of it.
+
+        Args:
+            store: the state directory.
+            table_id: which table.
+            run_id: which run.
+            mac: the MAC of the table's audit; without it the journal may be shown, and nothing be done on its word.
+            pinned: tells which digest the audit has for the last record of version 1 of a run; without it records of
+                version 1 are refused under a MAC.
+
+        Raises:
+            VerificationError: a record is missing, damaged, not authentic, not in the chain, or of an unknown version
+                or kind; the message names the file.
+        """
+        chain = JournalChain(table_id, run_id, mac)
+        if chain.load_archive(store):
+            return cls(store, _run_record(chain.records[0], table_id), chain)
+        chain.load(store)
+        if not chain.records or chain.records[0].kind != "run_started":
+            raise VerificationError(f"{chain.folder}: the journal's first record is not whole or not there; {DAMAGED}")
+        chain.refuse_unpinned(pinned)
+        return cls(store, _run_record(chain.records[0], table_id), chain)
+
+    @staticmethod
+    def runs(store: StateStore, table_id: str, *, archived: bool = True) -> tuple[str, ...]:
+        """Return the ids of a table's runs, oldest first, less those whose only record is torn: they never began.
+
+        Args:
+            store: the state directory.
+            table_id: which table.
+            archived: those too of which only an archive is left.
+        """
+        names: dict[str, list[str]] = {}
+        for name in store.list(f"runs/{table_id}/"):
+            names.setdefault(name.split("/")[2], []).append(name)
+        began = (run for run, own in names.items() if len(own) > 1 or not is_torn(store.read(own[0]) or b""))
+        return tuple(sorted({*began, *(list_archived_runs(store, table_id) if archived else ())}))
+
+    @staticmethod
+    def find_unfinished(store: StateStore, table_id: str, mac: TableMac | None = None) -> str | None:
+        """Return the id of the latest run that has no ``run_finished`` record; None when all have.
+
+        A run whose records are damaged, or not authentic where ``mac`` is given, is skipped: it cannot be continued,
+        and must not keep others from being continued.
+        """
+        for run_id in reversed(Journal.runs(store, table_id, archived=False)):
+            try:
+                if not Journal.has_ended(store, table_id, run_id, mac):
+                    return run_id
+            except VerificationError:
+                continue
+        return None
+
+    @staticmethod
+    def has_ended(store: StateStore, table_id: str, run_id: str, mac: TableMac | None = None) -> bool:
+        """Tell whether a run has a ``run_finished`` record, by its newest records alone.
+
+        Raises:
+            VerificationError: a record that was looked at is damaged or not authentic.
+        """
+        check_mac = None if mac is None else mac.check
+        for name in sorted(store.list(f"runs/{table_id}/{run_id}/"), key=place_of, reverse=True):
+            content = store.read(name) or b""
+            if not is_torn(content) and parse_record(name, content, table_id, check_mac).kind == "run_finished":
+                return True
+        try:
+            return read_archive(store, table_id, run_id, check_mac) is not None
+        except VerificationError:
+            return False  # someone else wrote the archive, and the journal is judged by itself
+
+    def write(self, entry: Entry) -> Record:
+        """Add a record of what an entry says; see `append`."""
+        return self.append(entry.kind, **entry.to_dict())
+
+    def append(self, kind: str, **fields: Any) -> Record:
+        """Add a record; units that are worked on at the same time may do so at the same time.
+
+        Args:
+            kind: one of ``KINDS``.
+            **fields: JSON values; a record of a unit has its name under ``unit``.
+
+        Raises:
+            RunConflictError: another driver wrote the record of this number, so this one is fenced off; or the run has
+                expired.
+        """
+        if kind not in KINDS or (kind in UNIT_KINDS and not isinstance(fields.get("unit"), str)):
+            raise SparkcryptError(
+                f"run {self.run.run_id}: {kind!r} is no record of a journal; allowed: {', '.join(KINDS)}, those of "
+                "units with the unit's name as unit"
+            )
+        if self.archived:
+            raise RunConflictError(
+                f"run {self.run.run_id}: its old files have expired, so nothing more is done with it"
+            )
+        with self._mutex:
+            name, content = self._chain.next_record(kind, self._token, fields)
+            if not self._store.create(name, content):
+                raise RunConflictError(
+                    f"run {self.run.run_id}: another driver wrote {name}, so it continues this run; this one stops and "
+                    "changes nothing more"
+                )
+            return self._chain.take(name, content)
+
+    def resume(self, fencing_token: int) -> Record:
+        """Continue the run as the owner of a new lock, which fences off a driver that still believes it is the owner.
+
+        Raises:
+            RunConflictError: the token is older than the journal's, or another driver was faster.
+        """
+        if fencing_token < self._token:
+            raise RunConflictError(
+                f"run {self.run.run_id}: its journal was continued under fencing token {self._token}, this driver has "
+                f"{fencing_token}; it stops and changes nothing"
+            )
+        self._token = fencing_token
+        return self.append("run_resumed")
+
+
+def new_run_id(clock: Callable[[], float] = time.time) -> str:
+    """Return a run id such as ``20261121T101112Z-3f9a2c``, where three digits are milliseconds and three are random."""
+    now = clock()
+    milliseconds = int(now * 1000) % 1000
+    start = datetime.fromtimestamp(int(now), timezone.utc)
+    return f"{start:%Y%m%dT%H%M%S}Z-{milliseconds:03x}{secrets.randbelow(0x1000):03x}"
+
+
+def check_same_policy(journal: Journal, digest: str) -> None:
+    """See that a run is continued under the policy with which it began.
+
+    Raises:
+        RunConflictError: the policy changed since.
+    """
+    if journal.run.policy_digest != digest:
+        raise RunConflictError(
+            f"{journal.run.table}: run {journal.run.run_id} is unfinished and began under policy "
+            f"{journal.run.policy_digest}, which is now {digest}; finish it under the policy with which it began, "
+            "then run again under the new one"
+        )
+
+
+def _run_record(first: Record, table_id: str) -> RunRecord:
+    try:
+        run = RunRecord(run_id=first.run_id, fencing_token=first.fencing_token, **first.fields)
+    except TypeError as error:
+        raise VerificationError(f"{first.name}: does not say how the run was started; {DAMAGED}") from error
+    if run.table_id != table_id:
+        raise VerificationError(f"{first.name}: belongs to table {run.table_id}; {DAMAGED}")
+    return run

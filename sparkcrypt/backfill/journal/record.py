@@ -1,0 +1,167 @@
+"""One record of a journal as bytes: what stands in it, in both versions, and what is wrong with one.
+
+Version 2 is one line of canonical JSON: ``version``, ``table_id``, ``number``, ``time`` (UTC), ``kind``, ``run_id``,
+``fencing_token``, ``fields``, ``previous`` (SHA-256 of the bytes of the record before), ``supersedes`` (SHA-256 of the
+torn record whose number it takes, else null), ``mac`` (of the table's audit, over a purpose and the canonical JSON of
+all these; null where the writer had none) and ``checksum`` (SHA-256 of the record without it).  Version 1 has neither
+``table_id`` nor ``mac``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import Any
+
+from sparkcrypt.backfill.state.mac import CheckMac, Mac
+from sparkcrypt.backfill.state.store import decode_record, encode_decoded, encode_record
+from sparkcrypt.errors import VerificationError
+
+VERSION = 2
+FIRST_VERSION = 1
+UNIT_KINDS = (
+    *("unit_listed", "unit_staged", "unit_verified", "unit_swapping", "unit_swapped", "unit_moved", "unit_failed"),
+    *("unit_carrying", "unit_carried", "unit_resolved", "unit_relocated", "unit_rolling_back", "unit_rolled_back"),
+)
+RUN_KINDS = ("run_started", "run_resumed", "run_paused", "run_finished", "run_rolled_back", "run_expired")
+KINDS = RUN_KINDS + UNIT_KINDS
+DAMAGED = "the state directory was damaged; restore it, or look at the table and start a new run"
+
+_PURPOSE = b"sparkcrypt journal record\n"
+"""Before what is authenticated: the same MAC key authenticates the audit and other records, which begin otherwise."""
+_NAME = re.compile(r"(?P<number>\d{6}|[1-9]\d{6,})(?:-retry(?P<attempt>[1-9]\d*))?\.json")
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One record of a journal, as it stands in the state directory under ``name``.
+
+    ``digest`` is the SHA-256 of its bytes; ``generation`` tells which MAC key of the table's audit made its MAC,
+    counted from 1, and is 0 where that was not checked, or there is none.
+    """
+
+    name: str
+    number: int
+    time: str
+    kind: str
+    run_id: str
+    fencing_token: int
+    fields: Mapping[str, Any]
+    previous: str
+    supersedes: str | None
+    checksum: str
+    version: int
+    digest: str
+    generation: int = 0
+
+    @property
+    def authenticated(self) -> bool:
+        """Its MAC was checked, and is right."""
+        return self.generation > 0
+
+    @property
+    def unit(self) -> str | None:
+        """The unit that it is about; None of the run as a whole."""
+        unit = self.fields.get("unit")
+        return unit if isinstance(unit, str) else None
+
+    @property
+    def staged(self) -> str | None:
+        """The folder that it names as the one where new files are made."""
+        return str(self.fields["staged"]) if "staged" in self.fields else None
+
+
+def make_record(body: Mapping[str, Any], mac: Mac | None) -> bytes:
+    """Return the bytes of a record of the newest version.
+
+    Args:
+        body: ``table_id``, ``number``, ``kind``, ``run_id``, ``fencing_token``, ``fields``, ``previous`` and
+            ``supersedes``.
+        mac: the MAC of the table's audit; None makes a record on which nobody acts who checks MACs.
+    """
+    told = {"version": VERSION, "time": datetime.now(timezone.utc).isoformat(), **body}
+    whole = {**told, "mac": None if mac is None else mac(_PURPOSE + encode_record(told))}
+    return encode_record({**whole, "checksum": digest_of(encode_record(whole))})
+
+
+def parse_record(name: str, content: bytes, table_id: str, check_mac: CheckMac | None) -> Record:
+    """Return a record.
+
+    Args:
+        name: its name in the state directory.
+        content: its bytes.
+        table_id: which table it must be of.
+        check_mac: tells which MAC key made a MAC; None takes the record as it stands, not authenticated.
+
+    Raises:
+        VerificationError: it is damaged, of an unknown version or kind, or not authentic.
+    """
+    body = decode_record(name, content)
+    version, checksum = body.get("version"), body.pop("checksum", None)
+    if version not in (FIRST_VERSION, VERSION) or isinstance(version, bool):
+        raise VerificationError(
+            f"{name}: has version {version!r}; allowed: {FIRST_VERSION} and {VERSION}; use the release that wrote it"
+        )
+    if checksum != digest_of(encode_decoded(body)):
+        raise VerificationError(f"{name}: its checksum is wrong; {DAMAGED}")
+    generation = 0
+    if version != FIRST_VERSION:
+        generation = _generation(name, body, check_mac)
+        if body.pop("table_id", None) != table_id:
+            raise VerificationError(f"{name}: belongs to another table than {table_id}; {DAMAGED}")
+    try:
+        record = Record(name=name, checksum=checksum, digest=digest_of(content), generation=generation, **body)
+    except TypeError as error:
+        raise VerificationError(f"{name}: has fields {sorted(body)}, which are not a record's; {DAMAGED}") from error
+    if record.kind not in KINDS or (record.kind in UNIT_KINDS and "unit" not in record.fields):
+        raise VerificationError(f"{name}: its kind {record.kind!r} is not known; use the release that wrote it")
+    return record
+
+
+def _generation(name: str, body: dict[str, Any], check_mac: CheckMac | None) -> int:
+    """Take the MAC out of a record, and return which key made it; 0 where nobody asks.
+
+    Raises:
+        VerificationError: none did.
+    """
+    told = body.pop("mac", None)
+    if check_mac is None:
+        return 0
+    generation = check_mac(_PURPOSE + encode_decoded(body), told) if isinstance(told, str) else 0
+    if not generation:
+        raise VerificationError(
+            f"{name}: does not authenticate: it was edited, or written by someone else; nothing is done on its word; "
+            "compare the state directory with a backup"
+        )
+    return generation
+
+
+def place_of(name: str) -> tuple[int, int]:
+    """Return a record's number and attempt, as its name says them.
+
+    Raises:
+        VerificationError: it is no record's name.
+    """
+    match = _NAME.fullmatch(name.rpartition("/")[2])
+    if match is None:
+        raise VerificationError(f"{name}: is not the name of a journal record; {DAMAGED}")
+    return int(match["number"]), int(match["attempt"] or 0)
+
+
+def is_torn(content: bytes) -> bool:
+    """Tell whether bytes lack the end of a record: a line feed, the only one in it; damage within is no tear."""
+    if b"\n" in content:
+        return False
+    try:
+        return json.JSONDecoder().raw_decode(content.decode("latin-1"))[1] == len(content)
+    except (ValueError, RecursionError):
+        return True
+
+
+def digest_of(content: bytes) -> str:
+    """Return the SHA-256 of bytes, in hex."""
+    return hashlib.sha256(content).hexdigest()

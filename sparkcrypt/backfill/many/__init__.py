@@ -1,0 +1,1 @@
+"""Passes over many tables: which are chosen, held back, planned, run and reported."""

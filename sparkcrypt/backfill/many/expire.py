@@ -1,0 +1,109 @@
+"""Expiry of many tables at once: by name, pattern or database, by the UUID of a dropped table, or of a bare folder."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from sparkcrypt.backfill.after.expire import Expired, expire_run
+from sparkcrypt.backfill.after.orphan_search import Orphan
+from sparkcrypt.backfill.after.orphans import expire_left
+from sparkcrypt.backfill.journal.journal import Journal
+from sparkcrypt.backfill.many.choice import Choice, choose_tables
+from sparkcrypt.backfill.many.report import TableError
+from sparkcrypt.backfill.report.progress import Progress
+from sparkcrypt.backfill.state.directory import open_states
+from sparkcrypt.backfill.target.target import target_folder_id
+from sparkcrypt.errors import BridgeError, KeyServiceUnavailableError, SparkcryptError
+from sparkcrypt.policy.model import Policy
+from sparkcrypt.spark.files.hadoop import HadoopFiles
+from sparkcrypt.spark.tables.catalog import Catalog
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+
+
+@dataclass(frozen=True, slots=True)
+class ManyExpired:
+    """What was deleted: of tables, of those that are gone and of bare folders; and which of them failed."""
+
+    tables: tuple[Expired, ...] = ()
+    left: Mapping[str, tuple[Orphan, ...]] = field(default_factory=dict)
+    failed: tuple[TableError, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON values."""
+        return {
+            "tables": [expired.to_dict() for expired in self.tables],
+            "left": {name: [orphan.to_dict() for orphan in found] for name, found in self.left.items()},
+            "failed": [error.to_dict() for error in self.failed],
+        }
+
+
+def expire_many(
+    spark: SparkSession,
+    policy: Policy,
+    choice: Choice,
+    *,
+    path: str | None = None,
+    older_than_seconds: float,
+    dry_run: bool = False,
+    progress: Progress | None = None,
+) -> ManyExpired:
+    """Delete old files of several tables; one that cannot be done keeps its own, and the others are done.
+
+    Args:
+        spark: a classic session.
+        policy: under which the runs were made.
+        choice: tables, patterns, UUIDs of dropped tables, databases; those without a known run are skipped.
+        path: a bare folder that was rewritten with ``--exclusive``.
+        older_than_seconds: runs that wrote later keep their old files.
+        dry_run: tell, and change nothing.
+        progress: hears what is done.
+
+    Raises:
+        PlanError: a table or database is not there.
+        KeyServiceUnavailableError, BridgeError: nothing can be done for any table.
+    """
+    ids = [chosen for chosen in choice.tables if _UUID.fullmatch(chosen)]
+    named = Choice(tuple(chosen for chosen in choice.tables if chosen not in ids), choice.databases)
+    names = {table.uuid: table.full_name for table in _tables(spark)} if ids else {}
+    found = {
+        chosen.table.full_name: chosen.table.uuid
+        for chosen in (choose_tables(spark, named) if named != Choice() else ())
+    }
+    found |= {names[table_id]: table_id for table_id in ids if table_id in names}
+    store = open_states(spark, policy.run_state, outside=f"{policy.run_state}/.nothing")
+    done, failed = list[Expired](), list[TableError]()
+    for name, uuid in found.items():
+        if uuid is None or not Journal.runs(store, uuid):
+            continue
+        try:
+            done.append(
+                expire_run(
+                    spark, name, policy, older_than_seconds=older_than_seconds, dry_run=dry_run, progress=progress
+                )
+            )
+        except (KeyServiceUnavailableError, BridgeError):
+            raise
+        except SparkcryptError as error:
+            failed.append(TableError(name, type(error).__name__, str(error)))
+    gone = {table_id: table_id for table_id in ids if table_id not in names}
+    if path is not None:
+        qualified = HadoopFiles(spark).qualify(path.rstrip("/"))
+        gone[qualified] = target_folder_id(qualified)
+    left = {
+        name: tuple(expire_left(spark, policy, table_id, older_than_seconds=older_than_seconds, dry_run=dry_run))
+        for name, table_id in gone.items()
+    }
+    return ManyExpired(tuple(done), left, tuple(failed))
+
+
+def _tables(spark: SparkSession) -> Iterator[Any]:
+    catalog = Catalog(spark)
+    for database in catalog.databases():
+        yield from catalog.all_of(database)

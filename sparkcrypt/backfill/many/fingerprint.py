@@ -1,0 +1,53 @@
+"""What a table was like when a pass last found it in order, so that ``--changed`` skips what has not changed.
+
+passes/<table id>/00000004.json    a digest of tags, schema, policy and files; a newer record replaces it
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+from typing import Any
+
+from sparkcrypt.backfill.state.latest import LatestRecord
+from sparkcrypt.backfill.state.store import StateStore
+from sparkcrypt.backfill.target.target import CatalogTarget
+from sparkcrypt.backfill.target.unit import list_unit
+from sparkcrypt.spark.files.hadoop import HadoopFiles
+
+VERSION = 1
+
+
+class PassState:
+    """The last state in which a pass left a table without drift."""
+
+    def __init__(self, store: StateStore, table_id: str) -> None:
+        self._record = LatestRecord(store, f"passes/{table_id}/")
+
+    def last(self) -> str | None:
+        """Return the fingerprint of the last pass; None when there was none that ended without drift."""
+        for content in self._record.read():
+            with contextlib.suppress(ValueError, KeyError, TypeError):
+                record: dict[str, Any] = json.loads(content)
+                if record["version"] == VERSION:
+                    return str(record["fingerprint"])
+        return None
+
+    def keep(self, fingerprint: str) -> None:
+        """Keep the fingerprint of a pass that ended without drift."""
+        self._record.replace(json.dumps({"version": VERSION, "fingerprint": fingerprint}).encode())
+
+
+def fingerprint(target: CatalogTarget, files: HadoopFiles) -> str:
+    """Return a digest of all on which a table's drift depends: its plan, its properties, and the list of its files."""
+    made = hashlib.sha256()
+    plan, options = target.plan.to_dict(), dict(sorted(target.options().items()))
+    made.update(json.dumps([plan, options, target.table.schema_json], sort_keys=True).encode())
+    for unit in target.units(None):
+        listed = list_unit(files, unit)
+        made.update(json.dumps([unit.name, unit.location]).encode())
+        for folder in listed.folders:
+            for file in folder.files:
+                made.update(json.dumps(file.to_list()).encode())
+    return made.hexdigest()

@@ -1,0 +1,264 @@
+"""One pass over many tables: each is planned, checked for what would make a run wrong, and run."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any
+
+from sparkcrypt.backfill.audit.trust import TableTrust
+from sparkcrypt.backfill.drift.difference import missing_folder
+from sparkcrypt.backfill.journal.journal import new_run_id
+from sparkcrypt.backfill.many.choice import Choice, Chosen, choose_tables
+from sparkcrypt.backfill.many.fingerprint import PassState, fingerprint
+from sparkcrypt.backfill.many.gate import Gate
+from sparkcrypt.backfill.many.meter import Meter
+from sparkcrypt.backfill.many.report import NOT_IN_PLACE, PassReport, TableError
+from sparkcrypt.backfill.old_files.upkeep import needs_care, read_open_problems
+from sparkcrypt.backfill.report.progress import Progress, Silent
+from sparkcrypt.backfill.report.report import Outcome, Report
+from sparkcrypt.backfill.run.encrypt import find_target
+from sparkcrypt.backfill.run.job import TableJob, open_job
+from sparkcrypt.backfill.run.run import run_table
+from sparkcrypt.backfill.run.survey import survey_units
+from sparkcrypt.backfill.state.directory import open_states
+from sparkcrypt.backfill.state.store import StateStore
+from sparkcrypt.backfill.target.in_use import OtherTables
+from sparkcrypt.backfill.target.target import CatalogTarget, Target, catalog_target
+from sparkcrypt.backfill.work.options import RunOptions
+from sparkcrypt.backfill.work.priority import table_rank
+from sparkcrypt.backfill.work.schedule import Budget, FailedUnit
+from sparkcrypt.errors import BridgeError, ConfigError, KeyServiceUnavailableError, SparkcryptError, VerificationError
+from sparkcrypt.policy.model import Policy
+from sparkcrypt.spark.files.hadoop import HadoopFiles
+from sparkcrypt.spark.setup.session import configure
+from sparkcrypt.spark.tables.catalog import Catalog
+from sparkcrypt.spark.tables.rules import rule_lines
+from sparkcrypt.spark.tables.table import Table
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_ENDS_THE_PASS = (KeyServiceUnavailableError, BridgeError, ConfigError)
+"""With these no other table would fare better."""
+
+
+@dataclass(frozen=True, slots=True)
+class PassOptions:
+    """What a person may ask of a pass.
+
+    Attributes:
+        run: of each table's run.
+        changed: skip tables whose tags, policy and files are as the last such pass left them.
+        accept_path_readers: rewrite tables too that share a folder with another.
+        max_bytes: see `Budget`.
+        max_seconds: see `Budget`.
+    """
+
+    run: RunOptions = field(default_factory=lambda: RunOptions(keep_going=True))
+    changed: bool = False
+    accept_path_readers: bool = False
+    max_bytes: int | None = None
+    max_seconds: float | None = None
+
+
+def backfill(
+    spark: SparkSession,
+    policy: Policy,
+    *,
+    tables: Iterable[str] = (),
+    databases: Iterable[str] = (),
+    path: str | None = None,
+    options: PassOptions | None = None,
+    progress: Progress | None = None,
+    on_failure: Callable[[PassReport], None] = lambda _: None,
+) -> PassReport:
+    """Bring every chosen table to what its tags and the policy say; what matches already is left alone.
+
+    A unit that cannot be done is quarantined, a table that cannot be done is reported, and the rest goes on.
+
+    Args:
+        spark: a classic session; it is configured with the policy.
+        policy: what the tags mean.
+        tables: names, or patterns such as ``sales.cust*``.
+        databases: of which every Parquet table is chosen.
+        path: a bare folder instead.
+        options: what else is asked.
+        progress: hears how far the pass is.
+        on_failure: hears what was done when an error ends the pass, before that goes on.
+
+    Raises:
+        PlanError: a table or database is not there.
+        ConfigError, KeyServiceUnavailableError, BridgeError: nothing can be done for any table.
+    """
+    options = options or PassOptions()
+    options.run.check()
+    choice = Choice(tuple(tables), tuple(databases))
+    if (path is None) == (choice == Choice()):
+        raise ConfigError("give tables or databases, or else a path")
+    configure(spark, policy)
+    made = _Pass(spark, policy, options, progress or Silent())
+    try:
+        return made.over_path(path) if path is not None else made.over_tables(choose_tables(spark, choice))
+    except BaseException:
+        on_failure(made.report_unfinished())
+        raise
+
+
+class _Pass:
+    """One pass; it gathers what becomes of each table."""
+
+    def __init__(self, spark: SparkSession, policy: Policy, options: PassOptions, progress: Progress) -> None:
+        self._spark, self._policy, self._options = spark, policy, options
+        self._began, self._started = time.monotonic(), datetime.now(timezone.utc)
+        self._meter, self._files = Meter(progress), HadoopFiles(spark)
+        self._budget = Budget(options.max_bytes, options.max_seconds)
+        self._others = OtherTables(spark)
+        self._gate = Gate(spark, accept_path_readers=options.accept_path_readers)
+        self._reports: list[Report] = []
+        self._failed: list[TableError] = []
+        self._unchanged: list[str] = []
+
+    def over_path(self, path: str) -> PassReport:
+        """Work on a bare folder."""
+        run = self._options.run
+        target = find_target(self._spark, None, path, self._policy, None, run.engine)
+        self._reports.append(self._run(target, run))
+        return self._report()
+
+    def over_tables(self, chosen: Iterable[Chosen]) -> PassReport:
+        """Work on tables, one after the other."""
+        for candidate in self._in_order(chosen):
+            with self._failure_of(candidate.table.full_name):
+                catalog = Catalog(self._spark)
+                if not candidate.named and not catalog.exists(candidate.table.quoted):
+                    continue  # dropped since the pass began
+                now = replace(candidate, table=catalog.table(candidate.table.quoted))  # its tags may have changed since
+                if self._gate.of_kind(now):
+                    self._table(now.table)
+        return self._report()
+
+    def _in_order(self, chosen: Iterable[Chosen]) -> Iterable[Chosen]:
+        """Return tables by the policy's order of their tags where a budget may leave some for the next pass."""
+        options = self._options
+        limited = options.max_bytes is not None or options.max_seconds is not None
+        if not limited or options.run.priority[:1] != ("tag",):
+            return chosen
+        return sorted(chosen, key=lambda candidate: self._rank(candidate.table))
+
+    def _rank(self, table: Table) -> int:
+        try:
+            return table_rank(self._target(table).plan, self._policy)
+        except SparkcryptError:
+            return 0  # at its turn it is told
+
+    def _table(self, table: Table) -> None:
+        run, target = self._options.run, self._target(table)
+        store = self._store(target)
+        if not self._gate.safe(target, store):
+            return
+        if self._unchanged_since(target, store) and not self._needs_care(target, store):
+            self._unchanged.append(target.name)
+            return
+        if not target.plan.encrypted and target.uuid is None and not self._drifts(target):
+            return  # nothing is tagged and nothing encrypted: the table is not even given an identity
+        self._reports.append(self._run(target if run.dry_run else target.with_identity(), run))
+        if run.dry_run:
+            self._reports[-1] = self._with_rule(self._reports[-1], target)
+        if not run.dry_run and run.where is None and self._reports[-1].outcome in ("done", "nothing to do"):
+            self._keep(target.name)
+
+    def _unchanged_since(self, target: CatalogTarget, store: StateStore) -> bool:
+        """Tell whether a table may be skipped, since it is as the last pass left it."""
+        return self._options.changed and PassState(store, target.table_id).last() == fingerprint(target, self._files)
+
+    def _needs_care(self, target: CatalogTarget, store: StateStore) -> bool:
+        if self._options.run.dry_run:
+            trust = TableTrust(store, target.table_id, self._policy, target.base, lambda _: ())
+            return bool(read_open_problems(trust, target))
+        return needs_care(self._spark, target, self._policy, store, self._meter, self._others)
+
+    def _drifts(self, target: Target) -> bool:
+        """Look at an untagged table; what is as it should be is reported so."""
+        found = self._run(target, replace(self._options.run, dry_run=True))
+        if set(found.drift["before"]) <= {"missing_folder"}:
+            lost = tuple(_describe_lost(unit) for unit in found.planned)
+            outcome: Outcome = "incomplete" if lost else "nothing to do"
+            self._reports.append(
+                found if self._options.run.dry_run else replace(found, outcome=outcome, planned=(), quarantined=lost)
+            )
+            return False
+        return True
+
+    def _with_rule(self, report: Report, target: CatalogTarget) -> Report:
+        """Return the report with a warning of what of the policy's rule is not in the table's properties."""
+        lines = rule_lines(self._spark, target.table, self._policy)
+        if not lines:
+            return report
+        warning = f"{NOT_IN_PLACE} {'; '.join(lines)}; `sparkcrypt tags apply`, or a run, puts it there"
+        return replace(report, warnings=(*report.warnings, warning))
+
+    def _keep(self, name: str) -> None:
+        """Keep what the table is like, if a look after its run finds it in order, and unchanged since that look began.
+
+        Properties and files are others than before the run, and somebody may have changed tags or written files while
+        it went on.
+        """
+        target = self._target(Catalog(self._spark).table(name))
+        seen = fingerprint(target, self._files)
+        job = self._job(target, replace(self._options.run, where=None))
+        if not survey_units(job, job.options).drifted and seen == fingerprint(
+            self._target(Catalog(self._spark).table(name)), self._files
+        ):
+            PassState(self._store(target), target.table_id).keep(seen)
+
+    def _target(self, table: Table) -> CatalogTarget:
+        return catalog_target(self._spark, table, self._policy, None)
+
+    def _store(self, target: Target) -> StateStore:
+        return open_states(self._spark, self._policy.run_state, outside=target.base)
+
+    def _run(self, target: Target, options: RunOptions) -> Report:
+        """Run over one target; what was done before an error ends it is reported too."""
+        return run_table(self._job(target, options), self._reports.append)
+
+    def report_unfinished(self) -> PassReport:
+        """Return what was done until now."""
+        return self._report()
+
+    def _job(self, target: Target, options: RunOptions) -> TableJob:
+        return open_job(self._spark, target, self._policy, options, self._meter, self._budget, self._others)
+
+    @contextmanager
+    def _failure_of(self, table: str) -> Iterator[None]:
+        """Note an error, and go on with the next table unless that would fare no better."""
+        try:
+            yield
+        except _ENDS_THE_PASS:
+            raise
+        except SparkcryptError as error:
+            self._failed.append(TableError(table, type(error).__name__, str(error)))
+
+    def _report(self) -> PassReport:
+        return PassReport(
+            pass_id=new_run_id(),
+            policy_digest=self._policy.digest(),
+            started=self._started.isoformat(timespec="seconds"),
+            seconds=round(time.monotonic() - self._began, 3),
+            dry_run=self._options.run.dry_run,
+            tables=self._reports,
+            failed=self._failed,
+            refused=self._gate.away.refused,
+            passed_over=self._gate.away.passed_over,
+            unchanged=self._unchanged,
+            throughput=self._meter.points,
+        )
+
+
+def _describe_lost(unit: Mapping[str, Any]) -> dict[str, str]:
+    gone = missing_folder(str(unit["location"]))
+    message = f"{unit['unit']}: {gone.file}: {gone.detail}"
+    return FailedUnit(str(unit["unit"]), VerificationError.__name__, message).to_dict()

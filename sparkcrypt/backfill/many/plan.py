@@ -1,0 +1,115 @@
+"""What is planned for one table or folder: how its files differ from its plan, and what a run would do about it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from sparkcrypt.backfill.drift.difference import Drift
+from sparkcrypt.backfill.drift.unit_survey import UnitSurvey
+from sparkcrypt.backfill.many.gate import Gate
+from sparkcrypt.backfill.report.progress import Silent
+from sparkcrypt.backfill.report.report import Report
+from sparkcrypt.backfill.run.job import open_job
+from sparkcrypt.backfill.run.survey import report_dry_run
+from sparkcrypt.backfill.state.store import StateStore
+from sparkcrypt.backfill.target.target import Target
+from sparkcrypt.backfill.work.options import RunOptions
+from sparkcrypt.errors import EXIT_DRIFT, VerificationError
+from sparkcrypt.plan import EncryptionPlan
+from sparkcrypt.policy.model import Policy
+from sparkcrypt.spark.tables.rules import rule_lines
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_OF_REPORT = ("units_left", "files_left", "bytes_left", "estimated_seconds", "coverage", "planned")
+"""What a plan says as the report of a dry run does."""
+
+
+@dataclass(frozen=True, slots=True)
+class TargetPlan:
+    """The plan of one table or folder, and its files.
+
+    Attributes:
+        plan: which column gets which key, and why.
+        surveys: its units in short, each with every difference from the plan.
+        report: of a dry run over it.
+        refused: why a run would not begin it; None: it would.
+        not_in_place: what of the policy's rule is not in the table's properties yet.
+    """
+
+    plan: EncryptionPlan
+    surveys: Sequence[UnitSurvey]
+    report: Report
+    refused: str | None = None
+    not_in_place: tuple[str, ...] = ()
+
+    @property
+    def drift(self) -> list[Drift]:
+        """Every difference."""
+        return [difference for survey in self.surveys for difference in survey.drift]
+
+    @property
+    def exit_code(self) -> int:
+        """What a command ends with: a run would not begin it, or files differ, or all is as planned."""
+        if self.refused is not None:
+            return VerificationError.exit_code
+        return EXIT_DRIFT if self.report.units_left else 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON values."""
+        drift, report = self.drift, self.report.to_dict()
+        total = self.report.files_total
+        drifted = len({difference.file for difference in drift if difference.kind != "missing_folder"})
+        return {
+            **self.plan.to_dict(),
+            "files_total": total,
+            "files_matching": total - drifted,
+            "files_drifted": drifted,
+            "drift": [difference.to_dict() for difference in drift],
+            **{name: report[name] for name in _OF_REPORT},
+            "refused": self.refused,
+            "not_in_place": list(self.not_in_place),
+        }
+
+
+def plan_target(
+    spark: SparkSession,
+    target: Target,
+    policy: Policy,
+    *,
+    where: str | None = None,
+    parallelism: int = 1,
+    accept_path_readers: bool = False,
+) -> TargetPlan:
+    """Look at every file of a target, and change nothing; of each unit only what differs is kept in memory.
+
+    Args:
+        spark: a classic session.
+        target: a table or a folder.
+        policy: what its tags mean.
+        where: a predicate over partition columns.
+        parallelism: of the run whose time is estimated.
+        accept_path_readers: a table that shares a folder with another would be begun.
+
+    Raises:
+        PlanError: ``where`` asks for something other than partition columns, or a unit cannot be planned.
+        ConfigError: the state directory cannot be opened.
+        VerificationError: the journal of an earlier run is damaged.
+    """
+    options = RunOptions(where=where, parallelism=parallelism, dry_run=True)
+    job = open_job(spark, target, policy, options, Silent())
+    refused = _find_refusal(spark, target, job.store, accept_path_readers=accept_path_readers)
+    report, surveyed = report_dry_run(job)
+    missing = rule_lines(spark, target.table, policy) if target.table is not None else ()
+    return TargetPlan(target.plan, surveyed.units, report, refused, missing)
+
+
+def _find_refusal(spark: SparkSession, target: Target, store: StateStore, *, accept_path_readers: bool) -> str | None:
+    if target.table is None:
+        return None
+    gate = Gate(spark, accept_path_readers=accept_path_readers)
+    gate.safe(target, store)
+    return gate.away.refused.get(target.name)

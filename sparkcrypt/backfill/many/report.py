@@ -1,0 +1,153 @@
+"""What a pass over many tables reports, to machines and to people."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from sparkcrypt.backfill.report.report import Outcome, Report
+from sparkcrypt.errors import EXIT_DRIFT, RunConflictError, VerificationError
+
+KIND, VERSION = "sparkcrypt backfill", 1
+
+NOT_IN_PLACE = "not in the table's properties:"
+"""What a warning begins with that tells which part of the policy's rule is not there."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableError:
+    """A table that a pass could not work on: the error's class name and message."""
+
+    table: str
+    error: str
+    message: str
+
+    def to_dict(self) -> dict[str, str]:
+        """Return it as JSON values."""
+        return {"table": self.table, "error": self.error, "message": self.message}
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """How far a pass was: seconds since its start, files and bytes rewritten by then."""
+
+    seconds: float
+    files: int
+    total_bytes: int
+
+    def to_dict(self) -> dict[str, float | int]:
+        """Return it as JSON values."""
+        return {"seconds": self.seconds, "files": self.files, "bytes": self.total_bytes}
+
+
+@dataclass(frozen=True, slots=True)
+class PassReport:
+    """The result of one pass.
+
+    Attributes:
+        pass_id: a name for it.
+        policy_digest: of the policy under which it was made.
+        started: ISO 8601, UTC.
+        seconds: how long it took.
+        dry_run: nothing was changed.
+        tables: the report of each table's run.
+        failed: tables whose run ended with an error.
+        refused: tables that were not begun, each with the reason.
+        passed_over: views and tables of other formats, each with the reason.
+        unchanged: tables that are as the last pass left them.
+        throughput: how far it had come, and when.
+        warnings: what a person should know of it as a whole.
+    """
+
+    pass_id: str
+    policy_digest: str
+    started: str
+    seconds: float
+    dry_run: bool
+    tables: Sequence[Report] = ()
+    failed: Sequence[TableError] = ()
+    refused: Mapping[str, str] = field(default_factory=dict)
+    passed_over: Mapping[str, str] = field(default_factory=dict)
+    unchanged: Sequence[str] = ()
+    throughput: Sequence[Point] = ()
+    warnings: Sequence[str] = ()
+
+    @property
+    def outcome(self) -> Outcome:
+        """How the pass ended."""
+        if self.dry_run:
+            return "dry run"
+        if self.left_out:
+            return "incomplete"
+        outcomes = {report.outcome for report in self.tables}
+        if "stopped at budget" in outcomes:
+            return "stopped at budget"
+        return "done" if "done" in outcomes else "nothing to do"
+
+    @property
+    def left_out(self) -> bool:
+        """Tables, or units of tables, could not be done; of a dry run: could not be looked at, or would be refused."""
+        return bool(self.failed or self.refused) or any(
+            report.outcome == "incomplete" or report.problems for report in self.tables
+        )
+
+    @property
+    def exit_code(self) -> int:
+        """What a command ends with: something was left out, or, of a dry run, files differ, or neither.
+
+        Where nothing is wrong but that other runs hold tables, or took this one over: the code of that, so that a
+        scheduler can tell what will pass by itself.
+        """
+        if self.left_out:
+            conflicts = {error.table for error in self.failed if error.error == RunConflictError.__name__}
+            others = [error for error in self.failed if error.table not in conflicts]
+            incomplete = any(report.outcome == "incomplete" for report in self.tables)
+            only = conflicts and not (others or self.refused or incomplete)
+            return RunConflictError.exit_code if only else VerificationError.exit_code
+        return EXIT_DRIFT if self.dry_run and self.drifts else 0
+
+    @property
+    def drifts(self) -> bool:
+        """Files differ from their plans."""
+        return any(report.units_left for report in self.tables)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON values."""
+        return {
+            "kind": KIND,
+            "version": VERSION,
+            "pass_id": self.pass_id,
+            "outcome": self.outcome,
+            "policy_digest": self.policy_digest,
+            "started": self.started,
+            "seconds": self.seconds,
+            "tables": [report.to_dict() for report in self.tables],
+            "failed": [error.to_dict() for error in self.failed],
+            "refused": _reasons(self.refused),
+            "passed_over": _reasons(self.passed_over),
+            "unchanged": list(self.unchanged),
+            "totals": self.totals(),
+            "throughput": [point.to_dict() for point in self.throughput],
+            "warnings": list(self.warnings),
+            "error": None,
+        }
+
+    def totals(self) -> dict[str, int]:
+        """Return the sums over all tables: of what was rewritten, that of this pass alone."""
+        names = ("files_total", "files_rewritten", "files_left", "rows", "bytes_before", "bytes_after", "bytes_left")
+        return {
+            "tables": len(self.tables),
+            "units": sum(len(report.units) for report in self.tables),
+            **{
+                name: sum(report.this_pass.get(name, getattr(report, name)) for report in self.tables) for name in names
+            },
+            "units_left": sum(report.units_left for report in self.tables),
+            "quarantined": sum(len(report.quarantined) for report in self.tables),
+            "plaintext_files_awaiting_expiry": sum(report.plaintext_awaiting[0] for report in self.tables),
+            "plaintext_bytes_awaiting_expiry": sum(report.plaintext_awaiting[1] for report in self.tables),
+        }
+
+
+def _reasons(reasons: Mapping[str, str]) -> list[dict[str, str]]:
+    return [{"table": table, "reason": reason} for table, reason in reasons.items()]

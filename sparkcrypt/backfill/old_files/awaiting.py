@@ -1,0 +1,133 @@
+"""How many of a table's old files wait for expiry, and since when: they are still there after a run replaced them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import Any, TypeAlias
+
+from sparkcrypt.backfill.journal.journal import Journal
+from sparkcrypt.backfill.journal.run_steps import has_expired
+from sparkcrypt.backfill.journal.unit_steps import UnitState, state_of_units
+from sparkcrypt.backfill.old_files.changes import expired_folders
+from sparkcrypt.backfill.state.store import StateStore
+from sparkcrypt.errors import VerificationError
+from sparkcrypt.paths import comparable_path
+from sparkcrypt.spark.files.hadoop import HadoopFiles
+
+_Source: TypeAlias = tuple[int, bool]
+"""An old file: its length, and whether a column was in clear that is encrypted in the new ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class Awaiting:
+    """Old files of a table that wait for `expire`.
+
+    Attributes:
+        files: how many.
+        total_bytes: their length.
+        plaintext_files: those that held a column in clear that is encrypted now, as far as their keys tell.
+        plaintext_bytes: their length.
+        since: when the first of them was replaced (ISO 8601, UTC); None where nothing waits.
+        beyond_grace: it was replaced longer ago than the policy's grace.
+    """
+
+    files: int = 0
+    total_bytes: int = 0
+    plaintext_files: int = 0
+    plaintext_bytes: int = 0
+    since: str | None = None
+    beyond_grace: bool = False
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON values."""
+        return {
+            "files": self.files,
+            "bytes": self.total_bytes,
+            "plaintext_files": self.plaintext_files,
+            "plaintext_bytes": self.plaintext_bytes,
+            "since": self.since,
+            "beyond_grace": self.beyond_grace,
+        }
+
+
+def awaiting_expiry(store: StateStore, table_id: str, files: HadoopFiles, grace_seconds: float) -> Awaiting:
+    """Return how much of a table waits for expiry, by its journals; a run whose journal cannot be read is left out.
+
+    Args:
+        store: the state directory.
+        table_id: which table.
+        files: the file system.
+        grace_seconds: after which it should have expired.
+    """
+    runs = Journal.runs(store, table_id, archived=False)  # an archived one has expired
+    found = [unit for run_id in runs for unit in _find_in_run(store, table_id, run_id, files)]
+    since = min((when for _, when in found), default=None)
+    sources = [source for unit, _ in found for source in unit]
+    plain = [length for length, in_clear in sources if in_clear]
+    age = (datetime.now(timezone.utc) - datetime.fromisoformat(since)).total_seconds() if since else 0.0
+    return Awaiting(
+        files=len(sources),
+        total_bytes=sum(length for length, _ in sources),
+        plaintext_files=len(plain),
+        plaintext_bytes=sum(plain),
+        since=since,
+        beyond_grace=bool(sources) and age > grace_seconds,
+    )
+
+
+def swapped_at(journal: Journal, state: UnitState) -> str:
+    """Return when a unit was swapped; where a record of release 0.1.0 does not say it, when its run wrote last."""
+    return state.outcome.finished or journal.records[-1].time
+
+
+def age_seconds(journal: Journal) -> float:
+    """Return how long ago a run put the last of its units into use; of one without, how long ago it wrote last."""
+    swapped = [swapped_at(journal, state) for state in state_of_units(journal.records).values() if state.swapped]
+    then = datetime.fromisoformat(max(swapped, default=journal.records[-1].time))
+    return (datetime.now(timezone.utc) - then).total_seconds()
+
+
+def _find_in_run(store: StateStore, table_id: str, run_id: str, files: HadoopFiles) -> list[tuple[list[_Source], str]]:
+    """Return the old files of each unit of a run that are still there, and when it was swapped.
+
+    Nothing is done on the word of these records but to tell it, so that a plan needs no key of the audit.
+    """
+    try:
+        journal = Journal.open(store, table_id, run_id)
+        return [] if has_expired(journal) else list(_find_waiting(journal, files))
+    except VerificationError:
+        return []  # damaged, or of a shape that no release wrote: a run names it
+
+
+def _find_waiting(journal: Journal, files: HadoopFiles) -> Iterator[tuple[list[_Source], str]]:
+    gone = expired_folders(journal.records)
+    for state in state_of_units(journal.records).values():
+        if state.swapped and not journal.run.output:
+            old = state.outcome.old_location
+            if comparable_path(old) not in gone and files.exists(old):
+                yield _list_sources(state), swapped_at(journal, state)
+
+
+def _list_sources(state: UnitState) -> list[_Source]:
+    """Return the old files of a unit.
+
+    Raises:
+        VerificationError: the record does not list them as any release does.
+    """
+    try:
+        changes = state.evidence.get("changes", ())
+        if not changes:
+            return [(int(file.length), True) for file in state.unit.files]
+        return [source for change in changes for source in _list_of_change(change)]
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
+        raise VerificationError(
+            f"unit {state.fields.get('unit')}: its files are not listed as a release does; restore the state directory"
+        ) from error
+
+
+def _list_of_change(change: Mapping[str, Any]) -> Iterator[_Source]:
+    keys = len({key for target in change["targets"] for key in target.get("key_ids", ())})
+    for source in change["sources"]:
+        yield int(source["bytes"]), len(source.get("key_ids", ())) < max(keys, 1)

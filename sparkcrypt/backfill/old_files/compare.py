@@ -1,0 +1,196 @@
+"""Old folders after a swap, compared with what the run had listed: what came is reconciled, or a problem is opened.
+
+What came is reconciled only where nothing else happened: in two listings, some time apart, no listed file is gone and
+no writer is at work, since a compaction adds before it removes, and its rows would be doubled.  What only a person can
+decide stays an open problem of the table: listed files that are gone were erased, or replaced by an overwrite that had
+been planned before the swap, and the table still has their rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+from sparkcrypt.backfill.old_files.changes import Changes
+from sparkcrypt.backfill.old_files.problems import BACK, UNDONE, WRITER_AT_WORK, Problem, Problems
+from sparkcrypt.backfill.old_files.quiet import Listing, wait_until_quiet
+from sparkcrypt.backfill.old_files.reconcile import reconcile_files, stale_message
+from sparkcrypt.backfill.old_files.suspects import Suspect, find_suspects, is_superseded
+from sparkcrypt.backfill.work.ledger import append_audit
+from sparkcrypt.backfill.work.schedule import FailedUnit
+from sparkcrypt.backfill.work.unit import Runner
+from sparkcrypt.errors import RunConflictError, SourceChangedError, SparkcryptError, VerificationError
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """What was done of a run's old folders, and what is left for a person: units, each with its reason."""
+
+    carried: int = 0
+    failed: tuple[FailedUnit, ...] = ()
+
+
+def compare_run(runner: Runner, units: Collection[str] | None = None) -> Compared:
+    """Compare the old folders of a run's units with what it had listed, reconcile what may be, and open problems.
+
+    Args:
+        runner: of the run.
+        units: which; all of them by default.  What came to swaps that were undone is looked at in any case.
+
+    Returns:
+        How many files were reconciled, and the units of which something stays open; their old files must stay.
+
+    Raises:
+        RunConflictError: the lock is lost.
+    """
+    if runner.swap.copies:  # its source is no old folder: people go on writing to it
+        return Compared()
+    failed: list[FailedUnit] = []
+    suspects = find_suspects(runner, units, failed)
+    quiet = _wait_for_writers(runner, [suspect for suspect in suspects if suspect.changes.came])
+    carried = 0
+    for suspect in suspects:
+        try:
+            carried += _decide(runner, suspect, quiet.get(suspect.changes.location), failed)
+        except RunConflictError:
+            raise
+        except SparkcryptError as error:
+            failed.append(FailedUnit(suspect.name, type(error).__name__, str(error)))
+    return Compared(carried, tuple(failed))
+
+
+def problems_of(runner: Runner) -> Problems:
+    """Return the problems of the table that a runner works on."""
+    run = runner.run
+    return Problems(run.store, run.target.table_id, lambda: run.mac)
+
+
+def _wait_for_writers(runner: Runner, suspects: list[Suspect]) -> dict[str, Listing]:
+    """Wait for the writers of what came; those of a problem that is open already are not waited for again."""
+    if not suspects:
+        return {}
+    run = runner.run
+    known = {problem.unit for problem in problems_of(runner).open() if problem.run_id == run.run_id}
+    waits = {suspect.changes.location: suspect.name not in known for suspect in suspects}
+    run.progress.step(suspects[0].name, "waiting until writers have ended")
+    listed = {suspect.changes.location: suspect.listed for suspect in suspects}
+    return wait_until_quiet(run.files, waits, run.target.base, listed)
+
+
+def _decide(runner: Runner, suspect: Suspect, quiet: Listing | None, failed: list[FailedUnit]) -> int:
+    """Reconcile what came to an old folder, or open a problem; return the number of reconciled files."""
+    name, state, changes = suspect.name, suspect.state, suspect.changes
+    if suspect.back:
+        failed.append(_open_problem(runner, name, changes, BACK, _back_message(suspect), suspect.back))
+        return 0
+    if quiet is not None:
+        changes = suspect.compare(quiet.folders)
+    problem = _describe_problem(runner, suspect, changes, quiet)
+    if problem is None and changes.came:
+        try:
+            runner.run.continue_journal()
+            reconcile_files(runner, name, state, changes.location, changes.came)
+            _settle(runner, name)
+            return len(changes.places)
+        except SourceChangedError:
+            raise
+        except VerificationError as error:
+            problem = "cannot be carried over", str(error)
+    if problem is not None:
+        failed.append(_open_problem(runner, name, changes, *problem))
+    return 0
+
+
+def _describe_problem(
+    runner: Runner, suspect: Suspect, changes: Changes, quiet: Listing | None
+) -> tuple[str, str] | None:
+    """Return why a person must decide: in a few words and in a sentence; None where what came may be reconciled."""
+    name, state, location = suspect.name, suspect.state, changes.location
+    came = f"{changes.places[0]}{_more(changes.places)} came to the old folder {location}" if changes.came else ""
+    gone = f"{changes.gone[0]}{_more(changes.gone)}" if changes.gone else ""
+    if changes.only_gone and is_superseded(runner, name, state):
+        return None
+    if changes.carried and gone:
+        return (
+            "carried over, then removed",
+            f"{name}: {', '.join(changes.carried)} had come to the old folder {location} and was carried over, and "
+            f"{gone}, which was known there, is gone or changed since: a compaction may have written the same rows "
+            "once more, so that the table has them twice, or they were erased" + (f"; {came}" if came else ""),
+        )
+    if came and gone:
+        return (
+            "overwritten",
+            f"{name}: {came}, and {gone}, which the run had listed, is gone or changed: a stale writer overwrote the "
+            "unit there, or compacted it; nobody can tell which rows should be there; nothing was changed",
+        )
+    if gone:
+        return (
+            "removed",
+            f"{name}: {gone}, which the run had listed, is gone from the old folder {location}, or changed: someone "
+            "erased rows there that the table still has, or deleted old files; nothing was changed",
+        )
+    if came and suspect.undone is not None and not state.swapped:
+        return (
+            UNDONE,
+            f"{name}: {came}, which was in use until the run took its swap back: the writer had planned before that, "
+            "and the table has not its rows; read it with spark.read.parquet, and insert its rows into the table",
+        )
+    if came and suspect.undone is None and not runner.swap.repoints:
+        return "came late", stale_message(name, changes.came[0].files[0].path)
+    if came and quiet is not None and quiet.at_work is not None:
+        return (
+            WRITER_AT_WORK,
+            f"{name}: {came}, and {quiet.at_work} is there, so its writer may not have ended; it is carried over by a "
+            "later run when that is gone: delete it if its writer was killed",
+        )
+    return None
+
+
+def _back_message(suspect: Suspect) -> str:
+    return (
+        f"{suspect.name}: the table points to {suspect.changes.location} again, and {suspect.back[0]}"
+        f"{_more(suspect.back)} there had been replaced by the run: DROP PARTITION, followed by an INSERT, ADD "
+        "PARTITION or MSCK REPAIR TABLE, brought old rows back; the unit is left as it was"
+    )
+
+
+def _open_problem(
+    runner: Runner, name: str, changes: Changes, kind: str, message: str, back: tuple[str, ...] = ()
+) -> FailedUnit:
+    """Open a problem of a table; a bare folder has no problems to resolve, so it is reported each time."""
+    run = runner.run
+    if run.target.table is None:
+        return FailedUnit(name, "VerificationError", message)
+    found = Problem(
+        problem="",
+        table=run.target.name,
+        run_id=run.run_id,
+        unit=name,
+        kind=kind,
+        old_location=changes.location,
+        came=back or changes.places,
+        gone=changes.gone,
+        carried=changes.carried,
+        message=message,
+    )
+    return problems_of(runner).add(found).as_failed()
+
+
+def _settle(runner: Runner, name: str) -> None:
+    """Close a problem that was nothing but a writer at work, once its files are reconciled."""
+    run, problems = runner.run, problems_of(runner)
+    open_one = problems.of(run.run_id, name) if run.target.table is not None else None
+    if open_one is not None and open_one.kind == WRITER_AT_WORK:
+        reason = "its writer has ended, and its files were carried over"
+        note_resolution(runner, open_one, "both", reason)
+        problems.close(open_one.problem, "both", reason)
+
+
+def note_resolution(runner: Runner, problem: Problem, keep: str, reason: str, **more: Any) -> None:
+    """Write into the audit what was decided of a problem."""
+    append_audit(runner.run, "resolve", "none", {**problem.resolution(keep, reason), **more}, None, [])
+
+
+def _more(places: tuple[str, ...]) -> str:
+    return f" and {len(places) - 1:,} more" if len(places) > 1 else ""

@@ -1,0 +1,198 @@
+"""Old folders of runs whose journals are not acted upon, compared with what the table's audit says of them.
+
+A journal that lost its end, an older copy of it, and one that is gone tell too little, so nothing is reconciled, put
+back or deleted on their word.  The audit has told what each swapped unit's source files were, though.  Where the old
+folder holds others now, a writer that had planned before the swap has committed there, and where some are missing
+somebody has erased them: a problem is opened, and a person decides it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+
+from sparkcrypt.backfill.audit.chain import AuditEntry, AuditWriter
+from sparkcrypt.backfill.audit.index import AuditIndex
+from sparkcrypt.backfill.old_files.past_run import PastRuns
+from sparkcrypt.backfill.old_files.problems import BACK, Problem, Problems
+from sparkcrypt.backfill.state.actor import acting_user
+from sparkcrypt.backfill.target.record import below, by_place
+from sparkcrypt.backfill.target.unit import is_staged, list_folders
+from sparkcrypt.backfill.work.schedule import FailedUnit
+from sparkcrypt.errors import VerificationError
+from sparkcrypt.paths import comparable_path
+
+NOT_ACTED_UPON = "changed after a run that is not acted upon"
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """What the audit says of a unit that a run has swapped.
+
+    Attributes:
+        run_id: of the run.
+        unit: the unit's name.
+        places: where old files may be: the old folder, then the unit's first one.
+        homes: where this run, or one that came after it, has put the unit.
+        sources: path below the old folder -> length, of the files that were listed.
+        carried: the same of files that came there and were reconciled.
+        decided: the same of what was there when a person decided of it last; None where nobody has.
+    """
+
+    run_id: str
+    unit: str
+    places: tuple[str, ...]
+    homes: frozenset[str]
+    sources: Mapping[str, int]
+    carried: Mapping[str, int]
+    decided: Mapping[str, int] | None
+
+
+def compare_unread(runs: PastRuns, readable: Collection[str]) -> list[FailedUnit]:
+    """Open a problem for each unit whose old folder is not as the audit says that its run had left it.
+
+    Args:
+        runs: of the table, under its lock.
+        readable: the runs whose journals are acted upon, which are compared by these.
+
+    Raises:
+        VerificationError: the audit is not authentic, or the metastore cannot be asked.
+        RunConflictError: the lock is lost.
+    """
+    told = list(_list_swapped(runs.trust.audit(), readable))
+    if not told:
+        return []
+    runs.lock.check()
+    problems, now = Problems(runs.store, runs.target.table_id, runs.trust.mac), runs.in_use.units()
+    found = (problem for told_unit in told for problem in _problems(runs, told_unit, now))
+    return [problems.add(problem).as_failed() for problem in found]
+
+
+def resolve_unread(runs: PastRuns, found: Problem, keep: str, reason: str) -> None:
+    """Write down what a person decided of a problem of a run that is not acted upon: the table is right as it is.
+
+    Raises:
+        VerificationError: old files should be put into use, or out of it, which needs the run's journal.
+    """
+    if keep != ("old" if found.kind == BACK else "new"):
+        raise VerificationError(
+            f"{found.unit}: the journal of run {found.run_id} is not acted upon, so no file can be moved on its word; "
+            "restore the state directory from a backup that has all of it, or change the table's rows by SQL and "
+            f"resolve the problem with --keep {'old' if keep == 'new' else 'new'}; nothing was changed"
+        )
+    table_id, mac = runs.target.table_id, runs.trust.mac(renew=True)
+    files = by_place(found.old_location, list_folders(runs.files, found.old_location))
+    entry = {
+        "who": acting_user(),
+        "what": "resolve",
+        "why": {"policy_digest": runs.policy.digest(), "run_id": found.run_id},
+        "table": runs.target.name,
+        "unit": {
+            **found.resolution(keep, reason),
+            "listing": {"old": [[place, file.length] for place, file in sorted(files.items())]},
+        },
+    }
+    AuditWriter(runs.store, table_id, mac).append(entry)
+    runs.trust.forget_audit()
+    Problems(runs.store, table_id, lambda: mac).close(found.problem, keep, reason)
+
+
+def _list_swapped(audit: AuditIndex, readable: Collection[str]) -> Iterator[_Told]:
+    """Yield what the audit says of each unit that a run has swapped, less runs whose journals are readable."""
+    homes = _homes_by_unit(audit)
+    for (run_id, unit), entry in audit.swaps.items():
+        if run_id in readable or entry.entry["what"] != "encrypt":
+            continue
+        said = dict(entry.entry["unit"])
+        for moved in audit.relocated.get((run_id, unit), ()):
+            said.update(moved.entry["unit"])
+        old, new = str(said["old_location"]), str(said["new_location"])
+        if is_staged(old) or is_staged(new):  # else a copy: its source is no old folder
+            sources, first = _sources(entry, str(entry.entry["unit"]["old_location"]))
+            places = {
+                comparable_path(place): place
+                for place in (old, *first)
+                if comparable_path(place) != comparable_path(new)
+            }
+            later = audit.later.get((run_id, unit), ())
+            carried, decided = _list_carried(later, old), _find_decision(later)
+            later_homes = (place for number, place in homes.get(unit, ()) if number >= entry.number)
+            here = frozenset(comparable_path(place) for place in (new, *later_homes))
+            yield _Told(run_id, unit, tuple(places.values()), here, sources, carried, decided)
+
+
+def _homes_by_unit(audit: AuditIndex) -> dict[str, list[tuple[int, str]]]:
+    """Return unit -> the number of each run's last entry of it, and where that run has put it."""
+    homes: dict[str, list[tuple[int, str]]] = {}
+    for (_, unit), entry in audit.swaps.items():
+        if "new_location" in entry.entry["unit"]:
+            homes.setdefault(unit, []).append((entry.number, str(entry.entry["unit"]["new_location"])))
+    return homes
+
+
+def _sources(entry: AuditEntry, old: str) -> tuple[dict[str, int], tuple[str, ...]]:
+    """Return path below the old folder -> length of a unit's source files, and the folder in which they were listed."""
+    known: dict[str, int] = {}
+    first: tuple[str, ...] = ()
+    for change in entry.entry.get("changes") or ():
+        for file in change["sources"]:
+            place = below(old, str(file["kept"]))
+            known[place] = int(file["bytes"])
+            first = (str(file["path"]).removesuffix(place).rstrip("/"),)
+    return known, first
+
+
+def _list_carried(entries: Collection[AuditEntry], old: str) -> dict[str, int]:
+    changes = (change for entry in entries for change in entry.entry.get("changes") or ())
+    return {below(old, str(file["path"])): int(file["bytes"]) for change in changes for file in change["sources"]}
+
+
+def _find_decision(entries: Collection[AuditEntry]) -> dict[str, int] | None:
+    decisions = [entry.entry["unit"] for entry in entries if entry.entry["what"] == "resolve"]
+    if not decisions:
+        return None
+    listings = (decisions[-1].get("listing") or {}).values()
+    return {str(place): int(length) for files in listings for place, length in files}
+
+
+def _problems(runs: PastRuns, told: _Told, now: Mapping[str, str]) -> Iterator[Problem]:
+    used = {comparable_path(place) for place in now.values()}
+    held = told.sources if told.decided is None else told.decided
+    known = {**told.sources, **told.carried, **held}
+    for place in told.places:
+        there = {name: file.length for name, file in by_place(place, list_folders(runs.files, place)).items()}
+        came = tuple(sorted(name for name, length in there.items() if known.get(name) != length))
+        back = tuple(sorted(name for name, length in told.sources.items() if there.get(name) == length))
+        # Where nothing is there any more, the old files have expired, or were moved.
+        gone = tuple(sorted(name for name in held if name not in there)) if there else ()
+        if comparable_path(place) in used:
+            if back and told.decided is None:
+                yield _problem(runs, told, place, BACK, f"the table points to {place} again, {back[0]}", back, ())
+        elif came and not back and runs.in_use.look().has_other_user(place, runs.target.name, told.unit):
+            continue
+        elif came:
+            yield _problem(runs, told, place, NOT_ACTED_UPON, f"{came[0]} came to the old folder {place}", came, gone)
+        elif gone and comparable_path(now.get(told.unit, "")) in told.homes:  # else its rows were replaced
+            yield _problem(runs, told, place, NOT_ACTED_UPON, f"{gone[0]} is gone from {place}", (), gone)
+
+
+def _problem(
+    runs: PastRuns, told: _Told, place: str, kind: str, what: str, came: tuple[str, ...], gone: tuple[str, ...]
+) -> Problem:
+    why = runs.trust.unread.get(told.run_id, "its journal is missing")
+    also = "which run {0} had replaced, is there" if kind == BACK else "which run {0} did not leave so"
+    return Problem(
+        problem="",
+        table=runs.target.name,
+        run_id=told.run_id,
+        unit=told.unit,
+        kind=kind,
+        old_location=place,
+        came=came,
+        gone=gone,
+        message=(
+            f"{told.unit}: {what}, {also.format(told.run_id)}, as the audit says; nothing is done on the word of that "
+            f"run's journal ({why}); restore the state directory from a backup that has all of it, or read {place} "
+            "with spark.read.parquet and bring the table's rows in order by SQL"
+        ),
+    )

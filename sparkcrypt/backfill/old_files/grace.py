@@ -1,0 +1,179 @@
+"""Old files in reach: until the policy's grace is over they lie where DROP PARTITION and an INSERT would find them.
+
+After it they are renamed to where the run keeps old files, which nothing but `expire` and a rollback looks at.  Until
+then, and for ever where a rename is no single step, each pass looks whether the table points to an old folder again:
+its rows came back then, in clear, and a run would encrypt them beside those that it had made of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime, timezone
+from urllib.parse import urlsplit
+
+from sparkcrypt.backfill.journal.journal import Journal
+from sparkcrypt.backfill.journal.unit_steps import UnitState, state_of_units
+from sparkcrypt.backfill.old_files.awaiting import swapped_at
+from sparkcrypt.backfill.old_files.changes import expired_folders
+from sparkcrypt.backfill.old_files.quiet import writers_folder_in
+from sparkcrypt.backfill.report.outcome import UnitOutcome
+from sparkcrypt.backfill.swap import LocationSwap
+from sparkcrypt.backfill.target.in_use import Places
+from sparkcrypt.backfill.target.record import by_place, restore_unit
+from sparkcrypt.backfill.target.unit import Folder, is_staged, list_folders, old_folder
+from sparkcrypt.backfill.work.move_old import move_back, move_old
+from sparkcrypt.backfill.work.unit import Runner
+from sparkcrypt.errors import VerificationError
+from sparkcrypt.paths import comparable_path
+from sparkcrypt.spark.files.hadoop import HadoopFiles
+
+
+@dataclass(frozen=True, slots=True)
+class InReach:
+    """Old files that stay where they were beyond the grace: units, and why."""
+
+    unit: str
+    why: str
+
+    @property
+    def note(self) -> str:
+        """What a report says of it."""
+        return (
+            f"{self.unit}: its old files stay where they were beyond the policy's grace, since {self.why}: DROP "
+            "PARTITION, followed by an INSERT into it, would bring them back; run `sparkcrypt backfill expire`"
+        )
+
+
+def folders_in_use(runner: Runner) -> set[str]:
+    """Return the folders in which the table's units are now, in a comparable form."""
+    return {comparable_path(place) for place in runner.run.in_use.units().values()}
+
+
+def files_back(name: str, state: UnitState, location: str, folders: tuple[Folder, ...]) -> tuple[str, ...]:
+    """Return which files of a run's source list are in a folder, with the length that they had, as paths below it."""
+    unit = restore_unit(name, state.fields)
+    now = by_place(location, folders)
+    then = by_place(unit.location, unit.folders)
+    return tuple(sorted(place for place, file in then.items() if place in now and now[place].length == file.length))
+
+
+def settle_move(runner: Runner, name: str, state: UnitState) -> UnitState:
+    """Write down a move that a killed pass had made; return how far the unit has come then."""
+    to, outcome = _place_of(runner, state), _outcome(state)
+    if comparable_path(outcome.old_location) == comparable_path(to) or not runner.run.files.exists(to):
+        return state
+    return _note_move(runner, name, outcome, to)
+
+
+def move_out_of_reach(runner: Runner, kept: set[str], *, grace_seconds: float) -> list[InReach]:
+    """Rename the old folders of a run to where nothing brings them back, once the grace is over.
+
+    The metastore is asked before and after; what came into use meanwhile is renamed back.
+
+    Args:
+        runner: of the run.
+        kept: units that stay as they are, since a problem of theirs is open.
+        grace_seconds: for readers in flight.
+
+    Returns:
+        The units whose old files stay in reach.
+
+    Raises:
+        RunConflictError: the lock is lost.
+        SparkcryptError: the file system refused.
+    """
+    if not isinstance(runner.swap, LocationSwap):
+        return []
+    run, found = runner.run, list[InReach]()
+    expired = expired_folders(run.journal.records)
+    places: Places | None = None
+    gone = dict[str, UnitState]()
+    for name, state in state_of_units(run.journal.records).items():
+        if not state.swapped or name in kept or _age_seconds(run.journal, state) < grace_seconds:
+            continue
+        old = comparable_path(_outcome(state).old_location)
+        if is_staged(old) or old in expired or not run.files.exists(_outcome(state).old_location):
+            continue
+        places = run.in_use.look() if places is None else places
+        why = _why_not(runner, _outcome(state).old_location, places)
+        if why is None:
+            move_old(run.files, name, _outcome(state).old_location, _place_of(runner, state))
+            gone[name] = state
+        else:
+            found.append(InReach(name, why))
+    return [*found, *_settle_moves(runner, gone)] if gone else found
+
+
+def _settle_moves(runner: Runner, gone: Mapping[str, UnitState]) -> Iterator[InReach]:
+    """Write down the moves of units; yield those that are renamed back, since their folder came into use."""
+    places = runner.run.in_use.look()
+    for name, state in gone.items():
+        why = _move_back(runner, _outcome(state).old_location, _place_of(runner, state), places)
+        if why is None:
+            _note_move(runner, name, _outcome(state), _place_of(runner, state))
+        else:
+            yield InReach(name, why)
+
+
+def _move_back(runner: Runner, old: str, to: str, places: Places) -> str | None:
+    """Rename back what came into use, or took a writer's work along; return why, or None where it stays moved."""
+    files = runner.run.files
+    why = places.user_of(old) or _writer_in(files, to)
+    return why if why is not None and move_back(files, old, to) else None
+
+
+def _writer_in(files: HadoopFiles, folder: str) -> str | None:
+    writing = writers_folder_in(files, folder)
+    return None if writing is None else f"{writing} is there, so a writer may be at work"
+
+
+def take_out(runner: Runner, name: str, state: UnitState, location: str) -> UnitState:
+    """Move the files of a run's source list out of a folder that is in use again, and leave what else is there.
+
+    Raises:
+        VerificationError: the unit's old files are elsewhere already.
+        RunConflictError: the lock is lost.
+    """
+    run, to, outcome = runner.run, _place_of(runner, state), _outcome(state)
+    for place in files_back(name, state, location, list_folders(run.files, location)):
+        run.lock.check()
+        target = f"{to}/{place}"
+        if run.files.exists(target):
+            raise VerificationError(
+                f"{name}: {place} is in {location} and in {to}; look at both, and move one of them to a folder that no "
+                "table reads; nothing more was changed"
+            )
+        run.files.make_folder(target.rpartition("/")[0])
+        run.files.rename(f"{location.rstrip('/')}/{place}", target)
+    return _note_move(runner, name, outcome, to)
+
+
+def _why_not(runner: Runner, old: str, places: Places) -> str | None:
+    files, user = runner.run.files, places.user_of(old)
+    if user is not None:
+        return user
+    if urlsplit(old)[:2] != urlsplit(runner.run.target.base)[:2]:
+        return f"{old} is on another file system than the table"
+    if not files.renames_at_once(old):
+        return f"{old} is where a rename is a copy of each file"
+    return _writer_in(files, old)
+
+
+def _note_move(runner: Runner, name: str, outcome: UnitOutcome, to: str) -> UnitState:
+    journal = runner.run.continue_journal()
+    journal.append("unit_moved", unit=name, outcome=replace(outcome, old_location=to).to_dict())
+    return state_of_units(journal.records)[name]
+
+
+def _place_of(runner: Runner, state: UnitState) -> str:
+    return old_folder(state.base, runner.run.run_id, str(state.fields["partition_path"]))
+
+
+def _age_seconds(journal: Journal, state: UnitState) -> float:
+    then = datetime.fromisoformat(swapped_at(journal, state))
+    return (datetime.now(timezone.utc) - then).total_seconds()
+
+
+def _outcome(state: UnitState) -> UnitOutcome:
+    return UnitOutcome.from_dict(state.fields["outcome"])

@@ -1,0 +1,139 @@
+"""What became of the units that runs have swapped: before old files go, the new ones must be seen to be there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from sparkcrypt.backfill.journal.journal import Journal
+from sparkcrypt.backfill.journal.unit_steps import UnitState, state_of_units
+from sparkcrypt.backfill.old_files.changes import expired_folders
+from sparkcrypt.backfill.old_files.past_run import PastRuns
+from sparkcrypt.backfill.old_files.reconcile import list_reconciled_files, new_files, old_locations
+from sparkcrypt.backfill.target.record import by_place
+from sparkcrypt.backfill.target.unit import list_folders
+from sparkcrypt.errors import VerificationError
+from sparkcrypt.paths import comparable_path
+
+
+@dataclass(frozen=True, slots=True)
+class SwappedUnit:
+    """A unit that a run has swapped, and whose old files may go.
+
+    Attributes:
+        journal: of the run.
+        name: of the unit.
+        state: how far it has come.
+        in_use: those of its old folders that are in use again, though its old files were moved out of them.
+    """
+
+    journal: Journal
+    name: str
+    state: UnitState
+    in_use: tuple[str, ...] = ()
+
+    @property
+    def old(self) -> str:
+        """Where its old files are."""
+        return self.state.old_location
+
+    @property
+    def new(self) -> str:
+        """Where the run has put its new files."""
+        return self.state.new_location
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """The swapped units of some runs.
+
+    Attributes:
+        settled: their new files are there, or were replaced since: the old ones may go.
+        superseded: their old folder is in use again, or is a later run's to dispose of: unit -> why it stays.
+    """
+
+    settled: tuple[SwappedUnit, ...]
+    superseded: Mapping[str, str]
+
+    def of(self, journal: Journal) -> Iterator[SwappedUnit]:
+        """Yield the settled units of one run, as its journal has them."""
+        return (unit for unit in self.settled if unit.journal is journal)
+
+
+def standing_of(runs: PastRuns, journals: Iterable[Journal]) -> Standing:
+    """Tell what became of the units that runs have swapped.
+
+    Raises:
+        VerificationError: files that a run made are gone, and nothing has replaced them, so that the old ones may be
+            the only copy; nothing was changed.
+    """
+    every = [unit for journal in runs.readable() for unit in _list_swapped(journal)]
+    last_with = {(unit.name, comparable_path(unit.old)): unit.journal.run.run_id for unit in every}
+    made_by = {comparable_path(unit.new): unit for unit in every}
+    units = runs.in_use.units()
+    now = {comparable_path(place) for place in units.values()}
+    settled: list[SwappedUnit] = []
+    superseded: dict[str, str] = {}
+    for unit in (unit for journal in journals for unit in _list_waiting(journal)):
+        later = last_with[unit.name, comparable_path(unit.old)]
+        if comparable_path(unit.old) in now:
+            superseded[unit.name] = (
+                f"{unit.old}, where its old files were, is in use again, so it is no old folder any more and stays"
+            )
+        elif later != unit.journal.run.run_id:
+            superseded[unit.name] = f"{unit.old} is the old folder of run {later} too, and goes with that run"
+        else:
+            _refuse_lost(runs, unit, _locate_unit(unit, units), made_by)
+            again = tuple(old for old in old_locations(unit.state) if comparable_path(old) in now)
+            settled.append(replace(unit, in_use=again))
+    return Standing(tuple(settled), superseded)
+
+
+def _list_swapped(journal: Journal) -> Iterator[SwappedUnit]:
+    for name, state in state_of_units(journal.records).items():
+        if state.swapped:
+            yield SwappedUnit(journal, name, state)
+
+
+def _list_waiting(journal: Journal) -> Iterator[SwappedUnit]:
+    """Yield the swapped units of a run, less those whose old files have expired."""
+    gone = expired_folders(journal.records)
+    return (unit for unit in _list_swapped(journal) if comparable_path(unit.old) not in gone)
+
+
+def _locate_unit(unit: SwappedUnit, units: Mapping[str, str]) -> str | None:
+    """Return where the unit is now; None where it was dropped.  A table that was renamed has another name."""
+    if unit.state.unit.partition is None:
+        return next(iter(units.values()), None)
+    return units.get(unit.name)
+
+
+def _refuse_lost(runs: PastRuns, unit: SwappedUnit, here: str | None, made_by: Mapping[str, SwappedUnit]) -> None:
+    """Refuse to delete old files whose unit has lost the new ones; a unit that was dropped needs none.
+
+    Raises:
+        VerificationError: it names the folder.
+    """
+    if here is None:
+        return
+    if not runs.files.exists(here):
+        raise VerificationError(
+            f"{unit.name}: {here}, to which it points, is missing; its old files in {unit.old} may be the only copy, "
+            "so they stay; nothing was deleted. Restore the folder, or point the unit to the old files with ALTER "
+            "TABLE … SET LOCATION; if its rows should be gone, drop the partition; then expire"
+        )
+    maker = made_by.get(comparable_path(here))
+    if maker is None or maker.journal.archived:
+        return  # somebody has put it elsewhere, or nobody knows any more which files that run made
+    now = {place: file.length for place, file in by_place(here, list_folders(runs.files, here)).items()}
+    made = dict(new_files(maker.state)) | dict(
+        list_reconciled_files(maker.state.carrying[: len(maker.state.carried_fields)])
+    )
+    lost = sorted(place for place, length in made.items() if now.get(place) != length)
+    if lost and not now.keys() - made.keys():
+        raise VerificationError(
+            f"{unit.name}: {lost[0]}, which run {maker.journal.run.run_id} had written to {here}, is gone or changed, "
+            f"and nobody has written there since; its old files in {unit.old} may be the only copy, so they stay; "
+            "nothing was deleted. Restore it, or point the unit to the old files with ALTER TABLE … SET LOCATION; if "
+            "its rows should be gone, drop the partition; then expire"
+        )

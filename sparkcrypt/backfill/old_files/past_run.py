@@ -1,0 +1,176 @@
+"""A run of the past, opened again under its table's lock: to delete its old files, or to put them back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from sparkcrypt.backfill.audit.migration import Migrated, migrate_journals
+from sparkcrypt.backfill.audit.trust import TableTrust
+from sparkcrypt.backfill.journal.journal import Journal
+from sparkcrypt.backfill.report.progress import Progress, Silent
+from sparkcrypt.backfill.state.actor import acting_user
+from sparkcrypt.backfill.state.directory import open_states
+from sparkcrypt.backfill.state.lock import RunLock, acquire
+from sparkcrypt.backfill.state.store import StateStore
+from sparkcrypt.backfill.target.disposal import Disposal
+from sparkcrypt.backfill.target.in_use import InUse, OtherTables
+from sparkcrypt.backfill.target.target import Target, catalog_target, locations_of
+from sparkcrypt.backfill.work.assemble import runner_of
+from sparkcrypt.backfill.work.context import RunContext
+from sparkcrypt.backfill.work.options import RunOptions
+from sparkcrypt.backfill.work.relocate import has_moved, settle_places
+from sparkcrypt.backfill.work.unit import Runner
+from sparkcrypt.errors import ConfigError, VerificationError
+from sparkcrypt.policy.model import Policy
+from sparkcrypt.spark.files.hadoop import HadoopFiles
+from sparkcrypt.spark.setup.session import configure
+from sparkcrypt.spark.tables.catalog import Catalog
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@dataclass(frozen=True, slots=True)
+class PastRuns:
+    """The runs of one table, and what is needed to work on them."""
+
+    spark: SparkSession
+    target: Target
+    policy: Policy
+    store: StateStore
+    lock: RunLock
+    files: HadoopFiles
+    progress: Progress
+    trust: TableTrust
+    others: OtherTables
+
+    def ids(self) -> tuple[str, ...]:
+        """Return the runs' ids, oldest first."""
+        return Journal.runs(self.store, self.target.table_id)
+
+    def journal(self, run_id: str) -> Journal:
+        """Open a run's journal, to act on it.
+
+        Raises:
+            VerificationError: it is damaged, or not to be believed.
+        """
+        return self.trust.journal(run_id)
+
+    def readable(self) -> tuple[Journal, ...]:
+        """Return the journals of all runs, oldest first, less those that are not to be believed: see `trust.unread`."""
+        found = []
+        for run_id in self.ids():
+            try:
+                found.append(self.journal(run_id))
+            except VerificationError as error:
+                self.trust.unread[run_id] = str(error)
+        return tuple(found)
+
+    @contextmanager
+    def runner(self, journal: Journal) -> Iterator[Runner]:
+        """Yield what works on a run's units; its journal is continued under this lock, when something is written."""
+        options = RunOptions().as_begun(journal.run.options)
+        context = RunContext(
+            self.spark,
+            self.target,
+            self.policy,
+            self.store,
+            journal,
+            self.lock,
+            self.progress,
+            self.files,
+            self.trust,
+            self.others,
+        )
+        with context:
+            yield runner_of(context, options, resumed=True)
+
+    @property
+    def in_use(self) -> InUse:
+        """Asks the metastore which folders are in use."""
+        return InUse(self.spark, self.target, self.others)
+
+    def disposal(self, run_id: str) -> Disposal:
+        """Return the only way by which folders of a run are deleted."""
+        return Disposal(self.files, self.in_use, self.target.base, run_id, self.lock.check)
+
+
+@contextmanager
+def past_runs(
+    spark: SparkSession,
+    table: str,
+    policy: Policy,
+    what: str,
+    progress: Progress | None = None,
+) -> Iterator[PastRuns]:
+    """Yield the runs of a table, under its lock.
+
+    Args:
+        spark: a classic session; it is configured with the policy.
+        table: ``db.table``.
+        policy: under which runs were made.
+        what: the work that is done with them, for whoever finds the table locked.
+        progress: hears what is done.
+
+    Raises:
+        ConfigError: no run of the table is known.
+        RunConflictError: a run holds the table, or one of an earlier release was interrupted in the middle of a swap.
+    """
+    configure(spark, policy)
+    found = Catalog(spark).table(table)
+    if found.uuid is None:
+        raise ConfigError(f"{found.full_name} has no identity, so no run of it is known; nothing is to {what}")
+    target = catalog_target(spark, found, policy, None)
+    store = open_states(spark, policy.run_state, outside=target.base)
+    if not Journal.runs(store, target.table_id) and not store.list(f"audit/{target.table_id}/"):
+        raise ConfigError(f"{target.name}: no run is known in this state directory; nothing is to {what}")
+    others = OtherTables(spark)
+    trust = trust_of(spark, target, policy, store, others)
+    owner = acting_user()
+    with acquire(store, target.table_id, run_id=what, owner=owner) as lock:
+        lock.keep_alive()
+        trust.mac(renew=True)
+        migrate_journals(trust, target.name)
+        runs = PastRuns(spark, target, policy, store, lock, HadoopFiles(spark), progress or Silent(), trust, others)
+        for journal in runs.readable():
+            if not journal.archived and has_moved(journal, target.base):
+                with runs.runner(journal) as runner:
+                    settle_places(runner)
+        yield runs
+
+
+def trust_of(spark: SparkSession, target: Target, policy: Policy, store: StateStore, others: OtherTables) -> TableTrust:
+    """Return what the records of a target are believed by; the metastore is asked when a path is not the target's own.
+
+    Args:
+        spark: a classic session.
+        target: a table or a folder.
+        policy: names the master keys of its audit.
+        store: the state directory.
+        others: the folders of other tables.
+    """
+    locations = partial(locations_of, spark, target)
+    return TableTrust(store, target.table_id, policy, target.base, locations, InUse(spark, target, others).is_free)
+
+
+def migrate_target(spark: SparkSession, target: Target, policy: Policy) -> Migrated:
+    """Check the journals of an earlier release, those too that were interrupted in the middle of a swap.
+
+    Args:
+        spark: a classic session; it is configured with the policy.
+        target: a table or a folder.
+        policy: under which runs were made.
+
+    Raises:
+        RunConflictError: a run holds the target.
+        VerificationError: its audit is damaged.
+    """
+    store = open_states(spark, policy.run_state, outside=target.base)
+    trust = trust_of(spark, target, policy, store, OtherTables(spark))
+    with acquire(store, target.table_id, run_id="migrate", owner=acting_user()) as lock:
+        lock.keep_alive()
+        return migrate_journals(trust, target.name, accept_begun=True)

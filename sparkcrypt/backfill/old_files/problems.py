@@ -1,0 +1,228 @@
+"""Open problems of a table: what a run found that nobody but a person can decide, until someone has decided it.
+
+    problems/<table id>/<problem>.json            what was found, of which unit of which run
+    problems/<table id>/<problem>-resolved.json   what was decided, by whom and why
+
+Both are authenticated as the audit is, and never changed.  A problem is open as long as no resolution of it
+authenticates: a record that somebody planted closes none.  One that was deleted is found again by the next pass, which
+compares old folders with what their runs had listed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime, timezone
+from typing import Any
+
+from sparkcrypt.backfill.state.actor import acting_user
+from sparkcrypt.backfill.state.mac import TableMac
+from sparkcrypt.backfill.state.sealed import open_sealed, seal_record
+from sparkcrypt.backfill.state.store import StateStore, decode_record
+from sparkcrypt.backfill.work.schedule import FailedUnit
+from sparkcrypt.errors import RunConflictError, VerificationError
+
+VERSION = 1
+_PURPOSE = b"sparkcrypt problem\n"
+KEPT = ("new", "old")
+WRITER_AT_WORK = "a writer at work"
+BACK = "old files are in use again"
+UNDONE = "came to a swap that was undone"
+_NAME = re.compile(r"(?P<problem>[0-9a-f]{12})(?P<resolved>-resolved)?\.json")
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """What a run found of one of its units.
+
+    Attributes:
+        problem: its name.
+        table: the table's name.
+        run_id: of the run whose old files it is about.
+        unit: the unit's name.
+        kind: what happened, in a few words.
+        old_location: the folder that was compared with what the run had listed.
+        came: files that came there since, as paths below the folder.
+        gone: listed files that are missing there or changed.
+        carried: files that had come before and were reconciled.
+        message: all of it in a sentence, with the next step.
+        opened: when it was found (ISO 8601, UTC).
+        damage: why its record, or that of its resolution, is not believed.
+    """
+
+    problem: str
+    table: str
+    run_id: str
+    unit: str
+    kind: str
+    old_location: str
+    came: tuple[str, ...] = ()
+    gone: tuple[str, ...] = ()
+    carried: tuple[str, ...] = ()
+    message: str = ""
+    opened: str = ""
+    damage: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON values."""
+        values = asdict(self)
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
+
+    def as_failed(self) -> FailedUnit:
+        """Return it as a report lists quarantined units."""
+        return FailedUnit(self.unit, "OpenProblem", self.message)
+
+    def resolution(self, keep: str, reason: str) -> dict[str, Any]:
+        """Return what the audit says of a decision, as JSON values.
+
+        Args:
+            keep: what is right: the ``new`` files, the ``old`` ones, or ``both``.
+            reason: why.
+        """
+        return {
+            "unit": self.unit,
+            "problem": self.problem,
+            "kind": self.kind,
+            "keep": keep,
+            "reason": reason,
+            "of_run": self.run_id,
+            "came": list(self.came),
+            "gone": list(self.gone),
+        }
+
+
+class Problems:
+    """The problems of one table.
+
+    Args:
+        store: the state directory.
+        table_id: which table.
+        mac: opens what authenticates them; asked where there is something to write or to check, None where it cannot.
+    """
+
+    def __init__(self, store: StateStore, table_id: str, mac: Callable[[], TableMac] | None) -> None:
+        self._store, self._table_id, self._mac = store, table_id, mac
+
+    def open(self) -> list[Problem]:
+        """Return the open ones, oldest first; those whose records do not authenticate say so."""
+        found = []
+        for problem, names in self._names().items():
+            resolved = self._name(problem, resolved=True)
+            known = (
+                self._read(problem) if self._name(problem) in names else _is_unknown(problem, "its record is missing")
+            )
+            if resolved in names:
+                damage = self._damage_of_resolution(problem)
+                if damage is None:
+                    continue
+                known = replace(known, damage=damage, message=f"{known.message}; {damage}")
+            found.append(known)
+        return sorted(found, key=lambda listed: (listed.opened, listed.problem))
+
+    def of(self, run_id: str, unit: str) -> Problem | None:
+        """Return the open problem of a run's unit."""
+        return next((problem for problem in self.open() if (problem.run_id, problem.unit) == (run_id, unit)), None)
+
+    def add(self, found: Problem) -> Problem:
+        """Open a problem, or return the one that is open of that unit, with what is found now.
+
+        Raises:
+            RunConflictError: another driver opened it at the same time.
+        """
+        known = self.of(found.run_id, found.unit)
+        if known is not None:
+            now = replace(found, problem=known.problem, opened=known.opened, damage=known.damage)
+            return replace(now, message=_with_step(now))
+        number = len(self._names())
+        digest = hashlib.sha256(f"{found.run_id}\0{found.unit}\0{number}".encode()).hexdigest()
+        opened = datetime.now(timezone.utc).isoformat(timespec="seconds")
+        problem = replace(found, problem=digest[:12], opened=opened)
+        problem = replace(problem, message=_with_step(problem))
+        self._write(self._name(problem.problem), "problem", problem.to_dict())
+        return problem
+
+    def close(self, problem: str, keep: str, reason: str) -> None:
+        """Write down what was decided; once.
+
+        Raises:
+            RunConflictError: somebody else decided it at the same time.
+        """
+        who = acting_user()
+        time = datetime.now(timezone.utc).isoformat(timespec="seconds")
+        decided = {"problem": problem, "keep": keep, "reason": reason, "who": who, "time": time}
+        self._write(self._name(problem, resolved=True), "resolution", decided)
+
+    def _names(self) -> dict[str, set[str]]:
+        names: dict[str, set[str]] = {}
+        for name in self._store.list(f"problems/{self._table_id}/"):
+            match = _NAME.fullmatch(name.rpartition("/")[2])
+            if match:
+                names.setdefault(match["problem"], set()).add(name)
+        return names
+
+    def _read(self, problem: str) -> Problem:
+        name = self._name(problem)
+        try:
+            fields = self._read_checked(name, "problem")
+            known: dict[str, Any] = {**fields, "problem": problem}
+            frozen: dict[str, Any] = {
+                key: tuple(value) if isinstance(value, list) else value for key, value in known.items()
+            }
+            return Problem(**frozen)
+        except (VerificationError, TypeError) as error:
+            return _is_unknown(problem, str(error))
+
+    def _damage_of_resolution(self, problem: str) -> str | None:
+        try:
+            fields = self._read_checked(self._name(problem, resolved=True), "resolution")
+        except VerificationError as error:
+            return str(error)
+        return None if fields.get("problem") == problem else f"the resolution of {problem} belongs to another problem"
+
+    def _write(self, name: str, what: str, fields: Mapping[str, Any]) -> None:
+        if self._mac is None:
+            raise VerificationError(f"{name}: cannot be authenticated without the key service, so it is not written")
+        members = {"version": VERSION, "what": what, "table_id": self._table_id, "fields": dict(fields)}
+        if not self._store.create(name, seal_record(_PURPOSE, members, self._mac())):
+            raise RunConflictError(f"{name}: is there already, so another driver works on this table; run again")
+
+    def _read_checked(self, name: str, what: str) -> dict[str, Any]:
+        content = self._store.read(name) or b""
+        expected = {"version": VERSION, "what": what, "table_id": self._table_id}
+        if self._mac is None:
+            members = decode_record(name, content)
+        else:
+            members = open_sealed(_PURPOSE, name, content, self._mac().check, expected)
+        fields = members.get("fields")
+        if not isinstance(fields, dict):
+            raise VerificationError(f"{name}: has no fields, so it is no record of a problem; restore it from a backup")
+        return fields
+
+    def _name(self, problem: str, *, resolved: bool = False) -> str:
+        return f"problems/{self._table_id}/{problem}{'-resolved' if resolved else ''}.json"
+
+
+def tables_with_problems(store: StateStore) -> tuple[str, ...]:
+    """Return the ids of the tables of which problems were recorded, resolved ones too."""
+    return tuple(sorted({name.split("/")[1] for name in store.list("problems/")}))
+
+
+def _is_unknown(problem: str, damage: str) -> Problem:
+    message = (
+        f"problem {problem}: {damage}; someone changed the state directory: restore it from a backup, and look at the "
+        "table's old folders before anything is expired"
+    )
+    return Problem(problem, "", "", "", "damaged record", "", message=message, damage=damage)
+
+
+def _with_step(problem: Problem) -> str:
+    if problem.kind == BACK:
+        what = "old takes these rows for the table's, and the next pass encrypts them; new moves these files out of it"
+    else:
+        what = f"old puts what is in {problem.old_location} now into use, new leaves the table as it is"
+    return (
+        f"{problem.message}; problem {problem.problem} stays open until `sparkcrypt backfill resolve {problem.problem} "
+        f"--table {problem.table} --policy F --keep new|old --reason TEXT`: {what}"
+    )

@@ -1,0 +1,199 @@
+"""Late commits: files that came to where a unit's old files are, and whose rows are brought to the new ones.
+
+A job that planned its write before the swap still writes to the old folder.  Nobody reads that any more, so its rows
+would be lost when the old files expire.  They are rewritten as any file is, proven, and put beside the new files; the
+journal says so before and after, so that a killed run neither loses nor doubles a row.
+
+Whether that is right is decided in `sparkcrypt.backfill.old_files.compare`: where the new files are gone from the new
+folder, somebody has replaced them since, and rows that are older must not come back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+from sparkcrypt.backfill.audit.evidence import evidence_of, files_of
+from sparkcrypt.backfill.drift.footers import DriverFooters, own_keys, sort_footers
+from sparkcrypt.backfill.drift.scan import scan_footers
+from sparkcrypt.backfill.drift.untouchable import refuse_unit
+from sparkcrypt.backfill.journal.later_entries import UnitCarried, UnitCarrying
+from sparkcrypt.backfill.journal.unit_steps import UnitState, state_of_units
+from sparkcrypt.backfill.old_files.changes import changes_at
+from sparkcrypt.backfill.report.outcome import UnitOutcome
+from sparkcrypt.backfill.target.record import below, by_place
+from sparkcrypt.backfill.target.unit import Folder, Unit, attempt_folder, list_folders, staging_folder
+from sparkcrypt.backfill.work.ledger import append_audit, place_changes
+from sparkcrypt.backfill.work.unit import Runner
+from sparkcrypt.errors import VerificationError
+from sparkcrypt.paths import comparable_path
+from sparkcrypt.spark.files.access import copy_access
+from sparkcrypt.spark.files.hadoop import HadoopFiles
+
+
+def reconcile_files(runner: Runner, name: str, state: UnitState, location: str, came: tuple[Folder, ...]) -> None:
+    """Reconcile files that came to one of a unit's old folders.
+
+    Raises:
+        VerificationError: the unit's new files were replaced, or the files are not to be believed; nothing was changed.
+    """
+    unit = replace(state.unit, location=location, folders=came)
+    _rewrite_late_files(runner, unit, state)
+
+
+def finish_reconciling(runner: Runner, name: str, state: UnitState) -> UnitState:
+    """Finish what a killed run had begun to reconcile; return how far the unit has come then."""
+    if state.is_carrying:
+        _finish_reconciling(runner, state.carrying[-1])
+        return state_of_units(runner.run.journal.records)[name]
+    return state
+
+
+def find_home(runner: Runner, name: str, state: UnitState) -> UnitState:
+    """Return the state of the run that put a unit where it is now: this one's, or a later run's that rewrote its files.
+
+    Raises:
+        VerificationError: the journal of a later run is damaged.
+    """
+    for units in runner.run.later_units():
+        later = units.get(name)
+        if later is not None and later.swapped and _is_at(later.location, state.outcome):
+            state = later
+    return state
+
+
+def refuse_stale(files: HadoopFiles, name: str, state: UnitState) -> None:
+    """Refuse a unit in whose old folder there are files that the run did not list.
+
+    Raises:
+        VerificationError: it names the first one.
+    """
+    unit, old = state.unit, state.old_location
+    for folder in changes_at(unit, old, list_folders(files, old), state).came:
+        raise VerificationError(stale_message(name, folder.files[0].path))
+
+
+def stale_message(name: str, path: str) -> str:
+    """Return what a person must know of a file that came to an old folder from which nothing is reconciled."""
+    return (
+        f"{name}: {path} is in the old folder, but was not there, or not with this length, when the run listed it: a "
+        "stale writer left it, and its rows would be lost; read it with spark.read.parquet, and insert its rows into "
+        "the table if they are not there; nothing was deleted"
+    )
+
+
+def old_locations(state: UnitState) -> tuple[str, ...]:
+    """Return where old files of a swapped unit are, or may appear again."""
+    outcome = state.outcome
+    places = {comparable_path(place): place for place in (outcome.old_location, state.location)}
+    places.pop(comparable_path(outcome.new_location), None)
+    return tuple(places.values())
+
+
+def _rewrite_late_files(runner: Runner, unit: Unit, state: UnitState) -> None:
+    run = runner.run
+    outcome = refuse_replaced(runner, unit, state).outcome
+    run.progress.step(unit.name, "carrying over")
+    footers = DriverFooters(run.files, own_keys(run.policy.key_service)).read(unit.files)
+    scanned = scan_footers(unit, sort_footers(footers, unit.files), run.target)
+    refuse_unit(scanned, run.target, run.policy, adopt=False)
+    attempt = f"{attempt_folder(run.run_id, run.lock.token)}-carried-{len(state.carried_fields) + 1}"
+    staged = f"{staging_folder(run.target.base)}/{attempt}/{unit.partition_path}".rstrip("/")
+    sources = files_of(run.files, unit.folders, scanned.summaries, run.secret)
+    work = runner.stager.stage(scanned, staged, lambda _: None)
+    copy_access(run.files, unit.location, staged)
+    folders = list_folders(run.files, staged)
+    proof = work.prove(folders, run.fresh_keys)
+    targets = files_of(run.files, folders, proof.unit.summaries, run.secret)
+    evidence = evidence_of(sources, targets, proof, run.secret)
+    changes = place_changes(evidence["changes"], unit, staged, unit.location, outcome.new_location)
+    carrying = UnitCarrying(
+        name=unit.name,
+        source=unit.location,
+        to=outcome.new_location,
+        files=unit.folders,
+        staged=staged,
+        made=folders,
+        evidence={**evidence, "changes": changes},
+        rows=proof.rows,
+        engine=work.engine,
+    )
+    run.journal.write(carrying)
+    _finish_reconciling(runner, carrying)
+
+
+def _finish_reconciling(runner: Runner, carrying: UnitCarrying) -> None:
+    """Put what was staged of a late commit beside the new files, and write it down; what is there already stays."""
+    run = runner.run
+    run.lock.check()
+    for folder in carrying.made:
+        for file in folder.files:
+            place = f"{folder.relative}/{file.path.rpartition('/')[2]}".lstrip("/")
+            source, target = f"{carrying.staged}/{place}", f"{carrying.to}/{place}"
+            if run.files.exists(source):
+                run.files.make_folder(target.rpartition("/")[0])
+                run.files.rename(source, target)
+            elif not run.files.is_file(target) or run.files.status(target).length != file.length:
+                raise VerificationError(
+                    f"{carrying.name}: {source} was staged to be carried over, and is neither there nor at {target}; "
+                    f"someone deleted it; what it was made of is still below {carrying.source}"
+                )
+    count = sum(len(folder.files) for folder in carrying.made)
+    unit, evidence = {"unit": carrying.name, "files": count, "rows": carrying.rows}, carrying.evidence
+    head = append_audit(run, "carry over", carrying.engine, unit, evidence["digests"], evidence["changes"])
+    run.journal.write(UnitCarried(carrying.name, carrying.source, carrying.files, head))
+    run.disposal.delete([carrying.staged])
+
+
+def refuse_replaced(runner: Runner, unit: Unit, state: UnitState) -> UnitState:
+    """Refuse a unit whose new files were replaced, or which points elsewhere, since the run and those that followed it.
+
+    Returns:
+        The state of the run that put it where it is.
+
+    Raises:
+        VerificationError: it says what has changed.
+    """
+    home = find_home(runner, unit.name, state)
+    outcome = home.outcome
+    if not runner.swap.in_effect(home.unit, outcome.new_location):
+        raise VerificationError(
+            f"{unit.name}: it does not point to {outcome.new_location} any more, where the run had put it; someone "
+            "moved it since; nothing was changed"
+        )
+    missing = replaced_files(runner.run.files, home)
+    if missing:
+        raise VerificationError(
+            f"{unit.name}: {missing[0]}, which the run had written to {outcome.new_location}, is gone or changed: "
+            "someone has replaced the unit's rows since, so older ones must not come back; nothing was changed"
+        )
+    return home
+
+
+def replaced_files(files: HadoopFiles, state: UnitState) -> list[str]:
+    """Return which of the files that a run wrote for a unit are gone or changed, as paths below the unit."""
+    location = state.new_location
+    now = {place: file.length for place, file in by_place(location, list_folders(files, location)).items()}
+    return sorted(place for place, length in new_files(state) if now.get(place) != length)
+
+
+def new_files(state: UnitState) -> Iterator[tuple[str, int]]:
+    """Yield the files that a run wrote for a unit: path below the unit, length in bytes."""
+    for change in state.evidence.get("changes", ()):
+        for file in change["targets"]:
+            yield below(state.staged, str(file["path"])), int(file["bytes"])
+
+
+def list_reconciled_files(carrying: Iterable[UnitCarrying]) -> Iterator[tuple[str, int]]:
+    """Yield what became of the files of late commits: path below the unit, length in bytes.
+
+    Args:
+        carrying: those records of a unit's `UnitState.carrying` that count.
+    """
+    for record in carrying:
+        for place, file in by_place(record.staged, record.made).items():
+            yield place, file.length
+
+
+def _is_at(location: str, outcome: UnitOutcome) -> bool:
+    return comparable_path(location) == comparable_path(outcome.new_location)

@@ -1,0 +1,141 @@
+"""Which old folders of a run are not as they are known: what came to them, what is gone, what is in use again."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+
+from sparkcrypt.backfill.journal.attempts import Attempt, undone_attempts
+from sparkcrypt.backfill.journal.unit_steps import UnitState, state_of_units
+from sparkcrypt.backfill.old_files.changes import Changes, changes_at, changes_at_undone, expired_folders
+from sparkcrypt.backfill.old_files.grace import files_back, folders_in_use, settle_move
+from sparkcrypt.backfill.old_files.reconcile import (
+    find_home,
+    finish_reconciling,
+    new_files,
+    old_locations,
+    replaced_files,
+)
+from sparkcrypt.backfill.target.unit import Folder, list_folders
+from sparkcrypt.backfill.work.relocate import belongs_to_another
+from sparkcrypt.backfill.work.schedule import FailedUnit
+from sparkcrypt.backfill.work.unit import Runner
+from sparkcrypt.errors import RunConflictError, SourceChangedError, SparkcryptError
+from sparkcrypt.paths import comparable_path
+
+
+@dataclass(frozen=True, slots=True)
+class Suspect:
+    """A unit one of whose old folders is not as it is known.
+
+    ``back`` are files of it that the table reads again; ``undone`` is the attempt whose folder it is, where its swap
+    was undone.
+    """
+
+    name: str
+    state: UnitState
+    changes: Changes
+    listed: tuple[Folder, ...]
+    back: tuple[str, ...] = ()
+    undone: Attempt | None = None
+
+    def compare(self, folders: tuple[Folder, ...]) -> Changes:
+        """Compare what is in the folder now with what is known of it."""
+        if self.undone is not None:
+            return changes_at_undone(self.undone, folders, self.state)
+        return changes_at(self.state.unit, self.changes.location, folders, self.state)
+
+
+def list_suspects(runner: Runner, units: Collection[str] | None = None) -> list[tuple[str, Changes]]:
+    """Return the units whose old folders are not as they are known, and how; nothing is changed."""
+    if runner.swap.copies:
+        return []
+    return [(suspect.name, suspect.changes) for suspect in find_suspects(runner, units, [], finish=False)]
+
+
+def find_suspects(
+    runner: Runner, units: Collection[str] | None, failed: list[FailedUnit], *, finish: bool = True
+) -> list[Suspect]:
+    """Return the units whose old folders are not as they are known.
+
+    Args:
+        runner: of the run.
+        units: which; all of them by default.
+        failed: gets the units that could not be looked at.
+        finish: end what a killed command began of reconciling and of moves; else nothing is changed.
+
+    Raises:
+        RunConflictError: the lock is lost.
+    """
+    run, found = runner.run, list[Suspect]()
+    expired = expired_folders(run.journal.records)
+    used: set[str] | None = None
+    states = state_of_units(run.journal.records)
+    for name, state in states.items():
+        if not state.swapped or _is_accepted(state) or (units is not None and name not in units):
+            continue
+        if comparable_path(state.outcome.old_location) in expired:
+            continue
+        try:
+            used = folders_in_use(runner) if used is None else used
+            if finish and state.is_carrying:
+                run.continue_journal()
+                state = finish_reconciling(runner, name, state)
+            found.extend(_find_in_unit(runner, name, state, used, finish=finish))
+        except RunConflictError:
+            raise
+        except SparkcryptError as error:
+            failed.append(FailedUnit(name, type(error).__name__, str(error)))
+    return [*found, *_of_undone(runner, states, expired)]
+
+
+def _of_undone(runner: Runner, states: Mapping[str, UnitState], expired: set[str]) -> Iterator[Suspect]:
+    """Yield the units to whose folders of undone swaps files came."""
+    run = runner.run
+    for name, attempt in undone_attempts(run.journal.records, states):
+        if comparable_path(attempt.staged) in expired or run.in_use.own(seconds_old=60.0).uses(attempt.staged):
+            continue
+        listed = list_folders(run.files, attempt.staged)
+        changes = changes_at_undone(attempt, listed, states[name])
+        if changes:
+            yield Suspect(name, states[name], changes, listed, undone=attempt)
+
+
+def _find_in_unit(runner: Runner, name: str, state: UnitState, used: set[str], *, finish: bool) -> Iterator[Suspect]:
+    files, unit = runner.run.files, state.unit
+    for location in old_locations(state) if runner.swap.repoints else (state.old_location,):
+        listed = list_folders(files, location)
+        if comparable_path(location) in used and runner.swap.repoints:
+            back = files_back(name, state, location, listed)
+            if back:
+                yield Suspect(name, state, Changes(location, (), (), ()), listed, back)
+            continue
+        changes = changes_at(unit, location, listed, state)
+        if changes.gone and not listed and finish:
+            moved = settle_move(runner, name, state)
+            if moved is not state:
+                yield from _find_in_unit(runner, name, moved, used, finish=finish)
+                return
+        came = changes.came and not files_back(name, state, location, listed)
+        if came and belongs_to_another(runner, unit, location):
+            continue
+        if changes and not (changes.only_gone and is_superseded(runner, name, state)):
+            yield Suspect(name, state, changes, listed)
+
+
+def is_superseded(runner: Runner, name: str, state: UnitState) -> bool:
+    """Tell whether nothing of what the run wrote is in the table: its rows were replaced there, or dropped, since."""
+    if runner.swap.repoints:
+        state = find_home(runner, name, state)
+        try:
+            if not runner.swap.in_effect(state.unit, state.outcome.new_location):
+                return True
+        except SourceChangedError:
+            return True  # the partition was dropped
+    made = list(new_files(state))
+    return bool(made) and len(replaced_files(runner.run.files, state)) == len(made)
+
+
+def _is_accepted(state: UnitState) -> bool:
+    """Tell whether someone decided that old files which are in use again are right."""
+    return state.resolved is not None and state.resolved.keep == "old"

@@ -1,0 +1,216 @@
+"""What a pass does for the old files of past runs: it compares them again, and repeats what is open of the table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from sparkcrypt.backfill.audit.migration import authenticate_table
+from sparkcrypt.backfill.audit.trust import TableTrust
+from sparkcrypt.backfill.drift.unit_survey import UnitSurvey
+from sparkcrypt.backfill.journal.journal import Journal
+from sparkcrypt.backfill.journal.run_steps import has_ended, has_expired, is_paused
+from sparkcrypt.backfill.old_files.awaiting import awaiting_expiry
+from sparkcrypt.backfill.old_files.compare import compare_run, problems_of
+from sparkcrypt.backfill.old_files.compare_by_audit import compare_unread
+from sparkcrypt.backfill.old_files.grace import move_out_of_reach
+from sparkcrypt.backfill.old_files.past_run import PastRuns, trust_of
+from sparkcrypt.backfill.old_files.problems import BACK, Problem, Problems
+from sparkcrypt.backfill.report.progress import Progress
+from sparkcrypt.backfill.report.report import Report
+from sparkcrypt.backfill.state.actor import acting_user
+from sparkcrypt.backfill.state.lock import RunLock, acquire
+from sparkcrypt.backfill.state.store import StateStore
+from sparkcrypt.backfill.target.in_use import OtherTables
+from sparkcrypt.backfill.target.target import CatalogTarget, Target
+from sparkcrypt.backfill.work.relocate import settle_places
+from sparkcrypt.backfill.work.schedule import FailedUnit
+from sparkcrypt.errors import VerificationError
+from sparkcrypt.policy.model import Policy
+from sparkcrypt.spark.files.hadoop import HadoopFiles
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@dataclass(frozen=True, slots=True)
+class LookedAfter:
+    """What was done for the old files of past runs, what is left for a person, and what people should know."""
+
+    carried: int = 0
+    failed: tuple[FailedUnit, ...] = ()
+    notes: tuple[str, ...] = ()
+    problems: tuple[Problem, ...] = ()
+
+
+def look_after(
+    spark: SparkSession,
+    target: Target,
+    policy: Policy,
+    trust: TableTrust,
+    lock: RunLock,
+    progress: Progress,
+    others: OtherTables,
+    *,
+    but: str | None = None,
+) -> LookedAfter:
+    """Compare the old folders of a table's runs that have ended, or wait, and not expired; see `compare_run`.
+
+    A run whose journal is damaged is named, and keeps its old files, which are compared with what the audit says of
+    them (`compare_unread`); an unfinished one is compared when it ends.
+
+    Args:
+        spark: a classic session.
+        target: a table; the old files of a bare folder are not looked after.
+        policy: under which late commits are reconciled.
+        trust: opens the table's journals.
+        lock: of the table.
+        progress: hears what is done.
+        others: the folders of other tables.
+        but: a run that goes on under this lock.
+
+    Raises:
+        RunConflictError: the lock is lost.
+    """
+    if target.table is None:
+        return LookedAfter()
+    store = trust.store
+    if _nothing_known(store, target.table_id):
+        return LookedAfter()
+    authenticate_table(trust, target.name)
+    runs = PastRuns(spark, target, policy, store, lock, HadoopFiles(spark), progress, trust, others)
+    carried, failed, notes = 0, list[FailedUnit](), list[str]()
+    journals = runs.readable()
+    for journal in journals:
+        if journal.run.run_id == but or journal.archived:
+            continue
+        if not (has_ended(journal) or is_paused(journal)) or has_expired(journal):
+            continue
+        with runs.runner(journal) as runner:
+            settle_places(runner)
+            compared = compare_run(runner)
+            kept = {problem.unit for problem in problems_of(runner).open()} | {unit.name for unit in compared.failed}
+            notes += [in_reach.note for in_reach in move_out_of_reach(runner, kept, grace_seconds=policy.grace_seconds)]
+        carried += compared.carried
+        failed.extend(compared.failed)
+    failed.extend(compare_unread(runs, {journal.run.run_id for journal in journals}))
+    problems = read_open_problems(trust, target)
+    return LookedAfter(carried, tuple(failed), tuple(notes), tuple(problems))
+
+
+class OldFiles:
+    """The old files of one target, as its next run meets them.
+
+    Args:
+        spark: a classic session.
+        target: the table; of a bare folder nothing is known.
+        policy: whose grace counts.
+        trust: opens the table's journals.
+        progress: hears what is done.
+        others: the folders of other tables.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        target: Target,
+        policy: Policy,
+        trust: TableTrust,
+        progress: Progress,
+        others: OtherTables,
+    ) -> None:
+        self._spark, self._target, self._policy, self._trust = spark, target, policy, trust
+        self._progress, self._others = progress, others
+        self._looked = LookedAfter()
+
+    def look_after(self, lock: RunLock, *, but: str | None) -> None:
+        """Look after them, before a run begins or goes on; see `look_after`."""
+        self._looked = look_after(
+            self._spark, self._target, self._policy, self._trust, lock, self._progress, self._others, but=but
+        )
+
+    def leave_out_back(
+        self, units: Sequence[UnitSurvey], *, keep_going: bool
+    ) -> tuple[list[UnitSurvey], list[FailedUnit]]:
+        """Return units less those in which old files are in use again, and why these are left out.
+
+        Raises:
+            VerificationError: there is one, and the run does not keep going.
+        """
+        back = {problem.unit: problem for problem in self._looked.problems if problem.kind == BACK}
+        failed = [back[unit.name].as_failed() for unit in units if unit.name in back]
+        if failed and not keep_going:
+            raise VerificationError(failed[0].message)
+        return [unit for unit in units if unit.name not in back], failed
+
+    def report_open_problems(self, report: Report) -> Report:
+        """Return a run's report with what is open of its table, what waits for expiry, and what was looked after."""
+        looked, problems = self._looked, read_open_problems(self._trust, self._target)
+        told = {str(unit["message"]) for unit in report.quarantined}
+        left = [unit.to_dict() for unit in looked.failed if unit.message not in told]
+        told |= {str(unit["message"]) for unit in left}
+        left += [
+            problem.as_failed().to_dict() for problem in problems if not any(problem.problem in text for text in told)
+        ]
+        ends = not (problems or left) or report.outcome in ("dry run", "failed")
+        files, grace = HadoopFiles(self._spark), self._policy.grace_seconds
+        return replace(
+            report,
+            outcome=report.outcome if ends else "incomplete",
+            quarantined=(*report.quarantined, *left),
+            problems=tuple(problem.to_dict() for problem in problems),
+            warnings=(*report.warnings, *looked.notes),
+            awaiting_expiry=awaiting_expiry(self._trust.store, self._target.table_id, files, grace).to_dict(),
+        )
+
+
+def needs_care(
+    spark: SparkSession,
+    target: CatalogTarget,
+    policy: Policy,
+    store: StateStore,
+    progress: Progress,
+    others: OtherTables,
+) -> bool:
+    """Look after the old files of a table that a pass would skip; tell whether it must not skip it.
+
+    Args:
+        spark: a classic session.
+        target: the table.
+        policy: under which late commits are reconciled.
+        store: the state directory.
+        progress: hears what is done.
+        others: the folders of other tables.
+
+    Raises:
+        RunConflictError: a run holds the table.
+    """
+    if _nothing_known(store, target.table_id):
+        return False
+    owner = acting_user()
+    with acquire(store, target.table_id, run_id="look after old files", owner=owner) as lock:
+        lock.keep_alive()
+        trust = trust_of(spark, target, policy, store, others)
+        looked = look_after(spark, target, policy, trust, lock, progress, others)
+    if looked.carried or looked.failed or looked.problems:
+        return True
+    return awaiting_expiry(store, target.table_id, HadoopFiles(spark), policy.grace_seconds).beyond_grace
+
+
+def _nothing_known(store: StateStore, table_id: str) -> bool:
+    """Tell whether no run of a table has old files, as far as the state directory tells: none began, or all expired."""
+    if Journal.runs(store, table_id, archived=False):
+        return False
+    return bool(Journal.runs(store, table_id)) or not store.list(f"audit/{table_id}/")
+
+
+def read_open_problems(trust: TableTrust, target: Target) -> list[Problem]:
+    """Return the open problems of a table; a bare folder has none.
+
+    Raises:
+        KeyServiceError: the key service did not unwrap what authenticates them.
+    """
+    if target.table is None:
+        return []
+    return Problems(trust.store, target.table_id, trust.mac).open()

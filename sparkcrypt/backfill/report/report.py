@@ -1,0 +1,149 @@
+"""What a run reports, to machines and to people."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal, TypeAlias
+
+from sparkcrypt.text import align_rows
+
+Outcome: TypeAlias = Literal["done", "nothing to do", "dry run", "stopped at budget", "incomplete", "failed"]
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The result of one run.
+
+    Attributes:
+        table: ``db.table``, or a folder.
+        run_id: under which its journal is kept.
+        engine: what rewrote the files.
+        files_total: files that were looked at.
+        files_rewritten: files that were replaced by encrypted ones.
+        files_skipped: files that matched the plan already.
+        rows: rows of the files that were rewritten.
+        bytes_before: size of these files, in bytes.
+        bytes_after: size of what replaced them, in bytes.
+        columns: column path -> key id.
+        verified: every rewritten file was verified before it was swapped in.
+        seconds: how long the run took.
+        old_location: the folder that holds the old files until they expire; None when there are none.
+        outcome: how it ended; exit codes get lost where this is read.
+        swap: how the files were swapped in; None when none were.
+        units: what became of each unit, as JSON values.
+        warnings: what a person should know.
+        files_left: files that still differ from the plan; ``bytes_left`` and ``units_left`` likewise.
+        quarantined: units in which the work failed and that are unchanged, each with the error's class and message.
+        drift: ``before`` and ``after``: kind of drift -> number of files.
+        coverage: tag -> number and bytes of its files, in all, and of those that match ``before`` and ``after``.
+        planned: of a dry run: what would be done with each unit.
+        estimated_seconds: of a dry run: how long that would take, by the table's earlier runs; None without any.
+        this_pass: ``files_rewritten``, ``rows``, ``bytes_before`` and ``bytes_after`` of this pass alone; the fields of
+            these names, and ``units``, tell of the run so far, which earlier passes may have begun.
+        earlier: units that passes before this one had done.
+        problems: what is open of the table until a person decides it, as JSON values.
+        awaiting_expiry: the table's old files that are still there, as
+            `sparkcrypt.backfill.old_files.awaiting.Awaiting` counts them.
+        audit: number and digest of the audit's newest entry, worth keeping where others cannot write; None without one.
+    """
+
+    table: str
+    run_id: str
+    engine: str
+    files_total: int
+    files_rewritten: int
+    files_skipped: int
+    rows: int
+    bytes_before: int
+    bytes_after: int
+    columns: Mapping[str, str]
+    verified: bool
+    seconds: float
+    old_location: str | None
+    outcome: Outcome
+    swap: str | None = None
+    units: tuple[Mapping[str, Any], ...] = ()
+    warnings: tuple[str, ...] = ()
+    audit: Mapping[str, Any] | None = None
+    files_left: int = 0
+    bytes_left: int = 0
+    units_left: int = 0
+    quarantined: tuple[Mapping[str, Any], ...] = ()
+    drift: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    coverage: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    planned: tuple[Mapping[str, Any], ...] = ()
+    estimated_seconds: float | None = None
+    this_pass: Mapping[str, int] = field(default_factory=dict)
+    earlier: tuple[str, ...] = ()
+    problems: tuple[Mapping[str, Any], ...] = ()
+    awaiting_expiry: Mapping[str, Any] | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON values."""
+        return {
+            **asdict(self),
+            "columns": dict(self.columns),
+            "units": [dict(unit) for unit in self.units],
+            "warnings": list(self.warnings),
+            "this_pass": dict(self.this_pass),
+            "earlier": list(self.earlier),
+            "audit": dict(self.audit) if self.audit else None,
+            "quarantined": [dict(unit) for unit in self.quarantined],
+            "planned": [dict(unit) for unit in self.planned],
+            "problems": [dict(problem) for problem in self.problems],
+            "awaiting_expiry": dict(self.awaiting_expiry) if self.awaiting_expiry else None,
+        }
+
+    @property
+    def plaintext_awaiting(self) -> tuple[int, int]:
+        """Files and bytes in clear that wait for their expiry."""
+        found = self.awaiting_expiry or {}
+        return int(found.get("plaintext_files", 0)), int(found.get("plaintext_bytes", 0))
+
+    def to_text(self) -> str:
+        """Return it as a table for people, without a line feed at its end."""
+        facts = [
+            ("table", self.table),
+            ("outcome", self.outcome),
+            ("run", self.run_id),
+            ("engine", self.engine),
+            (
+                "files",
+                f"{self.files_total:,}: {self.files_rewritten:,} rewritten, {self.files_skipped:,} matched already",
+            ),
+            ("rows", f"{self.rows:,}"),
+            ("bytes", f"{self.bytes_before:,} became {self.bytes_after:,}"),
+            ("verified", "yes" if self.verified else "NO"),
+            ("seconds", f"{self.seconds:,.1f}"),
+            ("swap", self.swap or "none"),
+            ("old files", self.old_location or "none"),
+        ]
+        if self.earlier:
+            amount = f"{self.this_pass['files_rewritten']:,} files, {self.this_pass['rows']:,} rows"
+            facts.append(("this pass", f"{amount}; {len(self.earlier):,} units were done before it"))
+        if self.audit:
+            facts.append(("audit", f"head {self.audit['number']}:{self.audit['digest']}"))
+        lines = align_rows(facts)
+        if self.columns:
+            lines += ["", *align_rows([("column", "key id"), *sorted(self.columns.items())])]
+        if self.units:
+            lines += ["", *align_rows([("unit", "files", "rows"), *map(_unit_row, self.units)])]
+        if self.units_left:
+            lines += ["", f"left: {self.units_left:,} units, {self.files_left:,} files, {self.bytes_left:,} bytes"]
+        lines += [f"left as it was: {unit['unit']}: {unit['error']}: {unit['message']}" for unit in self.quarantined]
+        if self.warnings:
+            lines += ["", *(f"warning: {warning}" for warning in self.warnings)]
+        if self.plaintext_awaiting[0]:
+            lines += ["", self._awaiting_text()]
+        return "\n".join(lines)
+
+    def _awaiting_text(self) -> str:
+        files, total = self.plaintext_awaiting
+        waiting = self.awaiting_expiry or {}
+        late = ", beyond its grace: run `sparkcrypt backfill expire`" if waiting.get("beyond_grace") else ""
+        return f"plaintext awaiting expiry: {files:,} files, {total:,} bytes, since {waiting.get('since')}{late}"
+
+
+def _unit_row(unit: Mapping[str, Any]) -> tuple[str, str, str]:
+    return str(unit.get("unit", "?")), str(unit.get("files", "?")), str(unit.get("rows", "?"))

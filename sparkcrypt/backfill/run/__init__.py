@@ -1,0 +1,1 @@
+"""One run over one target, under its lock: from the survey to the report."""

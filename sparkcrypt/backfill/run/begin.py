@@ -1,0 +1,118 @@
+"""Which run an execution begins or goes on with, and the units of an unfinished one brought to a clean state."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from sparkcrypt.backfill.audit.migration import may_continue
+from sparkcrypt.backfill.drift.unit_survey import UnitSurvey
+from sparkcrypt.backfill.journal.entries import RunFinished, RunPaused
+from sparkcrypt.backfill.journal.journal import Journal, check_same_policy, new_run_id
+from sparkcrypt.backfill.journal.run_steps import is_paused
+from sparkcrypt.backfill.run.job import TableJob
+from sparkcrypt.backfill.state.lock import RunLock
+from sparkcrypt.backfill.work.assemble import runner_of
+from sparkcrypt.backfill.work.options import RunOptions
+from sparkcrypt.backfill.work.recover import Recovered, recover
+from sparkcrypt.errors import RunConflictError
+
+
+@dataclass(slots=True)
+class SoFar:
+    """How far an execution has come, noted as it goes: for the report, also of one that an error ends."""
+
+    options: RunOptions
+    journal: Journal | None = None
+    surveys: Sequence[UnitSurvey] = ()
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """A run that is about to work on units.
+
+    Attributes:
+        run_id: its id.
+        options: those under which it is begun, or was.
+        journal: of an unfinished run; a new one gets its journal when a unit differs.
+        recovered: what became of an unfinished run's units.
+        last_words: what its report says after all else.
+    """
+
+    run_id: str
+    options: RunOptions
+    journal: Journal | None = None
+    recovered: Recovered = field(default_factory=Recovered)
+    last_words: tuple[str, ...] = ()
+
+
+def choose_run_id(job: TableJob) -> str:
+    """Return the unfinished run's id when there is one to continue, else a new one.
+
+    Raises:
+        RunConflictError: another run than the unfinished one is to be resumed.
+    """
+    unfinished, resume = job.trust.find_unfinished(), job.options.resume
+    if resume not in ("auto", "never") and resume != unfinished:
+        raise RunConflictError(f"{job.target.name}: run {resume} cannot be resumed; unfinished: {unfinished or 'none'}")
+    return unfinished or new_run_id()
+
+
+def begin_run(job: TableJob, run_id: str, lock: RunLock, so_far: SoFar) -> Begun:
+    """Return the run to work on; units of an unfinished one are in a clean state then.
+
+    Args:
+        job: what is to be done.
+        run_id: from `choose_run_id`.
+        lock: of the target.
+        so_far: hears of the journal.
+
+    Raises:
+        RunConflictError: the unfinished run began under another policy, or another driver continues it.
+        VerificationError: a unit of it is in a state that nobody can prove.
+    """
+    asked = job.options
+    if not may_continue(job.trust, job.target.name, run_id):
+        return Begun(new_run_id() if run_id in job.trust.unread else run_id, asked)
+    journal = job.trust.journal(run_id)
+    elsewhere = asked.where is not None and asked.resume == "auto" and journal.run.where != asked.where
+    recovered = _take_over(job, journal, lock, so_far)
+    if elsewhere:
+        return Begun(new_run_id(), asked, last_words=(_let_wait(journal, recovered),))
+    if asked.resume == "never":
+        journal.write(RunFinished("abandoned"))
+        so_far.warnings += tuple(problem.message for problem in recovered.problems)
+        return Begun(new_run_id(), asked)
+    return Begun(run_id, so_far.options, journal, recovered)
+
+
+def _take_over(job: TableJob, journal: Journal, lock: RunLock, so_far: SoFar) -> Recovered:
+    """Continue an unfinished run's journal, and bring its units to a clean state."""
+    abandons = job.options.resume == "never"
+    if not abandons:
+        check_same_policy(journal, job.policy.digest())
+    journal.resume(lock.token)
+    so_far.journal, so_far.options = journal, job.options.as_begun(journal.run.options)
+    with job.context(journal, lock) as context:
+        recovered = recover(runner_of(context, so_far.options, resumed=True))
+    if not (job.options.keep_going or abandons):
+        recovered.refuse_problems()
+    return recovered
+
+
+def _let_wait(journal: Journal, recovered: Recovered) -> str:
+    """Let a run wait that is over other partitions than were asked for; return what a person should know.
+
+    Raises:
+        VerificationError: a unit of it is in a state that nobody can prove.
+    """
+    recovered.refuse_problems()
+    if not is_paused(journal):
+        journal.write(RunPaused(None))
+    where = journal.run.where
+    chosen = "all partitions" if where is None else f"--where {where!r}"
+    return (
+        f"run {journal.run.run_id} over {chosen} is unfinished, and was left so, since --where asks for others; the "
+        "command that began it goes on with it"
+    )

@@ -1,0 +1,91 @@
+"""One run over one table or folder, by its tags: what `sparkcrypt.encrypt_table` and the main job call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from sparkcrypt.backfill.engine.names import Engine
+from sparkcrypt.backfill.report.progress import Progress, Silent
+from sparkcrypt.backfill.report.report import Report
+from sparkcrypt.backfill.run.job import open_job
+from sparkcrypt.backfill.run.run import run_table
+from sparkcrypt.backfill.target.target import Target, catalog_target, path_target
+from sparkcrypt.backfill.work.options import RunOptions
+from sparkcrypt.errors import ConfigError
+from sparkcrypt.plan import EncryptionPlan
+from sparkcrypt.policy.model import Policy
+from sparkcrypt.schema import Schema
+from sparkcrypt.spark.setup.session import configure
+from sparkcrypt.spark.tables.catalog import Catalog
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def encrypt_table(
+    spark: SparkSession,
+    table: str | None,
+    policy: Policy,
+    *,
+    path: str | None = None,
+    avro: Schema | None = None,
+    options: RunOptions | None = None,
+    progress: Progress | None = None,
+    on_plan: Callable[[EncryptionPlan], None] | None = None,
+    on_failure: Callable[[Report], None] = lambda _: None,
+    **named: Any,
+) -> Report:
+    """Encrypt what a table or folder holds, by its tags; files that match the plan already are left alone.
+
+    Args:
+        spark: a classic session; it is configured with the policy.
+        table: ``db.table``, or None with ``path``.
+        policy: what the tags mean.
+        path: a bare folder of Parquet files.
+        avro: an Avro schema whose tags are united with the target's own.
+        options: what else is asked; single options may be given by name instead (``engine="native"``).
+        progress: hears how far the run is.
+        on_plan: hears the plan before anything is read or written; what it raises ends the run.
+        on_failure: hears what was done when an error ends the run, before that goes on.
+        **named: single options by their names in ``RunOptions``.
+
+    Returns:
+        The report.
+
+    Raises:
+        PlanError, ConfigError: refused before anything was written.
+        VerificationError: something was not as promised; the unit is as it was before.
+        RunConflictError: another run holds the table.
+    """
+    options = replace(options or RunOptions(), **named)
+    options.check()
+    if (table is None) == (path is None):
+        raise ConfigError("give either a table or a path")
+    configure(spark, policy)
+    target = find_target(spark, table, path, policy, avro, options.engine)
+    if on_plan is not None:
+        on_plan(target.plan)
+    target = target if options.dry_run else target.with_identity()
+    return run_table(open_job(spark, target, policy, options, progress or Silent()), on_failure)
+
+
+def find_target(
+    spark: SparkSession, table: str | None, path: str | None, policy: Policy, avro: Schema | None, engine: Engine
+) -> Target:
+    """Return a table or a bare folder as a target.
+
+    Raises:
+        PlanError: there is no such thing, or its files cannot be swapped.
+        ConfigError: the engine cannot rewrite it.
+    """
+    if path is not None:
+        return path_target(spark, path, policy, avro)
+    target = catalog_target(spark, Catalog(spark).table(table or ""), policy, avro)
+    if target.table.bucketed and engine == "spark":
+        raise ConfigError(
+            f"{target.name} is bucketed: Spark's engine would give its files other names, by which buckets are told; "
+            "use --engine native, which keeps them"
+        )
+    return target

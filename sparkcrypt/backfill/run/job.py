@@ -1,0 +1,147 @@
+"""What every step of one execution over one target works with: it stays the same from beginning to end."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from sparkcrypt.backfill.audit.trust import TableTrust
+from sparkcrypt.backfill.drift.footers import DriverFooters, FooterReader, TaskFooters, own_keys
+from sparkcrypt.backfill.journal.journal import Journal, RunRecord
+from sparkcrypt.backfill.old_files.past_run import trust_of
+from sparkcrypt.backfill.old_files.upkeep import OldFiles
+from sparkcrypt.backfill.report.progress import Progress
+from sparkcrypt.backfill.report.report import Report
+from sparkcrypt.backfill.run.result import RunResult
+from sparkcrypt.backfill.state.directory import open_states
+from sparkcrypt.backfill.state.lock import RunLock
+from sparkcrypt.backfill.state.store import StateStore
+from sparkcrypt.backfill.target.in_use import OtherTables
+from sparkcrypt.backfill.target.target import Target
+from sparkcrypt.backfill.work.context import RunContext
+from sparkcrypt.backfill.work.options import RunOptions
+from sparkcrypt.backfill.work.schedule import Budget
+from sparkcrypt.policy.model import Policy
+from sparkcrypt.spark.files.hadoop import HadoopFiles
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@dataclass(frozen=True, slots=True)
+class TableJob:
+    """One execution over one target; `open_job` makes it.
+
+    Attributes:
+        spark: a classic session that is configured with the policy.
+        target: a table or a folder.
+        policy: what the tags mean.
+        options: what was asked; a run that was begun before goes on under its own.
+        progress: hears how far the run is.
+        budget: what may be spent; shared with other runs.
+        others: the folders of other tables; shared with other runs of a pass, which asks for them once.
+        files: the file system.
+        reader: reads footers.
+        store: the state directory.
+        trust: opens the table's journals.
+        old_files: those of past runs.
+        started: when it was opened, in seconds of the monotonic clock.
+    """
+
+    spark: SparkSession
+    target: Target
+    policy: Policy
+    options: RunOptions
+    progress: Progress
+    budget: Budget
+    others: OtherTables
+    files: HadoopFiles
+    reader: FooterReader
+    store: StateStore
+    trust: TableTrust
+    old_files: OldFiles
+    started: float
+
+    def context(self, journal: Journal, lock: RunLock) -> RunContext:
+        """Return what the steps of one run share."""
+        return RunContext(
+            self.spark,
+            self.target,
+            self.policy,
+            self.store,
+            journal,
+            lock,
+            self.progress,
+            self.files,
+            self.trust,
+            self.others,
+        )
+
+    def run_record(self, run_id: str, options: RunOptions, lock: RunLock) -> RunRecord:
+        """Return what a new run is started with."""
+        return RunRecord(
+            table_id=self.target.table_id,
+            table=self.target.name,
+            run_id=run_id,
+            policy_digest=self.policy.digest(),
+            plan=self.target.plan.to_dict(),
+            options=options.to_dict(),
+            fencing_token=lock.token,
+        )
+
+    def report(self, result: RunResult, engine: str, warnings: tuple[str, ...] = ()) -> Report:
+        """Return the report of what a run did.
+
+        Args:
+            result: what it did.
+            engine: that was asked for.
+            warnings: of the execution, besides those of the run.
+        """
+        report = result.report(self.target, engine, time.monotonic() - self.started)
+        more = (*dict.fromkeys(warnings), *self.trust.unread_runs())
+        return replace(report, warnings=(*report.warnings, *more))
+
+
+def open_job(
+    spark: SparkSession,
+    target: Target,
+    policy: Policy,
+    options: RunOptions,
+    progress: Progress,
+    budget: Budget | None = None,
+    others: OtherTables | None = None,
+) -> TableJob:
+    """Open what an execution works with; nothing is read of the target, and nothing written.
+
+    Args:
+        spark: as in `TableJob`.
+        target: likewise.
+        policy: likewise.
+        options: likewise.
+        progress: likewise.
+        budget: without limit by default.
+        others: asked for when they are needed by default.
+
+    Raises:
+        ConfigError: the state directory cannot be opened.
+    """
+    started, files, others = time.monotonic(), HadoopFiles(spark), others or OtherTables(spark)
+    reader = TaskFooters(spark, policy.key_service, DriverFooters(files, own_keys(policy.key_service)))
+    store = open_states(spark, policy.run_state, outside=target.base)
+    trust = trust_of(spark, target, policy, store, others)
+    return TableJob(
+        spark=spark,
+        target=target,
+        policy=policy,
+        options=options.under(policy, of_table=target.table is not None),
+        progress=progress,
+        budget=budget or Budget(),
+        others=others,
+        files=files,
+        reader=reader,
+        store=store,
+        trust=trust,
+        old_files=OldFiles(spark, target, policy, trust, progress, others),
+        started=started,
+    )

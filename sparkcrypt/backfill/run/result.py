@@ -1,0 +1,148 @@
+"""From what a run did to its report."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sparkcrypt.backfill.drift.difference import drift_in_short
+from sparkcrypt.backfill.drift.unit_survey import UnitSurvey, coverage_of, files_by_kind
+from sparkcrypt.backfill.journal.journal import Journal
+from sparkcrypt.backfill.journal.unit_steps import state_of_units
+from sparkcrypt.backfill.report.outcome import UnitOutcome
+from sparkcrypt.backfill.report.report import Outcome, Report
+from sparkcrypt.backfill.target.target import Target
+from sparkcrypt.backfill.work.schedule import FailedUnit
+
+_SHOWN = 3
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """What a run did, and what it left: units that failed, and units that the budget was not enough for.
+
+    ``notes`` are what people should know of the run as a whole; ``audit`` is the head that its journal recorded last;
+    ``earlier`` are those of the outcomes that passes before this one had reached;
+    ``bytes_a_second`` is how fast a run would be, where that can be told.
+    """
+
+    run_id: str
+    outcome: Outcome
+    surveys: Sequence[UnitSurvey]
+    outcomes: Sequence[UnitOutcome] = ()
+    earlier: Sequence[UnitOutcome] = ()
+    failed: Sequence[FailedUnit] = ()
+    left: Sequence[UnitSurvey] = ()
+    swap: str | None = None
+    notes: tuple[str, ...] = ()
+    audit: Mapping[str, Any] | None = None
+    bytes_a_second: float | None = None
+
+    def report(self, target: Target, engine: str, seconds: float) -> Report:
+        """Return the report."""
+        done = {outcome.name for outcome in self.outcomes}
+        undone = [survey for survey in self.surveys if survey.drift and survey.name not in done]
+        return Report(
+            table=target.name,
+            run_id=self.run_id,
+            engine=engine,
+            files_total=sum(survey.amount.files for survey in self.surveys),
+            files_rewritten=sum(outcome.files for outcome in self.outcomes),
+            files_skipped=sum(survey.amount.files for survey in self.surveys if not survey.drift),
+            files_left=sum(survey.amount.files for survey in undone),
+            rows=sum(outcome.rows for outcome in self.outcomes),
+            bytes_before=sum(outcome.bytes_before for outcome in self.outcomes),
+            bytes_after=sum(outcome.bytes_after for outcome in self.outcomes),
+            bytes_left=sum(survey.total_bytes for survey in undone),
+            units_left=len(undone),
+            columns=_list_columns(target),
+            verified=all(outcome.verified for outcome in self.outcomes),
+            seconds=round(seconds, 3),
+            old_location=_find_old_location(self.outcomes),
+            outcome=self.outcome,
+            swap=self.swap,
+            units=tuple(outcome.to_dict() for outcome in self.outcomes),
+            warnings=self._warnings(),
+            audit=self.audit,
+            quarantined=tuple(unit.to_dict() for unit in self.failed),
+            drift={"before": files_by_kind(self.surveys), "after": files_by_kind(undone)},
+            coverage=coverage_of(self.surveys, done),
+            planned=tuple(survey.to_dict() for survey in undone) if self.outcome == "dry run" else (),
+            estimated_seconds=self._estimate_seconds(undone),
+            this_pass=_sum_up([outcome for outcome in self.outcomes if outcome not in self.earlier]),
+            earlier=tuple(outcome.name for outcome in self.earlier),
+        )
+
+    def _estimate_seconds(self, undone: Sequence[UnitSurvey]) -> float | None:
+        if self.outcome != "dry run" or not self.bytes_a_second:
+            return None
+        return round(sum(survey.total_bytes for survey in undone) / self.bytes_a_second, 1)
+
+    def _warnings(self) -> tuple[str, ...]:
+        drift = [difference for unit in self.surveys for difference in unit.drift] if self.outcome == "dry run" else []
+        return (*self.notes, *_list_notes(self.outcomes), *drift_in_short(drift))
+
+
+def _sum_up(outcomes: Sequence[UnitOutcome]) -> dict[str, int]:
+    return {
+        "files_rewritten": sum(outcome.files for outcome in outcomes),
+        "rows": sum(outcome.rows for outcome in outcomes),
+        "bytes_before": sum(outcome.bytes_before for outcome in outcomes),
+        "bytes_after": sum(outcome.bytes_after for outcome in outcomes),
+    }
+
+
+def result_of_failed_run(journal: Journal, surveys: Sequence[UnitSurvey]) -> RunResult:
+    """Return what a run had done when an error ended it, by its journal."""
+    states = state_of_units(journal.records)
+    done = [state.outcome for state in states.values() if state.swapped]
+    failed = [
+        FailedUnit(name, *str(state.error).partition(": ")[::2])
+        for name, state in states.items()
+        if state.step == "unit_failed"
+    ]
+    return RunResult(
+        journal.run.run_id, "failed", surveys, outcomes=done, failed=failed, audit=find_last_audit(journal)
+    )
+
+
+def find_last_audit(journal: Journal) -> Mapping[str, Any] | None:
+    """Return the audit's head as a run's journal recorded it last."""
+    heads = [record.fields.get("audit") for record in journal.records if record.kind == "unit_swapped"]
+    return heads[-1] if heads else None
+
+
+def _list_notes(outcomes: Sequence[UnitOutcome]) -> tuple[str, ...]:
+    """Return each note once, with the first few units that have it."""
+    units: dict[str, list[str]] = {}
+    for outcome in outcomes:
+        for note in outcome.notes:
+            units.setdefault(note, []).append(outcome.name)
+    lines = []
+    for note, names in units.items():
+        more = f" and {len(names) - _SHOWN:,} more" if len(names) > _SHOWN else ""
+        lines.append(f"{', '.join(names[:_SHOWN])}{more}: {note}")
+    return tuple(lines)
+
+
+def _list_columns(target: Target) -> Mapping[str, str]:
+    return {
+        column.leaf.dotted: column.key.text if column.key else target.plan.footer_key
+        for column in target.plan.encrypted
+    }
+
+
+def _find_old_location(outcomes: Sequence[UnitOutcome]) -> str | None:
+    """Return the one folder under which all old files are."""
+    if not outcomes:
+        return None
+    folders = [outcome.old_location.rstrip("/").split("/") for outcome in outcomes]
+    if len(folders) == 1:
+        return "/".join(folders[0])
+    shared = []
+    for names in zip(*folders, strict=False):
+        if len(set(names)) > 1:
+            break
+        shared.append(names[0])
+    return "/".join(shared)

@@ -1,0 +1,192 @@
+"""One run over one target, under its lock: survey, then each unit that differs from the plan, then what is left."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+from sparkcrypt.backfill.audit.migration import authenticate_table
+from sparkcrypt.backfill.drift.unit_survey import UnitSurvey
+from sparkcrypt.backfill.journal.entries import RunFinished, RunPaused
+from sparkcrypt.backfill.journal.journal import Journal, new_run_id
+from sparkcrypt.backfill.old_files.compare import compare_run
+from sparkcrypt.backfill.report.report import Report
+from sparkcrypt.backfill.run import units
+from sparkcrypt.backfill.run.begin import Begun, SoFar, begin_run, choose_run_id
+from sparkcrypt.backfill.run.job import TableJob
+from sparkcrypt.backfill.run.result import RunResult, find_last_audit, result_of_failed_run
+from sparkcrypt.backfill.run.survey import refuse_swap, report_dry_run, survey_units
+from sparkcrypt.backfill.run.units import UnitWork
+from sparkcrypt.backfill.state.actor import acting_user
+from sparkcrypt.backfill.state.lock import RunLock, acquire
+from sparkcrypt.backfill.state.mac import MasterKeys
+from sparkcrypt.backfill.work.assemble import runner_of
+from sparkcrypt.backfill.work.move_old import MOVED_NOTE, refuse_other_file_systems
+from sparkcrypt.backfill.work.options import RunOptions
+from sparkcrypt.backfill.work.priority import order_units
+from sparkcrypt.backfill.work.schedule import Progressed, work_through
+from sparkcrypt.backfill.work.unit import Runner
+from sparkcrypt.spark.tables.catalog import Catalog
+from sparkcrypt.tags.model import history_property
+
+
+@dataclass(frozen=True, slots=True)
+class _Ended:
+    """A run that has ended; ``drifted_again``: units that it had swapped before differ again, and were left."""
+
+    report: Report
+    drifted_again: bool = False
+
+
+def run_table(job: TableJob, on_failure: Callable[[Report], None] = lambda _: None) -> Report:
+    """Bring a target to what its plan says; an unfinished run over some of it is finished first, as it was begun.
+
+    One over other partitions than were asked for is put in order and goes on waiting: it may have had a budget, and was
+    not asked for.  A unit that an unfinished run has swapped, and that differs again, is left to another run: of each
+    run a unit has one place with old files.
+
+    Args:
+        job: what is to be done.
+        on_failure: hears what was done when an error ends the run after it had begun, before that goes on.
+
+    Raises:
+        RunConflictError: another run holds the target.
+        SparkcryptError: what ended the run; every unit is as it was, or done.
+    """
+    if job.options.dry_run:
+        refuse_swap(job, job.options, "dry-run")
+        return job.old_files.report_open_problems(report_dry_run(job)[0])
+    run_id, so_far = choose_run_id(job), SoFar(job.options)
+    try:
+        with acquire(job.store, job.target.table_id, run_id=run_id, owner=acting_user()) as lock:
+            lock.keep_alive()
+            job.trust.look_again()
+            begun = begin_run(job, run_id, lock, so_far)
+            ended = execute_run(job, begun, lock, so_far)
+            first = _why_again(job, begun, ended)
+            if first is not None:
+                ended = execute_run(job, Begun(new_run_id(), job.options, last_words=(first,)), lock, so_far)
+            return job.old_files.report_open_problems(ended.report)
+    except BaseException:
+        if so_far.journal is not None:
+            failed = result_of_failed_run(so_far.journal, so_far.surveys)
+            on_failure(job.report(failed, so_far.options.engine, so_far.warnings))
+        raise
+
+
+def execute_run(job: TableJob, begun: Begun, lock: RunLock, so_far: SoFar) -> _Ended:
+    """Take every unit that differs from the plan through its steps, and end the run, or let it wait.
+
+    Raises:
+        SparkcryptError: what ended the run.
+    """
+    options, so_far.options = begun.options, begun.options
+    job.old_files.look_after(lock, but=None if begun.journal is None else begun.run_id)
+    if begun.journal is None:
+        refuse_swap(job, options, begun.run_id)
+    surveyed = survey_units(job, options)
+    so_far.surveys, so_far.warnings = surveyed.units, (*so_far.warnings, *surveyed.warnings)
+    drifted = order_units(surveyed.drifted, options.priority, job.target.plan, job.policy)
+    if options.move_old:
+        refuse_other_file_systems(tuple(survey.unit for survey in drifted), job.target.base)
+    if begun.journal is None and not drifted:
+        _settle_history(job, options, tagged_only=True)
+        return _Ended(_report_run(job, begun, so_far, RunResult(begun.run_id, "nothing to do", surveyed.units)))
+    journal = so_far.journal = begun.journal or Journal.start(
+        job.store, job.run_record(begun.run_id, options, lock), authenticate_table(job.trust, job.target.name)
+    )
+    with job.context(journal, lock) as context:
+        runner = runner_of(context, options, resumed=begun.journal is not None)
+        swapped = begun.recovered.names  # a copy leaves its source as it is, too
+        todo = [survey for survey in drifted if survey.name not in swapped]
+        ours = {outcome.name for outcome in begun.recovered.outcomes}
+        drifted_again = not runner.swap.copies and any(survey.name in ours for survey in drifted)
+        with _show_progress(job, todo):
+            todo, back = job.old_files.leave_out_back(todo, keep_going=options.keep_going)
+            work = UnitWork(runner, job.reader, options)
+            progressed = work_through(
+                todo,
+                work.process,
+                work.locate,
+                pauses=units.PAUSES_SECONDS,
+                parallelism=options.parallelism,
+                budget=job.budget,
+                keep_going=options.keep_going,
+            )
+        progressed.outcomes[:0] = begun.recovered.outcomes
+        progressed.failed.extend([*back, *compare_run(runner).failed])
+        progressed.unsettled.extend(begun.recovered.problems)
+        if progressed.outcome in ("done", "nothing to do") and not drifted_again:
+            _settle_history(job, options)
+        result = _end_run(job, runner, progressed, surveyed.units, begun)
+        return _Ended(_report_run(job, begun, so_far, result), drifted_again)
+
+
+def _why_again(job: TableJob, begun: Begun, ended: _Ended) -> str | None:
+    """Return what a report says of an unfinished run that was finished first, when what was asked is still to do."""
+    report = ended.report
+    elsewhere = begun.options.where != job.options.where and job.options.resume == "auto"
+    if report.outcome == "stopped at budget" or not (elsewhere or ended.drifted_again):
+        return None
+    why = "was over other partitions" if elsewhere else "had swapped some units before they drifted again"
+    return f"run {report.run_id}, which {why} and was unfinished, was finished first: {report.outcome}"
+
+
+@contextmanager
+def _show_progress(job: TableJob, todo: list[UnitSurvey]) -> Iterator[None]:
+    amounts = [survey.amount for survey in todo]
+    files, total = sum(amount.files for amount in amounts), sum(amount.total_bytes for amount in amounts)
+    job.progress.start(job.target.name, len(todo), files, total)
+    try:
+        yield
+    finally:
+        job.progress.finish()
+
+
+def _end_run(
+    job: TableJob, runner: Runner, progressed: Progressed, surveys: Sequence[UnitSurvey], begun: Begun
+) -> RunResult:
+    """Write down how a run ends; with a unit that is not settled it goes on, and the next execution tells of it."""
+    outcome, journal = progressed.outcome, runner.run.journal
+    if outcome == "stopped at budget":
+        journal.write(RunPaused(len(progressed.left)))
+    elif not progressed.unsettled:
+        journal.write(RunFinished(outcome))
+    return RunResult(
+        runner.run.run_id,
+        outcome,
+        surveys,
+        outcomes=progressed.outcomes,
+        earlier=begun.recovered.outcomes,
+        failed=[*progressed.failed, *progressed.unsettled],
+        left=progressed.left,
+        swap=runner.swap.name,
+        notes=_list_notes(job, runner) if progressed.outcomes else (),
+        audit=find_last_audit(journal),
+    )
+
+
+def _list_notes(job: TableJob, runner: Runner) -> tuple[str, ...]:
+    masters = MasterKeys.of(job.policy)
+    notes = (MOVED_NOTE if runner.run.moves_old else runner.swap.warning, masters.weakness(masters.current))
+    return tuple(note for note in notes if note is not None)
+
+
+def _settle_history(job: TableJob, options: RunOptions, *, tagged_only: bool = False) -> None:
+    """Once no file of the whole table differs from the plan, readers need no history any more.
+
+    Args:
+        job: of the table.
+        options: of the run; one over some partitions has not seen the whole table.
+        tagged_only: leave that of columns without a tag, which says that a tag was taken off, until a run has
+            recorded the plan without it.
+    """
+    if job.target.table is not None and options.where is None:
+        paths = {column.leaf.logical for column in job.target.plan.columns if column.tags or not tagged_only}
+        Catalog(job.spark).unset_options(job.target.table, tuple(history_property(path) for path in sorted(paths)))
+
+
+def _report_run(job: TableJob, begun: Begun, so_far: SoFar, result: RunResult) -> Report:
+    report = job.report(result, begun.options.engine, so_far.warnings)
+    return replace(report, warnings=(*report.warnings, *begun.last_words))

@@ -1,0 +1,84 @@
+"""Every unit of a target looked at before any is touched; a dry run ends with that."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sparkcrypt.backfill.drift.cache import FooterCache
+from sparkcrypt.backfill.drift.scan import ScannedUnit, Scanner
+from sparkcrypt.backfill.drift.unit_survey import UnitSurvey, survey_unit
+from sparkcrypt.backfill.drift.untouchable import refuse_unit
+from sparkcrypt.backfill.journal.speed import bytes_a_second
+from sparkcrypt.backfill.report.report import Report
+from sparkcrypt.backfill.run.job import TableJob
+from sparkcrypt.backfill.run.result import RunResult
+from sparkcrypt.backfill.run.units import refuse_changed
+from sparkcrypt.backfill.swap import choose_swap
+from sparkcrypt.backfill.work.options import RunOptions
+from sparkcrypt.errors import PlanError, SparkcryptError
+
+
+@dataclass(frozen=True, slots=True)
+class Surveyed:
+    """All units of a target in short, and what people should know of how they were chosen."""
+
+    units: list[UnitSurvey]
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def drifted(self) -> list[UnitSurvey]:
+        """The units with a file that differs from the plan."""
+        return [survey for survey in self.units if survey.drift]
+
+
+def survey_units(job: TableJob, options: RunOptions) -> Surveyed:
+    """Look at every unit; what a run that does not keep going would refuse is refused now.
+
+    Raises:
+        PlanError: under ``strict``, no partition was chosen: a misspelt value looks like a table in order.
+        SparkcryptError: a unit must not be touched, and the run does not keep going.
+    """
+    cache = FooterCache(job.store, job.target.table_id, keeps=not options.dry_run)
+    surveys, units = list[UnitSurvey](), job.target.units(options.where)
+    warnings: tuple[str, ...] = ()
+    if not units and options.where is not None:
+        text = f"{job.target.name}: --where {options.where!r} chooses no partition; SHOW PARTITIONS lists what is there"
+        if options.strict:
+            raise PlanError(text)
+        warnings = (text,)
+    for scanned in Scanner(job.target, job.files, job.reader, cache).scan(units):
+        if scanned.drift and not (options.keep_going or options.dry_run):
+            _refuse(job, scanned, adopt=options.adopt)
+        surveys.append(survey_unit(scanned, job.target.plan, rewrap=options.rewrap))
+    return Surveyed(surveys, warnings)
+
+
+def report_dry_run(job: TableJob) -> tuple[Report, Surveyed]:
+    """Return what a run would do, and how every unit differs; nothing is changed.
+
+    Raises:
+        SparkcryptError: as `survey_units`.
+        VerificationError: the journal of an earlier run is damaged.
+    """
+    rate = bytes_a_second(job.store, job.target.table_id)
+    surveyed = survey_units(job, job.options)
+    fast = None if rate is None else rate * job.options.parallelism
+    result = RunResult("dry-run", "dry run", surveyed.units, bytes_a_second=fast)
+    return job.report(result, job.options.engine, surveyed.warnings), surveyed
+
+
+def refuse_swap(job: TableJob, options: RunOptions, run_id: str) -> None:
+    """Refuse, before anything is read or written, what no swap could bring to an end.
+
+    Raises:
+        ConfigError: as `choose_swap`.
+    """
+    choose_swap(job.spark, job.target, run_id, output=options.output, exclusive=options.exclusive)
+
+
+def _refuse(job: TableJob, scanned: ScannedUnit, *, adopt: bool) -> None:
+    try:
+        refuse_unit(scanned, job.target, job.policy, adopt=adopt)
+    except SparkcryptError as error:
+        refuse_changed(job.files, scanned.unit, error)
+        raise

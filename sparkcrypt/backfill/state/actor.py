@@ -1,0 +1,11 @@
+"""Who acts, as locks and the audit name him."""
+
+from __future__ import annotations
+
+import getpass
+import socket
+
+
+def acting_user() -> str:
+    """Return ``user@host`` of this process."""
+    return f"{getpass.getuser()}@{socket.gethostname()}"

@@ -1,0 +1,246 @@
+"""Where records of runs are kept: small JSON objects, each created exclusively and whole, and never changed after.
+
+A name is a relative path (``runs/<table id>/<run id>/000001.json``).  Everything that must not happen twice (taking a
+lock, writing record *n* of a journal) is one ``create`` of one name, so a store is good enough exactly when its
+``create`` is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import re
+import uuid
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from sparkcrypt.durable import sync_folder
+from sparkcrypt.errors import ConfigError, VerificationError, show
+from sparkcrypt.policy.key_service import canonical_json
+
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(.*)", re.DOTALL)
+_NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
+
+
+class StateStore(Protocol):
+    """A flat store of named records; every method may be called by many threads and processes."""
+
+    def create(self, name: str, content: bytes) -> bool:
+        """Create a record with its whole content, or not at all; False when the name is taken already.
+
+        Of any number of callers that create one name exactly one gets True.  When this raises, the record may be there.
+        """
+        ...
+
+    def read(self, name: str) -> bytes | None:
+        """Return a record's content, None when there is no such record."""
+        ...
+
+    def list(self, prefix: str) -> tuple[str, ...]:
+        """Return the names that begin with a prefix, sorted: all that were there before and after the call."""
+        ...
+
+    def delete(self, name: str) -> None:
+        """Delete a record; nothing happens when there is none."""
+        ...
+
+
+class LocalStateStore:
+    """Records in a local folder, or in one on a shared file system that has hard links.
+
+    A record is written to a hidden file, synced, and hard-linked to its name: the link fails when the name is taken,
+    and nobody sees a part of it.  A writer that dies before the link leaves a hidden file, which is never listed.
+
+    Args:
+        root: the folder; it is made, private to its owner, when the first record is.
+    """
+
+    def __init__(self, root: str | Path) -> None:
+        self._root = Path(root).absolute()
+        self._durable: set[Path] = set()
+
+    def __repr__(self) -> str:
+        return f"LocalStateStore({str(self._root)!r})"
+
+    def create(self, name: str, content: bytes) -> bool:
+        """Create a record whole; False when the name is taken.
+
+        Raises:
+            ConfigError: the name is no record's name, or the file system refuses or has no hard links.
+        """
+        target = self._path(name)
+        with self._translate_errors(f"create {name}"):
+            self._make_folder(target.parent)
+            temporary = target.parent / f".{uuid.uuid4().hex}.tmp"
+            try:
+                _write_synced(temporary, content)
+                if not self._link(temporary, target):
+                    return False
+                sync_folder(target.parent)
+                return True
+            finally:
+                temporary.unlink(missing_ok=True)
+
+    def read(self, name: str) -> bytes | None:
+        """Return a record's content, None when there is no such record.
+
+        Raises:
+            ConfigError: the name is no record's name, or this user may not read it.
+        """
+        path = self._path(name)
+        with self._translate_errors(f"read {name}"):
+            try:
+                return path.read_bytes()
+            except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+                return None
+
+    def list(self, prefix: str) -> tuple[str, ...]:
+        """Return the names that begin with a prefix, sorted.
+
+        Raises:
+            ConfigError: a folder cannot be listed: part of the names would look like all of them.
+        """
+        folder = prefix.rpartition("/")[0]
+        start = self._path(folder) if folder else self._root
+        names: list[str] = []
+        with self._translate_errors(f"list {prefix or 'everything'}"):
+            for base, folders, files in os.walk(start, onerror=_raise_unless_gone):
+                folders[:] = [name for name in folders if not name.startswith(".")]
+                within = os.path.relpath(base, self._root)  # once a folder: a path object for each name takes longer
+                below = "" if within == os.curdir else f"{within}/"
+                names += [f"{below}{name}" for name in files if not name.startswith(".")]
+        return tuple(sorted(name for name in names if name.startswith(prefix)))
+
+    def delete(self, name: str) -> None:
+        """Delete a record; nothing happens when there is none.
+
+        Raises:
+            ConfigError: the name is no record's name, or this user may not delete it.
+        """
+        path = self._path(name)
+        with self._translate_errors(f"delete {name}"), contextlib.suppress(NotADirectoryError):
+            path.unlink(missing_ok=True)
+
+    def _path(self, name: str) -> Path:
+        check_name(name)
+        return self._root.joinpath(*name.split("/"))
+
+    def _make_folder(self, folder: Path) -> None:
+        """Make a folder so that a power cut cannot take it away from a record that was created in it."""
+        if folder in self._durable and folder.is_dir():
+            return
+        self._root.mkdir(mode=0o700, parents=True, exist_ok=True)  # private, and so is all below it
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for above in (folder, *folder.parents):
+            sync_folder(above)
+            if above == self._root:
+                break
+        sync_folder(self._root.parent)
+        self._durable.add(folder)
+
+    def _link(self, temporary: Path, target: Path) -> bool:
+        try:
+            os.link(temporary, target)
+        except FileExistsError:
+            # NFS repeats a request whose answer got lost: the link that "exists" may be the one that was just made.
+            return temporary.stat().st_nlink > 1
+        except OSError as error:
+            if error.errno not in _NO_LINKS:
+                raise
+            raise ConfigError(
+                f"state directory {self._root}: its file system has no hard links ({error.strerror}), so two runs "
+                "could not be kept apart; set run_state of the policy to a local disk, NFS, HDFS or an object store"
+            ) from error
+        return True
+
+    @contextlib.contextmanager
+    def _translate_errors(self, doing: str) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise ConfigError(
+                f"state directory {self._root}: cannot {doing}: {error.strerror or error}; check its disk, and that "
+                "this user may read and write it"
+            ) from error
+
+
+def check_name(name: str) -> None:
+    """Refuse a name that would leave the state directory, or hide there.
+
+    Raises:
+        ConfigError: it is no record's name.
+    """
+    if any(not part or part.startswith(".") or "\0" in part for part in name.split("/")):
+        raise ConfigError(
+            f"state record {show(name)} is not a name; allowed: a relative path of which no part is empty or "
+            "begins with a dot"
+        )
+
+
+def open_state_store(uri: str) -> StateStore:
+    """Open a state directory that needs no Spark.
+
+    Args:
+        uri: a path, or ``file:/path``, ``file:///path``; nothing in it is unescaped, as in Hadoop's own paths.
+
+    Raises:
+        ConfigError: another scheme, of which no conditional create is known here.
+    """
+    match = _SCHEME.fullmatch(uri)
+    if match is None and uri:
+        return LocalStateStore(uri)
+    scheme, rest = match.groups() if match else ("", "")
+    if scheme.lower() == "file":
+        authority, slash, below = rest[2:].partition("/") if rest.startswith("//") else ("", rest[:1], rest[1:])
+        if slash == "/" and authority in ("", "localhost"):
+            return LocalStateStore(f"/{below}")
+    raise ConfigError(
+        f"run_state {uri!r}: {f'scheme {scheme!r} has' if scheme else 'it has'} no conditional create that this knows, "
+        "so two runs could not be kept apart; allowed: an absolute path, file:/path, and with a Spark session hdfs:, "
+        "viewfs:, s3:, s3a:, gs:, abfs: and az:; set run_state of the policy to one of them"
+    )
+
+
+def encode_record(body: Mapping[str, Any]) -> bytes:
+    """Return the one byte text of a record: canonical JSON in ASCII on one line, which ends with a line feed."""
+    return encode_decoded(json.loads(json.dumps(body, allow_nan=False)))  # keys become texts before they are sorted
+
+
+def encode_decoded(body: Mapping[str, Any]) -> bytes:
+    """Return what ``encode_record`` does, of a body whose keys are texts, as what ``decode_record`` returns."""
+    return canonical_json(body).encode("ascii") + b"\n"
+
+
+def decode_record(name: str, content: bytes) -> dict[str, Any]:
+    """Return a record's object.
+
+    Raises:
+        VerificationError: the bytes are not exactly those that ``encode_record`` gives for it.
+    """
+    try:
+        body = json.loads(content)
+        exact = isinstance(body, dict) and encode_decoded(body) == content
+    except (ValueError, TypeError, RecursionError):
+        exact = False
+    if not exact:
+        raise VerificationError(
+            f"{name}: is not a record as it was written: it was damaged or edited; restore the state directory's "
+            "copy of it"
+        )
+    return dict(body)
+
+
+def _write_synced(path: Path, content: bytes) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "wb") as stream:
+        stream.write(content)
+        stream.flush()
+        os.fsync(stream.fileno())
+
+
+def _raise_unless_gone(error: OSError) -> None:
+    if not isinstance(error, FileNotFoundError | NotADirectoryError):
+        raise error

@@ -1,0 +1,198 @@
+"""What is in use now, by the metastore.
+
+A state directory may tell less than what has happened (it was restored, or lost its end), and people move partitions
+while runs go on.  So before a folder is deleted, renamed or adopted, the metastore is asked: for the target's own
+folders each time, for those of all other tables once for as long as an `OtherTables` lives, which is a pass.
+"""
+
+from __future__ import annotations
+
+import time
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from sparkcrypt.backfill.target.shared_folders import locations_of_tables
+from sparkcrypt.backfill.target.target import CatalogTarget, Target
+from sparkcrypt.errors import VerificationError
+from sparkcrypt.paths import comparable_path, is_hidden
+from sparkcrypt.spark.tables.catalog import Catalog
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """Who points to a folder.
+
+    Attributes:
+        name: a unit of the target, or ``db.table``.
+        reads_below: files in folders below are read too; False of a partitioned table, whose partitions say where
+            theirs are.
+    """
+
+    name: str
+    reads_below: bool = True
+
+
+class Places:
+    """Folders that tables and partitions point to, at one moment.
+
+    Args:
+        users: folder -> who points to it.
+    """
+
+    def __init__(self, users: Iterable[tuple[str, User]]) -> None:
+        self._users: dict[str, list[User]] = {}
+        for folder, user in users:
+            self._users.setdefault(_place(folder), []).append(user)
+        self._ordered = sorted(self._users)
+
+    def user_of(self, folder: str, *, but: str | None = None) -> str | None:
+        """Return who points to a folder, into it, or above it without a hidden folder between; None: nobody.
+
+        Args:
+            folder: which.
+            but: a unit that does not count.
+        """
+        return next((f"{user.name} points to {place}" for place, user in self._uses(folder) if user.name != but), None)
+
+    def has_other_user(self, folder: str, *own: str) -> bool:
+        """Tell whether somebody points to a folder, into it, or above it without a hidden folder between.
+
+        Args:
+            folder: which.
+            own: units and tables that do not count.
+        """
+        return any(user.name not in own for _, user in self._uses(folder))
+
+    def uses(self, folder: str) -> bool:
+        """Tell whether somebody points to this very folder."""
+        return _place(folder) in self._users
+
+    def _uses(self, folder: str) -> Iterator[tuple[str, User]]:
+        place = _place(folder)
+        for candidate in (place, *self._below(f"{place}/")):
+            for user in self._users.get(candidate, ()):
+                yield candidate, user
+        for outer in _above(place):
+            for user in self._users.get(outer, ()):
+                if user.reads_below:
+                    yield outer, user
+
+    def _below(self, outer: str) -> Iterator[str]:
+        for number in range(bisect_left(self._ordered, outer), len(self._ordered)):
+            if not self._ordered[number].startswith(outer):
+                return
+            yield self._ordered[number]
+
+
+class OtherTables:
+    """The folders of every table but one, asked for once, and afresh where that is wanted."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+        self._known: tuple[tuple[str, User], ...] | None = None
+
+    def users(self, but: str | None, *, afresh: bool = False) -> Iterator[tuple[str, User]]:
+        """Yield every folder to which a table or partition points, and who does.
+
+        Args:
+            but: a table whose folders are left out: ``db.table``.
+            afresh: ask now, though it was asked before.
+        """
+        known = self._known
+        if known is None or afresh:
+            found = locations_of_tables(self._spark)
+            known = self._known = tuple((place, User(name, reads_below=below)) for name, place, below in found)
+        return (use for use in known if use[1].name != but)
+
+
+@dataclass(slots=True)
+class InUse:
+    """Asks what is in use.
+
+    Attributes:
+        target: whose own folders are asked for afresh; None where there is none, and all tables are others.
+        others: the folders of all other tables.
+    """
+
+    spark: SparkSession
+    target: Target | None
+    others: OtherTables
+    _own: tuple[tuple[str, User], ...] = ()
+    _asked: float | None = None
+
+    def look(self, *, afresh: bool = False) -> Places:
+        """Return what tables and partitions point to.
+
+        Args:
+            afresh: ask for the other tables too, though they were asked for before.
+
+        Raises:
+            PlanError: the table is gone, or somebody's partitions cannot be listed.
+        """
+        table = self.target.name if isinstance(self.target, CatalogTarget) else None
+        return Places([*self._own_users(0.0), *self.others.users(table, afresh=afresh)])
+
+    def is_free(self, folder: str) -> bool:
+        """Tell whether no other table points to a folder, into it or above it."""
+        table = self.target.name if isinstance(self.target, CatalogTarget) else None
+        return Places(self.others.users(table)).user_of(folder) is None
+
+    def own(self, *, seconds_old: float) -> Places:
+        """Return what the target alone points to; the answer may be so many seconds old."""
+        return Places(self._own_users(seconds_old))
+
+    def units(self) -> Mapping[str, str]:
+        """Return unit -> where its files are, afresh."""
+        return {user.name: place for place, user in self._own_users(0.0) if user.reads_below}
+
+    def _own_users(self, seconds_old: float) -> tuple[tuple[str, User], ...]:
+        if self._asked is None or time.monotonic() - self._asked > seconds_old:
+            asked = time.monotonic()
+            self._own, self._asked = tuple(_of_target(self.spark, self.target)), asked
+        return self._own
+
+
+def refuse_used(places: Places, unit: str, folder: str, what: str) -> None:
+    """Refuse to rename or adopt a folder that somebody else uses.
+
+    Raises:
+        VerificationError: it names the folder and who points to it.
+    """
+    user = places.user_of(folder, but=unit)
+    if user is not None:
+        raise VerificationError(
+            f"{unit}: {folder} {what}, and {user}, so it stays where it is; point that elsewhere with ALTER TABLE … "
+            "SET LOCATION, then run again"
+        )
+
+
+def _of_target(spark: SparkSession, target: Target | None) -> Iterator[tuple[str, User]]:
+    if target is None:
+        return
+    if not isinstance(target, CatalogTarget):
+        yield target.base, User(target.name)
+        return
+    catalog = Catalog(spark)
+    table = catalog.table(target.table.quoted)
+    yield table.location, User(target.name, reads_below=not table.partition_columns)
+    if table.partition_columns:
+        for partition in catalog.partitions(table):
+            yield partition.location, User(partition.folder)
+
+
+def _place(folder: str) -> str:
+    return comparable_path(folder).rstrip("/")
+
+
+def _above(place: str) -> Iterator[str]:
+    """Yield the folders above one, up to that in which a hidden folder lies: readers do not look below those."""
+    while "/" in place:
+        place, _, name = place.rpartition("/")
+        if is_hidden(name):
+            return
+        yield place

@@ -1,0 +1,55 @@
+"""A unit as journals hold it: enough to know it again after a crash, and to tell old files from late commits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from sparkcrypt.backfill.target.unit import Folder, SourceFile, Unit
+from sparkcrypt.paths import comparable_path
+from sparkcrypt.spark.tables.table import Partition
+
+
+def describe_unit(unit: Unit) -> dict[str, Any]:
+    """Return what a journal needs to know a unit again, as JSON values."""
+    return {
+        "location": unit.location,
+        "partition": None if unit.partition is None else [list(pair) for pair in unit.partition.values],
+        "serde": "" if unit.partition is None else unit.partition.serde,
+        "partition_path": unit.partition_path,
+        "files": describe_folders(unit.folders),
+    }
+
+
+def restore_unit(name: str, fields: Mapping[str, Any]) -> Unit:
+    """Return the unit that a journal described."""
+    values = tuple((pair[0], pair[1]) for pair in fields["partition"] or ())
+    location = str(fields["location"])
+    return Unit(
+        name=name,
+        location=location,
+        partition=Partition(values, location, str(fields["serde"])) if values else None,
+        partition_path=str(fields["partition_path"]),
+        values=dict(values),
+        folders=restore_folders(fields["files"]),
+    )
+
+
+def restore_folders(values: Iterable[Any]) -> tuple[Folder, ...]:
+    """Return the files that a journal listed, folder by folder."""
+    return tuple(Folder(folder, tuple(SourceFile(*file) for file in files)) for folder, files in values)
+
+
+def describe_folders(folders: tuple[Folder, ...]) -> list[Any]:
+    """Return the files of a unit, folder by folder, as JSON values."""
+    return [[folder.relative, [file.to_list() for file in folder.files]] for folder in folders]
+
+
+def by_place(location: str, folders: tuple[Folder, ...]) -> dict[str, SourceFile]:
+    """Return path below a location -> file."""
+    return {below(location, file.path): file for folder in folders for file in folder.files}
+
+
+def below(location: str, path: str) -> str:
+    """Return a file's path below a folder; the URI forms of the two may differ (``file:/x`` and ``file:///x``)."""
+    return comparable_path(path).removeprefix(comparable_path(location)).lstrip("/")

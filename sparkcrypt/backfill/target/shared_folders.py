@@ -1,0 +1,110 @@
+"""Folders that tables share: rewriting one would change what the other's readers see, and expiry what they have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
+from typing import TYPE_CHECKING
+
+from sparkcrypt.backfill.target.unit import base_location
+from sparkcrypt.errors import PlanError
+from sparkcrypt.paths import comparable_path
+from sparkcrypt.spark.tables.catalog import Catalog
+from sparkcrypt.spark.tables.table import Table
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_WITH_PARTITIONS = ("hive", "parquet", "orc", "csv", "json", "text", "avro")
+"""Formats whose partitions the metastore knows: where these cannot be listed, nobody can tell what is in use."""
+
+
+def folders_of_tables(spark: SparkSession, database: str) -> dict[str, frozenset[str]]:
+    """Return table -> its original folder, for every table of every database; in one also those of partitions.
+
+    Asking for the partitions of all databases would take a large metastore a quarter of an hour; `locations_of_tables`
+    does, before anything is deleted.  Those of partitions below their table's own folder are left out.
+    """
+    return {
+        table.full_name: _folders(table, partitions())
+        for table, partitions in _tables(Catalog(spark), lambda table: table.database == database)
+    }
+
+
+def locations_of_tables(spark: SparkSession) -> Iterator[tuple[str, str, bool]]:
+    """Yield each table's name with its folder, and with that of each of its partitions, over all databases.
+
+    The third value tells whether files in folders below are read too: not of a partitioned table's own folder.
+
+    A large metastore takes a quarter of an hour for it; it is asked before folders are deleted.
+
+    Raises:
+        PlanError: the partitions of a table could not be listed, so nobody can tell what is in use.
+    """
+    for table, partitions in _tables(Catalog(spark), lambda _: True):
+        yield table.full_name, table.location, not table.partition_columns
+        yield from ((table.full_name, location, True) for location in partitions())
+
+
+def shared_with(table: Table, partitions: Iterable[str], folders: Mapping[str, frozenset[str]]) -> str | None:
+    """Return why a table's folders are not its own, or None.
+
+    Args:
+        table: which table.
+        partitions: the folders of its partitions.
+        folders: of all tables, by name.
+    """
+    own = _folders(table, partitions)
+    for name, others in sorted(folders.items()):
+        if name == table.full_name:
+            continue
+        for own_folder in sorted(own):
+            for folder in sorted(others):
+                if own_folder == folder:
+                    return f"{table.full_name} and {name} share the folder {folder}"
+                if _inside(own_folder, folder) or _inside(folder, own_folder):
+                    return f"{table.full_name} ({own_folder}) and {name} ({folder}) lie in one another"
+    return None
+
+
+def _tables(catalog: Catalog, asked: Callable[[Table], bool]) -> Iterator[tuple[Table, Callable[[], tuple[str, ...]]]]:
+    """Yield each table that has a folder, and what returns the folders of its partitions; none where not asked for."""
+    for database in catalog.databases():
+        for table in catalog.all_of(database):
+            if table.location and table.kind != "VIEW":
+                yield table, partial(_of_partitions, catalog, table) if asked(table) else tuple
+
+
+def _of_partitions(catalog: Catalog, table: Table) -> tuple[str, ...]:
+    if not table.partition_columns:
+        return ()
+    try:
+        return tuple(partition.location for partition in catalog.partitions(table))
+    except PlanError:
+        if table.provider in _WITH_PARTITIONS and catalog.exists(table.quoted):
+            raise
+        return ()  # dropped meanwhile, or of a format that keeps its partitions elsewhere
+
+
+def _folders(table: Table, partitions: Iterable[str]) -> frozenset[str]:
+    """Return a table's folders; what runs put beside the folder of a partitioned table is not that folder.
+
+    After a RENAME partitions still point below ``.sparkcrypt`` and the first name, which may be another table's by now.
+    """
+    return _outermost([_folder(table.location), *(comparable_path(folder) for folder in partitions)])
+
+
+def _outermost(folders: Iterable[str]) -> frozenset[str]:
+    kept: list[str] = []
+    for folder in sorted(set(folders)):
+        if not (kept and _inside(folder, kept[-1])):
+            kept.append(folder)
+    return frozenset(kept)
+
+
+def _folder(location: str) -> str:
+    return comparable_path(base_location(location))
+
+
+def _inside(inner: str, outer: str) -> bool:
+    return inner.startswith(outer + "/")

@@ -1,0 +1,283 @@
+"""What a run works on: a table, or a bare folder; its plan, its units, and what is refused."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Protocol
+
+from sparkcrypt import names
+from sparkcrypt.backfill.target.unit import Folder, Unit, base_location, list_folders, refuse_formats, refuse_overlaps
+from sparkcrypt.errors import PlanError
+from sparkcrypt.paths import comparable_path, partition_values, trailing_partition
+from sparkcrypt.plan import EncryptionPlan
+from sparkcrypt.policy.model import Policy
+from sparkcrypt.schema import Schema
+from sparkcrypt.spark.files.hadoop import HadoopFiles
+from sparkcrypt.spark.tables.catalog import Catalog
+from sparkcrypt.spark.tables.identity import ensure_identity
+from sparkcrypt.spark.tables.partitions import choose_partitions, data_schema
+from sparkcrypt.spark.tables.planning import plan_of, plan_path
+from sparkcrypt.spark.tables.rules import put_rule, rule_change
+from sparkcrypt.spark.tables.table import Table
+from sparkcrypt.tags.avro import tags_of_avro
+from sparkcrypt.tags.model import TaggedColumn, tag_property
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
+
+
+class Target(Protocol):
+    """What a run works on."""
+
+    @property
+    def name(self) -> str:
+        """The table's name or the folder, for reports."""
+
+    @property
+    def table_id(self) -> str:
+        """A name for the state directory that stays the same whatever the table is called."""
+
+    @property
+    def base(self) -> str:
+        """The original folder; staging is made beside it."""
+
+    @property
+    def table(self) -> Table | None:
+        """The table as the metastore has it; None of a bare folder."""
+
+    @property
+    def uuid(self) -> str | None:
+        """The identity in AAD prefixes, or None."""
+
+    @property
+    def plan(self) -> EncryptionPlan:
+        """The plan of every file."""
+
+    @property
+    def schema(self) -> StructType:
+        """The columns in files, as Spark's schema with its metadata."""
+
+    def units(self, where: str | None) -> tuple[Unit, ...]:
+        """Return the units; their files are listed later, one unit at a time."""
+
+    def locations(self) -> tuple[str, ...]:
+        """Return the folders that it has now, as the metastore says."""
+
+    def with_identity(self) -> Target:
+        """Return a table with an identity for AAD prefixes, and its rule in its properties.
+
+        Raises:
+            PlanError: another table's files are bound to the same UUID.
+        """
+
+    def options(self) -> dict[str, str]:
+        """Return the writer and reader options that tie files to this target."""
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogTarget:
+    """A table of the session catalog."""
+
+    spark: SparkSession
+    table: Table
+    policy: Policy
+    plan: EncryptionPlan
+    avro_tags: tuple[TaggedColumn, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """``database.table``."""
+        return self.table.full_name
+
+    @property
+    def table_id(self) -> str:
+        """The table's UUID, which survives a rename; before it has one, its name."""
+        return self.table.uuid or _digest(self.table.full_name)
+
+    @property
+    def base(self) -> str:
+        """The table's original folder."""
+        return base_location(self.table.location)
+
+    @property
+    def uuid(self) -> str | None:
+        """The table's UUID."""
+        return self.table.uuid
+
+    @property
+    def schema(self) -> StructType:
+        """The table's data columns."""
+        return data_schema(self.table)
+
+    def units(self, where: str | None) -> tuple[Unit, ...]:
+        """Return the table's partitions, or the table itself.
+
+        Raises:
+            PlanError: ``where`` asks for something other than partition columns, or units overlap.
+        """
+        if not self.table.partition_columns:
+            if where:
+                raise PlanError(f"{self.name} has no partitions, so it cannot be narrowed by --where; leave it out")
+            return (Unit(self.name, self.table.location, None, "", {}),)
+        refuse_formats(HadoopFiles(self.spark), self.base)  # units are partitions, and a format's list is above them
+        partitions = choose_partitions(self.spark, self.table, where)
+        units = tuple(
+            Unit(partition.folder, partition.location, partition, partition.folder, dict(partition.values))
+            for partition in partitions
+        )
+        refuse_overlaps(units)
+        return units
+
+    def locations(self) -> tuple[str, ...]:
+        """Return the table's folder and those of its partitions."""
+        catalog = Catalog(self.spark)
+        now = catalog.table(self.table.quoted)
+        partitions = catalog.partitions(now) if now.partition_columns else ()
+        return (now.location, *(partition.location for partition in partitions))
+
+    def with_identity(self) -> CatalogTarget:
+        """Return the table with a UUID and its rule in its properties; it is given what it lacks."""
+        put_rule(self.spark, rule_change(self.spark, self.table, self.plan.rule), self.policy)
+        return replace(self, table=ensure_identity(self.spark, self.name))
+
+    def options(self) -> dict[str, str]:
+        """Return the table's own options, its name, and tags that come from elsewhere."""
+        own = {name: value for name, value in self.table.options.items() if name.startswith("parquet.")}
+        avro = {tag_property(column.path): ",".join(column.tags) for column in self.avro_tags}
+        return {**avro, **own, names.TABLE: self.name}
+
+
+@dataclass(frozen=True, slots=True)
+class PathTarget:
+    """A bare folder of Parquet files."""
+
+    spark: SparkSession
+    path: str
+    plan: EncryptionPlan
+    schema: StructType
+
+    @property
+    def name(self) -> str:
+        """The folder."""
+        return self.path
+
+    @property
+    def table_id(self) -> str:
+        """A digest of the path."""
+        return target_folder_id(self.path)
+
+    @property
+    def base(self) -> str:
+        """The folder."""
+        return self.path.rstrip("/")
+
+    @property
+    def table(self) -> None:
+        """A bare path is no table."""
+
+    @property
+    def uuid(self) -> str | None:
+        """A bare path has no identity of its own."""
+        return None
+
+    def units(self, where: str | None) -> tuple[Unit, ...]:
+        """Return the folder as one unit."""
+        if where:
+            raise PlanError("--where works on tables; a bare directory is swapped as a whole")
+        return (Unit(self.path, self.path, None, "", {}),)
+
+    def locations(self) -> tuple[str, ...]:
+        """Return the folder."""
+        return (self.base,)
+
+    def with_identity(self) -> PathTarget:
+        """Return the folder as it is: it has no place for an identity."""
+        return self
+
+    def options(self) -> dict[str, str]:
+        """Return the tags as options, since a bare folder has no place for them."""
+        tags = {tag_property(column.path): ",".join(column.tags) for column in self.plan.columns if column.tags}
+        return tags if self.plan.table is None else {**tags, names.TABLE: self.plan.table}
+
+
+def locations_of(spark: SparkSession, target: Target, output: str | None) -> tuple[str, ...]:
+    """Return the folders that a target has now, and that of the copy which a run was asked for.
+
+    Args:
+        spark: a classic session.
+        target: a table or a folder.
+        output: where the copy of a bare folder goes.
+    """
+    copies = () if output is None else (HadoopFiles(spark).qualify(output.rstrip("/")),)
+    return (*target.locations(), *copies)
+
+
+def target_folder_id(path: str) -> str:
+    """Return the name of a bare folder in the state directory: a digest of its path, as Hadoop prints it."""
+    return _digest(path)
+
+
+def catalog_target(spark: SparkSession, table: Table, policy: Policy, avro: Schema | None) -> CatalogTarget:
+    """Return a table as a target.
+
+    Raises:
+        PlanError: it is not a Parquet table whose files can be swapped; the reason is told.
+    """
+    refuse_kinds(table)
+    avro_tags = tags_of_avro(avro) if avro is not None else ()
+    return CatalogTarget(spark, table, policy, plan_of(spark, table, policy, avro=avro), avro_tags)
+
+
+def refuse_kinds(table: Table) -> None:
+    """Refuse what is not a plain Parquet table.
+
+    Raises:
+        PlanError: it says what the table is.
+    """
+    if table.kind == "VIEW":
+        raise PlanError(f"{table.full_name} is a view and has no files; name the tables that it reads")
+    if not table.is_parquet:
+        raise PlanError(
+            f"{table.full_name} is a {table.provider} table, not Parquet; convert it first (CREATE TABLE … USING "
+            "parquet AS SELECT …)"
+        )
+    if table.properties.get("transactional", "").lower() == "true":
+        raise PlanError(
+            f"{table.full_name} is a Hive ACID table, whose files belong to Hive's transactions; it cannot be swapped"
+        )
+
+
+def path_target(spark: SparkSession, path: str, policy: Policy, avro: Schema | None) -> PathTarget:
+    """Return a bare folder as a target; its schema comes from its files, tags from it and the Avro schema.
+
+    Raises:
+        PlanError: there is no such folder, or it holds no Parquet files.
+    """
+    files = HadoopFiles(spark)
+    path = files.qualify(path.rstrip("/"))
+    if not files.exists(path):
+        raise PlanError(f"{path}: is not there; name a directory of Parquet files")
+    folders = list_folders(files, path)
+    if not folders:
+        raise PlanError(f"{path}: holds no data files; name a directory of Parquet files")
+    name = _table_at(policy, path)
+    reader = spark.read.options(**({names.TABLE: name} if name else {}))
+    schema = reader.parquet(*[file.path for folder in folders for file in folder.files][:1]).schema
+    partition_columns = tuple(dict.fromkeys(column for folder in folders for column in partition_values(_hive(folder))))
+    plan = plan_path(schema.json(), policy, partition_columns=partition_columns, table=name, avro=avro)
+    return PathTarget(spark, path, plan, schema)
+
+
+def _hive(folder: Folder) -> str:
+    return trailing_partition(folder.relative.split("/"))
+
+
+def _table_at(policy: Policy, path: str) -> str | None:
+    here = comparable_path(path)
+    return next((rule.name for rule in policy.tables if rule.location and comparable_path(rule.location) == here), None)
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:32]

@@ -1,0 +1,244 @@
+"""Units: what swaps at once, with the files that were in it when it was listed."""
+
+from __future__ import annotations
+
+import re
+import secrets
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+from sparkcrypt.errors import PlanError, SourceChangedError, SparkcryptError
+from sparkcrypt.paths import comparable_path, partition_values, trailing_partition
+from sparkcrypt.spark.files.listing import data_files
+from sparkcrypt.spark.tables.table import Partition
+
+if TYPE_CHECKING:
+    from sparkcrypt.spark.files.hadoop import HadoopFiles
+
+STAGING_FOLDER = ".sparkcrypt"
+"""Beside a table's folder.  Hive's RENAME TABLE replaces the table's old path wherever the text of a partition's
+location holds it, so the name must not begin as any table's name can: with a dot."""
+_STAGED = re.compile(rf"^(?P<parent>.*)/{re.escape(STAGING_FOLDER)}/(?P<name>[^/]+)/(?P<run>[^/]+)(?P<rest>/.*)?$")
+_LISTING_PAUSES_SECONDS = (0.1, 1.0)
+_ICEBERG = "metadata"
+_FOREIGN = {
+    "_spark_metadata": "a streaming sink keeps its own list of files there",
+    "_delta_log": "a Delta table keeps its own list of files there",
+    ".hoodie": "a Hudi table keeps its own list of files there",
+    _ICEBERG: "an Iceberg table keeps its own list of files there",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFile:
+    """One data file as it was listed: URI, length in bytes, modification time in milliseconds."""
+
+    path: str
+    length: int
+    modified_ms: int
+
+    def to_list(self) -> list[Any]:
+        """Return it as it stands in a journal."""
+        return [self.path, self.length, self.modified_ms]
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """The files of one folder of a unit; ``relative`` is its path below the unit, empty for the unit itself."""
+
+    relative: str
+    files: tuple[SourceFile, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """A partition, an unpartitioned table, or a bare folder.
+
+    ``values`` are the partition's values for key templates; ``partition_path`` is what its files' AAD prefixes hold;
+    ``folders`` are empty until the unit is listed.
+    """
+
+    name: str
+    location: str
+    partition: Partition | None
+    partition_path: str
+    values: Mapping[str, str]
+    folders: tuple[Folder, ...] = ()
+
+    @property
+    def files(self) -> tuple[SourceFile, ...]:
+        """Every data file of the unit."""
+        return tuple(file for folder in self.folders for file in folder.files)
+
+    @property
+    def total_bytes(self) -> int:
+        """The length of all files together."""
+        return sum(file.length for file in self.files)
+
+    @property
+    def other_format(self) -> str:
+        """The SerDe of a partition that is not Parquet, though its table is; empty for all others."""
+        serde = self.partition.serde if self.partition else ""
+        return "" if "parquet" in serde.lower() else serde
+
+    def at(self, location: str, folders: tuple[Folder, ...]) -> Unit:
+        """Return the unit as it would be elsewhere, with other files."""
+        return replace(self, location=location, folders=folders)
+
+    def staging(self, base: str, attempt: str) -> str:
+        """Return where the unit's new files are made: beside the table, ending in the same partition folders.
+
+        Args:
+            base: the table's original folder.
+            attempt: from ``attempt_folder``.
+        """
+        staged = f"{staging_folder(base)}/{attempt}"
+        return f"{staged}/{self.partition_path}" if self.partition_path else staged
+
+
+def base_location(location: str) -> str:
+    """Return the table's original folder, whether or not an earlier run has moved the table beside it."""
+    match = _STAGED.match(location.rstrip("/"))
+    return f"{match['parent']}/{match['name']}" if match else location.rstrip("/")
+
+
+def is_staged(location: str) -> bool:
+    """Tell whether a folder is one in which a run made its files."""
+    return _STAGED.match(location.rstrip("/")) is not None
+
+
+def moved_place(place: str, before: str, now: str) -> str | None:
+    """Return what a folder of a table is called once the table's own folder was renamed.
+
+    Args:
+        place: a folder, as it was called before.
+        before: the table's original folder then.
+        now: the same now.
+
+    Returns:
+        None where the folder is neither the table's nor below it, or nothing moved.
+    """
+    folder, base = comparable_path(place), comparable_path(before)
+    if base == comparable_path(now) or not (folder == base or folder.startswith(f"{base}/")):
+        return None
+    return now.rstrip("/") + folder[len(base) :]
+
+
+def staging_folder(base: str) -> str:
+    """Return the folder beside a table under which its runs put their files."""
+    parent, _, name = base.rstrip("/").rpartition("/")
+    return f"{parent}/{STAGING_FOLDER}/{name}"
+
+
+def attempt_folder(run_id: str, fencing_token: int, attempt: int = 1) -> str:
+    """Return the name of the folder of one driver's attempt at a unit.
+
+    Each driver stages into a folder of its own: one that was paused and lost its lock may still wake up and point the
+    table to what it staged, which must then be whole, and not what another driver is writing.  So does each further
+    attempt of a driver: readers may have begun to read what an attempt had put into use before it was undone.  The end
+    is random: where locks or journals were restored from a copy, tokens and attempts come again, and folders must not.
+    """
+    return f"{run_id}-{fencing_token}-{attempt}-{secrets.token_hex(4)}"
+
+
+def old_folder(base: str, run_id: str, partition_path: str = "") -> str:
+    """Return where a run puts the old files of a unit that it moves out of the table's folder."""
+    folder = f"{staging_folder(base)}/old-{run_id}"
+    return f"{folder}/{partition_path}" if partition_path else folder
+
+
+def list_folders(files: HadoopFiles, location: str) -> tuple[Folder, ...]:
+    """List a unit's data files, folder by folder.
+
+    Raises:
+        PlanError: the folder belongs to a table format that keeps its own list of files.
+    """
+    if not files.exists(location):
+        return ()
+    refuse_formats(files, location)
+    by_folder: dict[str, list[SourceFile]] = {}
+    root = files.status(location).path.rstrip("/")
+    for file in data_files(files, root):
+        relative = file.path[len(root) + 1 :].rpartition("/")[0]
+        by_folder.setdefault(relative, []).append(SourceFile(file.path, file.length, file.modified_ms))
+    return tuple(Folder(relative, tuple(found)) for relative, found in sorted(by_folder.items()))
+
+
+def refuse_formats(files: HadoopFiles, location: str) -> None:
+    """Refuse a folder whose files belong to a format that keeps its own list of them.
+
+    Raises:
+        PlanError: it says by what it is known.
+    """
+    for name, why in _FOREIGN.items():
+        if files.exists(f"{location}/{name}") and (name != _ICEBERG or _holds_iceberg(files, f"{location}/{name}")):
+            raise PlanError(
+                f"{location}: has a {name} folder: {why}, so its files cannot be swapped under it; write through that "
+                "format with sparkcrypt.configure, which encrypts new files"
+            )
+
+
+def _holds_iceberg(files: HadoopFiles, folder: str) -> bool:
+    return any(name.endswith(".metadata.json") for name in files.names(folder))
+
+
+def list_unit(files: HadoopFiles, unit: Unit) -> Unit:
+    """Return a unit with its files as they are now; a folder that goes while it is listed is listed again.
+
+    Raises:
+        PlanError: as `list_folders`.
+        SparkcryptError: it cannot be listed.
+    """
+    for pause in _LISTING_PAUSES_SECONDS:
+        try:
+            return replace(unit, folders=list_folders(files, unit.location))
+        except PlanError:
+            raise
+        except SparkcryptError:
+            time.sleep(pause)
+    return replace(unit, folders=list_folders(files, unit.location))
+
+
+def is_writers_folder(name: str) -> bool:
+    """Tell whether a folder of this name is one that a job of Spark or Hive makes for itself while it writes."""
+    return name == "_temporary" or name.startswith((".spark-staging", ".hive-staging"))
+
+
+def refuse_writers_at_work(files: HadoopFiles, unit: Unit) -> None:
+    """Refuse a unit below whose folder Spark or Hive is writing: a rename would take their work with it.
+
+    Raises:
+        SourceChangedError: it names the folder in which they write.
+    """
+    if not files.exists(unit.location):
+        return
+    for name in files.names(unit.location):
+        if is_writers_folder(name):
+            raise SourceChangedError(
+                f"{unit.name}: {unit.location}/{name} is there, so someone is writing; the unit is left as it was, run "
+                "again when that has ended; move that folder away if its writer was killed"
+            )
+
+
+def refuse_overlaps(units: tuple[Unit, ...]) -> None:
+    """Refuse units that share a folder or lie in one another: swapping one would change the other.
+
+    Raises:
+        PlanError: it names the two units.
+    """
+    ordered = sorted(units, key=lambda unit: unit.location.rstrip("/") + "/")  # x-old comes before x/, not into it
+    for before, after in pairwise(ordered):
+        if (after.location.rstrip("/") + "/").startswith(before.location.rstrip("/") + "/"):
+            raise PlanError(
+                f"units {before.name!r} and {after.name!r} share the folder {before.location}; give each partition a "
+                "folder of "
+                "its own with ALTER TABLE … SET LOCATION, then run again"
+            )
+
+
+def partition_of(unit: Unit, folder: Folder) -> Mapping[str, str]:
+    """Return the partition values of a folder of a unit."""
+    return unit.values or partition_values(trailing_partition(folder.relative.split("/")))

@@ -1,0 +1,167 @@
+"""Adoption: new files that are in use, though the journal does not say that they were swapped, are proven once more.
+
+A state directory that was restored from a copy, or a journal that lost its end, knows less than the metastore.  What a
+table points to is never deleted for that: it is compared with the source files that were listed, file by file where
+their names tell which became which, else by all rows, and then written down as the swap that it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from sparkcrypt.backfill.audit.evidence import FileEvidence, evidence_of, files_of
+from sparkcrypt.backfill.journal.attempts import Attempt
+from sparkcrypt.backfill.journal.entries import Proven, UnitListed, UnitStaged, UnitSwapping, UnitVerified
+from sparkcrypt.backfill.journal.unit_steps import state_of_units
+from sparkcrypt.backfill.report.outcome import UnitOutcome
+from sparkcrypt.backfill.target.record import below, by_place
+from sparkcrypt.backfill.target.unit import Folder, Unit, base_location, list_folders
+from sparkcrypt.backfill.work.ledger import record_swap
+from sparkcrypt.backfill.work.move_old import locate_old_files, move_old_files
+from sparkcrypt.backfill.work.relocate import place_now, settle_place
+from sparkcrypt.backfill.work.same_content import compare_content
+from sparkcrypt.backfill.work.unit import Runner
+from sparkcrypt.errors import RunConflictError, SparkcryptError, VerificationError
+from sparkcrypt.spark.jvm.gateway import JVM_ERRORS, read_java_error
+
+_NOTE = "found in use and proven anew, since the journal did not say that it was swapped"
+_ENGINE = {True: "native", False: "spark"}
+"""What compares file by file, and what compares rows."""
+
+
+def adopt(runner: Runner, attempt: Attempt) -> UnitOutcome:
+    """Write down an attempt whose new files are in use as the swap that it is.
+
+    Args:
+        runner: of the run.
+        attempt: what is known of it.
+
+    Raises:
+        VerificationError: the new files cannot be proven to say what the listed ones said; nothing was changed.
+        RunConflictError: the lock is lost.
+    """
+    unit = attempt.listed.unit
+    base = base_location(attempt.staged)
+    new, old = runner.swap.final_location(unit, attempt.staged), locate_old_files(runner.run, runner.swap, unit, base)
+    here, there = (place_now(runner, attempt.staged, place) for place in (new, old))
+    runner.run.progress.step(unit.name, "verifying")
+    known = attempt.proof or _prove(runner, unit, attempt, there, here)
+    if attempt.proof and not attempt.swapping:  # its records end with the staged files, and old ones are told apart
+        runner.run.journal.write(UnitSwapping(unit, attempt.staged))
+    after = list_folders(runner.run.files, here)
+    outcome = UnitOutcome(
+        name=unit.name,
+        files=len(unit.files),
+        rows=known.rows,
+        bytes_before=unit.total_bytes,
+        bytes_after=sum(file.length for folder in after for file in folder.files),
+        old_location=old,
+        new_location=new,
+        verified=True,
+        codec=known.codec,
+        notes=known.notes,
+        engine=known.engine,
+    )
+    record_swap(runner.run, unit, attempt.staged, outcome, known.evidence)
+    state = settle_place(runner, unit.name, state_of_units(runner.run.journal.records)[unit.name])
+    return move_old_files(runner.run, runner.swap, state.outcome, state.unit, attempt.staged, state.base)
+
+
+def _prove(runner: Runner, unit: Unit, attempt: Attempt, old: str, new: str) -> Proven:
+    """Compare the files in use with those that were listed, and write down what was found.
+
+    Raises:
+        VerificationError: they differ, or there is nothing left to compare with; it says what a person can do.
+    """
+    run = runner.run
+    try:
+        sources = unit.at(old, _find_listed(unit, list_folders(run.files, old), old))
+        found = unit.at(new, _find_made(attempt, new, list_folders(run.files, new)))
+        if found.files and not sources.files:
+            raise VerificationError(f"no files are left in {old} to compare with")
+        proof, summaries = compare_content(run, sources, found, run.run_id if runner.swap.same_folder else None)
+        before = files_of(run.files, sources.folders, summaries, run.secret)
+        after = files_of(run.files, proof.unit.folders, proof.unit.summaries, run.secret)
+    except RunConflictError:
+        raise
+    except (SparkcryptError, *JVM_ERRORS, OSError) as error:
+        raise _describe_unproven(unit, run.run_id, old, new, error) from error
+    pairs = {
+        _place_path(target, new, attempt.staged): _place_path(source, old, unit.location)
+        for target, source in proof.pairs.items()
+    }
+    evidence = evidence_of(
+        _place_evidence(before, old, unit.location),
+        _place_evidence(after, new, attempt.staged),
+        replace(proof, pairs=pairs),
+        run.secret,
+    )
+    proven = Proven(proof.rows, evidence, {"engine": _ENGINE[bool(pairs)], "notes": [_NOTE]})
+    run.journal.write(UnitListed(unit, attempt.staged))
+    run.journal.write(UnitStaged(unit.name, attempt.staged, proof.unit.folders))
+    run.journal.write(UnitVerified(unit.name, attempt.staged, proven))
+    run.journal.write(UnitSwapping(unit, attempt.staged))
+    return proven
+
+
+def _describe_unproven(unit: Unit, run_id: str, old: str, new: str, error: BaseException) -> VerificationError:
+    said = f"{type(error).__name__}: {error}"
+    if isinstance(error, JVM_ERRORS):
+        said = ": ".join(read_java_error(error))
+    return VerificationError(
+        f"{unit.name}: {new} is in use, run {run_id} had made it, and its journal does not say that it was put there; "
+        f"it could not be proven to hold what {old} holds: {said}; nothing was changed. Compare the two; if the folder "
+        "in use lacks rows, insert them into the table; then run once with --resume never, which closes that run and "
+        "leaves both folders as they are"
+    )
+
+
+def _find_listed(unit: Unit, folders: tuple[Folder, ...], old: str) -> tuple[Folder, ...]:
+    """Return the listed files where they are now; others that came there are late commits.
+
+    Raises:
+        VerificationError: one is gone or changed.
+    """
+    then = by_place(unit.location, unit.folders)
+    now = by_place(old, folders)
+    for place, file in then.items():
+        if place not in now or now[place].length != file.length:
+            raise VerificationError(f"{old}/{place}, which was listed, is gone or changed")
+    return _keep_places(folders, old, set(then))
+
+
+def _find_made(attempt: Attempt, new: str, folders: tuple[Folder, ...]) -> tuple[Folder, ...]:
+    """Return the files that the run made: those that were staged, where that is known, else all.
+
+    Raises:
+        VerificationError: one of them is gone or changed.
+    """
+    if attempt.made is None:
+        return folders
+    now = by_place(new, folders)
+    wanted = {place: file.length for place, file in by_place(attempt.staged, attempt.made).items()}
+    for place, length in wanted.items():
+        if place not in now or now[place].length != length:
+            raise VerificationError(f"{new}/{place}, which the run had made, is gone or changed")
+    return _keep_places(folders, new, set(wanted))
+
+
+def _keep_places(folders: tuple[Folder, ...], location: str, places: set[str]) -> tuple[Folder, ...]:
+    kept = (
+        replace(folder, files=tuple(file for file in folder.files if below(location, file.path) in places))
+        for folder in folders
+    )
+    return tuple(folder for folder in kept if folder.files)
+
+
+def _place_evidence(evidence: Mapping[str, list[FileEvidence]], here: str, there: str) -> dict[str, list[FileEvidence]]:
+    """Return evidence of files with the paths that they had when the run listed or made them."""
+    return {
+        folder: [replace(file, path=_place_path(file.path, here, there)) for file in files]
+        for folder, files in evidence.items()
+    }
+
+
+def _place_path(path: str, here: str, there: str) -> str:
+    return f"{there.rstrip('/')}/{below(here, path)}"

@@ -1,0 +1,44 @@
+"""Puts a runner together: the swap that suits the target, and the engine that was asked for."""
+
+from __future__ import annotations
+
+from sparkcrypt.backfill.engine.base import Stager
+from sparkcrypt.backfill.engine.native import NativeStager
+from sparkcrypt.backfill.engine.spark import SparkStager
+from sparkcrypt.backfill.swap import choose_swap
+from sparkcrypt.backfill.target.unit import base_location
+from sparkcrypt.backfill.work.context import RunContext
+from sparkcrypt.backfill.work.options import RunOptions
+from sparkcrypt.backfill.work.unit import Runner
+
+
+def runner_of(context: RunContext, options: RunOptions, *, resumed: bool = False) -> Runner:
+    """Return what takes the units of a run through their steps.
+
+    Args:
+        context: of the run.
+        options: under which it began.
+        resumed: an ``--output`` that is there already may be this run's own.
+
+    Raises:
+        ConfigError: as `choose_swap`.
+    """
+    spark, target, policy = context.spark, context.target, context.policy
+    output, exclusive = options.output, options.exclusive
+    records = context.journal.records
+    base = next((base_location(record.staged) for record in records if record.staged is not None), None)
+    swap = choose_swap(spark, target, context.run_id, output=output, exclusive=exclusive, resumed=resumed, base=base)
+    stager: Stager = SparkStager(spark, target, policy)
+    if options.engine == "native":
+        renamed_by = context.run_id if swap.same_folder else None
+        stager = NativeStager(
+            spark,
+            target,
+            policy,
+            context.store,
+            mac=lambda: context.mac,
+            discard=context.disposal.delete,
+            renamed_by=renamed_by,
+            rewrap=options.rewrap,
+        )
+    return Runner(context, stager, swap)

@@ -1,0 +1,73 @@
+"""What is written down of a change: an entry of the table's audit, then the journal's last word."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from sparkcrypt.backfill.journal.entries import AuditHead, UnitSwapped
+from sparkcrypt.backfill.report.outcome import UnitOutcome
+from sparkcrypt.backfill.state.actor import acting_user
+from sparkcrypt.backfill.target.record import below
+from sparkcrypt.backfill.target.unit import Unit
+from sparkcrypt.backfill.work.context import RunContext
+
+
+def record_swap(run: RunContext, unit: Unit, staged: str, outcome: UnitOutcome, evidence: Mapping[str, Any]) -> None:
+    """Write down that a unit was swapped."""
+    changes = place_changes(evidence.get("changes", ()), unit, staged, outcome.old_location, outcome.new_location)
+    with run.one_at_a_time:
+        head = append_audit(run, "encrypt", outcome.engine, outcome.to_dict(), evidence.get("digests"), changes)
+        run.journal.write(UnitSwapped(outcome, head))
+
+
+def append_audit(
+    run: RunContext, what: str, engine: str, unit: Mapping[str, Any], digests: Any, changes: list[dict[str, Any]]
+) -> AuditHead:
+    """Append an entry to the table's audit.
+
+    Args:
+        run: which run.
+        what: ``encrypt``, ``carry over`` or ``roll back``.
+        engine: what wrote the new files.
+        unit: the unit, as JSON values.
+        digests: how the digests of files were made.
+        changes: which files became which.
+    """
+    entry = {
+        "who": acting_user(),
+        "what": what,
+        "why": {"policy_digest": run.policy.digest(), "run_id": run.run_id},
+        "table": run.target.name,
+        "journal": {"number": (last := run.journal.records[-1]).number, "digest": last.digest},
+        "engine": engine,
+        "unit": dict(unit),
+        "digests": digests,
+        "changes": changes,
+    }
+    with run.one_at_a_time:
+        return run.audit.append(entry)
+
+
+def place_changes(
+    changes: Iterable[Mapping[str, Any]], unit: Unit, staged: str, old_location: str, new_location: str
+) -> list[dict[str, Any]]:
+    """Return a unit's changes with the places of its files after the swap.
+
+    A source keeps the path at which it was listed as ``path`` and is at ``kept`` now; a target was made at ``staged``
+    and is at ``path`` now.
+    """
+
+    def at(location: str, file: Mapping[str, Any], folder: str) -> str:
+        return f"{location.rstrip('/')}/{below(folder, str(file['path']))}"
+
+    return [
+        {
+            **change,
+            "sources": [{**file, "kept": at(old_location, file, unit.location)} for file in change["sources"]],
+            "targets": [
+                {**file, "staged": file["path"], "path": at(new_location, file, staged)} for file in change["targets"]
+            ],
+        }
+        for change in changes
+    ]

@@ -1,0 +1,149 @@
+"""The move of old files out of a table's folder after the swap, so that nothing brings them back: one rename."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from urllib.parse import urlsplit
+
+from sparkcrypt.backfill.journal.later_entries import UnitMoved
+from sparkcrypt.backfill.report.outcome import UnitOutcome
+from sparkcrypt.backfill.swap import Swap
+from sparkcrypt.backfill.target.unit import Unit, old_folder
+from sparkcrypt.backfill.work.context import RunContext
+from sparkcrypt.errors import PlanError, SourceChangedError, VerificationError
+from sparkcrypt.paths import comparable_path
+from sparkcrypt.spark.files.hadoop import HadoopFiles
+
+MOVED_NOTE = (
+    "old files were moved out of the table's folder: readers that had listed them fail with 'file not found' and must "
+    "run again; `sparkcrypt backfill expire` deletes them"
+)
+"""What people must know after a run that moved old files at once."""
+_SECONDS_OLD = 30.0
+"""How old an answer of the metastore may be that is the same for many units."""
+
+
+def move_old_files(
+    run: RunContext, swap: Swap, outcome: UnitOutcome, unit: Unit, staged: str, base: str
+) -> UnitOutcome:
+    """Move a swapped unit's old files out of the table's folder, if the run was asked to.
+
+    The metastore is asked before and after; old files whose folder is in use again stay there, or are put back.
+
+    Args:
+        run: which.
+        swap: how it swaps.
+        outcome: of the swap.
+        unit: as it was listed.
+        staged: where its new files were made.
+        base: the table's original folder when the unit was swapped.
+
+    Raises:
+        RunConflictError: the lock is lost.
+        VerificationError: files are at both places, and nothing uses the old one.
+        SparkcryptError: the file system refused; the same command tries again.
+    """
+    if not run.moves_old:
+        return outcome
+    run.lock.check()
+    files, old, to = run.files, outcome.old_location, old_folder(base, run.run_id, unit.partition_path)
+    user = _user_of_old(run, swap, unit, staged, old)
+    if user is None:
+        move_old(files, unit.name, old, to)
+        user = _user_of_old(run, swap, unit, staged, old)
+        stays = user is not None and move_back(files, old, to)
+    else:
+        stays = not files.exists(to)  # else they were moved before, and what is in their place is somebody's own
+    if stays:
+        return replace(outcome, notes=(*outcome.notes, f"old files were left in {old}, since {user}"))
+    outcome = replace(outcome, old_location=to)
+    run.journal.write(UnitMoved(outcome))
+    return outcome
+
+
+def locate_old_files(run: RunContext, swap: Swap, unit: Unit, base: str) -> str:
+    """Return where the old files of a swapped unit are: where the swap left them, or where the run moved them.
+
+    Args:
+        run: which.
+        swap: how it swaps.
+        unit: which.
+        base: the table's original folder when the unit was swapped.
+    """
+    to = old_folder(base, run.run_id, unit.partition_path)
+    return to if run.moves_old and run.files.exists(to) else swap.old_location(unit)
+
+
+def _user_of_old(run: RunContext, swap: Swap, unit: Unit, staged: str, old: str) -> str | None:
+    """Return who uses the folder that a swap left; None: nobody.
+
+    The metastore is asked for this unit each time, and for the others where it points elsewhere than to the new
+    files, or some time has passed.
+    """
+    if not swap.repoints:
+        return None
+    try:
+        in_effect = swap.in_effect(unit, staged)
+    except SourceChangedError:
+        in_effect = False
+    if in_effect:
+        own = run.target.name if unit.partition is None else unit.name
+        return run.in_use.own(seconds_old=_SECONDS_OLD).user_of(old, but=own)
+    return run.in_use.own(seconds_old=0.0).user_of(old)
+
+
+def move_old(files: HadoopFiles, unit: str, old: str, to: str) -> None:
+    """Rename a unit's old folder to where the run keeps old files, unless that was done already.
+
+    Args:
+        files: the file system.
+        unit: its name, for messages.
+        old: where the swap left the old files.
+        to: a folder that this run alone uses.
+
+    Raises:
+        VerificationError: files are at both places, so a writer made the old folder anew, or a move was cut short.
+        SparkcryptError: the file system refused; the same command tries again.
+    """
+    if comparable_path(old) == comparable_path(to):
+        return
+    if files.exists(to):
+        again = files.data_files(old)
+        if again:
+            raise VerificationError(
+                f"{unit}: old files are at {to} already, and {again[0].path} is at the old place again: a stale writer "
+                "left it, or the file system moved the folder in part; insert its rows into the table if they are not "
+                "there, move it to a folder that no table reads, then run again"
+            )
+        return
+    if files.exists(old):
+        files.make_folder(to.rstrip("/").rpartition("/")[0])
+        files.rename(old, to)
+
+
+def move_back(files: HadoopFiles, old: str, to: str) -> bool:
+    """Rename old files back to where the swap left them, since that folder came into use.
+
+    Returns:
+        False where somebody has made the folder anew: old files beside what is there would be rows that came back.
+    """
+    if files.exists(old):
+        return False
+    files.make_folder(old.rstrip("/").rpartition("/")[0])
+    files.rename(to, old)
+    return True
+
+
+def refuse_other_file_systems(units: tuple[Unit, ...], base: str) -> None:
+    """Refuse to move old files to another file system than they are on, which no rename can.
+
+    Raises:
+        PlanError: it names the unit.
+    """
+    for unit in units:
+        if urlsplit(unit.location)[:2] != urlsplit(base)[:2]:
+            raise PlanError(
+                f"{unit.name}: its folder {unit.location} is on another file system than the table's ({base}), so "
+                "--move-old cannot rename it; leave --move-old out, and dispose of old files by `sparkcrypt backfill "
+                "expire`"
+            )

@@ -1,0 +1,99 @@
+"""What a person may ask of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from sparkcrypt.backfill.engine.names import ENGINES, Engine
+from sparkcrypt.backfill.work.priority import PRIORITIES, Priority
+from sparkcrypt.errors import ConfigError
+from sparkcrypt.policy.model import Policy
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """What a person may ask of a run.
+
+    Attributes:
+        engine: ``native``, which rewrites files page by page, or ``spark``, which reads and writes rows anew.
+        where: a predicate over partition columns.
+        output: for a bare folder: where the encrypted copy goes.
+        exclusive: for a bare folder: rename it, since nobody reads or writes it.
+        dry_run: tell what would be done, and change nothing.
+        adopt: rewrite files too that a table which requires encryption would not believe.
+        resume: ``auto`` (continue an unfinished run), a run id, or ``never``.
+        move_old: move old files out of the table's folder after the swap, so that readers in flight fail and nothing
+            brings them back.
+        keep_going: a unit that cannot be done is quarantined, and the others are done; else its error ends the run.
+        parallelism: how many units are worked on at the same time.
+        priority: in which order units are done.
+        rewrap: where nothing but master keys differ, rewrap the data keys and leave the data as they are; whoever had
+            the old key and kept a footer can go on reading.
+        strict: a predicate that chooses no partition is an error.
+    """
+
+    engine: Engine = "native"
+    where: str | None = None
+    output: str | None = None
+    exclusive: bool = False
+    dry_run: bool = False
+    adopt: bool = False
+    resume: str = "auto"
+    move_old: bool = False
+    keep_going: bool = False
+    parallelism: int = 1
+    priority: tuple[Priority, ...] = ("tag",)
+    rewrap: bool = False
+    strict: bool = False
+
+    def check(self) -> None:
+        """See that the options can be used together.
+
+        Raises:
+            ConfigError: they cannot; it says which, and what is allowed.
+        """
+        if self.move_old and self.output:
+            raise ConfigError(
+                "--move-old goes with a swap, and --output makes a copy: the source directory stays as it is, for "
+                "whoever reads it; leave one of the two out"
+            )
+        if self.engine not in ENGINES:
+            raise ConfigError(f"engine {self.engine!r} is not known; allowed: {', '.join(ENGINES)}")
+        if self.rewrap and self.engine != "native":
+            raise ConfigError(
+                "--rewrap leaves pages as they are, and --engine spark writes them anew; leave one of the two out"
+            )
+        if self.parallelism < 1:
+            raise ConfigError(f"parallelism {self.parallelism} is not possible; allowed: 1 and more units at a time")
+        unknown = [name for name in self.priority if name not in PRIORITIES]
+        if unknown:
+            raise ConfigError(f"priority {unknown[0]!r} is not known; allowed: {', '.join(PRIORITIES)}")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the options that a run's journal records: those that must stay the same when it is continued."""
+        return {
+            "engine": self.engine,
+            "where": self.where,
+            "output": self.output,
+            "exclusive": self.exclusive,
+            "move_old": self.move_old,
+            "rewrap": self.rewrap,
+        }
+
+    def under(self, policy: Policy, *, of_table: bool) -> RunOptions:
+        """Return these options with what a policy makes of them: a grace of zero moves a table's old files."""
+        return replace(self, move_old=self.move_old or (of_table and policy.grace_seconds == 0))
+
+    def as_begun(self, began: Mapping[str, Any]) -> RunOptions:
+        """Return these options with those under which an unfinished run was started: it goes on as it began."""
+        return replace(
+            self,
+            engine=began["engine"],
+            where=began["where"],
+            output=began["output"],
+            exclusive=began["exclusive"],
+            move_old=began.get("move_old", False),
+            rewrap=began.get("rewrap", False),
+        )

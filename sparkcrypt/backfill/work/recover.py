@@ -1,0 +1,156 @@
+"""After a crash: units that were swapped stay so and are written down, all others are as they were before.
+
+The journal may also know less than has happened, since it was restored or lost its end.  So what is in use, by the
+metastore, counts: it is adopted where it can be proven, and else it is a problem of its unit; it is never deleted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from sparkcrypt.backfill.journal.attempts import Attempt, attempts_of
+from sparkcrypt.backfill.journal.entries import UnitListed
+from sparkcrypt.backfill.journal.unit_steps import UnitState, state_of_units
+from sparkcrypt.backfill.report.outcome import UnitOutcome
+from sparkcrypt.backfill.target.record import below
+from sparkcrypt.backfill.target.unit import Folder, Unit, attempt_folder, is_staged, list_folders, old_folder
+from sparkcrypt.backfill.work.adopt import adopt
+from sparkcrypt.backfill.work.move_old import locate_old_files, move_old_files
+from sparkcrypt.backfill.work.relocate import place_now, settle_places
+from sparkcrypt.backfill.work.schedule import FailedUnit
+from sparkcrypt.backfill.work.unit import Runner
+from sparkcrypt.errors import VerificationError
+from sparkcrypt.paths import comparable_path
+
+
+@dataclass(slots=True)
+class Recovered:
+    """What became of the units of an interrupted run.
+
+    Attributes:
+        outcomes: what was swapped already.
+        problems: units whose new files are in use and could not be proven: they stay as they are, and so does the run.
+    """
+
+    outcomes: list[UnitOutcome] = field(default_factory=list)
+    problems: list[FailedUnit] = field(default_factory=list)
+
+    @property
+    def names(self) -> set[str]:
+        """The units whose new files are in use."""
+        return {outcome.name for outcome in self.outcomes} | {problem.name for problem in self.problems}
+
+    def refuse_problems(self) -> None:
+        """Refuse to go on with a unit that nobody knows to be right.
+
+        Raises:
+            VerificationError: it names the folder in use, and what to do.
+        """
+        for problem in self.problems:
+            raise VerificationError(problem.message)
+
+
+def recover(runner: Runner) -> Recovered:
+    """Bring the units of an interrupted run to a clean state.
+
+    Staged files of a unit whose swap was about to happen stay until ``expire``: the driver that was about to may only
+    be paused, and would point the table to them when it wakes up.
+
+    Raises:
+        RunConflictError: the lock is lost.
+        SparkcryptError: the metastore or the file system refused.
+    """
+    settle_places(runner)
+    done, useless = Recovered(), []
+    records, now = runner.run.journal.records, runner.run.in_use.units()
+    attempts = attempts_of(records)
+    for name, last in state_of_units(records).items():
+        state = last.failed_at or last
+        if state.swapped:
+            done.outcomes.append(_move_old_files(runner, state))
+            continue
+        if state.step == "unit_rolled_back" or not attempts.get(name):
+            continue
+        in_use = next((attempt for attempt in reversed(attempts[name]) if _in_effect(runner, attempt, now)), None)
+        if in_use is not None:
+            _adopt(runner, in_use, done)
+        elif not attempts[name][-1].swapping:
+            useless.append(attempts[name][-1].staged)
+    for attempt in _find_unlisted(runner, now, attempts):
+        _adopt(runner, attempt, done)
+    runner.run.disposal.delete(useless)
+    return done
+
+
+def _move_old_files(runner: Runner, state: UnitState) -> UnitOutcome:
+    outcome = state.outcome
+    if state.step == "unit_moved":
+        return outcome
+    return move_old_files(runner.run, runner.swap, outcome, state.unit, state.staged, state.base)
+
+
+def _adopt(runner: Runner, attempt: Attempt, done: Recovered) -> None:
+    try:
+        done.outcomes.append(adopt(runner, attempt))
+    except VerificationError as error:
+        done.problems.append(FailedUnit(attempt.name, type(error).__name__, str(error)))
+
+
+def _in_effect(runner: Runner, attempt: Attempt, now: Mapping[str, str]) -> bool:
+    """Tell whether an attempt's new files are in use; of a rename that was half done, the old folder is put back."""
+    unit, swap = attempt.listed.unit, runner.swap
+    here = next(iter(now.values()), "") if unit.partition is None else now.get(unit.name, "")
+    if swap.repoints:
+        if not _is_same_place(here, attempt.staged):
+            return False
+        runner.run.disposal.restore(attempt.staged)
+        return True
+    if swap.same_folder:
+        unit = unit.at(place_now(runner, attempt.staged, unit.location), unit.folders)
+        if not _is_same_place(here, unit.location):
+            return False  # somebody has moved the table
+    return swap.in_effect(unit, attempt.staged)
+
+
+def _find_unlisted(runner: Runner, now: Mapping[str, str], known: Mapping[str, list[Attempt]]) -> Iterator[Attempt]:
+    """Yield what this run must have put into use, by the name of the folder, though its journal tells nothing of it.
+
+    The name only says where to look: nothing is adopted that is not proven.
+    """
+    run, swap = runner.run, runner.swap
+    if swap.same_folder:
+        found = set(now) if run.files.exists(old_folder(run.target.base, run.run_id)) else set()
+    elif swap.repoints:
+        found = {name for name, place in now.items() if is_staged(place) and f"/{run.run_id}-" in place}
+    else:
+        found = set()
+    staged = {comparable_path(attempt.staged) for attempts in known.values() for attempt in attempts}
+    unknown = {name for name in found - known.keys() if comparable_path(now[name]) not in staged}
+    for unit in run.target.units(None) if unknown else ():
+        if unit.name in unknown:
+            yield _guess_attempt(runner, unit)
+
+
+def _guess_attempt(runner: Runner, unit: Unit) -> Attempt:
+    """Return the attempt that must have been: its source is the old folder, or where the unit would be by default."""
+    run, base = runner.run, runner.run.target.base
+    if runner.swap.same_folder:
+        before, staged = unit, unit.staging(base, attempt_folder(run.run_id, run.lock.token))
+    else:
+        before, staged = unit.at(f"{base}/{unit.partition_path}".rstrip("/"), ()), unit.location
+    old = locate_old_files(runner.run, runner.swap, before, base)
+    folders = tuple(
+        Folder(folder.relative, tuple(_place_file(file, old, before.location) for file in folder.files))
+        for folder in list_folders(run.files, old)
+    )
+    return Attempt(unit.name, UnitListed(before.at(before.location, folders), staged))
+
+
+def _place_file(file: Any, here: str, there: str) -> Any:
+    return type(file)(f"{there.rstrip('/')}/{below(here, file.path)}", file.length, file.modified_ms)
+
+
+def _is_same_place(place: str, other: str) -> bool:
+    return comparable_path(place) == comparable_path(other)

@@ -1,0 +1,123 @@
+"""Whether two folders hold the same, whatever they are encrypted with: file by file where names tell, else by all rows.
+
+It is slower than what engines do while they write, since one process reads every page; it is for what a crash, or a
+state directory that was restored, left without a proof.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+from sparkcrypt.backfill.drift.footers import DriverFooters, RetrieveKey, own_keys, sort_footers
+from sparkcrypt.backfill.engine.base import Proof
+from sparkcrypt.backfill.engine.native import new_name
+from sparkcrypt.backfill.engine.spark import SparkStager
+from sparkcrypt.backfill.engine.staged_files import StagedUnit
+from sparkcrypt.backfill.target.record import by_place
+from sparkcrypt.backfill.target.unit import Folder, Unit
+from sparkcrypt.backfill.work.context import RunContext
+from sparkcrypt.errors import VerificationError
+from sparkcrypt.parquet import FileSummary, Verification, verify_file
+
+_REDACTED_PARTS = ("key_value_metadata", "sorting_columns")
+"""What a plaintext footer may have to leave out, so as not to tell of encrypted columns."""
+
+Summaries = Mapping[str, FileSummary]
+
+
+def compare_content(run: RunContext, sources: Unit, targets: Unit, renamed_by: str | None) -> tuple[Proof, Summaries]:
+    """Prove that the files of two folders say the same, and that those of the second authenticate.
+
+    Args:
+        run: whose keys open them.
+        sources: the old files, where they are.
+        targets: the new files; where each old one has its own, others are later writes and are left out.
+        renamed_by: the run that gave files new names; None: they kept theirs.
+
+    Returns:
+        The proof, and what the footers of the sources say.
+
+    Raises:
+        SparkcryptError: they differ, or cannot be read.
+    """
+    keys = own_keys(run.policy.key_service)
+    before = _summaries(run, sources, keys)
+    pairs = _pair_files(sources, targets, renamed_by)
+    if pairs is None:
+        return _compare_rows(run, sources, targets), before
+    made = _keep_files(targets, pairs)
+    after = _summaries(run, targets.at(targets.location, made), run.fresh_keys)
+    weak = [_compare_file(run, source, target, keys) for target, source in pairs.items()]
+    rows = sum(summary.rows or 0 for summary in after.values())
+    return Proof(_describe_staged(made, after, rows, weak), rows, pairs=pairs), before
+
+
+def _compare_rows(run: RunContext, sources: Unit, targets: Unit) -> Proof:
+    after = _summaries(run, targets, run.fresh_keys)
+    weak = [_verify(run, file.path).not_authenticated for file in targets.files]
+    stager = SparkStager(run.spark, run.target, run.policy)
+    digests, found = stager.digest(sources), stager.digest(targets)
+    if digests != found:
+        counts = [{folder: digest.rows for folder, digest in some.items()} for some in (digests, found)]
+        raise VerificationError(f"their rows differ, {counts[0]} and {counts[1]} by folder, or differ in a value")
+    count = sum(digest.rows for digest in digests.values())
+    return Proof(_describe_staged(targets.folders, after, count, weak), count, row_digests=digests)
+
+
+def _pair_files(sources: Unit, targets: Unit, renamed_by: str | None) -> dict[str, str] | None:
+    """Return new file -> old file by their names; None where an old one has no new one, so that rows were rewritten."""
+    now = by_place(targets.location, targets.folders)
+    pairs: dict[str, str] = {}
+    for place, file in by_place(sources.location, sources.folders).items():
+        folder, _, name = place.rpartition("/")
+        made = now.get(f"{folder}/{new_name(name, renamed_by)}".lstrip("/"))
+        if made is None:
+            return None
+        pairs[made.path] = file.path
+    return pairs
+
+
+def _keep_files(unit: Unit, paths: Mapping[str, str]) -> tuple[Folder, ...]:
+    kept = (
+        Folder(folder.relative, tuple(file for file in folder.files if file.path in paths)) for folder in unit.folders
+    )
+    return tuple(folder for folder in kept if folder.files)
+
+
+def _compare_file(run: RunContext, source: str, target: str, keys: RetrieveKey) -> tuple[str, ...]:
+    """See that two files say the same; return what of the new one nothing authenticates."""
+    digest_key = os.urandom(32)  # digests are compared here, and kept nowhere
+    with run.files.open(source) as stream:
+        before = verify_file(stream, retrieve_key=keys, digest_key=digest_key)
+    after = _verify(run, target, digest_key)
+    redacts = after.footer == "plaintext_signed"
+    parts = [part for part in before.digests if not (redacts and part in _REDACTED_PARTS)]
+    differing = [part for part in parts if before.digests[part] != after.digests[part]]
+    if differing:
+        raise VerificationError(f"{target}: differs from {source} in: {', '.join(differing)}")
+    return after.not_authenticated
+
+
+def _verify(run: RunContext, path: str, digest_key: bytes | None = None) -> Verification:
+    with run.files.open(path) as stream:
+        return verify_file(stream, retrieve_key=run.fresh_keys, digest_key=digest_key)
+
+
+def _summaries(run: RunContext, unit: Unit, keys: RetrieveKey) -> Summaries:
+    found = sort_footers(DriverFooters(run.files, keys).read(unit.files), unit.files)
+    for path, error in found.errors.items():
+        raise VerificationError(f"{path}: cannot be read: {error}") from error
+    return found.summaries
+
+
+def _describe_staged(
+    folders: tuple[Folder, ...], summaries: Summaries, rows: int, weak: list[tuple[str, ...]]
+) -> StagedUnit:
+    return StagedUnit(
+        folders=folders,
+        summaries=summaries,
+        total_bytes=sum(file.length for folder in folders for file in folder.files),
+        rows=rows,
+        not_authenticated=tuple(sorted({what for modules in weak for what in modules})),
+    )

@@ -1,0 +1,300 @@
+"""The steps of one unit, journalled: list, stage, verify, recheck, swap, recheck, audit."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import Any
+
+from sparkcrypt.backfill.audit.evidence import evidence_of, files_of
+from sparkcrypt.backfill.drift.scan import ScannedUnit
+from sparkcrypt.backfill.drift.untouchable import refuse_unreadable
+from sparkcrypt.backfill.engine.base import Proof, StagedWork, Stager
+from sparkcrypt.backfill.journal.entries import (
+    Proven,
+    UnitFailed,
+    UnitListed,
+    UnitStaged,
+    UnitSwapping,
+    UnitVerified,
+)
+from sparkcrypt.backfill.journal.journal import Journal
+from sparkcrypt.backfill.journal.unit_steps import state_of_units
+from sparkcrypt.backfill.report.outcome import UnitOutcome
+from sparkcrypt.backfill.report.unit_progress import Share
+from sparkcrypt.backfill.swap import Swap
+from sparkcrypt.backfill.target.record import by_place
+from sparkcrypt.backfill.target.unit import (
+    Folder,
+    Unit,
+    attempt_folder,
+    list_folders,
+    refuse_writers_at_work,
+)
+from sparkcrypt.backfill.work.context import RunContext
+from sparkcrypt.backfill.work.ledger import record_swap
+from sparkcrypt.backfill.work.move_old import move_old_files
+from sparkcrypt.errors import RunConflictError, SourceChangedError, SparkcryptError, VerificationError
+from sparkcrypt.spark.files.access import copy_access, find_access_differences
+from sparkcrypt.spark.jvm.gateway import JVM_ERRORS, read_java_error
+from sparkcrypt.spark.tables.catalog import Catalog
+from sparkcrypt.spark.tables.table import Table
+
+_SECONDS_OLD = 30.0
+"""How old an answer of the metastore may be that is the same for many units."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Staged:
+    """A unit whose new files are written and proven."""
+
+    work: StagedWork
+    proof: Proof
+    evidence: dict[str, Any]
+
+
+class Runner:
+    """Takes units through their steps; every step is in the journal before the next begins.
+
+    Several units may be processed at the same time, each in a thread of its own.
+    """
+
+    def __init__(self, run: RunContext, stager: Stager, swap: Swap) -> None:
+        self.run, self.stager, self.swap = run, stager, swap
+        self._files = run.files
+        self._attempts: Counter[str] = Counter()
+        self._statistics: tuple[float, Any] | None = None
+
+    def process(self, scanned: ScannedUnit, notes: tuple[str, ...] = ()) -> UnitOutcome:
+        """Take one unit from listed to swapped.
+
+        Args:
+            scanned: the unit.
+            notes: what its outcome, and with it the audit, is to say besides what its steps tell.
+
+        Raises:
+            SourceChangedError: somebody writes to it.
+            RunConflictError: the lock is lost; or the unit is swapped, or may be, and that cannot be written down, or
+                its old files cannot be moved, so that the run must not end before it is done.
+            SparkcryptError: a step failed; the unit is as it was before, and the staged files are gone.
+        """
+        started = time.monotonic()
+        unit = scanned.unit
+        self._attempts[unit.name] += 1
+        attempt = attempt_folder(self.run.run_id, self.run.lock.token, self._attempts[unit.name])
+        staged = unit.staging(self.run.target.base, attempt)
+        self.run.journal.write(UnitListed(unit, staged))
+        share = Share(self.run.progress, len(unit.files), unit.total_bytes)
+        try:
+            refuse_unreadable(scanned)
+            made = self._stage(scanned, staged, share, notes)
+            with self.run.one_at_a_time:
+                old, told = self._swap_in(unit, staged, made.proof)
+        except BaseException as error:
+            try:
+                self._give_up(unit, staged, error)
+            finally:  # what shows the progress may fail too, and must not keep the unit from being put in order
+                share.tell_unchanged()
+            raise
+        outcome = UnitOutcome(
+            name=unit.name,
+            files=len(unit.files),
+            rows=made.proof.rows,
+            bytes_before=unit.total_bytes,
+            bytes_after=made.proof.unit.total_bytes,
+            old_location=old,
+            new_location=self.swap.final_location(unit, staged),
+            verified=True,
+            not_authenticated=made.proof.unit.not_authenticated,
+            codec=made.work.codec,
+            notes=(*notes, *made.work.notes, *told),
+            engine=made.work.engine,
+            seconds=round(time.monotonic() - started, 3),
+            finished=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        )
+        try:
+            record_swap(self.run, unit, staged, outcome, made.evidence)
+        except Exception as error:  # whatever it is: the unit is swapped, and nothing says so yet
+            raise _describe_unsettled(unit, error) from error
+        try:
+            outcome = move_old_files(self.run, self.swap, outcome, unit, staged, self.run.target.base)
+        except RunConflictError:
+            raise
+        except (SparkcryptError, *JVM_ERRORS) as error:
+            raise RunConflictError(
+                f"{unit.name}: it is swapped and recorded, and its old files could not be moved: "
+                f"{type(error).__name__}: {error}; the run is unfinished: mend the cause and run the job again, which "
+                "moves them first"
+            ) from error
+        share.tell_done()
+        return outcome
+
+    def _stage(self, scanned: ScannedUnit, staged: str, share: Share, notes: tuple[str, ...]) -> _Staged:
+        run, unit = self.run, scanned.unit
+        run.progress.step(unit.name, "staging")
+        sources = files_of(self._files, unit.folders, scanned.summaries, run.secret)
+        work = self.stager.stage(scanned, staged, share.tell_rewritten)
+        copy_access(self._files, unit.location, staged)
+        folders = list_folders(self._files, staged)
+        run.journal.write(UnitStaged(unit.name, staged, folders))
+        run.progress.step(unit.name, "verifying")
+        proof = work.prove(folders, run.fresh_keys)
+        differing = find_access_differences(self._files, unit.location, staged)
+        if differing:
+            raise VerificationError(
+                f"{unit.name}: the staged folder's access differs: {'; '.join(differing)}; nothing was swapped"
+            )
+        targets = files_of(self._files, folders, proof.unit.summaries, run.secret)
+        evidence = evidence_of(sources, targets, proof, run.secret)
+        about = {"codec": work.codec, "notes": [*notes, *work.notes], "engine": work.engine}
+        run.journal.write(UnitVerified(unit.name, staged, Proven(proof.rows, evidence, about)))
+        return _Staged(work, proof, evidence)
+
+    def _swap_in(self, unit: Unit, staged: str, proof: Proof) -> tuple[str, tuple[str, ...]]:
+        """Swap a unit; return where its old files are then, and what people should know."""
+        run = self.run
+        run.progress.step(unit.name, "swapping")
+        if self.swap.same_folder:
+            refuse_writers_at_work(self._files, unit)
+        recheck(unit, unit.location, list_folders(self._files, unit.location))
+        run.journal.write(UnitSwapping(unit, staged))
+        table = run.target.table
+        statistics = self._statistics_of(table) if table else None
+        run.lock.check()
+        old = self.swap.swap(unit, staged)
+        try:
+            run.lock.check()
+        except RunConflictError:
+            give_way(self, unit, staged, proof)
+            raise
+        told = self._recheck_swapped(unit, staged, old, proof)
+        return old, (*told, *self._restore(table, statistics))
+
+    def _recheck_swapped(self, unit: Unit, staged: str, old: str, proof: Proof) -> tuple[str, ...]:
+        """Undo the swap when somebody wrote to the old files right before it.
+
+        Where rows came to the new files as well, nothing can be undone without losing them: the swap stays, and what
+        came to the old folder is reconciled, or reported, at the end of the run.
+        """
+        try:
+            recheck(unit, old, list_folders(self._files, old))
+        except SourceChangedError as error:
+            now = _name_files(list_folders(self._files, self.swap.final_location(unit, staged)))
+            if now == _name_files(proof.unit.folders):
+                self.swap.undo(unit, staged)
+                raise
+            return (f"somebody wrote to the old files and to the new ones while they were swapped: {error}",)
+        return ()
+
+    def _statistics_of(self, table: Table) -> Any:
+        """Return the table's statistics, which each swap drops and puts back; they are not asked for at each."""
+        now = time.monotonic()
+        if self._statistics is None or now - self._statistics[0] > _SECONDS_OLD:
+            self._statistics = now, Catalog(self.run.spark).statistics(table)
+        return self._statistics[1]
+
+    def _restore(self, table: Table | None, statistics: Any) -> tuple[str, ...]:
+        if table is None or statistics is None:
+            return ()
+        encrypted = frozenset(column.leaf.logical[0] for column in self.run.target.plan.encrypted)
+        try:
+            Catalog(self.run.spark).restore_statistics(table, statistics, encrypted)
+        except JVM_ERRORS as error:
+            reason = ": ".join(read_java_error(error))
+            return (f"the table's statistics could not be put back ({reason}); run ANALYZE TABLE",)
+        return ()
+
+    def _give_up(self, unit: Unit, staged: str, error: BaseException) -> None:
+        """Leave no staged files behind, but those that somebody may have seen in use, or that another driver takes.
+
+        Those of a swap that was undone stay until ``expire``, since readers may have begun to read them.
+
+        Raises:
+            RunConflictError: the swap has taken effect though it failed, or nobody can tell.
+        """
+        if isinstance(error, RunConflictError):
+            return
+        swapping, left = state_of_units(self.run.journal.records)[unit.name].step == "unit_swapping", ""
+        if not swapping:
+            left = self._discard(staged)
+        elif not isinstance(error, Exception):
+            return  # interrupted: whoever continues the run sees what has happened
+        elif not self._is_undone(unit, staged):
+            raise _describe_unsettled(unit, error) from error
+        self.run.journal.write(UnitFailed(unit.name, f"{type(error).__name__}: {error}{left}"))
+
+    def _discard(self, staged: str) -> str:
+        """Delete staged files; what cannot be deleted is told, and never hides why the unit failed."""
+        try:
+            kept = self.run.disposal.delete([staged])
+        except (SparkcryptError, *JVM_ERRORS) as error:
+            return f"; what was staged is left at {staged} until `sparkcrypt backfill expire`: {error}"
+        return "".join(f"; {folder} is in use ({user}) and was left as it is" for folder, user in kept.items())
+
+    def _is_undone(self, unit: Unit, staged: str) -> bool:
+        try:
+            return not self.swap.in_effect(unit, staged)
+        except SourceChangedError:
+            return True  # it was dropped: nothing points to the staged files
+        except (SparkcryptError, *JVM_ERRORS):
+            return False
+
+
+def _describe_unsettled(unit: Unit, error: BaseException) -> RunConflictError:
+    return RunConflictError(
+        f"{unit.name}: it is swapped, or may be, and that could not be written down: {type(error).__name__}: {error}; "
+        "the run is unfinished and its old files are kept: mend the cause and run the job again, which settles this "
+        "unit first"
+    )
+
+
+def give_way(runner: Runner, unit: Unit, staged: str, proof: Proof) -> None:
+    """Undo the swap of a driver that was paused right before it, and lost its lock meanwhile.
+
+    Where the driver that took over has swapped the unit already, and rows may have been written since, the unit is
+    pointed there again; else to where it was.  A folder that was renamed is renamed back, unless somebody has written
+    to it in that moment: then it stays, since it holds every row.
+    """
+    run = runner.run
+    if not runner.swap.repoints:
+        now = _name_files(list_folders(run.files, runner.swap.final_location(unit, staged)))
+        if now == _name_files(proof.unit.folders):
+            runner.swap.undo(unit, staged)
+        return
+    location = unit.location
+    for run_id in Journal.runs(run.store, run.target.table_id):
+        try:
+            state = state_of_units(run.trust.journal(run_id).records).get(unit.name)
+        except VerificationError:
+            continue  # nothing is pointed anywhere on the word of what is not to be believed
+        if run_id >= run.run_id and state is not None and state.swapped:
+            location = state.new_location
+    runner.swap.undo(unit, staged, location)
+
+
+def recheck(unit: Unit, location: str, folders: tuple[Folder, ...]) -> None:
+    """See that a unit's source is as it was listed, wherever it is now.
+
+    Args:
+        unit: as it was listed.
+        location: where its files are now.
+        folders: what is there now.
+
+    Raises:
+        SourceChangedError: a file came, went or changed.
+    """
+    now, then = by_place(location, folders), by_place(unit.location, unit.folders)
+    for name in sorted(now.keys() | then.keys()):
+        new, known = now.get(name), then.get(name)
+        if new is None or known is None or (new.length, new.modified_ms) != (known.length, known.modified_ms):
+            what = "is gone" if new is None else "is new" if known is None else "changed"
+            raise SourceChangedError(
+                f"{unit.name}: file {name} {what} since the listing, so someone writes to it; the unit is left as "
+                "it was, run again"
+            )
+
+
+def _name_files(folders: tuple[Folder, ...]) -> set[tuple[str, str, int]]:
+    return {(folder.relative, file.path.rpartition("/")[2], file.length) for folder in folders for file in folder.files}
