@@ -9,27 +9,30 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from sparkcrypt.backfill.encrypt import encrypt_table
+    from sparkcrypt.backfill.run.encrypt import encrypt_table
     from sparkcrypt.backfill.verify import verify_table
     from sparkcrypt.plan import EncryptionPlan
     from sparkcrypt.policy.load import load_policy
     from sparkcrypt.policy.model import Policy
-    from sparkcrypt.spark.options import parquet_options
-    from sparkcrypt.spark.planning import plan_table
-    from sparkcrypt.spark.read import read_table
-    from sparkcrypt.spark.session import configure
+    from sparkcrypt.spark.setup.masks import masked_columns
+    from sparkcrypt.spark.setup.options import parquet_options
+    from sparkcrypt.spark.setup.read import read_table
+    from sparkcrypt.spark.setup.session import configure, session
+    from sparkcrypt.spark.tables.planning import plan_table
 
 __version__ = "0.1.0"
 
 _HOMES = {
     "EncryptionPlan": "sparkcrypt.plan",
     "Policy": "sparkcrypt.policy.model",
-    "configure": "sparkcrypt.spark.session",
-    "encrypt_table": "sparkcrypt.backfill.encrypt",
+    "configure": "sparkcrypt.spark.setup.session",
+    "encrypt_table": "sparkcrypt.backfill.run.encrypt",
     "load_policy": "sparkcrypt.policy.load",
-    "parquet_options": "sparkcrypt.spark.options",
-    "plan_table": "sparkcrypt.spark.planning",
-    "read_table": "sparkcrypt.spark.read",
+    "masked_columns": "sparkcrypt.spark.setup.masks",
+    "parquet_options": "sparkcrypt.spark.setup.options",
+    "plan_table": "sparkcrypt.spark.tables.planning",
+    "read_table": "sparkcrypt.spark.setup.read",
+    "session": "sparkcrypt.spark.setup.session",
     "verify_table": "sparkcrypt.backfill.verify",
 }
 
@@ -40,9 +43,11 @@ __all__ = [
     "configure",
     "encrypt_table",
     "load_policy",
+    "masked_columns",
     "parquet_options",
     "plan_table",
     "read_table",
+    "session",
     "verify_table",
 ]
 

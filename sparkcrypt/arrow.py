@@ -14,7 +14,8 @@ import pyarrow.parquet.encryption as pe
 
 from sparkcrypt.errors import PlanError
 from sparkcrypt.keys.ids import decode_key_id, encode_key_id
-from sparkcrypt.keys.service import KeyService, open_key_service
+from sparkcrypt.keys.open_service import open_key_service
+from sparkcrypt.keys.service import KeyService
 from sparkcrypt.plan import EncryptionPlan
 from sparkcrypt.policy.key_service import KeyServiceConfig
 from sparkcrypt.policy.model import Policy

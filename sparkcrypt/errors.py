@@ -8,7 +8,7 @@
     │   ├── KeyServiceUnavailableError   69   it cannot be reached, or answered that it cannot serve now
     │   └── KeyAccessDeniedError         77   it refused these credentials
     ├── BridgeError                      70   the jar, its helper process or their interpreter is not there or broke
-    ├── FormatError                      66   bytes that are not what the Parquet specification says
+    ├── FormatError                      66   bytes that are not what their format's specification says
     │   └── UnsupportedFileError         66   a file that may be right, but cannot be rewritten page by page
     ├── StorageError                     71   a file cannot be reached where it is; it may be right
     ├── VerificationError                74   something was checked and is not as promised
@@ -73,7 +73,7 @@ class BridgeError(SparkcryptError):
 
 
 class FormatError(SparkcryptError):
-    """Bytes are not what the Parquet specification says they must be."""
+    """Bytes are not what the specification of Parquet or ORC says they must be."""
 
     exit_code = 66
 
@@ -118,7 +118,7 @@ def error_named(name: str) -> type[SparkcryptError]:
     return SparkcryptError
 
 
-def shown(value: object) -> str:
+def show(value: object) -> str:
     """Return a value as a message may show it: short, and nothing of a long text but its beginning."""
     text = repr(value)
     return text if len(text) <= 60 else text[:57] + "…"

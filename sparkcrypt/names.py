@@ -1,10 +1,18 @@
-"""The configuration property names that Spark, Parquet, the jar and this package share.
+"""Names that Spark, Parquet, the jar and this package share: properties, classes, algorithms.
 
 Everything that must travel with a table begins with ``parquet.``: those are the only table properties that reach a
 Parquet writer on every path of Spark, the Hive SerDe one included.
 """
 
 from __future__ import annotations
+
+from typing import Final, Literal
+
+Algorithm = Literal["AES_GCM_V1", "AES_GCM_CTR_V1"]
+"""An algorithm of Parquet's encryption, as its specification names it."""
+AES_GCM_V1: Final[Algorithm] = "AES_GCM_V1"
+AES_GCM_CTR_V1: Final[Algorithm] = "AES_GCM_CTR_V1"
+ALGORITHMS: tuple[Algorithm, ...] = (AES_GCM_V1, AES_GCM_CTR_V1)
 
 CRYPTO_FACTORY_CLASS = "io.sparkcrypt.SchemaTagCryptoFactory"
 KMS_CLIENT_CLASS = "io.sparkcrypt.BridgeKmsClient"
@@ -57,6 +65,14 @@ TABLE_MARK = "sparkcrypt.table"
 """Table property, which reaches no writer and which LIKE does not copy: UUID and time of creation of its owner."""
 RULE_MARK = "sparkcrypt.rule"
 """Table property, which reaches no writer: JSON of what a policy's rule put into the others, to be taken back."""
+ALLOW_MASKED = PREFIX + "allow_masked"
+"""Option of one write, or session conf: ``true`` where nulls in place of denied columns may be stored."""
+MASKED = "sparkcrypt.masked"
+"""In the metadata of a masked column: why it is null."""
+MASKED_TAG = "!masked"
+"""A tag that masked columns carry and no policy defines."""
+IN_SOME_PARTITIONS = " in some partitions"
+"""How the reason of a column ends that has its values in other partitions."""
 POLICY_DIGEST = "sparkcrypt.policy.digest"
 """Key of the footer's key-value metadata."""
 
@@ -64,5 +80,9 @@ PYTHON = "spark.sparkcrypt.python"
 """Launch conf only: the interpreter of the helper."""
 ALLOW_HTTP = "spark.sparkcrypt.allow_http"
 """Launch conf only: ``true`` where services on other machines may be spoken to over plain http."""
+PRINCIPAL = "spark.sparkcrypt.principal"
+"""Launch conf only: who reads, as messages name him; the user that Spark runs for by default."""
+ON_DENIED = "spark.sparkcrypt.on_denied"
+"""Launch or session conf: ``error`` or ``mask``, what a reader gets of columns whose keys are denied."""
 HELPER_DEADLINE = "spark.sparkcrypt.helper.deadline.seconds"
 """Launch conf only: how long one helper request may take."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 from urllib.parse import quote, unquote
 
-from sparkcrypt.errors import PlanError, shown
+from sparkcrypt.errors import PlanError, show
 
 Path = tuple[str, ...]
 Kind = Literal["leaf", "struct", "list", "map"]
@@ -48,7 +48,7 @@ class Leaf:
     @property
     def dotted(self) -> str:
         """The Parquet column path as text."""
-        return dotted(self.parquet)
+        return join_dotted(self.parquet)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ def _walk(
         yield from _walk(child, logical, parquet, chain)
 
 
-def dotted(path: Sequence[str]) -> str:
+def join_dotted(path: Sequence[str]) -> str:
     """Join a path with dots; ``.`` and ``%`` inside a name are percent-encoded so that the text has one meaning."""
     return ".".join(name.replace("%", "%25").replace(".", "%2E") for name in path)
 
@@ -94,11 +94,11 @@ def split_dotted(text: str) -> Path:
         names = tuple(unquote(part, errors="strict") for part in text.split("."))
     except UnicodeError as error:
         raise PlanError(
-            f"column path {shown(text)} is not percent-encoded UTF-8; write a % in a name as %25, a dot as %2E"
+            f"column path {show(text)} is not percent-encoded UTF-8; write a % in a name as %25, a dot as %2E"
         ) from error
     if not all(names):
         raise PlanError(
-            f"column path {shown(text)} has an empty name; write names joined by single dots, a dot in a name as %2E"
+            f"column path {show(text)} has an empty name; write names joined by single dots, a dot in a name as %2E"
         )
     return names
 
@@ -112,7 +112,7 @@ def property_name(path: Sequence[str]) -> str:
     try:
         return ".".join(quote(name, safe="-_ ").replace(".", "%2E") for name in path)
     except UnicodeError as error:
-        raise PlanError(f"column {dotted(path)!a}: its name holds half a character; rename the column") from error
+        raise PlanError(f"column {join_dotted(path)!a}: its name holds half a character; rename the column") from error
 
 
 # --- from Spark's schema JSON -----------------------------------------------------------------------------------------
@@ -147,19 +147,19 @@ def schema_from_spark(document: str | Mapping[str, Any], *, leave_out: Iterable[
 def _spark_fields(struct: Mapping[str, Any], above: Path) -> tuple[Node, ...]:
     fields = struct.get("fields")
     if not isinstance(fields, list):
-        raise PlanError(f"{_place(above)}: a struct's 'fields' is {shown(fields)}; allowed: a list; {_SPARK_HINT}")
+        raise PlanError(f"{_place(above)}: a struct's 'fields' is {show(fields)}; allowed: a list; {_SPARK_HINT}")
     return tuple(_spark_field(field, above) for field in fields)
 
 
 def _spark_field(field: Any, above: Path) -> Node:
     name = field.get("name") if isinstance(field, Mapping) else None
     if not isinstance(name, str):
-        raise PlanError(f"{_place(above)}: a field is {shown(field)}; allowed: an object with a name; {_SPARK_HINT}")
+        raise PlanError(f"{_place(above)}: a field is {show(field)}; allowed: an object with a name; {_SPARK_HINT}")
     path = (*above, name)
     metadata = field.get("metadata")
     if not isinstance(metadata, Mapping | None):
-        raise PlanError(f"{_place(path)}: its metadata is {shown(metadata)}; allowed: an object; {_SPARK_HINT}")
-    tags = tags_from_metadata((metadata or {}).get("tags"), dotted(path))
+        raise PlanError(f"{_place(path)}: its metadata is {show(metadata)}; allowed: an object; {_SPARK_HINT}")
+    tags = tags_from_metadata((metadata or {}).get("tags"), join_dotted(path))
     return _spark_type(Node(name, (name,), "leaf", (), tags), field.get("type"), path)
 
 
@@ -174,7 +174,7 @@ def tags_from_metadata(value: object, column: str) -> tuple[str, ...]:
     names = value.split(",") if isinstance(value, str) else value
     if not isinstance(names, list) or not all(isinstance(name, str) and name.strip() for name in names):
         raise PlanError(
-            f"column {column}: its tags are {shown(value)}; allowed: a list of names, or one text with commas"
+            f"column {column}: its tags are {show(value)}; allowed: a list of names, or one text with commas"
         )
     return tuple(name.strip() for name in names)
 
@@ -199,7 +199,7 @@ def _spark_type(node: Node, kind: Any, path: Path) -> Node:
         value = _spark_type(Node(VALUE, ("key_value", VALUE), "leaf"), kind.get("valueType"), (*path, VALUE))
         return replace(node, kind="map", children=(key, value))
     raise PlanError(
-        f"{_place(path)}: its type is {shown(kind)}; allowed: a type's name, or a struct, array, map or udt; "
+        f"{_place(path)}: its type is {show(kind)}; allowed: a type's name, or a struct, array, map or udt; "
         f"{_SPARK_HINT}"
     )
 
@@ -220,7 +220,7 @@ def check_depth(path: Path, most: int = MAX_DEPTH) -> None:
 
 def shown_path(path: Path) -> str:
     """Return a column path as a message may show it."""
-    text = dotted(path)
+    text = join_dotted(path)
     return text if len(text) <= 200 else text[:197] + "…"
 
 
@@ -244,14 +244,14 @@ def schema_from_parquet(fields: Sequence[Mapping[str, Any]]) -> Schema:
     Raises:
         PlanError: a field is none, or it is nested too deeply.
     """
-    return Schema(tuple(_parquet_field(field) for field in _checked(fields, ())))
+    return Schema(tuple(_parquet_field(field) for field in _check_fields(fields, ())))
 
 
-def _checked(fields: Any, above: Path) -> Sequence[Mapping[str, Any]]:
+def _check_fields(fields: Any, above: Path) -> Sequence[Mapping[str, Any]]:
     """Return fields of a message type that have all their parts, however deep."""
     check_depth(above, 2 * MAX_DEPTH)  # a list or map has two names for one level
     if not isinstance(fields, list | tuple):
-        raise PlanError(f"{_place(above)}: its fields are {shown(fields)}; allowed: a list; {_PARQUET_HINT}")
+        raise PlanError(f"{_place(above)}: its fields are {show(fields)}; allowed: a list; {_PARQUET_HINT}")
     for field in fields:
         if not (
             isinstance(field, Mapping)
@@ -260,9 +260,9 @@ def _checked(fields: Any, above: Path) -> Sequence[Mapping[str, Any]]:
             and isinstance(field.get("repetition"), str)
         ):
             raise PlanError(
-                f"{_place(above)}: a field is {shown(field)}; allowed: a name, a kind and a repetition; {_PARQUET_HINT}"
+                f"{_place(above)}: a field is {show(field)}; allowed: a name, a kind and a repetition; {_PARQUET_HINT}"
             )
-        _checked(field.get("children") or [], (*above, field["name"]))
+        _check_fields(field.get("children") or [], (*above, field["name"]))
     return fields
 
 

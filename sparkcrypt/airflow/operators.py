@@ -8,9 +8,9 @@ from typing import Any
 from airflow.exceptions import AirflowException
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 
-from sparkcrypt.airflow.choice import Choice
-from sparkcrypt.airflow.reports import shortened
-from sparkcrypt.airflow.submission import ONE_ATTEMPT, submitted
+from sparkcrypt.airflow.job_arguments import JobArguments
+from sparkcrypt.airflow.reports import shorten_report
+from sparkcrypt.airflow.submission import ONE_ATTEMPT, submit_job
 from sparkcrypt.airflow.verdict import check_report, drifts
 
 
@@ -71,7 +71,7 @@ class _PassOperator(SparkSubmitOperator):
         Raises:
             AirflowException: the job failed, left something out, or wrote no report.
         """
-        choice = Choice(
+        asked = JobArguments(
             policy=self.policy,
             table=self.table,
             database=self.database,
@@ -80,17 +80,17 @@ class _PassOperator(SparkSubmitOperator):
             changed=self.changed,
             options=self.options,
         )
-        arguments = [*choice.arguments(), *(["--dry-run"] if self.dry_run else [])]
+        arguments = [*asked.as_list(), *(["--dry-run"] if self.dry_run else [])]
 
         def submit(line: list[str]) -> None:
             self.application_args = line
             self.conf = {**ONE_ATTEMPT, **(self.conf or {})}
             super(_PassOperator, self).execute(context)
 
-        done = submitted(submit, arguments, context, folder=self.report_folder, conn_id=self.report_conn_id)
+        done = submit_job(submit, arguments, context, folder=self.report_folder, conn_id=self.report_conn_id)
         check_report(done.report, done.uri, dry_run=self.dry_run, allow_incomplete=self.allow_incomplete)
         self.log.info("%s; the whole report: %s", done.report["outcome"], done.uri)
-        return {**shortened(done.report, self.xcom_items), "drift": drifts(done.report), "report": done.uri}
+        return {**shorten_report(done.report, self.xcom_items), "drift": drifts(done.report), "report": done.uri}
 
 
 class SparkcryptPlanOperator(_PassOperator):

@@ -86,7 +86,7 @@ def find_report(uri: str, conn_id: str | None = None) -> dict[str, Any] | None:
     return report
 
 
-def shortened(report: Mapping[str, Any], items: int) -> dict[str, Any]:
+def shorten_report(report: Mapping[str, Any], items: int) -> dict[str, Any]:
     """Return a report for an XCom: of each list no more than its first entries, and how many were left out.
 
     Args:
@@ -97,16 +97,16 @@ def shortened(report: Mapping[str, Any], items: int) -> dict[str, Any]:
     for name, value in report.items():
         if name == "throughput":  # a picture's data, and no news to a task
             continue
-        short[name] = _shortened(value, items)
+        short[name] = _shorten_value(value, items)
         if isinstance(value, list) and len(value) > items:
             short[f"{name}_left_out"] = len(value) - items
     return short
 
 
-def _shortened(value: Any, items: int) -> Any:
+def _shorten_value(value: Any, items: int) -> Any:
     if isinstance(value, Mapping):
-        return shortened(value, items)
-    return [_shortened(one, items) for one in value[:items]] if isinstance(value, list) else value
+        return shorten_report(value, items)
+    return [_shorten_value(entry, items) for entry in value[:items]] if isinstance(value, list) else value
 
 
 def _text(uri: str, conn_id: str | None) -> str:

@@ -10,9 +10,9 @@ from airflow.exceptions import AirflowException
 from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 from airflow.sdk import BaseSensorOperator, PokeReturnValue
 
-from sparkcrypt.airflow.choice import Choice
-from sparkcrypt.airflow.reports import find_report, shortened
-from sparkcrypt.airflow.submission import ONE_ATTEMPT, Reported, submitted
+from sparkcrypt.airflow.job_arguments import JobArguments
+from sparkcrypt.airflow.reports import find_report, shorten_report
+from sparkcrypt.airflow.submission import ONE_ATTEMPT, Reported, submit_job
 from sparkcrypt.airflow.verdict import check_report, drifts
 
 
@@ -108,14 +108,16 @@ class SparkcryptDriftSensor(BaseSensorOperator):
         Raises:
             AirflowException: the plan failed.
         """
-        found = self._read() if self.plan_report else self._submitted(context)
+        found = self._read() if self.plan_report else self._submit(context)
         if found is None:
             return PokeReturnValue(False)
         check_report(found.report, found.uri, dry_run=True, allow_incomplete=self.allow_incomplete)
         if not drifts(found.report):
             self.log.info("no file differs from its plan; report: %s", found.uri)
             return PokeReturnValue(False)
-        return PokeReturnValue(True, {**shortened(found.report, self.xcom_items), "drift": True, "report": found.uri})
+        return PokeReturnValue(
+            True, {**shorten_report(found.report, self.xcom_items), "drift": True, "report": found.uri}
+        )
 
     def on_kill(self) -> None:
         """End the submission."""
@@ -133,8 +135,8 @@ class SparkcryptDriftSensor(BaseSensorOperator):
             return Reported(report, uri)
         return None
 
-    def _submitted(self, context: Any) -> Reported:
-        choice = Choice(
+    def _submit(self, context: Any) -> Reported:
+        asked = JobArguments(
             policy=str(self.policy),
             table=self.table,
             database=self.database,
@@ -152,8 +154,8 @@ class SparkcryptDriftSensor(BaseSensorOperator):
             )
             self._hook.submit(str(self.application))
 
-        arguments = [*choice.arguments(), "--dry-run"]
-        return submitted(submit, arguments, context, folder=str(self.report_folder), conn_id=self.report_conn_id)
+        arguments = [*asked.as_list(), "--dry-run"]
+        return submit_job(submit, arguments, context, folder=str(self.report_folder), conn_id=self.report_conn_id)
 
 
 def _age(report: Mapping[str, Any]) -> timedelta:

@@ -27,7 +27,7 @@ class Reported:
     uri: str
 
 
-def submitted(
+def submit_job(
     submit: Submit, arguments: Sequence[str], context: Mapping[str, Any], *, folder: str, conn_id: str | None
 ) -> Reported:
     """Submit the job once, and return the report that it wrote.

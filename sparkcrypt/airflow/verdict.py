@@ -52,10 +52,10 @@ def drifts(report: Mapping[str, Any]) -> bool:
 
 
 def _problems(report: Mapping[str, Any]) -> Iterator[str]:
-    for one in report.get("failed", ()):
-        yield f"{one['table']}: {one['error']}: {one['message']}"
-    for one in report.get("refused", ()):
-        yield f"{one['table']} was refused: {one['reason']}"
+    for entry in report.get("failed", ()):
+        yield f"{entry['table']}: {entry['error']}: {entry['message']}"
+    for entry in report.get("refused", ()):
+        yield f"{entry['table']} was refused: {entry['reason']}"
     for table in report.get("tables", ()):
-        for one in table.get("quarantined", ()):
-            yield f"{table['table']}, {one['unit']}: {one['error']}: {one['message']}"
+        for entry in table.get("quarantined", ()):
+            yield f"{table['table']}, {entry['unit']}: {entry['error']}: {entry['message']}"

@@ -1,1 +1,1 @@
-"""The command line: one module a command, and what they share."""
+"""The command line: `sparkcrypt …`, with a room for each kind of command, and one for what they share."""

@@ -5,18 +5,19 @@ from __future__ import annotations
 import click
 
 import sparkcrypt
-from sparkcrypt.cli.audit import audit
-from sparkcrypt.cli.backfill import backfill
-from sparkcrypt.cli.command import Group
-from sparkcrypt.cli.conf import conf
-from sparkcrypt.cli.doctor import doctor
-from sparkcrypt.cli.encrypt import encrypt
-from sparkcrypt.cli.inspect import inspect
-from sparkcrypt.cli.keys import keys
-from sparkcrypt.cli.plan import plan
-from sparkcrypt.cli.rewrite import rewrite
-from sparkcrypt.cli.tags import tags
-from sparkcrypt.cli.verify import verify
+from sparkcrypt.cli.files.index import index
+from sparkcrypt.cli.files.inspect import inspect
+from sparkcrypt.cli.files.rewrite import rewrite
+from sparkcrypt.cli.frame.command import Group
+from sparkcrypt.cli.runs.backfill import backfill
+from sparkcrypt.cli.setup.conf import conf
+from sparkcrypt.cli.setup.doctor import doctor
+from sparkcrypt.cli.setup.keys import keys
+from sparkcrypt.cli.tables.audit import audit
+from sparkcrypt.cli.tables.encrypt import encrypt
+from sparkcrypt.cli.tables.plan import plan
+from sparkcrypt.cli.tables.tags import tags
+from sparkcrypt.cli.tables.verify import verify
 
 
 @click.group(cls=Group)
@@ -24,9 +25,7 @@ from sparkcrypt.cli.verify import verify
 def cli() -> None:
     """Tag a column once; every Spark write encrypts it, every read respects its key, history follows every change.
 
-    The result goes to stdout (as JSON with --json), everything else to stderr.  Exit codes: 0 well, 2 drift, 64 usage,
-    65 tags and policy make no plan, 66 not a Parquet file, 69 key service, 70 jar or helper, 74 verification,
-    75 another run holds the table, 77 key access denied, 78 configuration, 130 interrupted.
+    The result goes to stdout (as JSON with --json), everything else to stderr.
 
     Examples:
       sparkcrypt keys create footer pii --policy policy.yaml
@@ -36,7 +35,7 @@ def cli() -> None:
     """
 
 
-for _command in (audit, backfill, conf, doctor, encrypt, inspect, keys, plan, rewrite, tags, verify):
+for _command in (audit, backfill, conf, doctor, encrypt, index, inspect, keys, plan, rewrite, tags, verify):
     cli.add_command(_command)
 
 

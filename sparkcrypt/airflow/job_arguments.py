@@ -1,0 +1,63 @@
+"""What a task asks of `jobs/backfill.py`, as its command line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from airflow.exceptions import AirflowException
+
+
+@dataclass(frozen=True, slots=True)
+class JobArguments:
+    """Which files a pass is about, and under which policy.
+
+    Attributes:
+        policy: path or URI of the policy, where the driver finds it.
+        table: a table or pattern, or several.
+        database: a database, or several.
+        path: a bare directory instead.
+        where: a predicate over partition columns.
+        changed: pass over tables that are as the last pass left them.
+        options: further options of the job, as on its command line.
+    """
+
+    policy: str
+    table: str | Iterable[str] | None = None
+    database: str | Iterable[str] | None = None
+    path: str | None = None
+    where: str | None = None
+    changed: bool = False
+    options: Iterable[str] = ()
+
+    def as_list(self) -> list[str]:
+        """Return the command line, without a report.
+
+        Raises:
+            AirflowException: it names nothing, or two kinds of things; or its options name what is a task's own.
+        """
+        tables, databases, options = (
+            _several(self.table),
+            _several(self.database),
+            [str(option) for option in self.options],
+        )
+        if (not self.path) == (not tables and not databases):
+            raise AirflowException("give table or database, or else path; after templating there is none, or both")
+        own = {"--report", "--dry-run"} & {option.partition("=")[0] for option in options}
+        if own:
+            raise AirflowException(f"options hold {', '.join(sorted(own))}, which the task sets itself; leave it out")
+        line = [*_each("--table", tables), *_each("--database", databases)]
+        line += ["--path", self.path] if self.path else []
+        line += ["--policy", self.policy]
+        line += ["--where", self.where] if self.where else []
+        line += ["--changed"] if self.changed else []
+        return [*line, *options]
+
+
+def _several(names: str | Iterable[str] | None) -> list[str]:
+    """Return names as a list; a template that was rendered to nothing names nothing."""
+    return [name for name in ([names] if isinstance(names, str) else names or ()) if name]
+
+
+def _each(option: str, values: Iterable[str]) -> list[str]:
+    return [part for value in values for part in (option, value)]

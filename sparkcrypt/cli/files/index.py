@@ -1,0 +1,183 @@
+"""`sparkcrypt index`: what stores for data skipping hold."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from sparkcrypt.cli.files.index_keep import create_index, drop_index, refresh_index, verify_index
+from sparkcrypt.cli.files.where_parser import parse_where
+from sparkcrypt.cli.frame.command import Command, Group
+from sparkcrypt.cli.frame.named_files import named_files, policy_keys
+from sparkcrypt.cli.frame.options import json_option, optional_policy_option
+from sparkcrypt.cli.frame.output import align_table, show
+from sparkcrypt.cli.frame.workplace import Workplace
+from sparkcrypt.parquet import FileSummary, summarise
+from sparkcrypt.skipping.format.merge import Store, merge_parts
+from sparkcrypt.skipping.format.naming import BLOOM
+from sparkcrypt.skipping.format.store import IndexEntries, StoreFile, StorePart, read_part
+from sparkcrypt.skipping.format.values import Budget
+from sparkcrypt.skipping.query.skipper import Skipper
+from sparkcrypt.text import count_of, size_of
+
+_FOOTERS = {"encrypted": "encrypted", "plaintext_signed": "in clear, signed", "plaintext": "not encrypted"}
+
+
+@click.group(cls=Group)
+def index() -> None:
+    """Stores for data skipping: what of a table's files a query need not open."""
+
+
+@index.command("show", cls=Command)
+@click.option("--path", "folder", required=True, metavar="FOLDER", help="The folder of one table's store.")
+@optional_policy_option
+@click.option("--where", metavar="PREDICATE", help="Also say how many objects a query with this need not open.")
+@json_option
+def show_index(folder: str, policy: str | None, where: str | None, as_json: bool) -> None:
+    """Show what a store holds: its version, table, objects, indexes and keys.
+
+    FOLDER holds a Parquet metadata store of version 1 to 4, by whichever writer.  What is encrypted is read with the
+    keys of --policy; an index whose key is denied is listed with that reason.
+
+    --where knows =, <>, <, <=, >, >=, IN, BETWEEN, LIKE 'prefix%' and IS NULL of a column and literals, with AND, OR
+    and NOT; a timestamp without a zone is UTC.  What is not known keeps every object.
+
+    Examples:
+      sparkcrypt index show --path indexes/customers
+      sparkcrypt index show --path indexes/customers --policy policy.yaml --json
+      sparkcrypt index show --path indexes/customers --policy policy.yaml --where "id BETWEEN 10 AND 20"
+    """
+    with Workplace("sparkcrypt index") as workplace:
+        retrieve = policy_keys(workplace.policy(policy)) if policy else None
+        budget = Budget()
+        parts = [
+            read_part(StoreFile(file.path, file.open), retrieve_key=retrieve, budget=budget)
+            for file in named_files(workplace, (folder,))
+        ]
+    store = merge_parts(parts)
+    kept = None if where is None or store is None else _count_kept(store, where)
+    document, text = _document(folder, parts, store), _text(folder, parts, store)
+    if where is not None:
+        document["kept"] = kept
+        text += "\n  what it would skip is hidden" if kept is None or store is None else _describe_skipped(kept, store)
+    show(document, text, as_json=as_json)
+
+
+def _count_kept(store: Store, where: str) -> int:
+    """Return how many objects a predicate must open, going by the store alone."""
+    types = {
+        entry.index.columns[0]: entry.index.type
+        for entry in store.indexes
+        if not entry.unused and entry.index.kind != BLOOM
+    }
+    types |= {column.column: column.type for column, _ in store.partitions}
+    predicate = parse_where(where, {column: kind for column, kind in types.items() if kind is not None})
+    skipper = Skipper(store, {})
+    rows = [skipper.answer(row, predicate).may_be_true for row in range(len(store.objects))]
+    return len({name for name, may in zip(store.objects, rows, strict=True) if may})
+
+
+def _describe_skipped(kept: int, store: Store) -> str:
+    objects = len(set(store.objects))
+    return f"\n  --where opens {kept:,} of {count_of(objects, 'object')}, and skips {objects - kept:,}"
+
+
+for _command in (create_index, refresh_index, verify_index, drop_index):
+    index.add_command(_command)
+
+
+def _document(folder: str, parts: Sequence[StorePart], store: Store | None) -> dict[str, Any]:
+    files = [
+        {
+            "name": part.name,
+            "bytes": part.size,
+            "footer": part.footer.mode,
+            "algorithm": part.footer.algorithm,
+            "footer_key": summarise(part.footer).footer_key,
+        }
+        for part in parts
+    ]
+    if store is None:
+        return {"path": folder, "files": files, **dict.fromkeys(_FIELDS)}
+    labels = store.labels
+    return {
+        "path": folder,
+        "files": files,
+        "version": store.version,
+        "table": store.table,
+        "objects": _objects(parts),
+        "repeated": store.repeated,
+        "labels": None
+        if labels is None
+        else {"footer_key": labels.footer_key, "column_keys": labels.column_keys, "footer_mode": labels.footer_mode},
+        "partitions": [{"column": column.column, "type": column.type} for column, _ in store.partitions],
+        "indexes": [_index(entry, parts) for entry in store.indexes],
+    }
+
+
+_FIELDS = ("version", "table", "objects", "repeated", "labels", "partitions", "indexes")
+
+
+def _index(entries: IndexEntries, parts: Sequence[StorePart]) -> dict[str, Any]:
+    held = entries.index
+    return {
+        "columns": list(held.columns),
+        "kind": held.kind,
+        "type": held.type,
+        "params": dict(held.params),
+        "label": held.key,
+        "keys": _keys(held.field, parts),
+        "entries": None if entries.unused else sum(entry is not None for entry in entries.entries),
+        "unused": entries.unused,
+    }
+
+
+def _keys(field: str, parts: Sequence[StorePart]) -> list[str | None]:
+    """Return the master keys that a field is under in the files; None stands for none, or one that is not told."""
+    summaries: list[FileSummary] = [summarise(part.footer) for part in parts]
+    found = {
+        (column.key_id if column.encrypted else None): None
+        for summary in summaries
+        for path, column in (summary.columns or {}).items()
+        if path[0] == field
+    }
+    return list(found)
+
+
+def _objects(parts: Sequence[StorePart]) -> int:
+    return sum(group.num_rows for part in parts if part.footer.metadata for group in part.footer.metadata.row_groups)
+
+
+def _text(folder: str, parts: Sequence[StorePart], store: Store | None) -> str:
+    total = sum(part.size for part in parts)
+    states = list(dict.fromkeys(_state(part) for part in parts))
+    lines = [f"{folder}: {count_of(len(parts), 'file')}, {size_of(total)}; footers {' and '.join(states)}"]
+    if store is None:
+        return "\n".join([*lines, "  what it holds is hidden; give --policy to see it"])
+    table = "an unnamed table" if store.table is None else store.table
+    objects = _objects(parts)
+    lines.append(f"  version {store.version}, of {table}: {count_of(objects, 'object')}")
+    if store.repeated:
+        lines.append(f"  {count_of(store.repeated, 'object')} more than once: its writer was interrupted")
+    if store.partitions:
+        lines.append(f"  partitions: {', '.join(column.column for column, _ in store.partitions)}")
+    if not store.indexes:
+        return "\n".join([*lines, "  no index"])
+    rows = [
+        (
+            entry["kind"],
+            ", ".join(entry["columns"]),
+            entry["type"],
+            ", ".join(key or "not encrypted" for key in entry["keys"]) or None,
+            "not used: " + entry["unused"] if entry["unused"] else f"{entry['entries']:,} of {objects:,}",
+        )
+        for entry in (_index(held, parts) for held in store.indexes)
+    ]
+    return "\n".join([*lines, align_table(rows, head=("index", "column", "type", "key", "objects"), indent="  ")])
+
+
+def _state(part: StorePart) -> str:
+    state, key = _FOOTERS[part.footer.mode], summarise(part.footer).footer_key
+    return f"{state} under {key}" if key else state

@@ -1,0 +1,176 @@
+"""A table's files and the place of its store, by an option or by the policy, and which generation was written last."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from sparkcrypt.backfill.state.mac import MasterKeys
+from sparkcrypt.backfill.state.store_generation import StoreGeneration, data_folder_id
+from sparkcrypt.cli.frame.named_files import check_claims, policy_keys
+from sparkcrypt.cli.frame.workplace import Workplace, is_local, local_path
+from sparkcrypt.errors import ConfigError
+from sparkcrypt.keys.datakeys import DataKeyMaker
+from sparkcrypt.keys.open_service import open_key_service
+from sparkcrypt.keys.service import KeyService
+from sparkcrypt.native.places import WEB_HDFS
+from sparkcrypt.parquet import FileSummary, RetrieveKey
+from sparkcrypt.paths import is_within, split_path
+from sparkcrypt.policy.model import Policy
+from sparkcrypt.skipping.keep.columns import find_uuid
+from sparkcrypt.skipping.keep.files import DataFolder, list_folder
+from sparkcrypt.skipping.keep.refresh import keys_of_store
+from sparkcrypt.skipping.trusted.folder import StoreFolder, open_folder
+from sparkcrypt.skipping.trusted.trust import Expected, TrustedStore, open_store
+from sparkcrypt.skipping.trusted.write import StoreKeys
+
+
+@dataclass(frozen=True, slots=True)
+class Desk:
+    """What the commands over one table's store work with.
+
+    Attributes:
+        workplace: opens the state directory.
+        policy: names the keys, and the place of stores.
+        data: the table's files.
+        to: where the store is, if not where the policy says.
+    """
+
+    workplace: Workplace
+    policy: Policy
+    data: DataFolder
+    to: str | None
+    service: KeyService
+    retrieve: RetrieveKey = field(repr=False)
+
+    def find_uuid(self) -> str | None:
+        """Return the UUID of the table that the files are of, None of a bare folder."""
+        return find_uuid(self.data, list_folder(self.data).settled)
+
+    def folder(self, table_uuid: str | None) -> StoreFolder:
+        """Return the store's folder.
+
+        Raises:
+            ConfigError: nothing says where it is, or it would be among the files.
+        """
+        uri = self.to if self.to is not None else self._by_policy(table_uuid)
+        uri = _absolute(uri)
+        if is_within(uri, self.data.path) or is_within(self.data.path, uri):
+            raise ConfigError(f"{uri}: is the data's folder, inside or above it; give the store a folder of its own")
+        return open_folder(uri, self.data.settings)
+
+    def generation(self, table_uuid: str | None) -> StoreGeneration:
+        """Return the record of the store's last generation."""
+        table_id = table_uuid or data_folder_id(self.data.path)
+        states = self.workplace.states(self.policy.run_state)
+        return StoreGeneration(states, table_id, self.service, MasterKeys.of(self.policy))
+
+    def keys(self, columns: dict[str, str]) -> StoreKeys:
+        """Return what a store is encrypted with."""
+        return StoreKeys(
+            DataKeyMaker(self.service, data_key_bits=self.policy.data_key_bits), self.policy.footer_key, columns
+        )
+
+    def open_store(self, folder: StoreFolder, table_uuid: str | None, generation: int) -> TrustedStore:
+        """Open the store, which may not be older than a generation."""
+        return open_store(folder, self.retrieve, Expected.of(self.policy, table_uuid, None, generation or None))
+
+    def keys_of(self, opened: TrustedStore) -> StoreKeys:
+        """Return what the store that is there is encrypted with."""
+        return self.keys(keys_of_store(opened.store, self.policy.footer_key))
+
+    def user_of(self, folder: str) -> str | None:
+        """Return which table of the policy uses a folder, as far as the policy says where tables are."""
+        for rule in self.policy.tables:
+            if rule.location and (is_within(rule.location, folder) or is_within(folder, rule.location)):
+                return f"table {rule.name} is at {rule.location} by the policy"
+        return None
+
+    def _by_policy(self, table_uuid: str | None) -> str:
+        location = self.policy.index_location
+        if location is None:
+            raise ConfigError(
+                "the policy does not say where stores are; set index: {location: FOLDER} in it, or give --to"
+            )
+        if table_uuid is None:
+            raise ConfigError(
+                f"{self.data.path}: no file says of which table it is, so its store has no folder below {location}; "
+                "give --to"
+            )
+        return f"{location.rstrip('/')}/{table_uuid}"
+
+
+def open_desk(workplace: Workplace, path: str, to: str | None, policy: str) -> Desk:
+    """Return what a command works with.
+
+    Args:
+        workplace: of the command.
+        path: the folder of the files.
+        to: the folder of the store, None where the policy says it.
+        policy: the policy's file.
+
+    Raises:
+        ConfigError: the policy cannot be read, or the files' file system is not reached without Spark.
+    """
+    loaded = workplace.policy(policy)
+    if not is_local(path) and split_path(path)[0] not in WEB_HDFS:
+        raise ConfigError(
+            f"{path}: is not reached without Spark's configuration; allowed: a local path, file:, "
+            f"{', '.join(f'{name}:' for name in WEB_HDFS)}"
+        )
+    retrieve = policy_keys(loaded)
+    data = DataFolder(_absolute(path), retrieve, _checker(loaded))
+    return Desk(workplace, loaded, data, to, open_key_service(loaded.key_service), retrieve)
+
+
+@dataclass(frozen=True, slots=True)
+class KnownStore:
+    """The store of files that are there, with all that is needed to work on it.
+
+    Attributes:
+        desk: what the command works with.
+        uuid: of the table that the files are of, None of a bare folder.
+        folder: the store's.
+        record: of its last generation.
+    """
+
+    desk: Desk
+    uuid: str | None
+    folder: StoreFolder
+    record: StoreGeneration
+
+    def open(self, generation: int) -> TrustedStore:
+        """Open the store, which may not be older than a generation."""
+        return self.desk.open_store(self.folder, self.uuid, generation)
+
+
+@contextmanager
+def open_known_store(path: str, to: str | None, policy: str) -> Iterator[KnownStore]:
+    """Find the store of a folder's files, for the time of a ``with`` block.
+
+    Args:
+        path: the folder of the files.
+        to: the folder of the store, None where the policy says it.
+        policy: the policy's file.
+
+    Raises:
+        ConfigError: as `open_desk`, or nothing says where the store is.
+    """
+    with Workplace("sparkcrypt index") as workplace:
+        desk = open_desk(workplace, path, to, policy)
+        uuid = desk.find_uuid()
+        yield KnownStore(desk, uuid, desk.folder(uuid), desk.generation(uuid))
+
+
+def _checker(policy: Policy) -> Callable[[str, FileSummary], None]:
+    def check(path: str, summary: FileSummary) -> None:
+        if summary.footer != "plaintext":
+            check_claims(policy, path, summary.aad_prefix, summary.algorithm)
+
+    return check
+
+
+def _absolute(uri: str) -> str:
+    return str(Path(local_path(uri)).absolute()) if is_local(uri) else uri.rstrip("/")

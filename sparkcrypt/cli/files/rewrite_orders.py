@@ -1,0 +1,166 @@
+"""What `sparkcrypt rewrite` orders for each file, and the KEKs that all of them share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from sparkcrypt import names
+from sparkcrypt.cli.frame.named_files import check_claims, full_path, policy_keys
+from sparkcrypt.decide.identity import check_aad_prefix, identity_of_write
+from sparkcrypt.errors import ConfigError, PlanError
+from sparkcrypt.keys.datakeys import DataKeyMaker, WrappedKek
+from sparkcrypt.keys.ids import decode_key_id
+from sparkcrypt.keys.open_service import open_key_service
+from sparkcrypt.native.orders import EncryptionOrder, FileOrder, OrcOrder, Order
+from sparkcrypt.native.places import Settings, place
+from sparkcrypt.orc import OrcSummary, inspect_orc, is_orc
+from sparkcrypt.parquet import FileSummary, RetrieveKey, inspect_file
+from sparkcrypt.paths import partition_values, trailing_partition
+from sparkcrypt.policy.model import Policy
+from sparkcrypt.policy.template import KeyTemplate
+from sparkcrypt.schema import Path, join_dotted, split_dotted
+
+
+def parse_column_keys(text: str) -> dict[Path, str]:
+    """Parse Parquet's own syntax, ``key:column,column;key:column``; key ids may be percent-encoded.
+
+    Raises:
+        PlanError: it is not of that form, or a column has two keys.
+    """
+    keys: dict[Path, str] = {}
+    for part in filter(str.strip, text.split(";")):
+        key, colon, columns = part.partition(":")
+        named = [name.strip() for name in columns.split(",") if name.strip()]
+        if not colon or not key.strip() or not named:
+            raise PlanError(f"--column-keys has {part.strip()!r}; allowed: KEY:COLUMN,COLUMN;KEY:COLUMN")
+        for name in named:
+            path = split_dotted(name)
+            if path in keys:
+                raise PlanError(f"--column-keys names column {name} twice; give it one key")
+            keys[path] = decode_key_id(key.strip())
+    if not keys:
+        raise PlanError("--column-keys names no column; allowed: KEY:COLUMN,COLUMN;KEY:COLUMN")
+    return keys
+
+
+@dataclass(frozen=True, slots=True)
+class Orders:
+    """Makes the order of each file.
+
+    Attributes:
+        policy: whose footer key, algorithm and key service they are.
+        action: what to do.
+        wanted: column -> key template, to encrypt.
+        settings: how to reach the files.
+        retrieve_key: opens the keys of sources.
+    """
+
+    policy: Policy
+    action: Literal["encrypt", "decrypt", "rewrap"]
+    wanted: Mapping[Path, str]
+    settings: Settings
+    retrieve_key: RetrieveKey
+
+    @classmethod
+    def of(cls, policy: Policy, column_keys: str | None, *, decrypt: bool, settings: Settings) -> Orders:
+        """Return what makes the orders of a command line.
+
+        Raises:
+            PlanError: as `parse_column_keys`.
+        """
+        wanted = {} if column_keys is None else parse_column_keys(column_keys)
+        action: Literal["encrypt", "decrypt", "rewrap"] = "encrypt" if wanted else "decrypt" if decrypt else "rewrap"
+        return cls(policy, action, wanted, settings, policy_keys(policy))
+
+    def order(self, source: str, target: str) -> Order:
+        """Return the order of one file; its first bytes tell its format.
+
+        Raises:
+            VerificationError: an encrypted source is under another algorithm than the policy's, or was moved.
+            PlanError: it lacks a column that is to be encrypted.
+            ConfigError: it is encrypted, and columns of it would lose their keys.
+        """
+        where = place(source, self.settings)
+        if is_orc(where):
+            return self._orc_order(source, target, inspect_orc(where))
+        found = inspect_file(where)
+        order = FileOrder(source, target, self.action, None, found.aad_prefix, found.algorithm)
+        if found.footer != "plaintext":
+            check_claims(self.policy, source, found.aad_prefix, found.algorithm)
+            if self.action == "rewrap":  # which keeps the file's identity
+                check_aad_prefix(found.aad_prefix, full_path(target), table_uuid=None, strict=False)
+            if self.action != "decrypt":
+                found = inspect_file(where, retrieve_key=self.retrieve_key)
+        if self.action == "encrypt":
+            return replace(order, encryption=self._encryption(found, full_path(target)))
+        if self.action == "rewrap" and found.footer_key is not None:
+            return replace(order, encryption=self._as_it_is(found, found.footer_key))
+        return order
+
+    def _orc_order(self, source: str, target: str, found: OrcSummary) -> OrcOrder:
+        """Return the order of an ORC file, whose columns are encrypted with all below them."""
+        if self.action == "decrypt":
+            return OrcOrder(source, target, "decrypt", {})
+        if self.action == "rewrap":
+            roots = {column.root: column.key_id for column in found.columns.values()}
+            return OrcOrder(source, target, "rewrap", {path: key for path, key in roots.items() if path and key})
+        self._choose_keys(found, full_path(target))
+        partition = partition_values(trailing_partition(full_path(target).split("/")[:-1]))
+        columns = {path: KeyTemplate(key).render(partition) for path, key in self.wanted.items()}
+        return OrcOrder(source, target, "encrypt", columns)
+
+    def _choose_keys(self, found: FileSummary | OrcSummary, target: str) -> dict[Path, str]:
+        """Return the key of each leaf column that is to be encrypted.
+
+        Raises:
+            PlanError: a column is not there.
+            ConfigError: a column would lose its key.
+        """
+        known = found.columns or {}
+        partition = partition_values(trailing_partition(target.split("/")[:-1]))
+        columns: dict[Path, str] = {}
+        for path, key in self.wanted.items():
+            covered = [leaf for leaf in known if leaf[: len(path)] == path]
+            if not covered:
+                allowed = ", ".join(map(join_dotted, known))
+                raise PlanError(f"{found.path}: has no column {join_dotted(path)}; allowed: {allowed}")
+            columns.update(dict.fromkeys(covered, KeyTemplate(key).render(partition)))
+        lost = sorted(join_dotted(path) for path, column in known.items() if column.encrypted and path not in columns)
+        if lost:
+            raise ConfigError(
+                f"{found.path}: is encrypted, and these columns of it would lose their keys: {', '.join(lost)}; name "
+                "them in --column-keys too, or write plaintext with --decrypt"
+            )
+        return columns
+
+    def _encryption(self, found: FileSummary, target: str) -> EncryptionOrder:
+        policy, columns = self.policy, self._choose_keys(found, target)
+        prefix = identity_of_write(target, target=None, table_uuid=None, partition=None).to_aad_prefix()
+        return EncryptionOrder(
+            policy.footer_key, policy.footer_mode, policy.algorithm, columns, prefix, self._key_values()
+        )
+
+    def _as_it_is(self, found: FileSummary, footer_key: str) -> EncryptionOrder:
+        """Return the order by which a file keeps all but the wrapping of its data keys."""
+        encrypted = {path: column.key_id for path, column in (found.columns or {}).items() if column.encrypted}
+        mode: Literal["encrypted", "plaintext"] = "encrypted" if found.footer == "encrypted" else "plaintext"
+        algorithm = found.algorithm or self.policy.algorithm
+        return EncryptionOrder(footer_key, mode, algorithm, encrypted, found.aad_prefix or b"", self._key_values())
+
+    def _key_values(self) -> dict[str, str]:
+        return {names.POLICY_DIGEST: self.policy.digest()}
+
+
+def shared_keks(orders: Iterable[Order], policy: Policy) -> tuple[WrappedKek, ...]:
+    """Return one new KEK for each master key, so that readers ask the key service once for all files.
+
+    Raises:
+        KeyServiceError: one could not be wrapped.
+    """
+    masters = {key for order in orders for key in order.master_keys()}
+    maker = DataKeyMaker(open_key_service(policy.key_service), data_key_bits=policy.data_key_bits)
+    for key in sorted(masters):
+        maker.make(key, is_footer_key=False)
+    return maker.wrapped_keks()

@@ -1,0 +1,83 @@
+"""Whether what a command shows is authentic: by the audit's MAC where its keys open, else it is told that not."""
+
+from __future__ import annotations
+
+from sparkcrypt.backfill.audit.chain import authentic_entries
+from sparkcrypt.backfill.audit.index import AuditIndex
+from sparkcrypt.backfill.journal.journal import Journal
+from sparkcrypt.backfill.journal.record import FIRST_VERSION
+from sparkcrypt.backfill.state.mac import MasterKeys, TableMac, open_mac
+from sparkcrypt.backfill.state.store import StateStore
+from sparkcrypt.errors import ConfigError, KeyServiceError, KeyServiceUnavailableError, VerificationError
+from sparkcrypt.keys.open_service import open_key_service
+from sparkcrypt.policy.model import Policy
+
+
+class Authenticity:
+    """Opens the records of tables to show them; without the key service they are shown all the same.
+
+    Attributes:
+        reasons: why something that was shown is not authenticated, each once.
+    """
+
+    def __init__(self, store: StateStore, policy: Policy) -> None:
+        self._store, self._policy = store, policy
+        self._macs: dict[str, TableMac | None] = {}
+        self._audits: dict[str, AuditIndex] = {}
+        self._asks = True
+        self.reasons: dict[str, None] = {}
+
+    def lines(self) -> list[str]:
+        """Return what people must know of what they are shown."""
+        return [f"not authenticated: {reason}" for reason in self.reasons]
+
+    def mac(self, table_id: str) -> TableMac | None:
+        """Return the MAC of a table's audit; None where it cannot be opened, and `reasons` says why."""
+        if table_id not in self._macs:
+            self._macs[table_id] = self._open_mac(table_id)
+        return self._macs[table_id]
+
+    def journal(self, table_id: str, run_id: str) -> Journal:
+        """Open a run's journal; whether it is authenticated stands in it.
+
+        Raises:
+            VerificationError: it is damaged, or the key service is there and it is not authentic.
+        """
+        mac, shown = self.mac(table_id), None
+        if mac is not None:
+            shown = Journal.open(self._store, table_id, run_id)
+            if shown.records[0].version != FIRST_VERSION or self._audit(table_id, mac).has_version_2:
+                pins = self._audit(table_id, mac).pins if shown.records[0].version == FIRST_VERSION else {}
+                return Journal.open(self._store, table_id, run_id, mac, pins.get)
+            self.reasons["an earlier release wrote records, which `sparkcrypt backfill migrate` checks"] = None
+        return shown or Journal.open(self._store, table_id, run_id)
+
+    def entries(self, table_id: str) -> frozenset[int]:
+        """Return the numbers of a table's audit entries that are authentic, up to the first that is not."""
+        mac, found = self.mac(table_id), set()
+        try:
+            for entry, _ in authentic_entries(self._store, table_id, mac.check) if mac is not None else ():
+                found.add(entry.number)
+        except VerificationError as error:
+            self.reasons[str(error)] = None
+        return frozenset(found)
+
+    def _audit(self, table_id: str, mac: TableMac) -> AuditIndex:
+        if table_id not in self._audits:
+            self._audits[table_id] = AuditIndex.of(self._store, table_id, mac.check)
+        return self._audits[table_id]
+
+    def _open_mac(self, table_id: str) -> TableMac | None:
+        """Open a table's MAC keys; None where that fails: a service that does not answer is not asked again."""
+        if not self._asks:
+            return None
+        if not self._store.list(f"audit/{table_id}/mac-key"):
+            self.reasons[f"table {table_id} has no MAC key in the state directory"] = None
+            return None
+        try:
+            service = open_key_service(self._policy.key_service)
+            return open_mac(self._store, table_id, service, MasterKeys.of(self._policy))
+        except (KeyServiceError, ConfigError, VerificationError) as error:
+            self.reasons[str(error)] = None
+            self._asks = not isinstance(error, KeyServiceUnavailableError | ConfigError)
+            return None

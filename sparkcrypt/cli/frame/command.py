@@ -1,0 +1,133 @@
+"""How every command ends: its exit code, what it says on stderr, and errors as JSON."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import click
+
+from sparkcrypt.cli.frame.output import say
+from sparkcrypt.errors import EXIT_OK, EXIT_USAGE, SparkcryptError
+from sparkcrypt.spark.jvm.failures import find_carried_error, short_text
+
+EXIT_INTERRUPTED = 130
+"""128 + SIGINT, as shells have it."""
+EXIT_UNEXPECTED = 1
+TRACEBACK = "SPARKCRYPT_TRACEBACK"
+EXIT_CODES = {
+    EXIT_OK: "done, or nothing to do",
+    EXIT_UNEXPECTED: "an error that nothing foresaw",
+    2: "plan, backfill --dry-run: files differ from the plan",
+    EXIT_USAGE: "the command line is wrong",
+    65: "tags, policy and schema do not make a plan",
+    66: "not a Parquet file, or a damaged one",
+    69: "key service: key not found, or it cannot be reached",
+    70: "jar, helper or interpreter",
+    71: "a file cannot be reached where it is",
+    74: "something was checked and is not as promised",
+    75: "another run holds the table, or the policy changed",
+    77: "the key service refused these credentials",
+    78: "policy, option or environment",
+    EXIT_INTERRUPTED: "interrupted",
+}
+"""What every command may end with, and what that means."""
+
+
+class Command(click.Command):
+    """A command that ends as `run_main` says, whether it is part of the command line or a job of its own."""
+
+    def __init__(self, *args: Any, **named: Any) -> None:
+        """Take the arguments of click.Command; the help keeps its examples' lines, and ends with the exit codes."""
+        super().__init__(*args, **{"epilog": _exit_codes(), **named})
+        self.help = _with_examples(self.help)
+
+    def main(self, *args: Any, **named: Any) -> Any:
+        """Run and exit; see `run_main`."""
+        sys.exit(run_main(super().main, *args, **named))
+
+
+class Group(click.Group):
+    """A group of such commands."""
+
+    def __init__(self, *args: Any, **named: Any) -> None:
+        """Take the arguments of click.Group; a group without a command is a usage error."""
+        super().__init__(*args, **{"no_args_is_help": False, "epilog": _exit_codes(), **named})
+        self.help = _with_examples(self.help)
+
+    def main(self, *args: Any, **named: Any) -> Any:
+        """Run and exit; see `run_main`."""
+        sys.exit(run_main(super().main, *args, **named))
+
+
+def run_main(
+    main: Callable[..., Any], args: Sequence[str] | None = None, prog_name: str | None = None, **extra: Any
+) -> int:
+    """Run a command's own ``main`` and return the exit code.
+
+    64 is a usage error, 130 Ctrl-C, 1 an error that nothing foresaw; every error of the package has its class's code.
+
+    Args:
+        main: of click, without this handling.
+        args: the arguments; those of the process by default.
+        prog_name: how the program calls itself.
+        **extra: passed on.
+    """
+    arguments = list(sys.argv[1:] if args is None else args)
+    as_json = "--json" in (arguments[: arguments.index("--")] if "--" in arguments else arguments)
+    extra.pop("standalone_mode", None)
+    try:
+        code = main(args=arguments, prog_name=prog_name, standalone_mode=False, **extra)
+    except (click.Abort, KeyboardInterrupt):
+        return _fail("Interrupted", "interrupted", EXIT_INTERRUPTED, as_json)
+    except click.UsageError as error:
+        _show_usage(error)
+        return _fail("UsageError", error.format_message(), EXIT_USAGE, as_json)
+    except Exception as error:  # noqa: BLE001  # the last place that can say anything; nothing is swallowed
+        return _fail(*describe_error(error), as_json)
+    return code if isinstance(code, int) else EXIT_OK
+
+
+def describe_error(error: BaseException) -> tuple[str, str, int]:
+    """Return an error's class name, its message for a person, and its exit code.
+
+    What our half of a JVM refused arrives inside Spark's exceptions; it is told as if it had been raised here.
+    """
+    if isinstance(error, KeyboardInterrupt):
+        return "Interrupted", "interrupted", EXIT_INTERRUPTED
+    if isinstance(error, click.ClickException):
+        return type(error).__name__, error.format_message(), error.exit_code
+    known = error if isinstance(error, SparkcryptError) else find_carried_error(error)
+    if known is not None:
+        return type(known).__name__, str(known), known.exit_code
+    hint = f"set {TRACEBACK}=1 to see where it happened"
+    return type(error).__name__, f"{type(error).__name__}: {short_text(error)}; {hint}", EXIT_UNEXPECTED
+
+
+def _with_examples(text: str | None) -> str | None:
+    """Mark the examples as lines that click does not join."""
+    return inspect.cleandoc(text).replace("Examples:\n", "\b\nExamples:\n") if text else text
+
+
+def _exit_codes() -> str:
+    return "\n".join(["\b", "Exit codes:", *(f"  {code:>3}  {meaning}" for code, meaning in EXIT_CODES.items())])
+
+
+def _fail(kind: str, message: str, code: int, as_json: bool) -> int:
+    if os.environ.get(TRACEBACK) == "1" and sys.exc_info()[0] is not None:
+        say(traceback.format_exc().rstrip())
+    say(f"error: {message}")
+    if as_json:
+        click.echo(json.dumps({"error": {"type": kind, "message": message}}, ensure_ascii=False))
+    return code
+
+
+def _show_usage(error: click.UsageError) -> None:
+    if error.ctx is not None:
+        say(error.ctx.get_usage())
+        say(f"'{error.ctx.command_path} --help' tells more.")

@@ -1,0 +1,115 @@
+"""The runs that a state directory knows, and which tables they belong to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from sparkcrypt.backfill.journal.journal import Journal
+from sparkcrypt.backfill.journal.run_steps import has_expired, is_paused
+from sparkcrypt.backfill.journal.unit_steps import state_of_units
+from sparkcrypt.backfill.state.store import StateStore
+from sparkcrypt.cli.frame.authentic import Authenticity
+from sparkcrypt.errors import ConfigError, VerificationError
+from sparkcrypt.policy.model import normalized_table
+
+
+@dataclass(frozen=True, slots=True)
+class KnownRun:
+    """A run: its table, and its journal, or why the journal cannot be read."""
+
+    table_id: str
+    run_id: str
+    journal: Journal | None
+    damage: str | None = None
+
+    @property
+    def table(self) -> str | None:
+        """The table's name when the run was made."""
+        return self.journal.run.table if self.journal else None
+
+    @property
+    def authenticated(self) -> bool:
+        """Every record was seen to bear the audit's MAC; else what is shown is what somebody wrote there."""
+        return self.journal is not None and self.journal.authenticated
+
+    @property
+    def state(self) -> str:
+        """How the run ended, ``paused`` (its budget was spent), ``unfinished``, ``rolled back``, or ``damaged``."""
+        if self.journal is None:
+            return "damaged"
+        kinds = [record.kind for record in self.journal.records]
+        if "run_rolled_back" in kinds:
+            return "rolled back"
+        ends = [record for record in self.journal.records if record.kind == "run_finished"]
+        if is_paused(self.journal):
+            return "paused"
+        return str(ends[-1].fields.get("outcome", "finished")) if ends else "unfinished"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the run in short, as JSON values."""
+        records = self.journal.records if self.journal else ()
+        return {
+            "run_id": self.run_id,
+            "table": self.table,
+            "table_id": self.table_id,
+            "state": self.state,
+            "started": records[0].time if records else None,
+            "last": records[-1].time if records else None,
+            "units": len(state_of_units(records)),
+            "expired": self.journal is not None and has_expired(self.journal),
+            "damage": self.damage,
+            "authenticated": self.authenticated,
+        }
+
+    def details(self) -> dict[str, Any]:
+        """Return the run with each unit's last step, as JSON values."""
+        records = self.journal.records if self.journal else ()
+        options = dict(self.journal.run.options) if self.journal else None
+        digest = self.journal.run.policy_digest if self.journal else None
+        units = [
+            {
+                "unit": name,
+                "step": state.step,
+                "error": state.error,
+                "outcome": state.fields.get("outcome"),
+            }
+            for name, state in state_of_units(records).items()
+        ]
+        return {**self.to_dict(), "policy_digest": digest, "options": options, "units": units}
+
+
+def known_runs(store: StateStore, table: str | None = None, authenticity: Authenticity | None = None) -> list[KnownRun]:
+    """Return the runs of a state directory, or of one table, in order of their start.
+
+    Args:
+        store: the state directory.
+        table: its name, or the directory, as it was called when a run was made; or its UUID.
+        authenticity: opens journals under the audit's MAC; without it they are taken as they stand.
+
+    Raises:
+        ConfigError: no run of that table is known.
+    """
+    ids_of_all = sorted({name.split("/")[1] for kind in ("runs/", "archive/") for name in store.list(kind)})
+    opened = partial(Journal.open, store) if authenticity is None else authenticity.journal
+    runs = [_open_run(opened, table_id, run_id) for table_id in ids_of_all for run_id in Journal.runs(store, table_id)]
+    runs.sort(key=lambda run: run.run_id)
+    if table is None:
+        return runs
+    wanted = normalized_table(table)
+    ids = {
+        run.table_id for run in runs if run.table_id == table or (run.table and normalized_table(run.table) == wanted)
+    }
+    if not ids:
+        names = ", ".join(sorted({run.table for run in runs if run.table})) or "none"
+        raise ConfigError(f"no run of {table} is known in this state directory; known tables: {names}")
+    return [run for run in runs if run.table_id in ids]
+
+
+def _open_run(opened: Callable[[str, str], Journal], table_id: str, run_id: str) -> KnownRun:
+    try:
+        return KnownRun(table_id, run_id, opened(table_id, run_id))
+    except VerificationError as error:
+        return KnownRun(table_id, run_id, None, str(error))

@@ -1,0 +1,120 @@
+"""The Parquet files that a person names: single ones or all below a folder, here or where Spark can read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from sparkcrypt.cli.frame.workplace import Workplace, is_local, local_path
+from sparkcrypt.decide.identity import check_aad_prefix
+from sparkcrypt.errors import ConfigError, FormatError, SparkcryptError, VerificationError
+from sparkcrypt.keys.datakeys import DataKeyOpener
+from sparkcrypt.keys.open_service import open_key_service
+from sparkcrypt.parquet import KeyRequest, RetrieveKey
+from sparkcrypt.paths import is_hidden
+from sparkcrypt.policy.model import Policy
+
+
+@dataclass(frozen=True, slots=True)
+class NamedFile:
+    """A file: its name as it was given or found, and how it is opened."""
+
+    path: str
+    open: Callable[[], AbstractContextManager[BinaryIO]]
+
+
+def named_files(workplace: Workplace, paths: tuple[str, ...]) -> list[NamedFile]:
+    """Return every data file that the paths name, in order; below folders those that Spark would read.
+
+    Raises:
+        ConfigError: a path is not there, or a folder holds no data file.
+    """
+    found: list[NamedFile] = []
+    for path in paths:
+        here = list(_local(path) if is_local(path) else _remote(workplace, path))
+        if not here:
+            raise ConfigError(f"{path}: holds no data files; name a data file, or a folder of them")
+        found.extend(here)
+    return found
+
+
+def full_path(path: str) -> str:
+    """Return a path with the folders that it has below the current one, since they tell a file's partition."""
+    return str(Path(path).absolute()) if is_local(path) and not path.startswith("file:") else path
+
+
+def check_claims(policy: Policy, path: str, prefix: bytes | None, algorithm: str | None) -> str | None:
+    """Check what an encrypted file says of itself and nothing in it authenticates.
+
+    Returns:
+        What ties it to its place less than it could, or None.
+
+    Raises:
+        VerificationError: its algorithm was never the policy's, or it was moved since it was written.
+    """
+    weak = check_aad_prefix(prefix, full_path(path), table_uuid=None, strict=False)
+    allowed = policy.readable_algorithms
+    if algorithm not in allowed:
+        raise VerificationError(
+            f"{path}: its algorithm is {algorithm}; allowed by the policy: {', '.join(allowed)}; name it under "
+            "algorithm_history if it was the policy's once, else the file was altered"
+        )
+    return weak
+
+
+def policy_keys(policy: Policy) -> RetrieveKey:
+    """Return what opens the data keys of files through a policy's key service; refusals name the file."""
+    opener = DataKeyOpener(open_key_service(policy.key_service))
+
+    def retrieve(request: KeyRequest) -> bytes:
+        try:
+            return opener.open_metadata(request.key_metadata)
+        except FormatError as error:
+            raise FormatError(f"{request.file}: {error}") from error
+        except SparkcryptError as error:
+            raise type(error)(f"{request.file}: {error}") from error
+
+    return retrieve
+
+
+def _local(path: str) -> Iterator[NamedFile]:
+    place = local_path(path)
+    if not place.exists():
+        raise ConfigError(f"{path}: is not there; name a data file, or a folder of them")
+    for file in _below(place) if place.is_dir() else [place]:
+        yield NamedFile(str(file), _opener(file))
+
+
+def _opener(file: Path) -> Callable[[], Any]:
+    def open_file() -> BinaryIO:
+        try:
+            return file.open("rb")
+        except OSError as error:
+            raise ConfigError(f"{file}: cannot be read ({error.strerror})") from error
+
+    return open_file
+
+
+def _below(folder: Path) -> Iterator[Path]:
+    """Yield what Spark reads below a folder: nothing under a name that begins with ``.``, or ``_`` without ``=``."""
+    for entry in sorted(folder.iterdir()):
+        if is_hidden(entry.name):
+            continue
+        if entry.is_dir():
+            yield from _below(entry)
+        else:
+            yield entry
+
+
+def _remote(workplace: Workplace, path: str) -> Iterator[NamedFile]:
+    from sparkcrypt.spark.files.hadoop import HadoopFiles
+
+    files = HadoopFiles(workplace.spark)
+    if not files.exists(path):
+        raise ConfigError(f"{path}: is not there; name a data file, or a folder of them")
+    statuses = files.data_files(path) if files.status(path).is_folder else (files.status(path),)
+    for status in statuses:
+        yield NamedFile(status.path, lambda status=status: files.open(status.path))  # type: ignore[misc]  # bound early

@@ -1,0 +1,128 @@
+"""Options that several commands share."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import click
+
+from sparkcrypt.backfill.engine.names import ENGINES
+
+F = TypeVar("F", bound=Callable[..., Any])
+PARALLELISM = 4
+"""How many units a pass works on at the same time, unless it is told otherwise."""
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """How a command's Spark session is started."""
+
+    master: str | None = None
+    conf: tuple[tuple[str, str], ...] = ()
+    verbose: bool = False
+
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+policy_option = click.option(
+    "--policy", required=True, metavar="FILE", help="The policy file: a path, or a URI such as hdfs://nn/policy.yaml."
+)
+optional_policy_option = click.option("--policy", metavar="FILE", help="The policy file: a path or a URI.")
+table_option = click.option("--table", metavar="DB.TABLE", help="A table of the session catalog.")
+path_option = click.option("--path", metavar="DIR", help="A bare directory of Parquet files: a path or a URI.")
+avro_option = click.option(
+    "--avro-schema", "avro_schema", metavar="FILE", help="An .avsc file whose tags (confluent:tags) are used as well."
+)
+where_option = click.option("--where", metavar="PREDICATE", help="Only these partitions; partition columns only.")
+strict_option = click.option("--strict", is_flag=True, help="A --where that chooses no partition is an error.")
+adopt_option = click.option(
+    "--adopt", is_flag=True, help="Rewrite files too that a table which requires encryption would not believe."
+)
+output_option = click.option(
+    "--output", metavar="DIR", help="With --path: write the encrypted copy there; the source stays."
+)
+exclusive_option = click.option(
+    "--exclusive", is_flag=True, help="With --path: rename the directory while nobody reads or writes it."
+)
+accept_option = click.option(
+    "--accept-path-readers", is_flag=True, help="Rewrite tables that share a folder with another one too."
+)
+report_option = click.option(
+    "--report", metavar="FILE", help="Also write the report there as JSON, a failed run's too: a path or a URI."
+)
+
+
+def engine_option(help_text: str) -> Callable[[F], F]:
+    """Return ``--engine``, as a command explains it."""
+    return click.option("--engine", type=click.Choice(ENGINES), default="native", show_default=True, help=help_text)
+
+
+def move_old_option(help_text: str) -> Callable[[F], F]:
+    """Return ``--move-old``, as a command explains it."""
+    return click.option("--move-old", is_flag=True, help=help_text)
+
+
+def resume_option(help_text: str) -> Callable[[F], F]:
+    """Return ``--resume``, as a command explains it."""
+    return click.option("--resume", default="auto", show_default=True, metavar="auto|RUN|never", help=help_text)
+
+
+def spark_options(function: F) -> F:
+    """Add ``--master``, ``--conf`` and ``--verbose``; the function gets them as one ``launch``."""
+
+    @click.option("--master", metavar="URL", help="As spark-submit's; Spark's own configuration by default.")
+    @click.option(
+        "--conf", multiple=True, metavar="KEY=VALUE", callback=_pairs, help="Spark configuration; may be repeated."
+    )
+    @click.option("--verbose", is_flag=True, help="Keep Spark's own log messages.")
+    @functools.wraps(function)
+    def collect(*args: Any, master: str | None, conf: tuple[tuple[str, str], ...], verbose: bool, **named: Any) -> Any:
+        return function(*args, launch=Launch(master, conf, verbose), **named)
+
+    return collect  # type: ignore[return-value]  # click's decorators keep the callable, and so does this one
+
+
+class _Amount(click.ParamType[float]):
+    """A number with a unit, such as ``500GB`` or ``4h``; a bare number is in the smallest."""
+
+    def __init__(self, name: str, units: Mapping[str, float], *, zero: bool = False) -> None:
+        self.name, self._units, self._zero = name, units, zero
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Return the amount in the smallest unit."""
+        match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)", str(value).strip())
+        unit = self._units.get(match[2].lower()) if match else None
+        if match is None or unit is None or (float(match[1]) <= 0 and not self._zero):
+            allowed = ", ".join(unit for unit in self._units if unit)
+            number = "a number" if self._zero else "a number above 0"
+            self.fail(f"{value!r} is not a {self.name}; allowed: {number} with one of {allowed}", param, ctx)
+        return int(float(match[1]) * unit)
+
+
+SIZE = _Amount("size", {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12})
+_SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
+DURATION = _Amount("duration", _SECONDS)
+AGE = _Amount("duration", _SECONDS, zero=True)
+
+
+def one_of(table: str | None, path: str | None) -> None:
+    """Refuse a call with both or none of the two.
+
+    Raises:
+        click.UsageError: it names the two options.
+    """
+    if (table is None) == (path is None):
+        raise click.UsageError("give either --table or --path")
+
+
+def _pairs(context: click.Context, option: click.Parameter, values: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
+    pairs = []
+    for value in values:
+        name, sign, rest = value.partition("=")
+        if not sign or not name.strip():
+            raise click.BadParameter(f"{value!r} is not KEY=VALUE", context, option)
+        pairs.append((name.strip(), rest))
+    return tuple(pairs)

@@ -1,0 +1,131 @@
+"""The report of a pass as a person reads it on a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from sparkcrypt.backfill.many.report import NOT_IN_PLACE
+from sparkcrypt.cli.frame.output import align_table
+from sparkcrypt.text import count_of, size_of
+
+if TYPE_CHECKING:
+    from sparkcrypt.backfill.many.report import PassReport
+    from sparkcrypt.backfill.report.report import Report
+
+_SHOWN = 20
+
+
+def pass_text(done: PassReport) -> str:
+    """Return a line on the whole, one for each table, and all that a person must look at."""
+    totals = done.totals()
+    lines = [f"{done.outcome}: {_whole(done, totals)}"]
+    if done.tables:
+        head = ("table", "outcome", "files", "to do", "bytes", "what") if done.dry_run else _HEAD
+        rows = [_plan_row(table) if done.dry_run else _run_row(table) for table in done.tables]
+        lines += ["", align_table(rows, head=head)]
+    lines += _problems(done)
+    return "\n".join(lines)
+
+
+_HEAD = ("table", "outcome", "files", "rewritten", "bytes", "left", "run")
+
+
+def _whole(done: PassReport, totals: Mapping[str, int]) -> str:
+    tables = count_of(totals["tables"], "table")
+    if done.dry_run:
+        amount = (
+            f"{count_of(totals['files_left'], 'file')} of {totals['files_total']:,}, {size_of(totals['bytes_left'])}"
+        )
+        return f"{tables}, {amount} differ from the plan{estimate_text(done.tables)}"
+    amount = (
+        f"{count_of(totals['files_rewritten'], 'file')} of {totals['files_total']:,}, {size_of(totals['bytes_before'])}"
+    )
+    left = (
+        f"; left: {count_of(totals['units_left'], 'unit')}, {size_of(totals['bytes_left'])}"
+        if totals["units_left"]
+        else ""
+    )
+    return f"{tables}, {amount} rewritten in {done.seconds:,.1f} s{left}"
+
+
+def estimate_text(reports: Iterable[Report]) -> str:
+    """Return how long the drift would take to mend, where an earlier run of each table tells how fast it was."""
+    drifting = [report.estimated_seconds for report in reports if report.units_left]
+    known = [seconds for seconds in drifting if seconds is not None]
+    if not known:
+        return ""
+    of = "" if len(known) == len(drifting) else f" for {len(known):,} of {count_of(len(drifting), 'table')}"
+    return f"; about {timedelta(seconds=round(sum(known)))}{of}, by earlier runs"
+
+
+def actions_text(report: Report) -> str:
+    """Return what would be done, and with how many files."""
+    actions: dict[str, int] = {}
+    for unit in report.planned:
+        for action, amount in unit["actions"].items():
+            actions[action] = actions.get(action, 0) + int(amount["files"])
+    return ", ".join(f"{action} {count:,}" for action, count in sorted(actions.items()))
+
+
+def _plan_row(report: Report) -> tuple[object, ...]:
+    what = actions_text(report)
+    drift = ", ".join(f"{kind}: {count:,}" for kind, count in sorted(report.drift.get("before", {}).items()))
+    outcome = "drift" if report.units_left else "matches"
+    return (
+        report.table,
+        outcome,
+        f"{report.files_total:,}",
+        f"{report.files_left:,} in {count_of(report.units_left, 'unit')}",
+        size_of(report.bytes_left),
+        f"{what} ({drift})" if what else None,
+    )
+
+
+def _run_row(report: Report) -> tuple[object, ...]:
+    left = f"{count_of(report.units_left, 'unit')}, {size_of(report.bytes_left)}" if report.units_left else None
+    now = report.this_pass.get("files_rewritten", report.files_rewritten)
+    rewritten = f"{now:,} (run: {report.files_rewritten:,})" if report.earlier else f"{now:,}"
+    amount = size_of(report.this_pass.get("bytes_before", report.bytes_before))
+    return report.table, report.outcome, f"{report.files_total:,}", rewritten, amount, left, report.run_id
+
+
+def _problems(done: PassReport) -> list[str]:
+    found = list(_texts(done))
+    more = [f"… and {len(found) - _SHOWN:,} more; --json lists all"] if len(found) > _SHOWN else []
+    return ["", *found[:_SHOWN], *more] if found else []
+
+
+def _select_warnings(warnings: Iterable[str], *, dry_run: bool) -> Iterator[str]:
+    """Yield the warnings; of a dry run those that its table does not say already."""
+    return (warning for warning in warnings if not dry_run or warning.startswith(NOT_IN_PLACE))
+
+
+def _texts(done: PassReport) -> Iterator[str]:
+    for entry in done.failed:
+        yield f"failed: {entry.table}: {entry.error}: {entry.message}"
+    for table, reason in done.refused.items():
+        yield f"refused: {table}: {reason}"
+    for report in done.tables:
+        unit: Mapping[str, Any]
+        for unit in report.quarantined:
+            yield f"left as it was: {report.table}: {unit['unit']}: {unit['error']}: {unit['message']}"
+    for report in done.tables:
+        for warning in _select_warnings(report.warnings, dry_run=done.dry_run):
+            yield f"warning: {report.table}: {warning}"
+    yield from _awaiting(done.tables)
+    if done.unchanged:
+        yield f"unchanged since the last pass: {', '.join(done.unchanged)}"
+    for table, reason in done.passed_over.items():
+        yield f"passed over: {table}: {reason}"
+
+
+def _awaiting(reports: Iterable[Report]) -> Iterator[str]:
+    for report in reports:
+        files, total = report.plaintext_awaiting
+        if files:
+            waiting = report.awaiting_expiry or {}
+            late = ", beyond its grace: run `sparkcrypt backfill expire`" if waiting.get("beyond_grace") else ""
+            amount = f"{count_of(files, 'file')}, {size_of(total)}, since {waiting.get('since')}{late}"
+            yield f"plaintext awaiting expiry: {report.table}: {amount}"

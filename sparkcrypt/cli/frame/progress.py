@@ -1,0 +1,138 @@
+"""The progress of a run on stderr: a bar on a terminal, plain lines in a log."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from rich.console import Console
+from rich.progress import BarColumn, TaskID, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+from rich.progress import Progress as Bars
+
+from sparkcrypt.backfill.report.progress import Progress
+from sparkcrypt.cli.frame.output import say
+from sparkcrypt.text import count_of, size_of
+
+QUIET_SECONDS = 5.0
+
+
+def progress_on_stderr() -> Progress:
+    """Return what suits stderr: a bar where a person looks at it, lines where a file collects it."""
+    return BarProgress() if sys.stderr.isatty() else LineProgress()
+
+
+@dataclass(slots=True)
+class _Count:
+    """How much of one run is done: of its units, files and bytes."""
+
+    units_total: int = 0
+    files_total: int = 0
+    bytes_total: int = 0
+    units: int = 0
+    files: int = 0
+    total_bytes: int = 0
+
+    def add(self, files: int, total_bytes: int, units: int) -> None:
+        """Count what was done, or taken back."""
+        self.units += units
+        self.files += files
+        self.total_bytes += total_bytes
+
+    @property
+    def amount(self) -> str:
+        """How many bytes of how many."""
+        return f"{size_of(self.total_bytes)} of {size_of(self.bytes_total)}"
+
+
+class BarProgress:
+    """One bar for each run: units, files, bytes, rate, time left, and the unit's current step."""
+
+    def __init__(self, console: Console | None = None) -> None:
+        self._bars = Bars(
+            TextColumn("{task.description}", markup=False),
+            BarColumn(bar_width=None),
+            TextColumn("{task.fields[amounts]}"),
+            TransferSpeedColumn(),
+            TimeRemainingColumn(),
+            console=console or Console(stderr=True),
+            transient=True,
+        )
+        self._count = _Count()
+        self._task: TaskID | None = None
+
+    def start(self, target: str, units: int, files: int, total_bytes: int) -> None:
+        """Show the bar of a run, from nothing; none when nothing is to do."""
+        self.finish()
+        self._count = _Count(units, files, total_bytes)
+        if files:
+            self._task = self._bars.add_task(target, total=total_bytes or 1, amounts=self._amounts())
+            self._bars.start()
+
+    def step(self, unit: str, step: str) -> None:
+        """Show the unit and its step; where there is no bar, as a line."""
+        if self._task is None:
+            self._bars.console.print(f"{unit}: {step}", markup=False, highlight=False, soft_wrap=True)
+        else:
+            self._bars.update(self._task, description=f"{unit}: {step}")
+
+    def advance(self, files: int, total_bytes: int, units: int = 0) -> None:
+        """Move the bar."""
+        self._count.add(files, total_bytes, units)
+        if self._task is not None:
+            self._bars.update(self._task, advance=total_bytes, amounts=self._amounts())
+
+    def finish(self) -> None:
+        """Take the bar away."""
+        if self._task is not None:
+            self._bars.stop()
+            self._bars.remove_task(self._task)
+            self._task = None
+
+    def _amounts(self) -> str:
+        count = self._count
+        units, files = f"{count.units:,}/{count.units_total:,} units", f"{count.files:,}/{count.files_total:,} files"
+        return f"{units} {files} {count.amount}"
+
+
+class LineProgress:
+    """One line a step, and at most one every few seconds of how far the run is.
+
+    Args:
+        say: writes a line; to stderr by default.
+        clock: seconds.
+    """
+
+    def __init__(self, say: Callable[[str], None] = say, clock: Callable[[], float] = time.monotonic) -> None:
+        self._say, self._clock = say, clock
+        self._count = _Count()
+        self._started = self._told = clock()
+
+    def start(self, target: str, units: int, files: int, total_bytes: int) -> None:
+        """Say what is to do, and count from nothing."""
+        self._count = _Count(units, files, total_bytes)
+        self._started = self._told = self._clock()
+        what = f"{count_of(files, 'file')}, {size_of(total_bytes)} in {count_of(units, 'unit')}"
+        self._say(f"{target}: {what} to rewrite" if files else f"{target}: nothing to do")
+
+    def step(self, unit: str, step: str) -> None:
+        """Say the unit and its step."""
+        self._say(f"{unit}: {step}")
+
+    def advance(self, files: int, total_bytes: int, units: int = 0) -> None:
+        """Say how far the run is, unless it was said just now."""
+        count, now = self._count, self._clock()
+        count.add(files, total_bytes, units)
+        if now - self._told < QUIET_SECONDS and count.files < count.files_total:
+            return
+        self._told = now
+        rate = max(count.total_bytes, 0) / max(now - self._started, 0.001)
+        left = max(count.bytes_total - count.total_bytes, 0) / rate if rate else 0.0
+        self._say(
+            f"{count.units:,} of {count_of(count.units_total, 'unit')}, {count.files:,} of "
+            f"{count_of(count.files_total, 'file')}, {count.amount}, {size_of(rate)}/s, {left:.0f} s left"
+        )
+
+    def finish(self) -> None:
+        """Say nothing more."""

@@ -1,0 +1,179 @@
+"""What a command works with: a Spark session that starts when it is first needed, and files named by path or URI."""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit
+
+from sparkcrypt.backfill.state.store import StateStore, open_state_store
+from sparkcrypt.cli.frame.options import Launch
+from sparkcrypt.errors import ConfigError
+from sparkcrypt.policy.load import load_policy, policy_from_text, rules_from_text
+from sparkcrypt.policy.model import Policy, TableRule
+from sparkcrypt.schema import Schema
+from sparkcrypt.spark.setup.launch import spark_session
+from sparkcrypt.tags.avro import read_avro_file
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
+
+
+class Workplace:
+    """The session and files of one command; the session ends with the ``with`` block unless it lived before."""
+
+    def __init__(self, app_name: str, launch: Launch | None = None) -> None:
+        self._app_name, self._launch = app_name, launch or Launch()
+        self._stack = ExitStack()
+        self._spark: SparkSession | None = None
+
+    def __enter__(self) -> Workplace:
+        """Start nothing yet."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop the session if it was started here."""
+        self._stack.close()
+
+    @property
+    def spark(self) -> SparkSession:
+        """The session.
+
+        Raises:
+            ConfigError: Spark is not there or cannot be started.
+        """
+        if self._spark is None:
+            launch = self._launch
+            session = spark_session(
+                self._app_name, master=launch.master, conf=dict(launch.conf), verbose=launch.verbose
+            )
+            self._spark = self._stack.enter_context(session)
+        return self._spark
+
+    def policy(self, uri: str) -> Policy:
+        """Load a policy from a local file, or through Spark from any file system that it knows.
+
+        Raises:
+            ConfigError: it cannot be read or is no policy.
+        """
+        if is_local(uri):
+            return load_policy(uri)
+        return policy_from_text(self._text(uri, "policy"), where=uri, base=uri.rpartition("/")[0])
+
+    def rules(self, uri: str) -> tuple[TableRule, ...]:
+        """Load rules of tables from a policy file, or from one in the shape of a policy's ``tables``.
+
+        Raises:
+            ConfigError: it cannot be read or is neither.
+        """
+        text = _local_text(uri) if is_local(uri) else self._text(uri, "rules")
+        base = str(local_path(uri).absolute().parent) if is_local(uri) else uri.rpartition("/")[0]
+        return rules_from_text(text, where=uri, base=base)
+
+    def avro(self, uri: str) -> Schema:
+        """Read an Avro schema.
+
+        Raises:
+            PlanError: it cannot be read or is not an Avro record.
+        """
+        if is_local(uri):
+            return read_avro_file(local_path(uri))
+        from sparkcrypt.spark.tables.tagging import read_avro
+
+        return read_avro(self.spark, uri)
+
+    def states(self, uri: str) -> StateStore:
+        """Open a policy's state directory; other than on a local disk this needs Spark.
+
+        Raises:
+            ConfigError: it has no conditional create, or cannot be reached.
+        """
+        if is_local(uri):
+            return open_state_store(uri)
+        spark = self.spark
+        from sparkcrypt.backfill.state.directory import open_states
+
+        return open_states(spark, uri, outside=f"{uri.rstrip('/')}/.nothing")
+
+    def write(self, uri: str, text: str) -> None:
+        """Write a small file, replacing what is there.
+
+        Raises:
+            ConfigError: it cannot be written.
+        """
+        if is_local(uri):
+            _replace(local_path(uri), text)
+            return
+        from sparkcrypt.spark.files.hadoop import HadoopFiles
+
+        files = HadoopFiles(self.spark)
+        files.delete_tree(uri)
+        files.write_new(uri, text.encode())
+
+    def _text(self, uri: str, what: str) -> str:
+        from sparkcrypt.spark.files.hadoop import HadoopFiles
+
+        files = HadoopFiles(self.spark)
+        if not files.exists(uri):
+            raise ConfigError(f"{what} {uri}: is not there; give its path or URI")
+        try:
+            return files.read(uri).decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise ConfigError(f"{what} {uri}: is not UTF-8 text") from error
+
+
+def is_local(uri: str) -> bool:
+    """Tell whether a path or URI can be opened without Spark."""
+    return uri.startswith("file:") or _URI.match(uri) is None
+
+
+def local_path(uri: str) -> Path:
+    """Return the path of a local path or ``file:`` URI."""
+    return Path(unquote(urlsplit(uri).path)) if uri.startswith("file:") else Path(uri)
+
+
+def _local_text(uri: str) -> str:
+    try:
+        return local_path(uri).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise ConfigError(f"{uri}: cannot be read ({reason}); name a file of rules") from error
+
+
+def check_writable(uri: str | None, option: str = "--report") -> None:
+    """Refuse a local report that could not be written, before hours of work.
+
+    Raises:
+        ConfigError: its folder is not there or may not be written to.
+    """
+    if uri is None or not is_local(uri):
+        return
+    folder = local_path(uri).absolute().parent
+    if not folder.is_dir() or not os.access(folder, os.W_OK):
+        raise ConfigError(
+            f"{option} {uri}: the folder {folder} is not there or may not be written to; name a folder that is"
+        )
+
+
+def _replace(path: Path, text: str) -> None:
+    try:
+        descriptor, temporary = tempfile.mkstemp(dir=path.absolute().parent, prefix=f".{path.name}.")
+        try:
+            with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
+                stream.write(text)
+            Path(temporary).chmod(0o644)
+            Path(temporary).replace(path)
+        except BaseException:
+            Path(temporary).unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be written ({error.strerror}); name another file") from error

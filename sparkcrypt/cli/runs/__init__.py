@@ -1,0 +1,1 @@
+"""`sparkcrypt backfill`: runs over tables, and what is done after them."""

@@ -1,0 +1,197 @@
+"""`sparkcrypt backfill`, and the job `jobs/backfill.py`: history follows every change of tags and policy."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from sparkcrypt.cli.frame.command import Group
+from sparkcrypt.cli.frame.options import (
+    DURATION,
+    PARALLELISM,
+    SIZE,
+    Launch,
+    accept_option,
+    adopt_option,
+    engine_option,
+    exclusive_option,
+    json_option,
+    move_old_option,
+    output_option,
+    path_option,
+    report_option,
+    resume_option,
+    spark_options,
+    strict_option,
+    where_option,
+)
+from sparkcrypt.cli.frame.output import show
+from sparkcrypt.cli.frame.pass_text import pass_text
+from sparkcrypt.cli.frame.progress import progress_on_stderr
+from sparkcrypt.cli.frame.reporting import failed_report
+from sparkcrypt.cli.frame.workplace import Workplace, check_writable
+from sparkcrypt.cli.runs.expire import expire
+from sparkcrypt.cli.runs.migrate import migrate
+from sparkcrypt.cli.runs.orphans import orphans
+from sparkcrypt.cli.runs.past_runs import list_, rollback, show_run, status
+from sparkcrypt.cli.runs.problems import resolve
+
+if TYPE_CHECKING:
+    from sparkcrypt.backfill.many.passes import PassOptions
+    from sparkcrypt.backfill.many.report import PassReport
+
+_APP = "sparkcrypt backfill"
+PRIORITIES = ("tag", "size", "age")
+
+
+def _priorities(context: click.Context, option: click.Parameter, value: str) -> tuple[str, ...]:
+    found = tuple(part.strip() for part in value.split(","))
+    unknown = [entry for entry in found if entry not in PRIORITIES]
+    if unknown:
+        raise click.BadParameter(f"{unknown[0]!r} is not one of {', '.join(PRIORITIES)}", context, option)
+    return found
+
+
+@click.group(cls=Group, invoke_without_command=True)
+@click.option(
+    "--table", "tables", multiple=True, metavar="PATTERN", help="A table, or a pattern such as 'sales.cust*'."
+)
+@click.option("--database", "databases", multiple=True, metavar="NAME", help="Every Parquet table of a database.")
+@path_option
+@output_option
+@exclusive_option
+@click.option("--policy", metavar="FILE", help="The policy file: a path, or a URI such as hdfs://nn/policy.yaml.")
+@where_option
+@strict_option
+@click.option("--changed", is_flag=True, help="Only tables whose tags, policy or files changed since the last pass.")
+@click.option("--dry-run", is_flag=True, help="Show the drift and what would be done; exits with 2 on drift.")
+@click.option(
+    "--max-bytes", type=SIZE, metavar="SIZE", help="Begin no unit beyond this, such as 500GB; run again to go on."
+)
+@click.option(
+    "--max-duration", type=DURATION, metavar="TIME", help="Begin no unit after this, such as 4h; run again to go on."
+)
+@click.option(
+    "--parallelism", type=click.IntRange(1), default=PARALLELISM, show_default=True, help="Units at the same time."
+)
+@click.option(
+    "--priority",
+    default="tag",
+    show_default=True,
+    metavar="tag|size|age,…",
+    callback=_priorities,
+    help="What is done first within a table: by the policy's order of tags, the largest, the oldest.",
+)
+@engine_option("See `sparkcrypt encrypt`.")
+@accept_option
+@adopt_option
+@move_old_option("Move old files out of the table's folder at once; see `sparkcrypt encrypt`.")
+@click.option(
+    "--rewrap",
+    is_flag=True,
+    help="Where only master keys differ, wrap data keys anew and leave the data: faster, and no revocation.",
+)
+@resume_option("Continue a table's unfinished run.")
+@report_option
+@click.option("--html", metavar="FILE", help="Also write the report there as a page with pictures: a path or a URI.")
+@json_option
+@spark_options
+@click.pass_context
+def backfill(context: click.Context, /, **asked: Any) -> None:
+    """Bring tables to what their tags and the policy say, and look after the runs that did it.
+
+    Files that match already are left alone.  A unit that cannot be done stays as it was and is reported, and the rest
+    goes on: then this exits with 74; with --dry-run, when a table cannot be planned or would be refused.  A pass that
+    was killed, or whose budget (--max-bytes, --max-duration) was spent, is continued by the same command.
+
+    Examples:
+      sparkcrypt backfill --database sales --policy policy.yaml --dry-run
+      sparkcrypt backfill --database sales --changed --policy policy.yaml --max-duration 4h --report report.json
+      spark-submit jobs/backfill.py --table 'sales.cust*' --where "day >= '2026-01-01'" --policy policy.yaml
+      sparkcrypt backfill expire --table sales.customers --policy policy.yaml
+    """
+    if context.invoked_subcommand is None:
+        _backfill(context, **asked)
+    elif any(asked[name] for name in ("tables", "databases", "path", "policy", "report", "html")):
+        raise click.UsageError(f"options go after {context.invoked_subcommand}", context)
+
+
+for _command in (list_, show_run, status, resolve, rollback, expire, orphans, migrate):
+    backfill.add_command(_command)
+
+
+def _backfill(
+    context: click.Context,
+    *,
+    tables: tuple[str, ...],
+    databases: tuple[str, ...],
+    path: str | None,
+    policy: str | None,
+    report: str | None,
+    html: str | None,
+    as_json: bool,
+    launch: Launch,
+    **asked: Any,
+) -> None:
+    if policy is None:
+        raise click.UsageError("Missing option '--policy'.", context)
+    if (path is None) == (not tables and not databases):
+        raise click.UsageError("give --table or --database, or else --path", context)
+    check_writable(report)
+    check_writable(html, "--html")
+    name = path or ", ".join((*tables, *(f"{database}.*" for database in databases)))
+    with (
+        Workplace(_APP, launch) as workplace,
+        failed_report(
+            workplace, report, name, page=(html, _page) if html else None, kind="sparkcrypt backfill", version=1
+        ) as known,
+    ):
+        loaded = workplace.policy(policy)
+        spark = workplace.spark
+        from sparkcrypt.backfill.many.passes import backfill as made
+
+        options = _options(**asked)
+        done = made(
+            spark,
+            loaded,
+            tables=tables,
+            databases=databases,
+            path=path,
+            options=options,
+            progress=progress_on_stderr(),
+            on_failure=lambda left: known.update(left.to_dict()),
+        )
+        _write(workplace, done, report, html)
+    show(done.to_dict(), pass_text(done), as_json=as_json)
+    context.exit(done.exit_code)
+
+
+def _options(
+    *, changed: bool, accept_path_readers: bool, max_bytes: int | None, max_duration: float | None, **run: Any
+) -> PassOptions:
+    from sparkcrypt.backfill.many.passes import PassOptions
+    from sparkcrypt.backfill.work.options import RunOptions
+
+    return PassOptions(
+        run=RunOptions(keep_going=True, **run),
+        changed=changed,
+        accept_path_readers=accept_path_readers,
+        max_bytes=max_bytes,
+        max_seconds=max_duration,
+    )
+
+
+def _write(workplace: Workplace, done: PassReport, report: str | None, html: str | None) -> None:
+    document = done.to_dict()
+    if report is not None:
+        workplace.write(report, json.dumps(document, indent=2, ensure_ascii=False) + "\n")
+    if html is not None:
+        workplace.write(html, _page(document))
+
+
+def _page(document: dict[str, Any]) -> str:
+    from sparkcrypt.backfill.html.page import report_html
+
+    return report_html(document)

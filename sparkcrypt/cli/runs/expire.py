@@ -1,0 +1,116 @@
+"""`sparkcrypt backfill expire`: the old files of runs go, of one table or of many."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from sparkcrypt.cli.frame.command import Command
+from sparkcrypt.cli.frame.options import AGE, Launch, json_option, path_option, policy_option, spark_options
+from sparkcrypt.cli.frame.output import show
+from sparkcrypt.cli.frame.progress import progress_on_stderr
+from sparkcrypt.cli.frame.workplace import Workplace
+from sparkcrypt.cli.runs.orphans import orphan_fate
+from sparkcrypt.errors import VerificationError
+from sparkcrypt.text import count_of, size_of
+
+if TYPE_CHECKING:
+    from sparkcrypt.backfill.after.expire import Expired
+    from sparkcrypt.backfill.many.expire import ManyExpired
+
+_APP = "sparkcrypt backfill"
+
+
+@click.command(cls=Command)
+@policy_option
+@click.option("--table", "tables", multiple=True, metavar="TABLE", help="A table, a pattern, or a dropped one's UUID.")
+@click.option("--database", "databases", multiple=True, metavar="NAME", help="Every table of a database.")
+@path_option
+@click.option("--run", "run_id", metavar="RUN", help="Which run of a table, whatever its age; all by default.")
+@click.option(
+    "--older-than",
+    type=AGE,
+    metavar="TIME",
+    help="Runs that put new files into use later keep their old ones; the policy's grace by default, 0s for none.",
+)
+@click.option("--dry-run", is_flag=True, help="Tell what would be deleted, and delete nothing.")
+@json_option
+@spark_options
+@click.pass_context
+def expire(
+    context: click.Context,
+    /,
+    policy: str,
+    tables: tuple[str, ...],
+    databases: tuple[str, ...],
+    path: str | None,
+    run_id: str | None,
+    older_than: float | None,
+    dry_run: bool,
+    as_json: bool,
+    launch: Launch,
+) -> None:
+    """Delete the old files of runs, when no reader needs them any more.
+
+    They are listed again first.  What a stale writer left among them is carried over to the table; where that cannot
+    be told from an overwrite, nothing is deleted.
+
+    Examples:
+      sparkcrypt backfill expire --table sales.customers --policy policy.yaml --dry-run
+      sparkcrypt backfill expire --database sales --policy policy.yaml --older-than 7d
+    """
+    text = tables[0] if len(tables) == 1 and not databases and path is None and not _many(tables[0]) else None
+    if not (tables or databases or path):
+        raise click.UsageError("give --table, --database or --path", context)
+    if run_id is not None and text is None:
+        raise click.UsageError("--run goes with one --table, by its name", context)
+    with Workplace(_APP, launch) as workplace:
+        loaded, spark = workplace.policy(policy), workplace.spark
+        from sparkcrypt.backfill.after.expire import expire_run
+        from sparkcrypt.backfill.many.choice import Choice
+        from sparkcrypt.backfill.many.expire import expire_many
+
+        age = older_than if older_than is not None else 0.0 if run_id is not None else float(loaded.grace_seconds)
+        progress = progress_on_stderr()
+        if text is not None:
+            done = expire_run(
+                spark, text, loaded, run_id=run_id, older_than_seconds=age, dry_run=dry_run, progress=progress
+            )
+            show(done.to_dict(), _text(done), as_json=as_json)
+            context.exit(VerificationError.exit_code if done.unread or done.refused else 0)
+        choice = Choice(tables, databases)
+        found = expire_many(
+            spark, loaded, choice, path=path, older_than_seconds=age, dry_run=dry_run, progress=progress
+        )
+    show(found.to_dict(), _text_of_many(found), as_json=as_json)
+    stays = any(table.unread or table.refused for table in found.tables)
+    context.exit(VerificationError.exit_code if found.failed or stays else 0)
+
+
+def _many(table: str) -> bool:
+    return any(sign in table for sign in "*?[") or (table.count("-") == 4 and "." not in table)
+
+
+def _text(done: Expired) -> str:
+    carried = f"; {count_of(done.carried, 'file')} of stale writers carried over before" if done.carried else ""
+    verb = "would be deleted" if done.dry_run else "deleted"
+    what = f"{count_of(done.files, 'file')}, {size_of(done.total_bytes)}, in {count_of(len(done.folders), 'folder')}"
+    younger = "; younger runs keep their old files: see --older-than" if done.younger else ""
+    return "\n".join(
+        [
+            f"{done.table}: {count_of(len(done.run_ids), 'run')}: {what} {verb}{carried}{younger}",
+            *(f"  {folder}" for folder in done.folders),
+            *(f"left as it is: {unit}: {why}" for unit, why in done.superseded.items()),
+            *(f"refused: {why}" for why in done.refused.values()),
+            *(f"warning: {line}" for line in done.unread),
+        ]
+    )
+
+
+def _text_of_many(found: ManyExpired) -> str:
+    lines = [_text(table) for table in found.tables]
+    for name, left in found.left.items():
+        lines += [f"{name}: {entry.folder}: {count_of(entry.files, 'file')}: {orphan_fate(entry)}" for entry in left]
+    lines += [f"failed: {entry.table}: {entry.error}: {entry.message}" for entry in found.failed]
+    return "\n".join(lines) or "no run is known of any of them"

@@ -1,0 +1,129 @@
+"""`sparkcrypt backfill list|show|status|rollback`: what runs were made, how far they are, and their way back."""
+
+from __future__ import annotations
+
+import click
+
+from sparkcrypt.cli.frame.authentic import Authenticity
+from sparkcrypt.cli.frame.command import Command
+from sparkcrypt.cli.frame.known_runs import KnownRun, known_runs
+from sparkcrypt.cli.frame.options import Launch, json_option, policy_option, spark_options, table_option
+from sparkcrypt.cli.frame.output import align_table, show
+from sparkcrypt.cli.frame.progress import progress_on_stderr
+from sparkcrypt.cli.frame.workplace import Workplace
+from sparkcrypt.cli.runs.problems import open_problems, problem_lines
+from sparkcrypt.errors import ConfigError
+from sparkcrypt.text import count_of
+
+_APP = "sparkcrypt backfill"
+_HEAD = ("run", "table", "state", "units", "started")
+
+
+@click.command("list", cls=Command)
+@policy_option
+@table_option
+@json_option
+def list_(policy: str, table: str | None, as_json: bool) -> None:
+    """List the runs that the policy's state directory knows.
+
+    Examples:
+      sparkcrypt backfill list --policy policy.yaml
+    """
+    with Workplace(_APP) as workplace:
+        found, authenticity = _find_runs(workplace, policy, table)
+    text = align_table([_row(run) for run in found], head=_HEAD) if found else "no run is known"
+    show([run.to_dict() for run in found], "\n".join([text, *authenticity.lines()]), as_json=as_json)
+
+
+@click.command("show", cls=Command)
+@click.argument("run_id", metavar="RUN")
+@policy_option
+@json_option
+def show_run(run_id: str, policy: str, as_json: bool) -> None:
+    """Show one run: its options and the last step of each unit.
+
+    Examples:
+      sparkcrypt backfill show 20260131T120000000Z-1a2b3c --policy policy.yaml
+    """
+    with Workplace(_APP) as workplace:
+        found, authenticity = _find_runs(workplace, policy)
+    chosen = [entry for entry in found if entry.run_id == run_id]
+    if not chosen:
+        known = ", ".join(run.run_id for run in found[-5:]) or "none"
+        raise ConfigError(f"run {run_id} is not known in this state directory; the latest: {known}")
+    show(chosen[0].details(), _text(chosen[0], authenticity.lines()), as_json=as_json)
+
+
+@click.command(cls=Command)
+@policy_option
+@click.option("--table", required=True, metavar="DB.TABLE", help="A table, or the directory of a run with --path.")
+@json_option
+def status(policy: str, table: str, as_json: bool) -> None:
+    """Show how far the latest run of a table is, and which of its problems are open.
+
+    Examples:
+      sparkcrypt backfill status --table sales.customers --policy policy.yaml
+    """
+    with Workplace(_APP) as workplace:
+        known, authenticity = _find_runs(workplace, policy, table)
+        latest = known[-1]
+        states = workplace.states(workplace.policy(policy).run_state)
+        problems, authenticated = open_problems(states, latest.table_id, authenticity)
+    text = "\n".join([_text(latest, authenticity.lines()), *problem_lines(problems, authenticated=authenticated)])
+    if latest.state == "unfinished":
+        text += "\nit is running, or was interrupted: then the command that began it continues it"
+    if latest.state == "paused":
+        text += "\nits budget was spent; the command that began it goes on"
+    found = {"problems": [problem.to_dict() for problem in problems], "problems_authenticated": authenticated}
+    show({**latest.details(), **found}, text, as_json=as_json)
+
+
+@click.command(cls=Command)
+@click.argument("run_id", metavar="RUN")
+@policy_option
+@click.option("--table", required=True, metavar="DB.TABLE", help="A table of the session catalog.")
+@click.option("--dry-run", is_flag=True, help="Tell what would be put back, and change nothing.")
+@json_option
+@spark_options
+def rollback(run_id: str, policy: str, table: str, dry_run: bool, as_json: bool, launch: Launch) -> None:
+    """Put the old files of a run back into use, while they are there and nobody has written since.
+
+    The table then differs from its plan again; what the run wrote stays until `expire`.
+
+    Examples:
+      sparkcrypt backfill rollback 20260131T120000Z-1a2b3c --table sales.customers --policy policy.yaml --dry-run
+    """
+    with Workplace(_APP, launch) as workplace:
+        loaded, spark = workplace.policy(policy), workplace.spark
+        from sparkcrypt.backfill.after.rollback import rollback_run
+
+        done = rollback_run(spark, table, loaded, run_id, dry_run=dry_run, progress=progress_on_stderr())
+    verb = "would be put back" if dry_run else "put back"
+    what = f"{count_of(len(done.units), 'unit')}, {count_of(done.files, 'file')}"
+    text = "\n".join([f"{done.table}: run {done.run_id}: {what} {verb}", *(f"  {unit}" for unit in done.units)])
+    show(done.to_dict(), text, as_json=as_json)
+
+
+def _find_runs(workplace: Workplace, policy: str, table: str | None = None) -> tuple[list[KnownRun], Authenticity]:
+    """Return the runs that are known, and what tells why some are not authenticated."""
+    loaded = workplace.policy(policy)
+    store = workplace.states(loaded.run_state)
+    authenticity = Authenticity(store, loaded)
+    return known_runs(store, table, authenticity), authenticity
+
+
+def _row(run: KnownRun) -> tuple[object, ...]:
+    short = run.to_dict()
+    return run.run_id, run.table or run.table_id, run.state, short["units"], short["started"]
+
+
+def _text(run: KnownRun, doubts: list[str]) -> str:
+    lines = [f"{run.table or run.table_id}: run {run.run_id}: {run.state}"]
+    if not run.authenticated:
+        lines += [f"  {line}" for line in doubts or ["not authenticated"]]
+    if run.damage:
+        lines.append(f"  {run.damage}")
+    rows = [
+        (detail["unit"], detail["step"].removeprefix("unit_"), detail["error"]) for detail in run.details()["units"]
+    ]
+    return "\n".join([*lines, *([align_table(rows, head=("unit", "last step", "error"), indent="  ")] if rows else [])])

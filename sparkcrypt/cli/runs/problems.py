@@ -1,0 +1,80 @@
+"""`sparkcrypt backfill resolve`, and what `status` tells of open problems."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+import click
+
+from sparkcrypt.cli.frame.command import Command
+from sparkcrypt.cli.frame.options import Launch, json_option, policy_option, spark_options
+from sparkcrypt.cli.frame.output import show
+from sparkcrypt.cli.frame.progress import progress_on_stderr
+from sparkcrypt.cli.frame.workplace import Workplace
+
+if TYPE_CHECKING:
+    from sparkcrypt.backfill.old_files.problems import Problem
+    from sparkcrypt.backfill.state.store import StateStore
+    from sparkcrypt.cli.frame.authentic import Authenticity
+
+_APP = "sparkcrypt backfill"
+
+
+@click.command(cls=Command)
+@click.argument("problem", metavar="PROBLEM")
+@policy_option
+@click.option("--table", required=True, metavar="DB.TABLE", help="A table of the session catalog.")
+@click.option(
+    "--keep",
+    required=True,
+    type=click.Choice(("new", "old")),
+    help="new: the table is right as it is; old: what is in the old folder now is.",
+)
+@click.option("--reason", required=True, metavar="TEXT", help="Why; it stands in the audit.")
+@click.option(
+    "--adopt", is_flag=True, help="With --keep old: believe files that a table which requires encryption would not."
+)
+@json_option
+@spark_options
+def resolve(
+    problem: str,
+    policy: str,
+    table: str,
+    keep: Literal["new", "old"],
+    reason: str,
+    adopt: bool,
+    as_json: bool,
+    launch: Launch,
+) -> None:
+    """Decide an open problem of a table: what happened to a unit's old folder after its swap.
+
+    --keep old puts what is in the old folder now into use, and encrypts it; it is refused where rows were written
+    since that would be lost.  --keep new leaves the table as it is, and lets `expire` dispose of the old folder.
+
+    Examples:
+      sparkcrypt backfill resolve 3f9a2c1d04b7 --table sales.customers --policy policy.yaml --keep new --reason "ours"
+    """
+    with Workplace(_APP, launch) as workplace:
+        loaded, spark = workplace.policy(policy), workplace.spark
+        from sparkcrypt.backfill.after.resolve_problem import resolve_problem
+
+        done = resolve_problem(
+            spark, table, loaded, problem, keep=keep, reason=reason, adopt=adopt, progress=progress_on_stderr()
+        )
+    outcome = f"; run {done.run.run_id}: {done.run.outcome}" if done.run else ""
+    show(done.to_dict(), f"{table}: problem {problem} is resolved: {keep} files are kept{outcome}", as_json=as_json)
+
+
+def open_problems(store: StateStore, table_id: str, authenticity: Authenticity) -> tuple[list[Problem], bool]:
+    """Return the open problems of a table, and whether they were authenticated: without a key service they are not."""
+    from sparkcrypt.backfill.old_files.problems import Problems
+
+    mac = authenticity.mac(table_id)
+    found = Problems(store, table_id, None if mac is None else lambda: mac).open()
+    return found, mac is not None or not found
+
+
+def problem_lines(problems: list[Problem], *, authenticated: bool) -> list[str]:
+    """Return what a person reads of open problems."""
+    note = "" if authenticated else " (not authenticated: the key service did not answer)"
+    return [f"open problem{note}: {problem.message}" for problem in problems]

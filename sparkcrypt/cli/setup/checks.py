@@ -1,0 +1,219 @@
+"""The checks of `sparkcrypt doctor` that look at keys, the state directory, Java and a table's plan.
+
+Every check returns what it found in a line, or raises what is wrong.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import subprocess
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sparkcrypt.backfill.state.mac import MasterKeys
+from sparkcrypt.cli.frame.workplace import Workplace
+from sparkcrypt.errors import (
+    ConfigError,
+    KeyAccessDeniedError,
+    KeyNotFoundError,
+    KeyServiceError,
+    PlanError,
+    VerificationError,
+)
+from sparkcrypt.keys.open_service import open_key_service
+from sparkcrypt.keys.service import KeyService
+from sparkcrypt.names import PREFIX
+from sparkcrypt.policy.key_service import KeyServiceConfig
+from sparkcrypt.policy.model import Policy
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_PRIVATE_FOLDER, _PRIVATE_FILE = 0o700, 0o600
+_JAVA_SECONDS = 30
+
+
+@dataclass(frozen=True, slots=True)
+class NamedKey:
+    """A key id of a policy; a template's real names depend on partitions."""
+
+    key_id: str
+    is_template: bool
+
+
+def key_checks(policy: Policy) -> tuple[NamedKey, ...]:
+    """Return each distinct key that the policy names: the footer key first, the audit's last."""
+    named = {policy.footer_key: False}
+    for rule in policy.tags:
+        if rule.key is not None:
+            named.setdefault(rule.key.text if rule.key.columns else rule.key.render({}), bool(rule.key.columns))
+    if policy.audit_key is not None:
+        named.setdefault(policy.audit_key, False)
+    return tuple(NamedKey(key_id, is_template) for key_id, is_template in named.items())
+
+
+def check_key_service(policy: Policy) -> str:
+    """See that the key service answers; that it lacks a key or refuses one is an answer.
+
+    Raises:
+        KeyServiceError: it cannot be reached.
+        ConfigError: it cannot be opened.
+    """
+    service, kind = open_key_service(policy.key_service), policy.key_service.type
+    try:
+        service.describe(policy.footer_key)
+    except (KeyNotFoundError, KeyAccessDeniedError):
+        return f"{kind}: answers"
+    return f"{kind}: answers, and knows the footer key"
+
+
+def check_key(service: KeyService, key: NamedKey) -> str:
+    """Wrap and unwrap a random key with a master key.
+
+    Raises:
+        KeyServiceError: it could not, or what came back differs.
+    """
+    if key.is_template:
+        return "a template, whose keys belong to partitions: not checked"
+    secret = os.urandom(16)
+    if service.unwrap(key.key_id, service.wrap(key.key_id, secret)) != secret:
+        raise KeyServiceError(f"key {key.key_id!r}: what was unwrapped is not what was wrapped")
+    return "wraps and unwraps"
+
+
+def check_audit(policy: Policy) -> str:
+    """Return which master key the audits of runs go by, and what is weak about it."""
+    masters = MasterKeys.of(policy)
+    return masters.weakness(masters.current) or f"authenticated under {masters.current!r}, a key of its own"
+
+
+def check_local_directory(config: KeyServiceConfig) -> str:
+    """See that nobody but its owner can use a local key directory.
+
+    Raises:
+        ConfigError: it is not there, or its modes are too wide.
+    """
+    folder = Path(str(config.options.get("path", "")))
+    if not folder.is_dir():
+        raise ConfigError(f"{folder} is not there")
+    wide = [
+        f"{path} has mode {mode:04o}"
+        for path, allowed in [(folder, _PRIVATE_FOLDER), *((file, _PRIVATE_FILE) for file in sorted(folder.iterdir()))]
+        if (mode := stat.S_IMODE(path.stat().st_mode)) & ~allowed
+    ]
+    if wide:
+        raise ConfigError(f"{wide[0]}{f', and {len(wide) - 1} more' if wide[1:] else ''}; allowed: 0700 and 0600")
+    return f"{folder} is its owner's alone"
+
+
+def java_on_path() -> str:
+    """Return the Java that would be started.
+
+    Raises:
+        ConfigError: there is none that runs.
+    """
+    home = os.environ.get("JAVA_HOME")
+    java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
+    if java is None:
+        raise ConfigError("there is no java on PATH, and JAVA_HOME is not set")
+    try:
+        answer = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=_JAVA_SECONDS, check=True)
+    except (OSError, subprocess.SubprocessError) as error:
+        raise ConfigError(f"{java} does not run: {error}") from error
+    return f"{java}: {(answer.stderr or answer.stdout).strip().splitlines()[0]}"
+
+
+def check_state(workplace: Workplace, uri: str) -> str:
+    """Create a record twice in the state directory: the second time must be refused.
+
+    Raises:
+        ConfigError: its file system cannot create conditionally, or needs Spark, which does not start.
+        VerificationError: a record was created twice.
+    """
+    store = workplace.states(uri)
+    name = f"doctor/{uuid.uuid4()}"
+    try:
+        first, second = store.create(name, b"{}"), store.create(name, b"{}")
+    finally:
+        store.delete(name)
+    if not first or second:
+        raise VerificationError(f"{uri}: a record could be created twice, so two runs could hold one table")
+    return f"{uri}: a record is created once"
+
+
+def check_plan(spark: SparkSession, table: str, policy: Policy) -> str:
+    """Return the plan of a table in a few words.
+
+    Raises:
+        PlanError: it makes none, or encrypts nothing.
+    """
+    from sparkcrypt.backfill.target.target import catalog_target
+    from sparkcrypt.spark.tables.catalog import Catalog
+
+    plan = catalog_target(spark, Catalog(spark).table(table), policy, None).plan
+    if not plan.encrypted:
+        raise PlanError(f"{plan.table}: no column carries a tag that encrypts")
+    return f"{len(plan.encrypted)} of {len(plan.columns)} columns are encrypted"
+
+
+def check_stores(spark: SparkSession, table: str, policy: Policy) -> str:
+    """See that both places of a table's tags agree.
+
+    Raises:
+        PlanError: they do not, so some have been lost.
+    """
+    from sparkcrypt.spark.tables.planning import plan_table
+
+    differences = plan_table(spark, table, policy).differences
+    if differences:
+        raise PlanError("; ".join(differences))
+    return "both places agree"
+
+
+def check_properties(spark: SparkSession, table: str) -> str:
+    """See that every property of ours on a table is known to this version, since each writer and reader refuses others.
+
+    Raises:
+        ConfigError: one is not.
+    """
+    from sparkcrypt.decide.context import refuse_unknown
+    from sparkcrypt.spark.tables.catalog import Catalog
+
+    ours = {name: value for name, value in Catalog(spark).table(table).options.items() if name.startswith(PREFIX)}
+    refuse_unknown(ours)
+    return f"{len(ours)} of sparkcrypt's, all known"
+
+
+def check_uuid(spark: SparkSession, table: str) -> str:
+    """See that no other table has a table's UUID.
+
+    Raises:
+        PlanError: one has, as CREATE TABLE LIKE makes it.
+    """
+    from sparkcrypt.spark.tables.catalog import Catalog
+    from sparkcrypt.spark.tables.identity import shared_text, sharing
+
+    found = Catalog(spark).table(table)
+    others = sharing(spark, found)
+    if others:
+        raise PlanError(shared_text(found, others))
+    return found.uuid or "none yet"
+
+
+def check_rule(spark: SparkSession, table: str, policy: Policy) -> str:
+    """See that what the policy says of a table stands in the table's own properties.
+
+    Raises:
+        PlanError: something is missing; it holds only where Spark has the extension then.
+    """
+    from sparkcrypt.spark.tables.catalog import Catalog
+    from sparkcrypt.spark.tables.rules import rule_lines
+
+    lines = rule_lines(spark, Catalog(spark).table(table), policy)
+    if lines:
+        raise PlanError(f"{table}: not in the table's properties: {'; '.join(lines)}")
+    return "in place"

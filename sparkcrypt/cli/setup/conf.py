@@ -1,0 +1,36 @@
+"""`sparkcrypt conf`: the launch configuration for sessions that run none of this package's Python."""
+
+from __future__ import annotations
+
+import click
+
+from sparkcrypt.cli.frame.command import Command
+from sparkcrypt.cli.frame.options import json_option, policy_option
+from sparkcrypt.cli.frame.output import show
+from sparkcrypt.cli.frame.workplace import Workplace
+from sparkcrypt.spark.jvm.jar import jar_path
+from sparkcrypt.spark.setup.options import defaults_lines, launch_conf
+
+
+@click.command(cls=Command)
+@policy_option
+@click.option(
+    "--jar", metavar="FILE", help="Where the jar will be for Spark, when not where it is here: a path or URI."
+)
+@click.option(
+    "--python", metavar="FILE", help="The helper's interpreter on every node; it needs the key service's library."
+)
+@json_option
+def conf(policy: str, jar: str | None, python: str | None, as_json: bool) -> None:
+    """Print the lines for spark-defaults.conf by which sessions without this package obey a policy.
+
+    These are spark-sql, spark-shell, the Thrift server and Connect servers.  It needs no pyspark here.
+
+    Examples:
+      sparkcrypt conf --policy policy.yaml >> $SPARK_HOME/conf/spark-defaults.conf
+      sparkcrypt conf --policy policy.yaml --jar hdfs://nn/lib/sparkcrypt.jar --python /usr/bin/python3
+    """  # click shows the first paragraph whole
+    with Workplace("sparkcrypt conf") as workplace:
+        loaded = workplace.policy(policy)
+    found = launch_conf(loaded, jar or str(jar_path()), python)
+    show(found, defaults_lines(found), as_json=as_json)

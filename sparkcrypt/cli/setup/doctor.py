@@ -1,0 +1,232 @@
+"""`sparkcrypt doctor`: is this set-up ready; one line a check, with the fix."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from sparkcrypt.cli.frame.command import Command, describe_error
+from sparkcrypt.cli.frame.options import Launch, json_option, policy_option, spark_options, table_option
+from sparkcrypt.cli.frame.output import show
+from sparkcrypt.cli.frame.workplace import Workplace
+from sparkcrypt.cli.setup.checks import (
+    check_audit,
+    check_key,
+    check_key_service,
+    check_local_directory,
+    check_state,
+    java_on_path,
+    key_checks,
+)
+from sparkcrypt.keys.open_service import open_key_service
+from sparkcrypt.policy.model import Policy
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One check that was made: what it found, or what is wrong and the fix."""
+
+    check: str
+    ok: bool
+    detail: str
+    fix: str | None
+    exit_code: int = 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON values."""
+        return {"check": self.check, "ok": self.ok, "detail": self.detail, "fix": self.fix}
+
+    def line(self) -> str:
+        """Return it as one line."""
+        text = " ".join(self.detail.split())
+        return f"✓ ok    {self.check}: {text}" if self.ok else f"✗ FAIL  {self.check}: {text}; fix: {self.fix}"
+
+
+class Examination:
+    """Makes checks one after the other and remembers them.
+
+    Args:
+        tell: hears of each check as soon as it was made.
+    """
+
+    def __init__(self, tell: Callable[[Check], None]) -> None:
+        self.checks: list[Check] = []
+        self._tell = tell
+
+    def check(self, name: str, action: Callable[[], str], fix: str) -> bool:
+        """Make a check; True when it is well."""
+        try:
+            made = Check(name, True, action(), None)
+        except Exception as error:  # noqa: BLE001  # whatever a broken set-up raises is what this is to tell
+            _, message, code = describe_error(error)
+            made = Check(name, False, message, fix, code)
+        self.checks.append(made)
+        self._tell(made)
+        return made.ok
+
+    @property
+    def exit_code(self) -> int:
+        """0, or the exit code of the first check that failed."""
+        return next((check.exit_code for check in self.checks if not check.ok), 0)
+
+
+@click.command(cls=Command)
+@policy_option
+@table_option
+@json_option
+@spark_options
+@click.pass_context
+def doctor(context: click.Context, policy: str, table: str | None, as_json: bool, launch: Launch) -> None:
+    """Check a set-up end to end: policy, key service and each key, Java, jar, helpers, state directory, and a table.
+
+    One line a check, with the fix; exits with 0 when all is well, else with the exit code of the first failure.
+    Checks that need what failed are left out.  Everything that it writes is deleted again.
+
+    Examples:
+      sparkcrypt doctor --policy policy.yaml
+      sparkcrypt doctor --policy hdfs://nn/policy.yaml --table sales.customers --master yarn
+    """
+    made = Examination(lambda check: None if as_json else click.echo(check.line()))
+    with Workplace("sparkcrypt doctor", launch) as workplace:
+        _examine(made, workplace, policy, table)
+    if as_json:
+        show([check.to_dict() for check in made.checks], "", as_json=True)
+    context.exit(made.exit_code)
+
+
+def _examine(made: Examination, workplace: Workplace, uri: str, table: str | None) -> None:
+    loaded: list[Policy] = []
+
+    def load() -> str:
+        loaded.append(workplace.policy(uri))
+        return f"{uri}: {len(loaded[0].tags)} tags, key service {loaded[0].key_service.type}"
+
+    if not made.check("policy", load, "correct the policy file at the line that is named; see the examples in conf/"):
+        return
+    policy = loaded[0]
+    usable = _examine_keys(made, policy)
+    made.check("java", java_on_path, "install a JDK 17 or later and set JAVA_HOME to it")
+    ready = made.check(
+        "spark",
+        lambda: _session(workplace),
+        "set SPARK_HOME or pip install 'sparkcrypt[spark]', and look at --master and --conf",
+    )
+    if ready:
+        _examine_session(made, workplace, policy, usable)
+    made.check(
+        "state directory",
+        lambda: check_state(workplace, policy.run_state),
+        "make run_state of the policy a place that this user may write to, on a local disk, HDFS or an object store",
+    )
+    if ready and table is not None:
+        _examine_table(made, workplace, policy, table)
+
+
+def _examine_keys(made: Examination, policy: Policy) -> bool:
+    """Check the key service and each key; True when all of them can be used."""
+    if policy.key_service.type == "local":
+        made.check(
+            "key directory",
+            lambda: check_local_directory(policy.key_service),
+            "`sparkcrypt keys create` makes it with the right modes; on one that is there: chmod 700, and 600 on files",
+        )
+    if not made.check(
+        "key service",
+        lambda: check_key_service(policy),
+        "look at the key service's address, at this machine's way to it, and at the credentials in this environment",
+    ):
+        return False
+    made.check("audit", lambda: check_audit(policy), "name a master key under audit.key of the policy")
+    service = open_key_service(policy.key_service)
+    found = [
+        made.check(
+            f"key {key.key_id}",
+            lambda key=key: check_key(service, key),  # type: ignore[misc]  # bound early
+            f"sparkcrypt keys create {key.key_id}, or allow these credentials to wrap and unwrap with it",
+        )
+        for key in key_checks(policy)
+    ]
+    return all(found)
+
+
+def _session(workplace: Workplace) -> str:
+    spark = workplace.spark
+    from sparkcrypt.spark.setup.doctor import java_of_session
+
+    return java_of_session(spark)
+
+
+def _examine_session(made: Examination, workplace: Workplace, policy: Policy, usable: bool) -> None:
+    from sparkcrypt.spark.setup import doctor as session
+    from sparkcrypt.spark.tasks.needs import versions_of_tasks
+
+    spark = workplace.spark
+    interpreter = (
+        "name an interpreter that has the key service's library: --conf spark.sparkcrypt.python=/path/to/python3"
+    )
+    if not made.check(
+        "jar", lambda: session.jar_of_session(spark), "run `make jar` in a checkout, or install the wheel again"
+    ):
+        return
+    made.check(
+        "key services of tables",
+        lambda: session.own_key_services(spark),
+        "ALTER TABLE … SET SERDEPROPERTIES ('parquet.sparkcrypt.key_service' = ''), and UNSET TBLPROPERTIES for a "
+        "table of Hive; the launch configuration names the key service",
+    )
+    made.check("table formats", lambda: session.formats_of_session(spark), "launch without them where tags must count")
+    made.check("helper on the driver", lambda: session.helper_of_driver(spark), interpreter)
+    made.check(
+        "tasks of the native engine",
+        lambda: versions_of_tasks(spark),
+        "pip install 'sparkcrypt[spark]' into the interpreter of the driver and of every executor (PYSPARK_PYTHON), or "
+        "pandas and pyarrow there as this Spark asks for them; where that cannot be, use --engine spark",
+    )
+    well = made.check(
+        "helper on executors", lambda: session.helpers_of_executors(spark), f"{interpreter}, on every node"
+    )
+    if well and usable:
+        made.check(
+            "write under the policy",
+            lambda: session.write_under_policy(spark, policy),
+            "give every executor's environment the key service's credentials, and its helper's interpreter the library",
+        )
+
+
+def _examine_table(made: Examination, workplace: Workplace, policy: Policy, table: str) -> None:
+    from sparkcrypt.cli.setup.checks import check_plan, check_properties, check_rule, check_stores, check_uuid
+    from sparkcrypt.spark.setup.doctor import sibling_of
+    from sparkcrypt.spark.tables.catalog import Catalog
+
+    spark = workplace.spark
+    fix = f"correct tags with `sparkcrypt tags set`, or the policy; `sparkcrypt plan --table {table}` shows more"
+    if not made.check(f"plan of {table}", lambda: check_plan(spark, table, policy), fix):
+        return
+    made.check(
+        f"place of {table}",
+        lambda: sibling_of(spark, Catalog(spark).table(table).location),
+        "let this user write to the folder that holds the table's folder",
+    )
+    made.check(
+        f"tags of {table}",
+        lambda: check_stores(spark, table, policy),
+        f"`sparkcrypt tags set {table} COLUMN TAG` writes both places, or `sparkcrypt tags unset` removes from both",
+    )
+    made.check(
+        f"properties of {table}",
+        lambda: check_properties(spark, table),
+        "upgrade sparkcrypt wherever this table is written or read, or correct the property's name",
+    )
+    made.check(
+        f"identity of {table}",
+        lambda: check_uuid(spark, table),
+        "give each of the tables a UUID of its own, as the message says, before a run",
+    )
+    made.check(
+        f"rule of {table}",
+        lambda: check_rule(spark, table, policy),
+        "`sparkcrypt tags apply POLICY`, or a run, puts it there",
+    )

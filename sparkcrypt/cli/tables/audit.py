@@ -1,0 +1,156 @@
+"""`sparkcrypt audit`: who changed which files of a table, when and why, and whether that record is whole."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import click
+
+from sparkcrypt.backfill.audit.chain import audit_entries, journalled_head, verify_audit
+from sparkcrypt.backfill.audit.index import verify_journals
+from sparkcrypt.backfill.journal.entries import AuditHead
+from sparkcrypt.backfill.state.mac import MasterKeys, open_mac
+from sparkcrypt.backfill.state.store import StateStore
+from sparkcrypt.cli.frame.authentic import Authenticity
+from sparkcrypt.cli.frame.command import Command, Group
+from sparkcrypt.cli.frame.known_runs import known_runs
+from sparkcrypt.cli.frame.options import json_option, policy_option
+from sparkcrypt.cli.frame.output import align_table, show
+from sparkcrypt.cli.frame.workplace import Workplace
+from sparkcrypt.keys.open_service import open_key_service
+from sparkcrypt.keys.service import KeyService
+from sparkcrypt.text import count_of
+
+_APP = "sparkcrypt audit"
+_table = click.option(
+    "--table", required=True, metavar="DB.TABLE", help="A table, or the directory of a run with --path."
+)
+
+
+def _head(context: click.Context, option: click.Parameter, value: str | None) -> AuditHead | None:
+    if value is None:
+        return None
+    match = re.fullmatch(r"([1-9]\d*):([0-9a-f]{64})", value)
+    if match is None:
+        raise click.BadParameter(f"{value!r} is not NUMBER:DIGEST", context, option)
+    return AuditHead(int(match[1]), match[2])
+
+
+@click.group(cls=Group)
+def audit() -> None:
+    """Look at the audit of a table's runs, and verify it."""
+
+
+@audit.command("show", cls=Command)
+@_table
+@policy_option
+@json_option
+def show_audit(table: str, policy: str, as_json: bool) -> None:
+    """Show every entry of a table's audit, as it stands there, and whether it is authentic; `audit verify` checks all.
+
+    Examples:
+      sparkcrypt audit show --table sales.customers --policy policy.yaml
+    """
+    with Workplace(_APP) as workplace:
+        loaded = workplace.policy(policy)
+        store = workplace.states(loaded.run_state)
+        authenticity = Authenticity(store, loaded)
+        found = [entry for table_id in _ids(store, table) for entry in _entries(store, table_id, authenticity)]
+    rows = [_row(entry) for entry in found]
+    head = ("entry", "time", "who", "what", "unit", "files", "run")
+    text = align_table(rows, head=head) if rows else f"{table}: no entries"
+    show(found, "\n".join([text, *authenticity.lines()]), as_json=as_json)
+
+
+@audit.command(cls=Command)
+@_table
+@policy_option
+@click.option(
+    "--head",
+    metavar="NUMBER:DIGEST",
+    callback=_head,
+    help="A head that was kept elsewhere, such as the one of a report; the audit must hold it.",
+)
+@json_option
+def verify(table: str, policy: str, head: AuditHead | None, as_json: bool) -> None:
+    """Verify a table's audit: no entry was edited, dropped, moved or cut off, and a holder of its key wrote each.
+
+    So is each journal, or archive of one, of which it tells; they tell how long the audit must be.  An end that was
+    cut off both is found only by a head that was kept elsewhere: keep the one that is printed, and give it as --head
+    the next time.
+
+    Examples:
+      sparkcrypt audit verify --table sales.customers --policy policy.yaml
+    """
+    with Workplace(_APP) as workplace:
+        loaded = workplace.policy(policy)
+        store = workplace.states(loaded.run_state)
+        service, masters = open_key_service(loaded.key_service), MasterKeys.of(loaded)
+        found = [_verify_audit(store, table_id, service, masters, head) for table_id in _ids(store, table)]
+    document = _document(table, [entry for entry in found if entry is not None], masters)
+    weak = [f"warning: {text}" for text in document["warnings"]]
+    entries = count_of(document["entries"], "entry").replace("entrys", "entries")
+    ends = [f"head {entry['number']}:{entry['digest']}" for entry in document["heads"]]
+    show(document, "\n".join([f"{table}: {entries}, all authentic", *ends, *weak]), as_json=as_json)
+
+
+def _verify_audit(
+    store: StateStore, table_id: str, service: KeyService, masters: MasterKeys, kept: AuditHead | None
+) -> tuple[AuditHead, str] | None:
+    """Return the head of an audit that verifies, and the master key of its newest MAC key; None without an audit."""
+    journalled = journalled_head(store, table_id)
+    expected = [entry for entry in (journalled, kept) if entry is not None]
+    if not store.list(f"audit/{table_id}/"):
+        verify_audit(store, table_id, check_mac=lambda *_: 0, expected=expected)  # none is right, unless one is missed
+        return None
+    mac = open_mac(store, table_id, service, masters)
+    head = verify_audit(store, table_id, check_mac=mac.check, expected=expected)
+    verify_journals(store, table_id, mac)
+    return None if head is None else (head, mac.key_ids[-1])
+
+
+def _document(table: str, found: list[tuple[AuditHead, str]], masters: MasterKeys) -> dict[str, Any]:
+    weak = [masters.weakness(key_id) for _, key_id in found]
+    return {
+        "table": table,
+        "entries": sum(head.number for head, _ in found),
+        "verified": True,
+        "heads": [{**head.to_dict(), "key_id": key_id} for head, key_id in found],
+        "warnings": sorted({text for text in weak if text is not None}),
+    }
+
+
+def _ids(store: StateStore, table: str) -> list[str]:
+    if "/" not in table and store.list(f"audit/{table}/"):
+        return [table]  # a table's UUID, whether or not a journal is left that has its name
+    return list(dict.fromkeys(run.table_id for run in known_runs(store, table)))
+
+
+def _entries(store: StateStore, table_id: str, authenticity: Authenticity) -> list[dict[str, Any]]:
+    """Read a table's entries as they stand."""
+    entries = list(audit_entries(store, table_id))
+    authentic = authenticity.entries(table_id) if entries else frozenset()
+    return [
+        {
+            **entry.entry,
+            "table_id": table_id,
+            "number": entry.number,
+            "time": entry.time,
+            "authenticated": entry.number in authentic,
+        }
+        for entry in entries
+    ]
+
+
+def _row(entry: dict[str, Any]) -> tuple[object, ...]:
+    unit, why = entry.get("unit") or {}, entry.get("why") or {}
+    who, what = entry.get("who"), entry.get("what")
+    return entry["number"], entry["time"], who, what, unit.get("unit"), _files(entry), why.get("run_id")
+
+
+def _files(entry: dict[str, Any]) -> str | None:
+    """Return how many old files became how many new ones; None of an entry that does not say."""
+    changes = entry.get("changes") or []
+    counts = [sum(len(change.get(side) or []) for change in changes) for side in ("sources", "targets")]
+    return f"{counts[0]:,} became {counts[1]:,}" if changes else None

@@ -1,0 +1,117 @@
+"""`sparkcrypt encrypt`, and the job `jobs/encrypt_table.py`: encrypt what a table or directory holds, by its tags."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from sparkcrypt.cli.frame.command import Command
+from sparkcrypt.cli.frame.options import (
+    Launch,
+    adopt_option,
+    avro_option,
+    engine_option,
+    exclusive_option,
+    json_option,
+    move_old_option,
+    one_of,
+    output_option,
+    path_option,
+    policy_option,
+    report_option,
+    resume_option,
+    spark_options,
+    strict_option,
+    table_option,
+    where_option,
+)
+from sparkcrypt.cli.frame.output import say, show
+from sparkcrypt.cli.frame.progress import progress_on_stderr
+from sparkcrypt.cli.frame.reporting import failed_report
+from sparkcrypt.cli.frame.workplace import Workplace, check_writable
+
+
+@click.command(cls=Command)
+@table_option
+@path_option
+@output_option
+@exclusive_option
+@policy_option
+@avro_option
+@engine_option("native rewrites files page by page; spark reads and writes their rows anew.")
+@where_option
+@strict_option
+@adopt_option
+@move_old_option(
+    "Move the old files out of the table's folder at once; readers in flight fail, and nothing brings them back."
+)
+@resume_option("Continue an unfinished run of this table.")
+@click.option("--dry-run", is_flag=True, help="Show the plan and what would be done, and change nothing.")
+@report_option
+@json_option
+@spark_options
+def encrypt(
+    table: str | None,
+    path: str | None,
+    output: str | None,
+    exclusive: bool,
+    policy: str,
+    avro_schema: str | None,
+    engine: str,
+    where: str | None,
+    strict: bool,
+    adopt: bool,
+    move_old: bool,
+    resume: str,
+    dry_run: bool,
+    report: str | None,
+    as_json: bool,
+    launch: Launch,
+) -> None:
+    """Encrypt what a table or directory holds, by its tags; files that match the plan already are left alone.
+
+    A failure at any step leaves the table as it was, and a run that was killed is continued by the same command.
+    The report goes to stdout, and to --report; the plan and the progress to stderr.
+
+    Examples:
+      sparkcrypt encrypt --table sales.customers --policy policy.yaml --dry-run
+      spark-submit jobs/encrypt_table.py --table sales.customers --policy policy.yaml --report report.json
+      sparkcrypt encrypt --path /data/customers --output /data/customers_encrypted --policy policy.yaml
+    """
+    one_of(table, path)
+    check_writable(report)
+    with (
+        Workplace("sparkcrypt encrypt", launch) as workplace,
+        failed_report(workplace, report, table or path, engine=engine) as known,
+    ):
+        loaded, avro = workplace.policy(policy), workplace.avro(avro_schema) if avro_schema else None
+        spark = workplace.spark
+        from sparkcrypt.backfill.run.encrypt import encrypt_table
+        from sparkcrypt.backfill.work.options import RunOptions
+
+        options = RunOptions(
+            engine=engine,  # type: ignore[arg-type]  # encrypt_table refuses what it does not know, and says what it does
+            where=where,
+            strict=strict,
+            output=output,
+            exclusive=exclusive,
+            dry_run=dry_run,
+            adopt=adopt,
+            move_old=move_old,
+            resume=resume,
+        )
+        done = encrypt_table(
+            spark,
+            table,
+            loaded,
+            path=path,
+            avro=avro,
+            options=options,
+            progress=progress_on_stderr(),
+            on_plan=lambda plan: say(plan.table_text()),
+            on_failure=lambda made: known.update(made.to_dict()),
+        )
+        if report is not None:
+            workplace.write(report, json.dumps(done.to_dict(), indent=2, ensure_ascii=False) + "\n")
+    show(done.to_dict(), done.to_text(), as_json=as_json)

@@ -1,0 +1,180 @@
+"""`sparkcrypt plan`: which column gets which key and why, and how the files that are there differ from it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from sparkcrypt.cli.frame.command import Command
+from sparkcrypt.cli.frame.options import (
+    PARALLELISM,
+    Launch,
+    accept_option,
+    avro_option,
+    json_option,
+    one_of,
+    path_option,
+    policy_option,
+    spark_options,
+    table_option,
+    where_option,
+)
+from sparkcrypt.cli.frame.output import show
+from sparkcrypt.cli.frame.pass_text import pass_text
+from sparkcrypt.cli.frame.workplace import Workplace, local_path
+from sparkcrypt.cli.tables.plan_text import plan_text
+from sparkcrypt.errors import PlanError
+from sparkcrypt.plan import EncryptionPlan, build_plan
+from sparkcrypt.policy.model import Policy
+from sparkcrypt.schema import Schema, schema_from_spark
+from sparkcrypt.tags.unite import unite_tags
+
+if TYPE_CHECKING:
+    from sparkcrypt.backfill.many.plan import TargetPlan
+
+
+@click.command(cls=Command)
+@table_option
+@click.option("--database", "databases", multiple=True, metavar="NAME", help="Every Parquet table of a database.")
+@path_option
+@policy_option
+@avro_option
+@where_option
+@click.option(
+    "--schema", "schema_file", metavar="FILE", help="A Spark schema as JSON instead of a table; needs no Spark."
+)
+@click.option(
+    "--partition-column",
+    "partition_columns",
+    multiple=True,
+    metavar="NAME",
+    help="With --schema or --avro-schema alone.",
+)
+@accept_option
+@json_option
+@spark_options
+@click.pass_context
+def plan(
+    context: click.Context,
+    table: str | None,
+    databases: tuple[str, ...],
+    path: str | None,
+    policy: str,
+    avro_schema: str | None,
+    where: str | None,
+    schema_file: str | None,
+    partition_columns: tuple[str, ...],
+    accept_path_readers: bool,
+    as_json: bool,
+    launch: Launch,
+) -> None:
+    """Show the plan of a table or directory, the drift of its files from it, and what a run would do.
+
+    Exits with 0 when every file matches, with 2 on drift, and with 74 when a table could not be planned or a run would
+    refuse it.  With --database, or a pattern as --table, it shows the drift of many tables, as `sparkcrypt backfill
+    --dry-run` does.  With --schema, or --avro-schema alone, it plans without Spark and without files; --table then only
+    names the table whose rules in the policy count.
+
+    Examples:
+      sparkcrypt plan --table sales.customers --policy policy.yaml
+      sparkcrypt plan --database sales --policy policy.yaml --json
+      sparkcrypt plan --path s3a://lake/customers --policy policy.yaml --json
+      sparkcrypt plan --avro-schema customer.avsc --policy policy.yaml
+    """
+    if databases or (table is not None and any(sign in table for sign in "*?[")):
+        if path or schema_file or avro_schema or partition_columns:
+            raise click.UsageError("--database and patterns go with --policy, --where and --accept-path-readers alone")
+        _plan_of_many(context, policy, table, databases, where, accept_path_readers, as_json, launch)
+        return
+    files = schema_file is None and (table is not None or path is not None)
+    if files:
+        one_of(table, path)
+    elif schema_file is None and avro_schema is None:
+        raise click.UsageError("give --table, --path, --schema or --avro-schema")
+    if files and partition_columns:
+        raise click.UsageError("--partition-column goes with --schema or --avro-schema alone; a table knows its own")
+    with Workplace("sparkcrypt plan", launch) as workplace:
+        loaded, avro = workplace.policy(policy), workplace.avro(avro_schema) if avro_schema else None
+        if not files:
+            made = _plan_of_schema(loaded, schema_file, avro, table, partition_columns)
+            show(made.to_dict(), made.table_text(), as_json=as_json)
+            return
+        found = _plan_of_one(workplace, loaded, table, path, avro, where, accept_path_readers)
+    show(found.to_dict(), plan_text(found), as_json=as_json)
+    context.exit(found.exit_code)
+
+
+def _plan_of_many(
+    context: click.Context,
+    policy: str,
+    table: str | None,
+    databases: tuple[str, ...],
+    where: str | None,
+    accept_path_readers: bool,
+    as_json: bool,
+    launch: Launch,
+) -> None:
+    with Workplace("sparkcrypt plan", launch) as workplace:
+        loaded, spark = workplace.policy(policy), workplace.spark
+        from sparkcrypt.backfill.many.passes import PassOptions, backfill
+        from sparkcrypt.backfill.work.options import RunOptions
+
+        run = RunOptions(keep_going=True, dry_run=True, where=where, parallelism=PARALLELISM)
+        options = PassOptions(run=run, accept_path_readers=accept_path_readers)
+        done = backfill(spark, loaded, tables=[table] if table else [], databases=databases, options=options)
+    show(done.to_dict(), pass_text(done), as_json=as_json)
+    context.exit(done.exit_code)
+
+
+def _plan_of_one(
+    workplace: Workplace,
+    policy: Policy,
+    table: str | None,
+    path: str | None,
+    avro: Schema | None,
+    where: str | None,
+    accept_path_readers: bool,
+) -> TargetPlan:
+    spark = workplace.spark
+    from sparkcrypt.backfill.many.plan import plan_target
+    from sparkcrypt.backfill.target.target import Target, catalog_target, path_target
+    from sparkcrypt.spark.setup.session import configure
+    from sparkcrypt.spark.tables.catalog import Catalog
+
+    if table is not None:
+        target: Target = catalog_target(spark, Catalog(spark).table(table), policy, avro)
+    else:
+        configure(spark, policy)  # the schema of a bare directory is in its files, which may be encrypted
+        target = path_target(spark, path or "", policy, avro)
+    return plan_target(
+        spark, target, policy, where=where, parallelism=PARALLELISM, accept_path_readers=accept_path_readers
+    )
+
+
+def _plan_of_schema(
+    policy: Policy, schema_file: str | None, avro: Schema | None, table: str | None, partition_columns: tuple[str, ...]
+) -> EncryptionPlan:
+    overlay = policy.table(table).tags if table else ()
+    if schema_file is not None:
+        text = _read(schema_file)
+        schema = schema_from_spark(text, leave_out=partition_columns)
+        tagged = unite_tags(schemas=[schema_from_spark(text)], avro=[avro], overlay=overlay)
+    else:
+        schema, tagged = _without(avro, partition_columns), unite_tags(avro=[avro], overlay=overlay)
+    return build_plan(schema, tagged, policy, table=table, partition_columns=partition_columns)
+
+
+def _without(schema: Schema | None, names: tuple[str, ...]) -> Schema:
+    left_out = {name.lower() for name in names}
+    return Schema(tuple(node for node in (schema.fields if schema else ()) if node.name.lower() not in left_out))
+
+
+def _read(file: str) -> str:
+    try:
+        return local_path(file).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise PlanError(
+            f"--schema {file}: cannot be read ({reason}); name a file that holds what df.schema.json() returns"
+        ) from error

@@ -1,0 +1,53 @@
+"""The plan of one table or directory, and the drift of its files, as a person reads them on a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from sparkcrypt.cli.frame.pass_text import actions_text, estimate_text
+from sparkcrypt.text import count_of, size_of
+
+if TYPE_CHECKING:
+    from sparkcrypt.backfill.drift.difference import Drift
+    from sparkcrypt.backfill.many.plan import TargetPlan
+    from sparkcrypt.backfill.report.report import Report
+
+_SHOWN = 20
+
+
+def plan_text(made: TargetPlan) -> str:
+    """Return the plan's table, a line of counts, one for each file that differs, and what is to do."""
+    lines = [made.plan.table_text(), "", *_drift(made)]
+    if made.report.units_left:
+        lines.append(_to_do(made.report))
+    lines += [f"not in the table's properties: {text}" for text in made.not_in_place]
+    if made.not_in_place:
+        lines.append("  `sparkcrypt tags apply`, or a run, puts it there, for sessions without the extension of Spark")
+    if made.refused is not None:
+        lines.append(f"refused: {made.refused}")
+    return "\n".join(lines)
+
+
+def _drift(made: TargetPlan) -> list[str]:
+    by_file: dict[str, list[Drift]] = {}
+    for entry in made.drift:
+        by_file.setdefault(entry.file, []).append(entry)
+    total = made.report.files_total
+    said = f"{len(by_file):,} differ from the plan" if by_file else "all match the plan" if total else ""
+    head = f"{count_of(total, 'file')} in {count_of(len(made.surveys), 'unit')}: {said or 'nothing to encrypt'}"
+    lines = [f"  {file}: {_differences(found)}" for file, found in list(by_file.items())[:_SHOWN]]
+    more = [f"  … and {len(by_file) - _SHOWN:,} more; --json lists all"] if len(by_file) > _SHOWN else []
+    return [head, *lines, *more]
+
+
+def _to_do(report: Report) -> str:
+    amount = (
+        f"{count_of(report.files_left, 'file')} in {count_of(report.units_left, 'unit')}, {size_of(report.bytes_left)}"
+    )
+    return f"to do: {amount}: {actions_text(report)}{estimate_text([report])}"
+
+
+def _differences(found: Sequence[Drift]) -> str:
+    texts = [f"{entry.column}: {entry.detail}" if entry.column else entry.detail for entry in found]
+    return "; ".join(texts[:4]) + (f"; and {len(texts) - 4} more" if len(texts) > 4 else "")

@@ -1,0 +1,172 @@
+"""`sparkcrypt tags`: which columns of a table carry which tags, and where they are kept."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from sparkcrypt.cli.frame.command import Command, Group
+from sparkcrypt.cli.frame.options import Launch, json_option, optional_policy_option, spark_options
+from sparkcrypt.cli.frame.output import align_table, show
+from sparkcrypt.cli.frame.workplace import Workplace
+from sparkcrypt.schema import join_dotted
+from sparkcrypt.tags import TaggedColumn, tags_of_overlay
+from sparkcrypt.tags.avro import tags_of_avro
+from sparkcrypt.text import count_of
+
+_APP = "sparkcrypt tags"
+
+
+@click.group(cls=Group)
+def tags() -> None:
+    """Show and set the tags of a table's columns, in the metastore."""
+
+
+@tags.command("show", cls=Command)
+@click.argument("table", required=False, metavar="[DB.TABLE]")
+@click.option(
+    "--avro-schema", "avro_schema", metavar="FILE", help="Show the tags of an .avsc file; this needs no Spark."
+)
+@optional_policy_option
+@json_option
+@spark_options
+def show_tags(table: str | None, avro_schema: str | None, policy: str | None, as_json: bool, launch: Launch) -> None:
+    """Show the tags of a table, or of an Avro schema: column, tags, and the place that they come from.
+
+    With --policy the tags that the policy lays over the table are shown as well.
+
+    Examples:
+      sparkcrypt tags show sales.customers
+      sparkcrypt tags show --avro-schema customer.avsc
+    """
+    if table is None and avro_schema is None:
+        raise click.UsageError("give a table, --avro-schema, or both")
+    with Workplace(_APP, launch) as workplace:
+        loaded = workplace.policy(policy) if policy else None
+        avro = workplace.avro(avro_schema) if avro_schema else None
+        found: list[TaggedColumn] = [] if avro is None else list(tags_of_avro(avro))
+        if table is not None:
+            from sparkcrypt.spark.tables.catalog import Catalog
+            from sparkcrypt.spark.tables.tagging import tags_of_table
+
+            known = Catalog(workplace.spark).table(table)
+            table = known.full_name
+            rule = loaded.table(table) if loaded else None
+            found += [*tags_of_table(workplace.spark, known), *tags_of_overlay(dict(rule.tags) if rule else {})]
+    document = {"table": table, "tags": [column.to_dict() for column in found]}
+    rows = [
+        (join_dotted(entry.path), ",".join(entry.tags), entry.source)
+        for entry in sorted(found, key=lambda entry: (entry.path, entry.source))
+    ]
+    text = (
+        align_table(rows, head=("column", "tags", "from"))
+        if rows
+        else f"{table or avro_schema}: no column carries a tag"
+    )
+    show(document, text, as_json=as_json)
+
+
+@tags.command("set", cls=Command)
+@click.argument("table", metavar="DB.TABLE")
+@click.argument("column")
+@click.argument("names", metavar="TAG[,TAG]")
+@optional_policy_option
+@json_option
+@spark_options
+def set_(table: str, column: str, names: str, policy: str | None, as_json: bool, launch: Launch) -> None:
+    """Set the tags of a column; they replace those that it has.
+
+    A nested column is written with dots (people.element.ssn); a dot inside a name as %2E.  With --policy, tags that the
+    policy does not define are refused.
+
+    Examples:
+      sparkcrypt tags set sales.customers ssn pii
+      sparkcrypt tags set sales.customers phones.element contact,pii --policy policy.yaml
+    """
+    wanted = tuple(name.strip() for name in names.split(","))
+    with Workplace(_APP, launch) as workplace:
+        loaded = workplace.policy(policy) if policy else None
+        from sparkcrypt.spark.tables.tagging import set_tags
+
+        set_tags(workplace.spark, table, {column: wanted}, loaded)
+    _write_changed(table, {column: wanted}, as_json)
+
+
+@tags.command(cls=Command)
+@click.argument("table", metavar="DB.TABLE")
+@click.argument("columns", nargs=-1, required=True, metavar="COLUMN…")
+@json_option
+@spark_options
+def unset(table: str, columns: tuple[str, ...], as_json: bool, launch: Launch) -> None:
+    """Remove all tags of columns; later writes of theirs are as the policy treats untagged columns.
+
+    Examples:
+      sparkcrypt tags unset sales.customers nickname
+    """
+    with Workplace(_APP, launch) as workplace:
+        from sparkcrypt.spark.tables.tagging import unset_tags
+
+        unset_tags(workplace.spark, table, columns)
+    _write_changed(table, dict.fromkeys(columns, ()), as_json)
+
+
+@tags.command(cls=Command)
+@click.option("--avro-schema", "avro_schema", required=True, metavar="FILE", help="An .avsc file: a path or a URI.")
+@click.option("--table", required=True, metavar="DB.TABLE", help="The table that gets the tags.")
+@optional_policy_option
+@json_option
+@spark_options
+def copy(avro_schema: str, table: str, policy: str | None, as_json: bool, launch: Launch) -> None:
+    """Copy the tags of an Avro schema (confluent:tags) to a table, from the ingestion store to the metastore.
+
+    Examples:
+      sparkcrypt tags copy --avro-schema customer.avsc --table sales.customers
+    """
+    with Workplace(_APP, launch) as workplace:
+        loaded = workplace.policy(policy) if policy else None
+        avro = workplace.avro(avro_schema)
+        from sparkcrypt.spark.tables.tagging import copy_tags
+
+        copied = copy_tags(workplace.spark, table, avro, loaded)
+    _write_changed(table, copied, as_json)
+
+
+@tags.command(cls=Command)
+@click.argument("file", metavar="FILE")
+@click.option("--prune", is_flag=True, help="Take back what an earlier FILE put there and this one does not say.")
+@click.option("--dry-run", is_flag=True, help="Show what would be done, and do nothing.")
+@optional_policy_option
+@json_option
+@spark_options
+def apply(file: str, prune: bool, dry_run: bool, policy: str | None, as_json: bool, launch: Launch) -> None:
+    """Put the rules of tables into the tables' own properties: tags, require_encryption, and a UUID.
+
+    FILE is a policy file, or has the shape of a policy's `tables`.  Sessions then find the rules in the tables, also
+    where nothing told them the tables' names.  Tags that a table has of its own stay.
+
+    Examples:
+      sparkcrypt tags apply policy.yaml --policy policy.yaml
+      sparkcrypt tags apply tables.yaml --prune --dry-run --json
+    """
+    with Workplace(_APP, launch) as workplace:
+        loaded = workplace.policy(policy) if policy else None
+        rules = workplace.rules(file)
+        from sparkcrypt.spark.tables.rules import put_rule, rule_changes
+
+        changes, absent = rule_changes(workplace.spark, rules, prune=prune)
+        for change in () if dry_run else changes:
+            put_rule(workplace.spark, change, loaded)
+    document = {"dry_run": dry_run, "changes": [change.to_dict() for change in changes], "absent": list(absent)}
+    lines = [f"{change.table}: {line}" for change in changes for line in change.lines()]
+    lines += [f"{name}: not in the catalog; it is under its rule where Spark has the extension" for name in absent]
+    done = "would be changed" if dry_run else "changed"
+    text = "\n".join([f"{count_of(len(changes), 'table')} {done}", *(f"  {line}" for line in lines)])
+    show(document, text, as_json=as_json)
+
+
+def _write_changed(table: str, columns: dict[str, Any], as_json: bool) -> None:
+    lines = [f"{column}: {','.join(names) or 'no tags'}" for column, names in columns.items()]
+    text = f"{table}: {count_of(len(columns), 'column')} set\n" + "\n".join(f"  {line}" for line in lines)
+    document = {"table": table, "columns": {column: list(names) for column, names in columns.items()}}
+    show(document, text, as_json=as_json)

@@ -1,0 +1,26 @@
+"""Text that people read: numbers, sizes, and rows whose columns line up."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+_UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
+
+
+def size_of(total_bytes: float) -> str:
+    """Return a number of bytes with a decimal unit: ``1.2 GB``."""
+    amount, unit = float(total_bytes), 0
+    while abs(amount) >= 999.95 and unit < len(_UNITS) - 1:
+        amount, unit = amount / 1000, unit + 1
+    return f"{amount:,.0f} B" if unit == 0 else f"{amount:,.1f} {_UNITS[unit]}"
+
+
+def count_of(number: float, noun: str) -> str:
+    """Return ``1 file``, ``3,456 files``."""
+    return f"{number:,.0f} {noun}{'' if number == 1 else 's'}"
+
+
+def align_rows(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return rows as lines whose columns line up, two spaces apart; no rows give no lines."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
