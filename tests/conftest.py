@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -23,9 +24,14 @@ from tests.services.quick_java import EXECUTORS, quick_java
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+# Suites that test modules inherit; their assertions are to say as much as those of test modules.
+pytest.register_assert_rewrite("tests.unit.backfill.lock_behaviour", "tests.unit.backfill.store_behaviour")
+
 JAR = ROOT / "sparkcrypt" / "_jar" / "sparkcrypt.jar"
 FRESH_JVM_SECONDS = 240.0
 REQUIRE_SERVICES = "SPARKCRYPT_REQUIRE_SERVICES"
+DURATIONS = "SPARKCRYPT_TEST_DURATIONS"
+_DURATIONS: dict[str, float] = {}
 T = TypeVar("T")
 
 
@@ -72,6 +78,19 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
             else f"{REQUIRE_SERVICES}=1 allows no expected failure: {expected}"
         )
     return report
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Add up what the tests of each file take, fixtures included."""
+    file = report.nodeid.partition("::")[0]
+    _DURATIONS[file] = _DURATIONS.get(file, 0.0) + report.duration
+
+
+def pytest_sessionfinish() -> None:
+    """Write down what each file took, where ``tools/test_parts.py`` asks for it."""
+    if os.environ.get(DURATIONS):
+        taken = {file: round(seconds, 1) for file, seconds in _DURATIONS.items()}
+        Path(os.environ[DURATIONS]).write_text(json.dumps(taken))
 
 
 @pytest.hookimpl(wrapper=True)
@@ -163,6 +182,17 @@ def vault() -> Iterator[Any]:
     from tests.services.vault_server import start_vault
 
     running = _or_skip(start_vault)
+    yield running
+    running.stop()
+
+
+@pytest.fixture(scope="module")
+def s3_server() -> Iterator[Any]:
+    """A real S3 server in this process, with the bucket ``lake``, empty."""
+    from tests.services.meddled_s3 import MeddledS3
+
+    running = MeddledS3()
+    running.make_bucket("lake")
     yield running
     running.stop()
 

@@ -20,24 +20,30 @@ from tests.services.installed import ROOT
 
 PACKAGE = ROOT / "sparkcrypt"
 MODULES = sorted(path.relative_to(ROOT) for path in PACKAGE.rglob("*.py"))
+NAMED_TESTS = sorted(
+    path.relative_to(ROOT) for room in ("unit", "chaos") for path in (ROOT / "tests" / room).rglob("*.py")
+)
+"""Tests in which variables are named as in the package."""
 CONF = sorted((ROOT / "conf").glob("*.yaml"))
 TREE_LINE = re.compile(r"^    (?P<indent>[│├└─ ]*)(?P<name>[A-Z]\w+)\s+(?P<code>\d+)", re.MULTILINE)
 
 THIRD_PARTY = {
     "airflow": {"airflow"},
-    "boto3": {"keys"},
-    "botocore": {"keys"},
+    "boto3": {"keys.cloud"},
+    "botocore": {"keys.cloud"},
     "click": {"cli"},
-    "cryptography": {"keys", "parquet"},
+    "cryptography": {"keys", "orc", "parquet"},
     "fsspec": {"native"},
+    "google": {"keys.cloud"},
     "hvac": {"keys.vault"},
     "jinja2": {"backfill.html"},
-    "obstore": {"backfill.object_store"},
+    "obstore": {"backfill.state.object_store"},
     "pandas": {"spark", "arrow"},
     "py4j": {"spark"},
-    "pyarrow": {"arrow", "native", "parquet", "spark"},
+    "pyarrow": {"arrow", "native", "orc", "parquet", "skipping", "spark"},
     "pyspark": {"spark"},
     "requests": {"keys"},
+    "requests_kerberos": {"keys.hadoop"},
     "rich": {"cli"},
     "urllib3": {"keys"},
     "yaml": {"policy.load"},
@@ -122,7 +128,8 @@ def test_the_version_is_the_one_that_is_installed() -> None:
 
 def test_the_error_tree_in_the_docstring_is_true() -> None:
     """The tree that is drawn names every error, under its real parent, with its real exit code."""
-    drawn, path = {}, []
+    drawn: dict[str, tuple[str, int]] = {}
+    path: list[str] = []
     for line in TREE_LINE.finditer(errors.__doc__ or ""):
         depth = (len(line["indent"]) + 3) // 4
         path[depth:] = [line["name"]]
@@ -174,9 +181,10 @@ def test_third_party_libraries_are_imported_where_they_belong(module: Path) -> N
 
 def test_the_helper_starts_with_the_standard_library_alone() -> None:
     """What runs from the jar imports nothing that an interpreter on an executor may lack."""
-    parts = ("bridge", "plan", "policy", "tags", "schema", "names", "errors", "keys")
+    above = ("bridge", "decide", "keys", "plan", "policy", "tags", "schema")
+    parts = (*above, "paths", "names", "text", "durable", "errors")
     modules = [f"sparkcrypt.{name}" for name in map(_dotted, MODULES) if name.partition(".")[0] in parts]
-    start = [name for name in modules if not re.search(r"__main__$|policy\.load$|keys\.(vault|aws|hadoop)", name)]
+    start = [name for name in modules if not re.search(r"__main__$|policy\.load$|keys\.(vault|cloud|hadoop)", name)]
     result = subprocess.run(
         [sys.executable, "-c", BRIDGE_START, *start], cwd=ROOT, capture_output=True, text=True, check=True
     )
@@ -215,17 +223,158 @@ def test_the_tree_speaks_of_the_project_alone(pattern: str, what: str) -> None:
 def test_every_test_says_what_it_shows() -> None:
     """Each test function has a docstring of one sentence or more."""
     silent = []
-    for path in sorted((ROOT / "tests").rglob("test_*.py")):
+    for path in sorted((ROOT / "tests").rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.FunctionDef) and node.name.startswith("test_") and not ast.get_docstring(node):
                 silent.append(f"{path.relative_to(ROOT)}: {node.name}")
     assert silent == []
 
 
+def _imported_modules(path: Path) -> Iterator[str]:
+    """Name what a file of tests imports, with each name that it takes from a module, which may be a module too."""
+    package = path.relative_to(ROOT).parent.parts
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            above = package[: len(package) + 1 - node.level] if node.level else ()
+            module = ".".join((*above, *([node.module] if node.module else [])))
+            yield from (module, *(f"{module}.{alias.name}" for alias in node.names))
+
+
+def test_no_test_module_is_imported() -> None:
+    """What several test modules need is in a module of its own, or in a conftest.py."""
+    lent = []
+    for path in sorted((ROOT / "tests").rglob("*.py")):
+        for name in _imported_modules(path):
+            if re.fullmatch(r"tests\.(\w+\.)*test_\w+", name) and (ROOT / f"{name.replace('.', '/')}.py").is_file():
+                lent.append(f"{path.relative_to(ROOT)}: {name}")
+    assert lent == []
+
+
 def test_every_source_parses_on_the_oldest_python() -> None:
     """No file uses syntax that is newer than Python 3.10."""
     for path in _python_sources():
         ast.parse(path.read_text(), filename=str(path), feature_version=(3, 10))
+
+
+PARTICIPLES = frozenset(
+    [
+        "begun",
+        "bound",
+        "built",
+        "chosen",
+        "done",
+        "drawn",
+        "found",
+        "given",
+        "gone",
+        "held",
+        "kept",
+        "known",
+        "laid",
+        "left",
+        "lost",
+        "made",
+        "meant",
+        "met",
+        "sent",
+        "said",
+        "seen",
+        "shown",
+        "taken",
+        "told",
+        "written",
+    ]
+)
+NO_PARTICIPLES = frozenset({"embed", "feed", "need", "seed", "speed"})
+NOUNS_BY_HABIT = ("property", "cached_property", "contextmanager", "fixture", "overload")
+
+
+def _is_participle(name: str) -> bool:
+    """Tell whether a function's whole name is a participle: ``_opened``, but not ``opened_files`` or ``open_files``."""
+    word = name.strip("_")
+    return word in PARTICIPLES or (word.isalpha() and word.endswith("ed") and word not in NO_PARTICIPLES)
+
+
+@pytest.mark.parametrize("module", MODULES, ids=str)
+def test_functions_are_named_by_what_they_do(module: Path) -> None:
+    """No function's name is a bare participle; properties and context managers may read as nouns."""
+    functions = [
+        node
+        for node in ast.walk(ast.parse((ROOT / module).read_text()))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and not any(ast.unparse(mark).endswith(NOUNS_BY_HABIT) for mark in node.decorator_list)
+    ]
+    assert [f"{node.lineno}: {node.name}" for node in functions if _is_participle(node.name)] == []
+
+
+@pytest.mark.parametrize("module", [*MODULES, *NAMED_TESTS], ids=str)
+def test_variables_say_what_they_hold(module: Path) -> None:
+    """No variable and no argument is called `one`."""
+    nodes = list(ast.walk(ast.parse((ROOT / module).read_text())))
+    stored = [node for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)]
+    assert [node.lineno for node in stored if node.id == "one"] == []
+    assert [node.lineno for node in nodes if isinstance(node, ast.arg) and node.arg == "one"] == []
+
+
+PAGES = [*sorted((ROOT / "docs").glob("*.md")), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
+CODE = re.compile(r"```.*?```|`[^`\n]*`|\]\([^)\s]*\)", re.DOTALL)
+ALLOWED_PHRASES = re.compile(r"(?:state|key)[ _]director(?:y|ies)|INSERT DIRECTORY", re.IGNORECASE)
+"""Directories that are called so: where state is kept, and where the local key service keeps its keys."""
+ALLOWED_NAMES = frozenset(
+    {"IsADirectoryError", "NotADirectoryError", "O_DIRECTORY", "isDirectory", "Directory"}  # Python, pyarrow, Hadoop
+    | {"check_local_directory", "passed_over"}  # of backfill, the second a key of reports
+)
+ALLOWED_IN = frozenset({"sparkcrypt/keys/keystore.py", "sparkcrypt/keys/local.py", "sparkcrypt/cli/setup/checks.py"})
+"""Modules about the local key directory, and the check of the state directory."""
+
+
+def _glossary() -> dict[str, tuple[str, ...]]:
+    """Return the terms of the glossary, and the words that are not used for each."""
+    text = (ROOT / "docs" / "architecture.md").read_text()
+    section = text.partition("## Glossary\n")[2].partition("\n## ")[0]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in section.splitlines() if line[:1] == "|"]
+    return {term: tuple(filter(None, words.split(", "))) for term, _, words in rows[2:]}
+
+
+def _ruled_out() -> re.Pattern[str]:
+    """Return what finds the words that the glossary rules out, as plurals too, in texts and in names of code."""
+    words = [word for words in _glossary().values() for word in words]
+    forms = [re.escape(word).replace(r"\ ", "[ _]").replace(r"\-", "[-_]") for word in words]
+    forms = [f"{form[:-1]}(?:y|ies)" if form.endswith("y") else f"{form}s?" for form in forms]
+    return re.compile(rf"(?<![A-Za-z])(?:{'|'.join(forms)})(?![A-Za-z])", re.IGNORECASE)
+
+
+def test_the_glossary_defines_each_term_once() -> None:
+    """Every term has a line, and no word that is ruled out is itself a term."""
+    glossary = _glossary()
+    assert len(glossary) > 30
+    assert [word for words in glossary.values() for word in words if word in glossary] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
+def test_docs_use_the_words_of_the_glossary(page: Path) -> None:
+    """Outside of code quotes no page uses a word that the glossary rules out."""
+    text = page.read_text()
+    if page.name == "architecture.md":
+        before, _, rest = text.partition("## Glossary\n")
+        text = before + rest.partition("\n## ")[2]
+    prose = ALLOWED_PHRASES.sub("", CODE.sub("", text))
+    assert [match[0] for match in _ruled_out().finditer(prose)] == []
+
+
+@pytest.mark.parametrize("module", MODULES, ids=str)
+def test_names_use_the_words_of_the_glossary(module: Path) -> None:
+    """No function, class, argument, variable or attribute is named by a word that the glossary rules out."""
+    if str(module) in ALLOWED_IN:
+        return
+    names = set()
+    for node in ast.walk(ast.parse((ROOT / module).read_text())):
+        for field in ("name", "arg", "id", "attr"):
+            names.add(str(getattr(node, field, None)))
+    found = [name for name in names - ALLOWED_NAMES if _ruled_out().search(ALLOWED_PHRASES.sub("", name))]
+    assert found == []
 
 
 @pytest.mark.parametrize("example", CONF, ids=lambda path: path.name)

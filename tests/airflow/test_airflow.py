@@ -28,7 +28,7 @@ SECONDS = 900.0
 MAKE = """
 import sys
 from pyspark.sql import SparkSession
-from sparkcrypt.spark.tagging import set_tags
+from sparkcrypt.spark.tables.tagging import set_tags
 
 spark = SparkSession.builder.enableHiveSupport().getOrCreate()
 days = [f"2026-01-{day:02d}" for day in range(1, 9)] + ["2026-03-31"]

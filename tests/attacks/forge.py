@@ -6,13 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from sparkcrypt.parquet import KeyRequest, read_footer
-from sparkcrypt.parquet.metadata import FileCryptoMetaData
-from sparkcrypt.parquet.modules import ModuleCipher, ModuleType, module_aad
-from sparkcrypt.parquet.thrift import BINARY, LIST, STRUCT, Struct, Value, decode_struct, field_key
-from sparkcrypt.parquet.thrift_encode import encode_struct
+from sparkcrypt.parquet.file.modules import ModuleCipher, ModuleType, module_aad
+from sparkcrypt.parquet.thrift.compact import BINARY, STRUCT, Struct, Value, decode_struct, field_key
+from sparkcrypt.parquet.thrift.encode import encode_struct
+from sparkcrypt.parquet.thrift.metadata import FileCryptoMetaData, FileMetaData
 
-ROW_GROUPS = field_key(4, LIST)
-COLUMNS = field_key(1, LIST)
 CRYPTO = field_key(8, STRUCT)
 ENCRYPTED_META_DATA = field_key(9, BINARY)
 OWN_KEY = field_key(2, STRUCT)
@@ -32,7 +30,7 @@ def flip(file: Path, offset: int) -> None:
     """Change one bit of a byte; a negative offset counts from the end."""
     content = bytearray(file.read_bytes())
     content[offset] ^= 1
-    put(file, content)
+    put(file, bytes(content))
 
 
 def footer_start(file: Path) -> int:
@@ -74,14 +72,7 @@ def change_footer(file: Path, retrieve_key: Callable[[KeyRequest], bytes], chang
 
 def chunks(footer: Struct) -> list[Struct]:
     """Return the column chunks of all row groups."""
-    groups = footer[ROW_GROUPS]
-    assert isinstance(groups, list)
-    found: list[Struct] = []
-    for group in groups:
-        columns = _struct(group)[COLUMNS]  # type: ignore[arg-type]
-        assert isinstance(columns, list)
-        found += [_struct(column) for column in columns]  # type: ignore[arg-type]
-    return found
+    return [chunk.struct for group in FileMetaData(footer).row_groups for chunk in group.columns]
 
 
 def own_key(chunk: Struct) -> Struct:

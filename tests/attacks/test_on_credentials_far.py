@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from sparkcrypt.policy.key_service import KeyServiceConfig
-from sparkcrypt.spark.options import launch_conf
+from sparkcrypt.spark.setup.options import launch_conf
 from tests.attacks.listener import Listener, listening
 from tests.conftest import FreshJvm, require_service
 from tests.services import ServiceUnavailableError

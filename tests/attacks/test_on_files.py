@@ -20,12 +20,12 @@ from sparkcrypt.keys.material import parse_key_material
 from sparkcrypt.keys.wrapping import seal_key
 from sparkcrypt.names import TABLE_UUID
 from sparkcrypt.parquet import inspect_file, read_footer
-from sparkcrypt.parquet.thrift import Struct, decode_struct, field_key
-from sparkcrypt.parquet.thrift_encode import encode_struct
+from sparkcrypt.parquet.thrift.compact import Struct, decode_struct, field_key
+from sparkcrypt.parquet.thrift.encode import encode_struct
 from sparkcrypt.policy.model import Policy, TagRule
 from sparkcrypt.policy.template import KeyTemplate
-from sparkcrypt.spark.catalog import Catalog
-from sparkcrypt.spark.tagging import set_tags
+from sparkcrypt.spark.tables.catalog import Catalog
+from sparkcrypt.spark.tables.tagging import set_tags
 from tests.attacks import forge
 from tests.spark.support import Lake, data_files, key_service, make_policy, read_options, refusal, retriever, rows_of
 

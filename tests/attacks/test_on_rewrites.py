@@ -20,9 +20,9 @@ from sparkcrypt.parquet import (
     rewrite_file,
     verify_file,
 )
-from sparkcrypt.parquet.metadata import ColumnChunk, ColumnMetaData
-from sparkcrypt.parquet.thrift import Struct, decode_struct, field_key
-from sparkcrypt.parquet.thrift_encode import encode_struct
+from sparkcrypt.parquet.thrift.compact import Struct, decode_struct, field_key
+from sparkcrypt.parquet.thrift.encode import encode_struct
+from sparkcrypt.parquet.thrift.metadata import ColumnChunk, ColumnMetaData
 from tests.attacks import forge
 from tests.unit.parquet.rewriting import frames, left_over, metadata_of, write_plain
 
@@ -116,14 +116,15 @@ def modules(path: Path) -> Iterator[Module]:
     data, footer = path.read_bytes(), read_footer(path, retrieve_key=retrieve)
     assert footer.metadata is not None
     for (group, column), metadata in metadata_of(path, retrieve).items():
-        chunk = footer.metadata.row_groups[group].columns[column].struct
+        chunk = footer.metadata.row_groups[group].columns[column]
         start = metadata.dictionary_page_offset or metadata.data_page_offset
         parts = [("page", start, metadata.total_compressed_size)]
         for what, at, size in (
-            ("column index", ColumnChunk.column_index_offset.key, ColumnChunk.column_index_length.key),
-            ("offset index", ColumnChunk.offset_index_offset.key, ColumnChunk.offset_index_length.key),
+            ("column index", chunk.column_index_offset, chunk.column_index_length),
+            ("offset index", chunk.offset_index_offset, chunk.offset_index_length),
         ):
-            parts.append((what, chunk[at], chunk[size]))  # type: ignore[arg-type]
+            assert at is not None and size is not None
+            parts.append((what, at, size))
         if metadata.bloom_filter_offset is not None:
             parts.append(("Bloom filter", metadata.bloom_filter_offset, metadata.bloom_filter_length or 0))
         for what, begin, length in parts:
@@ -288,12 +289,13 @@ def test_whole_files_swapped(tmp_path: Path) -> None:
         if prefix != b"table/p=1/f.parquet\x00":
             raise VerificationError("another file's prefix")
 
-    for action in (
+    actions: tuple[Callable[[], object], ...] = (
         lambda: rewrite_file(source, tmp_path / "out", retrieve_key=retrieve, verify_aad=expect),
         lambda: rewrap_file(
             source, tmp_path / "out", retrieve_key=retrieve, wrap_key=lambda *_: b"", verify_aad=expect
         ),
-    ):
+    )
+    for action in actions:
         with pytest.raises(VerificationError, match="another file's prefix"):
             action()
     forge.put(source, write_plain(tmp_path / "plain", content()).read_bytes())

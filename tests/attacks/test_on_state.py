@@ -18,16 +18,16 @@ from typing import Any
 import pytest
 
 from sparkcrypt import encrypt_table, verify_table
-from sparkcrypt.backfill.audit import audit_entries
-from sparkcrypt.backfill.expire import expire_run
-from sparkcrypt.backfill.rollback import rollback_run
-from sparkcrypt.backfill.store import LocalStateStore, encode_record
+from sparkcrypt.backfill.after.expire import expire_run
+from sparkcrypt.backfill.after.rollback import rollback_run
+from sparkcrypt.backfill.audit.chain import audit_entries
+from sparkcrypt.backfill.state.store import LocalStateStore, encode_record
 from sparkcrypt.errors import SparkcryptError
 from sparkcrypt.policy.model import Policy
-from sparkcrypt.spark.catalog import Catalog
-from sparkcrypt.spark.tagging import set_tags
+from sparkcrypt.spark.tables.catalog import Catalog
+from sparkcrypt.spark.tables.tagging import set_tags
 from tests.spark.support import Lake, rows_of
-from tests.spark.test_encrypt_table import PARTITIONED, fill
+from tests.spark.tables import PARTITIONED, fill
 
 pytestmark = pytest.mark.spark
 

@@ -10,14 +10,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sparkcrypt.backfill.encrypt import encrypt_table
+from sparkcrypt.backfill.run.encrypt import encrypt_table
 from sparkcrypt.backfill.verify import verify_table
 from sparkcrypt.errors import VerificationError
+from sparkcrypt.keys.datakeys import DataKeyMaker
 from sparkcrypt.native.listing import data_files as native_data_files
+from sparkcrypt.parquet import FOOTER_KEY, DataKey, FileEncryption, inspect_file, rewrite_file
 from sparkcrypt.policy.model import Policy
-from sparkcrypt.spark.listing import data_files as listed_files
-from sparkcrypt.spark.tagging import set_tags
-from tests.spark.support import Lake, data_files
+from sparkcrypt.spark.files.listing import data_files as listed_files
+from sparkcrypt.spark.tables.tagging import set_tags
+from tests.spark.support import Lake, data_files, key_service, retriever, rows_of
 
 TABLE = "CREATE TABLE t (id INT, email STRING) USING parquet"
 
@@ -30,6 +32,21 @@ def encrypted(lake: Lake) -> Policy:
     set_tags(lake.spark, "t", {"email": ["pii"]}, policy)
     encrypt_table(lake.spark, "t", policy, adopt=True)
     return policy
+
+
+def plant_under_footer_key(beside: Path, planted: Path, policy: Policy) -> None:
+    """Write what a reader who holds the footer key alone can: rows without the tagged column, a dummy one beside."""
+    prefix = inspect_file(beside, retrieve_key=retriever(policy)).aad_prefix
+    assert prefix is not None
+    clear = beside.parents[2] / "clear.parquet"
+    pq.write_table(pa.table({"id": pa.array([666], pa.int32()), "dummy": ["x"]}), clear)
+    maker = DataKeyMaker(key_service(policy), data_key_bits=policy.data_key_bits)
+    encryption = FileEncryption(
+        DataKey(*maker.make(policy.footer_key, is_footer_key=True)),
+        columns={("dummy",): FOOTER_KEY},
+        aad_prefix=prefix.replace(beside.name.encode(), planted.name.encode()),
+    )
+    rewrite_file(clear, planted, encryption=encryption)
 
 
 @pytest.mark.spark
@@ -48,6 +65,25 @@ def test_a_file_without_any_tagged_column_is_found(lake: Lake) -> None:
         assert (lacking.columns, lacking.every) == (("email",), True)
         assert lacking.listed is (False if manifest else None)
         assert found.to_dict()["lacks_tagged_columns"] == [lacking.to_dict()]
+
+
+@pytest.mark.spark
+def test_a_file_under_the_footer_key_without_any_tagged_column_is_found(lake: Lake) -> None:
+    """With a dummy column under the footer key it passes for encrypted: readers show nulls, ``verify`` names it."""
+    policy = encrypted(lake)
+    (file,) = data_files(lake.path("t"))
+    planted = file.parent / "part-00009-planted.snappy.parquet"
+    plant_under_footer_key(file, planted, policy)
+    assert inspect_file(planted, retrieve_key=retriever(policy)).footer == "encrypted"
+    lake.sql("REFRESH TABLE t")
+    assert rows_of(lake.spark.table("t")) == [(1, "ann@example.org"), (666, None)]
+    for manifest in (False, True):
+        found = verify_table(lake.spark, "t", policy, manifest=manifest)
+        assert not found.ok
+        (lacking,) = found.suspicious
+        assert (lacking.file.endswith(planted.name), lacking.columns, lacking.every) == (True, ("email",), True)
+        assert lacking.listed is (False if manifest else None)
+    assert found.manifest is not None and [Path(one).name for one in found.manifest.unlisted] == [planted.name]
 
 
 @pytest.mark.spark

@@ -37,7 +37,7 @@ _MOST_BROKEN = 5
 def main(seed: int, rounds: int, seeds: str | None, worlds: int, as_json: bool, **options: Any) -> None:
     """Play rounds; exits with 1 where one was wrong, and with its seed it can be played again."""
     began = time.monotonic()
-    chosen = [int(one) for one in seeds.split(",")] if seeds else range(seed, seed + rounds)
+    chosen = [int(part) for part in seeds.split(",")] if seeds else range(seed, seed + rounds)
     players = Players(iter(chosen), **options)
     with ThreadPoolExecutor(worlds) as pool:
         for player in [pool.submit(players.play) for _ in range(worlds)]:
@@ -70,7 +70,9 @@ class Players:
             while (seed := self._next()) is not None:
                 try:
                     world = world or World(Path(tempfile.mkdtemp(prefix="chaos-")))
-                    faults = [one for one in available(world) if one == "none" or not self._only or one in self._only]
+                    faults = [
+                        fault for fault in available(world) if fault == "none" or not self._only or fault in self._only
+                    ]
                     self.results.append(play(world, seed, faults, self._keep))
                     _tell(self.results[-1])
                 except Exception as error:  # noqa: BLE001  # a round that could not be played is told, and the next is
@@ -98,22 +100,22 @@ def summary(results: Sequence[Result], broken: Sequence[dict[str, Any]], seconds
         broken: those that could not be.
         seconds: all took.
     """
-    uses = sum((Counter(one.uses) for one in results), Counter[str]())
+    uses = sum((Counter(result.uses) for result in results), Counter[str]())
     return {
         "when": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "seconds": round(seconds),
         "rounds": len(results),
-        "tables": dict(Counter(one.kind for one in results)),
-        "faults": dict(Counter(one.fault for one in results if one.fault != "none")),
+        "tables": dict(Counter(result.kind for result in results)),
+        "faults": dict(Counter(result.fault for result in results if result.fault != "none")),
         "operations": {name: uses[name] for name in sorted(uses) if not name.startswith(("judge", "fault", "the "))},
-        "reported": [one.seed for one in results if one.reported and not one.wrong],
-        "wrong": [one.to_dict() for one in results if one.wrong],
+        "reported": [result.to_dict() for result in results if result.reported and not result.wrong],
+        "wrong": [result.to_dict() for result in results if result.wrong],
         "not played": list(broken),
     }
 
 
 def _tell(result: Result) -> None:
-    kinds = sorted({one.kind for one in result.wrong})
+    kinds = sorted({finding.kind for finding in result.wrong})
     said = f"WRONG: {', '.join(kinds)}" if kinds else ("reported" if result.reported else "ok")
     print(
         f"seed {result.seed}: {result.kind}, {result.fault}: {said}, {result.seconds:.0f} s",
@@ -130,8 +132,8 @@ def _text(said: dict[str, Any]) -> str:
         "the tool itself reported rows in question",
         f"operations: {operations}",
         f"faults: {faults or 'none'}",
-        *(f"wrong, seed {one['seed']}: {json.dumps(one['wrong'])[:600]}" for one in said["wrong"]),
-        *(f"not played, seed {one['seed']}: {one['error']}" for one in said["not played"]),
+        *(f"wrong, seed {result['seed']}: {json.dumps(result['wrong'])[:600]}" for result in said["wrong"]),
+        *(f"not played, seed {broken['seed']}: {broken['error']}" for broken in said["not played"]),
     ]
     return "\n".join(lines)
 

@@ -13,6 +13,9 @@ from tests.chaos.steps import Hooks, Steps, set_clock_and_lifetime, wait_shortly
 
 EMAIL = "concat('CANARY-', id)"
 """The value of the tagged column."""
+REACHED = ".reached"
+"""What is appended to a gate's name for the file that says somebody waits there."""
+_GATE_SECONDS = 90.0
 _MAGIC = {b"PAR1": "plaintext", b"PARE": "encrypted"}
 
 
@@ -47,7 +50,7 @@ class Actions:
     def tag(self, table: str, tags: dict[str, list[str]], policy: str) -> None:
         """Set tags of columns."""
         from sparkcrypt import load_policy
-        from sparkcrypt.spark.tagging import set_tags
+        from sparkcrypt.spark.tables.tagging import set_tags
 
         set_tags(self._base, table, tags, load_policy(policy))
 
@@ -59,17 +62,20 @@ class Actions:
         verb: str = "INTO",
         dynamic: bool = False,
         seconds: float = 0.0,
+        gate: str | None = None,
     ) -> None:
-        """INSERT rows by SQL; the statement computes for some seconds between its plan and its commit."""
+        """INSERT rows by SQL; between its plan and its commit it computes for some seconds, or waits at a gate."""
         session = self._session({"spark.sql.sources.partitionOverwriteMode": "dynamic" if dynamic else "static"})
         session.catalog.refreshTable(table)
         names = [name for name in session.table(table).columns if name != "p"]
-        values = ", ".join({"id": "id", "email": EMAIL, "note": "'note'"}.get(one, "NULL") for one in names)
+        values = ", ".join({"id": "id", "email": EMAIL, "note": "'note'"}.get(name, "NULL") for name in names)
         where, last = "", ""
         if partition is not None:
             where = "PARTITION (p)" if dynamic else f"PARTITION (p = {partition})"
             last = f", {partition}" if dynamic else ""
-        session.sql(f"INSERT {verb} {table} {where} SELECT {values}{last} FROM ({_rows(ids, seconds)})")
+        session.sql(
+            f"INSERT {verb} {table} {where} SELECT {values}{last} FROM ({_rows(ids, seconds)}){_behind(session, gate)}"
+        )
 
     def save_as_table(self, table: str, rows: dict[str, list[int]], kind: str, path: str | None) -> None:
         """Overwrite a whole table with ``saveAsTable``, which drops it and makes another one."""
@@ -83,10 +89,19 @@ class Actions:
         writer = writer.option("path", path) if path else writer
         (writer if kind == "plain" else writer.partitionBy("p")).saveAsTable(table)
 
-    def rewrite(self, table: str, partition: int | None, without: Sequence[int], seconds: float) -> dict[str, Any]:
+    def rewrite(
+        self,
+        table: str,
+        partition: int | None,
+        without: Sequence[int],
+        seconds: float = 0.0,
+        gate: str | None = None,
+        adds_first: bool = False,
+    ) -> dict[str, Any]:
         """Rewrite the files of a folder into one, as compaction and erasure jobs do that know no table format.
 
-        It lists, reads, adds the new file, and removes those it had listed.
+        It lists, reads, adds the new file, and removes those it had listed; before or after it adds it may wait at a
+        gate.
         """
         session = self._session(None)
         session.catalog.refreshTable(table)
@@ -97,19 +112,51 @@ class Actions:
         frame = session.read.schema(session.table(table).drop("p").schema).parquet(*map(str, listed))
         kept = frame.where(f"id NOT IN ({', '.join(map(str, without))})") if without else frame
         time.sleep(seconds / 2)
+        _wait_at(None if adds_first else gate)
         kept.coalesce(1).write.mode("append").parquet(str(folder))
         time.sleep(seconds / 2)
+        _wait_at(gate if adds_first else None)
         for file in listed:
             file.unlink()
         return {"folder": str(folder), "files": len(listed)}
 
-    def read(self, table: str) -> list[list[Any]]:
-        """Return every row as id, email and partition, by a session that has nothing cached of the table."""
+    def erase_file(self, table: str, partition: int | None, gate: str | None = None) -> list[int]:
+        """Delete a file of those that it lists before it waits at a gate; return the ids of its rows."""
+        session = self._session(None)
+        session.catalog.refreshTable(table)
+        listed = _data_files(self._folder(session, table, partition))
+        ids = self.read_files([str(file) for file in listed[:1]])
+        _wait_at(gate)
+        for file in listed[:1]:
+            file.unlink()
+        return ids
+
+    def read(self, table: str, seconds: float = 0.0) -> list[list[Any]]:
+        """Return every row as id, email and partition, by a session that has nothing cached of the table.
+
+        Args:
+            table: which.
+            seconds: between the query's plan, for which files are listed, and its execution.
+        """
         session = self._session(None)
         session.catalog.refreshTable(table)
         frame = session.table(table)
         columns = ["id", "email", *(["p"] if "p" in frame.columns else [])]
-        return [[row.id, row.email, row.p if "p" in columns else None] for row in frame.select(*columns).collect()]
+        chosen = frame.select(*columns)
+        chosen._jdf.queryExecution().executedPlan()
+        time.sleep(seconds)
+        return [[row.id, row.email, row.p if "p" in columns else None] for row in chosen.collect()]
+
+    def read_files(self, files: Sequence[str]) -> list[int]:
+        """Return the ids in files."""
+        existing = [file for file in files if Path(file).exists()]
+        return [row.id for row in self._session(None).read.parquet(*existing).collect()] if existing else []
+
+    def folder(self, table: str, partition: int | None) -> str:
+        """Return the folder that a partition or a table points to."""
+        session = self._session(None)
+        session.catalog.refreshTable(table)
+        return str(self._folder(session, table, partition))
 
     def places(self, table: str) -> dict[str, dict[str, str]]:
         """Return the folders that a table points to, each with its files: plaintext, encrypted, or empty."""
@@ -118,7 +165,7 @@ class Actions:
         partitioned = "p" in session.table(table).columns
         known = session.sql(f"SHOW PARTITIONS {table}").collect() if partitioned else []
         partitions = [int(row[0].partition("=")[2]) for row in known] if partitioned else [None]
-        folders = [self._folder(session, table, one) for one in partitions]
+        folders = [self._folder(session, table, partition) for partition in partitions]
         return {str(folder): {str(file): _kind(file) for file in _data_files(folder)} for folder in folders}
 
     def command(
@@ -174,12 +221,30 @@ def _rows(ids: Sequence[int], seconds: float = 0.0) -> str:
     return f"SELECT explode(array({', '.join(map(str, ids))})) AS id FROM range(0, 1, 1, 1){slow}"
 
 
+def _behind(session: Any, gate: str | None) -> str:
+    """Return the condition of a query that waits at a gate while it is computed."""
+    if gate is None:
+        return ""
+    session.udf.register("behind", _wait_at, "boolean")
+    return f" WHERE behind('{gate}')"
+
+
+def _wait_at(gate: str | None) -> bool:
+    """Say that a gate was reached, and wait until it is there, which is to say open."""
+    if gate is not None:
+        Path(f"{gate}{REACHED}").touch()
+        end = time.monotonic() + _GATE_SECONDS
+        while not Path(gate).exists() and time.monotonic() < end:
+            time.sleep(0.05)
+    return True
+
+
 def _data_files(folder: Path) -> list[Path]:
     if not folder.is_dir():
         return []
-    found = (one for one in folder.rglob("*") if one.is_file() and not one.name.startswith((".", "_")))
+    found = (path for path in folder.rglob("*") if path.is_file() and not path.name.startswith((".", "_")))
     return sorted(
-        one for one in found if not any(part.startswith(("_", ".")) for part in one.relative_to(folder).parts)
+        path for path in found if not any(part.startswith(("_", ".")) for part in path.relative_to(folder).parts)
     )
 
 

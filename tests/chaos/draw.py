@@ -17,10 +17,38 @@ OF_PARTITION = {
     "drop": 2,
     "drop and insert": 2,
     "truncate": 1,
+    "killed insert": 1,
+    "killed overwrite": 1,
 }
-OF_PLAIN = {"insert": 6, "overwrite": 3, "compact": 3, "erase": 3, "truncate": 1}
-OF_TABLE = {"rename": 2, "add column": 2, "save as table": 1, "retag": 4, "nothing": 3}
-ORDERS = {"pass": 8, "pass with budget": 3, "pass that moves old files": 2, "expire": 3, "rollback": 2}
+OF_PLAIN = {
+    "insert": 6,
+    "overwrite": 3,
+    "compact": 3,
+    "erase": 3,
+    "truncate": 1,
+    "killed insert": 1,
+    "killed overwrite": 1,
+}
+CROSSING = {
+    "insert across a swap": 2,
+    "overwrite across a swap": 4,
+    "compaction across a swap": 2,
+    "erasure across a swap": 3,
+}
+"""Writes that have begun before a pass swaps their unit, and end after it."""
+OF_TABLE = {"rename": 2, "add column": 2, "save as table": 1, "retag": 3, "nothing": 2, **CROSSING}
+ORDERS = {
+    "pass": 8,
+    "pass with budget": 3,
+    "pass that moves old files": 2,
+    "expire": 3,
+    "rollback": 2,
+    "resolve": 2,
+    "orphans": 1,
+    "orphans that are deleted": 1,
+}
+GRACES = {"24h": 3, "1s": 2}
+"""How long old files stay in reach."""
 FAULTS = {
     "none": 14,
     "driver paused": 3,
@@ -75,7 +103,14 @@ class Phase:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A round."""
+    """A round.
+
+    Attributes:
+        amount: of records that are cut; chooses between kinds of a fault too.
+        reads: a reader reads all the time.
+        grace: of the policy, for old files.
+        keep: what is tried first where a person must decide a problem.
+    """
 
     seed: int
     kind: str
@@ -86,6 +121,9 @@ class Plan:
     fault_seconds: float
     amount: int
     phases: tuple[Phase, ...]
+    reads: bool
+    grace: str
+    keep: str
 
 
 def draw(seed: int, faults: Collection[str] = tuple(FAULTS)) -> Plan:
@@ -113,13 +151,16 @@ def draw(seed: int, faults: Collection[str] = tuple(FAULTS)) -> Plan:
         fault_seconds=dice.uniform(0.5, 4.0),
         amount=dice.randint(1, 5),
         phases=tuple(phases),
+        reads=dice.random() < 0.75,
+        grace=_one(dice, GRACES),
+        keep=dice.choice(("new", "old")),
     )
 
 
 def _phase(dice: random.Random, partitions: int, writes: int, orders: int) -> Phase:
     lanes = []
     for lane in range(_LANES if partitions > 1 else 1):
-        own = [one for one in range(partitions + 1) if one % _LANES == lane] if partitions else [None]
+        own = [partition for partition in range(partitions + 1) if partition % _LANES == lane] if partitions else [None]
         lanes.append(tuple(_write(dice, own, first=lane == 0) for _ in range(writes)))
     drivers = tuple(tuple(_order(dice) for _ in range(orders)) for _ in range(1 if dice.random() < 0.5 else 2))
     return Phase(tuple(lanes), drivers)
@@ -127,14 +168,14 @@ def _phase(dice: random.Random, partitions: int, writes: int, orders: int) -> Ph
 
 def _only_passes(phase: Phase) -> Phase:
     """Return a phase in which nobody writes and nothing is moved or deleted: an older metastore still finds it all."""
-    drivers = tuple(tuple(Order("pass", one.after) for one in orders) for orders in phase.drivers)
+    drivers = tuple(tuple(Order("pass", order.after) for order in orders) for orders in phase.drivers)
     return Phase((), drivers)
 
 
 def _write(dice: random.Random, own: list[int] | list[None], *, first: bool) -> Write:
     partition = dice.choice(own)
     kind = _one(dice, OF_PLAIN if partition is None else OF_PARTITION)
-    if first and dice.random() < 0.25:
+    if first and dice.random() < 0.35:
         kind = _one(dice, OF_TABLE)
     return Write(kind, partition, dice.uniform(0.0, 0.8), dice.choice((0.0, 0.3, 0.8, 1.5, 2.5)), dice.random())
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
+from tests.chaos.decisions import partition_of
 from tests.chaos.draw import Order, Plan
 from tests.chaos.site import Site
 from tests.chaos.workers import Worker, WorkerDiedError, WorkerError
@@ -56,6 +57,9 @@ class Drivers:
         }
         if order.kill_seconds:
             threading.Timer(order.kill_seconds, _kill_at_work, (worker, self.at_work)).start()
+        if order.kind == "resolve":
+            self._resolve(worker, hooks)
+            return
         arguments = self._arguments(worker, order)
         if arguments is None:
             return
@@ -64,16 +68,34 @@ class Drivers:
         if done["code"] and site.plan.fault in _LOCK_MAY_STAY:
             site.unfit.add(worker.name)  # a command that could not release its lock ends its process, as people's do
 
+    def _resolve(self, worker: Worker, hooks: dict[str, Any]) -> None:
+        """Decide the first problem that is open, while others write: nobody knows then which rows it kept."""
+        site = self._site
+        status = site.command(worker, "backfill", "status", "--table", site.table)
+        problems = (status["said"] or {}).get("problems", [])
+        for problem in problems[:1]:
+            partition = partition_of(problem["unit"])
+            site.model.question(partition)
+            decision = ["--keep", site.plan.keep, "--reason", "chaos"]
+            done = site.command(
+                worker, "backfill", "resolve", problem["problem"], "--table", site.table, *decision, **hooks
+            )
+            site.model.question(partition)
+            site.note("resolve", driver=worker.name, code=done["code"], said=in_short(done))
+
     def _arguments(self, worker: Worker, order: Order) -> list[str] | None:
         table = self._site.table
         if order.kind == "expire":
             return ["backfill", "expire", "--table", table, *expire_options()]
+        if order.kind.startswith("orphans"):
+            more = ["--delete"] if order.kind == "orphans that are deleted" else []
+            return ["backfill", "orphans", "--database", self._site.database, "--older-than", "24h", *more]
         if order.kind == "rollback":
             known = self._site.command(worker, "backfill", "list")["said"] or []
-            runs = [one["run_id"] for one in known if one["state"] in ("done", "incomplete") and not one["expired"]]
+            runs = [run["run_id"] for run in known if run["state"] in ("done", "incomplete") and not run["expired"]]
             return ["backfill", "rollback", runs[-1], "--table", table] if runs else None
-        more = {"pass with budget": ["--max-bytes", "1"], "pass that moves old files": ["--move-old"]}
-        return ["backfill", "--table", table, "--parallelism", str(order.parallelism), *more.get(order.kind, [])]
+        options = {"pass with budget": ["--max-bytes", "1"], "pass that moves old files": ["--move-old"]}
+        return ["backfill", "--table", table, "--parallelism", str(order.parallelism), *options.get(order.kind, [])]
 
 
 @cache
@@ -91,8 +113,8 @@ def in_short(done: dict[str, Any]) -> str:
     """Return what a command said, for the log."""
     said = done["said"]
     if isinstance(said, dict) and said.get("kind") == "sparkcrypt backfill":
-        named = [f"{one['unit']}: {one['message']}" for table in said["tables"] for one in table["quarantined"]]
-        failed = [f"{one['error']}: {one['message']}" for one in said["failed"]]
+        named = [f"{unit['unit']}: {unit['message']}" for table in said["tables"] for unit in table["quarantined"]]
+        failed = [f"{failure['error']}: {failure['message']}" for failure in said["failed"]]
         return "; ".join([str(said["outcome"]), *named, *failed])[:1500]
     return str(done["raised"] or said or done["err"])[:1500]
 

@@ -29,7 +29,7 @@ def available(world: World) -> list[str]:
     if mounted:
         subprocess.run(["umount", folder], check=True)
     without = set() if mounted else {"state full", "table full", "state read-only"}
-    return [one for one in FAULTS if one not in without]
+    return [fault for fault in FAULTS if fault not in without]
 
 
 class Fault:
@@ -113,7 +113,7 @@ class Fault:
 
     def _cut(self) -> list[str]:
         """Delete the last records of the latest journal; return their names."""
-        journals = sorted((self._site.state / "runs").glob("*/*"), key=lambda one: one.name)
+        journals = sorted((self._site.state / "runs").glob("*/*"), key=lambda journal: journal.name)
         records = sorted(journals[-1].iterdir()) if journals else []
         lost = records[-self._site.plan.amount :]
         for record in lost:

@@ -9,20 +9,26 @@ from dataclasses import dataclass, field
 
 Partition = int | None
 """The value of ``p``; None is a table without partitions as a whole."""
+ADDING = {"insert", "killed insert", "insert across a swap"}
+"""Writes that take no row away."""
 
 
 @dataclass(slots=True)
 class Rows:
-    """The rows of a partition: those that must be there once, and those of failed writes with how often they may be."""
+    """The rows of a partition: those that must be there once, and those of failed writes with how often they may be.
+
+    Where a person has decided a problem, each row must be there as often as it was in the folder that he kept.
+    """
 
     sure: set[int] = field(default_factory=set)
     maybe: dict[int, int] = field(default_factory=dict)
+    decided: Counter[int] | None = None
 
     def doubt(self, ids: Iterable[int], times: int = 1) -> None:
         """Make rows such as may be there up to so many times, or not at all."""
-        for one in ids:
-            self.maybe[one] = max(times, self.maybe.get(one, 0))
-            self.sure.discard(one)
+        for row_id in ids:
+            self.maybe[row_id] = max(times, self.maybe.get(row_id, 0))
+            self.sure.discard(row_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +49,42 @@ class Model:
 
     def __init__(self) -> None:
         self._partitions: dict[Partition, Rows] = {}
+        self._settled: dict[Partition, frozenset[int]] = {}
+        self._begun: dict[Partition, set[str]] = {}
+        self._questions: dict[Partition, int] = {}
         self._mutex = threading.Lock()
+
+    def settle(self) -> None:
+        """Take what is there now for what readers must find as long as nobody but drivers changes a partition."""
+        with self._mutex:
+            self._settled = {p: frozenset(rows.sure) for p, rows in self._partitions.items() if not rows.maybe}
+            self._begun.clear()
+
+    def begins(self, partition: Partition, kind: str) -> int:
+        """Take note that a write begins; return what `ends` asks for."""
+        with self._mutex:
+            self._begun.setdefault(partition, set()).add(kind)
+            return self._questions.get(partition, 0)
+
+    def ends(self, partition: Partition, begun: int) -> None:
+        """Take note that it has ended: where a person decided what to keep meanwhile, nobody knows what came of it."""
+        with self._mutex:
+            asked = self._questions.get(partition, 0) != begun
+        if asked:
+            self.question(partition)
+
+    def question(self, partition: Partition) -> None:
+        """Take note that a person decides what to keep of a partition while others write."""
+        with self._mutex:
+            self._questions[partition] = self._questions.get(partition, 0) + 1
+            self._begun.setdefault(partition, set()).add("resolve")
+            rows = self._of(partition)
+            rows.doubt([*rows.sure, *rows.maybe], times=2)
+
+    def decide(self, partition: Partition, ids: Counter[int]) -> None:
+        """Take note of what a person kept while nobody wrote."""
+        with self._mutex:
+            self._partitions[partition] = Rows(decided=ids)
 
     def rows(self, partition: Partition) -> list[int]:
         """Return the rows that must be in a partition."""
@@ -73,8 +114,8 @@ class Model:
             rows = self._of(partition)
             if succeeded:
                 rows.sure.difference_update(without)
-                for one in without:
-                    rows.maybe.pop(one, None)
+                for row_id in without:
+                    rows.maybe.pop(row_id, None)
             else:
                 rows.doubt([*rows.sure, *rows.maybe], times=2)
 
@@ -82,6 +123,28 @@ class Model:
         """Take note of what overwrote the whole table."""
         for partition in {*self._partitions, *ids}:
             self.replaced(partition, ids.get(partition, ()), succeeded=succeeded)
+
+    def judge_read(self, found: Iterable[tuple[int, str, Partition]]) -> list[Wrong]:
+        """Hold what a reader saw while others were at work against what was there before they began.
+
+        Partitions in which anybody but drivers has begun anything but an INSERT are left out.
+        """
+        counts: dict[Partition, Counter[int]] = {}
+        wrong: list[Wrong] = []
+        for row_id, email, partition in found:
+            counts.setdefault(partition, Counter())[row_id] += 1
+            if email != f"CANARY-{row_id}":
+                wrong.append(Wrong("changed", partition, (row_id, email)))
+        with self._mutex:
+            quiet = {p: ids for p, ids in self._settled.items() if self._begun.get(p, set()) <= ADDING}
+        for partition, ids in quiet.items():
+            seen = counts.get(partition, Counter())
+            kinds = {
+                "not seen": [row_id for row_id in ids if not seen[row_id]],
+                "seen twice": [i for i in seen if seen[i] > 1],
+            }
+            wrong.extend(Wrong(kind, partition, tuple(sorted(rows))) for kind, rows in kinds.items() if rows)
+        return wrong
 
     def judge(self, found: Iterable[tuple[int, str, Partition]], reported: Collection[Partition]) -> list[Wrong]:
         """Hold what the table says against what must be there.
@@ -92,10 +155,10 @@ class Model:
         """
         counts: dict[Partition, Counter[int]] = {}
         wrong: list[Wrong] = []
-        for one, email, partition in found:
-            counts.setdefault(partition, Counter())[one] += 1
-            if email != f"CANARY-{one}":
-                wrong.append(Wrong("changed", partition, (one, email)))
+        for row_id, email, partition in found:
+            counts.setdefault(partition, Counter())[row_id] += 1
+            if email != f"CANARY-{row_id}":
+                wrong.append(Wrong("changed", partition, (row_id, email)))
         for partition in sorted({*counts, *self._partitions} - set(reported), key=str):
             wrong.extend(_judged(partition, self._of(partition), counts.get(partition, Counter())))
         return wrong
@@ -105,11 +168,12 @@ class Model:
 
 
 def _judged(partition: Partition, rows: Rows, counts: Counter[int]) -> Iterable[Wrong]:
-    most = {**rows.maybe, **dict.fromkeys(rows.sure, 1)}
+    most = {**rows.maybe, **dict.fromkeys(rows.sure, 1)} if rows.decided is None else dict(rows.decided)
     kinds = {
-        "lost": [one for one in rows.sure if not counts[one]],
-        "doubled": [one for one, count in counts.items() if count > most.get(one, 0) > 0],
-        "came back": [one for one in counts if one not in most],
+        "lost": [row_id for row_id in rows.sure if not counts[row_id]]
+        + [row_id for row_id, count in (rows.decided or {}).items() if counts[row_id] < count],
+        "doubled": [row_id for row_id, count in counts.items() if count > most.get(row_id, 0) > 0],
+        "came back": [row_id for row_id in counts if row_id not in most],
     }
     for kind, ids in kinds.items():
         if ids:

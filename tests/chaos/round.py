@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import time
 from collections.abc import Sequence
@@ -14,6 +15,7 @@ from tests.chaos.drivers import Drivers
 from tests.chaos.faults import Fault
 from tests.chaos.judge import Judge
 from tests.chaos.model import Wrong
+from tests.chaos.readers import Readers
 from tests.chaos.site import Site
 from tests.chaos.world import World
 from tests.chaos.writers import Writers
@@ -46,15 +48,15 @@ class Result:
     account: dict[str, Any] = field(repr=False)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON values; the account only of a wrong round."""
+        """Return it as JSON values; the account only where rows were wrong, or in question."""
         return {
             "seed": self.seed,
             "kind": self.kind,
             "fault": self.fault,
-            "wrong": [one.to_dict() for one in self.wrong],
+            "wrong": [finding.to_dict() for finding in self.wrong],
             "reported": list(self.reported),
             "seconds": round(self.seconds, 1),
-            **({"account": self.account} if self.wrong else {}),
+            **({"account": self.account} if self.wrong or self.reported else {}),
         }
 
 
@@ -65,7 +67,7 @@ def play(world: World, seed: int, faults: Sequence[str], keep: Path | None = Non
         world: in which.
         seed: of the round.
         faults: those that this machine can have.
-        keep: where the folder of a wrong round is copied to.
+        keep: where the folder of a wrong round is copied to, with its account.
     """
     began = time.monotonic()
     plan = draw(seed, faults)
@@ -74,18 +76,22 @@ def play(world: World, seed: int, faults: Sequence[str], keep: Path | None = Non
     try:
         site.prepare()
         fault = Fault(site)
+        site.model.settle()
+        readers = Readers(site)
         for number, phase in enumerate(plan.phases):
             if number:
                 fault.between()
-            _run(site, phase, fault if number == 0 else None)
+            _run(site, phase, readers, fault if number == 0 else None)
         fault.at_end()
         driver = world.drivers.take()
         judge = Judge(site, driver)
-        wrong = judge.judge()
+        wrong = [*readers.wrong, *judge.judge()]
         world.drivers.give_back(driver)
-        wrong += [Wrong("unexpected error", None, (one,)) for one in site.crashes]
+        wrong += [Wrong("unexpected error", None, (crash,)) for crash in site.crashes]
         if wrong and keep is not None:
             shutil.copytree(site.folder, keep / f"round-{seed}", dirs_exist_ok=True)
+            account = {"wrong": [finding.to_dict() for finding in wrong], **site.describe()}
+            (keep / f"round-{seed}.json").write_text(json.dumps(account, indent=1, default=str))
     finally:
         world.allow()
         world.unseal()
@@ -96,13 +102,17 @@ def play(world: World, seed: int, faults: Sequence[str], keep: Path | None = Non
     return Result(seed, plan.kind, plan.fault, wrong, reported, site.uses, time.monotonic() - began, site.describe())
 
 
-def _run(site: Site, phase: Phase, fault: Fault | None) -> None:
+def _run(site: Site, phase: Phase, readers: Readers, fault: Fault | None) -> None:
+    """Run a phase; readers and the fault come to the first alone."""
     writers = Writers(site, phase.lanes)
     drivers = Drivers(site, phase.drivers)
     threads = [*writers.threads, *drivers.threads, *([fault.during(drivers)] if fault else [])]
-    for thread in threads:
+    reading = readers.threads if fault else []
+    for thread in [*threads, *reading]:
         thread.start()
-    for thread in threads:
+    for thread in [*threads, *reading]:
+        if thread in reading:
+            readers.end()
         thread.join(_PHASE_SECONDS)
         if thread.is_alive():
             raise TimeoutError(f"round {site.plan.seed}: a writer, driver or fault did not end: {site.log[-3:]}")

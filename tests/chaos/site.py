@@ -17,6 +17,7 @@ from tests.chaos.workers import Worker, WorkerDiedError, WorkerError
 from tests.chaos.world import POLICY, World
 
 _SIZES = {"state full": ("states", "16m"), "table full": ("tables", "48m"), "state read-only": ("states", "16m")}
+_OF_WRITERS = (".spark-staging", ".hive-staging")
 _COLUMNS = "id INT, email STRING, note STRING"
 
 
@@ -27,6 +28,7 @@ class Site:
     Attributes:
         world: in which.
         plan: of the round.
+        begun: kinds of writes on the table as a whole that have begun.
         folder: holds ``states/state``, ``tables/db`` and the policy; each of the first two may be a mount.
     """
 
@@ -37,8 +39,10 @@ class Site:
     log: list[dict[str, Any]] = field(default_factory=list)
     crashes: list[str] = field(default_factory=list)
     table: str = ""
+    tagged: str = ""
     uses: dict[str, int] = field(default_factory=dict)
     unfit: set[str] = field(default_factory=set)
+    begun: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         """Name the database after the seed and the world's clock, so that a seed can be repeated in one world."""
@@ -59,7 +63,8 @@ class Site:
         mounted, size = _SIZES.get(self.plan.fault, ("", ""))
         if mounted:
             self._mount(self.folder / mounted, size)
-        self.policy.write_text(POLICY)
+        (self.folder / "gates").mkdir()
+        self.policy.write_text(f"{POLICY}old_files: {{grace: {self.plan.grace}}}\n")
         writer = self.world.writer
         writer.call("configure", policy=str(self.policy))
         self.sql(f"CREATE DATABASE {self.database} LOCATION 'file:{self.folder}/tables/db'")
@@ -75,6 +80,24 @@ class Site:
     def tag(self, tag: str) -> None:
         """Give the column its tag."""
         self.world.writer.call("tag", table=self.table, tags={"email": [tag]}, policy=str(self.policy))
+        self.tagged = tag
+
+    def retag(self, tag: str) -> str | None:
+        """Give the column its tag, or return why that failed."""
+        try:
+            self.tag(tag)
+        except (WorkerError, WorkerDiedError, TimeoutError) as error:
+            return f"{type(error).__name__}: {str(error)[:600]}"
+        return None
+
+    def gate(self) -> Path:
+        """Return the path of a gate that is not open."""
+        return self.folder / "gates" / str(self.new_ids(1)[0])
+
+    def left_by_writers(self) -> list[Path]:
+        """Return the folders of their own that writers have below tables, and that killed ones leave."""
+        found = (self.folder / "tables").rglob("*")
+        return [path for path in found if path.name == "_temporary" or path.name.startswith(_OF_WRITERS)]
 
     def sql(self, text: str) -> Any:
         """Run a statement of the writer."""

@@ -8,6 +8,8 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from importlib import import_module
+from types import SimpleNamespace
 from typing import Any
 
 
@@ -54,9 +56,9 @@ class Hooks:
     """Puts the steps of each command around what a driver does at them, and takes them off again."""
 
     def __init__(self) -> None:
-        from sparkcrypt.backfill.journal import Journal
-        from sparkcrypt.spark.catalog import Catalog
-        from sparkcrypt.spark.files import HadoopFiles
+        from sparkcrypt.backfill.journal.journal import Journal
+        from sparkcrypt.spark.files.hadoop import HadoopFiles
+        from sparkcrypt.spark.tables.catalog import Catalog
 
         self._places: list[tuple[Any, str, Callable[..., Any]]] = [
             (Journal, "append", Journal.append),
@@ -76,7 +78,7 @@ class Hooks:
 
 
 def set_clock_and_lifetime(seconds_ahead: float, lifetime_seconds: float) -> None:
-    """Let this process's clock differ from others' where locks and runs look at it, and its locks expire sooner.
+    """Let this process's clock differ from others' where locks, runs and `orphans` look at it; let locks expire sooner.
 
     libfaketime would do the first for all of the process, but Python's waits hang or fail under it.
 
@@ -84,8 +86,9 @@ def set_clock_and_lifetime(seconds_ahead: float, lifetime_seconds: float) -> Non
         seconds_ahead: of the machine's clock.
         lifetime_seconds: of locks; short where a paused driver is to be taken for dead within a round.
     """
-    from sparkcrypt.backfill.journal import new_run_id
-    from sparkcrypt.backfill.lock import acquire
+    from sparkcrypt.backfill.after import orphans
+    from sparkcrypt.backfill.journal.journal import new_run_id
+    from sparkcrypt.backfill.state.lock import acquire
 
     def clock() -> float:
         return time.time() + seconds_ahead
@@ -93,10 +96,13 @@ def set_clock_and_lifetime(seconds_ahead: float, lifetime_seconds: float) -> Non
     defaults = {"lifetime_seconds": lifetime_seconds, "clock": clock}
     acquire.__kwdefaults__ = {**(acquire.__kwdefaults__ or {}), **defaults}
     new_run_id.__defaults__ = (clock,)
+    setattr(orphans, "time", SimpleNamespace(time=clock))  # noqa: B010  # its one way to the time
 
 
 def wait_shortly_for_writers() -> None:
-    """Let this process compare old folders twice within a round, and give up on killed writers within it too."""
-    from sparkcrypt.backfill import quiet
+    """Let this process compare old folders twice within a round, not wait long for killed writers, and pack early."""
+    from sparkcrypt.backfill.audit.packs import full_packs
+    from sparkcrypt.backfill.old_files import quiet
 
+    setattr(import_module(full_packs.__module__), "MOST_ENTRIES", 2)  # noqa: B010  # a constant
     quiet.APART_SECONDS, quiet.MOST_SECONDS = 0.5, 5.0

@@ -10,7 +10,7 @@ from tests.chaos.model import Model
 
 def found(*ids: int, partition: int | None = 0) -> list[tuple[int, str, int | None]]:
     """Return rows as a table gives them."""
-    return [(one, f"CANARY-{one}", partition) for one in ids]
+    return [(row_id, f"CANARY-{row_id}", partition) for row_id in ids]
 
 
 def model() -> Model:
@@ -33,7 +33,7 @@ def model() -> Model:
 )
 def test_each_row_must_be_there_once(rows: list[tuple[int, str, int | None]], kinds: list[str]) -> None:
     """Rows that are missing, twice there, of nobody, in another partition or with other values are told apart."""
-    assert [one.kind for one in model().judge(rows, ())] == kinds
+    assert [finding.kind for finding in model().judge(rows, ())] == kinds
 
 
 @pytest.mark.parametrize(
@@ -64,12 +64,12 @@ def test_reported_partitions_are_in_question_and_others_are_not() -> None:
     made = model()
     made.added(1, [4], succeeded=True)
     assert made.judge([], {0, 1}) == []
-    assert [(one.kind, one.partition) for one in made.judge([], {0})] == [("lost", 1)]
+    assert [(finding.kind, finding.partition) for finding in made.judge([], {0})] == [("lost", 1)]
 
 
 def test_a_seed_gives_the_same_round_and_seeds_together_everything() -> None:
     """Rounds are repeated by their seeds, and a few hundred of those draw every fault."""
     plans = [draw(seed) for seed in range(300)]
     assert plans == [draw(seed) for seed in range(300)]
-    assert {one.fault for one in plans} == set(FAULTS)
-    assert draw(plans.index(next(one for one in plans if one.fault == "state cut")), ["none"]).fault == "none"
+    assert {plan.fault for plan in plans} == set(FAULTS)
+    assert draw(plans.index(next(plan for plan in plans if plan.fault == "state cut")), ["none"]).fault == "none"

@@ -29,4 +29,4 @@ def world(jar: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World
 def test_round_loses_doubles_and_betrays_nothing(world: World, seed: int) -> None:
     """After writers, passes, kills and a fault at the same time every row is there once, and no tagged one in clear."""
     result = play(world, seed, available(world))
-    assert [one.to_dict() for one in result.wrong] == [], result.account
+    assert [finding.to_dict() for finding in result.wrong] == [], result.account

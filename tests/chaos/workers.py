@@ -124,7 +124,7 @@ class Pool:
     """Workers that are ready, of which one is taken, used, and given back or replaced."""
 
     def __init__(self, start: Callable[[], Worker], size: int) -> None:
-        self._start = start
+        self._start, self._size = start, size
         self._idle = [start() for _ in range(size)]
         self._taken: list[Worker] = []
 
@@ -135,7 +135,7 @@ class Pool:
             WorkerDiedError: some could not be started, one after the other.
         """
         for _ in range(_TRIES):
-            worker = self._idle.pop(0)
+            worker = self._idle.pop(0) if self._idle else self._start()
             try:
                 worker.ready.result(START_SECONDS)
             except (WorkerDiedError, WorkerError, TimeoutError):
@@ -149,11 +149,13 @@ class Pool:
     def give_back(self, worker: Worker, *, fit: bool = True) -> None:
         """Put one back; one that was killed, or is not fit any more, is replaced."""
         self._taken.remove(worker)
-        if fit and worker.alive():
+        enough = len(self._idle) + len(self._taken) >= self._size
+        if fit and worker.alive() and not enough:
             self._idle.append(worker)
             return
         worker.kill()
-        self._idle.append(self._start())
+        if not enough:
+            self._idle.append(self._start())
 
     def close(self) -> None:
         """Kill all."""

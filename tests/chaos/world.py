@@ -65,8 +65,8 @@ class Door:
                 server = socket.create_connection(self._target)
             except OSError:
                 return
-            for one, other in ((client, server), (server, client)):
-                threading.Thread(target=_pump, args=(one, other), daemon=True).start()
+            for source, other in ((client, server), (server, client)):
+                threading.Thread(target=_pump, args=(source, other), daemon=True).start()
 
 
 class World:

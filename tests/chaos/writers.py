@@ -7,9 +7,11 @@ import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 
-from tests.chaos.draw import Write
+from tests.chaos.crossing import cross, reached
+from tests.chaos.draw import CROSSING, Write
 from tests.chaos.model import Partition
 from tests.chaos.site import Site
+from tests.chaos.workers import WorkerDiedError, WorkerError
 
 
 class Writers:
@@ -22,7 +24,7 @@ class Writers:
 
     def __init__(self, site: Site, lanes: Sequence[Sequence[Write]]) -> None:
         self._site = site
-        self._locks = [threading.Lock() for _ in lanes]
+        self._locks, self._victims = [threading.Lock() for _ in lanes], threading.Lock()
         self.threads = [
             threading.Thread(target=self._lane, args=(number, lane), daemon=True) for number, lane in enumerate(lanes)
         ]
@@ -30,20 +32,24 @@ class Writers:
     def _lane(self, number: int, writes: Sequence[Write]) -> None:
         for write in writes:
             time.sleep(write.after)
-            alone = write.kind in ("rename", "add column", "save as table", "retag")
+            alone = write.kind in ("rename", "add column", "save as table", "retag", *CROSSING)
             with ExitStack() as held:
                 for lock in self._locks if alone else [self._locks[number]]:
                     held.enter_context(lock)
-                if alone:
+                if write.kind in CROSSING:
+                    cross(self._site, write)
+                elif alone:
                     self._on_table(write)
                 elif write.kind != "nothing":
                     self._on_partition(write)
 
     def _on_partition(self, write: Write) -> None:
         p, site = write.partition, self._site
-        begun = time.monotonic()
+        begun, before = time.monotonic(), site.model.begins(p, write.kind)
         if write.kind in ("insert", "overwrite", "overwrite dynamic"):
             error = self._insert(p, write)
+        elif write.kind in ("killed insert", "killed overwrite"):
+            error = self._killed(p, write)
         elif write.kind in ("compact", "erase"):
             error = self._rewrite(p, write)
         elif write.kind == "truncate":
@@ -55,6 +61,7 @@ class Writers:
                 error = error or self._insert(p, write)
             elif not error and write.part < 0.5:
                 error = site.attempt("sql", text=f"ALTER TABLE {site.table} ADD IF NOT EXISTS PARTITION (p = {p})")
+        site.model.ends(p, before)
         site.note(write.kind, partition=p, took=round(time.monotonic() - begun, 2), error=error)
 
     def _insert(self, p: Partition, write: Write) -> str | None:
@@ -72,6 +79,27 @@ class Writers:
         tell = site.model.added if into else site.model.replaced
         tell(p, ids, succeeded=error is None)
         return error
+
+    def _killed(self, p: Partition, write: Write) -> str | None:
+        """Let a writer of its own begin an INSERT, and kill it while it computes: its folder stays for ever."""
+        site, ids, gate = self._site, self._site.new_ids(2), self._site.gate()
+        into = write.kind == "killed insert"
+        with self._victims:
+            victim = site.world.drivers.take()
+            try:
+                victim.call("configure", policy=str(site.policy))
+                rows = {"table": site.table, "ids": ids, "partition": p, "gate": str(gate)}
+                writing = victim.send("insert", **rows, verb="INTO" if into else "OVERWRITE", dynamic=p is not None)
+                met = reached(gate, writing)
+            except (WorkerError, WorkerDiedError, TimeoutError) as error:
+                return str(error)[:600]
+            finally:
+                victim.kill()
+                site.world.drivers.give_back(victim)
+                # Only a static overwrite takes rows away before it commits.
+                tell = site.model.added if into or p is not None else site.model.replaced
+                tell(p, ids, succeeded=False)
+        return None if met else "it ended before it could be killed"
 
     def _rewrite(self, p: Partition, write: Write) -> str | None:
         site = self._site
@@ -92,19 +120,16 @@ class Writers:
 
     def _on_table(self, write: Write) -> None:
         site, begun = self._site, time.monotonic()
+        site.begun.add(write.kind)
         if write.kind == "rename":
             error = self._renamed()
         elif write.kind == "add column":
             error = site.attempt("sql", text=f"ALTER TABLE {site.table} ADD COLUMNS (extra{site.new_ids(1)[0]} INT)")
         elif write.kind == "retag":
-            error = self._tagged("fin" if write.part < 0.5 else "pii")
+            error = site.retag("fin" if write.part < 0.5 else "pii")
         else:
             error = self._saved_as_table()
         site.note(write.kind, took=round(time.monotonic() - begun, 2), error=error)
-
-    def _tagged(self, tag: str) -> str | None:
-        site = self._site
-        return site.attempt("tag", table=site.table, tags={"email": [tag]}, policy=str(site.policy))
 
     def _renamed(self) -> str | None:
         site = self._site
@@ -118,6 +143,8 @@ class Writers:
         """Overwrite the table, and tag it again, as whoever does that must."""
         site, plain = self._site, not self._site.plan.partitions
         rows: dict[Partition, list[int]] = {p: site.new_ids(2) for p in ([None] if plain else (0, 1))}
+        for p in rows.keys() | set(range(5)):
+            site.model.begins(p, "save as table")
         path = f"file:{site.folder}/tables/outside" if site.plan.kind == "external" else None
         kind = "plain" if plain else "partitioned"
         named = {"0" if p is None else str(p): ids for p, ids in rows.items()}
@@ -127,4 +154,4 @@ class Writers:
             if error is None:
                 break
         site.model.all_replaced(rows, succeeded=error is None)
-        return error or self._tagged("pii")
+        return error or site.retag("pii")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import os
 import signal
 import struct
@@ -17,7 +18,9 @@ import pytest
 
 from sparkcrypt.bridge.client import HelperClient, helper_command
 from sparkcrypt.errors import BridgeError, KeyAccessDeniedError, KeyServiceUnavailableError
+from sparkcrypt.keys.call_log import KEY_LOG
 from tests.faults.conftest import Faults
+from tests.services.processes import has_ended
 
 KEY = bytes(range(32))
 
@@ -41,25 +44,15 @@ def unwrap(client: HelperClient, faults: Faults, key_id: str, wrapped: str) -> b
     return base64.b64decode(answer["key"])
 
 
-def has_ended(pid: int, seconds: float = 5.0) -> bool:
-    """Tell whether a process is gone, or a zombie, within that time."""
-    limit = time.monotonic() + seconds
-    while time.monotonic() < limit:
-        try:
-            state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
-        except (FileNotFoundError, ProcessLookupError):
-            return True
-        if state == "Z":
-            return True
-        time.sleep(0.05)
-    return False
-
-
-def test_wrap_and_unwrap(helper: HelperClient, faults: Faults) -> None:
-    """A wrapped key comes back, and both calls are counted."""
-    assert unwrap(helper, faults, "a", wrap(helper, faults)) == KEY
-    stats = helper.call("stats")
-    assert (stats["wraps"], stats["unwraps"]) == (1, 1)
+def test_wrap_and_unwrap(jar: Path, faults: Faults, tmp_path: Path) -> None:
+    """A wrapped key comes back, and the log of key calls has both calls."""
+    log = tmp_path / "calls.jsonl"
+    environment = {**faults.environment, KEY_LOG: str(log)}
+    with HelperClient(helper_command(jar), environment=environment, deadline_seconds=20) as helper:
+        assert unwrap(helper, faults, "a", wrap(helper, faults)) == KEY
+        pid = helper.pid
+    calls = [json.loads(line) for line in log.read_text().splitlines()]
+    assert calls == [{"op": op, "key_id": "a", "pid": pid, "outcome": "ok"} for op in ("wrap", "unwrap")]
 
 
 def test_stray_output_does_not_reach_the_protocol(helper: HelperClient, faults: Faults) -> None:

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import pytest
 
 from tests.faults.conftest import Faults
-from tests.faults.test_helper import has_ended
+from tests.services.processes import has_ended
 
 pytestmark = pytest.mark.spark
 Scenario: TypeAlias = Callable[..., dict[str, Any]]

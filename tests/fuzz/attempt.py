@@ -22,12 +22,13 @@ from sparkcrypt.parquet import (
     verify_file,
     verify_keys,
 )
-from sparkcrypt.parquet.metadata import ColumnMetaData
-from sparkcrypt.parquet.pages import chunk_range, read_plain_pages
-from sparkcrypt.parquet.source import Input, naming, open_source
-from sparkcrypt.parquet.thrift import decode_struct
-from sparkcrypt.parquet.thrift_encode import encode_struct
-from sparkcrypt.parquet.window import Window
+from sparkcrypt.parquet.file.source import Input, naming, open_source
+from sparkcrypt.parquet.file.window import Window
+from sparkcrypt.parquet.pages.chunk import chunk_range
+from sparkcrypt.parquet.thrift.compact import decode_struct
+from sparkcrypt.parquet.thrift.encode import encode_struct
+from sparkcrypt.parquet.thrift.metadata import ColumnMetaData
+from sparkcrypt.parquet.verify.pages import read_plain_pages
 from tests.fuzz.cases import Case
 from tests.unit.parquet.rewriting import new_encryption
 from tests.unit.parquet.writers import ALGORITHMS, Keys

@@ -85,7 +85,8 @@ def encrypted(spark: SparkSession, folder: Path) -> Iterator[tuple[str, dict[str
             service.create(key_id)
         configure(spark, policy)
         file = write(spark, f"spark_{name}", version, folder)
-        opener, found = DataKeyOpener(service), {}
+        opener = DataKeyOpener(service)
+        found: dict[str, str] = {}
 
         def retrieve(request: KeyRequest, opener: DataKeyOpener = opener, found: dict[str, str] = found) -> bytes:
             material = request.key_metadata or b""

@@ -6,8 +6,8 @@ import random
 from collections.abc import Iterator, MutableMapping, MutableSequence
 from typing import Any
 
-from sparkcrypt.parquet.metadata import ColumnChunk, ColumnMetaData, FileMetaData, RowGroup, SchemaElement
-from sparkcrypt.parquet.thrift import List, Map, Struct, Value
+from sparkcrypt.parquet.thrift.compact import List, Map, Struct, Value
+from sparkcrypt.parquet.thrift.metadata import ColumnChunk, ColumnMetaData, FileMetaData, RowGroup, SchemaElement
 
 LONG_VARINT = b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"
 PIECES = (
@@ -132,7 +132,9 @@ def _nest(footer: Struct, chance: random.Random) -> None:
     schema, _ = _lists(footer)
     if len(schema) > 1:
         name = chance.choice([b"", b"g", b"g" * 200, b"g" * 20_000])
-        group = {SchemaElement.repetition_type.key: 0, SchemaElement.name.key: name, SchemaElement.num_children.key: 1}
+        group = Struct(
+            {SchemaElement.repetition_type.key: 0, SchemaElement.name.key: name, SchemaElement.num_children.key: 1}
+        )
         at = chance.randrange(1, len(schema))
         schema[at:at] = [Struct(group) for _ in range(chance.choice([1, 3, 60, 255, 300]))]
 
@@ -203,7 +205,7 @@ def _take_over(first: Struct, other: Struct, keys: tuple[int, ...]) -> None:
 
 def _number(value: int, bits: int, chance: random.Random, size: int, slots: list[Slot]) -> int:
     limit = 1 << bits - 1
-    others = [holder[key] for holder, key, kind in slots if kind == 6 and isinstance(holder[key], int)]
+    others = [number for holder, key, kind in slots if kind == 6 and isinstance(number := holder[key], int)]
     near = [value - 1, value + 1, value * 2, -value, value + chance.randint(-100, 100)]
     ends = [0, 1, -1, limit - 1, -limit, size, size - 8, size // 2, 4, chance.choice(others or [0])]
     found = chance.choice([*near, *ends])

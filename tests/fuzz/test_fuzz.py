@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 
 from sparkcrypt.errors import FormatError, SparkcryptError, VerificationError
 from sparkcrypt.parquet import FOOTER_KEY, read_footer, rewrap_file, rewrite_file, verify_file, verify_keys
-from sparkcrypt.parquet.metadata import FileMetaData
-from sparkcrypt.parquet.pages import chunk_range
-from sparkcrypt.parquet.source import open_source
-from sparkcrypt.parquet.thrift import decode_struct
-from sparkcrypt.parquet.thrift_encode import encode_struct
-from sparkcrypt.parquet.window import Window
+from sparkcrypt.parquet.file.source import open_source
+from sparkcrypt.parquet.file.window import Window
+from sparkcrypt.parquet.pages.chunk import chunk_range
+from sparkcrypt.parquet.thrift.compact import decode_struct
+from sparkcrypt.parquet.thrift.encode import encode_struct
+from sparkcrypt.parquet.thrift.metadata import FileMetaData
 from tests.fuzz.attempt import HangError, attempt, deadline
 from tests.fuzz.cases import WAYS, Original, corpus, make_case
 from tests.fuzz.mutate import PIECES, mutate_bytes, mutate_struct

@@ -39,7 +39,7 @@ def with_polars() -> None:
     for codec in ("uncompressed", "snappy", "gzip", "brotli", "zstd", "lz4"):
         wide.write_parquet(
             FILES / f"polars_{codec}.parquet",
-            compression=codec,  # type: ignore[arg-type]
+            compression=codec,
             statistics="full",
             row_group_size=150,
             data_page_size=512,

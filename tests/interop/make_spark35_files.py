@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 FILES = Path(__file__).parent / "spark35_files"
 ROWS = 400
 SMALL = {"parquet.page.size": 512, "parquet.page.size.row.check.min": 20, "parquet.page.row.count.limit": 50}
-WRITING = {
+WRITING: dict[str, dict[str, str | int]] = {
     "v1_snappy": {"compression": "snappy"},
     "v1_gzip_legacy": {"compression": "gzip"},
     "v1_lz4_bloom": {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.dataset as ds
@@ -41,7 +42,7 @@ MODES = [("encrypted", "AES_GCM_V1", 128), ("plaintext", "AES_GCM_CTR_V1", 256),
 
 def plan_of(policy: Policy, tags: dict[str, str], names: tuple[str, ...] = tuple(ROWS)) -> EncryptionPlan:
     """Plan a flat file of texts."""
-    leaf = {"kind": "leaf", "annotation": None, "repetition": "optional", "children": []}
+    leaf: dict[str, Any] = {"kind": "leaf", "annotation": None, "repetition": "optional", "children": []}
     schema = schema_from_parquet([{"name": name, **leaf} for name in names])
     return build_plan(schema, [TaggedColumn((name,), (tag,), "overlay") for name, tag in tags.items()], policy)
 

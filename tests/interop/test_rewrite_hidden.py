@@ -13,20 +13,10 @@ from pyspark.sql import functions as F
 
 from sparkcrypt import configure
 from sparkcrypt.parquet import FOOTER_KEY, read_footer, rewrite_file, verify_file
-from sparkcrypt.parquet.metadata import ColumnMetaData
-from sparkcrypt.parquet.schema import leaf_paths
-from sparkcrypt.parquet.thrift import I32, List, Struct
-from tests.interop.test_rewrite_spark import (
-    MODES,
-    ROWS,
-    VERIFYING,
-    WRITING,
-    encryption,
-    frame,
-    is_ssn,
-    opened,
-    row_reader,
-)
+from sparkcrypt.parquet.file.schema import leaf_paths
+from sparkcrypt.parquet.thrift.compact import I32, List, Struct
+from sparkcrypt.parquet.thrift.metadata import ColumnMetaData
+from tests.interop.spark_rows import MODES, ROWS, VERIFYING, WRITING, encryption, frame, is_ssn, opened, row_reader
 from tests.spark.support import Lake, data_files, refusal, retriever, with_keys, without_keys
 from tests.unit.parquet.handmade import RLE_DICTIONARY, MadePage, data_page, dictionary_page, make_file
 from tests.unit.parquet.rewriting import metadata_of
@@ -81,7 +71,7 @@ def test_the_first_column_is_hidden(
     """A reader without the first column's key reads the others, from every row group, and not the first."""
     source, policy = sources[version], lake.policy(footer_mode=mode, algorithm=algorithm, bits=bits)
     target = lake.root / "part-0.parquet"
-    columns = {(FIRST,): "pii", ("ssn",): "fin"}
+    columns: dict[tuple[str, ...], Any] = {(FIRST,): "pii", ("ssn",): "fin"}
     rewrite_file(source, target, encryption=encryption(policy, columns, default=FOOTER_KEY))
     others = ["ssn", "score", "phones", "person", "labels", "few", "d", "t"]
     plain = lake.spark.read.parquet(str(source)).select(*others)
@@ -99,8 +89,8 @@ def test_the_first_column_is_hidden(
             assert rows(read.where("ssn = '000003000'").select(*others)) == found
             assert read.where("ssn = '000003001'").select("few").count() == 0
             assert read.count() == ROWS
-            refusal(lambda read=read: read.select(FIRST).collect())  # type: ignore[misc]
-            refusal(lambda read=read: read.where("id = 7").select("few").collect())  # type: ignore[misc]
+            refusal(lambda read: read.select(FIRST).collect(), read)
+            refusal(lambda read: read.where("id = 7").select("few").collect(), read)
 
 
 @pytest.mark.parametrize(("version", "mode", "algorithm", "bits"), FORMS)

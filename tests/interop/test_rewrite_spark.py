@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,14 +14,26 @@ from sparkcrypt.keys.datakeys import DataKeyMaker
 from sparkcrypt.keys.material import parse_key_material
 from sparkcrypt.parquet import (
     FOOTER_KEY,
-    DataKey,
-    FileEncryption,
     KeyRequest,
     rewrap_file,
     rewrite_file,
     verify_file,
 )
 from sparkcrypt.policy.model import Policy
+from tests.interop.spark_rows import (
+    KEYS,
+    MODES,
+    ROWS,
+    SSN,
+    VERIFYING,
+    WRITING,
+    collected,
+    encryption,
+    frame,
+    is_ssn,
+    opened,
+    row_reader,
+)
 from tests.spark.support import (
     Lake,
     assert_encrypted,
@@ -35,45 +45,11 @@ from tests.spark.support import (
 from tests.unit.parquet.rewriting import metadata_of
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.spark
 CORPUS = Path(__file__).parents[1] / "fuzz" / "corpus"
 FILES = Path(__file__).parent / "files"
-ROWS = 4_000
-SSN, AGE, LABEL = ("ssn",), ("person", "age"), ("labels", "key_value", "value")
-KEYS = {SSN: "pii", AGE: "fin", LABEL: "fin", ("phones", "list", "element"): "pii"}
-MODES = [
-    ("encrypted", "AES_GCM_V1", 256),
-    ("plaintext", "AES_GCM_V1", 128),
-    ("encrypted", "AES_GCM_CTR_V1", 192),
-    ("plaintext", "AES_GCM_CTR_V1", 256),
-]
-WRITING = {
-    "parquet.page.size": 1024,
-    "parquet.page.size.row.check.min": 20,
-    "parquet.page.row.count.limit": 100,
-    "parquet.block.row.count.limit": 2000,
-    "parquet.bloom.filter.enabled#ssn": "true",
-    "parquet.bloom.filter.expected.ndv#ssn": 4000,
-}
-VERIFYING = {"parquet.page.verify-checksum.enabled": "true"}
-
-
-def frame(spark: SparkSession) -> DataFrame:
-    """Return rows with dictionaries used and fallen back from, nulls, nested columns and a column of nulls alone."""
-    number = F.col("id")
-    return spark.range(0, ROWS, 1, 1).select(
-        number,
-        F.format_string("%09d", number * 2).alias("ssn"),
-        F.when(number % 3 != 0, number / 7).alias("score"),
-        F.array_repeat(F.concat(F.lit("+"), number.cast("string")), (number % 3).cast("int")).alias("phones"),
-        F.struct((number % 10).alias("age"), F.lit(None).cast("string").alias("nothing")).alias("person"),
-        F.when(number % 2 == 0, F.create_map(F.lit("k"), number)).alias("labels"),
-        (number % 5).cast("string").alias("few"),
-        number.cast("decimal(30,2)").alias("d"),
-        number.cast("timestamp").alias("t"),
-    )
 
 
 @pytest.fixture(scope="module")
@@ -88,61 +64,6 @@ def sources(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> di
     return made
 
 
-def encryption(policy: Policy, columns: dict[tuple[str, ...], Any] | None = None, **more: Any) -> FileEncryption:
-    """Make the encryption of one file with key material of a policy's key service."""
-    maker = DataKeyMaker(key_service(policy), data_key_bits=policy.data_key_bits)
-    chosen = KEYS if columns is None else columns
-    return FileEncryption(
-        DataKey(*maker.make("footer", is_footer_key=True)),
-        algorithm=policy.algorithm,
-        footer_mode=policy.footer_mode,
-        columns={
-            path: DataKey(*maker.make(key, is_footer_key=False)) if isinstance(key, str) else key
-            for path, key in chosen.items()
-        },
-        **more,
-    )
-
-
-@contextlib.contextmanager
-def row_reader(session: SparkSession, on: bool) -> Iterator[None]:
-    """Switch Spark's vectorised reader off."""
-    session.conf.set("spark.sql.parquet.enableVectorizedReader", str(not on).lower())
-    session.conf.set("spark.sql.parquet.enableNestedColumnVectorizedReader", str(not on).lower())
-    yield
-
-
-def collected(frame: DataFrame) -> list[Any]:
-    """Return the rows in the order of the file."""
-    return [row.asDict(recursive=True) for row in frame.collect()]
-
-
-def opened(lake: Lake, file: Path, filter_: Any, **conf: str) -> tuple[int, int]:
-    """Open a file by parquet-mr's own reader under a filter: how many row groups, and rows of their pages, are left."""
-    jvm = lake.spark._jvm
-    assert jvm is not None
-    hadoop = lake.spark._jsparkSession.sessionState().newHadoopConf()  # type: ignore[attr-defined]
-    for name, value in conf.items():
-        hadoop.set(name.replace("_", "."), value)
-    path = jvm.org.apache.hadoop.fs.Path(file.as_uri())
-    builder = jvm.org.apache.parquet.HadoopReadOptions.builder(hadoop, path)
-    options = builder.withRecordFilter(jvm.org.apache.parquet.filter2.compat.FilterCompat.get(filter_)).build()
-    reader = jvm.org.apache.parquet.hadoop.ParquetFileReader.open(
-        jvm.org.apache.parquet.hadoop.util.HadoopInputFile.fromPath(path, hadoop), options
-    )
-    try:
-        return reader.getRowGroups().size(), reader.getFilteredRecordCount()
-    finally:
-        reader.close()
-
-
-def is_ssn(lake: Lake, value: str) -> Any:
-    """Return parquet-mr's predicate ssn = value."""
-    parquet = lake.spark._jvm.org.apache.parquet  # type: ignore[union-attr]
-    api = parquet.filter2.predicate.FilterApi
-    return api.eq(api.binaryColumn("ssn"), parquet.io.api.Binary.fromString(value))
-
-
 @pytest.mark.parametrize(("mode", "algorithm", "bits"), MODES)
 @pytest.mark.parametrize("version", ["v1", "v2"])
 def test_spark_reads_rewrites(
@@ -155,7 +76,7 @@ def test_spark_reads_rewrites(
     target.parent.mkdir()
     rewrite_file(sources[version], target, encryption=encryption(policy))
     digest = verify_file(sources[version]).digest
-    assert verify_file(target, retrieve_key=retriever(policy), equal_to=digest)
+    verify_file(target, retrieve_key=retriever(policy), equal_to=digest)
     wanted = {".".join(path): key for path, key in KEYS.items()}
     assert_encrypted(target.parent, policy, wanted, hidden=("000001234",), visible=())
     for rows in (False, True):
@@ -230,7 +151,7 @@ def test_files_that_spark_encrypted(lake: Lake, mode: str, algorithm: str, bits:
     before = verify_file(file, retrieve_key=keys)
     plain, other = lake.root / "plain.parquet", lake.root / "other.parquet"
     rewrite_file(file, plain, retrieve_key=keys)
-    assert verify_file(plain, equal_to=before.digest)
+    verify_file(plain, equal_to=before.digest)
     assert (pq.read_metadata(plain).metadata or {}).keys() >= {b"org.apache.spark.version"}
     assert pq.ParquetFile(plain, page_checksum_verification=True).read(["ssn"]).num_rows == ROWS
     with lake.stranger() as stranger:
@@ -241,7 +162,7 @@ def test_files_that_spark_encrypted(lake: Lake, mode: str, algorithm: str, bits:
     parts = {
         part: digest for part, digest in before.digests.items() if part not in ("key_value_metadata", "sorting_columns")
     }
-    assert verify_file(other, retrieve_key=retriever(second), equal_to=parts)
+    verify_file(other, retrieve_key=retriever(second), equal_to=parts)
     assert collected(lake.spark.read.options(**VERIFYING).parquet(str(other))) == rows
 
 

@@ -124,3 +124,17 @@ def _signal_group(group: int, number: signal.Signals) -> bool:
     except ProcessLookupError:
         return False
     return True
+
+
+def has_ended(pid: int, seconds: float = 5.0) -> bool:
+    """Tell whether a process is gone, or a zombie, within that time."""
+    limit = time.monotonic() + seconds
+    while time.monotonic() < limit:
+        try:
+            state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+        except (FileNotFoundError, ProcessLookupError):
+            return True
+        if state == "Z":
+            return True
+        time.sleep(0.05)
+    return False

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 from click.testing import CliRunner
 from pyspark.sql import SparkSession
@@ -77,7 +78,7 @@ def main(home: Path) -> None:
         "plan without tag": ("plan", *table),
         "verify without tag": ("verify", *table),
     }
-    ended = {}
+    ended: dict[str, Any] = {}
     for name, arguments in steps.items():
         done = CliRunner().invoke(cli, list(arguments))
         ended[name] = {"code": done.exit_code, "output": done.stdout, "errors": done.stderr}

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from sparkcrypt.backfill import quiet
+from sparkcrypt.backfill.old_files import quiet
 from tests.spark.fixtures import lake, private_jar
+from tests.spark.killing import clock
+from tests.spark.restored_state import copies
 
-__all__ = ["lake", "private_jar"]
+__all__ = ["clock", "copies", "lake", "private_jar"]
 
 
 @pytest.fixture(autouse=True)

@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from sparkcrypt import configure, load_policy
+from sparkcrypt.spark.jvm.gateway import jvm
 
 SECRET = "CANARY-secret-value"
 
@@ -38,6 +39,7 @@ def main(root: Path, jars: str) -> None:
         "stream",
     ):  # tables whose log has the tag, from before the session was configured
         rows(spark, {"tags": ["pii"]}, secret="open").write.format("delta").save(str(root / name))
+    rows(spark, {}, secret="open").write.format("delta").save(str(root / "plain"))
     configure(spark, load_policy(root / "plaintext.yaml"))
     done: dict[str, str] = {}
     plain = rows(spark, {})
@@ -56,6 +58,11 @@ def main(root: Path, jars: str) -> None:
             f"MERGE INTO delta.`{root}/merge` t USING plain s ON t.id = s.id "
             "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
         ),
+        "derived": lambda: spark.sql(
+            f"MERGE INTO delta.`{root}/plain` t USING (SELECT id, concat(email, '') AS email FROM tagged) s "
+            "ON t.id = s.id WHEN MATCHED THEN UPDATE SET *"
+        ),
+        "stream": lambda: stream(spark, root, "stream"),
         "untagged": lambda: plain.write.format("delta").save(str(root / "untagged")),
     }
     for name, way in ways.items():
@@ -71,6 +78,16 @@ def rows(spark: SparkSession, metadata: dict[str, Any], secret: str = SECRET) ->
     return spark.range(1).select("id", F.lit(secret).alias("email", metadata=metadata))
 
 
+def stream(spark: SparkSession, root: Path, table: str) -> None:
+    """Append an untagged row to a table by a stream."""
+    (root / "in").mkdir()
+    (root / "in" / "0.txt").write_text(f"{SECRET}\n")
+    lines = spark.readStream.text(str(root / "in"))
+    rows = lines.select(F.lit(1).cast("long").alias("id"), F.col("value").alias("email"))
+    writer = rows.writeStream.format("delta").option("checkpointLocation", str(root / "progress"))
+    writer.trigger(availableNow=True).start(str(root / table)).awaitTermination(120)
+
+
 def checkpoints(spark: SparkSession, root: Path) -> None:
     """Append until there is a checkpoint, and read the table by a log without its first entries."""
     path = root / "checked"
@@ -80,7 +97,7 @@ def checkpoints(spark: SparkSession, root: Path) -> None:
     assert found, "no checkpoint"
     assert all(one.read_bytes()[-4:] == b"PAR1" for one in found), "encrypted checkpoint"
     assert all(one.read_bytes()[-4:] == b"PARE" for one in path.glob("*.parquet")), "plaintext file"
-    spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
+    jvm(spark).org.apache.spark.sql.delta.DeltaLog.clearCache()
     assert spark.read.format("delta").load(str(path)).count() == 12
     rows(spark, {}).write.format("delta").mode("append").save(str(path))
 
@@ -88,7 +105,7 @@ def checkpoints(spark: SparkSession, root: Path) -> None:
 def holding(root: Path) -> set[str]:
     """Names of the tables in whose files the secret stands, the untagged one left out."""
     found = {file for file in root.rglob("*") if file.is_file() and SECRET.encode() in file.read_bytes()}
-    return {file.relative_to(root).parts[0] for file in found} - {"untagged"}
+    return {file.relative_to(root).parts[0] for file in found} - {"untagged", "in"}
 
 
 def outcome(way: Callable[[], Any]) -> str:
@@ -96,7 +113,7 @@ def outcome(way: Callable[[], Any]) -> str:
     try:
         way()
     except Exception as error:  # noqa: BLE001  # what it says is judged by the test
-        said, java = str(error), getattr(error, "java_exception", None)
+        said, java = str(error), getattr(error, "java_exception", None) or getattr(error, "_origin", None)
         while java is not None:
             said, java = f"{said}\n{java.toString()}", java.getCause()
         return said

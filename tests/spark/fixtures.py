@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import shutil
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from sparkcrypt.spark.jvm.gateway import jvm
 from tests.spark.support import Lake, clear_global, quiet
 
 if TYPE_CHECKING:
@@ -34,13 +36,24 @@ def private_jar(jar: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 @pytest.fixture
 def lake(spark: SparkSession, private_jar: Path, tmp_path: Path) -> Iterator[Lake]:
     """A new session, unconfigured, with a new database in use."""
+    with new_lake(spark, tmp_path) as made:
+        yield made
+
+
+@contextlib.contextmanager
+def new_lake(spark: SparkSession, folder: Path) -> Iterator[Lake]:
+    """Yield a new session, unconfigured, with a new database in use; for tests that share one.
+
+    The application's session is the active one, whichever an earlier test has left: its database may be gone.
+    """
+    jvm(spark).org.apache.spark.sql.classic.SparkSession.setActiveSession(spark._jsparkSession)
     session = spark.newSession()
     quiet(session)
     database = f"lake{next(_NUMBERS)}"
-    session.sql(f"CREATE DATABASE {database} LOCATION '{(tmp_path / 'db').as_uri()}'")
+    session.sql(f"CREATE DATABASE {database} LOCATION '{(folder / 'db').as_uri()}'")
     session.sql(f"USE {database}")
-    yield Lake(session, database, tmp_path)
+    yield Lake(session, database, folder)
     clear_global(session)
-    with Lake(session, database, tmp_path).stranger() as stranger:
+    with Lake(session, database, folder).stranger() as stranger:
         stranger.sql("USE default")
         stranger.sql(f"DROP DATABASE {database} CASCADE")

@@ -19,10 +19,10 @@ from sparkcrypt.keys.material import parse_key_material
 from sparkcrypt.parquet import FileSummary, KeyRequest, inspect_file
 from sparkcrypt.policy.key_service import KeyServiceConfig
 from sparkcrypt.policy.model import Policy
-from sparkcrypt.schema import dotted
-from sparkcrypt.spark.jvm import java_session
-from sparkcrypt.spark.options import write_options
-from sparkcrypt.spark.pinning import policy_register
+from sparkcrypt.schema import join_dotted
+from sparkcrypt.spark.jvm.gateway import copy_collection, java_session, jvm
+from sparkcrypt.spark.setup.options import write_options
+from sparkcrypt.spark.setup.session_policy import policy_register
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -138,7 +138,7 @@ def footers(path: str | Path, policy: Policy) -> list[FileSummary]:
 def encrypted_columns(summary: FileSummary) -> dict[str, str | None]:
     """Return the encrypted columns of a file: dotted path -> key id."""
     columns = summary.columns or {}
-    return {dotted(path): column.key_id for path, column in columns.items() if column.encrypted}
+    return {join_dotted(path): column.key_id for path, column in columns.items() if column.encrypted}
 
 
 def assert_encrypted(
@@ -187,8 +187,7 @@ def read_options(policy: Policy) -> dict[str, str]:
     """Return a policy's options for one read or write, which win over those of the session."""
     from pyspark.sql import SparkSession
 
-    session = SparkSession.getActiveSession()
-    assert session is not None
+    session = SparkSession.builder.getOrCreate()  # any session: the register is the application's
     token = policy_register(session).add(policy.canonical())
     return {**write_options(policy), names.SESSION_TOKEN: str(token)}
 
@@ -198,10 +197,10 @@ def rows_of(frame: DataFrame) -> list[Any]:
     return sorted(frame.collect(), key=repr)
 
 
-def refusal(action: Callable[[], Any]) -> str:
-    """Return everything that the error says with which an action ends; it must end with one."""
+def refusal(action: Callable[..., Any], *arguments: Any) -> str:
+    """Return everything that the error says with which an action on these arguments ends; it must end with one."""
     with pytest.raises(Exception) as caught:  # the test looks at what it says
-        action()
+        action(*arguments)
     return said_of(caught.value)
 
 
@@ -245,6 +244,11 @@ class Lake:
         """Run SQL."""
         return self.spark.sql(text)
 
+    @property
+    def jvm(self) -> Any:
+        """The classes of the JVM, by their dotted names."""
+        return jvm(self.spark)
+
     def policy(self, tags: str = TAGS, tables: str = "", **more: Any) -> Policy:
         """Make a policy with keys, and put the session under it."""
         policy = make_policy(self.root / f"policy-{len(list(self.root.glob('policy-*')))}", tags, tables, **more)
@@ -285,7 +289,9 @@ def quiet(session: SparkSession) -> None:
 @contextlib.contextmanager
 def _cleared(conf: Any) -> Iterator[None]:
     """Take what ``configure`` set for all sessions out of the Hadoop configuration for a while."""
-    entries = {entry.getKey(): entry.getValue() for entry in list(conf.getPropsWithPrefix("parquet.").entrySet())}
+    entries = {
+        entry.getKey(): entry.getValue() for entry in copy_collection(conf.getPropsWithPrefix("parquet.").entrySet())
+    }
     mine = {f"parquet.{name}": value for name, value in entries.items() if f"parquet.{name}".startswith(_GLOBAL)}
     for name in mine:
         conf.unset(name)
@@ -299,7 +305,7 @@ def _cleared(conf: Any) -> Iterator[None]:
 def clear_global(session: SparkSession) -> None:
     """Take what ``configure`` set for all sessions away for good."""
     conf = session.sparkContext._jsc.hadoopConfiguration()
-    for entry in list(conf.getPropsWithPrefix("parquet.").entrySet()):
+    for entry in copy_collection(conf.getPropsWithPrefix("parquet.").entrySet()):
         if f"parquet.{entry.getKey()}".startswith(_GLOBAL):
             conf.unset(f"parquet.{entry.getKey()}")
     for conf in (java_session(session).sharedState().conf(), session.sparkContext._jsc.sc().conf()):
@@ -311,4 +317,4 @@ def clear_global(session: SparkSession) -> None:
 
 def conf_has_jar(session: SparkSession) -> bool:
     """Tell whether a test has brought the jar into the JVM."""
-    return session._jvm is not None and "JavaClass" in type(session._jvm.io.sparkcrypt.PolicyRegister).__name__
+    return session._jvm is not None and "JavaClass" in type(jvm(session).io.sparkcrypt.PolicyRegister).__name__

@@ -6,43 +6,34 @@ import gc
 import io
 import json
 import re
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 from rich.console import Console
 from rich.text import Text
 
-from sparkcrypt.backfill import target_plan
-from sparkcrypt.backfill.footers import DriverFooters
-from sparkcrypt.backfill.scan import ScannedUnit
-from sparkcrypt.backfill.survey import UnitSurvey, survey_unit
-from sparkcrypt.backfill.units import SourceFile
-from sparkcrypt.cli import past_runs
+from sparkcrypt.backfill.drift.footers import DriverFooters
+from sparkcrypt.backfill.drift.scan import ScannedUnit
+from sparkcrypt.backfill.drift.unit_survey import UnitSurvey, survey_unit
+from sparkcrypt.backfill.run import survey as run_survey
+from sparkcrypt.backfill.target.unit import SourceFile
+from sparkcrypt.cli.frame.progress import BarProgress
 from sparkcrypt.cli.main import cli
-from sparkcrypt.cli.progress import BarProgress
+from sparkcrypt.cli.runs import past_runs
 from sparkcrypt.native.footers import Found
-from sparkcrypt.spark.catalog import Catalog
-from sparkcrypt.spark.tagging import set_tags
+from sparkcrypt.spark.tables.catalog import Catalog
+from sparkcrypt.spark.tables.tagging import set_tags
 from sparkcrypt.tags.model import tag_property
+from tests.spark.sessions import run_command
 from tests.spark.support import SECRET, Lake, make_policy, rows_of
 
 pytestmark = pytest.mark.spark
-backfill_command = import_module("sparkcrypt.cli.backfill")
-
-
-@contextmanager
-def active(lake: Lake) -> Iterator[None]:
-    """Make the lake's session the one that commands find."""
-    sessions = lake.spark._jvm.org.apache.spark.sql.classic.SparkSession  # type: ignore[union-attr]
-    sessions.setActiveSession(lake.spark._jsparkSession)
-    yield
-    sessions.clearActiveSession()
+backfill_command = import_module("sparkcrypt.cli.runs.backfill")
 
 
 @pytest.fixture
@@ -56,12 +47,6 @@ def policy(lake: Lake) -> str:
     for name in ("a", "b"):
         set_tags(lake.spark, name, {"email": ["pii"]}, made)
     return str(lake.root / "p" / "policy.yaml")
-
-
-def run(lake: Lake, *arguments: str) -> Result:
-    """Run a command in this JVM."""
-    with active(lake):
-        return CliRunner().invoke(cli, list(arguments))
 
 
 def unknown(lake: Lake, table: str) -> None:
@@ -89,68 +74,70 @@ def only_nothing(self: DriverFooters, sources: Sequence[SourceFile]) -> dict[str
 def test_database_from_drift_to_done(lake: Lake, policy: str, tmp_path: Path) -> None:
     """The plan exits with 2, the pass with 0 and a report in two forms, and then the plan with 0."""
     chosen = ["--database", lake.database, "--policy", policy]
-    plan = run(lake, "plan", *chosen)
+    plan = run_command(lake, "plan", *chosen)
     assert plan.exit_code == 2, plan.output
     assert "2 tables, 4 files of 4" in plan.output and "encrypt 2 (plaintext: 2)" in plan.output
     assert "by earlier runs" not in plan.output
-    dry = run(lake, "backfill", *chosen, "--dry-run", "--json")
+    dry = run_command(lake, "backfill", *chosen, "--dry-run", "--json")
     assert dry.exit_code == 2
     assert json.loads(dry.stdout)["totals"]["files_left"] == 4
     report, page = tmp_path / "report.json", tmp_path / "report.html"
-    done = run(lake, "backfill", *chosen, "--report", str(report), "--html", str(page))
+    done = run_command(lake, "backfill", *chosen, "--report", str(report), "--html", str(page))
     assert done.exit_code == 0, done.output
     document = json.loads(report.read_text())
     assert (document["kind"], document["outcome"], document["totals"]["files_rewritten"]) == (
         "sparkcrypt backfill", "done", 4,
     )  # fmt: skip
     assert f"{lake.name('a')}" in page.read_text()
-    assert run(lake, "plan", *chosen).exit_code == 0
-    listed = run(lake, "backfill", "list", "--policy", policy, "--json")
+    assert run_command(lake, "plan", *chosen).exit_code == 0
+    listed = run_command(lake, "backfill", "list", "--policy", policy, "--json")
     assert [one["state"] for one in json.loads(listed.stdout)] == ["done", "done"]
     run_id = document["tables"][0]["run_id"]
-    back = run(lake, "backfill", "rollback", run_id, "--table", lake.name("a"), "--policy", policy, "--json")
+    back = run_command(lake, "backfill", "rollback", run_id, "--table", lake.name("a"), "--policy", policy, "--json")
     assert (back.exit_code, json.loads(back.stdout)["units"]) == (0, ["p=0", "p=1"])
-    again = run(lake, "plan", *chosen)
+    again = run_command(lake, "plan", *chosen)
     assert again.exit_code == 2
     assert "2 files of 4" in again.output and "by earlier runs" in again.output
-    expired = run(lake, "backfill", "expire", "--table", lake.name("b"), "--policy", policy, "--older-than", "0s")
+    expired = run_command(
+        lake, "backfill", "expire", "--table", lake.name("b"), "--policy", policy, "--older-than", "0s"
+    )
     assert expired.exit_code == 0 and "2 files" in expired.output
-    verified = run(lake, "verify", "--table", lake.name("b"), "--policy", policy, "--manifest", "--complete")
+    verified = run_command(lake, "verify", "--table", lake.name("b"), "--policy", policy, "--manifest", "--complete")
     assert verified.exit_code == 0, verified.output
 
 
 def test_plan_that_cannot_look_at_every_table_ends_with_74(lake: Lake, policy: str) -> None:
     """A table whose tags make no plan, and one that lost them, are told by name; drift elsewhere does not hide them."""
-    assert run(lake, "backfill", "--table", lake.name("b"), "--policy", policy).exit_code == 0
+    assert run_command(lake, "backfill", "--table", lake.name("b"), "--policy", policy).exit_code == 0
     unknown(lake, "a")
     lost(lake, "b")
     for command in (["plan"], ["backfill", "--dry-run"]):
-        both = run(lake, *command, "--database", lake.database, "--policy", policy)
+        both = run_command(lake, *command, "--database", lake.database, "--policy", policy)
         assert both.exit_code == 74, both.output
         assert f"failed: {lake.name('a')}: PlanError" in both.output
         assert f"refused: {lake.name('b')}: the tags of email are gone" in both.output
-    document = json.loads(run(lake, "plan", "--table", lake.name("b*"), "--policy", policy, "--json").stdout)
+    document = json.loads(run_command(lake, "plan", "--table", lake.name("b*"), "--policy", policy, "--json").stdout)
     assert (document["outcome"], document["refused"][0]["table"]) == ("dry run", lake.name("b"))
 
 
 def test_plan_of_one_table_tells_what_a_run_would_do(lake: Lake, policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Columns and every difference, as ever; bytes, actions and time besides; footers that are known are not read."""
     chosen = ["--table", lake.name("a"), "--policy", policy]
-    first = run(lake, "plan", *chosen)
+    first = run_command(lake, "plan", *chosen)
     assert first.exit_code == 2, first.output
     assert "2 files in 2 units: 2 differ from the plan" in first.output
     assert re.search(r"\nto do: 2 files in 2 units, [0-9.]+ kB: encrypt 2\n$", first.output)
-    document = json.loads(run(lake, "plan", *chosen, "--json").stdout)
+    document = json.loads(run_command(lake, "plan", *chosen, "--json").stdout)
     assert [one["column"] for one in document["columns"]] == ["id", "email"]
     assert {one["kind"] for one in document["drift"]} == {"plaintext"}
     assert (document["units_left"], document["estimated_seconds"], document["refused"]) == (2, None, None)
     assert [one["actions"]["encrypt"]["files"] for one in document["planned"]] == [1, 1]
-    assert run(lake, "backfill", *chosen).exit_code == 0
-    assert run(lake, "backfill", *chosen).output.startswith("nothing to do")  # it has read every new footer
-    changed = run(lake, "tags", "set", lake.name("a"), "email", "fin", "--policy", policy)
+    assert run_command(lake, "backfill", *chosen).exit_code == 0
+    assert run_command(lake, "backfill", *chosen).output.startswith("nothing to do")  # it has read every new footer
+    changed = run_command(lake, "tags", "set", lake.name("a"), "email", "fin", "--policy", policy)
     assert changed.exit_code == 0, changed.output
     monkeypatch.setattr(DriverFooters, "read", only_nothing)
-    again = run(lake, "plan", *chosen)
+    again = run_command(lake, "plan", *chosen)
     assert again.exit_code == 2, again.output
     assert re.search(r"\nto do: 2 files in 2 units, .*: re-key 2; about 0:00:[0-9]+, by earlier runs\n$", again.output)
 
@@ -158,18 +145,18 @@ def test_plan_of_one_table_tells_what_a_run_would_do(lake: Lake, policy: str, mo
 def test_plan_of_one_table_that_a_run_would_refuse_ends_with_74(lake: Lake, policy: str) -> None:
     """Lost tags, and a folder that is not the table's own: the drift is told, and why no run would begin."""
     chosen = ["--table", lake.name("b"), "--policy", policy]
-    assert run(lake, "backfill", *chosen).exit_code == 0
+    assert run_command(lake, "backfill", *chosen).exit_code == 0
     lost(lake, "b")
-    plan = run(lake, "plan", *chosen)
+    plan = run_command(lake, "plan", *chosen)
     assert plan.exit_code == 74, plan.output
     assert "2 files in 2 units: 2 differ from the plan" in plan.output
     assert "\nrefused: the tags of email are gone" in plan.output
     with lake.stranger() as stranger:
         stranger.sql(f"CREATE TABLE twin (id INT) USING parquet LOCATION '{lake.path('a').as_uri()}'")
     chosen = ["--table", lake.name("a"), "--policy", policy, "--json"]
-    shared = run(lake, "plan", *chosen)
+    shared = run_command(lake, "plan", *chosen)
     assert (shared.exit_code, "share the folder" in json.loads(shared.stdout)["refused"]) == (74, True)
-    assert run(lake, "plan", *chosen, "--accept-path-readers").exit_code == 2
+    assert run_command(lake, "plan", *chosen, "--accept-path-readers").exit_code == 2
 
 
 def test_plan_keeps_no_units_footers(lake: Lake, policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -182,8 +169,8 @@ def test_plan_keeps_no_units_footers(lake: Lake, policy: str, monkeypatch: pytes
         alive.append(sum(isinstance(one, ScannedUnit) for one in gc.get_objects()))
         return survey_unit(scanned, *arguments, **named)
 
-    monkeypatch.setattr(target_plan, "survey_unit", watched)
-    assert run(lake, "plan", "--table", lake.name("a"), "--policy", policy).exit_code == 2
+    monkeypatch.setattr(run_survey, "survey_unit", watched)
+    assert run_command(lake, "plan", "--table", lake.name("a"), "--policy", policy).exit_code == 2
     assert len(alive) == 8
     assert max(alive) <= 2
 
@@ -194,14 +181,14 @@ def test_bar_goes_with_a_pass_and_its_rollback(lake: Lake, policy: str, monkeypa
     for module in (backfill_command, past_runs):
         console = Console(file=text, force_terminal=True, width=160)
         monkeypatch.setattr(module, "progress_on_stderr", partial(BarProgress, console))
-    done = run(lake, "backfill", "--database", lake.database, "--policy", policy, "--json")
+    done = run_command(lake, "backfill", "--database", lake.database, "--policy", policy, "--json")
     assert done.exit_code == 0, done.output
     shown = " ".join(Text.from_ansi(text.getvalue()).plain.split())
     assert "2/2 units 2/2 files" in shown and "3/2" not in shown and "4/2" not in shown
     run_id = json.loads(done.stdout)["tables"][0]["run_id"]
     text.seek(0)
     text.truncate()
-    back = run(lake, "backfill", "rollback", run_id, "--table", lake.name("a"), "--policy", policy)
+    back = run_command(lake, "backfill", "rollback", run_id, "--table", lake.name("a"), "--policy", policy)
     assert back.exit_code == 0, back.output
     assert {"p=0: rolling back", "p=1: rolling back"} <= set(Text.from_ansi(text.getvalue()).plain.splitlines())
 
@@ -210,7 +197,7 @@ def test_quarantined_unit_ends_with_74(lake: Lake, policy: str, tmp_path: Path) 
     """What could not be done is named on the terminal and in the report, and the exit code says so."""
     next((lake.path("a") / "p=0").glob("part-*")).write_bytes(b"PAR1 nothing PAR1")
     report = tmp_path / "report.json"
-    done = run(lake, "backfill", "--table", lake.name("*"), "--policy", policy, "--report", str(report))
+    done = run_command(lake, "backfill", "--table", lake.name("*"), "--policy", policy, "--report", str(report))
     assert done.exit_code == 74, done.output
     assert f"left as it was: {lake.name('a')}: p=0: VerificationError" in done.output
     document = json.loads(report.read_text())
@@ -221,20 +208,20 @@ def test_quarantined_unit_ends_with_74(lake: Lake, policy: str, tmp_path: Path) 
 def test_budget_is_told_and_leaves_the_rest(lake: Lake, policy: str) -> None:
     """A pass that stops at its budget ends well, says what is left, and `status` says that it goes on."""
     command = ["backfill", "--table", lake.name("a"), "--policy", policy, "--max-bytes", "1B", "--parallelism", "1"]
-    done = run(lake, *command)
+    done = run_command(lake, *command)
     assert done.exit_code == 0, done.output
     assert "stopped at budget" in done.output and "left: 1 unit" in done.output
-    status = run(lake, "backfill", "status", "--table", lake.name("a"), "--policy", policy)
+    status = run_command(lake, "backfill", "status", "--table", lake.name("a"), "--policy", policy)
     assert "paused" in status.output and "its budget was spent" in status.output
-    assert run(lake, *command).exit_code == 0
-    assert run(lake, "plan", "--table", lake.name("a"), "--policy", policy).exit_code == 0
+    assert run_command(lake, *command).exit_code == 0
+    assert run_command(lake, "plan", "--table", lake.name("a"), "--policy", policy).exit_code == 0
     assert len(rows_of(lake.spark.table("a"))) == 2
 
 
 def test_failed_pass_is_reported_in_both_forms(lake: Lake, policy: str, tmp_path: Path) -> None:
     """A pass that cannot begin leaves a report and a page that say why."""
     report, page = tmp_path / "report.json", tmp_path / "report.html"
-    done = run(
+    done = run_command(
         lake, "backfill", "--table", "nosuch", "--policy", policy, "--report", str(report), "--html", str(page)
     )  # fmt: skip
     assert done.exit_code == 65

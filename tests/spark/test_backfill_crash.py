@@ -10,22 +10,15 @@ from typing import Any
 import pytest
 
 from sparkcrypt import verify_table
-from sparkcrypt.backfill.lock import RunLock
-from sparkcrypt.backfill.options import RunOptions
-from sparkcrypt.backfill.passes import PassOptions, backfill
-from sparkcrypt.backfill.runner import Runner
+from sparkcrypt.backfill.many.passes import PassOptions, backfill
+from sparkcrypt.backfill.state.lock import RunLock
+from sparkcrypt.backfill.work.options import RunOptions
+from sparkcrypt.backfill.work.unit import Runner
 from sparkcrypt.policy.model import Policy
-from sparkcrypt.spark.tagging import set_tags
+from sparkcrypt.spark.tables.tagging import set_tags
+from tests.spark.killing import Clock, Killed, after_record, after_swap
 from tests.spark.support import Lake, rows_of
-from tests.spark.test_encrypt_crash import (
-    Clock,
-    Killed,
-    after_record,
-    after_swap,
-    clock,  # noqa: F401  # a fixture
-    tagged,
-)
-from tests.spark.test_encrypt_table import PARTITIONED
+from tests.spark.tables import PARTITIONED, tagged
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -81,7 +74,7 @@ def looked_at(lake: Lake, policy: Policy, expected: list[Any]) -> Iterator[None]
     assert reader.wrong == []
 
 
-def killed(lake: Lake, policy: Policy, clock: Clock, patch: Callable[[pytest.MonkeyPatch], None]) -> None:  # noqa: F811
+def killed(lake: Lake, policy: Policy, clock: Clock, patch: Callable[[pytest.MonkeyPatch], None]) -> None:
     """Run a pass until the patch kills it, without tidying; then let its lock expire."""
     options = PassOptions(run=RunOptions(keep_going=True, parallelism=1))
     with pytest.MonkeyPatch.context() as monkeypatch:
@@ -97,7 +90,7 @@ def killed(lake: Lake, policy: Policy, clock: Clock, patch: Callable[[pytest.Mon
 @pytest.mark.parametrize("step", STEPS)
 def test_driver_that_dies_twice_loses_nothing(
     lake: Lake,
-    clock: Clock,  # noqa: F811
+    clock: Clock,
     step: str,
     again: str,
 ) -> None:

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from sparkcrypt import encrypt_table
-from sparkcrypt.keys.counting import KEY_LOG
+from sparkcrypt.keys.call_log import KEY_LOG
 from sparkcrypt.keys.material import parse_key_material
 from sparkcrypt.parquet import read_footer
 from sparkcrypt.policy.model import Policy
-from sparkcrypt.spark.tagging import set_tags
+from sparkcrypt.spark.tables.tagging import set_tags
 from tests.conftest import FreshJvm
+from tests.spark.fresh_scripts import START, calls, run
 from tests.spark.support import Lake, key_service, retriever
-from tests.spark.test_fresh_jvm import START, calls, run
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 TAGS = {"email": ["pii"], "phone": ["pii"], "amount": ["fin"]}

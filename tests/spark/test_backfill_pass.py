@@ -5,50 +5,39 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from sparkcrypt import load_policy, verify_table
-from sparkcrypt.backfill.encrypt import encrypt_table
-from sparkcrypt.backfill.expire import expire_run
-from sparkcrypt.backfill.journal import Journal
-from sparkcrypt.backfill.options import RunOptions
-from sparkcrypt.backfill.passes import PassOptions, backfill
-from sparkcrypt.backfill.store import open_state_store
-from sparkcrypt.cli.runs import known_runs
+from sparkcrypt.backfill.after.expire import expire_run
+from sparkcrypt.backfill.journal.journal import Journal
+from sparkcrypt.backfill.many.passes import PassOptions, backfill
+from sparkcrypt.backfill.many.report import PassReport
+from sparkcrypt.backfill.report.report import Report
+from sparkcrypt.backfill.run.encrypt import encrypt_table
+from sparkcrypt.backfill.state.store import open_state_store
+from sparkcrypt.backfill.work.options import RunOptions
+from sparkcrypt.cli.frame.known_runs import known_runs
 from sparkcrypt.errors import ConfigError, PlanError, RunConflictError, VerificationError
 from sparkcrypt.policy.model import Policy
-from sparkcrypt.spark import watch
-from sparkcrypt.spark.catalog import Catalog
-from sparkcrypt.spark.tagging import set_tags
+from sparkcrypt.spark.tables.catalog import Catalog
+from sparkcrypt.spark.tables.tagging import set_tags
+from sparkcrypt.spark.tasks import watch
 from tests.spark.support import SECRET, Lake, assert_plaintext, make_policy, rows_of
-from tests.unit.backfill.test_share import Heard, summed
+from tests.spark.tables import make_table
+from tests.unit.backfill.heard_progress import Heard, summed
 
 pytestmark = pytest.mark.spark
 
 TAGS = "\n  pii: {key: pii}\n  finance: {key: fin}\n  public: plaintext\n"
 
 
-def make(lake: Lake, name: str, *, partitions: int = 3, tagged: str | None = "email", suffix: str = "") -> None:
-    """Make a plaintext table of one file a partition (or unpartitioned with 0), and tag a column."""
-    columns = "id INT, email STRING, pay DOUBLE"
-    with lake.stranger() as stranger:
-        if partitions:
-            stranger.sql(f"CREATE TABLE {name} ({columns}, p INT) USING parquet PARTITIONED BY (p) {suffix}")
-            for p in range(partitions):
-                stranger.sql(f"INSERT INTO {name} VALUES ({p}, '{SECRET}-{p}', {p}.5, {p})")
-        else:
-            stranger.sql(f"CREATE TABLE {name} ({columns}) USING parquet {suffix}")
-            stranger.sql(f"INSERT INTO {name} VALUES (1, '{SECRET}-1', 1.5)")
-    if tagged is not None:
-        set_tags(lake.spark, name, {tagged: ["pii"]}, None)
-
-
-def options(**named: object) -> PassOptions:
+def options(**named: Any) -> PassOptions:
     """Return the options of a pass; those of its runs by their names."""
     run = {name: value for name, value in named.items() if name in RunOptions.__dataclass_fields__}
     own = {name: value for name, value in named.items() if name not in run}
-    return PassOptions(run=RunOptions(keep_going=True, **run), **own)  # type: ignore[arg-type]
+    return PassOptions(run=RunOptions(keep_going=True, **run), **own)
 
 
 @pytest.fixture
@@ -57,24 +46,24 @@ def policy(lake: Lake) -> Policy:
     return lake.policy(TAGS)
 
 
-def by_table(report: object) -> dict[str, object]:
+def by_table(report: PassReport) -> dict[str, Report]:
     """Return table name without its database -> its report."""
-    return {one.table.partition(".")[2]: one for one in report.tables}  # type: ignore[attr-defined]
+    return {one.table.partition(".")[2]: one for one in report.tables}
 
 
 def test_database_is_brought_to_its_plan(lake: Lake, policy: Policy) -> None:
     """Every Parquet table of a database is done, a view passed over, an untagged table not even given an identity."""
-    make(lake, "a")
-    make(lake, "b", partitions=0)
-    make(lake, "plain", tagged=None)
+    make_table(lake, "a")
+    make_table(lake, "b", partitions=0)
+    make_table(lake, "plain", tagged=None)
     lake.sql("CREATE VIEW v AS SELECT * FROM a")
     before = {name: rows_of(lake.spark.table(name)) for name in ("a", "b", "plain", "v")}
     dry = backfill(lake.spark, policy, databases=[lake.database], options=options(dry_run=True))
     assert (dry.outcome, dry.drifts, dry.totals()["files_left"]) == ("dry run", True, 4)
-    assert {unit["unit"] for unit in by_table(dry)["a"].planned} == {"p=0", "p=1", "p=2"}  # type: ignore[attr-defined]
+    assert {unit["unit"] for unit in by_table(dry)["a"].planned} == {"p=0", "p=1", "p=2"}
     assert_plaintext(lake.path("a"))
     report = backfill(lake.spark, policy, databases=[lake.database], options=options(parallelism=3))
-    outcomes = {name: one.outcome for name, one in by_table(report).items()}  # type: ignore[attr-defined]
+    outcomes = {name: one.outcome for name, one in by_table(report).items()}
     assert (report.outcome, outcomes) == ("done", {"a": "done", "b": "done", "plain": "nothing to do"})
     assert list(report.passed_over) == [lake.name("v")]
     for name, rows in before.items():
@@ -91,7 +80,7 @@ def test_database_is_brought_to_its_plan(lake: Lake, policy: Policy) -> None:
 def test_patterns_choose_tables(lake: Lake, policy: Policy) -> None:
     """A pattern fits names of one database or of many; one that fits nothing, and a missing table, are errors."""
     for name in ("cust_a", "cust_b", "other"):
-        make(lake, name, partitions=0)
+        make_table(lake, name, partitions=0)
     report = backfill(lake.spark, policy, tables=[f"{lake.database}.cust_*"])
     assert sorted(by_table(report)) == ["cust_a", "cust_b"]
     assert_plaintext(lake.path("other"))
@@ -105,7 +94,7 @@ def test_patterns_choose_tables(lake: Lake, policy: Policy) -> None:
 
 def test_retagged_column_follows(lake: Lake, policy: Policy) -> None:
     """Another tag on a column: every file is re-keyed, and coverage says so for each tag."""
-    make(lake, "t")
+    make_table(lake, "t")
     backfill(lake.spark, policy, tables=["t"])
     before = rows_of(lake.spark.table("t"))
     set_tags(lake.spark, "t", {"email": ["finance"]}, policy)
@@ -124,7 +113,7 @@ def test_new_master_key_is_wrapped_around_the_old_data_keys(lake: Lake) -> None:
     """With rewrap footers alone are new, and the old master key is not needed any more; without, every page is."""
     folder = lake.root / "rotated"
     policy = make_policy(folder, TAGS, keys=["pii2"])
-    make(lake, "t")
+    make_table(lake, "t")
     backfill(lake.spark, policy, tables=["t"])
     before, old = rows_of(lake.spark.table("t")), placed(lake)
     text = (folder / "policy.yaml").read_text()
@@ -151,7 +140,7 @@ def test_new_master_key_is_wrapped_around_the_old_data_keys(lake: Lake) -> None:
 def test_progress_is_told_within_a_unit(lake: Lake, policy: Policy, monkeypatch: pytest.MonkeyPatch) -> None:
     """A table of one unit and many files is not silent until its end; in the end all is told, once."""
     monkeypatch.setattr(watch, "EVERY_SECONDS", 0.05)
-    make(lake, "t", partitions=0, tagged=None)
+    make_table(lake, "t", partitions=0, tagged=None)
     with lake.stranger() as stranger:
         stranger.range(0, 40, 1, 40).selectExpr("int(id) id", "string(id) email", "double(id) pay").write.insertInto(
             "t"
@@ -176,7 +165,7 @@ def placed(lake: Lake) -> dict[str, Path]:
 
 def test_unreadable_file_quarantines_its_unit(lake: Lake, policy: Policy) -> None:
     """One damaged file: its unit is as it was and is reported, the others are done, and mended it is done next time."""
-    make(lake, "t")
+    make_table(lake, "t")
     damaged = next((lake.path("t") / "p=1").glob("part-*"))
     content = damaged.read_bytes()
     damaged.write_bytes(content[:-4] + b"XXXX")
@@ -199,12 +188,12 @@ def test_partition_of_another_format_quarantines_its_unit(lake: Lake, policy: Po
         for p in range(3):
             stranger.sql(f"INSERT INTO t PARTITION (p = {p}) VALUES ({p}, '{SECRET}-{p}', {p}.5)")
         hive = stranger._jsparkSession.sharedState().externalCatalog().unwrapped().client()
-        stranger._jvm.System.setProperty("spark.testing", "true")  # Spark's SQL cannot do this, and Hive's can
+        lake.jvm.System.setProperty("spark.testing", "true")  # Spark's SQL cannot do this, and Hive's can
         hive.runSqlHive(f"USE {lake.database}")
         for what in ("FILEFORMAT ORC", f"LOCATION '{(lake.root / 'orc').as_uri()}'"):
             hive.runSqlHive(f"ALTER TABLE t PARTITION (p = 1) SET {what}")
         hive.runSqlHive("USE default")
-        stranger._jvm.System.clearProperty("spark.testing")
+        lake.jvm.System.clearProperty("spark.testing")
         stranger.sql(f"SELECT 1 AS id, '{SECRET}-1' AS email, 1.5D AS pay").write.orc(str(lake.root / "orc"))
     set_tags(lake.spark, "t", {"email": ["pii"]}, None)
     lake.spark.conf.set("spark.sql.hive.convertMetastoreParquet", "false")  # the SerDes read each partition as it is
@@ -229,19 +218,19 @@ def test_partition_of_another_format_quarantines_its_unit(lake: Lake, policy: Po
 
 def test_one_bad_table_does_not_stop_the_others(lake: Lake, policy: Policy) -> None:
     """A table whose tags make no plan is reported, and the rest is done."""
-    make(lake, "a", partitions=0)
-    make(lake, "b", partitions=0)
+    make_table(lake, "a", partitions=0)
+    make_table(lake, "b", partitions=0)
     set_tags(lake.spark, "a", {"email": ["unknown_tag"]}, None)
     report = backfill(lake.spark, policy, databases=[lake.database])
     assert report.outcome == "incomplete"
     assert [(one.table, one.error) for one in report.failed] == [(lake.name("a"), "PlanError")]
     assert "unknown_tag" in report.failed[0].message
-    assert by_table(report)["b"].outcome == "done"  # type: ignore[attr-defined]
+    assert by_table(report)["b"].outcome == "done"
 
 
 def test_budget_stops_and_the_next_pass_goes_on(lake: Lake, policy: Policy) -> None:
     """A pass ends at its budget with units left, its run unfinished; the same command does the rest in the same run."""
-    make(lake, "t", partitions=4)
+    make_table(lake, "t", partitions=4)
     before = rows_of(lake.spark.table("t"))
     length = sum(file.stat().st_size for file in lake.path("t").rglob("*.parquet")) // 4
     first = backfill(lake.spark, policy, tables=["t"], options=options(max_bytes=int(length * 2.5), parallelism=2))
@@ -261,7 +250,7 @@ def test_budget_stops_and_the_next_pass_goes_on(lake: Lake, policy: Policy) -> N
 @pytest.mark.parametrize("move_old", [False, True])
 def test_old_files_expire_between_budgets(lake: Lake, policy: Policy, move_old: bool) -> None:
     """A run that stopped at its budget keeps its old files no longer than it must, and goes on; each goes once."""
-    make(lake, "t", partitions=4)
+    make_table(lake, "t", partitions=4)
     before = rows_of(lake.spark.table("t"))
     for left in (3, 2, 1, 0):
         report = backfill(lake.spark, policy, tables=["t"], options=options(max_bytes=1, move_old=move_old)).tables[0]
@@ -281,7 +270,7 @@ def test_old_files_expire_between_budgets(lake: Lake, policy: Policy, move_old: 
 def test_budget_is_spent_on_the_first_tags_of_the_policy(lake: Lake, policy: Policy) -> None:
     """Between tables and within one; without a budget, and under another priority, tables come by their names."""
     for name, tag in (("a", "finance"), ("b", "public"), ("c", "pii")):
-        make(lake, name, partitions=2, tagged=None)
+        make_table(lake, name, partitions=2, tagged=None)
         set_tags(lake.spark, name, {"email": [tag]}, None)
     named = [lake.name(one) for one in "abc"]
     first = backfill(lake.spark, policy, databases=[lake.database], options=options(dry_run=True, max_bytes=1))
@@ -296,7 +285,7 @@ def test_budget_is_spent_on_the_first_tags_of_the_policy(lake: Lake, policy: Pol
 
 def test_unfinished_run_over_other_partitions_is_left_so(lake: Lake, policy: Policy) -> None:
     """Partitions that are asked for are done, nothing else is; the report names the run that is unfinished."""
-    make(lake, "t", partitions=4)
+    make_table(lake, "t", partitions=4)
     begun = backfill(lake.spark, policy, tables=["t"], options=options(where="p < 2", max_seconds=0.0)).tables[0]
     assert (begun.outcome, len(begun.units), begun.units_left) == ("stopped at budget", 1, 1)
     asked = backfill(lake.spark, policy, tables=["t"], options=options(where="p = 3")).tables[0]
@@ -312,7 +301,7 @@ def test_unfinished_run_over_other_partitions_is_left_so(lake: Lake, policy: Pol
 
 def test_changed_policy_is_a_conflict_until_the_run_is_abandoned(lake: Lake, policy: Policy) -> None:
     """A run that stopped at its budget is not continued under another policy; --resume never begins anew."""
-    make(lake, "t", partitions=3)
+    make_table(lake, "t", partitions=3)
     backfill(lake.spark, policy, tables=["t"], options=options(max_seconds=0.0))
     other = replace(policy, footer_mode="plaintext")
     report = backfill(lake.spark, other, tables=["t"])
@@ -324,8 +313,8 @@ def test_changed_policy_is_a_conflict_until_the_run_is_abandoned(lake: Lake, pol
 
 def test_changed_passes_over_what_is_as_it_was(lake: Lake, policy: Policy) -> None:
     """--changed begins only tables whose files, tags or policy are not those of the last pass."""
-    make(lake, "a")
-    make(lake, "b", partitions=0)
+    make_table(lake, "a")
+    make_table(lake, "b", partitions=0)
     changed = options(changed=True)
     assert backfill(lake.spark, policy, databases=[lake.database], options=changed).outcome == "done"
     idle = backfill(lake.spark, policy, databases=[lake.database], options=changed)
@@ -335,7 +324,7 @@ def test_changed_passes_over_what_is_as_it_was(lake: Lake, policy: Policy) -> No
     assert (list(by_table(files)), list(files.unchanged)) == (["a"], [lake.name("b")])
     set_tags(lake.spark, "b", {"pay": ["finance"]}, policy)
     tags = backfill(lake.spark, policy, databases=[lake.database], options=changed)
-    assert {name: one.outcome for name, one in by_table(tags).items()} == {"b": "done"}  # type: ignore[attr-defined]
+    assert {name: one.outcome for name, one in by_table(tags).items()} == {"b": "done"}
     other = replace(policy, footer_mode="plaintext")
     new = backfill(lake.spark, other, databases=[lake.database], options=changed)
     assert sorted(by_table(new)) == ["a", "b"]
@@ -343,7 +332,7 @@ def test_changed_passes_over_what_is_as_it_was(lake: Lake, policy: Policy) -> No
 
 def test_tables_that_share_a_folder_are_refused(lake: Lake, policy: Policy) -> None:
     """Equal and nested folders are named, and rewritten only when that is accepted."""
-    make(lake, "a", partitions=0, suffix=f"LOCATION '{(lake.root / 'shared').as_uri()}'")
+    make_table(lake, "a", partitions=0, suffix=f"LOCATION '{(lake.root / 'shared').as_uri()}'")
     with lake.stranger() as stranger:
         stranger.sql(f"CREATE TABLE twin (id INT) USING parquet LOCATION '{(lake.root / 'shared').as_uri()}'")
         stranger.sql(f"CREATE TABLE inner (id INT) USING parquet LOCATION '{(lake.root / 'shared' / 'x').as_uri()}'")
@@ -359,7 +348,7 @@ def test_tables_that_share_a_folder_are_refused(lake: Lake, policy: Policy) -> N
 
 def test_vanished_tags_do_not_decrypt(lake: Lake, policy: Policy) -> None:
     """Tags that are gone without `tags unset` are refused: a run would write plaintext."""
-    make(lake, "t", partitions=2)
+    make_table(lake, "t", partitions=2)
     backfill(lake.spark, policy, tables=["t"])
     catalog = Catalog(lake.spark)
     table = catalog.table("t")
@@ -378,10 +367,10 @@ def test_vanished_tags_do_not_decrypt(lake: Lake, policy: Policy) -> None:
 
 def test_second_run_is_told_of_the_first(lake: Lake, policy: Policy) -> None:
     """A table that another run holds is reported with that run's name, and the others are done."""
-    from sparkcrypt.backfill.lock import acquire
+    from sparkcrypt.backfill.state.lock import acquire
 
-    make(lake, "a", partitions=0)
-    make(lake, "b", partitions=0)
+    make_table(lake, "a", partitions=0)
+    make_table(lake, "b", partitions=0)
     backfill(lake.spark, policy, tables=["a"], options=options(dry_run=True))
     encrypt_table(lake.spark, "a", policy)
     store, uuid = open_state_store(policy.run_state), Catalog(lake.spark).table("a").uuid or ""
@@ -392,14 +381,14 @@ def test_second_run_is_told_of_the_first(lake: Lake, policy: Policy) -> None:
             encrypt_table(lake.spark, "a", policy)
     assert [(one.table, one.error) for one in report.failed] == [(lake.name("a"), "RunConflictError")]
     assert "the-first-run" in report.failed[0].message
-    assert by_table(report)["b"].outcome == "done"  # type: ignore[attr-defined]
+    assert by_table(report)["b"].outcome == "done"
 
 
 def test_busy_unit_is_tried_again(lake: Lake, policy: Policy, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file that comes while a unit is staged: the unit is staged once more, with that file, and no row is lost."""
-    make(lake, "t", partitions=2)
-    monkeypatch.setattr("sparkcrypt.backfill.unit_work.PAUSES_SECONDS", (0.0, 0.0))
-    written = []
+    make_table(lake, "t", partitions=2)
+    monkeypatch.setattr("sparkcrypt.backfill.run.units.PAUSES_SECONDS", (0.0, 0.0))
+    written: list[str] = []
 
     class Writer:
         """Inserts a row when the first unit is verified."""

@@ -9,20 +9,20 @@ from typing import Any
 import pytest
 
 from sparkcrypt import encrypt_table
-from sparkcrypt.backfill.journal import Journal
-from sparkcrypt.backfill.lock import acquire
-from sparkcrypt.backfill.options import RunOptions
-from sparkcrypt.backfill.pass_report import PassReport
-from sparkcrypt.backfill.passes import PassOptions, backfill
-from sparkcrypt.backfill.progress import Silent
-from sparkcrypt.backfill.report import Report
-from sparkcrypt.backfill.store import open_state_store
+from sparkcrypt.backfill.journal.journal import Journal
+from sparkcrypt.backfill.many.passes import PassOptions, backfill
+from sparkcrypt.backfill.many.report import PassReport
+from sparkcrypt.backfill.report.progress import Silent
+from sparkcrypt.backfill.report.report import Report
+from sparkcrypt.backfill.state.lock import acquire
+from sparkcrypt.backfill.state.store import open_state_store
+from sparkcrypt.backfill.work.options import RunOptions
 from sparkcrypt.errors import PlanError, RunConflictError
-from sparkcrypt.spark.catalog import Catalog
-from sparkcrypt.spark.tagging import ensure_identity
+from sparkcrypt.spark.tables.catalog import Catalog
+from sparkcrypt.spark.tables.identity import ensure_identity
+from tests.spark.killing import Clock, after_record, kill
 from tests.spark.support import Lake, rows_of
-from tests.spark.test_encrypt_crash import Clock, after_record, clock, kill, tagged  # noqa: F401  # a fixture
-from tests.spark.test_encrypt_table import PARTITIONED
+from tests.spark.tables import PARTITIONED, tagged
 
 pytestmark = pytest.mark.spark
 
@@ -40,7 +40,7 @@ class Flaky:
         def called(*arguments: Any) -> Any:
             if self._breaks.get(name, 0) > 0:
                 self._breaks[name] -= 1
-                self._lake.spark.sparkContext._jvm.java.net.Socket("127.0.0.1", 1)  # type: ignore[union-attr]
+                self._lake.jvm.java.net.Socket("127.0.0.1", 1)
             return getattr(self._catalog, name)(*arguments)
 
         return called
@@ -55,7 +55,7 @@ def breaking(monkeypatch: pytest.MonkeyPatch, lake: Lake, **breaks: int) -> None
         self._catalog = Flaky(self._catalog, lake, breaks)
 
     monkeypatch.setattr(Catalog, "__init__", init)
-    monkeypatch.setattr("sparkcrypt.spark.metastore.PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr("sparkcrypt.spark.tables.metastore.PAUSE_SECONDS", 0.0)
 
 
 def test_one_broken_connection_is_no_answer(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -88,10 +88,10 @@ def test_metastore_is_not_asked_for_partitions_for_each_unit(lake: Lake, monkeyp
         lake.sql(f"INSERT INTO w{partitions} VALUES {values}")
         policy = lake.policy()
         lake.sql(f"ALTER TABLE w{partitions} SET TBLPROPERTIES ('x' = 'y')")
-        from sparkcrypt.spark.tagging import set_tags
+        from sparkcrypt.spark.tables.tagging import set_tags
 
         set_tags(lake.spark, f"w{partitions}", {"email": ["pii"]}, policy)
-        asked = []
+        asked: list[Any] = []
         with monkeypatch.context() as patch:
             listed = Catalog.partitions
 
@@ -117,7 +117,7 @@ def test_pass_over_locked_tables_ends_with_75(lake: Lake) -> None:
     assert report.to_dict()["failed"][0]["error"] == "RunConflictError"
 
 
-def test_report_of_a_fenced_run_tells_what_was_done(lake: Lake, clock: Clock) -> None:  # noqa: F811
+def test_report_of_a_fenced_run_tells_what_was_done(lake: Lake, clock: Clock) -> None:
     """A driver that loses its lock between two units: its report has the run, the first unit, and why it ended."""
     policy, _ = tagged(lake, PARTITIONED["using"])
 
@@ -134,7 +134,7 @@ def test_report_of_a_fenced_run_tells_what_was_done(lake: Lake, clock: Clock) ->
     (run,) = report.tables
     assert (run.outcome, [one["unit"] for one in run.units]) == ("failed", ["p=0"])
     store = open_state_store(policy.run_state)
-    assert run.run_id == Journal.unfinished(store, Catalog(lake.spark).table("t").uuid or "")
+    assert run.run_id == Journal.find_unfinished(store, Catalog(lake.spark).table("t").uuid or "")
     assert json.loads(json.dumps(report.to_dict()))["tables"][0]["run_id"] == run.run_id
 
 
@@ -162,7 +162,7 @@ def test_error_that_ends_everything_leaves_a_report(lake: Lake, monkeypatch: pyt
     assert first.tables[0].run_id == second.run_id
 
 
-def test_continued_pass_tells_its_own_part(lake: Lake, clock: Clock) -> None:  # noqa: F811
+def test_continued_pass_tells_its_own_part(lake: Lake, clock: Clock) -> None:
     """The report of a run that goes on says what this pass did, beside the run so far."""
     policy, _ = tagged(lake, PARTITIONED["using"])
     kill(lake, policy, clock, after_record("unit_swapped"))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.sql import types as T
 
-from sparkcrypt.spark.digest import RowsDigest, digest_rows
+from sparkcrypt.spark.tasks.digest import RowsDigest, digest_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

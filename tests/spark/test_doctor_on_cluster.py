@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from sparkcrypt import load_policy
-from sparkcrypt.cli.checks import key_checks
-from sparkcrypt.keys.service import open_key_service
+from sparkcrypt.cli.setup.checks import key_checks
+from sparkcrypt.keys.open_service import open_key_service
 from tests.conftest import require_service
 from tests.services import ServiceUnavailableError
 from tests.services.cluster import Cluster, start_cluster

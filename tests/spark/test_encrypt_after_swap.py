@@ -8,9 +8,9 @@ import pytest
 
 from sparkcrypt import encrypt_table, verify_table
 from sparkcrypt.policy.model import Policy
-from sparkcrypt.spark.tagging import set_tags
+from sparkcrypt.spark.tables.tagging import set_tags
 from tests.spark.support import Lake, refusal, rows_of
-from tests.spark.test_encrypt_table import PARTITIONED, UNPARTITIONED, fill
+from tests.spark.tables import PARTITIONED, UNPARTITIONED, fill
 
 pytestmark = pytest.mark.spark
 

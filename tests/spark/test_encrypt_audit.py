@@ -11,16 +11,16 @@ from typing import Any
 import pytest
 
 from sparkcrypt import encrypt_table, load_policy
-from sparkcrypt.backfill.audit import audit_entries, journalled_head, verify_audit
-from sparkcrypt.backfill.mac import MasterKeys, open_mac
-from sparkcrypt.backfill.store import LocalStateStore
+from sparkcrypt.backfill.audit.chain import audit_entries, journalled_head, verify_audit
+from sparkcrypt.backfill.state.mac import MasterKeys, open_mac
+from sparkcrypt.backfill.state.store import LocalStateStore
 from sparkcrypt.errors import VerificationError
 from sparkcrypt.policy.model import Policy
-from sparkcrypt.spark.catalog import Catalog
-from sparkcrypt.spark.tagging import set_tags
+from sparkcrypt.spark.tables.catalog import Catalog
+from sparkcrypt.spark.tables.tagging import set_tags
+from tests.spark.killing import Clock, after_record, after_swap, kill
 from tests.spark.support import SECRET, Lake, key_service
-from tests.spark.test_encrypt_crash import Clock, after_record, after_swap, clock, kill  # noqa: F401  # a fixture
-from tests.spark.test_encrypt_table import PARTITIONED, UNPARTITIONED, fill
+from tests.spark.tables import PARTITIONED, UNPARTITIONED, fill
 
 pytestmark = pytest.mark.spark
 AUDIT = "audit: {key: audit}"
@@ -106,12 +106,13 @@ def test_audit_names_old_and_new_files_with_digests_that_hold(lake: Lake, create
     kept = create != UNPARTITIONED["using"]  # the native engine keeps names, except where the folder is renamed
     token = "" if kept else f"run-{report.run_id.rpartition('-')[2]}-"
     assert new == [token + name for name in old]
-    assert report.audit == {"number": len(found), "digest": journalled_head(*store_of(lake, policy)).digest}  # type: ignore[union-attr]
+    head = journalled_head(*store_of(lake, policy))
+    assert head is not None and report.audit == {"number": len(found), "digest": head.digest}
 
 
 @pytest.mark.parametrize("step", ["after unit_swapping", "after the swap"])
 @pytest.mark.parametrize("create", [PARTITIONED["using"], UNPARTITIONED["using"]], ids=["partitioned", "renamed"])
-def test_audit_of_a_killed_run_says_as_much(lake: Lake, clock: Clock, step: str, create: str) -> None:  # noqa: F811
+def test_audit_of_a_killed_run_says_as_much(lake: Lake, clock: Clock, step: str, create: str) -> None:
     """What was verified before the kill is in the journal, and the audit of the continued run tells it in full."""
     policy = audited(lake, create)
     kill(lake, policy, clock, after_swap if step == "after the swap" else after_record("unit_swapping"))

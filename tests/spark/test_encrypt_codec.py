@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from sparkcrypt import encrypt_table
-from sparkcrypt.backfill.engines import ENGINES, Engine
+from sparkcrypt.backfill.engine.names import ENGINES, Engine
 from sparkcrypt.parquet import read_footer
 from sparkcrypt.parquet.codecs import codecs_of
 from sparkcrypt.policy.model import Policy
-from sparkcrypt.spark.tagging import set_tags
+from sparkcrypt.spark.tables.tagging import set_tags
 from tests.spark.support import Lake, data_files, retriever
-from tests.spark.test_encrypt_table import PARTITIONED, UNPARTITIONED
+from tests.spark.tables import PARTITIONED, UNPARTITIONED
 
 pytestmark = pytest.mark.spark
 

@@ -2,97 +2,27 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from sparkcrypt import encrypt_table, verify_table
-from sparkcrypt.backfill import run as encrypt_module
-from sparkcrypt.backfill import runner as runner_module
-from sparkcrypt.backfill.expire import expire_run
-from sparkcrypt.backfill.journal import Journal
-from sparkcrypt.backfill.lock import RunLock, acquire
-from sparkcrypt.backfill.progress import Silent
-from sparkcrypt.backfill.runner import Runner
+from sparkcrypt.backfill.after.expire import expire_run
+from sparkcrypt.backfill.journal.journal import Journal
+from sparkcrypt.backfill.report.progress import Silent
+from sparkcrypt.backfill.state.directory import open_states
+from sparkcrypt.backfill.state.lock import acquire
 from sparkcrypt.backfill.swap import FolderSwap, LocationSwap
 from sparkcrypt.errors import ConfigError, RunConflictError, VerificationError
-from sparkcrypt.policy.model import Policy
-from sparkcrypt.spark.files import HadoopFiles
-from sparkcrypt.spark.pinning import registered_policy
-from sparkcrypt.spark.tagging import set_tags
+from sparkcrypt.spark.files.hadoop import HadoopFiles
+from sparkcrypt.spark.setup.session_policy import registered_policy
+from tests.spark.killing import Clock, Killed, after_record, after_swap, kill
 from tests.spark.support import Lake, assert_plaintext, rows_of
-from tests.spark.test_encrypt_table import PARTITIONED, UNPARTITIONED, fill
+from tests.spark.tables import PARTITIONED, UNPARTITIONED, tagged
 
 pytestmark = pytest.mark.spark
-
-
-class Killed(BaseException):
-    """What stands for the end of the process."""
-
-
-@dataclass
-class Clock:
-    """The time by which locks expire."""
-
-    now: float = 1_000_000.0
-    patches: list[Any] = field(default_factory=list)
-
-    def __call__(self) -> float:
-        """Return it."""
-        return self.now
-
-
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[Clock]:
-    """A clock for locks, and runs that end as a killed process does: no tidying, no release of the lock."""
-    made = Clock()
-    monkeypatch.setattr(encrypt_module, "acquire", functools.partial(acquire, clock=made))
-    monkeypatch.setattr(RunLock, "keep_alive", lambda lock: None)
-    yield made
-
-
-def tagged(lake: Lake, create: str) -> tuple[Policy, list[Any]]:
-    """Make a plaintext table with a tag; return its policy and rows."""
-    fill(lake, create)
-    policy = lake.policy()
-    set_tags(lake.spark, "t", {"email": ["pii"]}, policy)
-    return policy, rows_of(lake.spark.table("t"))
-
-
-def kill(lake: Lake, policy: Policy, clock: Clock, patch: Callable[[pytest.MonkeyPatch], None], **options: Any) -> None:
-    """Run the job until the patch kills it; then let its lock expire."""
-    with pytest.MonkeyPatch.context() as monkeypatch:
-        monkeypatch.setattr(Runner, "_give_up", lambda *_: None)
-        monkeypatch.setattr(RunLock, "release", lambda lock: None)
-        patch(monkeypatch)
-        with pytest.raises(Killed):
-            encrypt_table(lake.spark, "t", policy, **options)
-    clock.now += 1_000
-
-
-def after_record(kind: str) -> Callable[[pytest.MonkeyPatch], None]:
-    """Return a patch that kills the run right after its first journal record of a kind."""
-    append = Journal.append
-
-    def appended(journal: Journal, what: str, **fields: Any) -> Any:
-        record = append(journal, what, **fields)
-        if what == kind:
-            raise Killed
-        return record
-
-    return lambda monkeypatch: monkeypatch.setattr(Journal, "append", appended)
-
-
-def after_swap(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Kill the run when the first unit was swapped and nothing was said of it."""
-
-    def record(*_: Any) -> None:
-        raise Killed
-
-    monkeypatch.setattr(runner_module, "record_swap", record)
 
 
 def between_renames(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -134,10 +64,7 @@ def test_killed_run_is_continued(lake: Lake, clock: Clock, step: str) -> None:
     assert report.outcome == "done"
     assert rows_of(lake.spark.table("t")) == before
     assert verify_table(lake.spark, "t", policy).ok
-    assert (
-        Journal.unfinished(encrypt_module.open_states(lake.spark, policy.run_state, outside="/nowhere"), _id(lake))
-        is None
-    )
+    assert Journal.find_unfinished(open_states(lake.spark, policy.run_state, outside="/nowhere"), _id(lake)) is None
     left = [
         path for path in (lake.root / "db" / ".sparkcrypt" / "t").rglob("*.parquet") if report.run_id not in str(path)
     ]
@@ -145,7 +72,7 @@ def test_killed_run_is_continued(lake: Lake, clock: Clock, step: str) -> None:
 
 
 def _id(lake: Lake) -> str:
-    from sparkcrypt.spark.catalog import Catalog
+    from sparkcrypt.spark.tables.catalog import Catalog
 
     return str(Catalog(lake.spark).table("t").uuid)
 
@@ -153,7 +80,7 @@ def _id(lake: Lake) -> str:
 def test_second_run_is_told_of_the_first(lake: Lake, clock: Clock) -> None:
     """While one run holds the table, another is refused with the first one's name."""
     policy, _ = tagged(lake, UNPARTITIONED["using"])
-    store = encrypt_module.open_states(lake.spark, policy.run_state, outside="/nowhere")
+    store = open_states(lake.spark, policy.run_state, outside="/nowhere")
     first = acquire(store, _id(lake), run_id="run-first", owner="ann@host", clock=clock)
     with first, pytest.raises(RunConflictError, match="run-first"):
         encrypt_table(lake.spark, "t", policy)
@@ -233,11 +160,11 @@ def test_changed_policy_is_a_conflict(lake: Lake, clock: Clock) -> None:
 @pytest.mark.parametrize("mutation", ["value", "drop", "double", "key"])
 def test_wrong_staging_is_found(lake: Lake, monkeypatch: pytest.MonkeyPatch, mutation: str) -> None:
     """Staged rows or keys that are not as they must be are found before the swap, and nothing is left behind."""
-    from sparkcrypt.backfill.stage import SparkStager
+    from sparkcrypt.backfill.engine.spark import SparkStager
 
     policy, before = tagged(lake, UNPARTITIONED["using"])
     rows = SparkStager._rows
-    staging = []
+    staging: list[bool] = []
 
     def wrong(self: SparkStager, folder: Any, pinned: Any) -> Any:
         frame = rows(self, folder, pinned)

@@ -9,20 +9,20 @@ from typing import Any
 import pytest
 
 from sparkcrypt import encrypt_table, verify_table
-from sparkcrypt.backfill import runner as runner_module
-from sparkcrypt.backfill.expire import expire_run
-from sparkcrypt.backfill.journal import Journal
-from sparkcrypt.backfill.move import refuse_other_file_systems
-from sparkcrypt.backfill.options import RunOptions
-from sparkcrypt.backfill.passes import PassOptions, backfill
-from sparkcrypt.backfill.store import LocalStateStore
-from sparkcrypt.backfill.units import Unit
+from sparkcrypt.backfill.after.expire import expire_run
+from sparkcrypt.backfill.journal.journal import Journal
+from sparkcrypt.backfill.many.passes import PassOptions, backfill
+from sparkcrypt.backfill.state.store import LocalStateStore
+from sparkcrypt.backfill.target.unit import Unit
+from sparkcrypt.backfill.work import move_old as move_module
+from sparkcrypt.backfill.work.move_old import move_old, refuse_other_file_systems
+from sparkcrypt.backfill.work.options import RunOptions
 from sparkcrypt.errors import ConfigError, PlanError, SparkcryptError, VerificationError
-from sparkcrypt.spark.catalog import Catalog
-from sparkcrypt.spark.tagging import set_tags
+from sparkcrypt.spark.tables.catalog import Catalog
+from sparkcrypt.spark.tables.tagging import set_tags
+from tests.spark.killing import Clock, Killed, after_record, after_swap, kill
 from tests.spark.support import Lake, assert_encrypted, assert_plaintext, data_files, refusal, rows_of
-from tests.spark.test_encrypt_crash import Clock, Killed, after_record, after_swap, clock, kill, tagged  # noqa: F401
-from tests.spark.test_encrypt_table import PARTITIONED, UNPARTITIONED, fill
+from tests.spark.tables import PARTITIONED, UNPARTITIONED, fill, tagged
 
 pytestmark = pytest.mark.spark
 
@@ -88,18 +88,17 @@ def before_move(monkeypatch: pytest.MonkeyPatch) -> None:
     def killed(*_: Any) -> None:
         raise Killed
 
-    monkeypatch.setattr(runner_module, "move_old", killed)
+    monkeypatch.setattr(move_module, "move_old", killed)
 
 
 def after_move(monkeypatch: pytest.MonkeyPatch) -> None:
     """Kill the run when a unit's old files were moved, and the journal does not say so."""
-    move = runner_module.move_old
 
     def moved(*arguments: Any) -> None:
-        move(*arguments)
+        move_old(*arguments)
         raise Killed
 
-    monkeypatch.setattr(runner_module, "move_old", moved)
+    monkeypatch.setattr(move_module, "move_old", moved)
 
 
 STEPS = {
@@ -112,7 +111,7 @@ STEPS = {
 
 
 @pytest.mark.parametrize("step", STEPS)
-def test_killed_run_finishes_the_move(lake: Lake, clock: Clock, step: str) -> None:  # noqa: F811
+def test_killed_run_finishes_the_move(lake: Lake, clock: Clock, step: str) -> None:
     """Wherever it was killed, the same command, even without the option, ends with every old file moved."""
     policy, before = tagged(lake, PARTITIONED["using"])
     kill(lake, policy, clock, STEPS[step], move_old=True)
@@ -125,7 +124,7 @@ def test_killed_run_finishes_the_move(lake: Lake, clock: Clock, step: str) -> No
     assert expire_run(lake.spark, "t", policy).files == 4
 
 
-def test_killed_rename_is_finished_too(lake: Lake, clock: Clock) -> None:  # noqa: F811
+def test_killed_rename_is_finished_too(lake: Lake, clock: Clock) -> None:
     """A managed table's old folder is where it belongs by the swap itself."""
     policy, before = tagged(lake, UNPARTITIONED["using"])
     kill(lake, policy, clock, after_swap, move_old=True)
@@ -136,7 +135,7 @@ def test_killed_rename_is_finished_too(lake: Lake, clock: Clock) -> None:  # noq
     assert expire_run(lake.spark, "t", policy).files == 4
 
 
-def test_file_that_comes_back_to_the_old_place_is_told(lake: Lake, clock: Clock) -> None:  # noqa: F811
+def test_file_that_comes_back_to_the_old_place_is_told(lake: Lake, clock: Clock) -> None:
     """Between a kill and the next run a stale writer makes the old folder anew: the file is named, nothing is lost."""
     policy, _ = tagged(lake, PARTITIONED["using"])
     kill(lake, policy, clock, after_move, move_old=True)
@@ -150,6 +149,54 @@ def test_file_that_comes_back_to_the_old_place_is_told(lake: Lake, clock: Clock)
     assert encrypt_table(lake.spark, "t", policy).outcome == "done"
 
 
+def load_anew(lake: Lake) -> None:
+    """Drop a partition and insert one row into it: its default folder, where the old files were, is in use again."""
+    lake.sql("ALTER TABLE t DROP PARTITION (p = 0)")
+    lake.sql("INSERT INTO t PARTITION (p = 0) VALUES (50, 'new@x', 'n')")
+
+
+def test_old_folder_that_is_in_use_again_is_not_moved(lake: Lake, clock: Clock) -> None:
+    """Between a kill and the next run a partition came to use its old folder: the new row there is never moved away."""
+    policy, _ = tagged(lake, PARTITIONED["using"])
+    kill(lake, policy, clock, before_move, move_old=True)
+    load_anew(lake)
+    seen = sorted(row.id for row in lake.spark.table("t").select("id").collect())
+    assert 50 in seen
+    report = encrypt_table(lake.spark, "t", policy, keep_going=True)
+    assert [unit["unit"] for unit in report.quarantined] == ["p=0"]
+    assert sorted(row.id for row in lake.spark.table("t").select("id").collect()) == seen
+    assert not data_files(lake.path("t") / "p=1")
+
+
+def test_folder_made_anew_after_a_killed_move_is_the_tables(lake: Lake, clock: Clock) -> None:
+    """Old files are moved already, so what is at their place is what the table reads: nobody is told to move it."""
+    policy, _ = tagged(lake, PARTITIONED["using"])
+    kill(lake, policy, clock, after_move, move_old=True)
+    lake.sql("ALTER TABLE t DROP PARTITION (p = 0)")
+    lake.sql("INSERT INTO t PARTITION (p = 0) VALUES (50, 'new@x', 'n')")
+    seen = sorted(row.id for row in lake.spark.table("t").select("id").collect())
+    assert encrypt_table(lake.spark, "t", policy).outcome == "done"
+    assert sorted(row.id for row in lake.spark.table("t").select("id").collect()) == seen
+
+
+def test_old_folder_that_comes_into_use_during_the_move_is_put_back(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The metastore is asked again after the rename: what came into use meanwhile is where its user looks for it."""
+    policy, _ = tagged(lake, PARTITIONED["using"])
+    move = move_module.move_old
+
+    def moved(files: Any, unit: str, old: str, to: str) -> None:
+        if unit == "p=0":
+            load_anew(lake)
+        move(files, unit, old, to)
+
+    monkeypatch.setattr(move_module, "move_old", moved)
+    encrypt_table(lake.spark, "t", policy, move_old=True, keep_going=True)
+    assert 50 in [row.id for row in lake.spark.table("t").select("id").collect()]
+    assert not data_files(lake.path("t") / "p=1")
+
+
 def test_move_that_fails_leaves_the_run_unfinished_until_it_is_done(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -161,7 +208,7 @@ def test_move_that_fails_leaves_the_run_unfinished_until_it_is_done(
         raise SparkcryptError("the file system refused")
 
     with monkeypatch.context() as patch:
-        patch.setattr(runner_module, "move_old", refused)
+        patch.setattr(move_module, "move_old", refused)
         report = backfill(lake.spark, policy, tables=["t"], options=options)
     assert [one.error for one in report.failed] == ["RunConflictError"]
     assert "old files could not be moved: SparkcryptError: the file system refused" in report.failed[0].message

@@ -12,17 +12,18 @@ import pytest
 from click.testing import CliRunner
 
 from sparkcrypt import encrypt_table, load_policy, verify_table
-from sparkcrypt.backfill.engines import Engine
-from sparkcrypt.backfill.report import Report
+from sparkcrypt.backfill.engine.names import Engine
+from sparkcrypt.backfill.report.report import Report
 from sparkcrypt.cli.main import cli
 from sparkcrypt.errors import ConfigError, SparkcryptError, VerificationError
 from sparkcrypt.policy.model import Policy
-from sparkcrypt.spark.catalog import Catalog
-from sparkcrypt.spark.files import HadoopFiles
-from sparkcrypt.spark.storage import Storage, storage_of
-from sparkcrypt.spark.tagging import set_tags
+from sparkcrypt.spark.files.hadoop import HadoopFiles
+from sparkcrypt.spark.files.storage import Storage, storage_of
+from sparkcrypt.spark.tables.catalog import Catalog
+from sparkcrypt.spark.tables.tagging import set_tags
 from tests.conftest import FreshJvm
 from tests.services.hdfs import Hdfs
+from tests.spark.sessions import active
 from tests.spark.support import SECRET, Lake, assert_encrypted, assert_plaintext, make_policy, rows_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.services, pytest.mark.slow]
@@ -56,8 +57,8 @@ class Shore:
 
     def give(self, path: str, owner: str, group: str, mode: str, acl: str = "") -> None:
         """Set owner, group, mode and, with Hadoop's words, the whole ACL of a folder or file."""
-        system, where = self.files.located(path)
-        permission = self.lake.spark._jvm.org.apache.hadoop.fs.permission  # type: ignore[union-attr]
+        system, where = self.files.locate(path)
+        permission = self.lake.jvm.org.apache.hadoop.fs.permission
         if acl:
             system.setAcl(where, permission.AclEntry.parseAclSpec(acl, True))
         else:
@@ -173,7 +174,7 @@ def test_files_are_kept_on_the_media_of_the_old_ones(shore: Shore, engine: Engin
     """Storage policy and erasure coding of each partition's folder, its own or inherited, are those of the new one."""
     shore.files.make_folder(f"{shore.folder}/p=0")
     shore.files.make_folder(f"{shore.folder}/p=1")
-    system, _ = shore.files.located(shore.root)
+    system, _ = shore.files.locate(shore.root)
     path = shore.files.path
     system.setStoragePolicy(path(f"{shore.folder}/p=0"), "ONE_SSD")
     system.enableErasureCodingPolicy("XOR-2-1-1024k")
@@ -196,7 +197,7 @@ def test_files_are_kept_on_the_media_of_the_old_ones(shore: Shore, engine: Engin
 @ENGINES
 def test_new_files_do_not_leave_an_encryption_zone(shore: Shore, engine: Engine) -> None:
     """A table that is a zone of its own is refused before anything is written; in a zone above it, it is done."""
-    system, _ = shore.files.located(shore.root)
+    system, _ = shore.files.locate(shore.root)
     path = shore.files.path
     shore.files.make_folder(shore.folder)
     system.createEncryptionZone(path(shore.folder), "zone")
@@ -343,15 +344,6 @@ def test_access_that_this_user_may_not_give_is_refused(shore: Shore, fresh_jvm: 
     assert not shore.files.exists(f"{shore.folder}-new")
     assert not shore.files.exists(f"{shore.root}/.sparkcrypt") or not shore.parquet(f"{shore.root}/.sparkcrypt")
     assert len(shore.parquet(shore.folder)) >= 2
-
-
-@contextmanager
-def active(lake: Lake) -> Iterator[None]:
-    """Make the lake's session the one that commands find."""
-    sessions = lake.spark._jvm.org.apache.spark.sql.classic.SparkSession  # type: ignore[union-attr]
-    sessions.setActiveSession(lake.spark._jsparkSession)
-    yield
-    sessions.clearActiveSession()
 
 
 def test_policy_and_report_on_hdfs(shore: Shore) -> None:

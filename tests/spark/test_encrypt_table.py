@@ -11,39 +11,18 @@ from typing import Any
 import pytest
 
 from sparkcrypt import encrypt_table, plan_table, verify_table
-from sparkcrypt.backfill import targets
-from sparkcrypt.backfill.expire import expire_run
-from sparkcrypt.backfill.targets import refuse_kinds
+from sparkcrypt.backfill.after.expire import expire_run
+from sparkcrypt.backfill.target import target as targets
+from sparkcrypt.backfill.target.target import refuse_kinds
 from sparkcrypt.errors import ConfigError, PlanError, VerificationError
 from sparkcrypt.plan import EncryptionPlan
-from sparkcrypt.spark.catalog import Catalog
-from sparkcrypt.spark.tagging import set_tags
+from sparkcrypt.spark.tables.catalog import Catalog
+from sparkcrypt.spark.tables.planning import plan_of
+from sparkcrypt.spark.tables.tagging import set_tags
 from tests.spark.support import SECRET, Lake, assert_encrypted, assert_plaintext, rows_of
+from tests.spark.tables import PARTITIONED, UNPARTITIONED, fill
 
 pytestmark = [pytest.mark.spark, pytest.mark.spark35]
-
-PARTITIONED = {
-    "using": "CREATE TABLE t (id INT, email STRING, note STRING, p INT) USING parquet PARTITIONED BY (p)",
-    "hive": "CREATE TABLE t (id INT, email STRING, note STRING) PARTITIONED BY (p INT) STORED AS PARQUET",
-}
-UNPARTITIONED = {
-    "using": "CREATE TABLE t (id INT, email STRING, note STRING) USING parquet",
-    "hive": "CREATE TABLE t (id INT, email STRING, note STRING) STORED AS PARQUET",
-}
-
-
-def fill(lake: Lake, create: str, *, external: bool = False) -> None:
-    """Make a plaintext table of two files a partition, or of two files."""
-    if external:
-        create = create.replace("CREATE TABLE", "CREATE EXTERNAL TABLE" if "STORED" in create else "CREATE TABLE")
-        create += f" LOCATION '{(lake.root / 'external').as_uri()}'"
-    with lake.stranger() as stranger:
-        stranger.sql(create)
-        values = [
-            f"({n}, '{SECRET}-{n}', 'note {n}'" + (f", {n % 2})" if "PARTITIONED" in create else ")") for n in range(4)
-        ]
-        for half in (values[:2], values[2:]):
-            stranger.sql(f"INSERT INTO t VALUES {', '.join(half)}")
 
 
 @pytest.mark.parametrize("kind", PARTITIONED)
@@ -173,9 +152,14 @@ def test_a_run_plans_once_and_shows_it_first(lake: Lake, monkeypatch: pytest.Mon
     policy = lake.policy(tables=f"  {lake.database}.t: {{tags: {{email: [pii]}}}}\n")
     if tagged:
         set_tags(lake.spark, "t", {"email": ["pii"]}, policy)
-    made, shown = [], []
-    plan_of = targets.plan_of
-    monkeypatch.setattr(targets, "plan_of", lambda *a, **k: made.append(plan_of(*a, **k)) or made[-1])
+    made: list[EncryptionPlan] = []
+    shown: list[EncryptionPlan] = []
+
+    def planned(*arguments: Any, **named: Any) -> EncryptionPlan:
+        made.append(plan_of(*arguments, **named))
+        return made[-1]
+
+    monkeypatch.setattr(targets, "plan_of", planned)
 
     def refuse(plan: EncryptionPlan) -> None:
         assert (Catalog(lake.spark).table("t").uuid is not None) is tagged
@@ -346,7 +330,7 @@ def test_tagging_drops_statistics_of_the_column(lake: Lake) -> None:
 def leave_statistics(lake: Lake, statistics: Any) -> None:
     """Put statistics into the metastore as another application does: nobody in this one hears of it."""
     unheard = lake.spark._jsparkSession.sharedState().externalCatalog().unwrapped()
-    unheard.alterTableStats(lake.database, "t", lake.spark._jvm.scala.Some(statistics))  # type: ignore[union-attr]
+    unheard.alterTableStats(lake.database, "t", lake.jvm.scala.Some(statistics))
     lake.spark.catalog.refreshTable("t")
 
 

@@ -2,46 +2,25 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
-from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
-from sparkcrypt.keys.counting import KEY_LOG
+from sparkcrypt.keys.call_log import KEY_LOG
 from sparkcrypt.names import TAGS_PREFIX
-from sparkcrypt.spark.options import defaults_lines, launch_conf
+from sparkcrypt.spark.setup.options import defaults_lines, launch_conf
 from tests.conftest import FreshJvm
 from tests.services.connect import start_connect_server
 from tests.services.installed import ROOT, spark_home
+from tests.spark.fresh_scripts import START, calls, run
 from tests.spark.support import PLAIN, SECRET, assert_encrypted, data_files, make_policy
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 WITHOUT = ("pyspark", "py4j")
-START = """
-import json, os, sys
-from pyspark.sql import SparkSession, functions as F
-import sparkcrypt
-spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
-spark.sparkContext.setLogLevel("ERROR")
-"""
-
-
-def run(fresh_jvm: FreshJvm, script: str, *arguments: object, **environment: str) -> str:
-    """Run a script that must succeed, and return its output."""
-    done = fresh_jvm(script, *arguments, env=environment)
-    assert done.returncode == 0, done.stderr[-3000:]
-    return done.stdout
-
-
-def calls(log: Path, op: str) -> Counter[str]:
-    """Return how often each key was used, but for the keys of probes; and empty the log."""
-    lines = [json.loads(line) for line in log.read_text().splitlines()]
-    return Counter(line["key_id"] for line in lines if line["op"] == op and not line["key_id"].startswith("probe"))
 
 
 def test_wraps_and_unwraps_are_one_per_master_key(fresh_jvm: FreshJvm, private_jar: Path, tmp_path: Path) -> None:

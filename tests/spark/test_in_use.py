@@ -9,16 +9,17 @@ from typing import Any
 import pytest
 
 from sparkcrypt import encrypt_table, verify_table
-from sparkcrypt.backfill.in_use import Disposal, InUse, OtherTables
-from sparkcrypt.backfill.passes import backfill
-from sparkcrypt.backfill.targets import catalog_target
+from sparkcrypt.backfill.many.passes import backfill
+from sparkcrypt.backfill.target.disposal import Disposal
+from sparkcrypt.backfill.target.in_use import InUse, OtherTables
+from sparkcrypt.backfill.target.target import catalog_target
 from sparkcrypt.errors import VerificationError
-from sparkcrypt.spark.catalog import Catalog
-from sparkcrypt.spark.files import HadoopFiles
+from sparkcrypt.spark.files.hadoop import HadoopFiles
+from sparkcrypt.spark.tables.catalog import Catalog
+from tests.spark.killing import Clock, after_record, kill
+from tests.spark.restored_state import restore
 from tests.spark.support import Lake, data_files, rows_of
-from tests.spark.test_encrypt_crash import Clock, after_record, clock, kill, tagged  # noqa: F401  # a fixture
-from tests.spark.test_encrypt_table import PARTITIONED
-from tests.spark.test_restored_state import copies, restore  # noqa: F401  # a fixture
+from tests.spark.tables import PARTITIONED, tagged
 
 pytestmark = pytest.mark.spark
 
@@ -115,8 +116,8 @@ def test_what_was_set_aside_is_looked_at_before_it_goes(lake: Lake, monkeypatch:
 
 def test_what_cannot_be_proven_is_an_open_problem(
     lake: Lake,
-    clock: Clock,  # noqa: F811
-    copies: dict[str, Path],  # noqa: F811
+    clock: Clock,
+    copies: dict[str, Path],
 ) -> None:
     """New files in use that differ from the source: no run deletes them, and every run says so until it is closed."""
     policy, _ = tagged(lake, PARTITIONED["using"])
@@ -143,7 +144,7 @@ def test_what_cannot_be_proven_is_an_open_problem(
     assert encrypt_table(lake.spark, "t", policy).outcome == "nothing to do"
 
 
-def test_staged_folder_that_another_table_reads_stays(lake: Lake, clock: Clock) -> None:  # noqa: F811
+def test_staged_folder_that_another_table_reads_stays(lake: Lake, clock: Clock) -> None:
     """A run was killed after staging, and somebody made a table of what it had staged: that is left to him."""
     policy, before = tagged(lake, PARTITIONED["using"])
     kill(lake, policy, clock, after_record("unit_verified"))
@@ -157,7 +158,7 @@ def test_staged_folder_that_another_table_reads_stays(lake: Lake, clock: Clock) 
     assert verify_table(lake.spark, "t", policy).ok
 
 
-def test_two_attempts_with_one_token_share_no_folder(lake: Lake, clock: Clock) -> None:  # noqa: F811
+def test_two_attempts_with_one_token_share_no_folder(lake: Lake, clock: Clock) -> None:
     """A driver whose token comes again, since the locks were restored, stages elsewhere."""
     policy, before = tagged(lake, PARTITIONED["using"])
     kill(lake, policy, clock, after_record("unit_swapping"))

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from sparkcrypt import encrypt_table, verify_table
-from sparkcrypt.backfill.options import RunOptions
-from sparkcrypt.backfill.passes import PassOptions, backfill
+from sparkcrypt.backfill.many.passes import PassOptions, backfill
+from sparkcrypt.backfill.work.options import RunOptions
 from sparkcrypt.errors import VerificationError
 from sparkcrypt.policy.model import Policy
-from sparkcrypt.spark.catalog import Catalog
-from sparkcrypt.spark.tagging import set_tags, unset_tags
+from sparkcrypt.spark.tables.catalog import Catalog
+from sparkcrypt.spark.tables.tagging import set_tags, unset_tags
 from sparkcrypt.tags.model import history_property, tag_property
 from tests.spark.support import SECRET, Lake, assert_encrypted, assert_plaintext, rows_of
 

@@ -8,18 +8,18 @@ from pathlib import Path
 import pytest
 
 from sparkcrypt import encrypt_table, verify_table
-from sparkcrypt.backfill.expire import expire_run
-from sparkcrypt.backfill.rollback import rollback_run
-from sparkcrypt.backfill.store import open_state_store
+from sparkcrypt.backfill.after.expire import expire_run
+from sparkcrypt.backfill.after.rollback import rollback_run
+from sparkcrypt.backfill.state.store import open_state_store
 from sparkcrypt.backfill.verify import TableVerification
 from sparkcrypt.errors import ConfigError, VerificationError
 from sparkcrypt.policy.model import Policy
-from sparkcrypt.spark.catalog import Catalog
-from sparkcrypt.spark.tagging import set_tags
+from sparkcrypt.spark.tables.catalog import Catalog
+from sparkcrypt.spark.tables.tagging import set_tags
+from tests.spark.late_writers import leave
+from tests.spark.sessions import run_command
 from tests.spark.support import SECRET, Lake, data_files, rows_of
-from tests.spark.test_backfill_cli import run
-from tests.spark.test_encrypt_table import PARTITIONED, UNPARTITIONED, fill
-from tests.spark.test_stale_writers import leave
+from tests.spark.tables import PARTITIONED, UNPARTITIONED, fill
 
 pytestmark = pytest.mark.spark
 
@@ -53,11 +53,11 @@ def differences(found: TableVerification) -> dict[str, list[str]]:
     return {name: [one.removeprefix("file:") for one in paths] for name, paths in told.items() if paths}
 
 
-def exit_codes(lake: Lake) -> tuple[int, int, int]:
+def exit_codes(lake: Lake) -> tuple[int, ...]:
     """Return with what the command ends: without the list, with it, and where other files are differences too."""
     command = ["verify", "--table", lake.name("t"), "--policy", str(lake.root / "policy-0" / "policy.yaml")]
-    plain, manifest, complete = ([], ["--manifest"], ["--manifest", "--complete"])
-    return tuple(run(lake, *command, *more).exit_code for more in (plain, manifest, complete))  # type: ignore[return-value]
+    ways: tuple[tuple[str, ...], ...] = ((), ("--manifest",), ("--manifest", "--complete"))
+    return tuple(run_command(lake, *command, *more).exit_code for more in ways)
 
 
 @pytest.mark.parametrize("tags", [("pii",), ("pii", "fin")])

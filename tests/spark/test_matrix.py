@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from sparkcrypt.policy.model import Policy
-from sparkcrypt.spark.digest import digest_rows
+from sparkcrypt.spark.tasks.digest import digest_rows
 from tests.spark.support import (
     PLAIN,
     SECRET,

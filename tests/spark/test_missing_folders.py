@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
 
 from sparkcrypt import encrypt_table, plan_table
-from sparkcrypt.backfill.expire import expire_run
-from sparkcrypt.backfill.options import RunOptions
-from sparkcrypt.backfill.passes import PassOptions, backfill
-from sparkcrypt.backfill.resolve import resolve_problem
-from sparkcrypt.backfill.target_plan import plan_target
-from sparkcrypt.backfill.targets import catalog_target
+from sparkcrypt.backfill.after.expire import expire_run
+from sparkcrypt.backfill.after.resolve_problem import resolve_problem
+from sparkcrypt.backfill.many.passes import PassOptions, backfill
+from sparkcrypt.backfill.many.plan import plan_target
+from sparkcrypt.backfill.target.target import catalog_target
+from sparkcrypt.backfill.work.options import RunOptions
 from sparkcrypt.errors import VerificationError
-from sparkcrypt.spark.catalog import Catalog
+from sparkcrypt.spark.tables.catalog import Catalog
 from tests.spark.support import SECRET, Lake, data_files, rows_of
-from tests.spark.test_encrypt_crash import tagged
-from tests.spark.test_encrypt_table import PARTITIONED, UNPARTITIONED
+from tests.spark.tables import PARTITIONED, UNPARTITIONED, tagged
 
 pytestmark = pytest.mark.spark
 
@@ -71,7 +71,8 @@ def test_expire_never_deletes_the_only_copy(lake: Lake, create: str) -> None:
     old = local(report.old_location or "")
     count = len(data_files(old))
     first = data_files(folder)[0]
-    for remove in (first.unlink, lambda: shutil.rmtree(folder)):
+    removals: tuple[Callable[[], object], ...] = (first.unlink, lambda: shutil.rmtree(folder))
+    for remove in removals:
         remove()
         with pytest.raises(VerificationError, match="may be the only copy"):
             expire_run(lake.spark, "t", policy)

@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from sparkcrypt import encrypt_table, verify_table
-from sparkcrypt.backfill.expire import expire_run
-from sparkcrypt.backfill.journal import Journal
-from sparkcrypt.backfill.options import RunOptions
-from sparkcrypt.backfill.passes import PassOptions, backfill
-from sparkcrypt.backfill.store import open_state_store
+from sparkcrypt.backfill.after.expire import expire_run
+from sparkcrypt.backfill.journal.journal import Journal
+from sparkcrypt.backfill.many.passes import PassOptions, backfill
+from sparkcrypt.backfill.state.store import open_state_store
+from sparkcrypt.backfill.work.options import RunOptions
 from sparkcrypt.errors import PlanError
-from sparkcrypt.spark.catalog import Catalog
-from sparkcrypt.spark.tagging import set_tags
+from sparkcrypt.policy.model import Policy
+from sparkcrypt.spark.tables.catalog import Catalog
+from sparkcrypt.spark.tables.tagging import set_tags
+from tests.spark.killing import Clock, after_swap, kill
 from tests.spark.support import Lake, data_files, rows_of
-from tests.spark.test_encrypt_crash import Clock, after_swap, clock, kill, tagged  # noqa: F401  # a fixture
-from tests.spark.test_encrypt_table import PARTITIONED
+from tests.spark.tables import PARTITIONED, tagged
 
 pytestmark = pytest.mark.spark
 
 
-def wide(lake: Lake) -> tuple[object, list[object]]:
+def wide(lake: Lake) -> tuple[Policy, list[Any]]:
     """Make a table of four partitions with a tag; return its policy and rows."""
     with lake.stranger() as stranger:
         stranger.sql(PARTITIONED["using"])
@@ -30,10 +33,10 @@ def wide(lake: Lake) -> tuple[object, list[object]]:
     return policy, rows_of(lake.spark.table("t"))
 
 
-def unfinished(lake: Lake, policy: object) -> str | None:
+def unfinished(lake: Lake, policy: Policy) -> str | None:
     """Return the run of the table that is unfinished."""
-    store = open_state_store(policy.run_state)  # type: ignore[attr-defined]
-    return Journal.unfinished(store, Catalog(lake.spark).table("t").uuid or "")
+    store = open_state_store(policy.run_state)
+    return Journal.find_unfinished(store, Catalog(lake.spark).table("t").uuid or "")
 
 
 def encrypted(lake: Lake) -> int:
@@ -45,24 +48,24 @@ def test_narrow_call_leaves_a_budgeted_run_waiting(lake: Lake) -> None:
     """A pass stopped at its budget; a call for one partition does that one, and says what else is unfinished."""
     policy, before = wide(lake)
     options = PassOptions(run=RunOptions(keep_going=True, parallelism=1), max_bytes=1)
-    first = backfill(lake.spark, policy, tables=["t"], options=options)  # type: ignore[arg-type]
+    first = backfill(lake.spark, policy, tables=["t"], options=options)
     assert (first.outcome, encrypted(lake)) == ("stopped at budget", 1)
     waiting = unfinished(lake, policy)
-    last = encrypt_table(lake.spark, "t", policy, where="p = 3")  # type: ignore[arg-type]
+    last = encrypt_table(lake.spark, "t", policy, where="p = 3")
     assert (last.outcome, [one["unit"] for one in last.units], encrypted(lake)) == ("done", ["p=3"], 2)
     assert any(f"run {waiting} over all partitions is unfinished" in one for one in last.warnings)
     assert unfinished(lake, policy) == waiting
-    expire_run(lake.spark, "t", policy)  # type: ignore[arg-type]
+    expire_run(lake.spark, "t", policy)
     assert rows_of(lake.spark.table("t")) == before
-    rest = backfill(lake.spark, policy, tables=["t"])  # type: ignore[arg-type]
+    rest = backfill(lake.spark, policy, tables=["t"])
     assert (rest.outcome, rest.tables[0].run_id, encrypted(lake)) == ("done", waiting, 4)
     assert unfinished(lake, policy) is None
     lake.spark.catalog.refreshTable("t")
     assert rows_of(lake.spark.table("t")) == before
-    assert verify_table(lake.spark, "t", policy, manifest=True).ok  # type: ignore[arg-type]
+    assert verify_table(lake.spark, "t", policy, manifest=True).ok
 
 
-def test_narrow_call_settles_what_a_killed_run_had_swapped(lake: Lake, clock: Clock) -> None:  # noqa: F811
+def test_narrow_call_settles_what_a_killed_run_had_swapped(lake: Lake, clock: Clock) -> None:
     """The unit that a killed run had swapped is written down, and nothing else of that run is done."""
     policy, before = tagged(lake, PARTITIONED["using"])
     kill(lake, policy, clock, after_swap)
@@ -87,3 +90,15 @@ def test_predicate_that_chooses_nothing_is_told(lake: Lake) -> None:
     assert any("--where 'p = 77' chooses no partition" in one for one in report.warnings)
     with pytest.raises(PlanError, match="chooses no partition"):
         encrypt_table(lake.spark, "t", policy, where="p = 77", strict=True)
+
+
+def test_run_that_is_begun_anew_does_what_was_asked(lake: Lake) -> None:
+    """With --resume never the unfinished run is closed, and neither its partitions nor its engine go on."""
+    policy, before = wide(lake)
+    options = PassOptions(run=RunOptions(keep_going=True, where="p < 2"), max_bytes=1)
+    first = backfill(lake.spark, policy, tables=["t"], options=options)
+    assert (first.outcome, encrypted(lake)) == ("stopped at budget", 1)
+    report = encrypt_table(lake.spark, "t", policy, where="p = 3", engine="spark", resume="never")
+    assert (report.outcome, report.engine, [one["unit"] for one in report.units]) == ("done", "spark", ["p=3"])
+    assert unfinished(lake, policy) is None
+    assert rows_of(lake.spark.table("t")) == before

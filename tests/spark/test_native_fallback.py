@@ -12,20 +12,20 @@ import pyarrow.parquet as pq
 import pytest
 
 from sparkcrypt import encrypt_table
-from sparkcrypt.backfill import footers
-from sparkcrypt.backfill.footers import DriverFooters, TaskFooters
-from sparkcrypt.backfill.units import SourceFile
+from sparkcrypt.backfill.drift import footers
+from sparkcrypt.backfill.drift.footers import DriverFooters, TaskFooters
+from sparkcrypt.backfill.target.unit import SourceFile
 from sparkcrypt.errors import ConfigError, SparkcryptError, StorageError
 from sparkcrypt.native.footers import FooterFacts, Found
 from sparkcrypt.parquet import FileSummary
 from sparkcrypt.policy.key_service import KeyServiceConfig
 from sparkcrypt.policy.model import Policy
-from sparkcrypt.spark.files import HadoopFiles
-from sparkcrypt.spark.tagging import set_tags
+from sparkcrypt.spark.files.hadoop import HadoopFiles
+from sparkcrypt.spark.tables.tagging import set_tags
 from tests.spark.support import Lake, encrypted_columns
 from tests.spark.support import footers as footers_of
-from tests.unit.native.test_refused import drop_a_location
 from tests.unit.parquet.handmade import data_page, index_page, make_file
+from tests.unit.parquet.rewriting import drop_a_location
 
 pytestmark = pytest.mark.spark
 

@@ -8,25 +8,18 @@ from typing import Any
 import pytest
 
 from sparkcrypt import encrypt_table, verify_table
-from sparkcrypt.backfill import reach as reach_module
-from sparkcrypt.backfill.expire import expire_run
-from sparkcrypt.backfill.pass_report import PassReport
-from sparkcrypt.backfill.resolve import resolve_problem
-from sparkcrypt.backfill.rollback import rollback_run
-from sparkcrypt.policy.model import Policy
-from sparkcrypt.spark.files import HadoopFiles
+from sparkcrypt.backfill.after.expire import expire_run
+from sparkcrypt.backfill.after.resolve_problem import resolve_problem
+from sparkcrypt.backfill.after.rollback import rollback_run
+from sparkcrypt.backfill.many.report import PassReport
+from sparkcrypt.backfill.old_files import grace as reach_module
+from sparkcrypt.spark.files.hadoop import HadoopFiles
+from tests.spark.late_writers import ids
+from tests.spark.passes import the_pass, the_problem, with_grace
 from tests.spark.support import SECRET, Lake, assert_encrypted, assert_plaintext
-from tests.spark.test_encrypt_crash import tagged
-from tests.spark.test_encrypt_table import PARTITIONED, UNPARTITIONED
-from tests.spark.test_open_problems import the_pass, the_problem
-from tests.spark.test_stale_writers import ids
+from tests.spark.tables import PARTITIONED, UNPARTITIONED, tagged
 
 pytestmark = pytest.mark.spark
-
-
-def with_grace(lake: Lake, policy: Policy, grace: str) -> Policy:
-    """Write into the policy how long old files stay."""
-    return lake.changed("untagged:", f"old_files: {{grace: {grace}}}\nuntagged:")
 
 
 def drop_and_insert(lake: Lake) -> None:
@@ -125,7 +118,7 @@ def test_move_that_was_killed_is_written_down(lake: Lake, monkeypatch: pytest.Mo
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(reach_module, "_moved", killed)
+        patch.setattr(reach_module, "_note_move", killed)
         with pytest.raises(KeyboardInterrupt):
             the_pass(lake, policy)
     assert the_pass(lake, policy).outcome == "nothing to do"

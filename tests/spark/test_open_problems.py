@@ -8,30 +8,29 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 from click.testing import CliRunner
 from pyspark.sql.functions import udf
 
 from sparkcrypt import encrypt_table, verify_table
-from sparkcrypt.backfill import carry as carry_module
-from sparkcrypt.backfill import quiet as quiet_module
-from sparkcrypt.backfill.expire import expire_run
-from sparkcrypt.backfill.html import report_html
-from sparkcrypt.backfill.options import RunOptions
-from sparkcrypt.backfill.pass_report import PassReport
-from sparkcrypt.backfill.passes import PassOptions, backfill
-from sparkcrypt.backfill.resolve import resolve_problem
-from sparkcrypt.backfill.store import open_state_store
-from sparkcrypt.cli.past_runs import status
+from sparkcrypt.backfill.after.expire import expire_run
+from sparkcrypt.backfill.after.resolve_problem import resolve_problem
+from sparkcrypt.backfill.html.page import report_html
+from sparkcrypt.backfill.many.passes import PassOptions, backfill
+from sparkcrypt.backfill.many.report import PassReport
+from sparkcrypt.backfill.old_files import quiet as quiet_module
+from sparkcrypt.backfill.old_files import reconcile as carry_module
+from sparkcrypt.backfill.state.store import open_state_store
+from sparkcrypt.backfill.work.options import RunOptions
+from sparkcrypt.cli.runs.past_runs import status
 from sparkcrypt.errors import ConfigError, VerificationError
 from sparkcrypt.policy.model import Policy
-from sparkcrypt.spark.catalog import Catalog
+from sparkcrypt.spark.tables.catalog import Catalog
+from tests.spark.late_writers import OnAdvance, audits, ids, leave
+from tests.spark.passes import the_pass, the_problem
 from tests.spark.support import SECRET, Lake, assert_encrypted
-from tests.spark.test_encrypt_crash import tagged
-from tests.spark.test_encrypt_table import PARTITIONED, UNPARTITIONED
-from tests.spark.test_stale_writers import OnAdvance, audits, ids, leave
+from tests.spark.tables import PARTITIONED, UNPARTITIONED, tagged
 
 pytestmark = pytest.mark.spark
 
@@ -71,19 +70,6 @@ def planned_before(lake: Lake, sql: str, folder: Path) -> Iterator[None]:
     assert not failed, failed
 
 
-def the_pass(lake: Lake, policy: Policy, **options: Any) -> PassReport:
-    """Run a pass over the table."""
-    return backfill(lake.spark, policy, tables=["t"], options=PassOptions(run=RunOptions(keep_going=True), **options))
-
-
-def the_problem(report: PassReport) -> dict[str, Any]:
-    """Return the one open problem of a pass that is incomplete for it."""
-    assert (report.outcome, report.exit_code) == ("incomplete", 74)
-    (problem,) = report.tables[0].problems
-    assert any(problem["problem"] in unit["message"] for unit in report.tables[0].quarantined)
-    return dict(problem)
-
-
 def old_files(lake: Lake, partition: str = "p=0") -> list[Path]:
     """Return the data files in a partition's old folder."""
     return sorted((lake.path("t") / partition).glob("part-*"))
@@ -92,8 +78,8 @@ def old_files(lake: Lake, partition: str = "p=0") -> list[Path]:
 def test_overwrite_in_flight_is_kept_until_it_is_resolved(lake: Lake) -> None:
     """A dynamic overwrite planned before the swap and committed after it is an open problem until someone decides.
 
-    Each pass repeats it, status and the page name it, expire keeps its files; in favour of the old folder, the
-    table has its rows, encrypted.
+    Each pass repeats it, status and the page name it, expire keeps its files and deletes those of the other units; in
+    favour of the old folder, the table has its rows, encrypted.
     """
     policy, before = tagged(lake, PARTITIONED["using"])
     overwrite = (
@@ -106,8 +92,16 @@ def test_overwrite_in_flight_is_kept_until_it_is_resolved(lake: Lake) -> None:
     problem = the_problem(found)
     assert (problem["unit"], problem["kind"]) == ("p=0", "overwritten")
     assert the_problem(the_pass(lake, policy, changed=True)) == problem
+    dry = expire_run(lake.spark, "t", policy, dry_run=True)
+    done = expire_run(lake.spark, "t", policy)
+    assert dry.folders == done.folders == (f"file:{lake.path('t')}/p=1",)
+    assert list(dry.refused) == list(done.refused) == ["p=0"]
+    assert problem["problem"] in done.refused["p=0"]
+    assert old_files(lake)
+    assert not old_files(lake, "p=1")
     with pytest.raises(VerificationError, match=problem["problem"]):
         expire_run(lake.spark, "t", policy)
+    assert the_problem(the_pass(lake, policy)) == problem
     file = next(file for file in lake.root.glob("policy-*/policy.yaml"))
     told = CliRunner().invoke(status, ["--policy", str(file), "--table", lake.name("t"), "--json"])
     assert [one["problem"] for one in json.loads(told.stdout)["problems"]] == [problem["problem"]]
@@ -120,7 +114,8 @@ def test_overwrite_in_flight_is_kept_until_it_is_resolved(lake: Lake) -> None:
     assert verify_table(lake.spark, "t", policy).ok
     assert the_pass(lake, policy).outcome == "nothing to do"
     assert "resolve" in audits(lake, policy)
-    expire_run(lake.spark, "t", policy)
+    assert not expire_run(lake.spark, "t", policy).refused
+    assert not old_files(lake)
     assert ids(lake) == [1, 3, 100, 102]
 
 
@@ -186,6 +181,8 @@ def test_erasure_in_the_old_folder_is_an_open_problem(lake: Lake, kind: str) -> 
     victim.unlink()
     problem = the_problem(the_pass(lake, policy))
     assert (problem["kind"], problem["gone"]) == ("removed", [victim.name])
+    if kind == "partitioned":
+        assert problem["problem"] in expire_run(lake.spark, "t", policy).refused["p=0"]
     with pytest.raises(VerificationError, match=problem["problem"]):
         expire_run(lake.spark, "t", policy)
     dry = the_pass_dry(lake, policy)

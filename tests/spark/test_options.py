@@ -10,10 +10,10 @@ from sparkcrypt.errors import PlanError
 from sparkcrypt.names import SESSION_TOKEN
 from sparkcrypt.plan import EncryptionPlan
 from sparkcrypt.policy.model import Policy
-from sparkcrypt.spark.jar import bring_jar
-from sparkcrypt.spark.pinning import pin_session
-from sparkcrypt.spark.planning import plan_path
-from sparkcrypt.spark.tagging import set_tags
+from sparkcrypt.spark.jvm.jar import bring_jar
+from sparkcrypt.spark.setup.session_policy import pin_session
+from sparkcrypt.spark.tables.planning import plan_path
+from sparkcrypt.spark.tables.tagging import set_tags
 from tests.spark.support import (
     SECRET,
     Lake,
@@ -67,8 +67,8 @@ def test_writer_and_reader_options(lake: Lake, mode: str) -> None:
     options, path = parquet_options(plan(lake, policy)), str(lake.root / "out")
     lake.sql(f"SELECT {ROW}").write.options(**options).parquet(path)
     assert_encrypted(path, policy, {**KEYS, "s.b": "fin"}, visible=())
-    assert lake.spark.read.options(**options).parquet(path).first().email == SECRET  # type: ignore[union-attr]
-    assert lake.spark.read.options(**read_options(policy)).parquet(path).first().s.a == SECRET  # type: ignore[union-attr]
+    assert lake.spark.read.options(**options).parquet(path).head(1)[0].email == SECRET
+    assert lake.spark.read.options(**read_options(policy)).parquet(path).head(1)[0].s.a == SECRET
     other = with_keys(policy, lake.root / "other", swapped("arn:aws:kms;1,a", "fin"))
     configure(lake.spark, other)
     frame = lake.spark.read.options(**parquet_options(plan(lake, other))).parquet(path)

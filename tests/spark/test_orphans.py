@@ -2,26 +2,36 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from sparkcrypt import encrypt_table
-from sparkcrypt.backfill.choice import Choice
-from sparkcrypt.backfill.expire_many import expire_many
-from sparkcrypt.backfill.html import report_html
-from sparkcrypt.backfill.orphans import Orphan, find_orphans
+from sparkcrypt.backfill.after.orphan_search import Orphan
+from sparkcrypt.backfill.after.orphans import find_orphans
+from sparkcrypt.backfill.audit.chain import audit_entries
+from sparkcrypt.backfill.html.page import report_html
+from sparkcrypt.backfill.many.choice import Choice
+from sparkcrypt.backfill.many.expire import expire_many
+from sparkcrypt.backfill.many.passes import PassOptions, backfill
+from sparkcrypt.backfill.state.store import open_state_store
+from sparkcrypt.backfill.target.target import target_folder_id
+from sparkcrypt.backfill.work.options import RunOptions
+from sparkcrypt.cli.runs.expire import expire
+from sparkcrypt.cli.tables.audit import verify
 from sparkcrypt.errors import ConfigError
 from sparkcrypt.policy.model import Policy
-from sparkcrypt.spark.catalog import Catalog
-from tests.spark.support import Lake
-from tests.spark.test_encrypt_crash import tagged
-from tests.spark.test_encrypt_table import PARTITIONED, UNPARTITIONED
-from tests.spark.test_open_problems import the_pass
-from tests.spark.test_stale_writers import ids
+from sparkcrypt.spark.tables.catalog import Catalog
+from tests.spark.late_writers import ids
+from tests.spark.passes import the_pass
+from tests.spark.support import SECRET, Lake, assert_encrypted, assert_plaintext
+from tests.spark.tables import PARTITIONED, UNPARTITIONED, tagged
 
 pytestmark = pytest.mark.spark
 EXTERNAL = f"{UNPARTITIONED['using']} LOCATION '{{}}'"
@@ -42,13 +52,26 @@ def age(folder: Path, days: float = 30) -> None:
 def aged(monkeypatch: pytest.MonkeyPatch, days: float = 30) -> None:
     """Let the clock by which orphans are judged be ahead."""
     real = time.time
-    monkeypatch.setattr("sparkcrypt.backfill.orphans.time.time", lambda: real() + days * 86_400)
+    monkeypatch.setattr("sparkcrypt.backfill.after.orphans.time.time", lambda: real() + days * 86_400)
 
 
 def found(lake: Lake, policy: Policy, *, delete: bool = False) -> dict[str, Orphan]:
     """Return the orphans beside the database's tables, by folder."""
     orphans = find_orphans(lake.spark, policy, databases=(lake.database,), delete=delete)
     return {one.folder.removeprefix("file:").removeprefix("//"): one for one in orphans}
+
+
+def deletions(policy: Policy, table_id: str) -> list[dict[str, Any]]:
+    """Return what an audit says was deleted."""
+    entries = audit_entries(open_state_store(policy.run_state), table_id)
+    return [one.entry for one in entries if one.entry["what"] == "delete"]
+
+
+def verified(policy: Policy, table_id: str) -> None:
+    """See that `sparkcrypt audit verify` takes an audit."""
+    file = next(Path(policy.run_state.removeprefix("file:")).parent.glob("policy.yaml"))
+    told = CliRunner().invoke(verify, ["--table", table_id, "--policy", str(file)])
+    assert (told.exit_code, "all authentic" in told.stdout) == (0, True), told.output
 
 
 def test_old_files_of_a_dropped_table_are_found_and_go(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -63,6 +86,10 @@ def test_old_files_of_a_dropped_table_are_found_and_go(lake: Lake, monkeypatch: 
     assert {place: one.kind for place, one in found(lake, policy).items()} == {str(old): "old"}
     assert found(lake, policy, delete=True)[str(old)].deleted
     assert not old.exists()
+    (entry,) = deletions(policy, "orphans")
+    assert entry["unit"] == {"unit": f"file:{old}", "kind": "old", "files": 5, "bytes": entry["unit"]["bytes"]}
+    assert (entry["why"]["run_id"], entry["why"]["policy_digest"]) == ("orphans", policy.digest())
+    verified(policy, "orphans")
     assert found(lake, policy) == {}
 
 
@@ -119,6 +146,30 @@ def test_expire_by_database_uuid_and_age(lake: Lake) -> None:
     (one,) = expire_many(lake.spark, policy, Choice((uuid,)), older_than_seconds=0).left[uuid]
     assert one.deleted
     assert not (lake.root / "external").exists()
+    (entry,) = deletions(policy, uuid)
+    assert (entry["unit"]["unit"], entry["unit"]["files"]) == (f"file:{lake.root / 'external'}", 5)
+    verified(policy, uuid)
+
+
+def test_expire_of_a_directory(lake: Lake) -> None:
+    """Old files of a directory that was renamed go by its path, once they are old enough; its new ones stay."""
+    with lake.stranger() as stranger:
+        stranger.sql(f"SELECT 1 AS id, '{SECRET}' AS email").write.parquet(str(lake.root / "dir"))
+    policy = lake.policy(untagged="footer_key")
+    backfill(lake.spark, policy, path=str(lake.root / "dir"), options=PassOptions(run=RunOptions(exclusive=True)))
+    (old,) = (lake.root / ".sparkcrypt" / "dir").glob("old-*")
+    assert_plaintext(old)
+    place = (lake.root / "dir").as_uri().replace("file://", "file:")
+    base = ["--path", str(lake.root / "dir"), "--policy", str(next(lake.root.glob("policy-*/policy.yaml"))), "--json"]
+    young = CliRunner().invoke(expire, base)
+    assert (young.exit_code, json.loads(young.stdout)["left"]) == (0, {place: []})
+    dry = CliRunner().invoke(expire, [*base, "--older-than", "0s", "--dry-run"])
+    assert [one["deleted"] for one in json.loads(dry.stdout)["left"][place]] == [False]
+    done = CliRunner().invoke(expire, [*base, "--older-than", "0s"])
+    assert [(one["files"], one["deleted"]) for one in json.loads(done.stdout)["left"][place]] == [(2, True)]
+    assert not old.exists()
+    assert_encrypted(lake.root / "dir", policy, {"id": "footer", "email": "footer"}, visible=())
+    assert [one["unit"]["unit"] for one in deletions(policy, target_folder_id(place))] == [f"file:{old}"]
 
 
 def test_plaintext_awaiting_expiry_is_a_headline(lake: Lake) -> None:

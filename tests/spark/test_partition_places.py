@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from sparkcrypt import encrypt_table, verify_table
-from sparkcrypt.backfill.expire import expire_run
-from sparkcrypt.backfill.options import RunOptions
-from sparkcrypt.backfill.passes import PassOptions, backfill
-from sparkcrypt.backfill.rollback import rollback_run
+from sparkcrypt.backfill.after.expire import expire_run
+from sparkcrypt.backfill.after.rollback import rollback_run
+from sparkcrypt.backfill.many.passes import PassOptions, backfill
+from sparkcrypt.backfill.work.options import RunOptions
 from sparkcrypt.errors import PlanError, VerificationError
 from sparkcrypt.policy.model import Policy
-from sparkcrypt.spark.catalog import Catalog
-from sparkcrypt.spark.tagging import set_tags
+from sparkcrypt.spark.tables.catalog import Catalog
+from sparkcrypt.spark.tables.tagging import set_tags
 from tests.spark.support import SECRET, Lake, assert_encrypted, assert_plaintext, data_files, rows_of
-from tests.spark.test_encrypt_table import PARTITIONED
+from tests.spark.tables import PARTITIONED
 
 pytestmark = pytest.mark.spark
 
@@ -59,7 +60,7 @@ def locations(lake: Lake) -> dict[str, Path]:
     return {one.folder: Path(one.location.removeprefix("file:")) for one in found}
 
 
-def rows(lake: Lake) -> list[object]:
+def rows(lake: Lake) -> list[Any]:
     """Return the table's rows as they are now."""
     lake.spark.catalog.refreshTable("t")
     return rows_of(lake.spark.table("t"))
@@ -84,7 +85,7 @@ def test_partitions_are_done_wherever_they_lie(lake: Lake, kind: str) -> None:
     for p in range(3):
         lake.sql(f"INSERT INTO t PARTITION (p = {p}) VALUES ({p + 10}, '{SECRET}-{p + 10}', 'new')")
     after = rows(lake)
-    assert len(after) == 6 and [row for row in after if row.id < 10] == before  # type: ignore[attr-defined]
+    assert len(after) == 6 and [row for row in after if row.id < 10] == before
     for place in new.values():
         assert len(assert_encrypted(place, policy, {"email": "pii"}, visible=["new"])) == 2
     for place in old.values():

@@ -7,7 +7,7 @@ import pytest
 from sparkcrypt import read_table
 from sparkcrypt.errors import ConfigError, KeyNotFoundError
 from sparkcrypt.policy.model import Policy
-from sparkcrypt.spark.tagging import set_tags
+from sparkcrypt.spark.tables.tagging import set_tags
 from tests.spark.support import Lake, refusal, rows_of, with_keys, without_keys
 
 pytestmark = pytest.mark.spark
@@ -36,16 +36,20 @@ def test_denied_column_is_an_error_by_default(lake: Lake, policy: Policy) -> Non
     frame = read_table(lake.spark, "t", poor)
     assert rows_of(frame.select("id")) == [(1,), (2,)]
     said = refusal(frame.select("email").collect)
-    assert "KeyNotFoundError" in said
-    assert "'pii'" in said
+    assert "KeyNotFoundError: column email of table" in said
+    assert "its key 'pii' is not there. To get access, ask whoever" in said
+    assert rows_of(lake.sql("SELECT email FROM t")) == [("a",), ("b",)]  # the session is as it was
 
 
 def test_denied_columns_are_null_where_asked_for(lake: Lake, policy: Policy) -> None:
-    """``on_denied="null"`` gives nulls of the right type, a struct as a whole when one leaf is denied."""
+    """``on_denied="null"`` gives nulls for denied leaves alone; ``drop`` leaves out columns that would be null."""
     poor = with_keys(policy, lake.root / "poor", without_keys("fin"))
     frame = read_table(lake.spark, "t", poor, on_denied="null")
-    assert rows_of(frame) == [(1, "a", None, 0), (2, "b", None, 1)]
+    assert rows_of(frame) == [(1, "a", (None, 2), 0), (2, "b", (None, 4), 1)]
     assert frame.schema["s"].dataType.simpleString() == "struct<a:int,b:int>"
+    without = with_keys(policy, lake.root / "without", without_keys("pii"))
+    assert rows_of(read_table(lake.spark, "t", without, on_denied="drop")) == [(1, (1, 2), 0), (2, (3, 4), 1)]
+    assert rows_of(lake.sql("SELECT * FROM t")) == [(1, "a", (1, 2), 0), (2, "b", (3, 4), 1)]
 
 
 def test_denied_footer_key_is_always_an_error(lake: Lake, policy: Policy) -> None:
@@ -58,5 +62,5 @@ def test_denied_footer_key_is_always_an_error(lake: Lake, policy: Policy) -> Non
 
 def test_other_modes_are_refused(lake: Lake, policy: Policy) -> None:
     """Only ``error`` and ``null`` are modes."""
-    with pytest.raises(ConfigError, match="allowed: error, null"):
+    with pytest.raises(ConfigError, match="allowed: error, null, drop"):
         read_table(lake.spark, "t", policy, on_denied="mask")  # type: ignore[arg-type]

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from sparkcrypt import load_policy, read_table
+from sparkcrypt import load_policy, masked_columns, read_table
 from sparkcrypt.errors import KeyAccessDeniedError
-from sparkcrypt.keys.service import open_key_service
+from sparkcrypt.keys.open_service import open_key_service
 from sparkcrypt.policy.key_service import KeyServiceConfig
 from sparkcrypt.policy.model import Policy
-from sparkcrypt.spark.read import ReadReport
-from sparkcrypt.spark.session import configure
-from sparkcrypt.spark.tagging import set_tags
+from sparkcrypt.spark.setup.read import ReadReport
+from sparkcrypt.spark.setup.session import configure
+from sparkcrypt.spark.tables.tagging import set_tags
 from tests.spark.support import Lake, refusal, rows_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.services]
@@ -74,8 +74,8 @@ def test_a_denied_key_is_an_error_that_names_the_column(lake: Lake, vault: Any, 
         (2, "20.25"),
     ]
     said = refusal(frame.select("email").collect)
-    assert "KeyAccessDeniedError" in said
-    assert "column email" in said
+    assert "KeyAccessDeniedError: column email of table" in said
+    assert "its key 'read-pii' is denied to " in said
     assert token not in said
     assert "KeyAccessDeniedError" in refusal(frame.collect)
 
@@ -87,7 +87,8 @@ def test_denied_columns_are_typed_nulls_and_reported(lake: Lake, vault: Any, pol
     frame = read_table(lake.spark, "t", reader, on_denied="null", report=reports.append)
     assert rows_of(frame) == [(1, "a", None), (2, "b", None)]
     assert frame.schema["salary"].dataType.simpleString() == "decimal(9,2)"
-    assert frame.schema["salary"].metadata["tags"] == ["fin"]
+    assert frame.schema["salary"].metadata["tags"] == ["fin", "!masked"]
+    assert masked_columns(frame) == {"salary": "key read-fin of tag fin is denied"}
     assert [one.to_dict() for one in reports] == [{"table": "t", "on_denied": "null", "denied": ["salary"]}]
 
 

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from sparkcrypt import encrypt_table, verify_table
-from sparkcrypt.backfill.audit import audit_entries
-from sparkcrypt.backfill.expire import expire_run
-from sparkcrypt.backfill.journal import Journal
-from sparkcrypt.backfill.store import open_state_store
+from sparkcrypt.backfill.after.expire import expire_run
+from sparkcrypt.backfill.after.resolve_problem import resolve_problem
+from sparkcrypt.backfill.audit.chain import audit_entries
+from sparkcrypt.backfill.state.store import open_state_store
+from sparkcrypt.errors import VerificationError
 from sparkcrypt.policy.model import Policy
-from sparkcrypt.spark.catalog import Catalog
-from sparkcrypt.spark.tagging import set_tags
-from tests.spark.support import Lake, rows_of
-from tests.spark.test_encrypt_crash import Clock, clock  # noqa: F401  # a fixture
-from tests.spark.test_encrypt_table import PARTITIONED, UNPARTITIONED, fill
+from sparkcrypt.spark.tables.catalog import Catalog
+from sparkcrypt.spark.tables.tagging import set_tags
+from tests.spark.killing import Clock
+from tests.spark.restored_state import restore, states
+from tests.spark.support import SECRET, Lake, rows_of
+from tests.spark.tables import PARTITIONED, UNPARTITIONED, fill
 
 pytestmark = pytest.mark.spark
 
@@ -41,19 +42,6 @@ def made(lake: Lake, kind: str) -> tuple[Policy, list[Any]]:
     return policy, rows_of(lake.spark.table("t"))
 
 
-def states(policy: Policy) -> Path:
-    """Return the state directory."""
-    return Path(policy.run_state or "")
-
-
-def restore(policy: Policy, copy: Path, *, locks: bool = True) -> None:
-    """Put a copy of the state directory in its place; without its locks, tokens begin again."""
-    shutil.rmtree(states(policy))
-    shutil.copytree(copy, states(policy))
-    if not locks:
-        shutil.rmtree(states(policy) / "locks")
-
-
 def locations(lake: Lake) -> list[str]:
     """Return where the metastore says that the table's files are."""
     catalog = Catalog(lake.spark)
@@ -72,32 +60,17 @@ def assert_whole(lake: Lake, policy: Policy, before: list[Any]) -> None:
     assert checked.manifest is not None
     assert (checked.manifest.missing, checked.manifest.changed, checked.manifest.unlisted) == ((), (), ())
     store, uuid = open_state_store(policy.run_state), Catalog(lake.spark).table("t").uuid or ""
-    told = {one.entry["unit"]["new_location"].rstrip("/") for one in audit_entries(store, uuid)}
+    units = [one.entry["unit"] for one in audit_entries(store, uuid)]
+    told = {one["new_location"].rstrip("/") for one in units if "new_location" in one}
     assert {one.replace("file:///", "file:/").rstrip("/") for one in locations(lake)} <= {
         one.replace("file:///", "file:/") for one in told
     }
 
 
-@pytest.fixture
-def copies(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[dict[str, Path]]:
-    """Copies of the state directory right after the first record of each kind: kind -> copy."""
-    append, kept = Journal.append, {}
-
-    def appended(journal: Journal, kind: str, **fields: Any) -> Any:
-        record = append(journal, kind, **fields)
-        if kind not in kept:
-            root = journal._store._root  # type: ignore[attr-defined]
-            kept[kind] = Path(shutil.copytree(root, tmp_path / f"copy-{kind}"))
-        return record
-
-    monkeypatch.setattr(Journal, "append", appended)
-    yield kept
-
-
 @pytest.mark.parametrize(("kind", "engine"), CASES)
 def test_state_of_the_middle_of_a_run_loses_nothing(
     lake: Lake,
-    clock: Clock,  # noqa: F811
+    clock: Clock,
     copies: dict[str, Path],
     monkeypatch: pytest.MonkeyPatch,
     kind: str,
@@ -120,7 +93,7 @@ def test_state_of_the_middle_of_a_run_loses_nothing(
 
 
 @pytest.mark.parametrize(("kind", "engine"), CASES)
-def test_journal_that_lost_its_end_loses_nothing(lake: Lake, clock: Clock, kind: str, engine: str) -> None:  # noqa: F811
+def test_journal_that_lost_its_end_loses_nothing(lake: Lake, clock: Clock, kind: str, engine: str) -> None:
     """Whether 1, 2 or 6 records are cut off a finished run's journal, the same command leaves every row there."""
     policy, before = made(lake, kind)
     report = encrypt_table(lake.spark, "t", policy, engine=engine)
@@ -137,3 +110,60 @@ def test_journal_that_lost_its_end_loses_nothing(lake: Lake, clock: Clock, kind:
         assert_whole(lake, policy, before)
     expire_run(lake.spark, "t", policy)
     assert_whole(lake, policy, before)
+
+
+def cut_journal(lake: Lake, policy: Policy, run_id: str, records: int) -> None:
+    """Take the last records of a run's journal away."""
+    folder = states(policy) / "runs" / str(Catalog(lake.spark).table("t").uuid) / run_id
+    for record in sorted(folder.glob("*.json"))[-records:]:
+        record.unlink()
+
+
+@pytest.mark.parametrize("gone", [False, True], ids=["journal cut", "journal gone"])
+def test_commit_to_the_old_folder_of_a_run_not_acted_upon_is_a_problem(lake: Lake, gone: bool) -> None:
+    """The audit tells which files the run had left there; a person decides, and it is told no more."""
+    policy, before = made(lake, "hive partitioned")
+    report = encrypt_table(lake.spark, "t", policy)
+    cut_journal(lake, policy, report.run_id, 10_000 if gone else 6)
+    first = encrypt_table(lake.spark, "t", policy)
+    assert (first.outcome, first.problems) == ("nothing to do", ())
+    assert gone or any(report.run_id in one for one in first.warnings)
+
+    old = lake.path("t") / "p=0"
+    late = old / "part-late.snappy.parquet"
+    shutil.copy(next(old.glob("part-*")), late)
+    told = encrypt_table(lake.spark, "t", policy, keep_going=True)
+    (problem,) = told.problems
+    assert (told.outcome, problem["unit"], problem["came"]) == ("incomplete", "p=0", [late.name])
+    assert old.as_posix() in problem["message"]
+    assert encrypt_table(lake.spark, "t", policy, keep_going=True).problems[0]["problem"] == problem["problem"]
+    with pytest.raises(VerificationError, match="--keep new"):
+        resolve_problem(lake.spark, "t", policy, problem["problem"], keep="old", reason="put it back")
+    resolve_problem(lake.spark, "t", policy, problem["problem"], keep="new", reason="its rows were inserted")
+    after = encrypt_table(lake.spark, "t", policy)
+    assert (after.outcome, after.problems) == ("nothing to do", ())
+
+    for file in old.glob("part-0*"):  # an erasure in the old folder of rows that the table still has
+        file.unlink()
+        break
+    (erased,) = encrypt_table(lake.spark, "t", policy, keep_going=True).problems
+    assert erased["gone"] and not erased["came"]
+    assert_whole(lake, policy, before)
+
+
+def test_old_files_in_use_again_of_a_run_not_acted_upon_are_a_problem(lake: Lake) -> None:
+    """DROP PARTITION and INSERT bring back rows in clear: they are not encrypted a second time."""
+    policy, before = made(lake, "partitioned")
+    report = encrypt_table(lake.spark, "t", policy)
+    cut_journal(lake, policy, report.run_id, 6)
+    lake.sql("ALTER TABLE t DROP PARTITION (p=0)")
+    lake.sql(f"INSERT INTO t VALUES (50, '{SECRET}-50', 'new', 0)")
+    told = encrypt_table(lake.spark, "t", policy, keep_going=True)
+    (problem,) = told.problems
+    assert (told.outcome, problem["unit"], len(problem["came"])) == ("incomplete", "p=0", 2)
+    with pytest.raises(VerificationError, match="--keep old"):
+        resolve_problem(lake.spark, "t", policy, problem["problem"], keep="new", reason="they are old")
+    resolve_problem(lake.spark, "t", policy, problem["problem"], keep="old", reason="these rows count")
+    after = encrypt_table(lake.spark, "t", policy, keep_going=True)
+    assert (after.outcome, after.problems) == ("done", ())
+    assert sorted(row.id for row in lake.spark.table("t").collect()) == sorted([*(row.id for row in before), 50])

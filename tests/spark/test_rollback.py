@@ -8,17 +8,18 @@ from typing import Any
 import pytest
 
 from sparkcrypt import encrypt_table, verify_table
-from sparkcrypt.backfill import rollback as rollback_module
-from sparkcrypt.backfill.audit import audit_entries
-from sparkcrypt.backfill.expire import expire_run
-from sparkcrypt.backfill.rollback import rollback_run
-from sparkcrypt.backfill.store import open_state_store
+from sparkcrypt.backfill.after import rollback as rollback_module
+from sparkcrypt.backfill.after.expire import expire_run
+from sparkcrypt.backfill.after.rollback import rollback_run
+from sparkcrypt.backfill.audit.chain import audit_entries
+from sparkcrypt.backfill.state.store import open_state_store
+from sparkcrypt.backfill.work.ledger import append_audit
 from sparkcrypt.errors import ConfigError, VerificationError
 from sparkcrypt.policy.model import Policy
-from sparkcrypt.spark.catalog import Catalog
-from sparkcrypt.spark.tagging import set_tags
+from sparkcrypt.spark.tables.catalog import Catalog
+from sparkcrypt.spark.tables.tagging import set_tags
 from tests.spark.support import SECRET, Lake, assert_plaintext, rows_of
-from tests.spark.test_encrypt_table import PARTITIONED, UNPARTITIONED, fill
+from tests.spark.tables import PARTITIONED, UNPARTITIONED, fill
 
 pytestmark = pytest.mark.spark
 
@@ -119,7 +120,6 @@ def test_killed_rollback_goes_on(lake: Lake, monkeypatch: pytest.MonkeyPatch, ki
     """A rollback that ends anywhere in its first unit is finished by the same command."""
     policy, before, run_id = encrypted(lake, CREATE[kind])
     whole = rollback_module.roll_back_unit
-    audited = rollback_module.audited
 
     def killed(*_: Any, **__: Any) -> Any:
         raise KeyboardInterrupt
@@ -130,14 +130,14 @@ def test_killed_rollback_goes_on(lake: Lake, monkeypatch: pytest.MonkeyPatch, ki
 
     with monkeypatch.context() as patch:
         if when == "before the swap":
-            patch.setattr(rollback_module, "_back_already", killed)
+            patch.setattr(rollback_module, "_is_back_already", killed)
         elif when == "after the swap":
-            patch.setattr(rollback_module, "audited", killed)
+            patch.setattr(rollback_module, "append_audit", killed)
         else:
             patch.setattr(rollback_module, "roll_back_unit", once)
         with pytest.raises(KeyboardInterrupt):
             rollback_run(lake.spark, "t", policy, run_id)
-    assert audited is rollback_module.audited
+    assert vars(rollback_module)["append_audit"] is append_audit
     lake.spark.catalog.refreshTable("t")
     assert rows_of(lake.spark.table("t")) == before
     rollback_run(lake.spark, "t", policy, run_id)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sparkcrypt.policy.model import Policy
-from sparkcrypt.spark.options import launch_conf
+from sparkcrypt.spark.setup.options import launch_conf
 from tests.conftest import FreshJvm, require_service
 from tests.services import ServiceUnavailableError
 from tests.services.connect import start_connect_server

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from sparkcrypt.backfill.staging import fresh_folder
-from sparkcrypt.backfill.units import Folder, Unit
-from sparkcrypt.spark.files import HadoopFiles
+from sparkcrypt.backfill.engine.base import make_fresh_folder
+from sparkcrypt.backfill.target.unit import Folder, Unit
+from sparkcrypt.spark.files.access import copy_access
+from sparkcrypt.spark.files.hadoop import HadoopFiles
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -34,11 +35,11 @@ def test_a_staged_folder_is_closed_until_it_is_given_its_access(spark: SparkSess
     for folder in (table, table / "p=1"):
         folder.chmod(0o750)
     unit = Unit("t", table.as_uri(), None, "", {}, (Folder("p=1", ()),))
-    fresh_folder(files, unit, staged.as_uri())
+    make_fresh_folder(files, unit, staged.as_uri())
     assert mode_of(staged) == 0o700
     assert mode_of(staged.parent) & 0o055, "those above it are passed through by readers later"
     rows.write.parquet(f"{staged}/p=1", mode="append")
     assert mode_of(staged) == 0o700
-    files.copy_access(table.as_uri(), staged.as_uri())
+    copy_access(files, table.as_uri(), staged.as_uri())
     assert (mode_of(staged), mode_of(staged / "p=1")) == (0o750, 0o750)
     assert {mode_of(path) for path in (staged / "p=1").iterdir() if path.name.startswith("part-")} == {0o600}

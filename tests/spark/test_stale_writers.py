@@ -2,66 +2,40 @@
 
 from __future__ import annotations
 
+import os
 import shutil
-from collections.abc import Callable
+import time
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
 from sparkcrypt import encrypt_table, verify_table
-from sparkcrypt.backfill import carry as carry_module
-from sparkcrypt.backfill.audit import audit_entries
-from sparkcrypt.backfill.expire import expire_run
-from sparkcrypt.backfill.journal import Journal
-from sparkcrypt.backfill.options import RunOptions
-from sparkcrypt.backfill.passes import PassOptions, backfill
-from sparkcrypt.backfill.store import open_state_store
+from sparkcrypt.backfill.after.expire import expire_run
+from sparkcrypt.backfill.after.resolve_problem import resolve_problem
+from sparkcrypt.backfill.journal.journal import Journal
+from sparkcrypt.backfill.many.passes import PassOptions, backfill
+from sparkcrypt.backfill.old_files import reconcile as carry_module
 from sparkcrypt.backfill.swap import FolderSwap, LocationSwap
+from sparkcrypt.backfill.work.ledger import append_audit
+from sparkcrypt.backfill.work.options import RunOptions
 from sparkcrypt.errors import RunConflictError, SparkcryptError, VerificationError
-from sparkcrypt.policy.model import Policy
-from sparkcrypt.spark.catalog import Catalog
-from sparkcrypt.spark.tagging import set_tags
+from sparkcrypt.spark.tables.catalog import Catalog
+from sparkcrypt.spark.tables.tagging import set_tags
+from tests.spark.killing import Clock
+from tests.spark.late_writers import OnAdvance, audits, ids, leave
 from tests.spark.support import SECRET, Lake, rows_of
-from tests.spark.test_encrypt_crash import Clock, clock, tagged  # noqa: F401  # a fixture
-from tests.spark.test_encrypt_table import PARTITIONED, UNPARTITIONED
+from tests.spark.tables import PARTITIONED, UNPARTITIONED, tagged
 
 pytestmark = pytest.mark.spark
 
 
-class OnAdvance:
-    """Does something once, when the first unit is done."""
-
-    def __init__(self, action: Callable[[], None]) -> None:
-        """Take the action."""
-        self._actions = [action]
-
-    def start(self, *_: object) -> None:
-        """Hear nothing."""
-
-    def step(self, *_: object) -> None:
-        """Hear nothing."""
-
-    def advance(self, *_: object) -> None:
-        """Act."""
-        while self._actions:
-            self._actions.pop()()
-
-    def finish(self) -> None:
-        """Hear nothing."""
-
-
-def leave(lake: Lake, folder: Path, number: int) -> None:
-    """Write one row into a folder, as a job does that planned its write before the folder was left."""
-    with lake.stranger() as stranger:
-        frame = stranger.sql(f"SELECT {number} AS id, '{SECRET}-{number}' AS email, 'late' AS note")
-        frame.coalesce(1).write.mode("append").parquet(str(folder))
-
-
-def ids(lake: Lake) -> list[int]:
-    """Return the ids in the table."""
-    lake.spark.catalog.refreshTable("t")
-    return sorted(row.id for row in lake.spark.table("t").collect())
+def left_folder(lake: Lake) -> Path:
+    """Return the folder that a run has left already: which unit comes first depends on the files' age."""
+    partitions = Catalog(lake.spark).partitions(Catalog(lake.spark).table("t"))
+    (folder,) = {one.folder for one in partitions if "/.sparkcrypt/" in one.location}
+    return lake.path("t") / folder
 
 
 def one_by_one() -> PassOptions:
@@ -69,20 +43,15 @@ def one_by_one() -> PassOptions:
     return PassOptions(run=RunOptions(keep_going=True, parallelism=1))
 
 
-def audits(lake: Lake, policy: Policy) -> list[str]:
-    """Return what the audit's entries say was done."""
-    store, uuid = open_state_store(policy.run_state), Catalog(lake.spark).table("t").uuid or ""
-    return [one.entry["what"] for one in audit_entries(store, uuid)]
-
-
 def test_rows_left_during_a_run_are_carried_over_at_its_end(lake: Lake) -> None:
     """A file that comes to a swapped unit's old folder during the run is in the table, encrypted, when it ends."""
     policy, before = tagged(lake, PARTITIONED["using"])
-    late = OnAdvance(lambda: leave(lake, lake.path("t") / "p=0", 77))
+    late = OnAdvance(lambda: leave(lake, left_folder(lake), 77))
     report = backfill(lake.spark, policy, tables=["t"], options=one_by_one(), progress=late)
     assert report.outcome == "done"
     assert ids(lake) == [*sorted(row.id for row in before), 77]
-    assert verify_table(lake.spark, "t", policy, manifest=True).manifest.to_dict() == {  # type: ignore[union-attr]
+    manifest = verify_table(lake.spark, "t", policy, manifest=True).manifest
+    assert manifest is not None and manifest.to_dict() == {
         "files": 5, "missing": [], "changed": [], "unlisted": [],
     }  # fmt: skip
     assert audits(lake, policy) == ["encrypt", "encrypt", "carry over"]
@@ -97,12 +66,12 @@ def test_killed_carrying_neither_loses_nor_doubles(lake: Lake, monkeypatch: pyte
     encrypt_table(lake.spark, "t", policy)
     leave(lake, lake.path("t") / "p=1", 77)
     leave(lake, lake.path("t") / "p=1", 78)
-    append, audited = Journal.append, carry_module.audited
+    append = Journal.append
     with monkeypatch.context() as patch:
 
         def killed(*arguments: Any, **named: Any) -> Any:
             if after == "the audit":
-                audited(*arguments, **named)
+                append_audit(*arguments, **named)
             raise KeyboardInterrupt
 
         def appended(journal: Journal, kind: str, **fields: Any) -> Any:
@@ -114,7 +83,7 @@ def test_killed_carrying_neither_loses_nor_doubles(lake: Lake, monkeypatch: pyte
         if after == "unit_carrying":
             patch.setattr(Journal, "append", appended)
         else:
-            patch.setattr(carry_module, "audited", killed)
+            patch.setattr(carry_module, "append_audit", killed)
         with pytest.raises(KeyboardInterrupt):
             expire_run(lake.spark, "t", policy)
     expire_run(lake.spark, "t", policy)
@@ -131,10 +100,27 @@ def test_stale_overwrite_is_not_carried_over(lake: Lake) -> None:
     for file in folder.glob("part-*"):
         file.unlink()
     leave(lake, folder, 77)
-    with pytest.raises(VerificationError, match=r"p=0: .* a stale writer overwrote the unit there"):
-        expire_run(lake.spark, "t", policy)
+    assert "a stale writer overwrote the unit there" in expire_run(lake.spark, "t", policy).refused["p=0"]
     assert len(list(folder.glob("part-*"))) == 1
     assert ids(lake) == sorted(row.id for row in before)
+
+
+def test_expire_deletes_nothing_while_a_writer_may_come_back_to_it(lake: Lake) -> None:
+    """A writer that began before the swap commits to the old folder, where nobody would look for it after expire."""
+    policy, before = tagged(lake, PARTITIONED["using"])
+    encrypt_table(lake.spark, "t", policy)
+    for name, seconds in ((".spark-staging-6a1f", 60), (".hive-staging_hive_1", 60), ("_temporary", -60)):
+        writing = lake.path("t") / name
+        writing.mkdir()
+        os.utime(writing, (time.time() + seconds, time.time() + seconds))
+        with pytest.raises(VerificationError, match=f"{name} is there, so a writer that began before the swap may"):
+            expire_run(lake.spark, "t", policy)
+        assert len(list(lake.path("t").glob("p=*/part-*"))) == len(before)
+        writing.rmdir()
+    later = lake.path("t") / "_temporary"
+    later.mkdir()
+    os.utime(later, (time.time() + 600, time.time() + 600))
+    assert expire_run(lake.spark, "t", policy).files == len(before)
 
 
 def test_older_rows_do_not_come_back_after_an_overwrite(lake: Lake) -> None:
@@ -146,8 +132,8 @@ def test_older_rows_do_not_come_back_after_an_overwrite(lake: Lake) -> None:
     lake.sql(f"INSERT OVERWRITE t VALUES (50, '{SECRET}-50', 'new', 0)")
     after = ids(lake)
     leave(lake, lake.path("t") / "p=0", 77)
-    with pytest.raises(VerificationError, match="has replaced the unit's rows since, so older ones must not come back"):
-        expire_run(lake.spark, "t", policy)
+    why = expire_run(lake.spark, "t", policy).refused["p=0"]
+    assert "has replaced the unit's rows since, so older ones must not come back" in why
     assert ids(lake) == after
 
 
@@ -157,8 +143,7 @@ def test_forged_file_is_not_carried_over(lake: Lake) -> None:
     policy = lake.policy(tables=f"  {lake.name('t')}: {{require_encryption: true}}\n", algorithm=policy.algorithm)
     encrypt_table(lake.spark, "t", policy, adopt=True)
     leave(lake, lake.path("t") / "p=0", 66)
-    with pytest.raises(VerificationError, match="requires encryption, so this file may be a forgery"):
-        expire_run(lake.spark, "t", policy)
+    assert "requires encryption, so this file may be a forgery" in expire_run(lake.spark, "t", policy).refused["p=0"]
     assert ids(lake) == sorted(row.id for row in before)
 
 
@@ -177,7 +162,7 @@ def test_folder_in_which_somebody_writes_is_not_renamed(lake: Lake) -> None:
 def test_paused_driver_is_fenced_off(
     lake: Lake,
     monkeypatch: pytest.MonkeyPatch,
-    clock: Clock,  # noqa: F811
+    clock: Clock,
     kind: str,
 ) -> None:
     """A driver that sleeps between its look at the lock and its swap, while another finishes the run, does no harm.
@@ -217,7 +202,7 @@ def test_paused_driver_is_fenced_off(
 def test_driver_that_wakes_up_after_its_last_look_gives_way(
     lake: Lake,
     monkeypatch: pytest.MonkeyPatch,
-    clock: Clock,  # noqa: F811
+    clock: Clock,
 ) -> None:
     """The worst moment, right before ALTER: the driver then points the partition to where the other had put it.
 
@@ -266,7 +251,7 @@ def test_readers_of_an_undone_swap_find_its_files(lake: Lake, monkeypatch: pytes
         return old
 
     monkeypatch.setattr(LocationSwap, "swap", swapped)
-    monkeypatch.setattr("sparkcrypt.backfill.unit_work.PAUSES_SECONDS", (0.0,))
+    monkeypatch.setattr("sparkcrypt.backfill.run.units.PAUSES_SECONDS", (0.0,))
     options = PassOptions(run=RunOptions(keep_going=True, parallelism=1))
     assert backfill(lake.spark, policy, tables=["t"], options=options).outcome == "done"
     assert rows_of(readers[0]) == before
@@ -278,3 +263,66 @@ def test_readers_of_an_undone_swap_find_its_files(lake: Lake, monkeypatch: pytes
     }
     left = {str(file.parent) for file in (lake.root / "db").rglob("*.parquet")}
     assert left == used
+
+
+class UndoneSwaps:
+    """The folders of swaps that are undone: while one is in effect, somebody adds a row to the old files."""
+
+    def __init__(self) -> None:
+        """Let one be undone."""
+        self.folders: list[Path] = []
+        self.most = 1
+
+
+@pytest.fixture
+def undone(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> UndoneSwaps:
+    """Swaps of the partition ``p=0`` that are undone."""
+    swap, done = LocationSwap.swap, UndoneSwaps()
+
+    def swapped(self: LocationSwap, unit: Any, staged: str) -> str:
+        old = swap(self, unit, staged)
+        if len(done.folders) < done.most and unit.name == "p=0":
+            done.folders.append(Path(urlsplit(staged).path))
+            leave(lake, Path(urlsplit(old).path), 69 + len(done.folders))
+        return old
+
+    monkeypatch.setattr(LocationSwap, "swap", swapped)
+    return done
+
+
+@pytest.mark.parametrize("next_command", ["backfill", "expire"])
+def test_commit_to_a_swap_that_was_undone_is_carried_over(lake: Lake, undone: UndoneSwaps, next_command: str) -> None:
+    """A writer planned while the swap was in effect, and commits when the unit is long swapped to another folder."""
+    policy, before = tagged(lake, PARTITIONED["using"])
+    assert backfill(lake.spark, policy, tables=["t"], options=one_by_one()).outcome == "done"
+    leave(lake, undone.folders[0], 77)
+    if next_command == "backfill":
+        assert backfill(lake.spark, policy, tables=["t"], options=one_by_one()).outcome == "nothing to do"
+        assert ids(lake) == [*sorted(row.id for row in before), 70, 77]
+    assert expire_run(lake.spark, "t", policy, dry_run=True).carried == (next_command == "expire")
+    assert expire_run(lake.spark, "t", policy).carried == (next_command == "expire")
+    assert ids(lake) == [*sorted(row.id for row in before), 70, 77]
+    assert not undone.folders[0].exists()
+    assert audits(lake, policy) == ["encrypt", "encrypt", "carry over"]
+
+
+def test_commit_to_an_undone_swap_of_a_unit_that_failed_is_a_problem(lake: Lake, undone: UndoneSwaps) -> None:
+    """The unit is as it was, so nothing is carried over: a person inserts the rows, and then they may expire."""
+    policy, before = tagged(lake, PARTITIONED["using"])
+    undone.most = 50
+    assert backfill(lake.spark, policy, tables=["t"], options=one_by_one()).outcome == "incomplete"
+    added, undone.most = len(undone.folders), 0
+    leave(lake, undone.folders[0], 77)
+    report = backfill(lake.spark, policy, tables=["t"], options=one_by_one())
+    (problem,) = report.tables[0].problems
+    assert (report.exit_code, problem["kind"]) == (74, "came to a swap that was undone")
+    assert undone.folders[0].as_posix() in problem["message"]
+    expire_run(lake.spark, "t", policy)
+    assert len(list(undone.folders[0].glob("part-*"))) > 1
+    with pytest.raises(VerificationError, match="--keep new"):
+        resolve_problem(lake.spark, "t", policy, problem["problem"], keep="old", reason="put it back")
+    resolve_problem(lake.spark, "t", policy, problem["problem"], keep="new", reason="its row was inserted")
+    assert backfill(lake.spark, policy, tables=["t"], options=one_by_one()).outcome == "nothing to do"
+    expire_run(lake.spark, "t", policy)
+    assert not undone.folders[0].exists()
+    assert ids(lake) == [*sorted(row.id for row in before), *range(70, 70 + added)]

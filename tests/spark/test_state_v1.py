@@ -16,19 +16,19 @@ import pytest
 from click.testing import CliRunner
 
 from sparkcrypt import configure, encrypt_table, load_policy, verify_table
-from sparkcrypt.backfill.audit import audit_entries
-from sparkcrypt.backfill.encrypt import find_target
-from sparkcrypt.backfill.expire import expire_run
-from sparkcrypt.backfill.migrate import Migrated
-from sparkcrypt.backfill.past_run import migrate_target
-from sparkcrypt.backfill.rollback import rollback_run
-from sparkcrypt.backfill.store import LocalStateStore
+from sparkcrypt.backfill.after.expire import expire_run
+from sparkcrypt.backfill.after.rollback import rollback_run
+from sparkcrypt.backfill.audit.chain import audit_entries
+from sparkcrypt.backfill.audit.migration import Migrated
+from sparkcrypt.backfill.old_files.past_run import migrate_target
+from sparkcrypt.backfill.run.encrypt import find_target
+from sparkcrypt.backfill.state.store import LocalStateStore
 from sparkcrypt.cli.main import cli
 from sparkcrypt.errors import RunConflictError, SparkcryptError
 from sparkcrypt.policy.model import Policy
-from sparkcrypt.spark.catalog import Catalog
+from sparkcrypt.spark.tables.catalog import Catalog
+from tests.spark.sessions import active
 from tests.spark.support import Lake, rows_of
-from tests.spark.test_backfill_cli import active
 from tests.state_v1.make import ROOT
 
 pytestmark = pytest.mark.spark

@@ -7,57 +7,20 @@ from collections.abc import Iterator
 
 import pytest
 
-from sparkcrypt.backfill.states import HadoopStateStore, open_states
-from sparkcrypt.backfill.store import StateStore
+from sparkcrypt.backfill.state.directory import HadoopStateStore, open_states
+from sparkcrypt.backfill.state.store import StateStore
 from sparkcrypt.errors import ConfigError
-from sparkcrypt.spark.files import HadoopFiles
+from sparkcrypt.spark.files.hadoop import HadoopFiles
 from tests.services.hdfs import Hdfs
 from tests.spark.support import Lake
 from tests.unit.backfill.conftest import clock
-from tests.unit.backfill.test_lock import (
-    test_a_fenced_owner_that_releases_takes_nothing_from_the_new_one,
-    test_a_paused_owner_is_fenced_off_even_when_nobody_took_over,
-    test_a_paused_owner_is_fenced_off_when_another_took_over,
-    test_a_released_lock_can_neither_be_checked_nor_renewed,
-    test_a_released_lock_is_free_at_once_and_its_token_is_never_used_again,
-    test_a_second_run_is_refused_and_told_about_the_first,
-    test_an_expired_lock_is_taken_over_with_the_next_token,
-    test_an_owner_whose_records_were_deleted_does_not_hold_the_lock,
-    test_locks_of_two_tables_do_not_meet,
-    test_renewals_move_the_end_and_do_not_pile_up,
-)
-from tests.unit.backfill.test_store import (
-    test_a_deleted_name_may_be_created_again,
-    test_a_record_is_created_once_and_read_back,
-    test_names_are_listed_sorted_by_prefix,
-    test_names_that_leave_the_directory_or_hide_are_refused,
-    test_of_racing_threads_exactly_one_creates_a_record,
-    test_what_is_not_there_reads_as_none_and_deletes_as_nothing,
-)
+from tests.unit.backfill.lock_behaviour import LockBehaviour
+from tests.unit.backfill.store_behaviour import StoreBehaviour
 
 pytestmark = [pytest.mark.spark, pytest.mark.services]
 _NUMBERS = itertools.count()
 
-# One behaviour suite for every store: these run here on the fixture ``store`` of this module.
-__all__ = [
-    "clock",
-    "test_a_deleted_name_may_be_created_again",
-    "test_a_fenced_owner_that_releases_takes_nothing_from_the_new_one",
-    "test_a_paused_owner_is_fenced_off_even_when_nobody_took_over",
-    "test_a_paused_owner_is_fenced_off_when_another_took_over",
-    "test_a_record_is_created_once_and_read_back",
-    "test_a_released_lock_can_neither_be_checked_nor_renewed",
-    "test_a_released_lock_is_free_at_once_and_its_token_is_never_used_again",
-    "test_a_second_run_is_refused_and_told_about_the_first",
-    "test_an_expired_lock_is_taken_over_with_the_next_token",
-    "test_an_owner_whose_records_were_deleted_does_not_hold_the_lock",
-    "test_locks_of_two_tables_do_not_meet",
-    "test_names_are_listed_sorted_by_prefix",
-    "test_names_that_leave_the_directory_or_hide_are_refused",
-    "test_of_racing_threads_exactly_one_creates_a_record",
-    "test_renewals_move_the_end_and_do_not_pile_up",
-    "test_what_is_not_there_reads_as_none_and_deletes_as_nothing",
-]
+__all__ = ["clock"]
 
 
 @pytest.fixture
@@ -73,6 +36,14 @@ def store(lake: Lake, root: str) -> Iterator[StateStore]:
     assert isinstance(opened, HadoopStateStore)
     yield opened
     HadoopFiles(lake.spark).delete_tree(root)
+
+
+class TestLock(LockBehaviour):
+    """The behaviours of every lock, on HDFS."""
+
+
+class TestStore(StoreBehaviour):
+    """The behaviours of every store, on HDFS."""
 
 
 def test_a_name_that_is_a_folder_is_taken(store: StateStore, root: str, lake: Lake) -> None:

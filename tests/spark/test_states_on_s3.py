@@ -3,46 +3,39 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from sparkcrypt import configure, encrypt_table, verify_table
-from sparkcrypt.backfill.audit import audit_entries
-from sparkcrypt.backfill.expire import expire_run
-from sparkcrypt.backfill.object_store import ObjectStateStore
-from sparkcrypt.backfill.passes import backfill
-from sparkcrypt.backfill.rollback import rollback_run
-from sparkcrypt.backfill.states import open_states
+from sparkcrypt.backfill.after.expire import expire_run
+from sparkcrypt.backfill.after.rollback import rollback_run
+from sparkcrypt.backfill.audit.chain import audit_entries
+from sparkcrypt.backfill.many.passes import backfill
+from sparkcrypt.backfill.state.directory import open_states
+from sparkcrypt.backfill.state.object_store import ObjectStateStore
 from sparkcrypt.errors import ConfigError, RunConflictError
 from sparkcrypt.policy.model import Policy
-from sparkcrypt.spark.catalog import Catalog
-from sparkcrypt.spark.tagging import set_tags
-from tests.services.meddled_s3 import MeddledS3
-from tests.spark.support import Lake, data_files, rows_of
-from tests.spark.test_encrypt_crash import Clock, after_record, after_swap, clock, kill  # noqa: F401  # a fixture
-from tests.spark.test_encrypt_table import PARTITIONED, fill
+from sparkcrypt.spark.tables.catalog import Catalog
+from sparkcrypt.spark.tables.tagging import set_tags
+from tests.services.meddled_s3 import Environ, MeddledS3, Serve
+from tests.spark.killing import Clock, after_record, after_swap, kill
+from tests.spark.support import Lake, assert_plaintext, data_files, rows_of
+from tests.spark.tables import PARTITIONED, fill
 
 pytestmark = [pytest.mark.spark, pytest.mark.services]
 _NUMBERS = itertools.count()
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[MeddledS3]:
-    """A real S3 server in this process, with one bucket."""
-    running = MeddledS3()
-    running.make_bucket("lake")
-    yield running
-    running.stop()
+ABSENT = "absent-bucket"
 
 
 @pytest.fixture
-def s3_lake(lake: Lake, server: MeddledS3) -> Lake:
+def s3_lake(lake: Lake, s3_server: MeddledS3) -> Lake:
     """A session whose s3a knows the server; Hadoop's own client of it is not there, and is not needed."""
-    told = {"endpoint": server.endpoint, "access.key": "test", "secret.key": "test", "endpoint.region": "us-east-1"}
-    for name, value in told.items():
-        lake.spark.conf.set(f"fs.s3a.bucket.lake.{name}", value)
+    told = {"endpoint": s3_server.endpoint, "access.key": "test", "secret.key": "test", "endpoint.region": "us-east-1"}
+    for bucket in ("lake", ABSENT):
+        for name, value in told.items():  # keys for each, or the client asks the cloud's metadata address for some
+            lake.spark.conf.set(f"fs.s3a.bucket.{bucket}.{name}", value)
     return lake
 
 
@@ -52,12 +45,18 @@ def uri() -> str:
     return f"s3a://lake/state/{next(_NUMBERS)}"
 
 
+def on_disk(lake: Lake) -> Policy:
+    """Make a partitioned plaintext table with a tag, and its policy."""
+    fill(lake, PARTITIONED["using"])
+    policy = lake.policy()
+    set_tags(lake.spark, "t", {"email": ["pii"]}, policy)
+    return policy
+
+
 def on_s3(lake: Lake, uri: str) -> Policy:
     """Make a policy whose state lies there, and a partitioned plaintext table with a tag."""
-    fill(lake, PARTITIONED["using"])
-    policy = replace(lake.policy(), run_state=uri)
+    policy = replace(on_disk(lake), run_state=uri)
     configure(lake.spark, policy)
-    set_tags(lake.spark, "t", {"email": ["pii"]}, policy)
     return policy
 
 
@@ -97,7 +96,7 @@ def test_rollback(s3_lake: Lake, uri: str) -> None:
 
 
 @pytest.mark.parametrize("step", ["after the swap", "unit_staged", "unit_verified", "unit_swapping"])
-def test_a_killed_run_is_continued(s3_lake: Lake, uri: str, clock: Clock, step: str) -> None:  # noqa: F811
+def test_a_killed_run_is_continued(s3_lake: Lake, uri: str, clock: Clock, step: str) -> None:
     """The next command finds lock and journal there, waits for the lock, and ends what was begun."""
     lake, policy = s3_lake, on_s3(s3_lake, uri)
     before = rows_of(lake.spark.table("t"))
@@ -111,6 +110,27 @@ def test_a_killed_run_is_continued(s3_lake: Lake, uri: str, clock: Clock, step: 
     lake.spark.catalog.refreshTable("t")
     assert rows_of(lake.spark.table("t")) == before
     assert verify_table(lake.spark, "t", policy, manifest=True).ok
+
+
+def test_a_store_that_cannot_hold_a_lock_is_refused(s3_lake: Lake, s3_server: MeddledS3, uri: str) -> None:
+    """One that ignores conditional creation, or has no such bucket, gets no run; nothing is written, there or here."""
+    lake = s3_lake
+    policy = replace(on_disk(lake), run_state=uri)
+    before = rows_of(lake.spark.table("t"))
+
+    def ignore(environ: Environ, serve: Serve) -> Any:
+        environ.pop("HTTP_IF_NONE_MATCH", None)
+        return serve()
+
+    with s3_server.meddling(ignore), pytest.raises(ConfigError, match=rf"{uri}.* does not honour conditional creation"):
+        encrypt_table(lake.spark, "t", policy)
+    assert open_states(lake.spark, uri, outside="/nowhere").list("") == ()
+    with pytest.raises(ConfigError, match=rf"{ABSENT}.*NoSuchBucket"):
+        encrypt_table(lake.spark, "t", replace(policy, run_state=f"s3a://{ABSENT}/state"))
+    lake.spark.catalog.refreshTable("t")
+    assert rows_of(lake.spark.table("t")) == before
+    assert_plaintext(lake.path("t"))
+    assert encrypt_table(lake.spark, "t", policy).outcome == "done"
 
 
 @pytest.mark.parametrize("uri", ["s3a://lake/t/state", "s3://lake/t/state", "s3://lake//t/"])

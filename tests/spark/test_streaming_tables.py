@@ -8,7 +8,7 @@ from pyspark.sql import functions as F
 from sparkcrypt import configure, encrypt_table
 from sparkcrypt.errors import PlanError
 from sparkcrypt.policy.model import Policy
-from sparkcrypt.spark.tagging import set_tags
+from sparkcrypt.spark.tables.tagging import set_tags
 from tests.spark.support import PLAIN, SECRET, Lake, assert_encrypted, refusal, rows_of, with_keys, without_keys
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import shutil
+from pathlib import Path
 
 import pytest
 from pyspark.sql import functions as F
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from sparkcrypt.spark.tagging import set_tags
+from sparkcrypt.spark.tables.tagging import set_tags
 from tests.spark.support import PLAIN, SECRET, Lake, assert_encrypted, assert_plaintext, data_files, refusal, rows_of
 
 pytestmark = pytest.mark.spark
@@ -60,9 +62,9 @@ def test_partitions_elsewhere(lake: Lake, kind: str) -> None:
         )
     (forged,) = data_files(lake.root / "forged")
     for number, place in enumerate(places):
-        twin = shutil.copy(forged, place / "part-forged.parquet")
+        twin = Path(shutil.copy(forged, place / "part-forged.parquet"))
         lake.sql("REFRESH TABLE t")
-        said = refusal(lambda number=number: lake.sql(f"SELECT email FROM t WHERE p = {number}").collect())
+        said = refusal(lambda number: lake.sql(f"SELECT email FROM t WHERE p = {number}").collect(), number)
         assert "requires encryption" in said
         twin.unlink()
 
@@ -145,11 +147,22 @@ def test_partition_by_a_tagged_column(lake: Lake) -> None:
     rows = rows.withColumn("email", F.col("email").alias("email", metadata={"tags": ["pii"]}))
     rows = rows.withColumn("open", F.col("open").alias("open", metadata={"tags": ["public"]}))
     rows.createOrReplaceTempView("source")
+    (lake.root / "in").mkdir()
+    (lake.root / "in" / "0.txt").write_text(f"{SECRET}\n")
+    email = F.col("value").alias("email", metadata={"tags": ["pii"]})
+    streamed = lake.spark.readStream.text(str(lake.root / "in")).select(F.lit(1).alias("id"), email)
+
+    def stream() -> DataStreamWriter:
+        progress = str(lake.root / f"progress-{len(list(lake.root.glob('progress-*')))}")
+        return streamed.writeStream.option("checkpointLocation", progress).trigger(availableNow=True).format("parquet")
+
     ways = (
         lambda: rows.write.partitionBy("email").parquet(str(lake.root / "out")),
         lambda: rows.write.partitionBy("email").saveAsTable("s"),
         lambda: lake.sql("CREATE TABLE c USING parquet PARTITIONED BY (email) AS SELECT * FROM source"),
         lambda: lake.sql("CREATE TABLE h STORED AS PARQUET PARTITIONED BY (email) AS SELECT * FROM source"),
+        lambda: stream().partitionBy("email").start(str(lake.root / "streamed")).awaitTermination(120),
+        lambda: stream().partitionBy("email").toTable("streamed").awaitTermination(120),
     )
     for way in ways:
         said = refusal(way)

@@ -8,8 +8,8 @@ from pyspark.sql import functions as F
 from sparkcrypt import configure, plan_table
 from sparkcrypt.errors import PlanError
 from sparkcrypt.names import TAGS_PREFIX
-from sparkcrypt.spark.catalog import Catalog
-from sparkcrypt.spark.tagging import set_tags, tags_of_table, unset_tags
+from sparkcrypt.spark.tables.catalog import Catalog
+from sparkcrypt.spark.tables.tagging import set_tags, tags_of_table, unset_tags
 from tests.spark.support import (
     SECRET,
     Lake,
@@ -146,8 +146,8 @@ def test_names_that_hive_s_own_writer_cannot_take_are_refused_before_any_task(la
 
 def hive_ddl(lake: Lake, statement: str) -> None:
     """Run DDL through Hive's own client, as a tool that is not Spark would."""
-    catalog = lake.spark._jsparkSession.sharedState().externalCatalog().unwrapped()  # type: ignore[attr-defined]
-    properties = lake.spark._jvm.java.lang.System  # type: ignore[union-attr]
+    catalog = lake.spark._jsparkSession.sharedState().externalCatalog().unwrapped()
+    properties = lake.jvm.java.lang.System
     properties.setProperty("spark.testing", "true")  # Spark lends its Hive client for tests only
     try:
         catalog.client().runSqlHive(statement)
@@ -172,13 +172,16 @@ def test_hive_side_add_columns_drops_one_form_and_the_other_still_encrypts(lake:
     )
 
 
-def test_tags_in_metadata_alone_are_reported_as_a_difference(lake: Lake) -> None:
-    """A table made from a tagged frame has its tags in one form only; the plan says which one lacks them."""
+def test_table_of_a_tagged_frame_has_its_tags_in_both_places(lake: Lake) -> None:
+    """A table made from a tagged frame has its tags in schema and properties, and no difference is named."""
     policy = lake.policy()
     frame = lake.spark.range(1).select(F.lit(SECRET).alias("email", metadata={"tags": ["pii"]}))
     frame.write.saveAsTable("t")
     plan = plan_table(lake.spark, "t", policy)
-    assert plan.differences == ("email: schema metadata has pii, table properties have none",)
+    assert [(column.leaf.dotted, column.sources) for column in plan.encrypted] == [
+        ("email", ("schema metadata", "table property"))
+    ]
+    assert plan.differences == ()
 
 
 def test_table_made_again_without_tags_is_never_plaintext_where_encryption_is_required(lake: Lake) -> None:
@@ -232,7 +235,7 @@ def test_two_places_of_tags_are_united(lake: Lake) -> None:
     lake.sql(f"CREATE TABLE t (id INT, email STRING) USING parquet OPTIONS ('{TAGS_PREFIX}email' 'fin')")
     frame = lake.spark.range(1).select(F.lit(1).alias("id"), F.lit(SECRET).alias("email", metadata={"tags": "pii"}))
     frame.write.insertInto("t")
-    assert_encrypted(lake.path("t"), policy, {"email": "fin"}, visible=())  # an insert takes the table's schema
+    assert_encrypted(lake.path("t"), policy, {"email": "pii"}, visible=())  # the frame's own tag goes along
     set_tags(lake.spark, "t", {"email": ["fin", "pii"]}, policy)
     frame.write.insertInto("t", overwrite=True)
     assert_encrypted(lake.path("t"), policy, {"email": "pii"}, visible=())

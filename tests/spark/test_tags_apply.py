@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from sparkcrypt import encrypt_table
-from sparkcrypt.errors import PlanError
+from sparkcrypt.cli.setup.checks import check_properties
+from sparkcrypt.cli.tables.tags import apply as command
+from sparkcrypt.errors import ConfigError, PlanError
 from sparkcrypt.names import REQUIRE_ENCRYPTION, RULE_MARK, TABLE_UUID, TAGS_PREFIX
 from sparkcrypt.policy.load import rules_from_text
 from sparkcrypt.policy.model import TableRule
-from sparkcrypt.spark.catalog import Catalog
-from sparkcrypt.spark.identity import ensure_identity
-from sparkcrypt.spark.rules import put_rule, rule_changes, rule_lines
-from sparkcrypt.spark.tagging import set_tags
-from tests.spark.support import SECRET, Lake, assert_encrypted, assert_plaintext, data_files, make_policy
+from sparkcrypt.spark.tables.catalog import Catalog
+from sparkcrypt.spark.tables.identity import ensure_identity
+from sparkcrypt.spark.tables.rules import put_rule, rule_changes, rule_lines
+from sparkcrypt.spark.tables.tagging import set_tags
+from tests.spark.support import SECRET, Lake, assert_encrypted, assert_plaintext, data_files, make_policy, refusal
 
 pytestmark = pytest.mark.spark
 KINDS = ["USING parquet", "STORED AS PARQUET"]
@@ -47,6 +51,52 @@ def test_rules_are_put_and_taken_back(lake: Lake, kind: str) -> None:
     table = Catalog(lake.spark).table("t")
     assert (table.options[TAG], table.options[f"{TAGS_PREFIX}name"]) == ("own", "pii")
     assert table.options.get(REQUIRE_ENCRYPTION, "false") == "false"
+
+
+def test_the_command(lake: Lake) -> None:
+    """`sparkcrypt tags apply FILE`: a dry run changes nothing, a second call finds nothing, --prune takes back."""
+    lake.sql("CREATE TABLE t (id INT, email STRING) USING parquet")
+    name, rules = lake.name("t"), lake.root / "rules.yaml"
+
+    def applied(text: str, *options: str) -> dict[str, Any]:
+        rules.write_text(text)
+        done = CliRunner().invoke(command, [str(rules), "--json", *options])
+        assert done.exit_code == 0, done.output
+        return dict(json.loads(done.stdout))
+
+    def tags() -> tuple[str | None, str | None]:
+        found = Catalog(lake.spark).table("t")
+        return found.options.get(TAG), found.uuid
+
+    rule = f"{name}: {{require_encryption: true, tags: {{email: pii}}}}\n{lake.name('nosuch')}: {{}}\n"
+    dry = applied(rule, "--dry-run")
+    assert (dry["dry_run"], dry["absent"], tags()) == (True, [lake.name("nosuch")], (None, None))
+    (change,) = dry["changes"]
+    assert change == {
+        "table": name, "identity": True, "require_encryption": True, "tags": {"email": ["pii"]}, "taken_back": {},
+    }  # fmt: skip
+    assert applied(rule) == {**dry, "dry_run": False}
+    assert tags()[0] == "pii" and tags()[1]
+    assert applied(rule)["changes"] == []
+    assert applied("{}\n")["changes"] == []
+    (back,) = applied("{}\n", "--prune", "--dry-run")["changes"]
+    assert (back["taken_back"], tags()[0]) == ({"email": []}, "pii")  # what the column keeps
+    text = CliRunner().invoke(command, [str(rules), "--prune"])
+    assert text.stdout.splitlines()[0] == "1 table changed"
+    assert not tags()[0]
+    rules.write_text(f"{name}: {{tag: pii}}\n")
+    assert CliRunner().invoke(command, [str(rules)]).exit_code == 78
+
+
+def test_a_property_of_another_version_is_named(lake: Lake) -> None:
+    """`doctor` says which of sparkcrypt's properties of a table this version refuses, before a write does."""
+    lake.sql("CREATE TABLE t (id INT, email STRING) USING parquet OPTIONS ('parquet.sparkcrypt.tags.email' 'pii')")
+    assert check_properties(lake.spark, lake.name("t")).endswith("all known")
+    lake.sql("CREATE TABLE u (id INT) USING parquet OPTIONS ('parquet.sparkcrypt.new.thing' 'x')")
+    with pytest.raises(ConfigError, match=r"parquet\.sparkcrypt\.new\.thing"):
+        check_properties(lake.spark, lake.name("u"))
+    lake.policy()
+    assert "parquet.sparkcrypt.new.thing" in refusal(lambda: lake.sql("INSERT INTO u VALUES (1)"))
 
 
 def test_a_whole_policy_is_a_file_of_rules(lake: Lake) -> None:

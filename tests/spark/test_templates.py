@@ -6,7 +6,8 @@ from urllib.parse import unquote
 
 import pytest
 
-from sparkcrypt.spark.tagging import set_tags
+from sparkcrypt.policy.model import Policy
+from sparkcrypt.spark.tables.tagging import set_tags
 from tests.spark.support import Lake, data_files, encrypted_columns, footers, refusal, rows_of
 
 pytestmark = pytest.mark.spark
@@ -16,10 +17,10 @@ TAGS = """
 """
 
 
-def keys_by_partition(lake: Lake, policy: object, table: str) -> dict[str, str | None]:
+def keys_by_partition(lake: Lake, policy: Policy, table: str) -> dict[str, str | None]:
     """Return partition folder -> key id of the column email."""
     found = {}
-    for summary in footers(lake.path(table), policy):  # type: ignore[arg-type]
+    for summary in footers(lake.path(table), policy):
         found[summary.path.split("/")[-2]] = encrypted_columns(summary)["email"]
     return found
 

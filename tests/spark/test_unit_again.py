@@ -5,22 +5,22 @@ from __future__ import annotations
 import pytest
 
 from sparkcrypt import encrypt_table, verify_table
-from sparkcrypt.backfill.audit import audit_entries
-from sparkcrypt.backfill.expire import expire_run
-from sparkcrypt.backfill.options import RunOptions
-from sparkcrypt.backfill.passes import PassOptions, backfill
-from sparkcrypt.backfill.rollback import rollback_run
-from sparkcrypt.backfill.states import open_states
+from sparkcrypt.backfill.after.expire import expire_run
+from sparkcrypt.backfill.after.rollback import rollback_run
+from sparkcrypt.backfill.audit.chain import audit_entries
+from sparkcrypt.backfill.many.passes import PassOptions, backfill
+from sparkcrypt.backfill.state.directory import open_states
 from sparkcrypt.backfill.swap import FolderSwap
+from sparkcrypt.backfill.target.unit import Unit
+from sparkcrypt.backfill.work.options import RunOptions
 from sparkcrypt.errors import ConfigError, RunConflictError, SparkcryptError
-from sparkcrypt.spark.catalog import Catalog
-from sparkcrypt.spark.files import HadoopFiles
-from sparkcrypt.spark.tagging import set_tags
+from sparkcrypt.spark.files.hadoop import HadoopFiles
+from sparkcrypt.spark.tables.catalog import Catalog
+from sparkcrypt.spark.tables.tagging import set_tags
+from tests.spark.killing import Clock, after_record, kill
+from tests.spark.late_writers import At
 from tests.spark.support import Lake, data_files, rows_of
-from tests.spark.test_backfill_pass import make
-from tests.spark.test_encrypt_crash import Clock, after_record, clock, kill, tagged  # noqa: F401
-from tests.spark.test_encrypt_table import PARTITIONED, UNPARTITIONED
-from tests.spark.test_pass_and_others import At
+from tests.spark.tables import PARTITIONED, UNPARTITIONED, make_table, tagged
 
 pytestmark = pytest.mark.spark
 BUDGET = PassOptions(run=RunOptions(keep_going=True, parallelism=1), max_bytes=1)
@@ -29,7 +29,7 @@ BUDGET = PassOptions(run=RunOptions(keep_going=True, parallelism=1), max_bytes=1
 def test_unit_that_drifts_again_in_a_paused_run_is_left_to_another_run(lake: Lake) -> None:
     """Its first old folder stays known: it expires, and each run can be rolled back by itself."""
     policy = lake.policy("\n  pii: {key: pii}\n  finance: {key: fin}\n")
-    make(lake, "t", partitions=3)
+    make_table(lake, "t", partitions=3)
     before = rows_of(lake.spark.table("t"))
     paused = backfill(lake.spark, policy, tables=["t"], options=BUDGET).tables[0]
     assert (paused.outcome, [unit["unit"] for unit in paused.units]) == ("stopped at budget", ["p=0"])
@@ -50,7 +50,7 @@ def test_unit_that_drifts_again_in_a_paused_run_is_left_to_another_run(lake: Lak
     assert verify_table(lake.spark, "t", policy, manifest=True).ok
 
 
-def test_renamed_table_that_was_killed_and_tagged_again(lake: Lake, clock: Clock) -> None:  # noqa: F811
+def test_renamed_table_that_was_killed_and_tagged_again(lake: Lake, clock: Clock) -> None:
     """A folder is renamed once in a run."""
     policy, before = tagged(lake, UNPARTITIONED["using"])
     kill(lake, policy, clock, after_record("unit_swapped"))
@@ -66,19 +66,19 @@ def test_renamed_table_that_was_killed_and_tagged_again(lake: Lake, clock: Clock
 def test_driver_of_a_renamed_table_that_wakes_up_early_undoes_its_rename(
     lake: Lake,
     monkeypatch: pytest.MonkeyPatch,
-    clock: Clock,  # noqa: F811
+    clock: Clock,
 ) -> None:
     """While another driver verifies what it staged: that one swaps, and every file is in the audit."""
     policy, before = tagged(lake, UNPARTITIONED["using"])
     swap, slept = FolderSwap.swap, list[str]()
 
-    def paused(self: FolderSwap, unit: object, staged: str) -> str:
+    def paused(self: FolderSwap, unit: Unit, staged: str) -> str:
         if slept:
-            return swap(self, unit, staged)  # type: ignore[arg-type]
+            return swap(self, unit, staged)
         slept.append(staged)
         clock.now += 1_000
-        other = At(lake.name("t"), "verifying", lambda: slept.append(swap(self, unit, staged)))  # type: ignore[arg-type]
-        monkeypatch.setattr("sparkcrypt.backfill.unit_work.PAUSES_SECONDS", (0.0, 0.0))
+        other = At(lake.name("t"), "verifying", lambda: slept.append(swap(self, unit, staged)))
+        monkeypatch.setattr("sparkcrypt.backfill.run.units.PAUSES_SECONDS", (0.0, 0.0))
         try:
             encrypt_table(lake.spark, "t", policy, progress=other)
         except SparkcryptError as error:  # it finds its source renamed away

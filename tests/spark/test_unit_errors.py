@@ -7,16 +7,16 @@ from typing import Any
 import pytest
 
 from sparkcrypt import encrypt_table
-from sparkcrypt.backfill.audit import audit_entries
-from sparkcrypt.backfill.options import RunOptions
-from sparkcrypt.backfill.passes import PassOptions, backfill
-from sparkcrypt.backfill.states import open_states
+from sparkcrypt.backfill.audit.chain import audit_entries
+from sparkcrypt.backfill.many.passes import PassOptions, backfill
+from sparkcrypt.backfill.state.directory import open_states
+from sparkcrypt.backfill.work.options import RunOptions
 from sparkcrypt.errors import VerificationError
 from sparkcrypt.policy.model import Policy
-from sparkcrypt.spark.catalog import Catalog
-from sparkcrypt.spark.tagging import set_tags
+from sparkcrypt.spark.tables.catalog import Catalog
+from sparkcrypt.spark.tables.tagging import set_tags
 from tests.spark.support import SECRET, Lake, data_files
-from tests.spark.test_backfill_pass import make
+from tests.spark.tables import make_table
 
 pytestmark = pytest.mark.spark
 
@@ -53,8 +53,8 @@ def test_error_of_one_unit_leaves_the_others_to_be_done(
     lake: Lake, policy: Policy, monkeypatch: pytest.MonkeyPatch, cause: Any
 ) -> None:
     """Also one of Spark or Hadoop: the unit is as it was, the rest of its table and the next table are done."""
-    make(lake, "a", partitions=3)
-    make(lake, "b", partitions=0)
+    make_table(lake, "a", partitions=3)
+    make_table(lake, "b", partitions=0)
     said = cause(lake, monkeypatch)
     report = backfill(lake.spark, policy, databases=[lake.database])
     a, b = report.tables
@@ -72,7 +72,7 @@ def test_error_of_one_unit_leaves_the_others_to_be_done(
 @pytest.mark.parametrize("parallelism", [1, 4])
 def test_unit_that_cannot_be_done_does_not_spend_the_budget(lake: Lake, policy: Policy, parallelism: int) -> None:
     """A damaged file stays damaged; each night another unit is done all the same."""
-    make(lake, "t", partitions=3)
+    make_table(lake, "t", partitions=3)
     data_files(lake.path("t") / "p=0")[0].write_bytes(b"PAR1 no more")
     run = RunOptions(keep_going=True, parallelism=parallelism)
     for done in (["p=1"], ["p=2"]):
@@ -119,7 +119,7 @@ def test_column_that_gets_another_tag_is_read_and_done_where_encryption_is_requi
 
 def test_first_run_over_plaintext_is_no_forgery_where_the_history_names_it(lake: Lake) -> None:
     """By the history of every encrypted column; what --adopt takes up otherwise is in the audit."""
-    make(lake, "t", partitions=2)
+    make_table(lake, "t", partitions=2)
     policy = lake.policy("\n  pii: {key: pii}\n", REQUIRED.format(table=lake.name("t")))
     with pytest.raises(VerificationError, match="may be a forgery"):
         encrypt_table(lake.spark, "t", policy)

@@ -9,22 +9,21 @@ from typing import Any
 import pytest
 
 from sparkcrypt import verify_table
-from sparkcrypt.backfill.audit import AuditWriter
-from sparkcrypt.backfill.expire import expire_run
-from sparkcrypt.backfill.options import RunOptions
-from sparkcrypt.backfill.passes import PassOptions, backfill
-from sparkcrypt.backfill.past_run import past_runs
-from sparkcrypt.backfill.run_state import ended
+from sparkcrypt.backfill.after.expire import expire_run
+from sparkcrypt.backfill.audit.chain import AuditWriter
+from sparkcrypt.backfill.journal.run_steps import has_ended
+from sparkcrypt.backfill.many.passes import PassOptions, backfill
+from sparkcrypt.backfill.old_files.past_run import past_runs
 from sparkcrypt.backfill.swap import FolderSwap, LocationSwap
+from sparkcrypt.backfill.work.options import RunOptions
 from sparkcrypt.errors import VerificationError
 from sparkcrypt.policy.model import Policy
-from sparkcrypt.spark.catalog import Catalog
-from sparkcrypt.spark.files import HadoopFiles
-from sparkcrypt.spark.jvm import JVM_ERRORS
+from sparkcrypt.spark.files.hadoop import HadoopFiles
+from sparkcrypt.spark.jvm.gateway import JVM_ERRORS
+from sparkcrypt.spark.tables.catalog import Catalog
+from tests.spark.late_writers import audits
 from tests.spark.support import Lake, rows_of
-from tests.spark.test_encrypt_crash import tagged
-from tests.spark.test_encrypt_table import PARTITIONED, UNPARTITIONED
-from tests.spark.test_stale_writers import audits
+from tests.spark.tables import PARTITIONED, UNPARTITIONED, tagged
 
 pytestmark = pytest.mark.spark
 WAYS = [pytest.param(PARTITIONED["using"], LocationSwap, id="location"),
@@ -55,7 +54,7 @@ def fails_after(function: Callable[..., Any], patch: pytest.MonkeyPatch, owner: 
 def runs_that_ended(lake: Lake, policy: Policy) -> list[bool]:
     """Tell of every run of the table whether it is finished."""
     with past_runs(lake.spark, "t", policy, "look", None) as runs:
-        return [ended(runs.journal(one)) for one in runs.ids()]
+        return [has_ended(runs.journal(one)) for one in runs.ids()]
 
 
 @pytest.mark.parametrize(("create", "way"), WAYS)
@@ -75,7 +74,7 @@ def test_lost_answer_leaves_the_run_unfinished_until_it_is_written_down(
             if left:
                 left.clear()
                 if "JVM" in step:  # as a file system does that fails while a record is written
-                    lake.spark.sparkContext._jvm.java.io.FileReader("/nowhere")  # type: ignore[union-attr]
+                    lake.jvm.java.io.FileReader("/nowhere")
                 raise VerificationError("the audit cannot be written")
             return append(*arguments, **named)
 
@@ -156,7 +155,7 @@ def test_staged_files_that_cannot_be_deleted_do_not_hide_why_a_unit_failed(
 ) -> None:
     """The error that matters is reported, the journal names what was left, and `expire` deletes it."""
     policy, before = tagged(lake, PARTITIONED["using"])
-    copy, delete, failed = HadoopFiles.copy_access, HadoopFiles.delete_tree, [False]
+    give, delete, failed = HadoopFiles.set_access, HadoopFiles.delete_tree, [False]
 
     def failing(self: HadoopFiles, *_: Any) -> None:
         failed[0] = True
@@ -168,14 +167,14 @@ def test_staged_files_that_cannot_be_deleted_do_not_hide_why_a_unit_failed(
             raise VerificationError("the folder cannot be deleted")
         delete(self, path)
 
-    monkeypatch.setattr(HadoopFiles, "copy_access", failing)
+    monkeypatch.setattr(HadoopFiles, "set_access", failing)
     monkeypatch.setattr(HadoopFiles, "delete_tree", stuck)
     report = pass_over(lake, policy)
     assert [one["message"] for one in report.tables[0].quarantined] == ["the access cannot be copied"] * 2
     with past_runs(lake.spark, "t", policy, "look", None) as runs:
         errors = [one.fields["error"] for one in runs.journal(runs.ids()[0]).records if one.kind == "unit_failed"]
     assert all("the access cannot be copied; what was staged is left at file:" in one for one in errors)
-    monkeypatch.setattr(HadoopFiles, "copy_access", copy)
+    monkeypatch.setattr(HadoopFiles, "set_access", give)
     monkeypatch.setattr(HadoopFiles, "delete_tree", delete)
     assert pass_over(lake, policy).outcome == "done"
     expire_run(lake.spark, "t", policy)

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from sparkcrypt import encrypt_table, verify_table
-from sparkcrypt.backfill.options import RunOptions
-from sparkcrypt.backfill.passes import PassOptions, backfill
-from sparkcrypt.backfill.progress import Silent
+from sparkcrypt.backfill.engine.names import Engine
+from sparkcrypt.backfill.many.passes import PassOptions, backfill
+from sparkcrypt.backfill.report.progress import Silent
+from sparkcrypt.backfill.work.options import RunOptions
 from sparkcrypt.errors import SourceChangedError
 from tests.spark.support import SECRET, Lake, data_files
-from tests.spark.test_encrypt_crash import tagged
-from tests.spark.test_encrypt_table import PARTITIONED, UNPARTITIONED
+from tests.spark.tables import PARTITIONED, UNPARTITIONED, tagged
 
 pytestmark = pytest.mark.spark
 
@@ -54,20 +54,20 @@ def cut(folder: Path) -> Callable[[], None]:
     return act
 
 
-def options(engine: str) -> PassOptions:
+def options(engine: Engine) -> PassOptions:
     """Return options of a pass with one unit at a time."""
-    return PassOptions(run=RunOptions(keep_going=True, engine=engine))  # type: ignore[arg-type]
+    return PassOptions(run=RunOptions(keep_going=True, engine=engine))
 
 
 @pytest.mark.parametrize("engine", ["native", "spark"])
 @pytest.mark.parametrize("step", ["staging", "verifying"])
 @pytest.mark.parametrize("create", [PARTITIONED["using"], UNPARTITIONED["using"]])
 def test_overwrite_during_a_unit_is_taken_up(
-    lake: Lake, monkeypatch: pytest.MonkeyPatch, create: str, step: str, engine: str
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, create: str, step: str, engine: Engine
 ) -> None:
     """An INSERT OVERWRITE while a unit is staged or verified: the unit is done again with the new rows."""
     policy, before = tagged(lake, create)
-    monkeypatch.setattr("sparkcrypt.backfill.unit_work.PAUSES_SECONDS", (0.0, 0.0))
+    monkeypatch.setattr("sparkcrypt.backfill.run.units.PAUSES_SECONDS", (0.0, 0.0))
     report = backfill(
         lake.spark, policy, tables=["t"], options=options(engine), progress=Once(step, overwrite(lake, create))
     )
@@ -79,7 +79,7 @@ def test_overwrite_during_a_unit_is_taken_up(
 
 
 @pytest.mark.parametrize("engine", ["native", "spark"])
-def test_file_that_is_cut_under_a_unit_is_a_change(lake: Lake, engine: str) -> None:
+def test_file_that_is_cut_under_a_unit_is_a_change(lake: Lake, engine: Engine) -> None:
     """A source that is replaced by a shorter one while its unit is staged is somebody's write, not a damaged table."""
     policy, _ = tagged(lake, PARTITIONED["using"])
     with pytest.raises(SourceChangedError, match=r"changed since the listing"):
@@ -89,7 +89,7 @@ def test_file_that_is_cut_under_a_unit_is_a_change(lake: Lake, engine: str) -> N
 def test_partition_that_is_moved_or_dropped_under_a_pass(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """A partition that somebody points elsewhere is done there; one that he drops needs nothing any more."""
     policy, before = tagged(lake, PARTITIONED["using"])
-    monkeypatch.setattr("sparkcrypt.backfill.unit_work.PAUSES_SECONDS", (0.0, 0.0))
+    monkeypatch.setattr("sparkcrypt.backfill.run.units.PAUSES_SECONDS", (0.0, 0.0))
 
     def act() -> None:
         elsewhere = lake.root / "elsewhere"

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from sparkcrypt.spark.watch import watched
+from sparkcrypt.spark.tasks.watch import watch_tasks
 
 pytestmark = pytest.mark.spark
 TASKS = 12
@@ -29,7 +29,7 @@ def test_tasks_are_told_as_they_end_and_no_others(spark: SparkSession) -> None:
     spark.sparkContext.setLocalProperty("spark.jobGroup.id", "the caller's")
     other = threading.Thread(target=lambda: spark.range(0, 50, 1, 50).count())
     try:
-        with watched(spark, told.append, every_seconds=0.05):
+        with watch_tasks(spark, told.append, every_seconds=0.05):
             other.start()
             rows = spark.range(0, TASKS, 1, TASKS).mapInArrow(slow, "id long").count()
         other.join()
@@ -45,6 +45,6 @@ def test_tasks_are_told_as_they_end_and_no_others(spark: SparkSession) -> None:
 
 def test_failure_in_the_block_is_the_one_that_is_raised(spark: SparkSession) -> None:
     """And the thread that watched has ended."""
-    with pytest.raises(ZeroDivisionError), watched(spark, print, every_seconds=0.05):
+    with pytest.raises(ZeroDivisionError), watch_tasks(spark, print, every_seconds=0.05):
         raise ZeroDivisionError
     assert not [one for one in threading.enumerate() if one.name == "tasks watched"]

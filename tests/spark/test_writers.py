@@ -8,8 +8,8 @@ from pyspark.sql import functions as F
 
 from sparkcrypt.parquet import inspect_file, read_footer
 from sparkcrypt.policy.model import Policy
-from sparkcrypt.spark.catalog import Catalog
-from sparkcrypt.spark.tagging import set_tags
+from sparkcrypt.spark.tables.catalog import Catalog
+from sparkcrypt.spark.tables.tagging import set_tags
 from tests.spark.support import (
     PLAIN,
     SECRET,

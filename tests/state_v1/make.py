@@ -13,15 +13,16 @@ import tarfile
 from pathlib import Path
 from typing import Any
 
+import pytest
 from pyspark.sql import SparkSession
 
 from sparkcrypt import configure, encrypt_table, load_policy
-from sparkcrypt.backfill import runner
-from sparkcrypt.backfill.lock import RunLock
-from sparkcrypt.backfill.runner import Runner
+from sparkcrypt.backfill.state.lock import RunLock
+from sparkcrypt.backfill.work import unit as runner
+from sparkcrypt.backfill.work.unit import Runner
 from sparkcrypt.keys.local import LocalKeyService
-from sparkcrypt.spark.catalog import Catalog
-from sparkcrypt.spark.tagging import set_tags
+from sparkcrypt.spark.tables.catalog import Catalog
+from sparkcrypt.spark.tables.tagging import set_tags
 
 ROOT = Path("/tmp/sparkcrypt-state-v1")
 """Records hold whole paths, so tables must lie where they lay when the records were written."""
@@ -80,9 +81,10 @@ def _kill_after_swap() -> None:
     def killed(*_: Any) -> None:
         raise Killed
 
-    runner.record_swap = killed
-    RunLock.release = lambda lock: None  # type: ignore[method-assign]  # as of a process that is gone
-    Runner._give_up = lambda *_: None  # type: ignore[method-assign]
+    patch = pytest.MonkeyPatch()  # as of a process that is gone; nothing runs after it
+    patch.setattr(runner, "record_swap", killed)
+    patch.setattr(RunLock, "release", lambda lock: None)
+    patch.setattr(Runner, "_give_up", lambda *_: None)
 
 
 if __name__ == "__main__":

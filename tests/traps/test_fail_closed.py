@@ -12,10 +12,11 @@ from sparkcrypt import configure, plan_table, verify_table
 from sparkcrypt.errors import BridgeError, ConfigError, PlanError
 from sparkcrypt.names import PYTHON, REQUIRE_ENCRYPTION, TAGS_PREFIX
 from sparkcrypt.policy.key_service import KeyServiceConfig
-from sparkcrypt.spark.catalog import Catalog
-from sparkcrypt.spark.identity import ensure_identity
-from sparkcrypt.spark.options import launch_conf
-from sparkcrypt.spark.tagging import set_tags
+from sparkcrypt.policy.model import Policy
+from sparkcrypt.spark.setup.options import launch_conf, write_options
+from sparkcrypt.spark.tables.catalog import Catalog
+from sparkcrypt.spark.tables.identity import ensure_identity
+from sparkcrypt.spark.tables.tagging import set_tags
 from tests.spark.support import (
     SECRET,
     Lake,
@@ -205,7 +206,7 @@ def test_session_that_was_never_configured(lake: Lake) -> None:
     assert [one.kind for one in found.drift] == ["plaintext"]
     lake.spark.catalog.refreshTable("t")
     for query in ("SELECT * FROM t", "SELECT count(*) FROM t", "SELECT max(id) FROM t"):
-        assert "requires encryption" in refusal(lambda query=query: lake.sql(query).collect())  # type: ignore[misc]
+        assert "requires encryption" in refusal(lambda query: lake.sql(query).collect(), query)
 
 
 def test_factory_without_policy(lake: Lake) -> None:
@@ -266,7 +267,7 @@ def test_access_token_of_a_session_is_overridden(lake: Lake) -> None:
         mine = lake.spark.read.options(**read_options(own), **token).parquet(path)
         assert rows_of(mine) == [(0, SECRET)]
         theirs = lake.spark.read.options(**read_options(other), **token)
-        assert "KeyServiceError" in refusal(lambda read=theirs, path=path: read.parquet(path).collect())  # type: ignore[misc]
+        assert "KeyServiceError" in refusal(lambda read, path: read.parquet(path).collect(), theirs, path)
 
 
 def test_other_crypto_factory_is_found_by_configure(lake: Lake) -> None:
@@ -302,16 +303,19 @@ def test_tag_of_a_column_that_is_not_there(lake: Lake) -> None:
     assert_refused(lake, tagged(lake), "column emial", "no such column", **{f"{TAGS_PREFIX}emial": "pii"})
 
 
-def test_tag_lost_by_an_expression_is_refused_where_encryption_is_required(lake: Lake) -> None:
-    """``upper(email)`` carries no tag; a table that requires encryption takes no such frame by path either."""
+def test_tag_lost_by_an_rdd_is_refused_where_encryption_is_required(lake: Lake) -> None:
+    """Rows that went through an RDD carry no tag: a table that requires encryption takes them by path neither."""
     policy = lake.policy(tables=f"  {lake.name('t')}: {{require_encryption: true}}\n")
     lake.sql("CREATE TABLE t (id LONG, email STRING) USING parquet")
     ensure_identity(lake.spark, "t")
     configure(lake.spark, policy)
-    frame = tagged(lake).select("id", F.upper("email").alias("email"))
+    rows = tagged(lake).select("id", F.upper("email").alias("email"))
+    frame = lake.spark.createDataFrame(rows.rdd, "id LONG, email STRING")
     said = refusal(lambda: frame.write.mode("append").parquet(str(lake.path("t"))))
     assert "requires encryption" in said
     assert data_files(lake.path("t")) == []
+    rows.write.mode("append").parquet(str(lake.path("t")))
+    assert_encrypted(lake.path("t"), policy, {"email": "pii"}, visible=())
 
 
 def test_enforce_false_only_observes(lake: Lake) -> None:
@@ -325,13 +329,12 @@ def test_enforce_false_only_observes(lake: Lake) -> None:
 
 def test_probe_says_when_nothing_is_encrypted(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """A session whose writes come out in clear is a BridgeError at ``configure``."""
-    from sparkcrypt.spark import session
+    from sparkcrypt.spark.setup import session
 
     policy = make_policy(lake.root / "p")
-    options = session.write_options
 
-    def stripped(*arguments: object) -> dict[str, str]:
-        return {name: value for name, value in options(*arguments).items() if "factory" not in name}  # type: ignore[arg-type]
+    def stripped(policy: Policy) -> dict[str, str]:
+        return {name: value for name, value in write_options(policy).items() if "factory" not in name}
 
     monkeypatch.setattr(session, "write_options", stripped)
     with pytest.raises(BridgeError, match="another crypto factory is in force"):

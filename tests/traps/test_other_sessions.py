@@ -5,12 +5,13 @@ from __future__ import annotations
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.streaming.query import StreamingQuery
 
 from sparkcrypt import configure
 from sparkcrypt.names import CRYPTO_FACTORY, STOCK_CRYPTO_FACTORY_CLASS, STREAM_COMMIT_PROTOCOL
-from sparkcrypt.spark.catalog import Catalog
-from sparkcrypt.spark.tagging import set_tags
-from tests.spark.support import SECRET, Lake, assert_encrypted, data_files, java_causes, make_policy, quiet, refusal
+from sparkcrypt.spark.tables.catalog import Catalog
+from sparkcrypt.spark.tables.tagging import set_tags
+from tests.spark.support import SECRET, Lake, assert_encrypted, data_files, make_policy, quiet, refusal
 
 pytestmark = pytest.mark.spark
 
@@ -34,6 +35,13 @@ def stream_line(session: SparkSession, lake: Lake, number: int = 0) -> None:
     rows = session.readStream.text(str(lake.root / "in")).select(F.col("value").alias("email"), F.lit(1).alias("n"))
     writer = rows.writeStream.option("checkpointLocation", str(lake.root / "checkpoint")).format("parquet")
     writer.trigger(availableNow=True).toTable("t").awaitTermination(120)
+
+
+def running_stream(session: SparkSession, lake: Lake) -> StreamingQuery:
+    """Start a stream into table ``t`` that goes on until it is stopped."""
+    (lake.root / "in").mkdir()
+    rows = session.readStream.text(str(lake.root / "in")).select(F.col("value").alias("email"), F.lit(1).alias("n"))
+    return rows.writeStream.option("checkpointLocation", str(lake.root / "checkpoint")).format("parquet").toTable("t")
 
 
 def tagged_table(lake: Lake, name: str = "t") -> None:
@@ -70,21 +78,40 @@ def test_stream_of_a_session_that_lived_before(lake: Lake) -> None:
     assert_encrypted(lake.path("t"), policy, {"email": "pii"}, visible=())
 
 
-def test_stream_that_ran_before(lake: Lake) -> None:
-    """A stream that was started before ``configure`` fails at its next micro-batch, and writes nothing in clear."""
+@pytest.mark.parametrize("kind", ["same", "other"])
+def test_stream_that_ran_before(lake: Lake, kind: str) -> None:
+    """A stream that was started before ``configure``, in whatever session, encrypts its next micro-batch."""
+    policy = make_policy(lake.root / "p")
+    tagged_table(lake)
+    query = running_stream(lake.spark if kind == "same" else other_session(lake, "new"), lake)
+    try:
+        query.processAllAvailable()
+        configure(lake.spark, policy)
+        (lake.root / "in" / "0.txt").write_text(f"{SECRET}\n")
+        query.processAllAvailable()
+    finally:
+        query.stop()
+    assert_encrypted(lake.path("t"), policy, {"email": "pii"}, visible=())
+    assert [row["email"] for row in lake.spark.table("t").collect()] == [SECRET]
+
+
+def test_foreach_batch_that_ran_before(lake: Lake) -> None:
+    """What ``foreachBatch`` of an earlier stream writes is under its own session's policy, though others differ."""
+    policy = make_policy(lake.root / "p")
     tagged_table(lake)
     (lake.root / "in").mkdir()
     rows = lake.spark.readStream.text(str(lake.root / "in")).select(F.col("value").alias("email"), F.lit(1).alias("n"))
-    query = rows.writeStream.option("checkpointLocation", str(lake.root / "checkpoint")).format("parquet").toTable("t")
+    writer = rows.writeStream.option("checkpointLocation", str(lake.root / "checkpoint"))
+    query = writer.foreachBatch(lambda frame, _: frame.write.mode("append").parquet(str(lake.path("t")))).start()
     try:
         query.processAllAvailable()
-        configure(lake.spark, make_policy(lake.root / "p"))
+        Lake(lake.spark.newSession(), lake.database, lake.root / "other").policy()  # with another key service
+        configure(lake.spark, policy)
         (lake.root / "in" / "0.txt").write_text(f"{SECRET}\n")
-        refusal(query.processAllAvailable)
-        assert f"{CRYPTO_FACTORY} is not set for this write" in java_causes(query._jsq.exception().get())
+        query.processAllAvailable()
     finally:
         query.stop()
-    assert SECRET.encode() not in b"".join(file.read_bytes() for file in data_files(lake.path("t")))
+    assert_encrypted(lake.path("t"), policy, {"email": "pii"}, visible=())
 
 
 def test_foreach_batch_goes_on(lake: Lake) -> None:
@@ -116,6 +143,11 @@ def test_statistics_of_another_session(lake: Lake, kind: str) -> None:
     session = earlier if kind == "earlier" else other_session(lake, kind)
     session.catalog.refreshTable("t")
     session.sql("ANALYZE TABLE t COMPUTE STATISTICS FOR COLUMNS id, salary")
+    assert_statistics_of_id_alone(lake)
+
+
+def assert_statistics_of_id_alone(lake: Lake) -> None:
+    """Assert that the metastore has statistics of column ``id`` and none of ``salary``."""
     lake.spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
     lake.spark.catalog.refreshTable("t")
     statistics = Catalog(lake.spark).statistics(Catalog(lake.spark).table(lake.name("t")))

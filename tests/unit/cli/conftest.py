@@ -15,7 +15,8 @@ import pytest
 from click.testing import CliRunner
 
 from sparkcrypt.cli.main import cli
-from sparkcrypt.keys.service import KeyService, open_key_service
+from sparkcrypt.keys.open_service import open_key_service
+from sparkcrypt.keys.service import KeyService
 from sparkcrypt.policy.load import load_policy
 
 POLICY = """
@@ -54,7 +55,7 @@ Run = Callable[..., Ended]
 
 def run(*arguments: object, command: Any = cli) -> Ended:
     """Run the program with arguments."""
-    done = CliRunner().invoke(command, [str(one) for one in arguments])
+    done = CliRunner().invoke(command, [str(argument) for argument in arguments])
     return Ended(done.exit_code, done.stdout, done.stderr)
 
 

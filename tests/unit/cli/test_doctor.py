@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from sparkcrypt.cli import checks
-from sparkcrypt.cli.doctor import Check, Examination
-from sparkcrypt.cli.session import Workplace
+from sparkcrypt.cli.frame.workplace import Workplace
+from sparkcrypt.cli.setup import checks
+from sparkcrypt.cli.setup.doctor import Check, Examination
 from sparkcrypt.errors import ConfigError, KeyAccessDeniedError, KeyServiceError, PlanError, VerificationError
 from sparkcrypt.keys.service import KeyService
 from sparkcrypt.policy.load import load_policy
@@ -18,7 +18,7 @@ def test_a_policy_that_cannot_be_read_is_the_only_check(tmp_path: Path) -> None:
     """Nothing else can be checked without a policy."""
     done = run("doctor", "--policy", tmp_path / "nosuch.yaml", "--json")
     assert done.code == 78
-    assert [(one["check"], one["ok"]) for one in done.document] == [("policy", False)]
+    assert [(check["check"], check["ok"]) for check in done.document] == [("policy", False)]
 
 
 def test_a_failed_check_is_one_line_with_its_fix() -> None:
@@ -39,14 +39,14 @@ def test_the_first_failure_decides_the_exit_code() -> None:
     assert made.check("a", lambda: "well", "fix")
     assert not made.check("b", lambda: failing(PlanError("no")), "fix")
     assert not made.check("c", lambda: failing(ZeroDivisionError("no")), "fix")
-    assert (made.exit_code, [one.ok for one in made.checks]) == (65, [True, False, False])
+    assert (made.exit_code, [check.ok for check in made.checks]) == (65, [True, False, False])
     assert made.checks[0].fix is None
 
 
 def test_each_key_is_checked_once_and_templates_are_named(policy: Path) -> None:
     """The footer key is first, plaintext tags have none, a template is told to be one."""
     found = checks.key_checks(load_policy(policy))
-    assert [(one.key_id, one.is_template) for one in found] == [
+    assert [(check.key_id, check.is_template) for check in found] == [
         ("footer", False),
         ("pii", False),
         ("contact-{day:%Y-%m}", True),

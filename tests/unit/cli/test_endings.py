@@ -1,15 +1,19 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 
 import click
 import pytest
+from click.testing import CliRunner
 
 from sparkcrypt import errors
-from sparkcrypt.cli.command import Command
+from sparkcrypt.cli.frame.command import EXIT_CODES, Command
+from sparkcrypt.cli.main import cli
 from sparkcrypt.errors import SparkcryptError
-from sparkcrypt.spark.failures import cause_of, short_text
+from sparkcrypt.spark.jvm.failures import find_carried_error, short_text
+from tests.services.installed import ROOT
 
 from .conftest import run
 
@@ -53,7 +57,7 @@ def every_error() -> Iterator[type[SparkcryptError]]:
 
 def test_the_table_of_codes_is_whole() -> None:
     """No error class is without its exit code in this test."""
-    assert {one.__name__ for one in every_error() if one.__module__ == errors.__name__} == set(CODES)
+    assert {error.__name__ for error in every_error() if error.__module__ == errors.__name__} == set(CODES)
 
 
 @pytest.mark.parametrize("name", CODES)
@@ -147,7 +151,7 @@ def test_every_command_has_json_and_an_example() -> None:
     """No command lacks --json, a first line and an example that calls it."""
     from sparkcrypt.cli.main import cli
 
-    pending = [((name,), command) for name, command in cli.commands.items()]
+    pending: list[tuple[tuple[str, ...], click.Command]] = [((name,), below) for name, below in cli.commands.items()]
     seen = 0
     while pending:
         names, command = pending.pop()
@@ -179,13 +183,13 @@ def test_what_the_jar_refused_ends_as_if_it_had_been_raised_here(monkeypatch: py
 def test_a_denied_key_inside_spark_is_a_denied_key() -> None:
     """Parquet's own class for a denied key is understood as well."""
     text = "Caused by: org.apache.parquet.crypto.KeyAccessDeniedException: KeyAccessDeniedError: key 'pii': refused"
-    found = cause_of(RuntimeError(text))
+    found = find_carried_error(RuntimeError(text))
     assert isinstance(found, errors.KeyAccessDeniedError)
 
 
 def test_other_java_errors_are_not_taken_for_ours() -> None:
     """A message that only mentions an error's name is no error of ours."""
-    assert cause_of(RuntimeError("Caused by: java.lang.IllegalStateException: KeyNotFoundError: no")) is None
+    assert find_carried_error(RuntimeError("Caused by: java.lang.IllegalStateException: KeyNotFoundError: no")) is None
 
 
 def test_a_java_error_is_told_by_its_innermost_cause() -> None:
@@ -203,7 +207,7 @@ def test_an_error_is_found_in_what_another_was_raised_from() -> None:
         except RuntimeError as inner:
             raise ValueError("outer") from inner
     except ValueError as error:
-        assert isinstance(cause_of(error), errors.KeyNotFoundError)
+        assert isinstance(find_carried_error(error), errors.KeyNotFoundError)
 
 
 def test_json_holds_any_script() -> None:
@@ -211,3 +215,20 @@ def test_json_holds_any_script() -> None:
     done = run("--json", command=raising(errors.PlanError("column größe")))
     assert "größe" in done.output
     assert json.loads(done.output)["error"]["message"] == "column größe"
+
+
+def _kinds(kind: type[SparkcryptError]) -> Iterator[type[SparkcryptError]]:
+    yield kind
+    for child in kind.__subclasses__():
+        yield from _kinds(child)
+
+
+def test_every_help_lists_every_exit_code() -> None:
+    """Each error's code, and those that are no errors, are in one table; help texts and the documentation show it."""
+    assert {kind.exit_code for kind in _kinds(SparkcryptError)} <= set(EXIT_CODES)
+    documented = re.findall(r"^\| (\d+) \| ", (ROOT / "docs/operations.md").read_text(), re.MULTILINE)
+    assert [int(code) for code in documented] == list(EXIT_CODES) == sorted(EXIT_CODES)
+    for words in ([], ["backfill"], ["backfill", "expire"], ["keys", "create"]):
+        shown = CliRunner().invoke(cli, [*words, "--help"]).output
+        lines = re.findall(r"^ +(\d+)  (\S.*)$", shown[shown.index("Exit codes:") :], re.MULTILINE)
+        assert lines == [(str(code), meaning) for code, meaning in EXIT_CODES.items()], words

@@ -58,8 +58,10 @@ def test_a_folder_is_read_as_spark_reads_it(tmp_path: Path) -> None:
         pq.write_table(rows(), folder / name)
     (folder / "_SUCCESS").touch()
     found = run("inspect", folder, "--json").document
-    assert [one["path"] for one in found] == [str(folder / n) for n in ("_q=2/d.parquet", "a.parquet", "p=1/b.parquet")]
-    assert {one["footer"] for one in found} == {"plaintext"}
+    assert [file["path"] for file in found] == [
+        str(folder / n) for n in ("_q=2/d.parquet", "a.parquet", "p=1/b.parquet")
+    ]
+    assert {file["footer"] for file in found} == {"plaintext"}
 
 
 def test_the_text_names_each_column(tmp_path: Path, policy: Path, keys: KeyService) -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from sparkcrypt.cli import keys as keys_module
+from sparkcrypt.cli.setup import keys as keys_module
 from sparkcrypt.keys.ephemeral import EphemeralKeyService
 from sparkcrypt.keys.service import KeyService
 from sparkcrypt.policy.key_service import KeyServiceConfig
@@ -15,13 +15,13 @@ from .conftest import run
 def test_keys_are_made_and_listed(policy: Path) -> None:
     """Each key is made once; the list is sorted and holds no key bytes."""
     made = run("keys", "create", "pii", "arn:aws:kms:1/ä", "--policy", policy, "--json")
-    assert [(one["key_id"], one["versions"], one["made"]) for one in made.document] == [
+    assert [(key["key_id"], key["versions"], key["made"]) for key in made.document] == [
         ("pii", 1, True),
         ("arn:aws:kms:1/ä", 1, True),
     ]
     listed = run("keys", "list", "--policy", policy, "--json").document
-    assert [sorted(one) for one in listed] == [["created", "key_id", "versions"]] * 2
-    assert [one["key_id"] for one in listed] == ["arn:aws:kms:1/ä", "pii"]
+    assert [sorted(key) for key in listed] == [["created", "key_id", "versions"]] * 2
+    assert [key["key_id"] for key in listed] == ["arn:aws:kms:1/ä", "pii"]
 
 
 def test_a_key_that_is_there_is_left_as_it_is(policy: Path, keys: KeyService) -> None:
@@ -37,7 +37,7 @@ def test_an_absent_key_is_not_shown(policy: Path, keys: KeyService) -> None:
     """Showing a key that is not there ends with 69 and makes none."""
     done = run("keys", "show", "nosuch", "--policy", policy)
     assert (done.code, done.output) == (69, "")
-    assert [one.key_id for one in keys.list_keys()] == ["footer", "pii"]
+    assert [key.key_id for key in keys.list_keys()] == ["footer", "pii"]
 
 
 def test_an_empty_key_service_lists_nothing(policy: Path) -> None:

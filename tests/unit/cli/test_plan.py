@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -30,9 +31,9 @@ def avro(tmp_path: Path) -> Path:
     return path
 
 
-def keys_of(document: dict[str, object]) -> dict[str, object]:
+def keys_of(document: dict[str, Any]) -> dict[str, Any]:
     """Return column -> key id."""
-    return {one["column"]: one["key_id"] for one in document["columns"]}  # type: ignore[attr-defined]
+    return {column["column"]: column["key_id"] for column in document["columns"]}
 
 
 def test_a_spark_schema_is_planned_without_spark(policy: Path, schema: Path) -> None:

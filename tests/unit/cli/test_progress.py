@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 from rich.text import Text
 
-from sparkcrypt.cli.progress import BarProgress, LineProgress, progress_on_stderr
+from sparkcrypt.cli.frame.progress import BarProgress, LineProgress, progress_on_stderr
 
 
 def shown(text: io.StringIO) -> str:

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sparkcrypt.cli.files import policy_keys
+from sparkcrypt.cli.frame.named_files import policy_keys
 from sparkcrypt.keys.material import parse_key_material
 from sparkcrypt.keys.service import KeyService
 from sparkcrypt.parquet import KeyRequest, inspect_file, read_footer, verify_file
@@ -32,9 +32,9 @@ def states(path: Path, policy: Path) -> dict[str, str | None]:
     """Return column -> key id of every encrypted column below a path."""
     found = run("inspect", path, "--policy", policy, "--json").document
     return {
-        f"{Path(one['path']).parent.name}/{name}": column["key_id"]
-        for one in found
-        for name, column in one["columns"].items()
+        f"{Path(file['path']).parent.name}/{name}": column["key_id"]
+        for file in found
+        for name, column in file["columns"].items()
         if column["encrypted"]
     }
 
@@ -43,7 +43,7 @@ def test_a_folder_goes_there_and_back(tmp_path: Path, plain: Path, policy: Path,
     """Files keep their places, columns and groups get their keys, and what is decrypted again is as it was."""
     done = run("rewrite", plain, tmp_path / "e", "--policy", policy, "--column-keys", "pii:ssn,tel.home", "--json")
     assert done.code == 0, done.errors
-    assert [one["rows"] for one in done.document] == [3, 3]
+    assert [file["rows"] for file in done.document] == [3, 3]
     assert states(tmp_path / "e", policy) == {
         f"day={day}/{name}": "pii" for day in ("2026-01-05", "2026-02-05") for name in ("ssn", "tel.home")
     }

@@ -1,16 +1,20 @@
 from __future__ import annotations
 
 import shutil
+import time
 from pathlib import Path
 
 import pytest
 
-from sparkcrypt.backfill.audit import AuditWriter
-from sparkcrypt.backfill.journal import Journal, RunRecord
-from sparkcrypt.backfill.mac import MasterKeys, open_mac
-from sparkcrypt.backfill.store import LocalStateStore
+from sparkcrypt.backfill.audit.chain import AuditWriter
+from sparkcrypt.backfill.journal.journal import Journal, RunRecord
+from sparkcrypt.backfill.old_files.problems import Problem, Problems
+from sparkcrypt.backfill.state.mac import MasterKeys, TableMac, open_mac
+from sparkcrypt.backfill.state.store import LocalStateStore
+from sparkcrypt.keys.open_service import open_key_service
 from sparkcrypt.keys.service import KeyService
 from sparkcrypt.policy.load import load_policy
+from tests.services.vault_server import VaultServer, start_vault
 
 from .conftest import run
 
@@ -39,7 +43,7 @@ def store(tmp_path: Path) -> LocalStateStore:
 def test_runs_are_listed_in_order(policy: Path, store: LocalStateStore) -> None:
     """Every run is listed with its state, the oldest first."""
     found = run("backfill", "list", "--policy", policy, "--json").document
-    assert [(one["run_id"], one["state"], one["units"]) for one in found] == [
+    assert [(listed["run_id"], listed["state"], listed["units"]) for listed in found] == [
         (FIRST, "done", 1),
         (SECOND, "unfinished", 1),
     ]
@@ -55,7 +59,7 @@ def test_a_list_can_be_of_one_table(policy: Path, store: LocalStateStore) -> Non
     journal(store, "20260301T000000000Z-cccccc", "sales.orders", "uuid-2")
     for table in ("Sales.Customers", "spark_catalog.sales.customers", "uuid-1"):
         found = run("backfill", "list", "--table", table, "--policy", policy, "--json").document
-        assert [one["run_id"] for one in found] == [FIRST, SECOND]
+        assert [listed["run_id"] for listed in found] == [FIRST, SECOND]
 
 
 def test_a_table_without_runs_is_78(policy: Path, store: LocalStateStore) -> None:
@@ -87,7 +91,7 @@ def test_a_damaged_run_does_not_hide_the_others(policy: Path, store: LocalStateS
     record = tmp_path / "state" / "runs" / "uuid-1" / FIRST / "000002.json"
     record.write_bytes(record.read_bytes().replace(b"p=0", b"p=1"))
     found = run("backfill", "list", "--policy", policy, "--json").document
-    assert [one["state"] for one in found] == ["damaged", "unfinished"]
+    assert [listed["state"] for listed in found] == ["damaged", "unfinished"]
     assert "000002.json" in found[0]["damage"]
 
 
@@ -111,7 +115,7 @@ def audited(store: LocalStateStore, keys: KeyService) -> Path:
 def test_the_audit_is_shown(policy: Path, audited: Path) -> None:
     """Every entry is shown with who, what, when and why."""
     found = run("audit", "show", "--table", "sales.customers", "--policy", policy, "--json").document
-    assert [(one["number"], one["who"], one["unit"]["unit"]) for one in found] == [
+    assert [(entry["number"], entry["who"], entry["unit"]["unit"]) for entry in found] == [
         (1, "alice@host", "p=1"),
         (2, "alice@host", "p=2"),
         (3, "alice@host", "p=3"),
@@ -180,9 +184,9 @@ def test_a_dropped_entry_is_74(policy: Path, audited: Path) -> None:
 def test_reordered_entries_are_74(policy: Path, audited: Path) -> None:
     """Entries that changed places are found."""
     first, second = audited / "00000001.json", audited / "00000002.json"
-    one, two = first.read_bytes(), second.read_bytes()
-    first.write_bytes(two)
-    second.write_bytes(one)
+    first_content, second_content = first.read_bytes(), second.read_bytes()
+    first.write_bytes(second_content)
+    second.write_bytes(first_content)
     done = run("audit", "verify", "--table", "sales.customers", "--policy", policy)
     assert (done.code, "00000001.json: belongs elsewhere" in done.errors) == (74, True)
 
@@ -226,9 +230,8 @@ def test_verifying_without_entries_makes_nothing(policy: Path, store: LocalState
     assert store.list("audit/") == ()
 
 
-@pytest.fixture
-def authentic(store: LocalStateStore, keys: KeyService) -> str:
-    """A run of another table whose records bear the MAC of its audit, which has one entry; its id."""
+def recorded(store: LocalStateStore, keys: KeyService) -> tuple[TableMac, str]:
+    """Record a run of another table under the MAC of its audit, which has one entry; return that and its id."""
     mac = open_mac(store, "uuid-3", keys, MasterKeys("footer"))
     run_id = "20260401T000000000Z-dddddd"
     started = Journal.start(
@@ -237,7 +240,13 @@ def authentic(store: LocalStateStore, keys: KeyService) -> str:
     started.append("unit_listed", unit="p=0", files=[])
     why = {"run_id": run_id, "policy_digest": "d"}
     AuditWriter(store, "uuid-3", mac).append({"who": "a@h", "what": "encrypt", "why": why, "unit": {"unit": "p=0"}})
-    return run_id
+    return mac, run_id
+
+
+@pytest.fixture
+def authentic(store: LocalStateStore, keys: KeyService) -> str:
+    """A run of another table whose records bear the MAC of its audit; its id."""
+    return recorded(store, keys)[1]
 
 
 def shown(policy: Path, run_id: str) -> list[tuple[object, str]]:
@@ -251,14 +260,14 @@ def shown(policy: Path, run_id: str) -> list[tuple[object, str]]:
     ):
         document, text = run(*command, "--policy", policy, "--json"), run(*command, "--policy", policy)
         assert (document.code, text.code) == (0, 0), text.errors
-        one = document.document[0] if isinstance(document.document, list) else document.document
-        found.append((one["authenticated"], text.output))
+        said = document.document[0] if isinstance(document.document, list) else document.document
+        found.append((said["authenticated"], text.output))
     return found
 
 
 def test_what_is_authentic_is_shown_so(policy: Path, authentic: str) -> None:
     """With the key service every command says in JSON that records are authentic, and in text nothing else."""
-    assert [one for one, _ in shown(policy, authentic)] == [True] * 4
+    assert [authenticated for authenticated, _ in shown(policy, authentic)] == [True] * 4
     texts = [run("backfill", "status", "--table", "sales.items", "--policy", policy).output]
     assert not any("not authenticated" in text for text in texts)
 
@@ -276,8 +285,37 @@ def test_runs_are_shown_without_the_key_service(policy: Path, authentic: str, ke
         text = policy.read_text().replace("type: local", "type: nosuch")
         policy.write_text(text)
     found = shown(policy, authentic)
-    assert [one for one, _ in found] == [False] * 4
+    assert [authenticated for authenticated, _ in found] == [False] * 4
     assert all("not authenticated" in text for _, text in found)
+
+
+@pytest.mark.services
+def test_runs_are_shown_while_vault_is_sealed(
+    monkeypatch: pytest.MonkeyPatch, policy: Path, store: LocalStateStore, vault: VaultServer
+) -> None:
+    """A real Vault that is sealed: all is shown, open problems too, and called not authenticated, soon."""
+    own = start_vault()
+    try:
+        monkeypatch.setenv("VAULT_TOKEN", own.root_token)
+        service = f"type: vault, address: {own.address}, max_retries: 1"
+        policy.write_text(policy.read_text().replace("type: local, path: keys", service))
+        keys = open_key_service(load_policy(policy).key_service)
+        keys.create("footer")
+        mac, run_id = recorded(store, keys)
+        Problems(store, "uuid-3", lambda: mac).add(Problem("", "sales.items", run_id, "p=0", "removed", "/t/p=0"))
+        found = run("backfill", "status", "--table", "sales.items", "--policy", policy, "--json").document
+        assert (found["authenticated"], found["problems_authenticated"], len(found["problems"])) == (True, True, 1)
+        own.api("PUT", "sys/seal", {})
+        began = time.monotonic()
+        found = run("backfill", "status", "--table", "sales.items", "--policy", policy, "--json").document
+        assert time.monotonic() - began < 30
+        assert (found["authenticated"], found["problems_authenticated"], len(found["problems"])) == (False, False, 1)
+        texts = shown(policy, run_id)
+        assert [authenticated for authenticated, _ in texts] == [False] * 4
+        assert all("not authenticated" in text and "sealed" in text for _, text in texts)
+        assert "open problem (not authenticated" in texts[1][1]
+    finally:
+        own.stop()
 
 
 def test_a_planted_record_is_shown_as_damage(policy: Path, store: LocalStateStore, authentic: str) -> None:
@@ -288,9 +326,9 @@ def test_a_planted_record_is_shown_as_damage(policy: Path, store: LocalStateStor
     planted = Journal.open(store, "uuid-3", authentic)
     planted.append("run_finished", outcome="done")
     assert content
-    one = run("backfill", "list", "--table", "uuid-3", "--policy", policy, "--json").document[0]
-    assert (one["state"], one["authenticated"]) == ("damaged", False)
-    assert "does not authenticate" in one["damage"]
+    listed = run("backfill", "list", "--table", "uuid-3", "--policy", policy, "--json").document[0]
+    assert (listed["state"], listed["authenticated"]) == ("damaged", False)
+    assert "does not authenticate" in listed["damage"]
 
 
 def test_an_edited_entry_is_shown_as_not_authentic(policy: Path, audited: Path) -> None:
@@ -298,7 +336,7 @@ def test_an_edited_entry_is_shown_as_not_authentic(policy: Path, audited: Path) 
     entry = audited / "00000002.json"
     entry.write_bytes(entry.read_bytes().replace(b"alice", b"mallo"))
     found = run("audit", "show", "--table", "sales.customers", "--policy", policy, "--json").document
-    assert [one["authenticated"] for one in found] == [True, False, False]
+    assert [shown_entry["authenticated"] for shown_entry in found] == [True, False, False]
     text = run("audit", "show", "--table", "sales.customers", "--policy", policy).output
     assert "not authenticated: audit/uuid-1/00000002.json: does not authenticate" in text
 

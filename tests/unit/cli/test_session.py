@@ -1,16 +1,17 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from sparkcrypt.cli.options import Launch
-from sparkcrypt.cli.session import Workplace, check_writable, is_local
+from sparkcrypt.cli.frame.options import Launch
+from sparkcrypt.cli.frame.workplace import Workplace, check_writable, is_local
 from sparkcrypt.errors import ConfigError
-from sparkcrypt.spark import launch
-from sparkcrypt.spark.launch import require_pyspark, spark_session
+from sparkcrypt.spark.setup import launch
+from sparkcrypt.spark.setup.launch import require_pyspark, spark_session
 
 from .conftest import run
 
@@ -81,3 +82,11 @@ def test_a_report_needs_a_folder(tmp_path: Path) -> None:
     check_writable(str(tmp_path / "report.json"))
     with pytest.raises(ConfigError, match="--report"):
         check_writable(str(tmp_path / "nosuch" / "report.json"))
+
+
+def test_commands_are_told_without_pyspark() -> None:
+    """The client, and what prints a configuration for a launch, run where nobody has installed Spark."""
+    script = "import sys; sys.modules.update(pyspark=None, py4j=None); from sparkcrypt.cli.main import main; main()"
+    done = subprocess.run([sys.executable, "-c", script, "conf", "--help"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "--policy" in done.stdout

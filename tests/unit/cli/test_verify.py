@@ -28,7 +28,7 @@ def test_one_changed_byte_is_74(tmp_path: Path, policy: Path, keys: KeyService) 
     bad.write_bytes(content)
     done = run("verify", good, bad, "--policy", policy, "--json")
     assert done.code == 74
-    assert [one["error"] is None for one in done.document["files"]] == [True, False]
+    assert [file["error"] is None for file in done.document["files"]] == [True, False]
     assert done.errors == "error: 1 difference found\n"
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from sparkcrypt.bridge.planned import check_format, check_partitioning
-from sparkcrypt.bridge.resolve import resolve_read, resolve_write
+from sparkcrypt.decide.file import resolve_read, resolve_write
+from sparkcrypt.decide.planned import check_format, check_partitioning, table_tags
 from sparkcrypt.errors import ConfigError, PlanError, VerificationError
 from tests.unit.resolve.requests import JOB, NAME, PREFIX, policy, schema, write
 
@@ -46,6 +46,16 @@ def test_format_that_the_writer_of_a_file_shows() -> None:
     with pytest.raises(PlanError, match=r"column (ssn|pay) carries the tag .* written to Hudi"):
         resolve_write({**write(f"file:/w/t/{NAME}"), "format": "Hudi"})
     assert resolve_write({**write(f"file:/w/t/{NAME}", ("id",), properties={}), "format": "Hudi"})["encrypt"] is False
+
+
+def test_streams_to_other_formats_are_refused() -> None:
+    """By the tagged column where the stream has one; else by the format, since its table's tags are not known."""
+    request = {**write(f"file:/w/t/{NAME}"), "format": "Delta", "untold_stream": True}
+    with pytest.raises(PlanError, match=r"column .* carries the tag .* is written to Delta"):
+        resolve_write(request)
+    untagged = {**write(f"file:/w/t/{NAME}", ("id",), properties={}), "format": "Delta", "untold_stream": True}
+    with pytest.raises(PlanError, match="written by a stream to Delta: the format loses tags"):
+        resolve_write(untagged)
 
 
 @pytest.mark.parametrize("untagged", ["footer_key", "deny"])
@@ -98,3 +108,22 @@ def test_reader_of_the_log() -> None:
     assert resolve_read({**request, "path": f"{LOG}/1.checkpoint.parquet"})["aad_prefix"] is None
     with pytest.raises(VerificationError, match="requires encryption"):
         resolve_read({**request, "path": f"file:/w/d/{NAME}"})
+
+
+def test_tags_of_a_table_that_is_read() -> None:
+    """Those of its schema, its properties and the policy's rule are united; of columns that it lacks none are told."""
+    request = {
+        "policy": policy(tables={"a.b": {"tags": {"pay": "pii", "gone": "pii"}}}),
+        "path": "/",
+        "properties": {
+            "parquet.sparkcrypt.table.name": "a.b",
+            "parquet.sparkcrypt.tags.SSN": "public",
+            "parquet.sparkcrypt.tags.lost": "pii",
+        },
+        "schema": schema(ssn="pii", pay=None, id=None),
+    }
+    told = {tuple(column["path"]): column["tags"] for column in table_tags(request)["columns"]}
+    assert told == {("ssn",): ["pii", "public"], ("pay",): ["pii"]}
+    request["properties"] = {"parquet.sparkcrypt.tags.ssn": "pii,,"}
+    with pytest.raises(PlanError, match=r"parquet\.sparkcrypt\.tags\.ssn: 'pii,,' is not a list of tags"):
+        table_tags(request)

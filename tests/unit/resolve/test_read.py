@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sparkcrypt.bridge.accept import check_footer
-from sparkcrypt.bridge.resolve import encrypted_columns, resolve_read, resolve_write
+from sparkcrypt.decide.file import encrypted_columns, resolve_read, resolve_write
+from sparkcrypt.decide.read import check_footer
 from sparkcrypt.errors import SparkcryptError, VerificationError
 from tests.unit.resolve.requests import (
     JOB,
@@ -29,8 +29,8 @@ from tests.unit.resolve.requests import (
     schema,
     write,
 )
+from tests.unit.schema.message_types import message_type
 from tests.unit.schema.strategies import spark_schemas
-from tests.unit.schema.test_parquet import message_type
 
 PLACE = f"file:/w/t/p=0/{NAME}"
 STAGED = f"file:/w/t/{JOB}/p=0/{NAME}"
@@ -215,11 +215,11 @@ def test_key_metadata_of_another_writer_is_refused(metadata: str | None) -> None
 
 def changed(footer: dict[str, Any], name: str, **changes: Any) -> dict[str, Any]:
     """Return a footer with one column changed."""
-    columns = [{**one, **changes} if one["path"] == [name] else one for one in footer["columns"]]
+    columns = [{**column, **changes} if column["path"] == [name] else column for column in footer["columns"]]
     return {**footer, "columns": columns}
 
 
-COLUMN_ATTACKS = {
+COLUMN_ATTACKS: dict[str, dict[str, Any]] = {
     "plaintext": {"encrypted": False, "key_metadata": None},
     "footer key": {"encrypted": True, "key_metadata": None},
     "another tag's key": {"encrypted": True, "key_metadata": material("fin:1")},
@@ -287,10 +287,10 @@ def test_plaintext_file_is_refused_unless_history_allows_every_column() -> None:
     footer = {"mode": "plaintext", "columns": columns}
     with pytest.raises(VerificationError, match=r"is plaintext, and a\.b requires encryption"):
         resolve_read(read(PLACE, footer))
-    one = {**STRICT, PREFIX + "history.ssn": "plaintext"}
-    assert not accepted(PLACE, footer, properties=one)
-    assert accepted(PLACE, footer, properties={**one, PREFIX + "history.pay": "plaintext"})
-    assert not accepted(PLACE, {**footer, "columns": []}, properties=one)
+    with_history = {**STRICT, PREFIX + "history.ssn": "plaintext"}
+    assert not accepted(PLACE, footer, properties=with_history)
+    assert accepted(PLACE, footer, properties={**with_history, PREFIX + "history.pay": "plaintext"})
+    assert not accepted(PLACE, {**footer, "columns": []}, properties=with_history)
     assert accepted(PLACE, footer, properties=LOOSE)
 
 
@@ -370,12 +370,12 @@ def test_file_without_any_encrypted_column_is_refused_also_without_tags() -> Non
 
 def test_check_footer_takes_the_facts_alone() -> None:
     """The footer's check needs no column."""
-    from sparkcrypt.bridge.context import table_context
+    from sparkcrypt.decide.context import table_context
 
     check_footer(table_context(policy(), PLACE, STRICT), PLACE, {**written(), "columns": []})
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     spark_schemas(["a", "b", "list", "element", "array", "bag", "key_value", "key", "value", "map", "x.y"]), st.data()
 )
@@ -391,16 +391,16 @@ def test_what_was_written_is_read_and_no_column_less(document: dict[str, Any], d
     )
     if not answer["encrypt"]:
         return
-    keys = {tuple(one["path"]): one["key"] for one in answer["columns"]}
+    keys = {tuple(column["path"]): column["key"] for column in answer["columns"]}
     footer = footer_of(answer, ())
-    for one in _leaves(message_type(document), ()):
-        metadata = material(keys[one].replace("%3A", ":")) if keys.get(one) else None
-        footer["columns"].append({"path": list(one), "encrypted": one in keys, "key_metadata": metadata})
+    for leaf in _leaves(message_type(document), ()):
+        metadata = material(keys[leaf].replace("%3A", ":")) if keys.get(leaf) else None
+        footer["columns"].append({"path": list(leaf), "encrypted": leaf in keys, "key_metadata": metadata})
     request = read(
         PLACE, footer, requested_schema=json.dumps(document), properties={**STRICT_ONLY, PREFIX + "table.uuid": UUID}
     )
     resolve_read(request)
-    victim = data.draw(st.sampled_from([one for one in footer["columns"] if one["encrypted"]]))
+    victim = data.draw(st.sampled_from([column for column in footer["columns"] if column["encrypted"]]))
     victim |= {"encrypted": False, "key_metadata": None}
     with pytest.raises(VerificationError, match=r"is plaintext|has no encrypted column"):
         resolve_read(request)
@@ -436,7 +436,7 @@ LEGACY = [
 @pytest.mark.parametrize(("tagged", "path", "other"), LEGACY)
 def test_tag_is_found_in_every_writers_form(tagged: str, path: list[str], other: list[str]) -> None:
     """A plaintext leaf is refused whichever form its writer gave its lists and maps."""
-    columns = [{"path": one, "encrypted": False, "key_metadata": None} for one in (other, path)]
+    columns = [{"path": leaf, "encrypted": False, "key_metadata": None} for leaf in (other, path)]
     columns.append({"path": ["anything"], "encrypted": True, "key_metadata": None})
     properties = {**STRICT_ONLY, PREFIX + "table.uuid": UUID, PREFIX + f"tags.{tagged}": "pii"}
     footer = {**written(), "columns": columns}
@@ -470,7 +470,7 @@ PEOPLE = {
 def test_other_names_of_a_list_s_groups_hide_no_column(groups: tuple[str, ...]) -> None:
     """A forged list whose groups have names that no writer gives is judged as the list that it is read as."""
     paths = [["people", *groups, "ssn"], ["people", *groups, "n"]]
-    columns = [{"path": one, "encrypted": False, "key_metadata": None} for one in paths]
+    columns = [{"path": path, "encrypted": False, "key_metadata": None} for path in paths]
     columns.append({"path": ["anything"], "encrypted": True, "key_metadata": None})
     properties = {**STRICT_ONLY, PREFIX + "table.uuid": UUID}
     with pytest.raises(VerificationError, match=r"ssn is plaintext"):
@@ -481,7 +481,7 @@ def test_other_names_of_a_list_s_groups_hide_no_column(groups: tuple[str, ...]) 
 
 def test_column_that_is_no_list_is_refused_where_a_list_is_read() -> None:
     """A group with two columns where a list is read is refused on a strict table, and taken as it is elsewhere."""
-    columns = [{"path": ["people", one], "encrypted": True, "key_metadata": None} for one in ("ssn", "n")]
+    columns = [{"path": ["people", name], "encrypted": True, "key_metadata": None} for name in ("ssn", "n")]
     footer = {**written(), "columns": columns}
     with pytest.raises(VerificationError, match="column people is read as a list, but"):
         resolve_read(read(PLACE, footer, requested_schema=json.dumps(PEOPLE)))
@@ -499,7 +499,7 @@ JUNK = st.recursive(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.data())
 def test_malformed_requests_are_refused_in_our_tree(data: st.DataObject) -> None:
     """A request with any part missing or replaced by any JSON is answered, or refused with an error of our tree."""

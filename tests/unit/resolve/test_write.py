@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sparkcrypt.bridge.resolve import encrypted_columns, resolve_write
+from sparkcrypt.decide.file import encrypted_columns, resolve_write
 from sparkcrypt.errors import ConfigError, PlanError
 from tests.unit.resolve.requests import JOB, NAME, PREFIX, RANDOM, TABLE, UUID, policy, schema, write
 
@@ -203,7 +203,9 @@ def test_observed_table_is_not_encrypted() -> None:
 
 def strict(*locations: str) -> str:
     """Return a policy that requires encryption at these locations."""
-    return policy(tables={f"a.t{n}": {"location": one, "require_encryption": True} for n, one in enumerate(locations)})
+    return policy(
+        tables={f"a.t{n}": {"location": location, "require_encryption": True} for n, location in enumerate(locations)}
+    )
 
 
 LOCATED = {

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparkcrypt.errors import PlanError
-from sparkcrypt.schema import dotted, property_name, split_dotted
+from sparkcrypt.schema import join_dotted, property_name, split_dotted
 from sparkcrypt.tags import history_property, tag_property, tags_of_properties
 
 NAMES = [
@@ -37,21 +37,21 @@ PATHS = st.lists(st.text(st.characters(exclude_categories=["Cs"]), min_size=1), 
 def test_hard_names_come_back(name: str) -> None:
     """Each of the hard names comes back from its dotted path and its property."""
     for path in ((name,), ("s", name, "t"), (name, name)):
-        assert split_dotted(dotted(path)) == path
+        assert split_dotted(join_dotted(path)) == path
         assert split_dotted(property_name(path)) == path
 
 
 @given(PATHS)
 def test_paths_come_back(path: tuple[str, ...]) -> None:
     """Every path comes back from both of its texts."""
-    assert split_dotted(dotted(path)) == path
+    assert split_dotted(join_dotted(path)) == path
     assert split_dotted(property_name(path)) == path
 
 
 @given(PATHS, PATHS)
 def test_texts_are_injective(first: tuple[str, ...], second: tuple[str, ...]) -> None:
     """Two paths never share a text."""
-    for text in (dotted, property_name, tag_property, history_property):
+    for text in (join_dotted, property_name, tag_property, history_property):
         assert (text(first) == text(second)) == (first == second)
 
 

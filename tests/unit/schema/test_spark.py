@@ -21,8 +21,8 @@ def struct(*fields: tuple[str, Any] | tuple[str, Any, Any]) -> dict[str, Any]:
     return {
         "type": "struct",
         "fields": [
-            {"name": one[0], "type": one[1], "nullable": True, "metadata": one[2] if len(one) > 2 else {}}
-            for one in fields
+            {"name": field[0], "type": field[1], "nullable": True, "metadata": field[2] if len(field) > 2 else {}}
+            for field in fields
         ],
     }
 

@@ -1,0 +1,85 @@
+"""ORC's own Java reader reads what the native rewrite made, with and without keys, whole and by row groups."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow.orc
+import pytest
+
+from sparkcrypt.orc import rewrap_orc, rewrite_orc
+from sparkcrypt.parquet import KeyRequest
+from tests.unit.orc.corpus import CODECS, file
+from tests.unit.orc.java_orc import JavaOrc, key_lines
+from tests.unit.orc.rewriting import OrcKeys
+
+SOURCES = [*(f"java_{codec}" for codec in CODECS), "java_types", "arrow_zstd"]
+WHOLE = {"java_types": ["name", "dec", "tz", "st", "li", "kv", "un", "b", "f", "bin", "ch", "day"]}
+BELOW = ["name", "st.y", "li._elem"]
+WANTED = {"arrow_zstd": 650}
+"""A value of ``id`` in a later row group, by which the reader seeks in all other columns."""
+
+
+@pytest.fixture(scope="module")
+def java(tmp_path_factory: pytest.TempPathFactory) -> JavaOrc:
+    """The reader, compiled."""
+    return JavaOrc(tmp_path_factory.mktemp("java"))
+
+
+def write_keys(path: Path, keys: OrcKeys) -> Path:
+    """Write a file from which the reader takes keys."""
+    path.write_text(key_lines(("pii", wrapped, key) for wrapped, key in keys.made.items()))
+    return path
+
+
+@pytest.mark.parametrize("below", [False, True], ids=["whole columns", "columns below others"])
+@pytest.mark.parametrize("name", SOURCES)
+def test_java_reads_what_was_encrypted(tmp_path: Path, java: JavaOrc, name: str, below: bool) -> None:
+    """With keys values, nulls and statistics are the source's; without, encrypted columns are null and others equal."""
+    columns = BELOW if below else WHOLE.get(name, ["name", "st", "li"])
+    keys, target = OrcKeys(), tmp_path / "e"
+    rewrite_orc(file(name), target, encryption=keys.encryption(columns))
+    source, opened = java.read([file(name)], None)[0], java.read([target], write_keys(tmp_path / "k", keys))[0]
+    assert opened == source
+    masked, rows = java.read([target], None)[0], pyarrow.orc.ORCFile(file(name)).nrows
+    for column, found in masked.items():
+        if column in columns:
+            assert found.nulls == rows
+        elif column in {path.split(".")[0] for path in columns}:
+            assert (found.nulls, found.digest != source[column].digest) == (source[column].nulls, True)
+        else:
+            assert found == source[column]
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_java_seeks_in_what_was_encrypted(tmp_path: Path, java: JavaOrc, name: str) -> None:
+    """A reader that skips row groups finds the same row with keys; without them it finds it, masked."""
+    keys, target, wanted = OrcKeys(), tmp_path / "e", WANTED.get(name, 1234)
+    rewrite_orc(file(name), target, encryption=keys.encryption(BELOW))
+    held = write_keys(tmp_path / "k", keys)
+    (source,), (opened,), (masked,) = (
+        java.run([f"find\t{path}\t{known}\tid\t{wanted}"])
+        for path, known in ((file(name), "-"), (target, held), (target, "-"))
+    )
+    assert opened == source
+    _, seen, found = masked.split("\t")
+    assert seen == source.split("\t")[1] and int(seen) < pyarrow.orc.ORCFile(file(name)).nrows
+    assert found.startswith(f"{wanted} ") and "null" in found
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_java_reads_what_was_decrypted_or_wrapped_again(tmp_path: Path, java: JavaOrc, codec: str) -> None:
+    """Its own encrypted files, in plaintext and under other wrappings."""
+    keys, source = OrcKeys(), file(f"java_{codec}")
+    rewrite_orc(file(f"java_{codec}_encrypted"), tmp_path / "p", retrieve_key=keys)
+
+    def wrap(_: KeyRequest, key: bytes) -> tuple[bytes, str]:
+        wrapped = f"again {len(keys.made)}".encode()
+        keys.made[wrapped] = key
+        return wrapped, "pii"
+
+    rewrap_orc(file(f"java_{codec}_encrypted"), tmp_path / "r", retrieve_key=keys, wrap_key=wrap)
+    held = write_keys(tmp_path / "k", keys)
+    plain, decrypted, opened = java.read([source, tmp_path / "p", tmp_path / "r"], held)
+    for column, found in plain.items():
+        assert (decrypted[column].digest, opened[column].digest) == (found.digest, found.digest), column

@@ -1,0 +1,149 @@
+"""What the fakes of clouds' services share: an HTTP server on 127.0.0.1 at which a test may meddle with answers."""
+
+from __future__ import annotations
+
+import json
+import ssl
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from tests.services.processes import LOCAL
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A request as it came.
+
+    Attributes:
+        method: of HTTP.
+        path: decoded, without its query.
+        query: its parameters.
+        headers: by their names in lower case.
+        body: what its JSON says, or the fields of a form; nothing for a request without one.
+    """
+
+    method: str
+    path: str
+    query: Mapping[str, str]
+    headers: Mapping[str, str]
+    body: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A status, what is said as JSON (a text is sent as it is), and headers."""
+
+    status: int
+    content: Any = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+Serve = Callable[[], Answer]
+Meddle = Callable[[Asked, Serve], Answer]
+
+
+class FakeCloud:
+    """Answers requests one after the other, as ``serve`` says.
+
+    Attributes:
+        meddle: answers requests in the server's stead; None: nobody does.
+        asked: every request, as it came.
+    """
+
+    def __init__(self, context: ssl.SSLContext | None = None) -> None:
+        self.meddle: Meddle | None = None
+        self.asked: list[Asked] = []
+        self.one_at_a_time = threading.RLock()
+        self._scheme = "http" if context is None else "https"
+        self._server = _Server(self, context)
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
+        self._thread.start()
+
+    @property
+    def address(self) -> str:
+        """Its URL."""
+        return f"{self._scheme}://{LOCAL}:{self._server.server_port}"
+
+    def serve(self, asked: Asked) -> Answer:
+        """Carry out a request: what each fake says for itself."""
+        raise NotImplementedError
+
+    def stop(self) -> None:
+        """End the server."""
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+    def answer(self, asked: Asked) -> Answer:
+        """Answer a request, as the test or the service says."""
+        with self.one_at_a_time:
+            self.asked.append(asked)
+
+        def serve() -> Answer:
+            with self.one_at_a_time:
+                return self.serve(asked)
+
+        return serve() if self.meddle is None else self.meddle(asked, serve)
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 64
+
+    def __init__(self, cloud: FakeCloud, context: ssl.SSLContext | None) -> None:
+        super().__init__((LOCAL, 0), _Handler)
+        self.cloud, self._context = cloud, context
+
+    def get_request(self) -> tuple[Any, Any]:
+        connection, address = super().get_request()
+        if self._context is None:
+            return connection, address
+        return self._context.wrap_socket(connection, server_side=True, do_handshake_on_connect=False), address
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        if not isinstance(sys.exc_info()[1], OSError):
+            super().handle_error(request, client_address)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+    server: _Server
+
+    def _serve(self) -> None:
+        content = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        parts = urlsplit(self.path)
+        asked = Asked(
+            self.command,
+            unquote(parts.path),
+            dict(parse_qsl(parts.query, keep_blank_values=True)),
+            {name.lower(): value for name, value in self.headers.items()},
+            _parsed(content, self.headers.get("Content-Type") or ""),
+        )
+        answer = self.server.cloud.answer(asked)
+        said = answer.content if isinstance(answer.content, str) else json.dumps(answer.content or {})
+        self.send_response(answer.status)
+        for name, value in {"Content-Type": "application/json", **answer.headers}.items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(said.encode())))
+        self.end_headers()
+        self.wfile.write(said.encode())
+
+    do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = _serve
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+
+def _parsed(content: bytes, kind: str) -> Mapping[str, Any]:
+    if not content:
+        return {}
+    if kind.startswith("application/x-www-form-urlencoded"):
+        return dict(parse_qsl(content.decode()))
+    told = json.loads(content)
+    return told if isinstance(told, dict) else {}

@@ -1,0 +1,139 @@
+"""A real Hadoop KMS on 127.0.0.1: master keys in a Java key store, users as they call themselves, ACLs that may change.
+
+``hadoop_kms_jars.txt`` lists the jars of which it loads classes: organisation, name, revision, SHA-256.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import urllib.request
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.services.installed import java_home, spark_environment
+from tests.services.maven import Jar, fetched_folder
+from tests.services.processes import LOCAL, ServiceProcess, accepts, free_port, start_process, wait_until
+from tests.services.quick_java import QUICK
+
+VERSION = "3.4.1"
+"""3.5.0, whose client Spark ships, has no KMS in Maven's registry."""
+START_SECONDS = 120.0
+REQUEST_SECONDS = 30.0
+EVERYBODY = "*"
+_ACLS = ("MANAGEMENT", "GENERATE_EEK", "DECRYPT_EEK", "READ")
+
+
+@dataclass(frozen=True, slots=True)
+class HadoopKms:
+    """A running server; its keys stay in ``work_dir``, so that another one there goes on with them."""
+
+    address: str
+    port: int
+    process: ServiceProcess
+    work_dir: Path
+
+    def stop(self) -> None:
+        """End the process."""
+        self.process.stop()
+
+    def allow(self, **users: str) -> None:
+        """Say who may do what with every key, such as ``DECRYPT_EEK="alice"``; the server sees it within 1 s or so."""
+        _write_acls(self.work_dir / "conf", users)
+
+    def delegation_token(self, user: str) -> str:
+        """Return a new delegation token of a user, as a text."""
+        url = f"{self.address}/v1/?op=GETDELEGATIONTOKEN&renewer={user}&user.name={user}"
+        with urllib.request.urlopen(url, timeout=REQUEST_SECONDS) as answer:
+            return str(json.loads(answer.read())["Token"]["urlString"])
+
+    def credentials_file(self, token: str, file: Path) -> Path:
+        """Have Hadoop write a token into a credentials file, as YARN does for its containers."""
+        shell = ["org.apache.hadoop.security.token.DtUtilShell", "import", token, "-format", "java", str(file)]
+        java = [str(java_home() / "bin" / "java"), *QUICK, "-cp", _class_path(self.work_dir)]
+        subprocess.run([*java, *shell], env=spark_environment(), check=True, capture_output=True, timeout=START_SECONDS)
+        return file
+
+
+def start_hadoop_kms(work_dir: Path, port: int | None = None) -> HadoopKms:
+    """Start a server below a folder; returns when it takes requests.
+
+    Args:
+        work_dir: configuration, keys and log.
+        port: where it listens; a free one when None.
+
+    Raises:
+        ServiceUnavailableError: there is no JDK or no Spark, or the jars cannot be had.
+        ServiceFailedError: it did not come up.
+    """
+    port, conf = port or free_port(), work_dir / "conf"
+    for folder in (conf, work_dir / "temp"):
+        folder.mkdir(parents=True, exist_ok=True)
+    (conf / "kms-site.xml").write_text(
+        _xml(
+            {
+                "hadoop.kms.key.provider.uri": f"jceks://file@{work_dir / 'kms.keystore'}",
+                "hadoop.security.keystore.java-keystore-provider.password-file": "kms.password",
+                "hadoop.kms.authentication.type": "simple",
+                "hadoop.kms.http.host": LOCAL,
+                "hadoop.kms.http.port": str(port),
+            }
+        )
+    )
+    (conf / "kms.password").write_text("of a test")
+    (conf / "core-site.xml").write_text(_xml({}))
+    (conf / "log4j.properties").write_text(_LOGGING)
+    _write_acls(conf, {})
+    command: list[str | Path] = [
+        java_home() / "bin" / "java",
+        "-Xmx256m",
+        *QUICK,
+        "-Djdk.jceks.iterationCount=10000",  # every write derives a key for each key that is there
+        "--add-opens",
+        "java.base/java.lang=ALL-UNNAMED",
+        f"-Dkms.config.dir={conf}",
+        f"-Dkms.log.dir={work_dir}",
+        f"-Dlog4j.configuration=file:{conf / 'log4j.properties'}",
+        f"-Dhadoop.home.dir={work_dir}",
+        *("-cp", _class_path(work_dir), "org.apache.hadoop.crypto.key.kms.server.KMSWebServer"),
+    ]
+    process = start_process("hadoop-kms", command, work_dir, spark_environment())
+    wait_until(lambda: accepts(port), process, START_SECONDS)
+    return HadoopKms(f"http://{LOCAL}:{port}/kms", port, process, work_dir)
+
+
+def fetched_jars() -> Path:
+    """Return the folder with the jars, fetching them if need be.
+
+    Raises:
+        ServiceUnavailableError: a jar cannot be fetched or is not the known one.
+    """
+    lines = Path(__file__).with_name("hadoop_kms_jars.txt").read_text().split("\n")
+    return fetched_folder(f"hadoop-kms-{VERSION}", tuple(Jar(*line.split()) for line in lines if line))
+
+
+def _class_path(work_dir: Path) -> str:
+    return f"{work_dir / 'conf'}:{fetched_jars()}/*"
+
+
+def _write_acls(conf: Path, users: dict[str, str]) -> None:
+    acls = {f"default.key.acl.{name}": users.get(name, EVERYBODY) for name in _ACLS}
+    whole = conf / "kms-acls.new"
+    whole.write_text(_xml(acls))
+    whole.replace(conf / "kms-acls.xml")  # the server reads it at any time
+
+
+def _xml(properties: dict[str, str]) -> str:
+    entries = "".join(f"<property><name>{n}</name><value>{v}</value></property>" for n, v in properties.items())
+    return f"<configuration>{entries}</configuration>"
+
+
+_LOGGING = """\
+log4j.rootLogger=WARN, out
+log4j.appender.out=org.apache.log4j.ConsoleAppender
+log4j.appender.out.layout=org.apache.log4j.PatternLayout
+log4j.appender.out.layout.ConversionPattern=%d %p %c: %m%n
+"""
+
+if __name__ == "__main__":
+    print(fetched_jars())

@@ -1,0 +1,77 @@
+"""Runs that are killed at a step, and the clock by which their locks expire."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from sparkcrypt import encrypt_table
+from sparkcrypt.backfill.journal.journal import Journal
+from sparkcrypt.backfill.run import run as encrypt_module
+from sparkcrypt.backfill.state.lock import RunLock, acquire
+from sparkcrypt.backfill.work import unit as runner_module
+from sparkcrypt.backfill.work.unit import Runner
+from sparkcrypt.policy.model import Policy
+from tests.spark.support import Lake
+
+
+class Killed(BaseException):
+    """What stands for the end of the process."""
+
+
+@dataclass
+class Clock:
+    """The time by which locks expire."""
+
+    now: float = 1_000_000.0
+    patches: list[Any] = field(default_factory=list)
+
+    def __call__(self) -> float:
+        """Return it."""
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[Clock]:
+    """A clock for locks, and runs that end as a killed process does: no tidying, no release of the lock."""
+    made = Clock()
+    monkeypatch.setattr(encrypt_module, "acquire", functools.partial(acquire, clock=made))
+    monkeypatch.setattr(RunLock, "keep_alive", lambda lock: None)
+    yield made
+
+
+def kill(lake: Lake, policy: Policy, clock: Clock, patch: Callable[[pytest.MonkeyPatch], None], **options: Any) -> None:
+    """Run the job until the patch kills it; then let its lock expire."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(Runner, "_give_up", lambda *_: None)
+        monkeypatch.setattr(RunLock, "release", lambda lock: None)
+        patch(monkeypatch)
+        with pytest.raises(Killed):
+            encrypt_table(lake.spark, "t", policy, **options)
+    clock.now += 1_000
+
+
+def after_record(kind: str) -> Callable[[pytest.MonkeyPatch], None]:
+    """Return a patch that kills the run right after its first journal record of a kind."""
+    append = Journal.append
+
+    def appended(journal: Journal, what: str, **fields: Any) -> Any:
+        record = append(journal, what, **fields)
+        if what == kind:
+            raise Killed
+        return record
+
+    return lambda monkeypatch: monkeypatch.setattr(Journal, "append", appended)
+
+
+def after_swap(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kill the run when the first unit was swapped and nothing was said of it."""
+
+    def record(*_: Any) -> None:
+        raise Killed
+
+    monkeypatch.setattr(runner_module, "record_swap", record)

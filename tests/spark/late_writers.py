@@ -1,0 +1,68 @@
+"""Writers that come late: what they leave in folders that runs have left, and what is in the table then."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from sparkcrypt.backfill.audit.chain import audit_entries
+from sparkcrypt.backfill.report.progress import Silent
+from sparkcrypt.backfill.state.store import open_state_store
+from sparkcrypt.policy.model import Policy
+from sparkcrypt.spark.tables.catalog import Catalog
+from tests.spark.support import SECRET, Lake
+
+
+class OnAdvance:
+    """Does something once, when the first unit is done."""
+
+    def __init__(self, action: Callable[[], None]) -> None:
+        """Take the action."""
+        self._actions = [action]
+
+    def start(self, *_: object) -> None:
+        """Hear nothing."""
+
+    def step(self, *_: object) -> None:
+        """Hear nothing."""
+
+    def advance(self, *_: object) -> None:
+        """Act."""
+        while self._actions:
+            self._actions.pop()()
+
+    def finish(self) -> None:
+        """Hear nothing."""
+
+
+def leave(lake: Lake, folder: Path, number: int) -> None:
+    """Write one row into a folder, as a job does that planned its write before the folder was left."""
+    with lake.stranger() as stranger:
+        frame = stranger.sql(f"SELECT {number} AS id, '{SECRET}-{number}' AS email, 'late' AS note")
+        frame.coalesce(1).write.mode("append").parquet(str(folder))
+
+
+def ids(lake: Lake) -> list[int]:
+    """Return the ids in the table."""
+    lake.spark.catalog.refreshTable("t")
+    return sorted(row.id for row in lake.spark.table("t").collect())
+
+
+def audits(lake: Lake, policy: Policy) -> list[str]:
+    """Return what the audit's entries say was done."""
+    store, uuid = open_state_store(policy.run_state), Catalog(lake.spark).table("t").uuid or ""
+    return [one.entry["what"] for one in audit_entries(store, uuid)]
+
+
+class At(Silent):
+    """Does something once, when a unit enters a step."""
+
+    def __init__(self, unit: str, step: str, what: Callable[[], Any]) -> None:
+        self._when, self._what, self.done = (unit, step), what, False
+
+    def step(self, unit: str, step: str) -> None:
+        """Do it."""
+        if (unit, step) == self._when and not self.done:
+            self.done = True
+            self._what()

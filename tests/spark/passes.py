@@ -1,0 +1,29 @@
+"""Passes over one table or several, the tables that they are made for, and the problems that they leave open."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sparkcrypt.backfill.many.passes import PassOptions, backfill
+from sparkcrypt.backfill.many.report import PassReport
+from sparkcrypt.backfill.work.options import RunOptions
+from sparkcrypt.policy.model import Policy
+from tests.spark.support import Lake
+
+
+def the_pass(lake: Lake, policy: Policy, **options: Any) -> PassReport:
+    """Run a pass over the table."""
+    return backfill(lake.spark, policy, tables=["t"], options=PassOptions(run=RunOptions(keep_going=True), **options))
+
+
+def the_problem(report: PassReport) -> dict[str, Any]:
+    """Return the one open problem of a pass that is incomplete for it."""
+    assert (report.outcome, report.exit_code) == ("incomplete", 74)
+    (problem,) = report.tables[0].problems
+    assert any(problem["problem"] in unit["message"] for unit in report.tables[0].quarantined)
+    return dict(problem)
+
+
+def with_grace(lake: Lake, policy: Policy, grace: str) -> Policy:
+    """Write into the policy how long old files stay."""
+    return lake.changed("untagged:", f"old_files: {{grace: {grace}}}\nuntagged:")

@@ -1,0 +1,200 @@
+"""Masked columns: nulls for denied leaves alone, by every route, never stored, and never another reader's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark.sql import functions as F
+
+import sparkcrypt
+from sparkcrypt import configure, masked_columns, names
+from sparkcrypt.errors import ConfigError
+from sparkcrypt.policy.model import Policy
+from sparkcrypt.spark.tables.tagging import set_tags
+from tests.spark.support import Lake, data_files, make_policy, refusal, with_keys, without_keys
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+TAGS = """
+  pii: {key: pii}
+  pay: {key: "pay-{day:%Y-%m}"}
+  strict: {key: strict, on_denied: error}
+  soft: {key: soft, on_denied: mask}
+"""
+ASK = "write to keys@example.org"
+NESTED = "s STRUCT<a:INT,b:INT>, l ARRAY<STRUCT<x:INT,y:INT>>, m MAP<STRING,STRUCT<x:INT,y:INT>>"
+VALUES = "(1, 'a', struct(1, 2), array(struct(1, 2), null), map('k', struct(5, 6))), (2, 'b', null, null, null)"
+FULL = [(1, "a", (1, 2), [(1, 2), None], {"k": (5, 6)}), (2, "b", None, None, None)]
+MASKED = [(1, None, (None, 2), [(None, 2), None], {"k": (None, 6)}), (2, None, None, None, None)]
+LEAVES = {"email": ["pii"], "s.a": ["pii"], "l.element.x": ["pii"], "m.value.x": ["pii"]}
+
+
+class Readers:
+    """Two sessions of one application: one whose keys are all there, one who lacks some, and their tables."""
+
+    def __init__(self, lake: Lake) -> None:
+        self.lake = lake
+        self.policy = lake.policy(TAGS, keys=("pay-2026-01", "pay-2026-02"), more=f"ask_for_access: {ASK}\n")
+        poor = with_keys(self.policy, lake.root / "poor", without_keys("pii", "pay-2026-02", "strict", "soft"))
+        self.poor_policy = poor
+        self.rich = self._session(self.policy, None)
+        self.poor = self._session(poor, "mask")
+
+    def _session(self, policy: Policy, on_denied: Any) -> SparkSession:
+        session = sparkcrypt.session(policy, on_denied=on_denied)
+        session.sql(f"USE {self.lake.database}")
+        return session
+
+    def make(self, name: str, columns: str, tags: dict[str, list[str]], values: str) -> None:
+        """Make a table with tags and rows, as the reader who may."""
+        self.rich.sql(f"CREATE TABLE {name} {columns}")
+        set_tags(self.rich, name, tags, self.policy)
+        self.rich.sql(f"INSERT INTO {name} VALUES {values}")
+
+    def ask(self, query: str) -> list[Any]:
+        """Return what the poor reader gets of a query."""
+        return self.poor.sql(query).collect()
+
+
+@pytest.fixture
+def readers(lake: Lake) -> Readers:
+    """Both readers, beside each other."""
+    return Readers(lake)
+
+
+def routes(readers: Readers) -> dict[str, Callable[[], Any]]:
+    """Return ways to the same rows of table ``t``, ordered by id."""
+    poor, path = readers.poor, str(readers.lake.path("t"))
+    shown = F.udf(lambda text: text)
+
+    def streamed() -> list[Any]:
+        rows = poor.readStream.schema(poor.read.parquet(path).schema).parquet(path)
+        query = rows.writeStream.format("memory").queryName("streamed").trigger(availableNow=True).start()
+        query.awaitTermination(120)
+        return poor.table("streamed").orderBy("id").collect()
+
+    return {
+        "table": lambda: readers.ask("SELECT * FROM t ORDER BY id"),
+        "path": lambda: poor.read.parquet(path).orderBy("id").collect(),
+        "SQL path": lambda: readers.ask(f"SELECT * FROM parquet.`{path}` ORDER BY id"),
+        "view": lambda: readers.ask("SELECT * FROM v ORDER BY id"),
+        "another's global view": lambda: readers.ask("SELECT * FROM global_temp.of_rich ORDER BY id"),
+        "self join": lambda: readers.ask(
+            "SELECT x.id, x.email, y.s, x.l, y.m FROM t x JOIN t y USING (id) ORDER BY id"
+        ),
+        "subquery": lambda: readers.ask(
+            "SELECT id, (SELECT max(email) FROM t) email, s, l, m FROM t WHERE id IN (SELECT id FROM t WHERE email IS "
+            "NULL) AND EXISTS (SELECT 1 FROM t x WHERE x.id = t.id AND t.email IS NULL) ORDER BY id"
+        ),
+        "UDF": lambda: poor.table("t").withColumn("email", shown("email")).orderBy("id").collect(),
+        "_metadata": lambda: poor.table("t").where("_metadata.file_size > 0").orderBy("id").collect(),
+        "stream": streamed,
+    }
+
+
+def test_routes_give_the_same_rows(readers: Readers) -> None:
+    """Denied leaves are null and their siblings keep their values, whichever way a reader comes."""
+    readers.make("t", f"(id INT, email STRING, {NESTED}) USING parquet", LEAVES, VALUES)
+    readers.rich.sql("CREATE VIEW v AS SELECT * FROM t")
+    readers.rich.table("t").createOrReplaceGlobalTempView("of_rich")
+    found = {name: route() for name, route in routes(readers).items()}
+    assert found == dict.fromkeys(found, MASKED)
+    readers.rich.table("t").cache().count()  # what it caches is nobody else's
+    assert readers.rich.table("t").orderBy("id").collect() == FULL
+    assert readers.ask("SELECT * FROM t ORDER BY id") == MASKED
+    assert readers.ask("SELECT count(email) c FROM t") == [(0,)]
+    frame = readers.poor.table("t")
+    assert masked_columns(frame) == dict.fromkeys(
+        ["email", "s.a", "l.element.x", "m.value.x"], "key pii of tag pii is shredded"
+    )
+    plan = frame._jdf.queryExecution().executedPlan().toString()
+    assert "null AS email" in plan
+    assert "ReadSchema: struct<id:int,s:struct<b:int>,l:array<struct<y:int>>,m:map<string,struct<y:int>>>" in plan
+
+
+def test_hive_tables(readers: Readers) -> None:
+    """A ``STORED AS PARQUET`` table is masked whether Spark converts it or Hive's SerDe reads it."""
+    columns, values = "(id INT, email STRING, s STRUCT<a:INT,b:INT>) STORED AS PARQUET", "(1, 'a', struct(1, 2))"
+    readers.make("h", columns, {"email": ["pii"], "s.a": ["pii"]}, values)
+    assert readers.ask("SELECT * FROM h") == [(1, None, (None, 2))]
+    readers.poor.conf.set("spark.sql.hive.convertMetastoreParquet", "false")
+    assert readers.ask("SELECT id, email FROM h") == [(1, None)]
+    said = refusal(lambda: readers.ask("SELECT s FROM h"))  # the SerDe reads whole structs
+    assert "column s.a of table" in said
+
+
+def test_partitions_and_tags(readers: Readers) -> None:
+    """A template's key hides its month alone; a tag's ``error`` holds where a session masks, its ``mask`` elsewhere."""
+    columns = "(id INT, pay INT, day STRING) USING parquet PARTITIONED BY (day)"
+    values = "(1, 10, '2026-01-05'), (2, 20, '2026-02-07'), (3, 30, '2026-02-08')"
+    readers.make("d", columns, {"pay": ["pay"]}, values)
+    expected = [(1, 10), (2, None), (3, None)]
+    assert readers.ask("SELECT id, pay FROM d ORDER BY id") == expected
+    by_path = readers.poor.read.parquet(str(readers.lake.path("d"))).orderBy("id").select("id", "pay")
+    assert by_path.collect() == expected
+    assert masked_columns(by_path) == {"pay": "key pay-2026-02 of tag pay is shredded in some partitions"}
+    assert readers.ask("SELECT sum(pay) p FROM d WHERE day < '2026-02'") == [(10,)]
+    readers.make("z", "(id INT, x STRING, y STRING) USING parquet", {"x": ["strict"], "y": ["soft"]}, "(1, 'q', 'r')")
+    assert readers.ask("SELECT id, y FROM z") == [(1, None)]
+    said = refusal(lambda: readers.ask("SELECT x FROM z"))
+    assert "column x of table" in said
+    assert f"To get access, {ASK}" in said
+    readers.poor.conf.unset(names.ON_DENIED)
+    assert readers.ask("SELECT y FROM z") == [(None,)]
+    readers.poor.conf.set(names.ON_DENIED, "error")
+    assert "column y of table" in refusal(lambda: readers.ask("SELECT y FROM z"))
+
+
+def test_nothing_of_another_reader(readers: Readers) -> None:
+    """Rows that another reader has made, and his nulls, are refused; each goes on reading what he may."""
+    readers.make("t", "(id INT, email STRING) USING parquet", {"email": ["pii"]}, "(1, 'a')")
+    readers.rich.table("t").localCheckpoint().createOrReplaceGlobalTempView("kept")
+    readers.poor.table("t").createOrReplaceGlobalTempView("nulls")
+    for session, view in ((readers.poor, "kept"), (readers.rich, "nulls")):
+        said = refusal(lambda session, view: session.table(f"global_temp.{view}").collect(), session, view)
+        assert "reads with other keys" in said
+    assert readers.rich.table("global_temp.kept").collect() == [(1, "a")]
+    assert readers.poor.table("global_temp.nulls").collect() == [(1, None)]
+
+
+def test_masked_nulls_are_not_stored(readers: Readers) -> None:
+    """A write that masked columns decide on is refused by their names, and stores nothing; others go on."""
+    columns = "(id INT, email STRING, s STRUCT<a:INT,b:INT>) USING parquet"
+    readers.make("t", columns, {"email": ["pii"], "s.a": ["pii"]}, "(1, 'a', struct(1, 2))")
+    readers.rich.sql("CREATE TABLE into (id INT, email STRING) USING parquet")
+    queries = {
+        "as it is": "CREATE TABLE c1 USING parquet AS SELECT * FROM t",
+        "computed": "CREATE TABLE c2 USING parquet AS SELECT coalesce(email, '0') e FROM t",
+        "condition": "CREATE TABLE c3 USING parquet AS SELECT id FROM t WHERE email IS NULL",
+        "insert": "INSERT INTO into SELECT id, email FROM t",
+        "union": "INSERT INTO into SELECT 1, 'x' UNION ALL SELECT id, email FROM t",
+        "subquery": "INSERT INTO into SELECT 1, (SELECT max(email) FROM t)",
+        "Hive": "CREATE TABLE c4 STORED AS PARQUET AS SELECT email FROM t",
+        "CSV": f"INSERT OVERWRITE DIRECTORY '{readers.lake.root}/csv' USING csv SELECT email FROM t",
+        "view": "CREATE VIEW kept AS SELECT email FROM t",
+    }
+    said = {name: refusal(readers.ask, query) for name, query in queries.items()}
+    assert {name for name, text in said.items() if "column email (key pii of tag pii is shredded)" not in text} == set()
+    assert data_files(readers.lake.path("into")) == []
+    readers.ask("CREATE TABLE c5 USING parquet AS SELECT id, s.b FROM (SELECT *, upper(email) u FROM t)")
+    assert readers.ask("SELECT * FROM c5") == [(1, 2)]
+    readers.ask(f"SET {names.ALLOW_MASKED}=true")
+    readers.ask("INSERT INTO into SELECT id, 'known' FROM t WHERE email IS NULL")
+    assert readers.ask("SELECT * FROM into") == [(1, "known")]
+
+
+def test_masks_need_rules(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A session that was made without the rules cannot mask; the message names the line, and nothing was set."""
+    monkeypatch.setattr(
+        "sparkcrypt.spark.setup.masks.has_rules", lambda _: False
+    )  # as of one that lived before the jar
+    policy = make_policy(lake.root / "p")
+    with pytest.raises(ConfigError, match=r"--conf spark\.sql\.extensions=io\.sparkcrypt\.SparkcryptExtensions"):
+        configure(lake.spark, policy, on_denied="mask")
+    assert lake.spark.conf.get(names.POLICY, None) is None
+    with pytest.raises(ConfigError, match="allowed: error, mask"):
+        configure(lake.spark, policy, on_denied="null")  # type: ignore[arg-type]

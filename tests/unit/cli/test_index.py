@@ -1,0 +1,232 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from sparkcrypt.cli.frame.named_files import policy_keys
+from sparkcrypt.keys.datakeys import DataKeyMaker
+from sparkcrypt.keys.service import KeyService
+from sparkcrypt.parquet import FOOTER_KEY, DataKey, FileEncryption, read_footer, rewrite_file
+from sparkcrypt.parquet.rewrite.encryption import Protection
+from sparkcrypt.policy.load import load_policy
+from sparkcrypt.skipping.trusted.local_folder import LocalFolder
+from sparkcrypt.skipping.trusted.trust import Expected, open_store
+from tests.unit.skipping.stores import TABLE, bounds_of, index_field, list_type, minmax_type, schema_json, store_bytes
+
+from .conftest import run
+
+FIELDS = [
+    index_field("ssn_minmax_3", minmax_type("string"), "minmax", ["ssn"], key_metadata="pii"),
+    index_field("city_valuelist_4", list_type("string"), "valuelist", ["city"]),
+    index_field("place_geo_5", "binary", "geo", ["place"]),
+]
+COLUMNS = {
+    "ssn_minmax_3": bounds_of([("001-secret", "900-secret"), None, ("1", "2")], pa.string()),
+    "city_valuelist_4": pa.array([["Oslo"], ["Lima"], None]),
+    "place_geo_5": pa.array([b"", b"", b""]),
+}
+LABELS = {"encryption.column.keys": "pii:ssn_minmax_3.min", "encryption.footer.key": "footer"}
+
+
+@pytest.fixture
+def store(tmp_path: Path, keys: KeyService) -> Path:
+    """A folder with an encrypted store: ``ssn`` under ``pii``, everything else under ``footer``."""
+    folder = tmp_path / "store"
+    folder.mkdir()
+    maker = DataKeyMaker(keys, data_key_bits=128)
+    footer, own = DataKey(*maker.make("footer", is_footer_key=True)), DataKey(*maker.make("pii", is_footer_key=False))
+    columns: dict[tuple[str, ...], DataKey | Protection] = {("ssn_minmax_3", side): own for side in ("min", "max")}
+    how = FileEncryption(footer, columns=columns, default=FOOTER_KEY)
+    rewrite_file(
+        store_bytes(schema_json(FIELDS, encryption=LABELS), COLUMNS), folder / "part-0.parquet", encryption=how
+    )
+    (folder / "_SUCCESS").touch()
+    return folder
+
+
+def test_a_store_in_clear_needs_no_key(tmp_path: Path) -> None:
+    """Version, table, objects and indexes of a plaintext store are told, those that are not used with the reason."""
+    (tmp_path / "part-0.parquet").write_bytes(store_bytes(schema_json(FIELDS, 3), COLUMNS))
+    found = run("index", "show", "--path", tmp_path, "--json").document
+    assert (found["version"], found["table"], found["objects"], found["labels"]) == (3, TABLE, 3, None)
+    told = [(index["columns"], index["kind"], index["entries"], index["keys"]) for index in found["indexes"]]
+    assert told == [
+        (["ssn"], "minmax", 2, [None]),
+        (["city"], "valuelist", 2, [None]),
+        (["place"], "geo", None, [None]),
+    ]
+    assert "not known" in found["indexes"][2]["unused"]
+
+
+def test_an_encrypted_store_takes_a_policy(store: Path, policy: Path) -> None:
+    """Without keys the footer's key is all that is told; with them the store and the key of each index."""
+    hidden = run("index", "show", "--path", store, "--json").document
+    assert (hidden["version"], hidden["indexes"], hidden["files"][0]["footer_key"]) == (None, None, "footer")
+    found = run("index", "show", "--path", store, "--policy", policy, "--json").document
+    assert [(index["keys"], index["label"]) for index in found["indexes"]] == [
+        (["pii"], "pii"),
+        (["footer"], None),
+        (["footer"], None),
+    ]
+    assert found["labels"] == {
+        "footer_key": "footer",
+        "column_keys": "pii:ssn_minmax_3.min",
+        "footer_mode": "encrypted",
+    }
+
+
+def test_no_value_is_shown(store: Path, policy: Path) -> None:
+    """What an index holds is a column's content: neither text nor JSON has it."""
+    for more in ((), ("--json",)):
+        done = run("index", "show", "--path", store, "--policy", policy, *more)
+        assert done.code == 0
+        assert "secret" not in done.output + done.errors and "Oslo" not in done.output + done.errors
+
+
+def test_the_text_has_a_line_for_each_index(store: Path, policy: Path) -> None:
+    """For a person each index has a line with its key and of how many objects it says something."""
+    lines = run("index", "show", "--path", store, "--policy", policy).output.splitlines()
+    assert lines[0].startswith(f"{store}: 1 file, ") and lines[0].endswith("; footers encrypted under footer")
+    assert lines[1] == f"  version 4, of {TABLE}: 3 objects"
+    assert [line.split()[:5] for line in lines[2:4]] == [
+        ["index", "column", "type", "key", "objects"],
+        ["minmax", "ssn", "string", "pii", "2"],
+    ]
+
+
+def test_an_index_whose_key_is_gone_is_listed(store: Path, policy: Path, tmp_path: Path) -> None:
+    """Who may not use a column's key still sees the rest of the store."""
+    next((tmp_path / "keys").glob("pii*")).unlink()
+    found = run("index", "show", "--path", store, "--policy", policy, "--json").document
+    assert [index["entries"] for index in found["indexes"]] == [None, 2, None]
+    assert "denied" in found["indexes"][0]["unused"]
+
+
+def test_a_folder_without_a_store_is_66(tmp_path: Path) -> None:
+    """A file that is no store's ends with 66, and is named."""
+    (tmp_path / "a.parquet").write_bytes(b"PAR1" + b"\xff" * 40 + b"PAR1")
+    done = run("index", "show", "--path", tmp_path)
+    assert (done.code, done.output) == (66, "")
+    assert "a.parquet" in done.errors
+
+
+@pytest.fixture
+def data(tmp_path: Path, keys: KeyService) -> Path:
+    """Five files of ten rows: four encrypt ``ssn`` under ``pii``, the oldest is plaintext and has no ``score``."""
+    folder = tmp_path / "data"
+    (folder / "day=1").mkdir(parents=True)
+    maker = DataKeyMaker(keys, data_key_bits=128)
+    for number in range(5):
+        ids = [*range(number * 10, number * 10 + 10)]
+        rows = pa.table(
+            {"id": ids, "ssn": [f"{row_id:03}-secret" for row_id in ids], "score": [row_id / 2 for row_id in ids]}
+        )
+        pq.write_table(rows if number else rows.drop_columns("score"), tmp_path / "plain")
+        path = folder / "day=1" / f"{number}.parquet"
+        footer, own = (DataKey(*maker.make(key, is_footer_key=key == "footer")) for key in ("footer", "pii"))
+        rewrite_file(
+            tmp_path / "plain", path, encryption=FileEncryption(footer, columns={("ssn",): own}) if number else None
+        )
+        os.utime(path, (1_700_000_000 + number, 1_700_000_000 + number))
+    return folder
+
+
+def aged(path: Path) -> None:
+    """Give a file a time of change long ago."""
+    os.utime(path, (1_700_000_100, 1_700_000_100))
+
+
+def created(data: Path, policy: Path, *columns: str, to: Path | None = None) -> Any:
+    """Create a store beside the data."""
+    chosen = [word for column in columns for word in ("--column", column)]
+    return run(
+        "index", "create", "--path", data, "--to", to or data.parent / "st", *chosen, "--policy", policy, "--json"
+    )
+
+
+def test_a_store_is_created_from_footers(data: Path, policy: Path) -> None:
+    """Bounds of all files are in it, each index under its column's key, and it may be trusted."""
+    made = created(data, policy, "id", "ssn", "score").document
+    assert (made["generation"], made["objects"], made["left_out"]) == (1, 5, [])
+    assert made["unknown"] == {"score": {"the file does not have the column": 1}}
+    found = run("index", "show", "--path", data.parent / "st", "--policy", policy, "--json").document
+    assert [(index["columns"], index["type"], index["keys"], index["entries"]) for index in found["indexes"]] == [
+        (["id"], "long", ["footer"], 4),
+        (["ssn"], "string", ["pii"], 4),
+        (["score"], "double", ["footer"], 4),
+    ]
+    assert not any(b"secret" in path.read_bytes() for path in (data.parent / "st").iterdir())
+    loaded = load_policy(policy)
+    opened = open_store(LocalFolder(data.parent / "st"), policy_keys(loaded), Expected.of(loaded, None, {"ssn": "pii"}))
+    assert len(opened.sidecar.objects) == 5
+    for name, facts in opened.sidecar.objects.items():
+        path = Path(name.partition("#")[0])
+        assert (facts.length, facts.file_unique is None) == (path.stat().st_size, path.name == "0.parquet")
+        assert name == f"{path}#{1_700_000_000_000 + 1000 * int(path.stem)}"
+        footer = read_footer(path)
+        assert facts.footer_digest == opened.sidecar.footer_digest(path.read_bytes()[footer.offset :])
+
+
+def test_what_a_predicate_would_skip(data: Path, policy: Path) -> None:
+    """``--where`` says of how many objects a query must open; one column alone is known of all five."""
+    created(data, policy, "id", "ssn")
+
+    def kept(where: str) -> int:
+        return int(
+            run("index", "show", "--path", data.parent / "st", "--policy", policy, "--where", where, "--json").document[
+                "kept"
+            ]
+        )
+
+    assert kept("id BETWEEN 12 AND 21") == 2
+    assert kept("ssn = '031-secret' OR id IN (2, 3)") == 2
+    assert kept("NOT id >= 10") == 1
+    assert kept("other = 5") == 5
+    text = run("index", "show", "--path", data.parent / "st", "--policy", policy, "--where", "id < 0").output
+    assert text.splitlines()[-1] == "  --where opens 0 of 5 objects, and skips 5"
+    hidden = run("index", "show", "--path", data.parent / "st", "--where", "id < 0")
+    assert hidden.output.splitlines()[-1] == "  what it would skip is hidden"
+    assert run("index", "show", "--path", data.parent / "st", "--policy", policy, "--where", "id <").code == 64
+
+
+def test_a_second_store_takes_the_place_of_the_first(data: Path, policy: Path) -> None:
+    """Its generation is the next, and what is there is one store."""
+    created(data, policy, "id")
+    assert created(data, policy, "id").document["generation"] == 2
+    assert len(list((data.parent / "st").glob("part-*"))) == 1
+
+
+def test_a_file_that_was_just_written_is_left_out(data: Path, policy: Path) -> None:
+    """A file may be written again within the moment that its time of change tells."""
+    (data / "day=1" / "3.parquet").touch()
+    made = created(data, policy, "id").document
+    assert (made["objects"], [Path(path).name for path in made["left_out"]]) == (4, ["3.parquet"])
+
+
+def test_what_cannot_be_indexed_is_refused_by_name(data: Path, policy: Path) -> None:
+    """A column that is nowhere or has no bounds, and a store among the data, end with 78 and leave nothing."""
+    pq.write_table(pa.table({"id": pa.array([1]), "kind": pa.array([[1]])}), data / "day=1" / "a.parquet")
+    aged(data / "day=1" / "a.parquet")
+    for columns, said in ((("nosuch",), "'nosuch': is in none"), (("kind",), "'kind': has no minmax index")):
+        done = created(data, policy, *columns)
+        assert done.code == 78 and said in done.errors
+    for folder in (data, data / "store", data.parent):
+        assert created(data, policy, "id", to=folder).code == 78
+    assert not (data.parent / "st").exists()
+
+
+def test_a_column_under_two_keys_is_refused(data: Path, policy: Path, keys: KeyService) -> None:
+    """An index is under one key, so that a column of several has none."""
+    keys.create("other")
+    maker = DataKeyMaker(keys, data_key_bits=128)
+    footer, own = (DataKey(*maker.make(key, is_footer_key=key == "footer")) for key in ("footer", "other"))
+    path = data / "day=1" / "b.parquet"
+    rewrite_file(data.parent / "plain", path, encryption=FileEncryption(footer, columns={("ssn",): own}))
+    aged(path)
+    done = created(data, policy, "ssn")
+    assert done.code == 78 and "other, pii" in done.errors
