@@ -50,7 +50,7 @@ demo-backfill: $(JAR)  ## a tag changes under readers and a writer: the history 
 
 test: $(JAR)  ## the whole test suite, in three processes (ARGS="-k word" to choose, in one)
 	@$(WITH_JAVA) && { $(WITH_VAULT); } && { $(WITH_CHROMIUM); } && \
-		if [ -n "$(ARGS)" ]; then $(PYTEST) $(ARGS); else tools/test_parts.sh $(PYTEST); fi
+		if [ -n "$(ARGS)" ]; then $(PYTEST) $(ARGS); else $(BIN)/python tools/test_parts.py $(PYTEST); fi
 	@echo "make test: every test passed, or was skipped with its reason above"
 
 test-fast: $(JAR)  ## the tests that need no service and no cluster, and take seconds

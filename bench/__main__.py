@@ -7,7 +7,10 @@ import importlib
 import click
 from rich.console import Console
 
-BENCHMARKS = ("bridge", "footer_scan", "rewrap", "rewrite", "small_pages", "memory", "online", "scale", "cluster")
+BENCHMARKS = (
+    *("bridge", "footer_scan", "rewrap", "rewrite", "small_pages", "memory", "online", "scale", "cluster"),
+    "state_growth",
+)
 
 
 @click.command()

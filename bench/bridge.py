@@ -7,9 +7,9 @@ import tempfile
 from pathlib import Path
 
 from bench.harness import Report, process
-from sparkcrypt.keys.service import open_key_service
+from sparkcrypt.keys.open_service import open_key_service
 from sparkcrypt.policy.key_service import KeyServiceConfig
-from sparkcrypt.spark.jar import jar_path
+from sparkcrypt.spark.jvm.jar import jar_path
 
 SOURCE = Path(__file__).parent / "java" / "io" / "sparkcrypt" / "BridgeCalls.java"
 JVMS = 9

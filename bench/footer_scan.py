@@ -43,7 +43,7 @@ def _files(folder: Path) -> dict[str, list[str]]:
         made[mode + " footer"] = folder / f"{mode}.parquet"
         encryption = FileEncryption(
             DataKey(bytes(16), b"footer"),
-            footer_mode=mode,  # type: ignore[arg-type]
+            footer_mode=mode,
             columns={(name,): DataKey(bytes(range(16)), b"column") for name in names[:6]},
             aad_prefix=os.urandom(16),
         )
@@ -59,4 +59,4 @@ def _files(folder: Path) -> dict[str, list[str]]:
 
 def _copies(source: Path, folder: Path) -> list[str]:
     folder.mkdir()
-    return [shutil.copy(source, folder / f"{number}.parquet") for number in range(FILES)]
+    return [str(shutil.copy(source, folder / f"{number}.parquet")) for number in range(FILES)]

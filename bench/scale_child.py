@@ -13,14 +13,14 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from sparkcrypt.backfill.footer_cache import FooterCache
-from sparkcrypt.backfill.scan import scan_target
-from sparkcrypt.backfill.store import LocalStateStore
-from sparkcrypt.backfill.survey import survey_unit
-from sparkcrypt.backfill.units import Unit, list_unit
+from sparkcrypt.backfill.drift.cache import FooterCache
+from sparkcrypt.backfill.drift.scan import scan_target
+from sparkcrypt.backfill.drift.unit_survey import survey_unit
+from sparkcrypt.backfill.state.store import LocalStateStore
+from sparkcrypt.backfill.target.unit import Unit, list_unit
 from sparkcrypt.policy.load import policy_from_text
-from sparkcrypt.spark.files import HadoopFiles
-from sparkcrypt.spark.planning import plan_path
+from sparkcrypt.spark.files.hadoop import HadoopFiles
+from sparkcrypt.spark.tables.planning import plan_path
 
 POLICY = """
 version: 1

@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 
 from bench.harness import Report, forked, in_memory, process, spawned, with_target
 from sparkcrypt.parquet import DataKey, FileEncryption, read_footer, rewrite_file
-from sparkcrypt.parquet.source import open_source
-from sparkcrypt.parquet.source_chunk import source_chunks
+from sparkcrypt.parquet.file.source import open_source
+from sparkcrypt.parquet.rewrite.source_chunk import source_chunks
 
 SPARK = Path(__file__).parent / "spark_write.py"
 ROUNDS = 7

@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import sparkcrypt
-from sparkcrypt.keys.service import open_key_service
+from sparkcrypt.keys.open_service import open_key_service
 from sparkcrypt.parquet import inspect_file
 from sparkcrypt.policy.load import policy_from_text
 from sparkcrypt.policy.model import Policy
@@ -95,12 +95,15 @@ def _encrypt(
 
 def jvm_clock(spark: SparkSession) -> Callable[[], float]:
     """Return what tells the CPU seconds that the session's JVM has used."""
-    bean = spark._jvm.java.lang.management.ManagementFactory.getOperatingSystemMXBean()
-    arrays = spark.sparkContext._gateway.new_array
-    method = spark._jvm.java.lang.Class.forName("com.sun.management.OperatingSystemMXBean").getMethod(
-        "getProcessCpuTime", arrays(spark._jvm.java.lang.Class, 0)
+    machine, gateway = spark._jvm, spark.sparkContext._gateway
+    assert machine is not None
+    assert gateway is not None
+    bean = machine.java.lang.management.ManagementFactory.getOperatingSystemMXBean()
+    arrays = gateway.new_array
+    method = machine.java.lang.Class.forName("com.sun.management.OperatingSystemMXBean").getMethod(
+        "getProcessCpuTime", arrays(machine.java.lang.Class, 0)
     )
-    nothing = arrays(spark._jvm.java.lang.Object, 0)
+    nothing = arrays(machine.java.lang.Object, 0)
     return lambda: float(method.invoke(bean, nothing)) / 1e9
 
 

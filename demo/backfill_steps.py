@@ -6,15 +6,16 @@ import json
 import random
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import sparkcrypt
-from sparkcrypt.spark.digest import digest_rows
-from sparkcrypt.spark.jvm import cause_of
-from sparkcrypt.spark.tagging import set_tags
+from sparkcrypt.spark.jvm.gateway import read_java_error
+from sparkcrypt.spark.tables.tagging import set_tags
+from sparkcrypt.spark.tasks.digest import digest_rows
 
 TABLE = "shop.orders"
 PARTITIONS = 50
@@ -46,9 +47,9 @@ def make(policy: str) -> None:
     digest(policy)
 
 
-def rows(numbers: object) -> object:
+def rows(numbers: DataFrame) -> DataFrame:
     """Return an order for each number."""
-    return numbers.select(  # type: ignore[attr-defined]
+    return numbers.select(
         "id",
         F.concat(F.lit("person-"), F.md5(F.col("id").cast("string")), F.lit("@example.org")).alias("email"),
         F.sha1(F.col("id").cast("string")).alias("card"),
@@ -79,11 +80,11 @@ def read(policy: str, stop: str, log: str) -> None:
                 (F.count("id") - F.countDistinct("id")).alias("twice"),
                 F.sum((F.col("email").isNull() | ~F.col("email").startswith("person-")).cast("int")).alias("garbled"),
             )
-            row = found.first()
+            (row,) = found.collect()
             if (row.rows, row.twice, row.garbled) != (ROWS, 0, 0) or abs(row.amount - amount) > 1e-3:
                 wrong.append(str(row))
         except Exception as error:  # noqa: BLE001  # whatever a reader meets is what this looks for
-            wrong.append(": ".join(cause_of(error)))
+            wrong.append(": ".join(read_java_error(error)))
         looks += 1
         Path(log).write_text(json.dumps({"looks": looks, "wrong": wrong}))
         time.sleep(0.2)
@@ -103,5 +104,5 @@ def append(policy: str, stop: str, log: str) -> None:
 
 if __name__ == "__main__":
     step, *arguments = sys.argv[1:]
-    steps = {"make": make, "digest": digest, "read": read, "append": append}
+    steps: dict[str, Callable[..., None]] = {"make": make, "digest": digest, "read": read, "append": append}
     steps[step](*arguments)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -11,11 +12,11 @@ import pandas
 from pyspark.sql import SparkSession
 
 import sparkcrypt
-from sparkcrypt.spark.catalog import Catalog
-from sparkcrypt.spark.digest import digest_rows
-from sparkcrypt.spark.files import HadoopFiles
-from sparkcrypt.spark.jvm import JVM_ERRORS
-from sparkcrypt.spark.tagging import set_tags
+from sparkcrypt.spark.files.hadoop import HadoopFiles
+from sparkcrypt.spark.jvm.gateway import JVM_ERRORS
+from sparkcrypt.spark.tables.catalog import Catalog
+from sparkcrypt.spark.tables.tagging import set_tags
+from sparkcrypt.spark.tasks.digest import digest_rows
 
 TABLE = "demo.flights"
 COPY = "demo.flights_copy"
@@ -82,7 +83,7 @@ def read(policy: str, column: str) -> None:
     """Read one column under a policy, and print a value or the reason why not."""
     frame = sparkcrypt.read_table(session(), TABLE, sparkcrypt.load_policy(policy))
     try:
-        print(json.dumps({"value": frame.select(column).where(f"{column} IS NOT NULL").first()[0]}))
+        print(json.dumps({"value": frame.select(column).where(f"{column} IS NOT NULL").head(1)[0][0]}))
     except JVM_ERRORS as error:
         print(json.dumps({"refused": _reason(error)}))
 
@@ -100,4 +101,11 @@ def _reason(error: BaseException) -> str:
 
 if __name__ == "__main__":
     step, *arguments = sys.argv[1:]
-    {"make": make, "digest": digest, "files": files, "plain_digest": plain_digest, "read": read}[step](*arguments)
+    steps: dict[str, Callable[..., None]] = {
+        "make": make,
+        "digest": digest,
+        "files": files,
+        "plain_digest": plain_digest,
+        "read": read,
+    }
+    steps[step](*arguments)

@@ -1,0 +1,138 @@
+"""What a year of nights leaves in the state directory, and what it costs a pass to find that nothing is to be done.
+
+Journals, audit entries, archives and packs are made by the classes that runs use, each night one unit of four files,
+without Spark and without the data.  Tables share nothing in a state directory, so the figures are those of one table.
+Seconds are of CPU, of one process, with the state in memory.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from bench.harness import Report, in_memory
+from sparkcrypt.backfill.audit.chain import AuditWriter, verify_audit
+from sparkcrypt.backfill.audit.compact import pack_audit
+from sparkcrypt.backfill.audit.index import AuditIndex
+from sparkcrypt.backfill.journal.archive import archive_records
+from sparkcrypt.backfill.journal.journal import Journal, RunRecord
+from sparkcrypt.backfill.journal.settled import is_settled, settle
+from sparkcrypt.backfill.state.mac import TableMac
+from sparkcrypt.backfill.state.store import LocalStateStore
+
+TABLES, NIGHTS, FILES = 5, 365, 4
+_MAC = TableMac(b"k" * 32)
+_DIGEST = "d" * 64
+
+
+def run() -> Report:
+    """Write a year of nights of some tables, compact it as ``expire`` does, and measure before and after."""
+    report = Report("state_growth", f"state of one table after {NIGHTS} nights of one unit, {FILES} files each")
+    found: dict[str, list[float]] = {}
+    with in_memory() as folder:
+        store = LocalStateStore(folder / "state")
+        for number in range(TABLES):
+            for what, value in _of_table(store, folder / "state", f"table-{number}").items():
+                found.setdefault(what, []).append(value)
+    for what, values in found.items():
+        report.add(what.partition("|")[0], what.partition("|")[2], values)
+    return report
+
+
+def _of_table(store: LocalStateStore, root: Path, table: str) -> dict[str, float]:
+    found = {"written|s": _seconds(lambda: _year(store, table))}
+    found |= _measured(store, root, table, "not compacted")
+    found["compacted|s"] = _seconds(lambda: _compact(store, table))
+    return found | _measured(store, root, table, "compacted")
+
+
+def _measured(store: LocalStateStore, root: Path, table: str, state: str) -> dict[str, float]:
+    sizes = [
+        (root / name).stat().st_size for kind in ("runs", "archive", "audit") for name in _names(store, kind, table)
+    ]
+    names = store.list(f"runs/{table}/")
+    found = {
+        f"{state}: files|files": float(len(sizes)),
+        f"{state}: bytes|MB": sum(sizes) / 1e6,
+        f"{state}: unfinished runs, every journal asked|s": _seconds(
+            lambda: Journal.find_unfinished(store, table, _MAC)
+        ),
+    }
+    settle(store, table, names, _MAC)
+    found[f"{state}: unfinished runs, by the pointer|s"] = _seconds(
+        lambda: is_settled(store, table, store.list(f"runs/{table}/"), _MAC.check)
+    )
+    found[f"{state}: audit read by a pass|s"] = _seconds(lambda: AuditIndex.of(store, table, _MAC.check))
+    found[f"{state}: audit verify|s"] = _seconds(lambda: verify_audit(store, table, check_mac=_MAC.check))
+    return found
+
+
+def _names(store: LocalStateStore, kind: str, table: str) -> tuple[str, ...]:
+    return store.list(f"{kind}/{table}/")
+
+
+def _year(store: LocalStateStore, table: str) -> None:
+    for night in range(NIGHTS):
+        _night(store, table, night)
+
+
+def _night(store: LocalStateStore, table: str, night: int) -> None:
+    """Write what a run over one unit, and its expiry, leave."""
+    run_id = f"2026{night // 31 + 1:02d}{night % 31 + 1:02d}T010000Z-{night:06x}"
+    plan, options = {"columns": {"email": "pii"}}, {"engine": "native"}
+    journal = Journal.start(store, RunRecord(table, "sales.t", run_id, _DIGEST, plan, options, night + 1), _MAC)
+    unit, old = f"p={night}", f"file:/warehouse/sales.db/t/p={night}"
+    new = f"file:/warehouse/sales.db/.sparkcrypt/t/{run_id}-{night + 1}-1-0123abcd/{unit}"
+    paths = [f"{old}/part-{one:05d}-1f7b8f0a-3f3c-4f0e-9b43-0f6a7f9a7a11.c000.snappy.parquet" for one in range(FILES)]
+    files = [["", [[path, 1_234_567, 1_763_780_000_000] for path in paths]]]
+    listed = {"location": old, "partition": [["p", str(night)]], "serde": "", "partition_path": unit, "files": files}
+    changes = [_change(path, new) for path in paths]
+    digests = {"of": "length and footer", "by": "HMAC-SHA256", "secret": {"key_id": "audit", "wrapped": "x" * 80}}
+    journal.append("unit_listed", unit=unit, staged=new, **listed)
+    journal.append("unit_staged", unit=unit, staged=new, files=files)
+    journal.append("unit_verified", unit=unit, staged=new, rows=20, evidence={"digests": digests, "changes": changes})
+    journal.append("unit_swapping", unit=unit, staged=new, **listed)
+    outcome = {"unit": unit, "files": FILES, "rows": 20, "old_location": old, "new_location": new, "verified": True}
+    last = journal.records[-1]
+    head = AuditWriter(store, table, _MAC).append(
+        {
+            "who": "etl@host",
+            "what": "encrypt",
+            "why": {"policy_digest": _DIGEST, "run_id": run_id},
+            "table": "sales.t",
+            "journal": {"number": last.number, "digest": last.digest},
+            "engine": "native",
+            "unit": outcome,
+            "digests": digests,
+            "changes": changes,
+        }
+    )
+    journal.append("unit_swapped", unit=unit, outcome=outcome, audit=head.to_dict())
+    journal.append("run_finished", outcome="done")
+    journal.append("run_expired", folders=[old])
+
+
+def _change(path: str, new: str) -> dict[str, Any]:
+    file = {"path": path, "bytes": 1_234_567, "modified_ms": 1_763_780_000_000, "rows": 5, "digest": _DIGEST}
+    return {
+        "folder": "",
+        "sources": [{**file, "key_ids": [], "kept": path}],
+        "targets": [{**file, "key_ids": ["footer", "pii"], "staged": f"{new}/{path.rpartition('/')[2]}"}],
+        "pages": {"equal": True},
+        "rows": {"count": 5, "equal": True},
+    }
+
+
+def _compact(store: LocalStateStore, table: str) -> None:
+    """Do what ``expire`` does at its end."""
+    for run_id in Journal.runs(store, table, archived=False):
+        archive_records(store, table, run_id, Journal.open(store, table, run_id, _MAC).records, _MAC)
+    pack_audit(store, table, _MAC)
+
+
+def _seconds(work: Callable[[], object]) -> float:
+    begin = time.process_time()
+    work()
+    return time.process_time() - begin
