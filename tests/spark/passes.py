@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from sparkcrypt.backfill.many.passes import PassOptions, backfill
@@ -25,5 +26,7 @@ def the_problem(report: PassReport) -> dict[str, Any]:
 
 
 def with_grace(lake: Lake, policy: Policy, grace: str) -> Policy:
-    """Write into the policy how long old files stay."""
+    """Write into the policy how long old files stay; where these are seconds, let them pass."""
+    if grace.endswith("s"):
+        time.sleep(int(grace[:-1]))
     return lake.changed("untagged:", f"old_files: {{grace: {grace}}}\nuntagged:")

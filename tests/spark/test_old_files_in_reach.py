@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +84,7 @@ def test_old_files_are_out_of_reach_after_the_grace(lake: Lake, kind: str) -> No
     the_pass(lake, policy)
     assert_plaintext(place)
     policy = lake.changed("grace: 1h", "grace: 1s")
+    time.sleep(1)  # the grace
     assert the_pass(lake, policy, changed=True).outcome == "nothing to do"
     assert not place.exists()
     assert len(list(lake.root.rglob(f".sparkcrypt/*/old-{first.run_id}/**/*.parquet"))) == 4

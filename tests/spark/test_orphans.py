@@ -29,7 +29,7 @@ from sparkcrypt.errors import ConfigError
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.spark.tables.catalog import Catalog
 from tests.spark.late_writers import ids
-from tests.spark.passes import the_pass
+from tests.spark.passes import the_pass, with_grace
 from tests.spark.support import SECRET, Lake, assert_encrypted, assert_plaintext
 from tests.spark.tables import PARTITIONED, UNPARTITIONED, tagged
 
@@ -182,7 +182,7 @@ def test_plaintext_awaiting_expiry_is_a_headline(lake: Lake) -> None:
     page = report_html(report.to_dict())
     assert "Plaintext awaiting expiry" in page
     assert "beyond its grace" not in page
-    policy = lake.changed("untagged:", "old_files: {grace: 1s}\nuntagged:")
+    policy = with_grace(lake, policy, "1s")
     page = report_html(the_pass(lake, policy).to_dict())
     assert "beyond its grace" in page
     expire_many(lake.spark, policy, Choice((lake.name("t"),)), older_than_seconds=0)
