@@ -15,6 +15,8 @@ JAR := sparkcrypt/_jar/sparkcrypt.jar
 JAR_SOURCES := $(shell find jars sparkcrypt -name '*.java' -o -name '*.py' -not -path '*/__pycache__/*' 2>/dev/null)
 SPARK35 := pyspark==3.5.9
 PYTEST := $(BIN)/python -m pytest
+# Tests of Spark wait now and then, so two cores serve three processes; files go in their order, the longest folders first.
+SIDE_BY_SIDE := -n 3 --dist loadfile --no-loadscope-reorder
 ARGS ?=
 SECONDS ?= 600
 SEED ?= 1
@@ -49,8 +51,7 @@ demo-backfill: $(JAR)  ## a tag changes under readers and a writer: the history 
 	@echo "make demo-backfill: no row was lost, doubled or misread, and every file is as its tags say"
 
 test: $(JAR)  ## the whole test suite, in three processes (ARGS="-k word" to choose, in one)
-	@$(WITH_JAVA) && { $(WITH_VAULT); } && { $(WITH_CHROMIUM); } && \
-		if [ -n "$(ARGS)" ]; then $(PYTEST) $(ARGS); else $(BIN)/python tools/test_parts.py $(PYTEST); fi
+	@$(WITH_JAVA) && { $(WITH_VAULT); } && { $(WITH_CHROMIUM); } && $(PYTEST) $(if $(ARGS),$(ARGS),$(SIDE_BY_SIDE))
 	@echo "make test: every test passed, or was skipped with its reason above"
 
 test-fast: $(JAR)  ## the tests that need no service and no cluster, and take seconds

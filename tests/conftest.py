@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -30,8 +29,6 @@ pytest.register_assert_rewrite("tests.unit.backfill.lock_behaviour", "tests.unit
 JAR = ROOT / "sparkcrypt" / "_jar" / "sparkcrypt.jar"
 FRESH_JVM_SECONDS = 240.0
 REQUIRE_SERVICES = "SPARKCRYPT_REQUIRE_SERVICES"
-DURATIONS = "SPARKCRYPT_TEST_DURATIONS"
-_DURATIONS: dict[str, float] = {}
 T = TypeVar("T")
 
 
@@ -78,19 +75,6 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
             else f"{REQUIRE_SERVICES}=1 allows no expected failure: {expected}"
         )
     return report
-
-
-def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """Add up what the tests of each file take, fixtures included."""
-    file = report.nodeid.partition("::")[0]
-    _DURATIONS[file] = _DURATIONS.get(file, 0.0) + report.duration
-
-
-def pytest_sessionfinish() -> None:
-    """Write down what each file took, where ``tools/test_parts.py`` asks for it."""
-    if os.environ.get(DURATIONS):
-        taken = {file: round(seconds, 1) for file, seconds in _DURATIONS.items()}
-        Path(os.environ[DURATIONS]).write_text(json.dumps(taken))
 
 
 @pytest.hookimpl(wrapper=True)

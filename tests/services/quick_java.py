@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tests.services.cache import cache_folder, locked
-from tests.services.installed import java_home, spark_home
+from tests.services.installed import OLDEST_JAVA, java_home, spark_home
 
 QUICK = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:ReservedCodeCacheSize=160m")
 """The first compiler alone, and a collector without threads: what a short process gains from.
@@ -68,8 +68,8 @@ def _local_files_jar() -> Path:
     with locked(folder / "lock"):
         if not jar.exists():
             with tempfile.TemporaryDirectory() as compiled:
-                javac = [java_home() / "bin" / "javac", "--release", "17", "-cp", f"{jars}/*", "-d", compiled]
-                subprocess.run([*javac, _LOCAL_FILES], check=True)
+                options = ["--release", str(OLDEST_JAVA), "-cp", f"{jars}/*", "-d", compiled]
+                subprocess.run([java_home() / "bin" / "javac", *options, _LOCAL_FILES], check=True)
                 with zipfile.ZipFile(jar.with_suffix(".new"), "w") as made:
                     made.writestr("core-site.xml", _CORE_SITE)
                     for file in Path(compiled).iterdir():
