@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from sparkcrypt.backfill.audit.chain import AuditWriter
+from sparkcrypt.backfill.audit.chain import AuditWriter, make_entry
 from sparkcrypt.backfill.state.actor import acting_user
 from sparkcrypt.backfill.state.lock import acquire
 from sparkcrypt.backfill.state.mac import MasterKeys, open_mac
@@ -48,14 +48,8 @@ class DeletionAudit:
         Raises:
             RunConflictError: another driver wrote to the audit.
         """
-        self._audit.append(
-            {
-                "who": acting_user(),
-                "what": DELETE,
-                "why": {"policy_digest": self._policy.digest(), "run_id": self._command},
-                "unit": {"unit": folder, "kind": kind, "files": files, "bytes": total_bytes},
-            }
-        )
+        unit = {"unit": folder, "kind": kind, "files": files, "bytes": total_bytes}
+        self._audit.append(make_entry(DELETE, self._policy.digest(), self._command, unit=unit))
 
 
 @contextmanager

@@ -28,6 +28,7 @@ from sparkcrypt.backfill.audit.records import VERSION, AuditChain, AuditRecords,
 from sparkcrypt.backfill.journal.entries import AuditHead
 from sparkcrypt.backfill.journal.journal import Journal
 from sparkcrypt.backfill.journal.record import digest_of
+from sparkcrypt.backfill.state.actor import acting_user
 from sparkcrypt.backfill.state.mac import FOUND, CheckMac, Mac
 from sparkcrypt.backfill.state.store import StateStore, decode_record, encode_record
 from sparkcrypt.errors import RunConflictError, SparkcryptError, VerificationError
@@ -185,6 +186,18 @@ def authentic_entries(store: StateStore, table_id: str, check_mac: CheckMac) -> 
         body = chain.entry(number, records.entry(number))
         name = entry_name(table_id, number)
         yield AuditEntry(name, number, str(body.get("time")), dict(body["entry"])), chain.digests[number]
+
+
+def make_entry(what: str, policy_digest: str, run_id: str, **about: Any) -> dict[str, Any]:
+    """Return an audit's entry that this user's process is about to write.
+
+    Args:
+        what: was done.
+        policy_digest: of the policy by which it was.
+        run_id: of the run or command that did it.
+        about: further JSON values: the table, the unit, its files.
+    """
+    return {"who": acting_user(), "what": what, "why": {"policy_digest": policy_digest, "run_id": run_id}, **about}
 
 
 def _refuse_vague(table_id: str, entry: dict[str, Any]) -> None:

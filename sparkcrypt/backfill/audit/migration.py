@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from sparkcrypt.backfill.audit.chain import AuditWriter
+from sparkcrypt.backfill.audit.chain import AuditWriter, make_entry
 from sparkcrypt.backfill.audit.confine import refuse_outside
 from sparkcrypt.backfill.audit.index import MIGRATE
 from sparkcrypt.backfill.audit.trust import TableTrust
@@ -20,7 +20,6 @@ from sparkcrypt.backfill.journal.journal import Journal
 from sparkcrypt.backfill.journal.record import is_torn
 from sparkcrypt.backfill.journal.run_steps import has_ended
 from sparkcrypt.backfill.journal.unit_steps import UnitState, state_of_units
-from sparkcrypt.backfill.state.actor import acting_user
 from sparkcrypt.backfill.state.mac import TableMac
 from sparkcrypt.backfill.target.unit import staging_folder
 from sparkcrypt.errors import RunConflictError, VerificationError
@@ -67,14 +66,7 @@ def migrate_journals(trust: TableTrust, table: str, *, accept_begun: bool = Fals
         except (LookupError, TypeError, ValueError, AttributeError) as error:  # anybody may have written it
             refused[run_id] = f"a record does not say what one of its kind does: {type(error).__name__}: {error}"
     AuditWriter(trust.store, trust.table_id, trust.mac(renew=True)).append(
-        {
-            "who": acting_user(),
-            "what": MIGRATE,
-            "why": {"policy_digest": trust.policy.digest(), "run_id": MIGRATE},
-            "table": table,
-            "runs": runs,
-            "refused": refused,
-        }
+        make_entry(MIGRATE, trust.policy.digest(), MIGRATE, table=table, runs=runs, refused=refused)
     )
     trust.forget_audit()
     return Migrated(runs, refused)

@@ -11,11 +11,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
-from sparkcrypt.backfill.audit.chain import AuditEntry, AuditWriter
+from sparkcrypt.backfill.audit.chain import AuditEntry, AuditWriter, make_entry
 from sparkcrypt.backfill.audit.index import AuditIndex
 from sparkcrypt.backfill.old_files.past_run import PastRuns
 from sparkcrypt.backfill.old_files.problems import BACK, Problem, Problems
-from sparkcrypt.backfill.state.actor import acting_user
 from sparkcrypt.backfill.target.record import below, by_place
 from sparkcrypt.backfill.target.unit import is_staged, list_folders
 from sparkcrypt.backfill.work.schedule import FailedUnit
@@ -82,16 +81,9 @@ def resolve_unread(runs: PastRuns, found: Problem, keep: str, reason: str) -> No
         )
     table_id, mac = runs.target.table_id, runs.trust.mac(renew=True)
     files = by_place(found.old_location, list_folders(runs.files, found.old_location))
-    entry = {
-        "who": acting_user(),
-        "what": "resolve",
-        "why": {"policy_digest": runs.policy.digest(), "run_id": found.run_id},
-        "table": runs.target.name,
-        "unit": {
-            **found.resolution(keep, reason),
-            "listing": {"old": [[place, file.length] for place, file in sorted(files.items())]},
-        },
-    }
+    listing = {"old": [[place, file.length] for place, file in sorted(files.items())]}
+    unit = {**found.resolution(keep, reason), "listing": listing}
+    entry = make_entry("resolve", runs.policy.digest(), found.run_id, table=runs.target.name, unit=unit)
     AuditWriter(runs.store, table_id, mac).append(entry)
     runs.trust.forget_audit()
     Problems(runs.store, table_id, lambda: mac).close(found.problem, keep, reason)

@@ -29,6 +29,9 @@ from sparkcrypt.spark.files.hadoop import HadoopFiles
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+ANSWER_SECONDS = 30.0
+"""How old an answer of the metastore may be that is the same for many units."""
+
 
 @dataclass(slots=True)
 class RunContext:

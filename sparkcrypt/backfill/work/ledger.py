@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from sparkcrypt.backfill.audit.chain import make_entry
 from sparkcrypt.backfill.journal.entries import AuditHead, UnitSwapped
 from sparkcrypt.backfill.report.outcome import UnitOutcome
-from sparkcrypt.backfill.state.actor import acting_user
 from sparkcrypt.backfill.target.record import below
 from sparkcrypt.backfill.target.unit import Unit
 from sparkcrypt.backfill.work.context import RunContext
@@ -34,17 +34,18 @@ def append_audit(
         digests: how the digests of files were made.
         changes: which files became which.
     """
-    entry = {
-        "who": acting_user(),
-        "what": what,
-        "why": {"policy_digest": run.policy.digest(), "run_id": run.run_id},
-        "table": run.target.name,
-        "journal": {"number": (last := run.journal.records[-1]).number, "digest": last.digest},
-        "engine": engine,
-        "unit": dict(unit),
-        "digests": digests,
-        "changes": changes,
-    }
+    last = run.journal.records[-1]
+    entry = make_entry(
+        what,
+        run.policy.digest(),
+        run.run_id,
+        table=run.target.name,
+        journal={"number": last.number, "digest": last.digest},
+        engine=engine,
+        unit=dict(unit),
+        digests=digests,
+        changes=changes,
+    )
     with run.one_at_a_time:
         return run.audit.append(entry)
 

@@ -9,7 +9,7 @@ from sparkcrypt.backfill.journal.later_entries import UnitMoved
 from sparkcrypt.backfill.report.outcome import UnitOutcome
 from sparkcrypt.backfill.swap import Swap
 from sparkcrypt.backfill.target.unit import Unit, old_folder
-from sparkcrypt.backfill.work.context import RunContext
+from sparkcrypt.backfill.work.context import ANSWER_SECONDS, RunContext
 from sparkcrypt.errors import PlanError, SourceChangedError, VerificationError
 from sparkcrypt.paths import comparable_path
 from sparkcrypt.spark.files.hadoop import HadoopFiles
@@ -19,8 +19,6 @@ MOVED_NOTE = (
     "run again; `sparkcrypt backfill expire` deletes them"
 )
 """What people must know after a run that moved old files at once."""
-_SECONDS_OLD = 30.0
-"""How old an answer of the metastore may be that is the same for many units."""
 
 
 def move_old_files(
@@ -88,7 +86,7 @@ def _user_of_old(run: RunContext, swap: Swap, unit: Unit, staged: str, old: str)
         in_effect = False
     if in_effect:
         own = run.target.name if unit.partition is None else unit.name
-        return run.in_use.own(seconds_old=_SECONDS_OLD).user_of(old, but=own)
+        return run.in_use.own(seconds_old=ANSWER_SECONDS).user_of(old, but=own)
     return run.in_use.own(seconds_old=0.0).user_of(old)
 
 

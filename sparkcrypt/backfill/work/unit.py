@@ -33,7 +33,7 @@ from sparkcrypt.backfill.target.unit import (
     list_folders,
     refuse_writers_at_work,
 )
-from sparkcrypt.backfill.work.context import RunContext
+from sparkcrypt.backfill.work.context import ANSWER_SECONDS, RunContext
 from sparkcrypt.backfill.work.ledger import record_swap
 from sparkcrypt.backfill.work.move_old import move_old_files
 from sparkcrypt.errors import RunConflictError, SourceChangedError, SparkcryptError, VerificationError
@@ -41,9 +41,6 @@ from sparkcrypt.spark.files.access import copy_access, find_access_differences
 from sparkcrypt.spark.jvm.gateway import JVM_ERRORS, read_java_error
 from sparkcrypt.spark.tables.catalog import Catalog
 from sparkcrypt.spark.tables.table import Table
-
-_SECONDS_OLD = 30.0
-"""How old an answer of the metastore may be that is the same for many units."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +188,7 @@ class Runner:
     def _statistics_of(self, table: Table) -> Any:
         """Return the table's statistics, which each swap drops and puts back; they are not asked for at each."""
         now = time.monotonic()
-        if self._statistics is None or now - self._statistics[0] > _SECONDS_OLD:
+        if self._statistics is None or now - self._statistics[0] > ANSWER_SECONDS:
             self._statistics = now, Catalog(self.run.spark).statistics(table)
         return self._statistics[1]
 
