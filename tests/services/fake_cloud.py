@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import json
 import ssl
-import sys
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from tests.services.processes import LOCAL
+from tests.services.https_server import HttpsServer
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +58,6 @@ class FakeCloud:
         self.meddle: Meddle | None = None
         self.asked: list[Asked] = []
         self.one_at_a_time = threading.RLock()
-        self._scheme = "http" if context is None else "https"
         self._server = _Server(self, context)
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
         self._thread.start()
@@ -67,7 +65,7 @@ class FakeCloud:
     @property
     def address(self) -> str:
         """Its URL."""
-        return f"{self._scheme}://{LOCAL}:{self._server.server_port}"
+        return self._server.address
 
     def serve(self, asked: Asked) -> Answer:
         """Carry out a request: what each fake says for itself."""
@@ -91,23 +89,10 @@ class FakeCloud:
         return serve() if self.meddle is None else self.meddle(asked, serve)
 
 
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-    request_queue_size = 64
-
+class _Server(HttpsServer):
     def __init__(self, cloud: FakeCloud, context: ssl.SSLContext | None) -> None:
-        super().__init__((LOCAL, 0), _Handler)
-        self.cloud, self._context = cloud, context
-
-    def get_request(self) -> tuple[Any, Any]:
-        connection, address = super().get_request()
-        if self._context is None:
-            return connection, address
-        return self._context.wrap_socket(connection, server_side=True, do_handshake_on_connect=False), address
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        if not isinstance(sys.exc_info()[1], OSError):
-            super().handle_error(request, client_address)
+        super().__init__(_Handler, context)
+        self.cloud = cloud
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -9,7 +9,6 @@ import os
 import socket
 import ssl
 import struct
-import sys
 import threading
 import time
 import traceback
@@ -17,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -28,9 +27,10 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from sparkcrypt.keys.service import KeyService
+from tests.services.https_server import HttpsServer
+from tests.services.processes import LOCAL
 from tests.unit.keys.conftest import opened
 
-LOCAL = "127.0.0.1"
 UPSTREAM_SECONDS = 30.0
 HOP_BY_HOP = {"host", "connection", "content-length", "transfer-encoding"}
 
@@ -101,23 +101,15 @@ class Authority:
         )
 
 
-class VaultProxy(ThreadingHTTPServer):
+class VaultProxy(HttpsServer):
     """Passes every request on, but for those that it is told to fail."""
 
-    daemon_threads = True
-
     def __init__(self, upstream: str, context: ssl.SSLContext | None) -> None:
-        super().__init__((LOCAL, 0), _Passing)
+        super().__init__(_Passing, context)
         self.upstream = str(urlsplit(upstream).netloc)
         self.asked: list[Asked] = []
         self.delay_seconds = 0.0
-        self._context = context
         self._faults: dict[str, list[int | Fault]] = {}
-
-    @property
-    def address(self) -> str:
-        """Its URL."""
-        return f"{'https' if self._context else 'http'}://{LOCAL}:{self.server_port}"
 
     def fail(self, on: str, *faults: int | Fault) -> None:
         """Answer the next requests whose path holds ``on`` by these statuses and faults, one each."""
@@ -130,18 +122,6 @@ class VaultProxy(ThreadingHTTPServer):
     def next_fault(self, path: str) -> int | Fault | None:
         """Return how a request is to fail, None for one that is passed on."""
         return next((faults.pop(0) for on, faults in self._faults.items() if on in path and faults), None)
-
-    def get_request(self) -> tuple[socket.socket, Any]:
-        """Accept a connection; the handshake follows at its first read, in its own thread."""
-        connection, address = super().get_request()
-        if self._context is None:
-            return connection, address
-        return self._context.wrap_socket(connection, server_side=True, do_handshake_on_connect=False), address
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """Pass over connections that a client gave up, as one does that refuses the certificate."""
-        if not isinstance(sys.exc_info()[1], OSError):
-            super().handle_error(request, client_address)
 
 
 class _Passing(BaseHTTPRequestHandler):

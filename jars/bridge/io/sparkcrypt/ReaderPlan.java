@@ -24,7 +24,6 @@ import scala.Function1;
 import scala.PartialFunction;
 import scala.Tuple2;
 import scala.runtime.AbstractFunction1;
-import scala.runtime.AbstractPartialFunction;
 
 /**
  * A query's plan as one reader may have it: each Parquet table under the reader's mark, with nulls for the leaves he is denied.
@@ -70,7 +69,7 @@ final class ReaderPlan {
     if (isDone) {
       return plan;
     }
-    PartialFunction steps = new Steps(this);
+    PartialFunction steps = new PlanSteps<Tuple2<LogicalPlan, Object>>(ReadTable::is, this::replaced);
     return plan.transformUpWithNewOutput(steps, (Function1) test(mark::isOn), (Function1) test(LogicalPlan::resolved));
   }
 
@@ -208,29 +207,5 @@ final class ReaderPlan {
         return predicate.test(node);
       }
     };
-  }
-
-  private static final class Steps extends AbstractPartialFunction<LogicalPlan, Tuple2<LogicalPlan, Object>> {
-    private static final long serialVersionUID = 1L;
-    private final transient ReaderPlan reader;
-
-    Steps(ReaderPlan reader) {
-      this.reader = reader;
-    }
-
-    @Override
-    public boolean isDefinedAt(LogicalPlan node) {
-      return ReadTable.is(node);
-    }
-
-    @Override
-    public <A extends LogicalPlan, B> B applyOrElse(A node, Function1<A, B> otherwise) {
-      if (!isDefinedAt(node)) {
-        return otherwise.apply(node);
-      }
-      @SuppressWarnings("unchecked") // B is the pair that transformUpWithNewOutput takes
-      B told = (B) reader.replaced(node);
-      return told;
-    }
   }
 }

@@ -3,8 +3,6 @@ package io.sparkcrypt;
 import org.apache.spark.sql.SparkSession;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.rules.Rule;
-import scala.Function1;
-import scala.runtime.AbstractPartialFunction;
 
 /**
  * Puts into the options of each Parquet write and read what its table's catalog entry says: name, tags, UUID.
@@ -21,30 +19,10 @@ final class TableRule extends Rule<LogicalPlan> {
     }
     SparkSession session = SparkSession.active();
     SessionPolicy policy = SessionPolicy.of(session);
-    return policy == null ? plan : plan.transformUp(new Steps(new PlanNodes(session, policy)));
-  }
-
-  private static final class Steps extends AbstractPartialFunction<LogicalPlan, LogicalPlan> {
-    private static final long serialVersionUID = 1L;
-    private final transient PlanNodes nodes;
-
-    Steps(PlanNodes nodes) {
-      this.nodes = nodes;
+    if (policy == null) {
+      return plan;
     }
-
-    @Override
-    public boolean isDefinedAt(LogicalPlan node) {
-      return nodes.isJudged(node);
-    }
-
-    @Override
-    public <A extends LogicalPlan, B> B applyOrElse(A node, Function1<A, B> otherwise) {
-      if (!isDefinedAt(node)) {
-        return otherwise.apply(node);
-      }
-      @SuppressWarnings("unchecked") // B is LogicalPlan wherever a plan is transformed
-      B told = (B) nodes.told(node);
-      return told;
-    }
+    PlanNodes nodes = new PlanNodes(session, policy);
+    return plan.transformUp(new PlanSteps<>(nodes::isJudged, nodes::told));
   }
 }
