@@ -40,6 +40,7 @@ THIRD_PARTY = {
     "obstore": {"backfill.state.object_store"},
     "pandas": {"spark", "arrow"},
     "py4j": {"spark"},
+    "pyrage": {"keys.backup"},
     "pyarrow": {"arrow", "native", "orc", "parquet", "skipping", "spark"},
     "pyspark": {"spark"},
     "requests": {"keys"},

@@ -108,15 +108,8 @@ class KeyDirectory:
 
     def write(self, key: MasterKey) -> None:
         """Store a master key, replacing what was there, whole or not at all.  Call it under ``locked``."""
-        document = {
-            "key_id": key.key_id,
-            "versions": [
-                {"version": version.version, "created": version.created, "key": base64.b64encode(version.key).decode()}
-                for version in key.versions
-            ],
-        }
         with self._translate_errors(f"write key {key.key_id!r} to"):
-            self._write(file_name(key.key_id), json.dumps(document, indent=1).encode())
+            self._write(file_name(key.key_id), json.dumps(encode_key(key), indent=1).encode())
 
     def remove(self, key_id: str) -> None:
         """Remove a master key's file for good.  Call it under ``locked``.
@@ -212,6 +205,49 @@ class KeyDirectory:
             raise KeyServiceError(f"cannot {doing} key directory {self.path}: {error.strerror}") from error
 
 
+def encode_key(key: MasterKey) -> dict[str, Any]:
+    """Return a master key as a key file has it."""
+    versions = [
+        {"version": version.version, "created": version.created, "key": base64.b64encode(version.key).decode()}
+        for version in key.versions
+    ]
+    return {"key_id": key.key_id, "versions": versions}
+
+
+def decode_key(document: Any) -> MasterKey:
+    """Return the master key of which a key file's JSON speaks.
+
+    Raises:
+        ValueError, KeyError, TypeError: it is none; the message may hold key bytes.
+    """
+    versions = tuple(_version(entry) for entry in document["versions"])
+    numbers = [version.version for version in versions]
+    key_id = document["key_id"]
+    if not isinstance(key_id, str) or not numbers or numbers != sorted(set(numbers)):
+        raise ValueError("not a master key")
+    return MasterKey(key_id, versions)
+
+
+def merge_versions(here: MasterKey | None, backup: MasterKey) -> MasterKey:
+    """Return a key with the versions of both; those that are here stay.
+
+    Raises:
+        KeyServiceError: both have a version of one number, and they are different keys.
+    """
+    if here is None:
+        return backup
+    versions = {version.version: version for version in here.versions}
+    for version in backup.versions:
+        same = versions.setdefault(version.version, version)
+        if same.key != version.key:
+            raise KeyServiceError(
+                f"key {here.key_id!r}: version {version.version} here is another key than in the backup, so files "
+                "under one cannot be opened with the other; import it into an empty key directory, and find out "
+                "which files need which"
+            )
+    return MasterKey(here.key_id, tuple(versions[number] for number in sorted(versions)))
+
+
 def _parse_key(path: Path, content: bytes) -> MasterKey:
     """Read a key file; an error never quotes it, and is raised from nothing that holds its text."""
     key = _parse_key_or_none(content)
@@ -222,15 +258,9 @@ def _parse_key(path: Path, content: bytes) -> MasterKey:
 
 def _parse_key_or_none(content: bytes) -> MasterKey | None:
     try:
-        document = json.loads(content)
-        versions = tuple(_version(entry) for entry in document["versions"])
-        key_id = document["key_id"]
+        return decode_key(json.loads(content))
     except (ValueError, KeyError, TypeError):
         return None
-    numbers = [version.version for version in versions]
-    if not isinstance(key_id, str) or not numbers or numbers != sorted(set(numbers)):
-        return None
-    return MasterKey(key_id, versions)
 
 
 def _version(document: dict[str, Any]) -> KeyVersion:

@@ -8,20 +8,39 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
+from typing import Any
 
 from sparkcrypt.errors import ConfigError, KeyNotFoundError, KeyServiceError, SparkcryptError
 from sparkcrypt.keys.decisions import Decision, decision_of
 from sparkcrypt.keys.ids import check_key_id
-from sparkcrypt.keys.keystore import MASTER_KEY_BYTES, KeyDirectory, KeyVersion, MasterKey
+from sparkcrypt.keys.keystore import MASTER_KEY_BYTES, KeyDirectory, KeyVersion, MasterKey, merge_versions
 from sparkcrypt.keys.service import KeyDescription, check_options
 from sparkcrypt.keys.wrapping import seal_key, unseal_key
 from sparkcrypt.policy.key_service import KeyServiceConfig
 
 _WRAPPED = re.compile(r"local:v([1-9][0-9]{0,8}):([A-Za-z0-9+/]+={0,2})", re.ASCII)
 _AAD = b"sparkcrypt local wrap\0"
+
+
+@dataclass(frozen=True, slots=True)
+class ImportedKey:
+    """A key of a backup that was imported.
+
+    Attributes:
+        key: as it is now.
+        added: how many of its versions were not here.
+    """
+
+    key: KeyDescription
+    added: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return ``{"key_id", "versions", "created", "added"}``."""
+        return {**self.key.to_dict(), "added": self.added}
 
 
 class LocalKeyService:
@@ -127,6 +146,47 @@ class LocalKeyService:
     def list_keys(self) -> tuple[KeyDescription, ...]:
         """Describe every key, sorted by key id."""
         return tuple(_describe_key(key) for key in self._directory.read_all())
+
+    def export_keys(self, key_ids: Collection[str] = ()) -> tuple[MasterKey, ...]:
+        """Return master keys with all their versions, sorted by key id: for a backup alone.
+
+        Args:
+            key_ids: which; none are all.
+
+        Raises:
+            KeyNotFoundError: there is no such key.
+        """
+        if not key_ids:
+            return self._directory.read_all()
+        return tuple(self._directory.read(key_id) for key_id in sorted(set(key_ids)))
+
+    def import_keys(self, keys: Collection[MasterKey], *, dry_run: bool = False) -> tuple[ImportedKey, ...]:
+        """Add the keys of a backup, and versions that a key here lacks; nothing that is here is changed or removed.
+
+        Args:
+            keys: of the backup.
+            dry_run: only say what would be added.
+
+        Raises:
+            KeyServiceError: a key here and in the backup are two different ones; then none is added.
+        """
+        with nullcontext() if dry_run else self._directory.lock():
+            before = [self._find(key.key_id) for key in keys]
+            merged = [merge_versions(here, key) for here, key in zip(before, keys, strict=True)]
+            changed = [(here, key) for here, key in zip(before, merged, strict=True) if here != key]
+            if not dry_run:
+                for _, key in changed:
+                    self._directory.write(key)
+        return tuple(
+            ImportedKey(_describe_key(key), len(key.versions) - len(here.versions if here else ()))
+            for here, key in zip(before, merged, strict=True)
+        )
+
+    def _find(self, key_id: str) -> MasterKey | None:
+        try:
+            return self._directory.read(key_id)
+        except KeyNotFoundError:
+            return None
 
     def may(self, key_ids: Collection[str]) -> Mapping[str, Decision]:
         """Say of each key whether this user may read its file."""

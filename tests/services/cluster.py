@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tests.services.installed import spark_environment, spark_home
 from tests.services.processes import LOCAL, ServiceProcess, accepts, free_port, start_process, wait_until
-from tests.services.quick_java import QUICK
+from tests.services.quick_java import QUICK, local_files_jar
 
 START_SECONDS = 180.0
 
@@ -48,6 +48,8 @@ def start_cluster(
         "SPARK_CONF_DIR": str(_write_conf(work_dir, conf or {})),
         "SPARK_DAEMON_MEMORY": "512m",
         "SPARK_DAEMON_JAVA_OPTS": " ".join(QUICK),
+        # A driver whose JVM is a quick one names its class to executors.
+        "SPARK_DIST_CLASSPATH": str(local_files_jar()),
     }
     environment = spark_environment({**own, **(env or {})})
     started: list[ServiceProcess] = []

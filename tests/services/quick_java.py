@@ -52,7 +52,7 @@ def quick_java(environment: Mapping[str, str]) -> dict[str, str]:
         "SPARK_LAUNCHER_OPTS": flags,
         "SPARK_DAEMON_JAVA_OPTS": flags,
         "SPARK_SUBMIT_OPTS": flags,
-        "SPARK_DIST_CLASSPATH": str(_local_files_jar()),
+        "SPARK_DIST_CLASSPATH": str(local_files_jar()),
     }
     archive = _archive(quick)
     if archive is not None:
@@ -60,7 +60,7 @@ def quick_java(environment: Mapping[str, str]) -> dict[str, str]:
     return quick
 
 
-def _local_files_jar() -> Path:
+def local_files_jar() -> Path:
     """Return a jar of the local file system that starts no processes, with the file by which Hadoop takes it."""
     folder, jars = cache_folder() / "classes", spark_home() / "jars"
     about = (_LOCAL_FILES.read_bytes(), _CORE_SITE, jars)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Protocol, runtime_checkable
+from pathlib import Path
+from typing import Protocol, TextIO, runtime_checkable
 
 import click
 
@@ -10,7 +11,10 @@ from sparkcrypt.cli.frame.command import Command, Group
 from sparkcrypt.cli.frame.options import json_option, policy_option
 from sparkcrypt.cli.frame.output import align_table, show
 from sparkcrypt.cli.frame.workplace import Workplace
-from sparkcrypt.errors import ConfigError, KeyNotFoundError
+from sparkcrypt.durable import write_new
+from sparkcrypt.errors import ConfigError, KeyNotFoundError, StorageError
+from sparkcrypt.keys.backup import decrypt_backup, encrypt_backup
+from sparkcrypt.keys.local import LocalKeyService
 from sparkcrypt.keys.open_service import open_key_service
 from sparkcrypt.keys.service import KeyDescription, KeyService
 
@@ -93,6 +97,88 @@ def rotate(key_id: str, policy: str, as_json: bool) -> None:
         )
     rotated = service.rotate(key_id)
     show(rotated.to_dict(), f"{key_id}: version {rotated.versions} wraps from now on", as_json=as_json)
+
+
+@keys.command("export", cls=Command)
+@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("key_ids", nargs=-1, metavar="[KEY_ID…]")
+@click.option(
+    "--recipient",
+    "recipients",
+    multiple=True,
+    required=True,
+    metavar="age1…",
+    help="The public half of a recovery key.",
+)
+@policy_option
+@json_option
+def export_keys(file: Path, key_ids: tuple[str, ...], recipients: tuple[str, ...], policy: str, as_json: bool) -> None:
+    """Back up the master keys of a local key service, all or some, into one new file.
+
+    Only a recovery key opens it: `age-keygen -o recovery.txt` makes one. Keep its secret half apart.
+    Lose both the key directory and every backup, and the data is lost.
+
+    Examples:
+      sparkcrypt keys export /backup/keys-2026-11-22.age --recipient age1ql3z… --policy policy.yaml
+    """
+    exported = _backed_up(_service(policy)).export_keys(key_ids)
+    if not exported:
+        raise ConfigError(f"there are no keys to back up; {file} was not written")
+    content = encrypt_backup(exported, recipients)
+    try:
+        write_new(file, content)
+    except FileExistsError as error:
+        raise ConfigError(
+            f"{file} is there already, and may be the only backup of its keys; name a new file"
+        ) from error
+    except OSError as error:
+        raise StorageError(f"{file} was not written: {error.strerror}") from error
+    rows = [{"key_id": key.key_id, "versions": key.newest.version} for key in exported]
+    document = {"file": str(file), "bytes": len(content), "keys": rows}
+    show(document, f"{file}: {len(rows)} keys, {', '.join(key.key_id for key in exported)}", as_json=as_json)
+
+
+@keys.command("import", cls=Command)
+@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("key_ids", nargs=-1, metavar="[KEY_ID…]")
+@click.option("--identity", required=True, type=click.File(), help="The recovery key's file; - reads standard input.")
+@click.option("--dry-run", is_flag=True, help="Open the backup, say what would be added, and add nothing.")
+@policy_option
+@json_option
+def import_keys(
+    file: Path, key_ids: tuple[str, ...], identity: TextIO, dry_run: bool, policy: str, as_json: bool
+) -> None:
+    """Add the master keys of a backup to a local key service; what is there stays as it is.
+
+    With --dry-run it proves that a backup can be opened, and shows what is lost without it.
+
+    Examples:
+      sparkcrypt keys import /backup/keys-2026-11-22.age --identity recovery.txt --dry-run --policy policy.yaml
+    """
+    service = _backed_up(_service(policy))
+    try:
+        content = file.read_bytes()
+    except OSError as error:
+        raise StorageError(f"{file} cannot be read: {error.strerror}") from error
+    found = {key.key_id: key for key in decrypt_backup(content, identity.read())}
+    absent = sorted(set(key_ids) - set(found))
+    if absent:
+        raise KeyNotFoundError(f"{file} holds no key {', '.join(map(repr, absent))}; its keys: {', '.join(found)}")
+    imported = service.import_keys([found[key_id] for key_id in key_ids or found], dry_run=dry_run)
+    text = align_table(
+        [(entry.key.key_id, entry.key.versions, entry.added) for entry in imported],
+        head=("key", "versions", "would be added" if dry_run else "added"),
+    )
+    show([entry.to_dict() for entry in imported], text, as_json=as_json)
+
+
+def _backed_up(service: KeyService) -> LocalKeyService:
+    if not isinstance(service, LocalKeyService):
+        raise ConfigError(
+            f"this policy's key service ({type(service).__name__}) gives no key away; back it up with its own tools "
+            "(docs/keys.md says which); only a local key service is exported"
+        )
+    return service
 
 
 def _service(policy: str) -> KeyService:
