@@ -2,18 +2,18 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
+.SECONDARY:
 MAKEFLAGS += --no-print-directory
 
 PYTHON ?= $(shell for name in python3 python3.13 python3.12 python3.11 python3.10; do \
 	$$name -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 10))' 2>/dev/null && echo $$name && break; done)
 VENV := .venv
-VENV35 := .venv-spark35
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
-INSTALLED35 := $(VENV35)/.installed
 JAR := sparkcrypt/_jar/sparkcrypt.jar
 JAR_SOURCES := $(shell find jars sparkcrypt -name '*.java' -o -name '*.py' -not -path '*/__pycache__/*' 2>/dev/null)
-SPARK35 := pyspark==3.5.9
+# The last release of each series that is served.
+SPARKS := 3.5.9 4.0.5 4.1.4 4.2.1 4.3.0
 PYTEST := $(BIN)/python -m pytest
 # Tests of Spark wait now and then, so two cores serve three processes; files go in their order, the longest folders first.
 SIDE_BY_SIDE := -n 3 --dist loadfile --no-loadscope-reorder
@@ -33,7 +33,7 @@ WITH_VAULT = if GO="$$(tools/ensure_go.sh $(BIN)/python)"; then export PATH="$$G
 WITH_CHROMIUM = if CHROMIUM="$$(tools/ensure_chromium.sh)"; then export CHROMIUM; \
 	else echo "Chromium cannot be had; the lines above say why" >&2; fi
 
-.PHONY: help demo demo-cluster demo-backfill test test-fast test-spark35 lint jar bench chaos clean
+.PHONY: help demo demo-cluster demo-backfill test test-fast test-sparks lint jar bench chaos clean
 
 help:  ## this list
 	@grep -hE '^[a-z][a-z0-9-]*:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -58,9 +58,12 @@ test-fast: $(JAR)  ## the tests that need no service and no cluster, and take se
 	@$(WITH_JAVA) && $(PYTEST) -m "not slow and not cluster and not services" $(ARGS)
 	@echo "make test-fast: every fast test passed"
 
-test-spark35: $(JAR) $(INSTALLED35)  ## the smoke tests on Spark 3.5, in an environment of its own
-	@$(WITH_JAVA) && $(VENV35)/bin/python -m pytest tests/spark -m spark35 $(ARGS)
-	@echo "make test-spark35: the smoke tests passed on $(SPARK35)"
+test-sparks: $(addprefix test-spark-,$(SPARKS))  ## smoke tests on each Spark that is served, in environments of their own
+	@echo "make test-sparks: the smoke tests passed on Spark $(SPARKS)"
+
+# One of them: make test-spark-3.5.9
+test-spark-%: $(JAR) .venv-spark-%/.installed
+	@$(WITH_JAVA) && .venv-spark-$*/bin/python -m pytest tests/spark -m sparks $(ARGS)
 
 lint: $(INSTALLED)  ## style, types, and the import contract
 	@$(BIN)/ruff check
@@ -81,7 +84,7 @@ chaos: $(JAR)  ## rounds of writers, passes, kills and faults, judged by a model
 	@echo "make chaos: no row was lost, doubled or left in clear"
 
 clean:  ## remove everything that the verbs made here, environments included
-	@rm -rf $(VENV) $(VENV35) sparkcrypt/_jar build dist *.egg-info .cache .mypy_cache .ruff_cache .pytest_cache \
+	@rm -rf $(VENV) .venv-spark-* sparkcrypt/_jar build dist *.egg-info .cache .mypy_cache .ruff_cache .pytest_cache \
 		.import_linter_cache .hypothesis .coverage .coverage.* metastore_db derby.log spark-warehouse demo/work*
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 	@echo "make clean: environments, jar and caches are removed"
@@ -98,12 +101,14 @@ $(INSTALLED): setup.cfg setup.py pyproject.toml constraints.txt
 	@PYTHONWARNINGS=ignore $(BIN)/python -m pip install -q --no-build-isolation -c constraints.txt -e '.[dev]'
 	@touch $@
 
-# Spark 3.5 runs on Python 3.8 to 3.11, and its worker imports distutils, which 3.12 no longer has: setuptools brings it.
-$(INSTALLED35): setup.cfg setup.py pyproject.toml constraints.txt
-	@python=$$(for name in python3.11 python3.10 $(PYTHON); do \
-		$$name -c 'import venv, ensurepip' 2>/dev/null && echo $$name && break; done) && $$python -m venv $(VENV35)
-	@grep -vE '^(pyspark|py4j|pandas)\b' constraints.txt > $(VENV35)/constraints.txt
-	@$(VENV35)/bin/python -m pip install -q -c $(VENV35)/constraints.txt pip setuptools
-	@PYTHONWARNINGS=ignore $(VENV35)/bin/python -m pip install -q --no-build-isolation -c $(VENV35)/constraints.txt \
-		-e . '$(SPARK35)' 'pandas<2.3' pyarrow pytest pytest-timeout hypothesis chispa 'moto[s3]' flask flask-cors fsspec
+# Each Spark on a Python that it runs on: 3.5 knows 3.8 to 3.11 (and its worker imports distutils, which setuptools brings),
+# 4.3 begins with 3.11. pandas 2.3 is newer than Spark 3.5.
+.venv-spark-%/.installed: setup.cfg setup.py pyproject.toml constraints.txt
+	@python=$$(for name in python3.11 $(if $(filter 3.5.%,$*),python3.10) $(PYTHON); do \
+		$$name -c 'import venv, ensurepip' 2>/dev/null && echo $$name && break; done) && $$python -m venv $(@D)
+	@grep -vE '^(pyspark|py4j|pandas)\b' constraints.txt > $(@D)/constraints.txt
+	@$(@D)/bin/python -m pip install -q -c $(@D)/constraints.txt pip setuptools
+	@PYTHONWARNINGS=ignore $(@D)/bin/python -m pip install -q --no-build-isolation -c $(@D)/constraints.txt \
+		-e . pyspark==$* 'pandas<$(if $(filter 3.5.%,$*),2.3,3)' pyarrow pytest pytest-timeout hypothesis chispa \
+		'moto[s3]' flask flask-cors fsspec
 	@touch $@

@@ -22,7 +22,7 @@ from sparkcrypt.spark.tables.tagging import set_tags
 from tests.spark.support import SECRET, Lake, assert_encrypted, assert_plaintext, rows_of
 from tests.spark.tables import PARTITIONED, UNPARTITIONED, fill
 
-pytestmark = [pytest.mark.spark, pytest.mark.spark35]
+pytestmark = [pytest.mark.spark, pytest.mark.sparks]
 
 
 @pytest.mark.parametrize("kind", PARTITIONED)
