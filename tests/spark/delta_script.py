@@ -40,6 +40,8 @@ def main(root: Path, jars: str) -> None:
     ):  # tables whose log has the tag, from before the session was configured
         rows(spark, {"tags": ["pii"]}, secret="open").write.format("delta").save(str(root / name))
     rows(spark, {}, secret="open").write.format("delta").save(str(root / "plain"))
+    rows(spark, {"tags": ["pii"]}, secret="open").write.parquet(str(root / "folder"))
+    rows(spark, {"tags": ["pii"]}, secret="open").write.format("parquet").saveAsTable("converted")
     configure(spark, load_policy(root / "plaintext.yaml"))
     done: dict[str, str] = {}
     plain = rows(spark, {})
@@ -62,6 +64,8 @@ def main(root: Path, jars: str) -> None:
             f"MERGE INTO delta.`{root}/plain` t USING (SELECT id, concat(email, '') AS email FROM tagged) s "
             "ON t.id = s.id WHEN MATCHED THEN UPDATE SET *"
         ),
+        "convert": lambda: spark.sql(f"CONVERT TO DELTA parquet.`{root}/folder`"),
+        "convert table": lambda: spark.sql("CONVERT TO DELTA converted"),
         "stream": lambda: stream(spark, root, "stream"),
         "untagged": lambda: plain.write.format("delta").save(str(root / "untagged")),
     }

@@ -6,6 +6,7 @@ import java.lang.reflect.Method;
 import java.util.LinkedHashSet;
 import java.util.Set;
 import org.apache.spark.sql.SparkSession;
+import org.apache.spark.sql.catalyst.TableIdentifier;
 import org.apache.spark.sql.catalyst.plans.logical.Command;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.MergeIntoTable;
@@ -20,6 +21,7 @@ import org.apache.spark.sql.types.StructType;
  */
 final class FormatGuard {
   private static final String SAVE = "org.apache.spark.sql.execution.datasources.SaveIntoDataSourceCommand";
+  private static final String CONVERT = "ConvertToDeltaCommand";
   private static final String STREAMED = "WriteToMicroBatchDataSource";
   /** Tables that stand for another, as those of UPDATE, DELETE and MERGE do, are a few deep at most. */
   private static final int DEEPEST = 8;
@@ -60,6 +62,7 @@ final class FormatGuard {
       addFollowed(schemas, node);
     }
     addStored(schemas, node, format);
+    addConverted(schemas, node);
     ObjectNode request = policy.request("check_format", "/").put("format", format);
     ArrayNode told = request.putArray("schemas");
     schemas.forEach(told::add);
@@ -141,6 +144,14 @@ final class FormatGuard {
       addSchema(schemas, Calls.call(reader, "load", path.toString()));
     } catch (IllegalStateException e) {
       // There is nothing yet, or nothing that the format can read, so nothing that has tags.
+    }
+  }
+
+  /** CONVERT TO DELTA names a table, or a folder as parquet.`…`, and puts the bounds of its columns into the log. */
+  private void addConverted(Set<String> schemas, LogicalPlan node) {
+    Object named = node.getClass().getSimpleName().equals(CONVERT) ? held(node, "tableIdentifier") : null;
+    if (named instanceof TableIdentifier) {
+      addPlan(schemas, session.table(((TableIdentifier) named).quotedString()).queryExecution().analyzed());
     }
   }
 
