@@ -56,6 +56,12 @@ class HadoopFiles:
 
     def exists(self, path: str) -> bool:
         """Tell whether a file or folder is there."""
+        local = local_path(path) if path.startswith("file:") else None  # without a scheme it may be anywhere
+        if local is not None:
+            try:
+                return Path(local).exists()
+            except OSError as error:
+                raise SparkcryptError(f"cannot look for {path}: {error.strerror}") from error
         system, where = self.locate(path)
         return bool(self.call("look for", path, lambda: system.exists(where)))
 

@@ -29,7 +29,7 @@ def allows_http(spark: SparkSession) -> bool:
     Raises:
         ConfigError: it says neither true nor false.
     """
-    said = str(spark.sparkContext.getConf().get(names.ALLOW_HTTP, "false")).strip().lower()
+    said = str(spark.sparkContext._jsc.sc().conf().get(names.ALLOW_HTTP, "false")).strip().lower()
     if said not in ("true", "false"):
         raise ConfigError(f"{names.ALLOW_HTTP} is {show(said)}; allowed: true, false")
     return said == "true"
