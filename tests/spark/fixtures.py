@@ -44,8 +44,10 @@ def lake(spark: SparkSession, private_jar: Path, tmp_path: Path) -> Iterator[Lak
 def new_lake(spark: SparkSession, folder: Path) -> Iterator[Lake]:
     """Yield a new session, unconfigured, with a new database in use; for tests that share one.
 
-    The application's session is the active one, whichever an earlier test has left: its database may be gone.
+    The application's session is the active one, whichever an earlier test has left: its database may be gone.  pyspark
+    keeps one of its own, which createDataFrame sets.
     """
+    type(spark)._activeSession = spark
     jvm(spark).org.apache.spark.sql.classic.SparkSession.setActiveSession(spark._jsparkSession)
     session = spark.newSession()
     quiet(session)
