@@ -59,6 +59,11 @@ def _or_skip(start: Callable[..., T], *arguments: Any, **options: Any) -> T:
         require_service(str(unavailable))
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Let the tests of the whole, which take minutes each, begin first: processes side by side then end together."""
+    items.sort(key=lambda item: item.path.parent != Path(__file__).parent)
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Turn a skip, and a failure that was expected, into a failure under SPARKCRYPT_REQUIRE_SERVICES=1.
