@@ -14,10 +14,11 @@ from sparkcrypt.backfill.after.resolve_problem import resolve_problem
 from sparkcrypt.backfill.after.rollback import rollback_run
 from sparkcrypt.backfill.many.report import PassReport
 from sparkcrypt.backfill.old_files import grace as reach_module
+from sparkcrypt.errors import VerificationError
 from sparkcrypt.spark.files.hadoop import HadoopFiles
 from tests.spark.late_writers import ids
 from tests.spark.passes import the_pass, the_problem, with_grace
-from tests.spark.support import SECRET, Lake, assert_encrypted, assert_plaintext
+from tests.spark.support import SECRET, Lake, assert_encrypted, assert_plaintext, data_files
 from tests.spark.tables import PARTITIONED, UNPARTITIONED, tagged
 
 pytestmark = pytest.mark.spark
@@ -51,6 +52,24 @@ def test_rows_that_came_back_are_not_taken_for_the_tables(lake: Lake, keep: Any)
     assert the_pass(lake, policy).outcome == "nothing to do"
     expire_run(lake.spark, "t", policy)
     assert ids(lake) == after
+
+
+def test_old_files_that_another_table_reads_stay(lake: Lake) -> None:
+    """A decision to move them out is refused while another table points to the folder, and carried out afterwards."""
+    policy, _ = tagged(lake, PARTITIONED["using"])
+    encrypt_table(lake.spark, "t", policy)
+    drop_and_insert(lake)
+    problem = the_problem(the_pass(lake, policy))["problem"]
+    place = lake.path("t") / "p=0"
+    lake.sql(f"CREATE TABLE other (id INT, email STRING, note STRING) USING parquet LOCATION 'file:{place}'")
+    files = data_files(place)
+    with pytest.raises(VerificationError, match=r"other points to .*p=0, so it stays where it is"):
+        resolve_problem(lake.spark, "t", policy, problem, keep="new", reason="looked at")
+    assert data_files(place) == files
+    lake.sql("DROP TABLE other")
+    resolve_problem(lake.spark, "t", policy, problem, keep="new", reason="looked at")
+    assert ids(lake) == [1, 3, 50]
+    assert len(data_files(place)) == len(files) - 2
 
 
 def test_partition_that_is_added_again_is_seen(lake: Lake) -> None:

@@ -19,7 +19,7 @@ from sparkcrypt.backfill.old_files.changes import expired_folders
 from sparkcrypt.backfill.old_files.quiet import writers_folder_in
 from sparkcrypt.backfill.report.outcome import UnitOutcome
 from sparkcrypt.backfill.swap import LocationSwap
-from sparkcrypt.backfill.target.in_use import Places
+from sparkcrypt.backfill.target.in_use import Places, refuse_used
 from sparkcrypt.backfill.target.record import by_place, restore_unit
 from sparkcrypt.backfill.target.unit import Folder, is_staged, list_folders, old_folder
 from sparkcrypt.backfill.work.move_old import move_back, move_old
@@ -132,10 +132,12 @@ def take_out(runner: Runner, name: str, state: UnitState, location: str) -> Unit
     """Move the files of a run's source list out of a folder that is in use again, and leave what else is there.
 
     Raises:
-        VerificationError: the unit's old files are elsewhere already.
+        VerificationError: the unit's old files are elsewhere already, or another table or unit uses the folder.
         RunConflictError: the lock is lost.
     """
     run, to, outcome = runner.run, _place_of(runner, state), _outcome(state)
+    own = run.target.name if state.unit.partition is None else name
+    refuse_used(run.in_use.look(afresh=True), own, location, "has old files that are to be moved out")
     for place in files_back(name, state, location, list_folders(run.files, location)):
         run.lock.check()
         target = f"{to}/{place}"
