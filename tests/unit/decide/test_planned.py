@@ -10,7 +10,7 @@ import pytest
 from sparkcrypt.decide.file import resolve_read, resolve_write
 from sparkcrypt.decide.planned import check_format, check_partitioning, table_tags
 from sparkcrypt.errors import ConfigError, PlanError, VerificationError
-from tests.unit.resolve.requests import JOB, NAME, PREFIX, policy, schema, write
+from tests.unit.decide.requests import JOB, NAME, PREFIX, policy, schema, write
 
 LOG = "file:/w/d/_delta_log"
 

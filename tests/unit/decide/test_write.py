@@ -10,7 +10,7 @@ import pytest
 
 from sparkcrypt.decide.file import encrypted_columns, resolve_write
 from sparkcrypt.errors import ConfigError, PlanError
-from tests.unit.resolve.requests import JOB, NAME, PREFIX, RANDOM, TABLE, UUID, policy, schema, write
+from tests.unit.decide.requests import JOB, NAME, PREFIX, RANDOM, TABLE, UUID, policy, schema, write
 
 TEMPORARY = f"file:/w/t/{JOB}/{NAME}"
 
