@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 from sparkcrypt.errors import ConfigError, VerificationError
 from sparkcrypt.skipping.trusted.folder import StoreFolder
-from sparkcrypt.skipping.trusted.local_folder import LOCK
 from sparkcrypt.skipping.trusted.sidecar import SIDECAR
 from sparkcrypt.skipping.trusted.write import own_files, standing_generation
 
@@ -47,7 +46,6 @@ def drop_store(
             note(standing_generation(folder) or 0)
             for name in names:
                 folder.delete(name)
-        folder.delete(LOCK)
         folder.delete_folder()
     except OSError as error:
         raise ConfigError(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import time
 import uuid
 from collections.abc import Iterator
@@ -17,6 +19,9 @@ if TYPE_CHECKING:
 
 STALE_SECONDS = 3600
 """How old a writer's file must be before another takes it over; a store of 100,000 objects takes minutes."""
+
+_STALE = ".stale"
+_MOST_OF_A_TOKEN = 64
 
 
 class HdfsFolder:
@@ -39,6 +44,7 @@ class HdfsFolder:
                 "be kept apart; name it as webhdfs:// or swebhdfs:// with the NameNode's HTTP address"
             )
         self.uri, self._system, self._path, self._handler = uri, system, path.rstrip("/"), handler
+        self._token: bytes | None = None
 
     def names(self) -> tuple[str, ...]:
         """Return the names in it, sorted."""
@@ -58,10 +64,19 @@ class HdfsFolder:
         return self._system, self._of(name)
 
     def replace(self, name: str, content: bytes) -> None:
-        """Put a file in place of another, whole before it has its name."""
+        """Put a file in place of another, whole before it has its name.
+
+        Raises:
+            RunConflictError: another writer has taken the folder over.
+        """
         partial = self._of(f".{name}.{uuid.uuid4().hex}.partial")
         try:
             self._create(partial, content)
+            if self._token is not None and self._read_lock() != self._token:
+                raise RunConflictError(
+                    f"{self.uri}: another process writes this store, since this one was silent for more than "
+                    f"{STALE_SECONDS // 60} minutes; look at the store with `sparkcrypt index verify`"
+                )
             self._handler.replace_file(partial, self._of(name))
         except BaseException:
             self._system_delete(partial)
@@ -72,7 +87,10 @@ class HdfsFolder:
         self._system_delete(self._of(name))
 
     def delete_folder(self) -> None:
-        """Delete the folder itself if it is empty."""
+        """Delete the folder itself if it is empty but for what killed writers left."""
+        for info in self._infos():
+            if info.base_name.endswith(_STALE):
+                self.delete(info.base_name)
         if not self._infos():
             self._system.delete_dir(self._path)
 
@@ -80,24 +98,42 @@ class HdfsFolder:
     def lock(self) -> Iterator[None]:
         """Hold the folder by a file that only one writer can create."""
         self._system.create_dir(self._path)
-        self._give_up_stale()
+        self._set_stale_aside()
+        token = uuid.uuid4().hex.encode()
         try:
-            self._create(self._of(LOCK), uuid.uuid4().hex.encode())
+            self._create(self._of(LOCK), token)
         except FileExistsError as error:
             raise RunConflictError(
                 f"{self.uri}: another process writes this store, or was killed while it did; wait until it has ended, "
                 f"or {STALE_SECONDS // 60} minutes"
             ) from error
+        self._token = token
         try:
             yield
         finally:
-            self.delete(LOCK)
+            self._token = None
+            if self._read_lock() == token:
+                self.delete(LOCK)
 
-    def _give_up_stale(self) -> None:
-        """Delete the file of a writer that was killed; of two that find it so, one then creates its own."""
-        info = self._system.get_file_info(self._of(LOCK))
-        if info.is_file and time.time() - info.mtime_ns / 1e9 > STALE_SECONDS:
-            self.delete(LOCK)
+    def _set_stale_aside(self) -> None:
+        """Rename the file of a writer that was killed to a name that says which it was, and that no second can have.
+
+        Of two writers that find it, one renames it; the other, which may come when the first has made its own, cannot.
+        """
+        content = self._read_lock()
+        info = self._system.get_file_info(self._of(LOCK))  # after its content, so that no newer content goes with it
+        if content is None or not info.is_file or time.time() - info.mtime_ns / 1e9 <= STALE_SECONDS:
+            return
+        which = hashlib.sha256(content + str(info.mtime_ns).encode()).hexdigest()
+        with contextlib.suppress(FileExistsError, FileNotFoundError):
+            self._system.move(self._of(LOCK), self._of(f".{LOCK}.{which}{_STALE}"))
+
+    def _read_lock(self) -> bytes | None:
+        try:
+            with self.open(LOCK) as file:
+                return file.read(_MOST_OF_A_TOKEN)
+        except FileNotFoundError:
+            return None
 
     def _infos(self) -> list[FileInfo]:
         from pyarrow.fs import FileSelector

@@ -69,7 +69,8 @@ class LocalFolder:
         (self.path / name).unlink(missing_ok=True)
 
     def delete_folder(self) -> None:
-        """Delete the folder itself if it is empty."""
+        """Delete the folder itself if it is empty but for the file of its lock."""
+        self.delete(LOCK)
         if self.path.is_dir() and not any(self.path.iterdir()):
             self.path.rmdir()
 

@@ -8,6 +8,7 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -212,6 +213,49 @@ def test_one_writer_at_a_time_on_hdfs(hdfs: Hdfs, keys: Keys) -> None:
     os.utime(lock, (old, old))
     with folder.lock():
         assert lock.read_bytes() != b"killed"
+
+
+def test_of_two_who_find_a_killed_writers_file_one_writes(
+    hdfs: Hdfs, keys: Keys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that was slow to rename it finds that the other has its own by then, and leaves that alone."""
+    slow, fast = (open_folder(uri(hdfs, "i/s"), {}) for _ in range(2))
+    lock = hdfs.root / "i" / "s" / LOCK
+    lock.parent.mkdir(parents=True)
+    lock.write_bytes(b"killed")
+    old = time.time() - STALE_SECONDS - 5
+    os.utime(lock, (old, old))
+    with ExitStack() as stack:
+        rename = Hdfs._rename
+
+        def overtaken(self: Hdfs, *arguments: Any) -> Reply:
+            monkeypatch.setattr(Hdfs, "_rename", rename)
+            stack.enter_context(fast.lock())
+            return rename(self, *arguments)
+
+        monkeypatch.setattr(Hdfs, "_rename", overtaken)
+        with pytest.raises(RunConflictError, match="another process writes this store"), slow.lock():
+            pass
+        own = lock.read_bytes()
+        assert own != b"killed"
+        fast.replace("part", b"whole")
+    assert not lock.exists()
+    fast.delete("part")
+    fast.delete_folder()
+    assert not lock.parent.exists()
+
+
+def test_writer_whose_folder_was_taken_over_replaces_nothing(hdfs: Hdfs, keys: Keys) -> None:
+    """One that slept for longer than a lock holds stops before it replaces a file, and leaves the other's lock."""
+    folder, lock = open_folder(uri(hdfs, "i/s"), {}), hdfs.root / "i" / "s" / LOCK
+    with folder.lock():
+        folder.replace("part", b"first")
+        lock.write_bytes(b"of another")
+        with pytest.raises(RunConflictError, match="since this one was silent"):
+            folder.replace("part", b"second")
+    assert lock.read_bytes() == b"of another"
+    assert (lock.parent / "part").read_bytes() == b"first"
+    assert sorted(path.name for path in lock.parent.iterdir()) == [LOCK, "part"]
 
 
 @pytest.mark.parametrize("scheme", ["s3a", "gs", "abfs", "ftp"])
