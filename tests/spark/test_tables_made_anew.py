@@ -8,10 +8,14 @@ from collections.abc import Callable
 import pytest
 from pyspark.errors import AnalysisException
 
+from sparkcrypt import verify_table
+from sparkcrypt.backfill.many.passes import backfill
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.spark.tables.catalog import Catalog
 from sparkcrypt.spark.tables.tagging import set_tags
+from tests.spark.late_writers import At
 from tests.spark.support import PLAIN, SECRET, Lake, assert_encrypted, data_files, footers, refusal, rows_of
+from tests.spark.tables import PARTITIONED, UNPARTITIONED, fill
 
 pytestmark = pytest.mark.spark
 ROW = f"1 AS id, '{SECRET}' AS email, '{PLAIN}' AS note"
@@ -108,6 +112,42 @@ def test_external_files_keep_their_identity(lake: Lake) -> None:
     lake.sql(f"CREATE TABLE t (id INT, email STRING, note STRING) USING parquet LOCATION '{lake.root / 'elsewhere'}'")
     assert Catalog(lake.spark).table("t").uuid is None != first
     assert rows_of(lake.spark.table("t")) == [(1, SECRET, PLAIN)]
+
+
+@pytest.mark.parametrize("kind", ["partitioned", "unpartitioned", "same files"])
+def test_run_leaves_a_table_alone_that_was_made_anew(lake: Lake, kind: str) -> None:
+    """A run whose table is made anew before a swap ends, and the new table has its own rows and identity."""
+    create = UNPARTITIONED["using"] if kind == "unpartitioned" else PARTITIONED["using"]
+    fill(lake, create, external=kind == "same files")
+    policy = lake.policy()
+    set_tags(lake.spark, "t", {"email": ["pii"]}, policy)
+    unit = lake.name("t") if kind == "unpartitioned" else "p=0"
+
+    def make_anew() -> None:
+        with lake.stranger() as stranger:
+            if kind == "same files":
+                stranger.sql("DROP TABLE t")
+                stranger.sql(f"{create} LOCATION '{(lake.root / 'external').as_uri()}'")
+                stranger.sql("MSCK REPAIR TABLE t")
+            else:
+                rows = stranger.sql("SELECT 7 AS id, 'e' AS email, 'new' AS note, 0 AS p")
+                writer = rows.drop(*["p"] if kind == "unpartitioned" else []).write.mode("overwrite").format("parquet")
+                (writer if kind == "unpartitioned" else writer.partitionBy("p")).saveAsTable("t")
+
+    swapping = At(unit, "swapping", make_anew)
+    report = backfill(lake.spark, policy, tables=["t"], progress=swapping)
+    assert swapping.done
+    (failed,) = report.failed
+    assert (report.exit_code, failed.error) == (74, "SourceChangedError")
+    assert "made anew under its name" in failed.message
+    lake.sql("REFRESH TABLE t")
+    rows = rows_of(lake.spark.table("t"))
+    assert len(rows) == (4 if kind == "same files" else 1)
+    assert not any(".sparkcrypt" in file for file in lake.spark.table("t").inputFiles())
+    set_tags(lake.spark, "t", {"email": ["pii"]}, policy)
+    assert backfill(lake.spark, policy, tables=["t"]).outcome == "done"
+    assert rows_of(lake.spark.table("t")) == rows
+    assert verify_table(lake.spark, "t", policy).ok
 
 
 @pytest.mark.parametrize("words", ["CREATE OR REPLACE TABLE", "REPLACE TABLE"])

@@ -40,7 +40,12 @@ class UnitWork:
     options: RunOptions
 
     def locate(self, surveys: Sequence[UnitSurvey]) -> list[UnitSurvey]:
-        """Return units where the metastore says that they are now; those that were dropped need nothing any more."""
+        """Return units where the metastore says that they are now; those that were dropped need nothing any more.
+
+        Raises:
+            SourceChangedError: the table was dropped, and made anew under its name.
+        """
+        self.runner.swap.refuse_other_table()
         now = {unit.name: unit for unit in self.runner.run.target.units(self.options.where)}
         return [replace(survey, unit=now[survey.name]) for survey in surveys if survey.name in now]
 

@@ -170,13 +170,14 @@ class Runner:
         return old, (*told, *self._restore(table, statistics))
 
     def _recheck_swapped(self, unit: Unit, staged: str, old: str, proof: Proof) -> tuple[str, ...]:
-        """Undo the swap when somebody wrote to the old files right before it.
+        """Undo the swap when somebody wrote to the old files right before it, or made the table anew.
 
         Where rows came to the new files as well, nothing can be undone without losing them: the swap stays, and what
         came to the old folder is reconciled, or reported, at the end of the run.
         """
         try:
             recheck(unit, old, list_folders(self._files, old))
+            self.swap.refuse_other_table()
         except SourceChangedError as error:
             now = _name_files(list_folders(self._files, self.swap.final_location(unit, staged)))
             if now == _name_files(proof.unit.folders):
