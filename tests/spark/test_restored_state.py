@@ -151,6 +151,25 @@ def test_commit_to_the_old_folder_of_a_run_not_acted_upon_is_a_problem(lake: Lak
     assert_whole(lake, policy, before)
 
 
+def test_erasure_before_a_run_not_acted_upon_is_a_problem_that_can_be_resolved(lake: Lake) -> None:
+    """Whether a run that is not acted upon has replaced the rows since, nobody can tell; a person can."""
+    policy, before = made(lake, "partitioned")
+    encrypt_table(lake.spark, "t", policy)
+    set_tags(lake.spark, "t", {"note": ["fin"]}, policy)
+    second = encrypt_table(lake.spark, "t", policy)
+    cut_journal(lake, policy, second.run_id, 6)
+    next((lake.path("t") / "p=1").glob("part-*")).unlink()
+    told = encrypt_table(lake.spark, "t", policy, keep_going=True)
+    (problem,) = told.problems
+    assert (told.outcome, problem["unit"], len(problem["gone"])) == ("incomplete", "p=1", 1)
+    resolve_problem(lake.spark, "t", policy, problem["problem"], keep="new", reason="the table is right")
+    after = encrypt_table(lake.spark, "t", policy, keep_going=True)
+    assert (after.outcome, after.problems) == ("nothing to do", ())
+    expire_run(lake.spark, "t", policy)
+    lake.spark.catalog.refreshTable("t")
+    assert rows_of(lake.spark.table("t")) == before
+
+
 def test_old_files_in_use_again_of_a_run_not_acted_upon_are_a_problem(lake: Lake) -> None:
     """DROP PARTITION and INSERT bring back rows in clear: they are not encrypted a second time."""
     policy, before = made(lake, "partitioned")

@@ -20,7 +20,7 @@ from sparkcrypt.backfill.target.unit import Folder, list_folders
 from sparkcrypt.backfill.work.relocate import belongs_to_another
 from sparkcrypt.backfill.work.schedule import FailedUnit
 from sparkcrypt.backfill.work.unit import Runner
-from sparkcrypt.errors import RunConflictError, SourceChangedError, SparkcryptError
+from sparkcrypt.errors import RunConflictError, SourceChangedError, SparkcryptError, VerificationError
 from sparkcrypt.paths import comparable_path
 
 
@@ -126,7 +126,10 @@ def _find_in_unit(runner: Runner, name: str, state: UnitState, used: set[str], *
 def is_superseded(runner: Runner, name: str, state: UnitState) -> bool:
     """Tell whether nothing of what the run wrote is in the table: its rows were replaced there, or dropped, since."""
     if runner.swap.repoints:
-        state = find_home(runner, name, state)
+        try:
+            state = find_home(runner, name, state)
+        except VerificationError:
+            return False  # a later run is not acted upon, so nobody can tell: a person decides
         try:
             if not runner.swap.in_effect(state.unit, state.outcome.new_location):
                 return True
