@@ -151,6 +151,27 @@ def test_commit_to_the_old_folder_of_a_run_not_acted_upon_is_a_problem(lake: Lak
     assert_whole(lake, policy, before)
 
 
+def test_rename_after_a_run_not_acted_upon_takes_its_problems_along(lake: Lake) -> None:
+    """A problem that was opened before the table was renamed names the folder as it is called since."""
+    policy, before = made(lake, "partitioned")
+    report = encrypt_table(lake.spark, "t", policy)
+    cut_journal(lake, policy, report.run_id, 6)
+    old = lake.path("t") / "p=0"
+    file = next(old.glob("part-*"))
+    file.rename(old / "part-late.snappy.parquet")
+    (first,) = encrypt_table(lake.spark, "t", policy, keep_going=True).problems
+    assert first["old_location"].endswith("/t/p=0")
+    lake.sql("ALTER TABLE t RENAME TO u")
+    told = encrypt_table(lake.spark, "u", policy, keep_going=True)
+    (problem,), (quarantined,) = told.problems, told.quarantined
+    assert problem["problem"] == first["problem"]
+    assert str(lake.path("u") / "p=0") in quarantined["message"]
+    resolve_problem(lake.spark, "u", policy, problem["problem"], keep="new", reason="the table is right")
+    after = encrypt_table(lake.spark, "u", policy, keep_going=True)
+    assert (after.outcome, after.problems) == ("nothing to do", ())
+    assert rows_of(lake.spark.table("u")) == before
+
+
 def test_erasure_before_a_run_not_acted_upon_is_a_problem_that_can_be_resolved(lake: Lake) -> None:
     """Whether a run that is not acted upon has replaced the rows since, nobody can tell; a person can."""
     policy, before = made(lake, "partitioned")

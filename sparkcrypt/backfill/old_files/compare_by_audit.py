@@ -16,7 +16,7 @@ from sparkcrypt.backfill.audit.index import AuditIndex
 from sparkcrypt.backfill.old_files.past_run import PastRuns
 from sparkcrypt.backfill.old_files.problems import BACK, Problem, Problems
 from sparkcrypt.backfill.target.record import below, by_place
-from sparkcrypt.backfill.target.unit import is_staged, list_folders
+from sparkcrypt.backfill.target.unit import base_location, is_staged, list_folders, moved_place
 from sparkcrypt.backfill.work.schedule import FailedUnit
 from sparkcrypt.errors import VerificationError
 from sparkcrypt.paths import comparable_path
@@ -31,7 +31,7 @@ class _Told:
     Attributes:
         run_id: of the run.
         unit: the unit's name.
-        places: where old files may be: the old folder, then the unit's first one.
+        places: where old files may be: the old folder, the unit's first one, and both as a RENAME has taken them along.
         homes: where this run, or one that came after it, has put the unit.
         sources: path below the old folder -> length, of the files that were listed.
         carried: the same of files that came there and were reconciled.
@@ -58,7 +58,7 @@ def compare_unread(runs: PastRuns, readable: Collection[str]) -> list[FailedUnit
         VerificationError: the audit is not authentic, or the metastore cannot be asked.
         RunConflictError: the lock is lost.
     """
-    told = list(_list_swapped(runs.trust.audit(), readable))
+    told = list(_list_swapped(runs, readable))
     if not told:
         return []
     runs.lock.check()
@@ -80,7 +80,8 @@ def resolve_unread(runs: PastRuns, found: Problem, keep: str, reason: str) -> No
             f"resolve the problem with --keep {'old' if keep == 'new' else 'new'}; nothing was changed"
         )
     table_id, mac = runs.target.table_id, runs.trust.mac(renew=True)
-    files = by_place(found.old_location, list_folders(runs.files, found.old_location))
+    place = _place_now(runs, found)
+    files = by_place(place, list_folders(runs.files, place))
     listing = {"old": [[place, file.length] for place, file in sorted(files.items())]}
     unit = {**found.resolution(keep, reason), "listing": listing}
     entry = make_entry("resolve", runs.policy.digest(), found.run_id, table=runs.target.name, unit=unit)
@@ -89,8 +90,16 @@ def resolve_unread(runs: PastRuns, found: Problem, keep: str, reason: str) -> No
     Problems(runs.store, table_id, lambda: mac).close(found.problem, keep, reason)
 
 
-def _list_swapped(audit: AuditIndex, readable: Collection[str]) -> Iterator[_Told]:
+def _place_now(runs: PastRuns, found: Problem) -> str:
+    """Return where the old folder of a problem is, which may have been opened before its table was renamed."""
+    told = (entry for entry in _list_swapped(runs, ()) if (entry.run_id, entry.unit) == (found.run_id, found.unit))
+    fresh = (problem for entry in told for problem in _problems(runs, entry, runs.in_use.units()))
+    return next((problem.old_location for problem in fresh), found.old_location)
+
+
+def _list_swapped(runs: PastRuns, readable: Collection[str]) -> Iterator[_Told]:
     """Yield what the audit says of each unit that a run has swapped, less runs whose journals are readable."""
+    audit = runs.trust.audit()
     homes = _homes_by_unit(audit)
     for (run_id, unit), entry in audit.swaps.items():
         if run_id in readable or entry.entry["what"] != "encrypt":
@@ -101,9 +110,11 @@ def _list_swapped(audit: AuditIndex, readable: Collection[str]) -> Iterator[_Tol
         old, new = str(said["old_location"]), str(said["new_location"])
         if is_staged(old) or is_staged(new):  # else a copy: its source is no old folder
             sources, first = _sources(entry, str(entry.entry["unit"]["old_location"]))
+            base = base_location(new if is_staged(new) else old)
+            taken = (moved_place(place, base, runs.target.base) for place in (old, *first))
             places = {
                 comparable_path(place): place
-                for place in (old, *first)
+                for place in (old, *first, *(place for place in taken if place is not None))
                 if comparable_path(place) != comparable_path(new)
             }
             later = audit.later.get((run_id, unit), ())
