@@ -51,13 +51,6 @@ class Swap(Protocol):
     def warning(self) -> str | None:
         """What people must know after it."""
 
-    def refuse_other_table(self) -> None:
-        """Refuse to go on where the table was dropped, and made anew under its name, since the run began.
-
-        Raises:
-            SourceChangedError: it was: what the run has staged has another table's identity, keys and rows.
-        """
-
     def swap(self, unit: Unit, staged: str) -> str:
         """Put the staged folder in the unit's place; return where the old files are afterwards."""
 
@@ -95,13 +88,8 @@ class LocationSwap:
         "MSCK REPAIR, ADD PARTITION or an INSERT into that partition, would bring them back"
     )
 
-    def refuse_other_table(self) -> None:
-        """Compare the identity of the table that has the name now."""
-        _refuse_other_table(self.spark, self.table)
-
     def swap(self, unit: Unit, staged: str) -> str:
         """Point the table or partition to the staged folder, if it still points to the unit's."""
-        self.refuse_other_table()
         current = self._current(unit)
         if current != _plain(unit.location):
             raise SourceChangedError(
@@ -167,14 +155,8 @@ class FolderSwap:
         "the folder was renamed: readers that had listed the old files fail with 'file not found' and must run again"
     )
 
-    def refuse_other_table(self) -> None:
-        """Compare the identity of the table that has the name now; a bare folder has none."""
-        if self.target.table is not None:
-            _refuse_other_table(self.spark, self.target.table)
-
     def swap(self, unit: Unit, staged: str) -> str:
         """Rename old away and staged in; when the second fails, the first is undone."""
-        self.refuse_other_table()
         files, old = HadoopFiles(self.spark), self.old_location(unit)
         files.make_folder(old.rpartition("/")[0])
         files.rename(unit.location, old)
@@ -227,9 +209,6 @@ class NewFolder:
     copies: bool = True
     name: str = "new directory"
     warning: str | None = "the source directory is unchanged and still holds the old files"
-
-    def refuse_other_table(self) -> None:
-        """A bare folder is no table."""
 
     def swap(self, unit: Unit, staged: str) -> str:
         """Rename the staged folder to the output."""
@@ -315,15 +294,6 @@ def choose_swap(
         )
     _refuse_slow_rename(spark, target, "use --output instead")
     return FolderSwap(spark, target, old_folder(base or target.base, run_id))
-
-
-def _refuse_other_table(spark: SparkSession, table: Table) -> None:
-    now = Catalog(spark).table(table.quoted).uuid
-    if now != table.uuid:
-        raise SourceChangedError(
-            f"table {table.full_name} was dropped, and made anew under its name, since the run began: its identity was "
-            f"{table.uuid} and is {now or 'none'}; nothing of it was changed; run again"
-        )
 
 
 def _refuse_slow_rename(spark: SparkSession, target: Target, instead: str) -> None:

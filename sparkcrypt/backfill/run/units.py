@@ -45,7 +45,7 @@ class UnitWork:
         Raises:
             SourceChangedError: the table was dropped, and made anew under its name.
         """
-        self.runner.swap.refuse_other_table()
+        self.runner.run.target.refuse_other_table()
         now = {unit.name: unit for unit in self.runner.run.target.units(self.options.where)}
         return [replace(survey, unit=now[survey.name]) for survey in surveys if survey.name in now]
 

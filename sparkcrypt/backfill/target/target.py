@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from sparkcrypt import names
 from sparkcrypt.backfill.target.unit import Folder, Unit, base_location, list_folders, refuse_formats, refuse_overlaps
-from sparkcrypt.errors import PlanError
+from sparkcrypt.errors import PlanError, SourceChangedError
 from sparkcrypt.paths import comparable_path, partition_values, trailing_partition
 from sparkcrypt.plan import EncryptionPlan
 from sparkcrypt.policy.model import Policy
@@ -50,6 +50,13 @@ class Target(Protocol):
     @property
     def uuid(self) -> str | None:
         """The identity in AAD prefixes, or None."""
+
+    def refuse_other_table(self) -> None:
+        """Refuse to go on where the table was dropped, and made anew under its name, since it was looked up.
+
+        Raises:
+            SourceChangedError: it was: what a run has staged has another table's identity, keys and rows.
+        """
 
     @property
     def plan(self) -> EncryptionPlan:
@@ -110,6 +117,19 @@ class CatalogTarget:
     def schema(self) -> StructType:
         """The table's data columns."""
         return data_schema(self.table)
+
+    def refuse_other_table(self) -> None:
+        """Compare the identity of the table that has the name now.
+
+        Raises:
+            SourceChangedError: it is another one.
+        """
+        now = Catalog(self.spark).table(self.table.quoted).uuid
+        if now != self.table.uuid:
+            raise SourceChangedError(
+                f"table {self.name} was dropped, and made anew under its name, since the run began: its identity was "
+                f"{self.table.uuid} and is {now or 'none'}; nothing of it was changed; run again"
+            )
 
     def units(self, where: str | None) -> tuple[Unit, ...]:
         """Return the table's partitions, or the table itself.
@@ -181,6 +201,9 @@ class PathTarget:
     def uuid(self) -> str | None:
         """A bare path has no identity of its own."""
         return None
+
+    def refuse_other_table(self) -> None:
+        """A bare path is no table."""
 
     def units(self, where: str | None) -> tuple[Unit, ...]:
         """Return the folder as one unit."""

@@ -160,6 +160,7 @@ class Runner:
         table = run.target.table
         statistics = self._statistics_of(table) if table else None
         run.lock.check()
+        run.target.refuse_other_table()
         old = self.swap.swap(unit, staged)
         try:
             run.lock.check()
@@ -177,7 +178,7 @@ class Runner:
         """
         try:
             recheck(unit, old, list_folders(self._files, old))
-            self.swap.refuse_other_table()
+            self.run.target.refuse_other_table()
         except SourceChangedError as error:
             now = _name_files(list_folders(self._files, self.swap.final_location(unit, staged)))
             if now == _name_files(proof.unit.folders):
