@@ -166,6 +166,10 @@ def test_rename_after_a_run_not_acted_upon_takes_its_problems_along(lake: Lake) 
     (problem,), (quarantined,) = told.problems, told.quarantined
     assert problem["problem"] == first["problem"]
     assert str(lake.path("u") / "p=0") in quarantined["message"]
+    (again,) = encrypt_table(lake.spark, "u", policy, dry_run=True).problems  # which looks after no old files
+    assert (again["table"], again["old_location"]) == (problem["table"], problem["old_location"])
+    assert again["old_location"].endswith("/u/p=0")
+    assert f"--table {again['table']} " in again["message"] and str(lake.path("u") / "p=0") in again["message"]
     resolve_problem(lake.spark, "u", policy, problem["problem"], keep="new", reason="the table is right")
     after = encrypt_table(lake.spark, "u", policy, keep_going=True)
     assert (after.outcome, after.problems) == ("nothing to do", ())

@@ -17,7 +17,7 @@ from sparkcrypt.backfill.old_files.compare import note_resolution, problems_of
 from sparkcrypt.backfill.old_files.compare_by_audit import resolve_unread
 from sparkcrypt.backfill.old_files.grace import take_out
 from sparkcrypt.backfill.old_files.past_run import PastRuns, past_runs
-from sparkcrypt.backfill.old_files.problems import BACK, KEPT, UNDONE, Problem, Problems
+from sparkcrypt.backfill.old_files.problems import BACK, KEPT, UNDONE, Problem
 from sparkcrypt.backfill.old_files.reconcile import old_locations, refuse_replaced
 from sparkcrypt.backfill.report.progress import Progress
 from sparkcrypt.backfill.report.report import Report
@@ -184,7 +184,7 @@ def _files_in(runner: Runner, location: str) -> list[list[Any]]:
 
 
 def _find_problem(runs: PastRuns, problem: str) -> Problem:
-    known = Problems(runs.store, runs.target.table_id, runs.trust.mac).open()
+    known = runs.problems().open()
     found = next(
         (open_problem for open_problem in known if open_problem.problem == problem and open_problem.run_id), None
     )

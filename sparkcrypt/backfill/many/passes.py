@@ -178,7 +178,7 @@ class _Pass:
     def _needs_care(self, target: CatalogTarget, store: StateStore) -> bool:
         if self._options.run.dry_run:
             trust = TableTrust(store, target.table_id, self._policy, target.base, lambda _: ())
-            return bool(read_open_problems(trust, target))
+            return bool(read_open_problems(trust, target, self._files))
         return needs_care(self._spark, target, self._policy, store, self._meter, self._others)
 
     def _drifts(self, target: Target) -> bool:

@@ -13,7 +13,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from sparkcrypt.backfill.old_files.changes import Changes
-from sparkcrypt.backfill.old_files.problems import BACK, UNDONE, WRITER_AT_WORK, Problem, Problems
+from sparkcrypt.backfill.old_files.problems import (
+    BACK,
+    UNDONE,
+    WRITER_AT_WORK,
+    Problem,
+    Problems,
+    problems_of_target,
+)
 from sparkcrypt.backfill.old_files.quiet import Listing, wait_until_quiet
 from sparkcrypt.backfill.old_files.reconcile import reconcile_files, stale_message
 from sparkcrypt.backfill.old_files.suspects import Suspect, find_suspects, is_superseded
@@ -63,7 +70,7 @@ def compare_run(runner: Runner, units: Collection[str] | None = None) -> Compare
 def problems_of(runner: Runner) -> Problems:
     """Return the problems of the table that a runner works on."""
     run = runner.run
-    return Problems(run.store, run.target.table_id, lambda: run.mac)
+    return problems_of_target(run.target, run.store, lambda: run.mac, run.files)
 
 
 def _wait_for_writers(runner: Runner, suspects: list[Suspect]) -> dict[str, Listing]:
@@ -173,6 +180,7 @@ def _open_problem(
         gone=changes.gone,
         carried=changes.carried,
         message=message,
+        base=run.target.base,
     )
     return problems_of(runner).add(found).as_failed()
 

@@ -62,7 +62,7 @@ def compare_unread(runs: PastRuns, readable: Collection[str]) -> list[FailedUnit
     if not told:
         return []
     runs.lock.check()
-    problems, now = Problems(runs.store, runs.target.table_id, runs.trust.mac), runs.in_use.units()
+    problems, now = runs.problems(), runs.in_use.units()
     found = (problem for told_unit in told for problem in _problems(runs, told_unit, now))
     return [problems.add(problem).as_failed() for problem in found]
 
@@ -80,21 +80,13 @@ def resolve_unread(runs: PastRuns, found: Problem, keep: str, reason: str) -> No
             f"resolve the problem with --keep {'old' if keep == 'new' else 'new'}; nothing was changed"
         )
     table_id, mac = runs.target.table_id, runs.trust.mac(renew=True)
-    place = _place_now(runs, found)
-    files = by_place(place, list_folders(runs.files, place))
+    files = by_place(found.old_location, list_folders(runs.files, found.old_location))
     listing = {"old": [[place, file.length] for place, file in sorted(files.items())]}
     unit = {**found.resolution(keep, reason), "listing": listing}
     entry = make_entry("resolve", runs.policy.digest(), found.run_id, table=runs.target.name, unit=unit)
     AuditWriter(runs.store, table_id, mac).append(entry)
     runs.trust.forget_audit()
     Problems(runs.store, table_id, lambda: mac).close(found.problem, keep, reason)
-
-
-def _place_now(runs: PastRuns, found: Problem) -> str:
-    """Return where the old folder of a problem is, which may have been opened before its table was renamed."""
-    told = (entry for entry in _list_swapped(runs, ()) if (entry.run_id, entry.unit) == (found.run_id, found.unit))
-    fresh = (problem for entry in told for problem in _problems(runs, entry, runs.in_use.units()))
-    return next((problem.old_location for problem in fresh), found.old_location)
 
 
 def _list_swapped(runs: PastRuns, readable: Collection[str]) -> Iterator[_Told]:
@@ -198,4 +190,5 @@ def _problem(
             f"run's journal ({why}); restore the state directory from a backup that has all of it, or read {place} "
             "with spark.read.parquet and bring the table's rows in order by SQL"
         ),
+        base=runs.target.base,
     )

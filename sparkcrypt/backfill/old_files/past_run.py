@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from sparkcrypt.backfill.audit.migration import Migrated, migrate_journals
 from sparkcrypt.backfill.audit.trust import TableTrust
 from sparkcrypt.backfill.journal.journal import Journal
+from sparkcrypt.backfill.old_files.problems import Problems, problems_of_target
 from sparkcrypt.backfill.report.progress import Progress, Silent
 from sparkcrypt.backfill.state.actor import acting_user
 from sparkcrypt.backfill.state.directory import open_states
@@ -69,6 +70,10 @@ class PastRuns:
             except VerificationError as error:
                 self.trust.unread[run_id] = str(error)
         return tuple(found)
+
+    def problems(self) -> Problems:
+        """Return the table's problems."""
+        return problems_of_target(self.target, self.store, self.trust.mac, self.files)
 
     @contextmanager
     def runner(self, journal: Journal) -> Iterator[Runner]:

@@ -15,14 +15,19 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timezone
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sparkcrypt.backfill.state.actor import acting_user
 from sparkcrypt.backfill.state.mac import TableMac
 from sparkcrypt.backfill.state.sealed import open_sealed, seal_record
 from sparkcrypt.backfill.state.store import StateStore, decode_record
+from sparkcrypt.backfill.target.unit import moved_place
 from sparkcrypt.backfill.work.schedule import FailedUnit
 from sparkcrypt.errors import RunConflictError, VerificationError
+
+if TYPE_CHECKING:
+    from sparkcrypt.backfill.target.target import Target
+    from sparkcrypt.spark.files.hadoop import HadoopFiles
 
 VERSION = 1
 _PURPOSE = b"sparkcrypt problem\n"
@@ -47,9 +52,10 @@ class Problem:
         came: files that came there since, as paths below the folder.
         gone: listed files that are missing there or changed.
         carried: files that had come before and were reconciled.
-        message: all of it in a sentence, with the next step.
+        message: all of it in a sentence; with the next step, as `Problems` returns it.
         opened: when it was found (ISO 8601, UTC).
         damage: why its record, or that of its resolution, is not believed.
+        base: the table's original folder then.
     """
 
     problem: str
@@ -64,6 +70,7 @@ class Problem:
     message: str = ""
     opened: str = ""
     damage: str | None = None
+    base: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON values."""
@@ -100,19 +107,24 @@ class Problems:
         store: the state directory.
         table_id: which table.
         mac: opens what authenticates them; asked where there is something to write or to check, None where it cannot.
+        follow: says what a problem is called now; see `problems_of_target`.
     """
 
-    def __init__(self, store: StateStore, table_id: str, mac: Callable[[], TableMac] | None) -> None:
-        self._store, self._table_id, self._mac = store, table_id, mac
+    def __init__(
+        self,
+        store: StateStore,
+        table_id: str,
+        mac: Callable[[], TableMac] | None,
+        follow: Callable[[Problem], Problem] = lambda known: known,
+    ) -> None:
+        self._store, self._table_id, self._mac, self._follow = store, table_id, mac, follow
 
     def open(self) -> list[Problem]:
         """Return the open ones, oldest first; those whose records do not authenticate say so."""
         found = []
         for problem, names in self._names().items():
             resolved = self._name(problem, resolved=True)
-            known = (
-                self._read(problem) if self._name(problem) in names else _is_unknown(problem, "its record is missing")
-            )
+            known = self._read_open(problem, names)
             if resolved in names:
                 damage = self._damage_of_resolution(problem)
                 if damage is None:
@@ -139,9 +151,8 @@ class Problems:
         digest = hashlib.sha256(f"{found.run_id}\0{found.unit}\0{number}".encode()).hexdigest()
         opened = datetime.now(timezone.utc).isoformat(timespec="seconds")
         problem = replace(found, problem=digest[:12], opened=opened)
-        problem = replace(problem, message=_with_step(problem))
         self._write(self._name(problem.problem), "problem", problem.to_dict())
-        return problem
+        return replace(problem, message=_with_step(problem))
 
     def close(self, problem: str, keep: str, reason: str) -> None:
         """Write down what was decided; once.
@@ -161,6 +172,15 @@ class Problems:
             if match:
                 names.setdefault(match["problem"], set()).add(name)
         return names
+
+    def _read_open(self, problem: str, names: set[str]) -> Problem:
+        if self._name(problem) not in names:
+            return _is_unknown(problem, "its record is missing")
+        known = self._read(problem)
+        if known.damage is not None:
+            return known
+        known = self._follow(known)
+        return replace(known, message=_with_step(known))
 
     def _read(self, problem: str) -> Problem:
         name = self._name(problem)
@@ -207,6 +227,29 @@ class Problems:
 def tables_with_problems(store: StateStore) -> tuple[str, ...]:
     """Return the ids of the tables of which problems were recorded, resolved ones too."""
     return tuple(sorted({name.split("/")[1] for name in store.list("problems/")}))
+
+
+def problems_of_target(target: Target, store: StateStore, mac: Callable[[], TableMac], files: HadoopFiles) -> Problems:
+    """Return the problems of a table, by the names that it and its old folders have now.
+
+    RENAME of a managed table takes its folder along, with the old files below it, and the record of a problem is never
+    changed.
+
+    Args:
+        target: the table as the metastore has it.
+        store: the state directory.
+        mac: what authenticates them.
+        files: where the old folders are looked for.
+    """
+
+    def follow(known: Problem) -> Problem:
+        place = moved_place(known.old_location, known.base, target.base) if known.base else None
+        if place is None or files.exists(known.old_location) or not files.exists(place):
+            return replace(known, table=target.name)
+        message = f"{known.message}; the table was renamed since, so that folder is {place} now"
+        return replace(known, table=target.name, old_location=place, message=message)
+
+    return Problems(store, target.table_id, mac, follow)
 
 
 def _is_unknown(problem: str, damage: str) -> Problem:

@@ -16,7 +16,7 @@ from sparkcrypt.backfill.old_files.compare import compare_run, problems_of
 from sparkcrypt.backfill.old_files.compare_by_audit import compare_unread
 from sparkcrypt.backfill.old_files.grace import move_out_of_reach
 from sparkcrypt.backfill.old_files.past_run import PastRuns, trust_of
-from sparkcrypt.backfill.old_files.problems import BACK, Problem, Problems
+from sparkcrypt.backfill.old_files.problems import BACK, Problem, problems_of_target
 from sparkcrypt.backfill.report.progress import Progress
 from sparkcrypt.backfill.report.report import Report
 from sparkcrypt.backfill.state.actor import acting_user
@@ -95,7 +95,7 @@ def look_after(
         carried += compared.carried
         failed.extend(compared.failed)
     failed.extend(compare_unread(runs, {journal.run.run_id for journal in journals}))
-    problems = read_open_problems(trust, target)
+    problems = runs.problems().open()
     return LookedAfter(carried, tuple(failed), tuple(notes), tuple(problems))
 
 
@@ -146,7 +146,8 @@ class OldFiles:
 
     def report_open_problems(self, report: Report) -> Report:
         """Return a run's report with what is open of its table, what waits for expiry, and what was looked after."""
-        looked, problems = self._looked, read_open_problems(self._trust, self._target)
+        looked, files = self._looked, HadoopFiles(self._spark)
+        problems = read_open_problems(self._trust, self._target, files)
         told = {str(unit["message"]) for unit in report.quarantined}
         left = [unit.to_dict() for unit in looked.failed if unit.message not in told]
         told |= {str(unit["message"]) for unit in left}
@@ -154,7 +155,7 @@ class OldFiles:
             problem.as_failed().to_dict() for problem in problems if not any(problem.problem in text for text in told)
         ]
         ends = not (problems or left) or report.outcome in ("dry run", "failed")
-        files, grace = HadoopFiles(self._spark), self._policy.grace_seconds
+        grace = self._policy.grace_seconds
         return replace(
             report,
             outcome=report.outcome if ends else "incomplete",
@@ -205,7 +206,7 @@ def _nothing_known(store: StateStore, table_id: str) -> bool:
     return bool(Journal.runs(store, table_id)) or not store.list(f"audit/{table_id}/")
 
 
-def read_open_problems(trust: TableTrust, target: Target) -> list[Problem]:
+def read_open_problems(trust: TableTrust, target: Target, files: HadoopFiles) -> list[Problem]:
     """Return the open problems of a table; a bare folder has none.
 
     Raises:
@@ -213,4 +214,4 @@ def read_open_problems(trust: TableTrust, target: Target) -> list[Problem]:
     """
     if target.table is None:
         return []
-    return Problems(trust.store, target.table_id, trust.mac).open()
+    return problems_of_target(target, trust.store, trust.mac, files).open()

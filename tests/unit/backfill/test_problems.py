@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
-from sparkcrypt.backfill.old_files.problems import BACK, Problem, Problems
+from sparkcrypt.backfill.old_files.problems import BACK, Problem, Problems, problems_of_target
 from sparkcrypt.backfill.state.mac import TableMac
 from sparkcrypt.backfill.state.store import LocalStateStore, encode_record
 from sparkcrypt.errors import RunConflictError, VerificationError
@@ -106,3 +108,20 @@ def test_old_rows_that_are_back_have_a_step_of_their_own(store: LocalStateStore)
     """What --keep means there is said in the message."""
     found = Problem("", "db.t", "run-1", "p=0", BACK, "/t/p=0", came=("a.parquet",), message="p=0: old rows")
     assert "new moves these files out of it" in problems(store).add(found).message
+
+
+@pytest.mark.parametrize(
+    "there", [{"/u/p=0"}, {"/t/p=0", "/u/p=0"}, set()], ids=["moved", "another table is there", "gone"]
+)
+def test_a_problem_is_told_by_the_names_of_now(store: LocalStateStore, there: set[str]) -> None:
+    """After a RENAME, which takes old folders along; never by a guess: the folder is there, and no other is left."""
+    opened = problems(store).add(replace(FOUND, base="/t"))
+    target, files = Mock(base="/u", table_id="t1"), Mock(exists=there.__contains__)
+    target.name = "db.u"
+    (told,) = problems_of_target(target, store, lambda: MAC, files).open()
+    assert (told.problem, told.table) == (opened.problem, "db.u")
+    assert "--table db.u " in told.message
+    moved = there == {"/u/p=0"}
+    assert told.old_location == ("/u/p=0" if moved else "/t/p=0")
+    assert ("that folder is /u/p=0 now" in told.message) is moved
+    assert problems(store).open() == [opened]
