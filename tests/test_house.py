@@ -40,7 +40,7 @@ THIRD_PARTY = {
     "obstore": {"backfill.state.object_store"},
     "pandas": {"spark", "arrow"},
     "py4j": {"spark"},
-    "pyrage": {"keys.backup"},
+    "pyrage": {"keys.local.backup"},
     "pyarrow": {"arrow", "native", "orc", "parquet", "skipping", "spark"},
     "pyspark": {"spark"},
     "requests": {"keys"},
@@ -327,7 +327,9 @@ ALLOWED_NAMES = frozenset(
     {"IsADirectoryError", "NotADirectoryError", "O_DIRECTORY", "isDirectory", "Directory"}  # Python, pyarrow, Hadoop
     | {"check_local_directory", "passed_over"}  # of backfill, the second a key of reports
 )
-ALLOWED_IN = frozenset({"sparkcrypt/keys/keystore.py", "sparkcrypt/keys/local.py", "sparkcrypt/cli/setup/checks.py"})
+ALLOWED_IN = frozenset(
+    {"sparkcrypt/keys/local/keystore.py", "sparkcrypt/keys/local/service.py", "sparkcrypt/cli/setup/checks.py"}
+)
 """Modules about the local key directory, and the check of the state directory."""
 
 

@@ -19,7 +19,7 @@ ENTRY_POINT_GROUP = "sparkcrypt.key_services"
 KeyServiceFactory: TypeAlias = Callable[[KeyServiceConfig], KeyService]
 
 _BUILT_IN = {
-    "local": ("sparkcrypt.keys.local", "LocalKeyService"),
+    "local": ("sparkcrypt.keys.local.service", "LocalKeyService"),
     "vault": ("sparkcrypt.keys.vault.service", "VaultKeyService"),
     "aws": ("sparkcrypt.keys.cloud.aws", "AwsKeyService"),
     "hadoop": ("sparkcrypt.keys.hadoop.service", "HadoopKeyService"),

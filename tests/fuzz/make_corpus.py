@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 
 from sparkcrypt import configure, load_policy
 from sparkcrypt.keys.datakeys import DataKeyOpener
-from sparkcrypt.keys.local import LocalKeyService
+from sparkcrypt.keys.local.service import LocalKeyService
 from sparkcrypt.keys.material import parse_key_material
 from sparkcrypt.parquet import KeyRequest, verify_file
 

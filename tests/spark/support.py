@@ -13,8 +13,8 @@ import pytest
 
 from sparkcrypt import configure, load_policy, names
 from sparkcrypt.keys.datakeys import DataKeyOpener
-from sparkcrypt.keys.keystore import KeyDirectory, MasterKey
-from sparkcrypt.keys.local import LocalKeyService
+from sparkcrypt.keys.local.keystore import KeyDirectory, MasterKey
+from sparkcrypt.keys.local.service import LocalKeyService
 from sparkcrypt.keys.material import parse_key_material
 from sparkcrypt.parquet import FileSummary, KeyRequest, inspect_file
 from sparkcrypt.policy.key_service import KeyServiceConfig

@@ -13,8 +13,8 @@ from sparkcrypt.cli.frame.output import align_table, show
 from sparkcrypt.cli.frame.workplace import Workplace
 from sparkcrypt.durable import write_new
 from sparkcrypt.errors import ConfigError, KeyNotFoundError, StorageError
-from sparkcrypt.keys.backup import decrypt_backup, encrypt_backup
-from sparkcrypt.keys.local import LocalKeyService
+from sparkcrypt.keys.local.backup import decrypt_backup, encrypt_backup
+from sparkcrypt.keys.local.service import LocalKeyService
 from sparkcrypt.keys.open_service import open_key_service
 from sparkcrypt.keys.service import KeyDescription, KeyService
 

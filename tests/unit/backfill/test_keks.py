@@ -14,7 +14,7 @@ from sparkcrypt.backfill.state.mac import TableMac
 from sparkcrypt.backfill.state.store import LocalStateStore, encode_record
 from sparkcrypt.errors import ConfigError, KeyAccessDeniedError, KeyNotFoundError
 from sparkcrypt.keys.datakeys import DataKeyMaker, WrappedKek
-from sparkcrypt.keys.local import LocalKeyService
+from sparkcrypt.keys.local.service import LocalKeyService
 from sparkcrypt.keys.material import parse_key_material
 from sparkcrypt.keys.service import KeyDescription, KeyService
 from sparkcrypt.policy.key_service import KeyServiceConfig

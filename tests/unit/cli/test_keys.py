@@ -10,7 +10,7 @@ import pytest
 
 from sparkcrypt.cli.setup import keys as keys_module
 from sparkcrypt.keys.ephemeral import EphemeralKeyService
-from sparkcrypt.keys.keystore import KeyDirectory
+from sparkcrypt.keys.local.keystore import KeyDirectory
 from sparkcrypt.keys.service import KeyService
 from sparkcrypt.policy.key_service import KeyServiceConfig
 

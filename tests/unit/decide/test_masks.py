@@ -13,7 +13,7 @@ from sparkcrypt.bridge.operations import Operations
 from sparkcrypt.decide.masked import refuse_masked
 from sparkcrypt.errors import BridgeError, ConfigError, KeyNotFoundError, PlanError
 from sparkcrypt.keys.datakeys import DataKeyMaker
-from sparkcrypt.keys.local import LocalKeyService
+from sparkcrypt.keys.local.service import LocalKeyService
 from sparkcrypt.names import ALLOW_MASKED
 from sparkcrypt.policy.build import policy_from_document
 from sparkcrypt.policy.model import Policy

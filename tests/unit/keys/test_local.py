@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from sparkcrypt.errors import ConfigError, KeyNotFoundError, KeyServiceError
-from sparkcrypt.keys.keystore import KeyDirectory
-from sparkcrypt.keys.local import LocalKeyService
+from sparkcrypt.keys.local.keystore import KeyDirectory
+from sparkcrypt.keys.local.service import LocalKeyService
 from sparkcrypt.policy.key_service import KeyServiceConfig
 
 KEY = secrets.token_bytes(16)
@@ -154,7 +154,7 @@ def test_changing_an_absent_key_makes_nothing(keys: Path, change: str) -> None:
 CRASH = """
 import os, sys
 from pathlib import Path
-from sparkcrypt.keys.local import LocalKeyService
+from sparkcrypt.keys.local.service import LocalKeyService
 from sparkcrypt.policy.key_service import KeyServiceConfig
 
 Path.replace = lambda self, target: os._exit(9)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from types import ModuleType
 
 from sparkcrypt.errors import ConfigError, KeyServiceError
-from sparkcrypt.keys.keystore import MasterKey, decode_key, encode_key
+from sparkcrypt.keys.local.keystore import MasterKey, decode_key, encode_key
 
 FORMAT = "sparkcrypt master keys"
 VERSION = 1

@@ -17,7 +17,7 @@ from typing import Any
 from sparkcrypt.errors import ConfigError, KeyNotFoundError, KeyServiceError, SparkcryptError
 from sparkcrypt.keys.decisions import Decision, decision_of
 from sparkcrypt.keys.ids import check_key_id
-from sparkcrypt.keys.keystore import MASTER_KEY_BYTES, KeyDirectory, KeyVersion, MasterKey, merge_versions
+from sparkcrypt.keys.local.keystore import MASTER_KEY_BYTES, KeyDirectory, KeyVersion, MasterKey, merge_versions
 from sparkcrypt.keys.service import KeyDescription, check_options
 from sparkcrypt.keys.wrapping import seal_key, unseal_key
 from sparkcrypt.policy.key_service import KeyServiceConfig
