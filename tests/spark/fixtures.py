@@ -7,6 +7,7 @@ import itertools
 import os
 import shutil
 from collections.abc import Iterator
+from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -48,7 +49,8 @@ def new_lake(spark: SparkSession, folder: Path) -> Iterator[Lake]:
     keeps one of its own, which createDataFrame sets.
     """
     type(spark)._activeSession = spark
-    jvm(spark).org.apache.spark.sql.classic.SparkSession.setActiveSession(spark._jsparkSession)
+    name = spark._jsparkSession.getClass().getName()  # of 4.0 and later in the package ``classic``
+    reduce(getattr, name.split("."), jvm(spark)).setActiveSession(spark._jsparkSession)
     session = spark.newSession()
     quiet(session)
     database = f"lake{next(_NUMBERS)}"
