@@ -10,6 +10,7 @@ import pytest
 
 from sparkcrypt import encrypt_table, verify_table
 from sparkcrypt.backfill.after.expire import expire_run
+from sparkcrypt.backfill.after.resolve_problem import resolve_problem
 from sparkcrypt.backfill.journal.journal import Journal
 from sparkcrypt.backfill.many.passes import PassOptions, backfill
 from sparkcrypt.backfill.state.store import LocalStateStore
@@ -230,6 +231,33 @@ def test_second_run_moves_the_files_of_the_first(lake: Lake) -> None:
     assert rows_of(lake.spark.table("t")) == before
     assert expire_run(lake.spark, "t", policy).files == 4 + second.files_rewritten
     assert verify_table(lake.spark, "t", policy).ok
+
+
+@pytest.mark.parametrize("moved", ["at once", "after the grace"])
+def test_commit_after_the_move_is_a_problem(lake: Lake, moved: str) -> None:
+    """Whether its writer adds rows or overwrites cannot be seen where old files are gone: nothing is reconciled."""
+    policy, before = tagged(lake, PARTITIONED["using"])
+    encrypt_table(lake.spark, "t", policy, move_old=moved == "at once")
+    if moved == "after the grace":
+        policy = lake.changed("untagged:", "old_files: {grace: 0s}\nuntagged:")
+        encrypt_table(lake.spark, "t", policy)
+    late = lake.path("t") / "p=0"
+    assert not late.exists()
+    with lake.stranger() as stranger:
+        stranger.sql("SELECT 9 AS id, 'late' AS email, 'n' AS note").write.parquet(str(late))
+    (problem,) = encrypt_table(lake.spark, "t", policy, keep_going=True).problems
+    assert (problem["kind"], len(problem["came"])) == ("came to an emptied folder", 1)
+    assert "--keep new --reason" in problem["message"]
+    assert rows_of(lake.spark.table("t")) == before
+    done = expire_run(lake.spark, "t", policy)
+    assert list(done.refused) == ["p=0"]
+    with pytest.raises(VerificationError, match="--keep new"):
+        resolve_problem(lake.spark, "t", policy, problem["problem"], keep="old", reason="put it back")
+    resolve_problem(lake.spark, "t", policy, problem["problem"], keep="new", reason="its row was inserted")
+    assert encrypt_table(lake.spark, "t", policy).outcome == "nothing to do"
+    expire_run(lake.spark, "t", policy)
+    assert not data_files(lake.path("t"))
+    assert rows_of(lake.spark.table("t")) == before
 
 
 def test_copy_of_a_directory_has_no_old_files_to_move(lake: Lake) -> None:

@@ -306,6 +306,22 @@ def test_commit_to_a_swap_that_was_undone_is_carried_over(lake: Lake, undone: Un
     assert audits(lake, policy) == ["encrypt", "encrypt", "carry over"]
 
 
+def test_overwrite_of_a_swap_that_was_undone_is_a_problem(lake: Lake, undone: UndoneSwaps) -> None:
+    """It removed what the run had made there, so its rows replace the unit's: they are not put beside them."""
+    policy, before = tagged(lake, PARTITIONED["using"])
+    assert backfill(lake.spark, policy, tables=["t"], options=one_by_one()).outcome == "done"
+    for file in undone.folders[0].glob("part-*"):
+        file.unlink()
+    leave(lake, undone.folders[0], 77)
+    (problem,) = backfill(lake.spark, policy, tables=["t"], options=one_by_one()).tables[0].problems
+    assert (problem["unit"], problem["kind"]) == ("p=0", "overwritten")
+    assert ids(lake) == [*sorted(row.id for row in before), 70]
+    resolve_problem(lake.spark, "t", policy, problem["problem"], keep="new", reason="the table is right")
+    assert backfill(lake.spark, policy, tables=["t"], options=one_by_one()).outcome == "nothing to do"
+    expire_run(lake.spark, "t", policy)
+    assert not undone.folders[0].exists()
+
+
 def test_commit_to_an_undone_swap_of_a_unit_that_failed_is_a_problem(lake: Lake, undone: UndoneSwaps) -> None:
     """The unit is as it was, so nothing is carried over: a person inserts the rows, and then they may expire."""
     policy, before = tagged(lake, PARTITIONED["using"])

@@ -19,7 +19,7 @@ from sparkcrypt.backfill.old_files.compare import Compared, compare_run, problem
 from sparkcrypt.backfill.old_files.new_files import Standing, SwappedUnit, standing_of
 from sparkcrypt.backfill.old_files.past_run import PastRuns, past_runs
 from sparkcrypt.backfill.old_files.problems import UNDONE
-from sparkcrypt.backfill.old_files.reconcile import refuse_stale
+from sparkcrypt.backfill.old_files.reconcile import old_locations, refuse_stale
 from sparkcrypt.backfill.old_files.suspects import list_suspects
 from sparkcrypt.backfill.report.progress import Progress
 from sparkcrypt.backfill.target.in_use import Places
@@ -192,6 +192,7 @@ def _waste(
             if not dry_run and runs.files.exists(unit.old):
                 refuse_stale(runs.files, unit.name, states[unit.name])
             waste.old[old] = (unit.name, states[unit.name])
+        waste.old.update((left, (unit.name, states[unit.name])) for left in _list_emptied_folders(runs, unit))
     for name, state in states.items():
         new = str(state.fields["outcome"]["new_location"]) if state.step == "unit_rolled_back" else ""
         if new and is_staged(new) and runs.files.exists(new) and places.user_of(new) is None:
@@ -215,6 +216,13 @@ def _old_folder(runs: PastRuns, unit: SwappedUnit) -> str | None:
         return unit.old
     trash = _trash(unit.journal, runs.target.base, unit.name)
     return trash if runs.files.exists(trash) else None
+
+
+def _list_emptied_folders(runs: PastRuns, unit: SwappedUnit) -> Iterator[str]:
+    """Yield where old files of a unit were before they were moved, if something came there since."""
+    disposal, now = runs.disposal(unit.journal.run.run_id), {*unit.in_use, unit.old}
+    others = (folder for folder in old_locations(unit.state) if folder not in now)
+    return (folder for folder in others if disposal.is_there(folder))
 
 
 def _new_locations(runs: PastRuns) -> Iterator[str]:

@@ -17,7 +17,7 @@ from sparkcrypt.backfill.old_files.compare import note_resolution, problems_of
 from sparkcrypt.backfill.old_files.compare_by_audit import resolve_unread
 from sparkcrypt.backfill.old_files.grace import take_out
 from sparkcrypt.backfill.old_files.past_run import PastRuns, past_runs
-from sparkcrypt.backfill.old_files.problems import BACK, KEPT, UNDONE, Problem
+from sparkcrypt.backfill.old_files.problems import BACK, BY_SQL, KEPT, Problem
 from sparkcrypt.backfill.old_files.reconcile import old_locations, refuse_replaced
 from sparkcrypt.backfill.report.progress import Progress
 from sparkcrypt.backfill.report.report import Report
@@ -104,10 +104,10 @@ def resolve_problem(
 
 def _resolve(runner: Runner, found: Problem, keep: str, reason: str, *, adopt: bool) -> None:
     journal, problems, state = runner.run.journal, problems_of(runner), _read_state(runner, found)
-    if found.kind == UNDONE and keep == "old":
+    if found.kind in BY_SQL and keep == "old":
         raise VerificationError(
-            f"{found.unit}: {found.old_location} holds what a writer left in a swap that was undone, and not all rows "
-            "of the unit; insert its rows into the table, and resolve the problem with --keep new; nothing was changed"
+            f"{found.unit}: {found.old_location} holds what a writer left there late, and not all rows of the unit; "
+            "bring them into the table by SQL, and resolve the problem with --keep new; nothing was changed"
         )
     if found.kind == BACK:
         journal.resume(runner.run.lock.token)

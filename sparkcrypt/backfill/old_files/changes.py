@@ -23,12 +23,14 @@ class Changes:
         came: files that the run neither listed nor reconciled, and that no resolution disregards.
         gone: places of files that were known and are missing or changed.
         carried: places of files that came once and were reconciled.
+        holds_known: files that were known are there still, which an overwrite would have removed.
     """
 
     location: str
     came: tuple[Folder, ...]
     gone: tuple[str, ...]
     carried: tuple[str, ...]
+    holds_known: bool = False
 
     @property
     def places(self) -> tuple[str, ...]:
@@ -54,12 +56,13 @@ def changes_at(unit: Unit, location: str, folders: tuple[Folder, ...], state: Un
         folders: what is there now.
         state: how far the unit has come.
     """
-    now = by_place(location, folders)
-    known = dict(known_files(unit, location, state))
     carried = {place for place, _ in _list_carried(state, location)}
-    held = known.keys() & (_list_kept(unit, location, state).keys() | carried) if _holds_old(location, state) else set()
-    gone = tuple(sorted(place for place in held if place not in now or now[place].length != known[place]))
-    return Changes(location, _less(folders, location, known), gone, tuple(sorted(carried)))
+    if _holds_old(location, state):
+        held = {*_list_kept(unit, location, state), *carried}
+    else:  # old files were moved, with all that had been there
+        held = set() if state.resolved is None else set(_list_kept(unit, location, state))
+    known = dict(known_files(unit, location, state))
+    return replace(_compare(location, folders, known, held), carried=tuple(sorted(carried)))
 
 
 def changes_at_undone(attempt: Attempt, folders: tuple[Folder, ...], state: UnitState) -> Changes:
@@ -70,7 +73,10 @@ def changes_at_undone(attempt: Attempt, folders: tuple[Folder, ...], state: Unit
         folders: what is there now.
         state: how far the unit has come since.
     """
-    return Changes(attempt.staged, _less(folders, attempt.staged, known_of_undone(attempt, state)), (), ())
+    known = known_of_undone(attempt, state)
+    decided = {} if state.resolved is None else state.resolved.files_in("undone")
+    changes = _compare(attempt.staged, folders, known, set(decided or known))
+    return changes if changes.came else Changes(attempt.staged, (), (), ())  # of no use, so they may be gone
 
 
 def known_of_undone(attempt: Attempt, state: UnitState) -> dict[str, int]:
@@ -109,6 +115,14 @@ def expired_folders(records: tuple[Record, ...]) -> set[str]:
         if record.kind == "run_expired"
         for folder in RunExpired.from_dict(record.fields).folders
     }
+
+
+def _compare(location: str, folders: tuple[Folder, ...], known: Mapping[str, int], held: set[str]) -> Changes:
+    """Compare a folder with what may be in it, and with the places of what must be."""
+    now = by_place(location, folders)
+    left = {place for place, length in known.items() if place in now and now[place].length == length}
+    gone = tuple(sorted(held - left))
+    return Changes(location, _less(folders, location, known), gone, (), holds_known=bool(left))
 
 
 def _less(folders: tuple[Folder, ...], location: str, known: Mapping[str, int]) -> tuple[Folder, ...]:

@@ -15,6 +15,7 @@ from typing import Any
 from sparkcrypt.backfill.old_files.changes import Changes
 from sparkcrypt.backfill.old_files.problems import (
     BACK,
+    EMPTIED,
     UNDONE,
     WRITER_AT_WORK,
     Problem,
@@ -145,6 +146,14 @@ def _describe_problem(
         )
     if came and suspect.undone is None and not runner.swap.repoints:
         return "came late", stale_message(name, changes.came[0].files[0].path)
+    if came and not changes.holds_known:
+        return (
+            EMPTIED,
+            f"{name}: {came}, from which all that the run knew there is gone (the old files are in "
+            f"{state.outcome.old_location}), so nobody can tell whether its writer meant to add rows or to replace "
+            "them; nothing was changed; read it with spark.read.parquet, and insert its rows into the table, or "
+            "overwrite the table's with them",
+        )
     if came and quiet is not None and quiet.at_work is not None:
         return (
             WRITER_AT_WORK,

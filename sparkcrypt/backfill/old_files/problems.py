@@ -35,6 +35,9 @@ KEPT = ("new", "old")
 WRITER_AT_WORK = "a writer at work"
 BACK = "old files are in use again"
 UNDONE = "came to a swap that was undone"
+EMPTIED = "came to an emptied folder"
+BY_SQL = (UNDONE, EMPTIED)
+"""Problems that no decision settles: somebody brings rows in order by SQL, and then the table is right as it is."""
 _NAME = re.compile(r"(?P<problem>[0-9a-f]{12})(?P<resolved>-resolved)?\.json")
 
 
@@ -261,11 +264,14 @@ def _is_unknown(problem: str, damage: str) -> Problem:
 
 
 def _with_step(problem: Problem) -> str:
-    if problem.kind == BACK:
+    keep = "new" if problem.kind in BY_SQL else "new|old"
+    if problem.kind in BY_SQL:
+        what = "new says that the table is right as it is then"
+    elif problem.kind == BACK:
         what = "old takes these rows for the table's, and the next pass encrypts them; new moves these files out of it"
     else:
         what = f"old puts what is in {problem.old_location} now into use, new leaves the table as it is"
     return (
         f"{problem.message}; problem {problem.problem} stays open until `sparkcrypt backfill resolve {problem.problem} "
-        f"--table {problem.table} --policy F --keep new|old --reason TEXT`: {what}"
+        f"--table {problem.table} --policy F --keep {keep} --reason TEXT`: {what}"
     )
