@@ -55,6 +55,7 @@ class Operations:
             "encrypted_columns": _encrypted_columns,
             "check_partitioning": _check_partitioning,
             "check_format": _check_format,
+            "check_sink": _check_sink,
             "table_tags": _table_tags,
         }
 
@@ -153,6 +154,12 @@ def _check_partitioning(request: Request) -> Answer:
     from sparkcrypt.decide.planned import check_partitioning
 
     return check_partitioning(dict(request))
+
+
+def _check_sink(request: Request) -> Answer:
+    from sparkcrypt.decide.planned import check_sink
+
+    return check_sink(dict(request))
 
 
 def _check_format(request: Request) -> Answer:

@@ -15,6 +15,10 @@ from sparkcrypt.tags.match import ColumnIndex
 from sparkcrypt.tags.model import tags_of_schema
 from sparkcrypt.tags.unite import unite_tags
 
+_WHAT_TO_DO = (
+    "write a Parquet table, leave the column out, or have the policy's owner allow it: sinks: warn or allow, at the "
+    "tag or for all"
+)
 _NOT_SERVED = "the format loses tags, and its log would hold values of encrypted columns in clear"
 
 
@@ -62,6 +66,45 @@ def check_format(request: Mapping[str, Any]) -> dict[str, Any]:
             if rule.key is not None:
                 raise PlanError(format_text(name, join_dotted(column.path), rule.name))
     return {}
+
+
+def check_sink(request: Mapping[str, Any]) -> dict[str, Any]:
+    """Judge a write to a sink that encrypts nothing: answer ``{"warnings": [text, ...]}``.
+
+    Args:
+        request: ``policy``, ``sink`` (its name), ``schema`` (Spark schema JSON of what is written), ``sources`` (names
+            of the tables that are read), ``requires_encryption`` (whether one of them says so in its properties).
+
+    Raises:
+        PlanError: a column's tag encrypts and may not be written there, or a tag is not known.
+    """
+    policy, sink = parse_policy(require_text(request, "policy")), require_text(request, "sink")
+    sources, requires = request.get("sources"), request.get("requires_encryption")
+    if not isinstance(sources, list) or not all(isinstance(name, str) for name in sources):
+        raise BridgeError(
+            f"the request's 'sources' are {show(sources)}; allowed: a list of texts; the jar and this helper do not "
+            "belong together"
+        )
+    requiring = requires is True or any(policy.table(name).require_encryption for name in sources)
+    warnings = []
+    for column in tags_of_schema(schema_from_spark(require_text(request, "schema"))):
+        rule = _rule(policy, join_dotted(column.path), column.tags)
+        mode = policy.sink_mode(rule, requires_encryption=requiring)
+        if rule.key is None or mode == "allow":
+            continue
+        what = (
+            f"column {join_dotted(column.path)} carries the tag {rule.name!r}, which encrypts, and is written to {sink}"
+        )
+        if mode == "deny":
+            raise PlanError(f"{what}, where it would be in clear: {_say_why(policy, rule)}; {_WHAT_TO_DO}")
+        warnings.append(f"{what}, where it is in clear; say sinks: allow or deny in the policy, or at the tag")
+    return {"warnings": warnings}
+
+
+def _say_why(policy: Policy, rule: TagRule) -> str:
+    if rule.sinks or policy.sinks:
+        return f"the policy says 'sinks: deny'{' at this tag' if rule.sinks else ''}"
+    return "a table that requires encryption is read, and the policy does not say 'sinks: warn' or 'allow'"
 
 
 def table_tags(request: Mapping[str, Any]) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from sparkcrypt.policy.model import (
     ON_DENIED,
     PLAINTEXT,
     SAFE_AGGREGATES,
+    SINK_MODES,
     UNTAGGED,
     Policy,
     TableRule,
@@ -111,6 +112,7 @@ def _policy(root: Section, problems: Problems, resolve: Callable[[str], str]) ->
         ask_for_access=root.text("ask_for_access", None),
         safe_aggregates=_safe_aggregates(root),
         index_location=_index_location(root, resolve),
+        sinks=root.choice("sinks", SINK_MODES, None),
     )
     footer.close()
     root.close()
@@ -231,7 +233,8 @@ def _tag(name: str, rule: object, problems: Problems) -> TagRule:
     section = Section(rule, path, problems)
     history = section.texts("history")
     on_denied = section.choice("on_denied", ON_DENIED, None)
-    made = TagRule(name, _key(section, history), retention_of(section), history, on_denied)
+    sinks = section.choice("sinks", SINK_MODES, None)
+    made = TagRule(name, _key(section, history), retention_of(section), history, on_denied, sinks)
     section.close()
     return made
 

@@ -13,10 +13,12 @@ from sparkcrypt.policy.template import KeyTemplate
 FooterMode = Literal["encrypted", "plaintext"]
 Untagged = Literal["plaintext", "footer_key", "deny"]
 OnDenied = Literal["error", "mask"]
+SinkMode = Literal["deny", "warn", "allow"]
 
 FOOTER_MODES: tuple[FooterMode, ...] = ("encrypted", "plaintext")
 UNTAGGED: tuple[Untagged, ...] = ("plaintext", "footer_key", "deny")
 ON_DENIED: tuple[OnDenied, ...] = ("error", "mask")
+SINK_MODES: tuple[SinkMode, ...] = ("deny", "warn", "allow")
 DATA_KEY_BITS = (128, 192, 256)
 PLAINTEXT = "plaintext"
 SAFE_AGGREGATES = (
@@ -47,6 +49,7 @@ class TagRule:
     ``history`` holds key ids (or ``plaintext``) of earlier policies: readers take them until a backfill has replaced
     them.  ``on_denied`` is what a reader gets whose key is denied: ``mask`` gives nulls unless his session asks for an
     error, ``error`` is an error whatever his session asks for, None leaves it to the session.
+    ``sinks`` is what becomes of writes of its columns to sinks that encrypt nothing; None leaves it to the policy.
     """
 
     name: str
@@ -54,6 +57,7 @@ class TagRule:
     retention_seconds: int | None = None
     history: tuple[str, ...] = ()
     on_denied: OnDenied | None = None
+    sinks: SinkMode | None = None
 
     def to_dict(self) -> dict[str, Any] | str:
         """Return the rule as it stands in a policy file."""
@@ -66,6 +70,8 @@ class TagRule:
             document["history"] = list(self.history)
         if self.on_denied is not None:
             document["on_denied"] = self.on_denied
+        if self.sinks is not None:
+            document["sinks"] = self.sinks
         return document
 
 
@@ -106,6 +112,7 @@ class Policy:
     ``ask_for_access`` tells readers who are denied a key what to do.
     ``safe_aggregates`` are those whose results do not carry their arguments' tags, as written; None is ``count`` alone.
     ``index_location`` is where stores for data skipping are, a folder for each table; None where it names no place.
+    ``sinks`` is what becomes of writes of tagged columns to sinks that encrypt nothing, as written.
     """
 
     key_service: KeyServiceConfig
@@ -125,6 +132,7 @@ class Policy:
     ask_for_access: str | None = None
     safe_aggregates: tuple[str, ...] | None = None
     index_location: str | None = None
+    sinks: SinkMode | None = None
 
     @property
     def readable_algorithms(self) -> tuple[Algorithm, ...]:
@@ -140,6 +148,15 @@ class Policy:
     def tag(self, name: str) -> TagRule | None:
         """Return the rule of a tag, or None."""
         return next((rule for rule in self.tags if rule.name == name), None)
+
+    def sink_mode(self, rule: TagRule, *, requires_encryption: bool) -> SinkMode:
+        """Return what becomes of a write of a tagged column to a sink that encrypts nothing.
+
+        Args:
+            rule: of the column's tag, which goes before what the policy says of all.
+            requires_encryption: a table that requires encryption is read; then the default is ``deny``, else ``warn``.
+        """
+        return rule.sinks or self.sinks or ("deny" if requires_encryption else "warn")
 
     def table(self, name: str | None) -> TableRule:
         """Return the rule of a table; a table that the policy does not list has the default rule.
@@ -183,6 +200,8 @@ class Policy:
             document["safe_aggregates"] = list(self.safe_aggregates)
         if self.index_location is not None:
             document["index"] = {"location": self.index_location}
+        if self.sinks is not None:
+            document["sinks"] = self.sinks
         return document
 
     def canonical(self) -> str:

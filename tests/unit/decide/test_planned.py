@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from sparkcrypt.decide.file import resolve_read, resolve_write
-from sparkcrypt.decide.planned import check_format, check_partitioning, table_tags
-from sparkcrypt.errors import ConfigError, PlanError, VerificationError
+from sparkcrypt.decide.planned import check_format, check_partitioning, check_sink, table_tags
+from sparkcrypt.errors import BridgeError, ConfigError, PlanError, VerificationError
 from tests.unit.decide.requests import JOB, NAME, PREFIX, policy, schema, write
 
 LOG = "file:/w/d/_delta_log"
@@ -39,6 +39,44 @@ def test_tagged_column_in_another_format() -> None:
     assert check_format({**request, "schemas": [schema(id=None, open="public")]}) == {}
     with pytest.raises(PlanError, match=r"Iceberg: .*'untagged: deny'"):
         check_format({**request, "policy": policy(untagged="deny"), "format": "Iceberg", "schemas": []})
+
+
+@pytest.mark.parametrize(
+    ("of_all", "of_tag", "requires", "answer"),
+    [
+        (None, None, False, "warn"),
+        (None, None, True, "deny"),
+        ("allow", None, True, "allow"),
+        ("deny", None, False, "deny"),
+        ("deny", "allow", True, "allow"),
+        ("allow", "deny", False, "deny"),
+        (None, "warn", True, "warn"),
+    ],
+)
+@pytest.mark.parametrize("by", ["name", "property"])
+def test_tagged_column_to_a_sink_that_encrypts_nothing(
+    of_all: str | None, of_tag: str | None, requires: bool, answer: str, by: str
+) -> None:
+    """The tag goes before the policy, and this before the default, which denies what requires encryption."""
+    tags = {"pii": {"key": "pii", **({"sinks": of_tag} if of_tag else {})}, "public": "plaintext"}
+    ruled = {"a.b": {"require_encryption": True}} if requires and by == "name" else {}
+    request = {
+        "policy": policy(tags=tags, tables=ruled, **({"sinks": of_all} if of_all else {})),
+        "sink": "csv",
+        "schema": schema(id=None, open="public", ssn="pii"),
+        "sources": ["x.y", "A.B"],
+        "requires_encryption": requires and by == "property",
+    }
+    if answer == "deny":
+        why = "'sinks: deny'" if of_all or of_tag else "a table that requires encryption is read"
+        with pytest.raises(PlanError, match=rf"column ssn carries the tag 'pii', .* written to csv.*{why}"):
+            check_sink(request)
+        return
+    warnings = check_sink(request)["warnings"]
+    assert len(warnings) == (answer == "warn")
+    assert all("column ssn carries the tag 'pii'" in warning and "csv" in warning for warning in warnings)
+    with pytest.raises(BridgeError, match="'sources' are 7"):
+        check_sink({**request, "sources": 7})
 
 
 def test_format_that_the_writer_of_a_file_shows() -> None:

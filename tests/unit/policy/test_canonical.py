@@ -134,7 +134,7 @@ def test_a_tag_twice_in_canonical_json_is_refused() -> None:
         frozen(document)
 
 
-def test_safe_aggregates_stand_in_the_canonical_json_only_where_they_are_written() -> None:
+def test_aggregates_and_sinks_stand_in_the_canonical_json_only_where_they_are_written() -> None:
     """A policy that names none keeps the digest that it had; an empty list makes not even counts safe."""
     document = {
         "version": 1,
@@ -146,6 +146,9 @@ def test_safe_aggregates_stand_in_the_canonical_json_only_where_they_are_written
     silent = frozen(document)
     assert silent.digest() == "e7f521dc5485a618242c2fdff6f5a000ce8680ec20a6c809d117d260250a2bb3"
     assert frozen({**document, "safe_aggregates": []}).to_dict()["safe_aggregates"] == []
+    said = frozen({**document, "sinks": "deny", "tags": {"pii": {"key": "k", "sinks": "warn"}}})
+    assert frozen(said.to_dict()) == said
+    assert (said.to_dict()["sinks"], said.tags[0].sinks) == ("deny", "warn")
     assert frozen({**document, "safe_aggregates": ["sum", "avg"]}).to_dict()["safe_aggregates"] == ["avg", "sum"]
 
 

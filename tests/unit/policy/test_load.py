@@ -62,7 +62,7 @@ EXACT = {
         GOOD.replace("untagged:", "untaged:"),
         "policy.yaml:4: untaged: is not a known key; did you mean 'untagged'? allowed: algorithm, algorithm_history, "
         "ask_for_access, audit, data_key_bits, footer, index, key_service, old_files, run_state, safe_aggregates, "
-        "tables, tags, untagged, version",
+        "sinks, tables, tags, untagged, version",
     ),
     "missing untagged": (
         GOOD.replace("untagged: plaintext\n", ""),
@@ -76,6 +76,10 @@ EXACT = {
     "unknown tag in overlay": (
         GOOD + "tables:\n  a.b:\n    tags: {c: [pi]}\n",
         "policy.yaml:10: tables.a.b.tags.c: tag 'pi' is not defined under 'tags'; did you mean 'pii'? allowed: pii, contact",  # noqa: E501  # one message, one line
+    ),
+    "mode of sinks": (
+        GOOD.replace("{key: pii}", "{key: pii, sinks: no}"),
+        "policy.yaml:6: tags.pii.sinks: is 'no'; allowed: deny, warn, allow",
     ),
     "mode of denial": (
         GOOD.replace("{key: pii}", "{key: pii, on_denied: null}"),

@@ -28,6 +28,16 @@ final class Calls {
     throw new IllegalStateException(target.getClass().getName() + " has no method " + name + " that fits");
   }
 
+  /** What a method without arguments answers; null where the object has none of this name. */
+  static Object held(Object target, String name) {
+    for (Method method : target.getClass().getMethods()) {
+      if (method.getName().equals(name) && method.getParameterCount() == 0) {
+        return invoke(method, target);
+      }
+    }
+    return null;
+  }
+
   /** What an object keeps for itself under a name. */
   static Object field(Object target, String name) {
     try {

@@ -2,7 +2,6 @@ package io.sparkcrypt;
 
 import com.fasterxml.jackson.databind.node.ArrayNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
-import java.lang.reflect.Method;
 import java.util.LinkedHashSet;
 import java.util.Set;
 import org.apache.spark.sql.SparkSession;
@@ -56,7 +55,7 @@ final class FormatGuard {
     }
     Set<String> schemas = new LinkedHashSet<>();
     for (String holder : HOLDERS) {
-      addSchema(schemas, held(node, holder));
+      addSchema(schemas, Calls.held(node, holder));
     }
     if (WriteQueries.query(node) == null) { // whose columns carry their tags already
       addFollowed(schemas, node);
@@ -74,20 +73,20 @@ final class FormatGuard {
     if (own != null) {
       return own;
     }
-    Object source = held(node, "dataSource");
+    Object source = Calls.held(node, "dataSource");
     if (source != null) {
       return TableFormats.ofClass(source.getClass().getName());
     }
-    Object spec = held(node, "tableSpec");
+    Object spec = Calls.held(node, "tableSpec");
     Object provider = spec == null ? null : Calls.orNull(Calls.call(spec, "provider"));
     if (provider != null) {
       return TableFormats.ofProvider((String) provider);
     }
-    Object relation = spec != null ? held(node, "name") : node instanceof MergeIntoTable ? held(node, "targetTable") : held(node, "table");
-    return relation == null ? null : formatOfTable(held(unaliased(relation), spec == null ? "table" : "catalog"));
+    Object relation = spec != null ? Calls.held(node, "name") : node instanceof MergeIntoTable ? Calls.held(node, "targetTable") : Calls.held(node, "table");
+    return relation == null ? null : formatOfTable(Calls.held(unaliased(relation), spec == null ? "table" : "catalog"));
   }
 
-  private static Object unaliased(Object relation) {
+  static Object unaliased(Object relation) {
     return relation instanceof SubqueryAlias ? unaliased(((SubqueryAlias) relation).child()) : relation;
   }
 
@@ -98,7 +97,7 @@ final class FormatGuard {
       if (format != null) {
         return format;
       }
-      at = held(at, "table");
+      at = Calls.held(at, "table");
     }
     return null;
   }
@@ -106,7 +105,7 @@ final class FormatGuard {
   /** Adds what a command reads, with the tags of where it comes from: only its format knows what it writes of that. */
   private void addFollowed(Set<String> schemas, Object command) {
     for (Object held : Calls.values(command, null, null)) {
-      Object frame = held == null ? null : held(held, "queryExecution");
+      Object frame = held == null ? null : Calls.held(held, "queryExecution");
       Object one = frame == null ? held : Calls.call(frame, "analyzed");
       if (one instanceof Command || one instanceof scala.Option) {
         addFollowed(schemas, one);
@@ -126,7 +125,7 @@ final class FormatGuard {
   }
 
   private static void addSchema(Set<String> schemas, Object held) {
-    Object schema = held == null ? null : held(held, "schema");
+    Object schema = held == null ? null : Calls.held(held, "schema");
     if (schema instanceof StructType) {
       schemas.add(((StructType) schema).json());
     }
@@ -134,7 +133,7 @@ final class FormatGuard {
 
   /** What is written by path has a schema that only the format's own reader knows. */
   private void addStored(Set<String> schemas, LogicalPlan node, String format) {
-    Object options = held(node, "options");
+    Object options = Calls.held(node, "options");
     Object path = options == null ? null : Calls.orNull(Calls.call(options, "get", "path"));
     if (path == null) {
       return;
@@ -149,18 +148,9 @@ final class FormatGuard {
 
   /** CONVERT TO DELTA names a table, or a folder as parquet.`…`, and puts the bounds of its columns into the log. */
   private void addConverted(Set<String> schemas, LogicalPlan node) {
-    Object named = node.getClass().getSimpleName().equals(CONVERT) ? held(node, "tableIdentifier") : null;
+    Object named = node.getClass().getSimpleName().equals(CONVERT) ? Calls.held(node, "tableIdentifier") : null;
     if (named instanceof TableIdentifier) {
       addPlan(schemas, session.table(((TableIdentifier) named).quotedString()).queryExecution().analyzed());
     }
-  }
-
-  private static Object held(Object node, String name) {
-    for (Method method : node.getClass().getMethods()) {
-      if (method.getName().equals(name) && method.getParameterCount() == 0) {
-        return Calls.call(node, name);
-      }
-    }
-    return null;
   }
 }

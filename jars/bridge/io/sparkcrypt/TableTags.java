@@ -9,6 +9,7 @@ import java.util.Locale;
 import java.util.Map;
 import java.util.Set;
 import java.util.TreeMap;
+import java.util.TreeSet;
 import java.util.concurrent.ConcurrentHashMap;
 import org.apache.spark.sql.SparkSession;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
@@ -32,6 +33,8 @@ final class TableTags {
   private final SessionPolicy policy;
   private final KnownTables tables;
   private final boolean forWrite;
+  private final Set<String> names = new TreeSet<>();
+  private boolean requiresEncryption;
 
   /**
    * Makes one for a plan.
@@ -48,10 +51,30 @@ final class TableTags {
   Map<Integer, Set<String>> of(QueryPlan<?> leaf, List<Attribute> columns) {
     Object table = tableOf(leaf);
     Map<String, String> told = table != null ? TableEntry.told(forWrite ? tables.fresh(Calls.call(table, "identifier")) : table) : folderOf(leaf);
+    if (told != null) {
+      note(told);
+    }
     if (told == null || !policy.hasTaggedTables() && told.keySet().stream().noneMatch(TableTags::carriesTags)) {
       return Map.of();
     }
     return byPlace(columns, ask(told, leaf.schema().json()));
+  }
+
+  /** Names of the tables whose leaves were asked for. */
+  Set<String> names() {
+    return names;
+  }
+
+  /** Whether one of them requires encryption by its properties; what the policy says of their names is not looked at. */
+  boolean requiresEncryption() {
+    return requiresEncryption;
+  }
+
+  private void note(Map<String, String> told) {
+    if (told.containsKey(Names.TABLE_NAME)) {
+      names.add(told.get(Names.TABLE_NAME));
+    }
+    requiresEncryption |= Boolean.parseBoolean(told.getOrDefault(Names.REQUIRE_ENCRYPTION, "false").trim());
   }
 
   private static Object tableOf(QueryPlan<?> leaf) {

@@ -44,11 +44,16 @@ final class TagRule extends Rule<LogicalPlan> {
     if (query == null && plan instanceof Command) {
       return plan;
     }
-    PlanTags tags = new PlanTags(new TableTags(session, policy, query != null), policy.safeAggregates());
+    TableTags tables = new TableTags(session, policy, query != null);
+    PlanTags tags = new PlanTags(tables, policy.safeAggregates());
     tags.visit(query == null ? plan : query);
     if (!tags.anyTags()) {
       return plan;
     }
-    return query == null ? WriteQueries.shown(plan, tags) : WriteQueries.tagged(plan, query, tags);
+    if (query == null) {
+      return WriteQueries.shown(plan, tags);
+    }
+    SinkGuard.check(policy, plan, WriteQueries.shown(query, tags).schema(), tables);
+    return WriteQueries.tagged(plan, query, tags);
   }
 }

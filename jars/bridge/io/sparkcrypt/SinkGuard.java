@@ -1,0 +1,125 @@
+package io.sparkcrypt;
+
+import com.fasterxml.jackson.databind.node.ArrayNode;
+import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.util.Locale;
+import java.util.Map;
+import java.util.Set;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.sources.DataSourceRegister;
+import org.apache.spark.sql.types.StructType;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+/**
+ * Judges writes of tagged columns to sinks that encrypt nothing (CSV, JDBC, Kafka, the console): what the policy calls
+ * {@code sinks} refuses them, tells them in the log or lets them pass.
+ *
+ * <p>Table formats with a log of their own are FormatGuard's.
+ */
+final class SinkGuard {
+  private static final Logger LOG = LoggerFactory.getLogger(SinkGuard.class);
+  private static final String TAGS_KEY = "\"tags\"";
+  private static final String PARQUET = "parquet";
+
+  /** What stores nothing; what hands rows to code whose own writes are judged; what keeps them in the driver's memory. */
+  private static final Set<String> NO_SINKS = Set.of("noop", "foreachbatch", "memory");
+
+  private static final Map<String, String> HIVE_TABLES =
+      Map.of(
+          "InsertIntoHiveTable", "table",
+          "CreateHiveTableAsSelectCommand", "tableDesc",
+          "OptimizedCreateHiveTableAsSelectCommand", "tableDesc");
+  private static final Map<String, String> SOURCES =
+      Map.of(
+          "InsertIntoHadoopFsRelationCommand", "fileFormat",
+          "SaveIntoDataSourceCommand", "dataSource",
+          "InsertIntoDataSourceCommand", "logicalRelation",
+          "WriteToMicroBatchDataSource", "table",
+          "WriteToMicroBatchDataSourceV1", "sink",
+          "WriteToContinuousDataSource", "write");
+
+  private SinkGuard() {}
+
+  /**
+   * Judges one write.
+   *
+   * @param policy of the session
+   * @param command what writes
+   * @param written the columns that it writes, with all of their tags
+   * @param read the tables that its query reads
+   */
+  static void check(SessionPolicy policy, LogicalPlan command, StructType written, TableTags read) {
+    String schema = written.json();
+    String sink = schema.contains(TAGS_KEY) ? sinkOf(command) : null;
+    if (sink == null) {
+      return;
+    }
+    ObjectNode request = policy.request("check_sink", "/").put("sink", sink).put("schema", schema);
+    request.put("requires_encryption", read.requiresEncryption());
+    ArrayNode names = request.putArray("sources");
+    read.names().forEach(names::add);
+    Helper.ask(request).path("warnings").forEach(warning -> LOG.warn("{}", warning.asText()));
+  }
+
+  /** The name of what a command writes to; null where it encrypts by tags, is another guard's, or is judged with its own plan. */
+  private static String sinkOf(LogicalPlan node) {
+    String name = node.getClass().getSimpleName();
+    if (SOURCES.containsKey(name)) {
+      Object source = Calls.call(node, SOURCES.get(name));
+      return nameOf(name.equals("InsertIntoDataSourceCommand") ? Calls.call(source, "relation") : source);
+    }
+    if (HIVE_TABLES.containsKey(name)) {
+      return ofStorage(Calls.call(Calls.call(node, HIVE_TABLES.get(name)), "storage"));
+    }
+    return switch (name) {
+      case "InsertIntoHiveDirCommand" -> ofStorage(Calls.call(node, "storage"));
+      case "CreateDataSourceTableAsSelectCommand" -> ofProvider(Calls.call(Calls.call(node, "table"), "provider"));
+      case "InsertIntoDataSourceDirCommand" -> null; // plans a write into a folder
+      default -> ofVersion2(node);
+    };
+  }
+
+  private static String ofVersion2(LogicalPlan node) {
+    Object spec = Calls.held(node, "tableSpec");
+    if (spec == null) {
+      return nameOf(Calls.held(FormatGuard.unaliased(Calls.call(node, "table")), "table"));
+    }
+    Object provider = Calls.call(spec, "provider");
+    return (Boolean) Calls.call(provider, "isDefined") ? ofProvider(provider) : nameOf(Calls.held(Calls.call(node, "name"), "catalog"));
+  }
+
+  private static String ofProvider(Object provider) {
+    String name = ((String) Calls.orNull(provider)).toLowerCase(Locale.ROOT);
+    return name.endsWith(PARQUET) || TableFormats.ofProvider(name) != null || NO_SINKS.contains(name) ? null : name;
+  }
+
+  /** Of a table of Hive's SerDes, by what writes its files. */
+  private static String ofStorage(Object storage) {
+    String serde = String.valueOf(Calls.orNull(Calls.call(storage, "serde")));
+    String format = String.valueOf(Calls.orNull(Calls.call(storage, "outputFormat")));
+    if ((serde + format).toLowerCase(Locale.ROOT).contains(PARQUET)) {
+      return null;
+    }
+    return "a table of Hive's " + serde.substring(serde.lastIndexOf('.') + 1);
+  }
+
+  private static String nameOf(Object sink) {
+    if (sink == null || TableFormats.ofClass(sink.getClass().getName()) != null) {
+      return null;
+    }
+    String simple = sink.getClass().getSimpleName();
+    if (simple.equals("FileStreamSink")) {
+      return nameOf(Calls.field(sink, "fileFormat"));
+    }
+    if (simple.equals("DataSourceV2Relation")) {
+      return nameOf(Calls.call(sink, "table"));
+    }
+    String name =
+        sink instanceof DataSourceRegister
+            ? ((DataSourceRegister) sink).shortName()
+            : simple.replaceAll("\\$$", "").replaceAll("(Table|Sink|Relation|Catalog|Write)+$", "");
+    String compared = name.toLowerCase(Locale.ROOT);
+    return compared.startsWith(PARQUET) || NO_SINKS.contains(compared) ? null : name;
+  }
+}
