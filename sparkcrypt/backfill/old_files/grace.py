@@ -18,7 +18,6 @@ from sparkcrypt.backfill.old_files.awaiting import swapped_at
 from sparkcrypt.backfill.old_files.changes import expired_folders
 from sparkcrypt.backfill.old_files.quiet import writers_folder_in
 from sparkcrypt.backfill.report.outcome import UnitOutcome
-from sparkcrypt.backfill.swap import LocationSwap
 from sparkcrypt.backfill.target.in_use import Places, refuse_used
 from sparkcrypt.backfill.target.record import by_place, restore_unit
 from sparkcrypt.backfill.target.unit import Folder, is_staged, list_folders, old_folder
@@ -83,7 +82,7 @@ def move_out_of_reach(runner: Runner, kept: set[str], *, grace_seconds: float) -
         RunConflictError: the lock is lost.
         SparkcryptError: the file system refused.
     """
-    if not isinstance(runner.swap, LocationSwap):
+    if not runner.swap.repoints:
         return []
     run, found = runner.run, list[InReach]()
     expired = expired_folders(run.journal.records)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from sparkcrypt.backfill.target.shared_folders import locations_of_tables
-from sparkcrypt.backfill.target.target import CatalogTarget, Target
+from sparkcrypt.backfill.target.target import Target
 from sparkcrypt.errors import VerificationError
 from sparkcrypt.paths import comparable_path, is_hidden
 from sparkcrypt.spark.tables.catalog import Catalog
@@ -134,13 +134,11 @@ class InUse:
         Raises:
             PlanError: the table is gone, or somebody's partitions cannot be listed.
         """
-        table = self.target.name if isinstance(self.target, CatalogTarget) else None
-        return Places([*self._own_users(0.0), *self.others.users(table, afresh=afresh)])
+        return Places([*self._own_users(0.0), *self.others.users(self._own_table(), afresh=afresh)])
 
     def is_free(self, folder: str) -> bool:
         """Tell whether no other table points to a folder, into it or above it."""
-        table = self.target.name if isinstance(self.target, CatalogTarget) else None
-        return Places(self.others.users(table)).user_of(folder) is None
+        return Places(self.others.users(self._own_table())).user_of(folder) is None
 
     def own(self, *, seconds_old: float) -> Places:
         """Return what the target alone points to; the answer may be so many seconds old."""
@@ -149,6 +147,9 @@ class InUse:
     def units(self) -> Mapping[str, str]:
         """Return unit -> where its files are, afresh."""
         return {user.name: place for place, user in self._own_users(0.0) if user.reads_below}
+
+    def _own_table(self) -> str | None:
+        return None if self.target is None or self.target.table is None else self.target.name
 
     def _own_users(self, seconds_old: float) -> tuple[tuple[str, User], ...]:
         if self._asked is None or time.monotonic() - self._asked > seconds_old:
@@ -174,7 +175,7 @@ def refuse_used(places: Places, unit: str, folder: str, what: str) -> None:
 def _of_target(spark: SparkSession, target: Target | None) -> Iterator[tuple[str, User]]:
     if target is None:
         return
-    if not isinstance(target, CatalogTarget):
+    if target.table is None:
         yield target.base, User(target.name)
         return
     catalog = Catalog(spark)
