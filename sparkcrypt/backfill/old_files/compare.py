@@ -151,8 +151,8 @@ def _describe_problem(
             EMPTIED,
             f"{name}: {came}, from which all that the run knew there is gone (the old files are in "
             f"{state.outcome.old_location}), so nobody can tell whether its writer meant to add rows or to replace "
-            "them; nothing was changed; read it with spark.read.parquet, and insert its rows into the table, or "
-            "overwrite the table's with them",
+            "them; nothing was changed; read it with spark.read.parquet, and insert its rows into the table; if they "
+            "should replace rows, look at those of this unit first, and leave all others as they are",
         )
     if came and quiet is not None and quiet.at_work is not None:
         return (
