@@ -127,11 +127,11 @@ class Problems:
         found = []
         for problem, names in self._names().items():
             resolved = self._name(problem, resolved=True)
+            damage = self._damage_of_resolution(problem) if resolved in names else None
+            if resolved in names and damage is None:
+                continue
             known = self._read_open(problem, names)
-            if resolved in names:
-                damage = self._damage_of_resolution(problem)
-                if damage is None:
-                    continue
+            if damage is not None:
                 known = replace(known, damage=damage, message=f"{known.message}; {damage}")
             found.append(known)
         return sorted(found, key=lambda listed: (listed.opened, listed.problem))

@@ -19,7 +19,6 @@ import org.slf4j.LoggerFactory;
  */
 final class SinkGuard {
   private static final Logger LOG = LoggerFactory.getLogger(SinkGuard.class);
-  private static final String TAGS_KEY = "\"tags\"";
   private static final String PARQUET = "parquet";
 
   /** What stores nothing; what hands rows to code whose own writes are judged; what keeps them in the driver's memory. */
@@ -51,7 +50,7 @@ final class SinkGuard {
    */
   static void check(SessionPolicy policy, LogicalPlan command, StructType written, TableTags read) {
     String schema = written.json();
-    String sink = schema.contains(TAGS_KEY) ? sinkOf(command) : null;
+    String sink = schema.contains(TableEntry.TAGS_KEY) ? sinkOf(command) : null;
     if (sink == null) {
       return;
     }

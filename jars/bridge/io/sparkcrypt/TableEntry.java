@@ -13,7 +13,7 @@ import java.util.TreeMap;
 
 /** A table's entry in the catalog, as far as writers and readers of its files go by it. */
 final class TableEntry {
-  private static final String TAGS_KEY = "\"tags\"";
+  static final String TAGS_KEY = "\"tags\"";
   private static final Set<String> NEVER = Set.of(Names.POLICY, Names.KEY_SERVICE, Names.TABLE, Names.LOCATIONS, Names.ALLOW_MASKED);
 
   private TableEntry() {}
