@@ -75,6 +75,8 @@ IN_SOME_PARTITIONS = " in some partitions"
 """How the reason of a column ends that has its values in other partitions."""
 POLICY_DIGEST = "sparkcrypt.policy.digest"
 """Key of the footer's key-value metadata."""
+SPARK_SCHEMA = "org.apache.spark.sql.parquet.row.metadata"
+"""Key of the footer's key-value metadata under which Spark keeps its schema as JSON."""
 
 PYTHON = "spark.sparkcrypt.python"
 """Launch conf only: the interpreter of the helper."""

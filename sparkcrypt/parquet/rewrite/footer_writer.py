@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from struct import pack
 
 from sparkcrypt.errors import UnsupportedFileError
-from sparkcrypt.names import AES_GCM_V1, Algorithm
+from sparkcrypt.names import AES_GCM_V1, SPARK_SCHEMA, Algorithm
 from sparkcrypt.parquet.file.footer import ENCRYPTED_MAGIC, PLAINTEXT_MAGIC
 from sparkcrypt.parquet.file.modules import ModuleCipher, ModuleType, module_aad
 from sparkcrypt.parquet.file.schema import Path
 from sparkcrypt.parquet.rewrite.chunk_writer import ChunkSeal
 from sparkcrypt.parquet.rewrite.encryption import FileCipherSuite, FooterMode
-from sparkcrypt.parquet.rewrite.field_metadata import SPARK_SCHEMA, redact_spark_schema
+from sparkcrypt.parquet.rewrite.field_metadata import redact_spark_schema
 from sparkcrypt.parquet.rewrite.output import Output
 from sparkcrypt.parquet.thrift.compact import BINARY, I32, STRUCT, List, Struct
 from sparkcrypt.parquet.thrift.encode import encode_struct

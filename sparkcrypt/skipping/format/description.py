@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from sparkcrypt.errors import FormatError, show
+from sparkcrypt.names import SPARK_SCHEMA
 from sparkcrypt.parquet.thrift.metadata import FileMetaData
 from sparkcrypt.skipping.format.naming import (
     BLOOM,
@@ -18,7 +19,6 @@ from sparkcrypt.skipping.format.naming import (
     MINMAX,
     OBJECT,
     PARTITION_PREFIX,
-    ROW_METADATA,
     VALUES,
     VERSION,
 )
@@ -92,10 +92,10 @@ def describe(metadata: FileMetaData) -> Description:
     Raises:
         FormatError: it is no store's, or of a version that is not read.
     """
-    texts = [entry.value for entry in metadata.key_value_metadata or () if entry.key == ROW_METADATA]
+    texts = [entry.value for entry in metadata.key_value_metadata or () if entry.key == SPARK_SCHEMA]
     if len(texts) != 1 or texts[0] is None:
         raise FormatError(
-            f"has {len(texts)} entries {ROW_METADATA!r} in its footer; expected one, as a store's files have"
+            f"has {len(texts)} entries {SPARK_SCHEMA!r} in its footer; expected one, as a store's files have"
         )
     return description_of(texts[0])
 

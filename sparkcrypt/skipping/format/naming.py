@@ -15,7 +15,6 @@ FIRST_VERSION, VERSION = 1, 4
 """The oldest version that is read, and the newest, which is written."""
 MINMAX, VALUES, BLOOM = "minmax", "valuelist", "bloomfilter"
 """The kinds of indexes that are used."""
-ROW_METADATA = "org.apache.spark.sql.parquet.row.metadata"
 """Key of the footer's key-value metadata under which Spark keeps a schema."""
 
 

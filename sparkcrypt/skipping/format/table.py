@@ -9,10 +9,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from sparkcrypt.errors import ConfigError
+from sparkcrypt.names import SPARK_SCHEMA
 from sparkcrypt.parquet.file.schema import Path
 from sparkcrypt.skipping.format.description import Index
 from sparkcrypt.skipping.format.merge import Store
-from sparkcrypt.skipping.format.naming import BLOOM, MINMAX, OBJECT, ROW_METADATA, VERSION
+from sparkcrypt.skipping.format.naming import BLOOM, MINMAX, OBJECT, VERSION
 from sparkcrypt.skipping.format.store import Bounds, Entry
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ def table_bytes(store: Store, schema: str) -> bytes:
         raise ConfigError(
             f"a value is not of its index's type ({type(error).__name__}); give bounds of that type"
         ) from error
-    metadata = {ROW_METADATA: schema, "org.apache.spark.version": SPARK_VERSION}
+    metadata = {SPARK_SCHEMA: schema, "org.apache.spark.version": SPARK_VERSION}
     out = io.BytesIO()
     table = pa.table(columns).replace_schema_metadata(metadata)
     pq.write_table(table, out, compression="gzip", use_dictionary=False, write_statistics=False)

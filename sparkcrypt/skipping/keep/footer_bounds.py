@@ -30,6 +30,7 @@ from struct import unpack
 from typing import Any
 
 from sparkcrypt.errors import ConfigError, FormatError
+from sparkcrypt.names import SPARK_SCHEMA
 from sparkcrypt.parquet.file.footer import Footer, footer_of
 from sparkcrypt.parquet.file.keys import FileCiphers, RetrieveKey, VerifyAad
 from sparkcrypt.parquet.file.magic import check_magic_and_unique
@@ -38,7 +39,6 @@ from sparkcrypt.parquet.file.source import Source, naming, open_source
 from sparkcrypt.parquet.rewrite.source_chunk import column_chunks
 from sparkcrypt.parquet.thrift.compact import BOOL, STRUCT, Struct, field_key
 from sparkcrypt.parquet.thrift.metadata import ColumnMetaData, FileMetaData, SchemaElement, Statistics
-from sparkcrypt.skipping.format.naming import ROW_METADATA
 from sparkcrypt.skipping.format.store import Bounds
 from sparkcrypt.skipping.format.types import (
     BOOLEAN,
@@ -189,13 +189,13 @@ def _kind(element: SchemaElement) -> str | None:
 
 def _check_spark(metadata: FileMetaData, column: str) -> None:
     """Refuse what Spark's own schema in the footer says to be compared, padded or found otherwise."""
-    text = next((entry.value for entry in metadata.key_value_metadata or () if entry.key == ROW_METADATA), None)
+    text = next((entry.value for entry in metadata.key_value_metadata or () if entry.key == SPARK_SCHEMA), None)
     try:
         document: Any = json.loads(text or "{}")
         fields = [entry for entry in document.get("fields", ()) if str(entry["name"]).lower() == column.lower()]
         entries = [(key, value) for field in fields for key, value in (field.get("metadata") or {}).items()]
     except (ValueError, RecursionError, TypeError, KeyError, AttributeError) as error:
-        raise FormatError(f"{ROW_METADATA} is not the JSON that Spark writes; expected a struct") from error
+        raise FormatError(f"{SPARK_SCHEMA} is not the JSON that Spark writes; expected a struct") from error
     for key, value in entries:
         if key in _REFUSED_METADATA:
             raise _refuse_column(column, _REFUSED_METADATA[key])

@@ -14,6 +14,7 @@ from sparkcrypt.decide.identity import FileIdentity
 from sparkcrypt.errors import ConfigError, FormatError, RunConflictError
 from sparkcrypt.keys.datakeys import DataKeyMaker
 from sparkcrypt.keys.ids import encode_key_id
+from sparkcrypt.names import SPARK_SCHEMA
 from sparkcrypt.parquet import (
     FOOTER_KEY,
     DataKey,
@@ -27,7 +28,7 @@ from sparkcrypt.parquet.file.schema import Path as ColumnPath
 from sparkcrypt.parquet.rewrite.encryption import ColumnKey
 from sparkcrypt.skipping.format.description import Index, Labels
 from sparkcrypt.skipping.format.merge import Store
-from sparkcrypt.skipping.format.naming import BLOOM, OBJECT, PARTITION_PREFIX, ROW_METADATA, VERSION, field_name
+from sparkcrypt.skipping.format.naming import BLOOM, OBJECT, PARTITION_PREFIX, VERSION, field_name
 from sparkcrypt.skipping.format.store import UNKNOWN
 from sparkcrypt.skipping.format.table import leaf_paths_of, schema_json, table_bytes
 from sparkcrypt.skipping.trusted.folder import StoreFolder
@@ -272,7 +273,7 @@ def _encryption(store: Store, schema: str, keys: StoreKeys, aad_prefix: bytes) -
         columns=columns,
         default=FOOTER_KEY,
         aad_prefix=aad_prefix,
-        key_values={ROW_METADATA: schema},
+        key_values={SPARK_SCHEMA: schema},
     )
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from sparkcrypt.skipping.format.naming import ROW_METADATA
+from sparkcrypt.names import SPARK_SCHEMA
 from sparkcrypt.skipping.format.store import StoreFile, StorePart, read_part
 
 UDT = "ParquetBaseClauseTranslator$BloomFilterMetaDataTypeUDT"
@@ -50,7 +50,7 @@ def store_bytes(
     """Return a file of a store: its names, and these columns."""
     table = pa.table({"obj_name": list(names), **columns})
     extra = {} if spark is None else {"org.apache.spark.version": spark}
-    table = table.replace_schema_metadata({ROW_METADATA: schema, **extra})
+    table = table.replace_schema_metadata({SPARK_SCHEMA: schema, **extra})
     out = io.BytesIO()
     pq.write_table(table, out, **writer)
     return out.getvalue()

@@ -13,11 +13,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from sparkcrypt.errors import ConfigError, KeyAccessDeniedError
+from sparkcrypt.names import SPARK_SCHEMA
 from sparkcrypt.parquet import DataKey, FileEncryption, KeyRequest, read_footer, rewrite_file
 from sparkcrypt.parquet.thrift.compact import STRUCT, List, Struct, decode_struct, field_key
 from sparkcrypt.parquet.thrift.encode import encode_struct
 from sparkcrypt.parquet.thrift.metadata import FileMetaData
-from sparkcrypt.skipping.format.naming import ROW_METADATA
 from sparkcrypt.skipping.format.store import Bounds
 from sparkcrypt.skipping.keep.footer_bounds import FileBounds, column_type, read_bounds
 from tests.unit.skipping.footers import changed, file_of
@@ -175,11 +175,11 @@ def test_int96_is_refused_by_name() -> None:
 def test_what_spark_compares_otherwise_is_refused_by_name(metadata: dict[str, Any], said: str) -> None:
     """Collations, CHAR and field ids stand in Spark's schema alone."""
     field = {"name": "C", "type": "string", "nullable": True, "metadata": metadata}
-    schema = {ROW_METADATA: json.dumps({"type": "struct", "fields": [field]})}
+    schema = {SPARK_SCHEMA: json.dumps({"type": "struct", "fields": [field]})}
     with pytest.raises(ConfigError, match=f"'c'.*{said}"):
         bounds_of(file_of(pa.array(["a"]), metadata=schema), "string")
     varchar = json.dumps({"fields": [{**field, "metadata": {"__CHAR_VARCHAR_TYPE_STRING": "varchar(5)"}}]})
-    assert bounds_of(file_of(pa.array(["a"]), metadata={ROW_METADATA: varchar}), "string") == Bounds("a", "a")
+    assert bounds_of(file_of(pa.array(["a"]), metadata={SPARK_SCHEMA: varchar}), "string") == Bounds("a", "a")
 
 
 def test_two_spellings_of_a_column_are_refused() -> None:

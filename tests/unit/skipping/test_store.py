@@ -13,10 +13,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from sparkcrypt.errors import FormatError, KeyAccessDeniedError, KeyServiceUnavailableError
+from sparkcrypt.names import SPARK_SCHEMA
 from sparkcrypt.parquet import FOOTER_KEY, DataKey, FileEncryption, KeyRequest, rewrite_file
 from sparkcrypt.parquet.rewrite.encryption import Protection
 from sparkcrypt.skipping.format.merge import merge_parts
-from sparkcrypt.skipping.format.naming import ROW_METADATA
 from sparkcrypt.skipping.format.store import NO_KEY, UNKNOWN, Bounds, IndexEntries
 from sparkcrypt.skipping.format.values import Budget
 
@@ -208,7 +208,7 @@ def test_rows_without_a_name_are_refused(names: list[Any]) -> None:
     """Each row must name its object."""
     table = pa.table({"obj_name": pa.array(names, pa.binary())})
     out = io.BytesIO()
-    pq.write_table(table.replace_schema_metadata({ROW_METADATA: schema_json([])}), out)
+    pq.write_table(table.replace_schema_metadata({SPARK_SCHEMA: schema_json([])}), out)
     with pytest.raises(FormatError, match="without a name"):
         read_bytes(out.getvalue())
 
@@ -243,7 +243,7 @@ def encrypted(tmp_path: Path, footer_mode: Any = "encrypted") -> bytes:
     column = bounds_of([(1, 2)] * 3, pa.int64())
     plain = store_bytes(ENCRYPTED, {"a_minmax_1": column, "b_minmax_1": column})
     own: dict[tuple[str, ...], DataKey | Protection] = {("a_minmax_1", side): OWN for side in ("min", "max")}
-    kept = {ROW_METADATA: ENCRYPTED}  # a rewrite leaves of Spark's schema what tells nothing of values
+    kept = {SPARK_SCHEMA: ENCRYPTED}  # a rewrite leaves of Spark's schema what tells nothing of values
     how = FileEncryption(FOOTER, columns=own, default=FOOTER_KEY, footer_mode=footer_mode, key_values=kept)
     tmp_path.mkdir(exist_ok=True)
     rewrite_file(plain, tmp_path / "part-0.parquet", encryption=how)

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 from sparkcrypt.errors import ConfigError
-from sparkcrypt.skipping.format.naming import ROW_METADATA
+from sparkcrypt.names import SPARK_SCHEMA
 from sparkcrypt.skipping.keep.create import Wanted, create_store, plan_store
 from sparkcrypt.skipping.keep.files import DataFolder
 from sparkcrypt.skipping.query.predicate import Compare, In, IsNull, Not, Predicate, StartsWith
@@ -42,7 +42,7 @@ def keys(tmp_path_factory: pytest.TempPathFactory) -> Keys:
 def spark(metadata: Mapping[str, Any], kind: str = "string") -> dict[str, str]:
     """Return what Spark's footer says of column ``c``."""
     field = {"name": "c", "type": kind, "nullable": True, "metadata": dict(metadata)}
-    return {ROW_METADATA: json.dumps({"type": "struct", "fields": [field]})}
+    return {SPARK_SCHEMA: json.dumps({"type": "struct", "fields": [field]})}
 
 
 def plan(root: Path, keys: Keys, files: Mapping[str, bytes]) -> Any:

@@ -24,6 +24,7 @@ from sparkcrypt.errors import (
     VerificationError,
 )
 from sparkcrypt.keys.material import parse_key_material
+from sparkcrypt.names import SPARK_SCHEMA
 from sparkcrypt.parquet import (
     FOOTER_KEY,
     DataKey,
@@ -37,7 +38,6 @@ from sparkcrypt.parquet import (
 from sparkcrypt.skipping.format.bloom import BloomFilter
 from sparkcrypt.skipping.format.description import Index, PartitionColumn, description_of
 from sparkcrypt.skipping.format.merge import Store
-from sparkcrypt.skipping.format.naming import ROW_METADATA
 from sparkcrypt.skipping.format.store import NO_KEY, UNKNOWN, Bounds, Entry, IndexEntries
 from sparkcrypt.skipping.trusted import write
 from sparkcrypt.skipping.trusted.local_folder import LocalFolder
@@ -161,7 +161,7 @@ def test_the_schema_is_what_upstream_reads(tmp_path: Path, keys: Keys) -> None:
     write_store(LocalFolder(tmp_path), store(), FACTS, keys.keys, FIRST)
     metadata = read_footer(part_of(tmp_path), retrieve_key=keys).metadata
     assert metadata is not None
-    (text,) = [pair.value for pair in metadata.key_value_metadata or () if pair.key == ROW_METADATA]
+    (text,) = [pair.value for pair in metadata.key_value_metadata or () if pair.key == SPARK_SCHEMA]
     fields = {field["name"]: field for field in json.loads(text or "")["fields"]}
     master = fields["obj_name"]
     label = "arn%3Aaws%3Akms%3Aeu%3A1%3Akey%2Fx"
