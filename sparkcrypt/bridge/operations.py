@@ -56,6 +56,7 @@ class Operations:
             "check_partitioning": _check_partitioning,
             "check_format": _check_format,
             "check_sink": _check_sink,
+            "check_inherited": _check_inherited,
             "table_tags": _table_tags,
         }
 
@@ -160,6 +161,12 @@ def _check_sink(request: Request) -> Answer:
     from sparkcrypt.decide.planned import check_sink
 
     return check_sink(dict(request))
+
+
+def _check_inherited(request: Request) -> Answer:
+    from sparkcrypt.decide.inherited import check_inherited
+
+    return check_inherited(request)
 
 
 def _check_format(request: Request) -> Answer:

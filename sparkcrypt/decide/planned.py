@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from sparkcrypt.decide.context import parse_policy, table_context
-from sparkcrypt.decide.request import require_properties, require_text
+from sparkcrypt.decide.request import require_properties, require_text, require_texts
 from sparkcrypt.errors import BridgeError, PlanError, show
 from sparkcrypt.policy.model import Policy, TagRule
 from sparkcrypt.schema import Path, join_dotted, schema_from_spark
@@ -52,12 +52,7 @@ def check_format(request: Mapping[str, Any]) -> dict[str, Any]:
         PlanError: a column's tag encrypts, or the policy denies columns without tags.
     """
     policy, name = parse_policy(require_text(request, "policy")), require_text(request, "format")
-    schemas = request.get("schemas")
-    if not isinstance(schemas, list) or not all(isinstance(schema, str) for schema in schemas):
-        raise BridgeError(
-            f"the request's 'schemas' are {show(schemas)}; allowed: a list of texts; the jar and this helper do not "
-            "belong together"
-        )
+    schemas = require_texts(request, "schemas")
     if policy.untagged == "deny":
         raise PlanError(f"{name}: {_NOT_SERVED}, and the policy says 'untagged: deny'; write a Parquet table")
     for schema in schemas:
@@ -79,12 +74,7 @@ def check_sink(request: Mapping[str, Any]) -> dict[str, Any]:
         PlanError: a column's tag encrypts and may not be written there, or a tag is not known.
     """
     policy, sink = parse_policy(require_text(request, "policy")), require_text(request, "sink")
-    sources, requires = request.get("sources"), request.get("requires_encryption")
-    if not isinstance(sources, list) or not all(isinstance(name, str) for name in sources):
-        raise BridgeError(
-            f"the request's 'sources' are {show(sources)}; allowed: a list of texts; the jar and this helper do not "
-            "belong together"
-        )
+    sources, requires = require_texts(request, "sources"), request.get("requires_encryption")
     requiring = requires is True or any(policy.table(name).require_encryption for name in sources)
     warnings = []
     for column in tags_of_schema(schema_from_spark(require_text(request, "schema"))):

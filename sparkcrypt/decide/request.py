@@ -33,6 +33,18 @@ def optional_text(request: Mapping[str, object], name: str) -> str | None:
     return require_text(request, name) if request.get(name) not in (None, "") else None
 
 
+def require_texts(request: Mapping[str, object], name: str) -> tuple[str, ...]:
+    """Return a field of a request that is a list of texts.
+
+    Raises:
+        BridgeError: it is something else.
+    """
+    value = request.get(name)
+    if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
+        raise BridgeError(f"the request's {name!r} are {show(value)}; allowed: a list of texts; {_HINT}")
+    return tuple(value)
+
+
 def require_properties(request: Mapping[str, object]) -> dict[str, str]:
     """Return the configuration entries of a request.
 

@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from sparkcrypt.errors import SparkcryptError, StorageError, error_named
 from sparkcrypt.keys.datakeys import DataKeyOpener
 from sparkcrypt.keys.open_service import open_key_service
+from sparkcrypt.names import SPARK_SCHEMA
 from sparkcrypt.native.places import Settings, place
-from sparkcrypt.parquet import ColumnSummary, FileSummary, KeyRequest, RetrieveKey, read_footer, summarise
+from sparkcrypt.parquet import ColumnSummary, FileSummary, Footer, KeyRequest, RetrieveKey, read_footer, summarise
 from sparkcrypt.parquet.codecs import codecs_of
 from sparkcrypt.parquet.file.source import Source
 from sparkcrypt.policy.key_service import KeyServiceConfig
+from sparkcrypt.tags.lineage import ColumnLineage, lineage_of_schema
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
@@ -28,10 +30,11 @@ PACKED_SCHEMA = "packed string"
 
 @dataclass(frozen=True, slots=True)
 class FooterFacts:
-    """What a footer says of its file, and how many of its column chunks have each codec."""
+    """What a footer says of its file, how many column chunks have each codec, and where columns came from."""
 
     summary: FileSummary
     codecs: Mapping[str, int]
+    lineage: tuple[ColumnLineage, ...] = ()
 
 
 Found: TypeAlias = "FooterFacts | SparkcryptError"
@@ -47,7 +50,7 @@ def read_facts(path: str, source: Source, retrieve_key: RetrieveKey) -> Found:
     """
     try:
         footer = replace(read_footer(source, retrieve_key=retrieve_key), file=path)
-        return FooterFacts(summarise(footer), codecs_of(footer))
+        return FooterFacts(summarise(footer), codecs_of(footer), _read_lineage(footer))
     except SparkcryptError as error:
         return error
     except OSError as error:
@@ -57,6 +60,12 @@ def read_facts(path: str, source: Source, retrieve_key: RetrieveKey) -> Found:
     except Exception as error:  # noqa: BLE001 - one file never hides what is known of the others
         _LOG.error("%s: unforeseen error", path, exc_info=error)
         return SparkcryptError(f"{path}: {type(error).__name__}: {error}")
+
+
+def _read_lineage(footer: Footer) -> tuple[ColumnLineage, ...]:
+    entries = (footer.metadata and footer.metadata.key_value_metadata) or ()
+    schema = next((entry.value for entry in entries if entry.key == SPARK_SCHEMA), None)
+    return lineage_of_schema(schema) if schema else ()
 
 
 def pack(found: Mapping[str, Found]) -> str:
@@ -127,12 +136,13 @@ class _Shape:
     supply_aad_prefix: bool
     columns: dict[tuple[str, ...], ColumnSummary] | None
     codecs: dict[str, int]
+    lineage: tuple[ColumnLineage, ...]
 
     @classmethod
     def of(cls, values: list[Any]) -> _Shape:
-        footer, algorithm, footer_key, supply, columns, codecs = values
+        footer, algorithm, footer_key, supply, columns, codecs, lineage = values
         made = None if columns is None else {tuple(path): ColumnSummary(known, key) for path, known, key in columns}
-        return cls(footer, algorithm, footer_key, supply, made, codecs)
+        return cls(footer, algorithm, footer_key, supply, made, codecs, tuple(map(ColumnLineage.from_list, lineage)))
 
     def facts(
         self, path: str, prefix: bytes | None, unique: bytes | None, rows: int | None, groups: int | None
@@ -149,7 +159,7 @@ class _Shape:
             row_groups=groups,
             columns=self.columns,
         )
-        return FooterFacts(summary, self.codecs)
+        return FooterFacts(summary, self.codecs, self.lineage)
 
 
 def _shape(facts: FooterFacts) -> list[Any]:
@@ -163,6 +173,7 @@ def _shape(facts: FooterFacts) -> list[Any]:
         summary.supply_aad_prefix,
         listed,
         dict(sorted(facts.codecs.items())),
+        [lineage.to_list() for lineage in facts.lineage],
     ]
 
 

@@ -16,6 +16,7 @@ from sparkcrypt.policy.key_service_section import key_service_of
 from sparkcrypt.policy.model import (
     DATA_KEY_BITS,
     FOOTER_MODES,
+    INHERIT_MODES,
     ON_DENIED,
     PLAINTEXT,
     SAFE_AGGREGATES,
@@ -113,6 +114,7 @@ def _policy(root: Section, problems: Problems, resolve: Callable[[str], str]) ->
         safe_aggregates=_safe_aggregates(root),
         index_location=_index_location(root, resolve),
         sinks=root.choice("sinks", SINK_MODES, None),
+        inherit=root.choice("inherit", INHERIT_MODES, None),
     )
     footer.close()
     root.close()
@@ -284,6 +286,7 @@ def _table(name: str, section: Section, problems: Problems, resolve: Callable[[s
         footer_mode=section.choice("footer_mode", FOOTER_MODES, None),
         location=resolve(location) if location else None,
         tags=tuple((column, _one_or_many(overlay, column)) for column in sorted(overlay.names())),
+        inherit=section.choice("inherit", INHERIT_MODES, None),
     )
     section.close()
     return rule

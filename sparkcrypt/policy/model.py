@@ -14,11 +14,13 @@ FooterMode = Literal["encrypted", "plaintext"]
 Untagged = Literal["plaintext", "footer_key", "deny"]
 OnDenied = Literal["error", "mask"]
 SinkMode = Literal["deny", "warn", "allow"]
+InheritMode = Literal["observe", "refuse", "add"]
 
 FOOTER_MODES: tuple[FooterMode, ...] = ("encrypted", "plaintext")
 UNTAGGED: tuple[Untagged, ...] = ("plaintext", "footer_key", "deny")
 ON_DENIED: tuple[OnDenied, ...] = ("error", "mask")
 SINK_MODES: tuple[SinkMode, ...] = ("deny", "warn", "allow")
+INHERIT_MODES: tuple[InheritMode, ...] = ("observe", "refuse", "add")
 DATA_KEY_BITS = (128, 192, 256)
 PLAINTEXT = "plaintext"
 SAFE_AGGREGATES = (
@@ -77,7 +79,10 @@ class TagRule:
 
 @dataclass(frozen=True, slots=True)
 class TableRule:
-    """What a policy says of one table besides the meaning of tags."""
+    """What a policy says of one table besides the meaning of tags.
+
+    ``inherit`` is what becomes of tagged values in its columns without these tags; None leaves it to the policy.
+    """
 
     name: str
     require_encryption: bool = False
@@ -85,21 +90,19 @@ class TableRule:
     footer_mode: FooterMode | None = None
     location: str | None = None
     tags: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    inherit: InheritMode | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return the rule as it stands in a policy file, defaults left out."""
-        document: dict[str, Any] = {}
-        if self.require_encryption:
-            document["require_encryption"] = True
-        if not self.enforce:
-            document["enforce"] = False
-        if self.footer_mode:
-            document["footer_mode"] = self.footer_mode
-        if self.location:
-            document["location"] = self.location
-        if self.tags:
-            document["tags"] = {path: list(tags) for path, tags in self.tags}
-        return document
+        entries = {
+            "require_encryption": self.require_encryption or None,
+            "enforce": None if self.enforce else False,
+            "footer_mode": self.footer_mode,
+            "location": self.location or None,
+            "tags": {path: list(tags) for path, tags in self.tags} or None,
+            "inherit": self.inherit,
+        }
+        return {name: value for name, value in entries.items() if value is not None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +116,7 @@ class Policy:
     ``safe_aggregates`` are those whose results do not carry their arguments' tags, as written; None is ``count`` alone.
     ``index_location`` is where stores for data skipping are, a folder for each table; None where it names no place.
     ``sinks`` is what becomes of writes of tagged columns to sinks that encrypt nothing, as written.
+    ``inherit`` is what becomes of tagged values in columns of a table that lack these tags, as written.
     """
 
     key_service: KeyServiceConfig
@@ -133,6 +137,7 @@ class Policy:
     safe_aggregates: tuple[str, ...] | None = None
     index_location: str | None = None
     sinks: SinkMode | None = None
+    inherit: InheritMode | None = None
 
     @property
     def readable_algorithms(self) -> tuple[Algorithm, ...]:
@@ -157,6 +162,15 @@ class Policy:
             requires_encryption: a table that requires encryption is read; then the default is ``deny``, else ``warn``.
         """
         return rule.sinks or self.sinks or ("deny" if requires_encryption else "warn")
+
+    def inherit_mode(self, rule: TableRule, *, requires_encryption: bool) -> InheritMode:
+        """Return what becomes of tagged values in columns of a table that lack these tags.
+
+        Args:
+            rule: of the table, which goes before what the policy says of all.
+            requires_encryption: the table requires encryption; then the default is ``refuse``, else ``observe``.
+        """
+        return rule.inherit or self.inherit or ("refuse" if requires_encryption else "observe")
 
     def table(self, name: str | None) -> TableRule:
         """Return the rule of a table; a table that the policy does not list has the default rule.
@@ -187,22 +201,19 @@ class Policy:
             "tags": [[rule.name, rule.to_dict()] for rule in self.tags],
             "tables": {rule.name: rule.to_dict() for rule in self.tables},
         }
-        if self.algorithm_history:
-            document["algorithm_history"] = list(self.algorithm_history)
-        if self.audit_key is not None:
-            history = {"history": list(self.audit_key_history)} if self.audit_key_history else {}
-            document["audit"] = {"key": self.audit_key, **history}
-        if self.old_files_grace_seconds is not None:
-            document["old_files"] = {"grace": f"{self.old_files_grace_seconds}s"}
-        if self.ask_for_access is not None:
-            document["ask_for_access"] = self.ask_for_access
-        if self.safe_aggregates is not None:
-            document["safe_aggregates"] = list(self.safe_aggregates)
-        if self.index_location is not None:
-            document["index"] = {"location": self.index_location}
-        if self.sinks is not None:
-            document["sinks"] = self.sinks
-        return document
+        history = {"history": list(self.audit_key_history)} if self.audit_key_history else {}
+        grace, safe = self.old_files_grace_seconds, self.safe_aggregates
+        optional = {
+            "algorithm_history": list(self.algorithm_history) or None,
+            "audit": None if self.audit_key is None else {"key": self.audit_key, **history},
+            "old_files": None if grace is None else {"grace": f"{grace}s"},
+            "ask_for_access": self.ask_for_access,
+            "safe_aggregates": None if safe is None else list(safe),
+            "index": None if self.index_location is None else {"location": self.index_location},
+            "sinks": self.sinks,
+            "inherit": self.inherit,
+        }
+        return document | {name: value for name, value in optional.items() if value is not None}
 
     def canonical(self) -> str:
         """Return the canonical JSON; equal texts mean the same policy."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -62,6 +62,7 @@ def drift_of_file(
     partition: Mapping[str, str],
     *,
     table_uuid: str | None,
+    inherited: Collection[Path] = (),
 ) -> tuple[Drift, ...]:
     """Compare one file with the plan.
 
@@ -71,24 +72,28 @@ def drift_of_file(
         plan: of the file's table.
         partition: values of the file's partition, for key templates.
         table_uuid: the table's identity, or None.
+        inherited: its columns that are encrypted by tags of the columns that they came from, which is no difference.
 
     Raises:
         PlanError: the partition's values cannot stand in a key template.
     """
     columns = summary.columns or {}
+    judged = [column for column in columns if column not in inherited]
     try:
         wanted = matched.key_ids(plan, partition)
     except PlanError as error:
         raise PlanError(f"{summary.path}: {error}") from error
     if summary.footer == "plaintext":
         return (Drift("plaintext", summary.path, None, "the file is not encrypted"),) if wanted else ()
+    if not wanted and inherited and not any(columns[column].encrypted for column in judged):
+        return ()
     if not wanted:
         return (
             Drift("extra", summary.path, None, "the file is encrypted, and the plan has no encrypted column in it"),
         )
     drift = (
         *_file_drift(summary, plan, table_uuid),
-        *(found for column in columns for found in _column_drift(summary, plan, column, wanted)),
+        *(found for column in judged for found in _column_drift(summary, plan, column, wanted)),
     )
     if _only_keys(summary, plan, wanted, drift):
         return tuple(replace(difference, only_keys=True) for difference in drift)

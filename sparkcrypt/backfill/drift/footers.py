@@ -20,6 +20,7 @@ from sparkcrypt.parquet import FileSummary, KeyRequest
 from sparkcrypt.policy.key_service import KeyServiceConfig
 from sparkcrypt.spark.files.hadoop import HadoopFiles
 from sparkcrypt.spark.tasks.footers import read_footers_in_tasks
+from sparkcrypt.tags.lineage import ColumnLineage
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -34,10 +35,11 @@ FEW = 64
 
 @dataclass(frozen=True, slots=True)
 class Footers:
-    """What the footers of some files say, the codecs of their column chunks, and what could not be read."""
+    """What the footers of some files say, codecs of their column chunks, their lineage, and what could not be read."""
 
     summaries: dict[str, FileSummary]
     codecs: dict[str, Mapping[str, int]]
+    lineage: dict[str, tuple[ColumnLineage, ...]]
     errors: dict[str, SparkcryptError]
 
 
@@ -132,8 +134,10 @@ def fresh_keys(config: KeyServiceConfig) -> Iterator[RetrieveKey]:
 def sort_footers(found: Mapping[str, Found], sources: Iterable[SourceFile]) -> Footers:
     """Return what was found of some files, by kind."""
     chosen = {source.path: found[source.path] for source in sources}
+    known = {path: facts for path, facts in chosen.items() if isinstance(facts, FooterFacts)}
     return Footers(
-        {path: facts.summary for path, facts in chosen.items() if isinstance(facts, FooterFacts)},
-        {path: facts.codecs for path, facts in chosen.items() if isinstance(facts, FooterFacts)},
+        {path: facts.summary for path, facts in known.items()},
+        {path: facts.codecs for path, facts in known.items()},
+        {path: facts.lineage for path, facts in known.items()},
         {path: error for path, error in chosen.items() if isinstance(error, SparkcryptError)},
     )

@@ -18,6 +18,7 @@ from sparkcrypt.backfill.drift.footers import (
     own_keys,
     sort_footers,
 )
+from sparkcrypt.backfill.drift.inherited import Inherited, find_inherited
 from sparkcrypt.backfill.target.target import Target
 from sparkcrypt.backfill.target.unit import Unit, list_unit, partition_of
 from sparkcrypt.errors import UnsupportedFileError
@@ -42,6 +43,7 @@ class ScannedUnit:
         columns: file -> its columns, matched with the plan's.
         drift: how they differ from the plan; none: nothing is to do.
         codecs: file -> its codecs.
+        inherited: columns that are encrypted by tags which the table lacks.
     """
 
     unit: Unit
@@ -49,6 +51,7 @@ class ScannedUnit:
     columns: Mapping[str, FileColumns]
     drift: tuple[Drift, ...]
     codecs: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    inherited: tuple[Inherited, ...] = ()
 
 
 class Scanner:
@@ -115,6 +118,7 @@ def scan_footers(unit: Unit, footers: Footers, target: Target) -> ScannedUnit:
         PlanError: a file's columns are nested otherwise than the table's, or its partition cannot stand in a key.
     """
     drift: list[Drift] = []
+    inherited: list[Inherited] = []
     plan = target.plan
     columns = {path: match_columns(summary, plan) for path, summary in footers.summaries.items()}
     for folder in unit.folders:
@@ -124,8 +128,11 @@ def scan_footers(unit: Unit, footers: Footers, target: Target) -> ScannedUnit:
                 drift.append(unreadable(file.path, footers.errors[file.path]))
             else:
                 summary, matched = footers.summaries[file.path], columns[file.path]
-                drift.extend(drift_of_file(summary, matched, plan, values, table_uuid=target.uuid))
-    return ScannedUnit(unit, footers.summaries, columns, tuple(drift), footers.codecs)
+                found = list(find_inherited(summary, matched, footers.lineage.get(file.path, ())))
+                paths = {entry.path for entry in found}
+                inherited.extend(found)
+                drift.extend(drift_of_file(summary, matched, plan, values, table_uuid=target.uuid, inherited=paths))
+    return ScannedUnit(unit, footers.summaries, columns, tuple(drift), footers.codecs, tuple(inherited))
 
 
 def scan_target(

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from sparkcrypt.backfill.drift.difference import Drift, drift_by_file
+from sparkcrypt.backfill.drift.inherited import Inherited
 from sparkcrypt.backfill.drift.scan import ScannedUnit
 from sparkcrypt.backfill.target.unit import Unit
 from sparkcrypt.plan import EncryptionPlan
@@ -52,6 +53,7 @@ class UnitSurvey:
         drift: every difference from the plan; none: nothing is to do.
         actions: action -> the files that need it.
         coverage: tag -> how far its columns match the plan.
+        inherited: columns that are encrypted by tags which the table lacks.
     """
 
     unit: Unit
@@ -60,6 +62,7 @@ class UnitSurvey:
     drift: tuple[Drift, ...]
     actions: Mapping[FileAction, Amount] = field(default_factory=dict)
     coverage: Mapping[str, Coverage] = field(default_factory=dict)
+    inherited: tuple[Inherited, ...] = ()
 
     @property
     def name(self) -> str:
@@ -109,6 +112,7 @@ def survey_unit(scanned: ScannedUnit, plan: EncryptionPlan, *, rewrap: bool = Fa
         drift=scanned.drift,
         actions={action: Amount(count, lengths[action]) for action, count in actions.items()},
         coverage=coverage,
+        inherited=scanned.inherited,
     )
 
 

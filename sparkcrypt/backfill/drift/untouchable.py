@@ -6,13 +6,14 @@ from collections.abc import Iterable, Iterator
 
 from sparkcrypt.backfill.drift.columns import refuse_lost_columns
 from sparkcrypt.backfill.drift.difference import Drift, drift_by_file
+from sparkcrypt.backfill.drift.inherited import Inherited, is_untold
 from sparkcrypt.backfill.drift.scan import ScannedUnit
 from sparkcrypt.backfill.target.target import Target
 from sparkcrypt.errors import VerificationError
 from sparkcrypt.keys.ids import decode_key_id
 from sparkcrypt.plan import EncryptionPlan
 from sparkcrypt.policy.model import PLAINTEXT, Policy
-from sparkcrypt.schema import join_dotted
+from sparkcrypt.schema import Path, join_dotted
 
 
 def refuse_unit(scanned: ScannedUnit, target: Target, policy: Policy, *, adopt: bool) -> None:
@@ -72,16 +73,27 @@ def refuse_untagged(scanned: ScannedUnit, policy: Policy) -> None:
         VerificationError: it names the file and the column.
     """
     footer_keys = (policy.footer_key, *policy.footer_key_history)
-    for path in {drift.file for drift in scanned.drift if drift.kind == "extra"}:
-        for column, found in (scanned.summaries[path].columns or {}).items():
+    inherited = {(entry.file, entry.path): entry for entry in scanned.inherited}
+    for path, summary in scanned.summaries.items():
+        for column, found in (summary.columns or {}).items():
             wanted = scanned.columns[path].planned.get(column)
-            told = wanted is not None and (wanted.action != "plaintext" or wanted.tags or wanted.history)
+            told = wanted is not None and not is_untold(wanted)
             if found.encrypted and found.key_id not in footer_keys and not told:
-                raise VerificationError(
-                    f"{path}: column {join_dotted(column)} is encrypted with {found.key_id!r}, and has no tag and no "
-                    "history now: its tags may be lost, and a run would decrypt it; set them again with `sparkcrypt "
-                    "tags set`, and then unset them if they should go"
-                )
+                raise VerificationError(_untagged_text(path, column, found.key_id, inherited.get((path, column))))
+
+
+def _untagged_text(path: str, column: Path, key_id: str | None, inherited: Inherited | None) -> str:
+    what = f"{path}: column {join_dotted(column)} is encrypted with {key_id!r}, and has no tag and no history now"
+    if inherited is not None:
+        return (
+            f"{what}: it has the tags {','.join(inherited.lineage.inherited)} from {inherited.origins}, and a run "
+            "would decrypt it; tag the column with `sparkcrypt tags set`: with these tags, or with one that means "
+            "plaintext"
+        )
+    return (
+        f"{what}: its tags may be lost, and a run would decrypt it; set them again with `sparkcrypt tags set`, and "
+        "then unset them if they should go"
+    )
 
 
 def refuse_forgeries(scanned: ScannedUnit, plan: EncryptionPlan, policy: Policy) -> None:

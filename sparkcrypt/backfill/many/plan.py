@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from sparkcrypt.backfill.drift.difference import Drift
+from sparkcrypt.backfill.drift.inherited import InheritedColumn, sum_up_inherited
 from sparkcrypt.backfill.drift.unit_survey import UnitSurvey
 from sparkcrypt.backfill.many.gate import Gate
 from sparkcrypt.backfill.report.progress import Silent
@@ -52,6 +53,11 @@ class TargetPlan:
         return [difference for survey in self.surveys for difference in survey.drift]
 
     @property
+    def inherited(self) -> tuple[InheritedColumn, ...]:
+        """Columns that are encrypted by tags which the table lacks."""
+        return sum_up_inherited(found for survey in self.surveys for found in survey.inherited)
+
+    @property
     def exit_code(self) -> int:
         """What a command ends with: a run would not begin it, or files differ, or all is as planned."""
         if self.refused is not None:
@@ -72,6 +78,7 @@ class TargetPlan:
             **{name: report[name] for name in _OF_REPORT},
             "refused": self.refused,
             "not_in_place": list(self.not_in_place),
+            "inherited": [column.to_dict() for column in self.inherited],
         }
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sparkcrypt.backfill.drift.difference import drift_in_short
+from sparkcrypt.backfill.drift.inherited import sum_up_inherited
 from sparkcrypt.backfill.drift.unit_survey import UnitSurvey, coverage_of, files_by_kind
 from sparkcrypt.backfill.journal.journal import Journal
 from sparkcrypt.backfill.journal.unit_steps import state_of_units
@@ -81,7 +82,8 @@ class RunResult:
 
     def _warnings(self) -> tuple[str, ...]:
         drift = [difference for unit in self.surveys for difference in unit.drift] if self.outcome == "dry run" else []
-        return (*self.notes, *_list_notes(self.outcomes), *drift_in_short(drift))
+        inherited = sum_up_inherited(found for unit in self.surveys for found in unit.inherited)
+        return (*self.notes, *_list_notes(self.outcomes), *drift_in_short(drift), *map(str, inherited))
 
 
 def _sum_up(outcomes: Sequence[UnitOutcome]) -> dict[str, int]:

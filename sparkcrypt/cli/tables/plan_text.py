@@ -21,6 +21,7 @@ def plan_text(made: TargetPlan) -> str:
     lines = [made.plan.table_text(), "", *_drift(made)]
     if made.report.units_left:
         lines.append(_to_do(made.report))
+    lines += map(str, made.inherited)
     lines += [f"not in the table's properties: {text}" for text in made.not_in_place]
     if made.not_in_place:
         lines.append("  `sparkcrypt tags apply`, or a run, puts it there, for sessions without the extension of Spark")

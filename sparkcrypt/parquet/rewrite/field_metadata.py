@@ -2,7 +2,8 @@
 
 Spark writes what people and libraries attached to fields with them: ``ml_attr`` of Spark ML lists every value that a
 ``StringIndexer`` saw, or holds bounds, and stands at the *indexed* field too, which need not be encrypted itself.  So
-metadata of every field goes but for what Spark needs to read a type, comments, and tags.  Defaults go: they are values.
+metadata of every field goes but for what Spark needs to read a type, comments, tags, and which columns of which tables
+the field came from.  Defaults go: they are values.
 Source: ``DataType.json`` of Spark.
 """
 
@@ -12,8 +13,8 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-SPARK_SCHEMA = "org.apache.spark.sql.parquet.row.metadata"
-"""The key of the footer's key-value metadata under which Spark keeps its schema."""
+from sparkcrypt.tags.lineage import KEY as LINEAGE
+from sparkcrypt.tags.lineage import is_lineage
 
 
 def redact_spark_schema(text: str) -> tuple[str | None, bool]:
@@ -92,4 +93,5 @@ _KNOWN: dict[str, Callable[[Any], bool]] = {
     "__CHAR_VARCHAR_TYPE_STRING": _is_text,
     "__COLLATIONS": _is_collations,
     "HIVE_TYPE_STRING": _is_text,
+    LINEAGE: is_lineage,
 }

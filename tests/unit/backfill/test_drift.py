@@ -9,6 +9,7 @@ import pytest
 
 from sparkcrypt.backfill.drift.columns import match_columns, refuse_lost_columns
 from sparkcrypt.backfill.drift.difference import Drift, drift_in_short, drift_of_file
+from sparkcrypt.backfill.drift.inherited import find_inherited, sum_up_inherited
 from sparkcrypt.backfill.drift.unit_survey import action_of
 from sparkcrypt.decide.identity import FileIdentity
 from sparkcrypt.errors import PlanError
@@ -16,6 +17,7 @@ from sparkcrypt.parquet import ColumnSummary, FileSummary
 from sparkcrypt.plan import EncryptionPlan, build_plan
 from sparkcrypt.policy.load import policy_from_text
 from sparkcrypt.schema import schema_from_spark
+from sparkcrypt.tags.lineage import ColumnLineage
 from sparkcrypt.tags.model import tags_of_schema
 
 
@@ -62,6 +64,23 @@ tags: {{pii: {{key: pii}}}}
     ]
     schema = schema_from_spark({"type": "struct", "fields": fields})
     return build_plan(schema, tags_of_schema(schema), policy, table="db.t")
+
+
+def test_columns_that_inherited_their_tags_are_no_drift_and_are_listed_once() -> None:
+    """They need a note of their writer, and a table that never said anything of the column."""
+    noted = ColumnLineage("ID", ("pii",), (("a.b", "ssn"),), (), ("pii",))
+    columns: dict[tuple[str, ...], ColumnSummary] = {(name,): ColumnSummary(True, "pii") for name in ("id", "email")}
+    plan = planned()
+    file = replace(plain_file(), footer="encrypted", footer_key="footer", algorithm="AES_GCM_V1", columns=columns)
+    matched = match_columns(file, plan)
+    (inherited,) = find_inherited(file, matched, [noted])
+    assert (inherited.path, inherited.key_id, inherited.origins) == (("id",), "pii", "a.b.ssn")
+    assert [drift.column for drift in drift_of_file(file, matched, plan, {}, table_uuid=None)] == ["id"]
+    assert drift_of_file(file, matched, plan, {}, table_uuid=None, inherited={("id",)}) == ()
+    (column,) = sum_up_inherited([inherited, replace(inherited, file="/t/g.parquet")])
+    assert (column.column, column.files, column.tags, column.origins) == ("id", 2, ("pii",), ("a.b.ssn",))
+    assert not list(find_inherited(file, matched, [replace(noted, inherited=())]))
+    assert not list(find_inherited(file, matched, [replace(noted, column="email")]))
 
 
 def plain_file(*columns: tuple[str, ...]) -> FileSummary:

@@ -134,7 +134,7 @@ def test_a_tag_twice_in_canonical_json_is_refused() -> None:
         frozen(document)
 
 
-def test_aggregates_and_sinks_stand_in_the_canonical_json_only_where_they_are_written() -> None:
+def test_what_of_derived_data_stands_in_the_canonical_json_only_where_they_are_written() -> None:
     """A policy that names none keeps the digest that it had; an empty list makes not even counts safe."""
     document = {
         "version": 1,
@@ -149,6 +149,9 @@ def test_aggregates_and_sinks_stand_in_the_canonical_json_only_where_they_are_wr
     said = frozen({**document, "sinks": "deny", "tags": {"pii": {"key": "k", "sinks": "warn"}}})
     assert frozen(said.to_dict()) == said
     assert (said.to_dict()["sinks"], said.tags[0].sinks) == ("deny", "warn")
+    said = frozen({**document, "inherit": "refuse", "tables": {"a.b": {"inherit": "add"}}})
+    assert frozen(said.to_dict()) == said
+    assert (said.to_dict()["inherit"], said.tables[0].inherit) == ("refuse", "add")
     assert frozen({**document, "safe_aggregates": ["sum", "avg"]}).to_dict()["safe_aggregates"] == ["avg", "sum"]
 
 

@@ -61,8 +61,8 @@ EXACT = {
     "unknown key": (
         GOOD.replace("untagged:", "untaged:"),
         "policy.yaml:4: untaged: is not a known key; did you mean 'untagged'? allowed: algorithm, algorithm_history, "
-        "ask_for_access, audit, data_key_bits, footer, index, key_service, old_files, run_state, safe_aggregates, "
-        "sinks, tables, tags, untagged, version",
+        "ask_for_access, audit, data_key_bits, footer, index, inherit, key_service, old_files, run_state, "
+        "safe_aggregates, sinks, tables, tags, untagged, version",
     ),
     "missing untagged": (
         GOOD.replace("untagged: plaintext\n", ""),
@@ -76,6 +76,10 @@ EXACT = {
     "unknown tag in overlay": (
         GOOD + "tables:\n  a.b:\n    tags: {c: [pi]}\n",
         "policy.yaml:10: tables.a.b.tags.c: tag 'pi' is not defined under 'tags'; did you mean 'pii'? allowed: pii, contact",  # noqa: E501  # one message, one line
+    ),
+    "mode of inheritance": (
+        GOOD + "inherit: deny\n",
+        "policy.yaml:8: inherit: is 'deny'; allowed: observe, refuse, add",
     ),
     "mode of sinks": (
         GOOD.replace("{key: pii}", "{key: pii, sinks: no}"),

@@ -1,6 +1,5 @@
 package io.sparkcrypt;
 
-import java.util.LinkedHashSet;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
@@ -60,10 +59,10 @@ final class ExpressionTags {
           Map.entry("VariancePop", "var_pop"),
           Map.entry("VarianceSamp", "var_samp"));
 
-  private final Map<ExprId, Set<String>> byId;
+  private final Map<ExprId, Carried> byId;
   private final Set<String> safe;
   private final Consumer<QueryPlan<?>> visit;
-  private Supplier<Set<String>> row = Set::of;
+  private Supplier<Carried> row = Carried::new;
 
   /**
    * Makes one for a plan.
@@ -72,19 +71,19 @@ final class ExpressionTags {
    * @param safe names of the aggregates whose results have no tags
    * @param visit what fills {@code byId} for the plan of a subquery
    */
-  ExpressionTags(Map<ExprId, Set<String>> byId, Set<String> safe, Consumer<QueryPlan<?>> visit) {
+  ExpressionTags(Map<ExprId, Carried> byId, Set<String> safe, Consumer<QueryPlan<?>> visit) {
     this.byId = byId;
     this.safe = safe;
     this.visit = visit;
   }
 
   /** Sets what an expression has that reads its row by positions: the tags of the whole row. */
-  void setRow(Supplier<Set<String>> tags) {
+  void setRow(Supplier<Carried> tags) {
     row = tags;
   }
 
   /** Adds the tags of a value, less those that fields inside its type carry themselves. */
-  void add(Set<String> tags, Expression expression) {
+  void add(Carried tags, Expression expression) {
     if (expression instanceof Attribute) {
       addColumn(tags, (Attribute) expression);
     } else if (expression instanceof GetStructField) {
@@ -113,38 +112,38 @@ final class ExpressionTags {
     }
   }
 
-  private void addColumn(Set<String> tags, Attribute column) {
-    Set<String> known = byId.get(column.exprId());
+  private void addColumn(Carried tags, Attribute column) {
+    Carried known = byId.get(column.exprId());
     if (known != null) {
       tags.addAll(known);
     }
     tags.addAll(FieldTags.of(column.metadata()));
   }
 
-  private void addFunction(Set<String> tags, Expression expression) {
+  private void addFunction(Carried tags, Expression expression) {
     boolean handsOn = expression instanceof Alias || expression instanceof Cast || SELECTING.contains(name(expression));
     for (Expression child : Trees.children(expression)) {
       add(tags, child);
       if (handsOn) {
-        FieldTags.addLost(tags, child.dataType(), expression.dataType());
+        FieldTags.addLost(tags.tags(), child.dataType(), expression.dataType());
       } else {
-        FieldTags.addBelow(tags, child.dataType());
+        FieldTags.addBelow(tags.tags(), child.dataType());
       }
     }
   }
 
-  private void addStruct(Set<String> tags, CreateNamedStruct struct) {
+  private void addStruct(Carried tags, CreateNamedStruct struct) {
     StructField[] fields = struct.dataType().fields();
     List<Expression> values = Trees.expressions(struct, "valExprs");
     for (int i = 0; i < fields.length; i++) {
-      Set<String> ofValue = new LinkedHashSet<>();
+      Carried ofValue = new Carried();
       add(ofValue, values.get(i));
-      ofValue.removeAll(FieldTags.of(fields[i].metadata()));
+      ofValue.tags().removeAll(FieldTags.of(fields[i].metadata()));
       tags.addAll(ofValue);
     }
   }
 
-  private void addSubquery(Set<String> tags, PlanExpression<?> subquery) {
+  private void addSubquery(Carried tags, PlanExpression<?> subquery) {
     for (Expression child : Trees.children(subquery)) {
       add(tags, child);
     }
@@ -152,12 +151,12 @@ final class ExpressionTags {
     visit.accept(plan);
     for (Attribute column : Trees.output(plan)) {
       addColumn(tags, column);
-      FieldTags.addLost(tags, column.dataType(), subquery.dataType());
+      FieldTags.addLost(tags.tags(), column.dataType(), subquery.dataType());
     }
   }
 
   /** Partitions and frames say which rows count; the order is part of the value where the function asks for no other. */
-  private void addWindow(Set<String> tags, WindowExpression window) {
+  private void addWindow(Carried tags, WindowExpression window) {
     Expression function = window.windowFunction();
     add(tags, function);
     if (!(function instanceof AggregateExpression) && Trees.children(function).isEmpty()) {
@@ -165,16 +164,16 @@ final class ExpressionTags {
     }
   }
 
-  private void addAggregate(Set<String> tags, AggregateExpression aggregate) {
+  private void addAggregate(Carried tags, AggregateExpression aggregate) {
     if (!safe.contains(AGGREGATES.getOrDefault(name(aggregate.aggregateFunction()), ""))) {
       add(tags, aggregate.aggregateFunction()); // not its filter, which says which rows count
     }
   }
 
   /** Adds what an expression's columns have, their inner fields included: what may be in a value that nothing tells apart. */
-  void addAll(Set<String> tags, Attribute column) {
+  void addAll(Carried tags, Attribute column) {
     addColumn(tags, column);
-    FieldTags.addBelow(tags, column.dataType());
+    FieldTags.addBelow(tags.tags(), column.dataType());
   }
 
   private static String name(Expression expression) {

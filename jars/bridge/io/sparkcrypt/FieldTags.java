@@ -51,7 +51,8 @@ final class FieldTags {
 
   /** Metadata with these tags in it, all else as it was. */
   static Metadata with(Metadata metadata, Set<String> tags) {
-    return new MetadataBuilder().withMetadata(metadata).putStringArray(KEY, tags.toArray(String[]::new)).build();
+    MetadataBuilder changed = new MetadataBuilder().withMetadata(metadata);
+    return tags.isEmpty() ? metadata : changed.putStringArray(KEY, tags.toArray(String[]::new)).build();
   }
 
   static List<Nested> nested(DataType type) {

@@ -92,7 +92,7 @@ final class KnownTables {
   }
 
   /** The table whose folder this is or lies in, as the catalog has it now; null when it is no table's. */
-  private Object owner(String folder) {
+  Object owner(String folder) {
     for (int attempt = 0; attempt < 2; attempt++) {
       Place near = nearest(folder, ruled(), tagged());
       if (near == null || near.table == null) {

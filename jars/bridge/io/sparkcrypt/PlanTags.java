@@ -2,7 +2,6 @@ package io.sparkcrypt;
 
 import java.util.HashMap;
 import java.util.HashSet;
-import java.util.LinkedHashSet;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
@@ -11,10 +10,13 @@ import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.ExprId;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.plans.QueryPlan;
+import org.apache.spark.sql.catalyst.plans.logical.Aggregate;
 import org.apache.spark.sql.catalyst.plans.logical.CTERelationDef;
 import org.apache.spark.sql.catalyst.plans.logical.CTERelationRef;
 import org.apache.spark.sql.catalyst.plans.logical.Expand;
+import org.apache.spark.sql.catalyst.plans.logical.Filter;
 import org.apache.spark.sql.catalyst.plans.logical.Generate;
+import org.apache.spark.sql.catalyst.plans.logical.Join;
 import org.apache.spark.sql.catalyst.plans.logical.LateralJoin;
 import org.apache.spark.sql.catalyst.plans.logical.MergeRows;
 import org.apache.spark.sql.catalyst.plans.logical.WithCTE;
@@ -39,9 +41,10 @@ final class PlanTags {
   private static final Set<String> BY_POSITION = Set.of("Union", "Intersect", "UnionLoop", "View");
 
   private final TableTags tables;
-  private final Map<ExprId, Set<String>> byId = new HashMap<>();
-  private final Map<Long, List<Set<String>>> byCte = new HashMap<>();
+  private final Map<ExprId, Carried> byId = new HashMap<>();
+  private final Map<Long, List<Carried>> byCte = new HashMap<>();
   private final ExpressionTags values;
+  private final Carried conditions = new Carried();
   private boolean anyTags;
 
   /**
@@ -60,10 +63,19 @@ final class PlanTags {
     return anyTags;
   }
 
+  /** Tagged columns by which rows were chosen, joined or grouped: no value comes from them. */
+  Set<Carried.Origin> conditions() {
+    return conditions.origins();
+  }
+
   /** The tags of a column of a plan that was visited, those in its own metadata included. */
-  Set<String> of(Attribute column) {
-    Set<String> found = new LinkedHashSet<>(FieldTags.of(column.metadata()));
-    found.addAll(byId.getOrDefault(column.exprId(), Set.of()));
+  Carried of(Attribute column) {
+    Carried found = new Carried();
+    found.addAll(FieldTags.of(column.metadata()));
+    Carried known = byId.get(column.exprId());
+    if (known != null) {
+      found.addAll(known);
+    }
     return found;
   }
 
@@ -76,6 +88,7 @@ final class PlanTags {
     }
     List<QueryPlan<?>> children = Trees.children(plan);
     children.forEach(this::visit);
+    addConditions(plan);
     String name = plan.getClass().getSimpleName();
     if (children.isEmpty()) {
       visitLeaf(plan);
@@ -95,6 +108,17 @@ final class PlanTags {
     }
   }
 
+  private void addConditions(QueryPlan<?> plan) {
+    if (!anyTags) {
+      return;
+    }
+    if (plan instanceof Filter || plan instanceof Join) {
+      Trees.expressions(plan).forEach(condition -> values.add(conditions, condition));
+    } else if (plan instanceof Aggregate) {
+      Trees.expressions(plan, "groupingExpressions").forEach(group -> values.add(conditions, group));
+    }
+  }
+
   private void visitCte(CTERelationDef definition) {
     visit(definition.child());
     byCte.put(definition.id(), Trees.output(definition.child()).stream().map(this::of).toList());
@@ -103,17 +127,25 @@ final class PlanTags {
   private void visitLeaf(QueryPlan<?> leaf) {
     List<Attribute> columns = Trees.output(leaf);
     if (leaf instanceof CTERelationRef) {
-      List<Set<String>> known = byCte.get(((CTERelationRef) leaf).cteId());
+      List<Carried> known = byCte.get(((CTERelationRef) leaf).cteId());
       for (int i = 0; known != null && i < columns.size(); i++) {
         put(columns.get(i), known.get(i));
       }
       return;
     }
-    for (Attribute column : columns) {
-      put(column, FieldTags.of(column.metadata()));
-      anyTags |= FieldTags.isNested(column.dataType()) && !FieldTags.nested(column.dataType()).isEmpty();
+    TableTags.Read read = tables.of(leaf, columns);
+    for (int i = 0; i < columns.size(); i++) {
+      Attribute column = columns.get(i);
+      boolean below = FieldTags.isNested(column.dataType()) && !FieldTags.nested(column.dataType()).isEmpty();
+      Carried tags = new Carried();
+      tags.addAll(FieldTags.of(column.metadata()));
+      tags.addAll(read.tags().getOrDefault(i, Set.of()));
+      if (read.source() != null && (below || !tags.isEmpty())) {
+        tags.add(new Carried.Origin(read.source(), column.name()));
+      }
+      put(column, tags);
+      anyTags |= below;
     }
-    tables.of(leaf, columns).forEach((index, tags) -> put(columns.get(index), tags));
   }
 
   private void uniteByPosition(QueryPlan<?> plan, List<QueryPlan<?>> children) {
@@ -121,15 +153,15 @@ final class PlanTags {
     for (QueryPlan<?> child : children) {
       List<Attribute> own = Trees.output(child);
       for (int i = 0; i < columns.size(); i++) {
-        Set<String> tags = of(own.get(i));
-        FieldTags.addLost(tags, own.get(i).dataType(), columns.get(i).dataType());
+        Carried tags = of(own.get(i));
+        FieldTags.addLost(tags.tags(), own.get(i).dataType(), columns.get(i).dataType());
         put(columns.get(i), tags);
       }
     }
   }
 
   private void visitGenerate(Generate plan) {
-    Set<String> tags = new LinkedHashSet<>();
+    Carried tags = new Carried();
     values.add(tags, (Expression) plan.generator());
     for (Attribute column : Trees.attributes(plan, "generatorOutput")) {
       put(column, tags);
@@ -153,9 +185,9 @@ final class PlanTags {
     for (Object one : Trees.elements(Object.class, rows)) {
       List<Expression> row = Trees.elements(Expression.class, one);
       for (int i = 0; i < columns.size(); i++) {
-        Set<String> tags = new LinkedHashSet<>();
+        Carried tags = new Carried();
         values.add(tags, row.get(i));
-        FieldTags.addLost(tags, row.get(i).dataType(), columns.get(i).dataType());
+        FieldTags.addLost(tags.tags(), row.get(i).dataType(), columns.get(i).dataType());
         put(columns.get(i), tags);
       }
     }
@@ -165,7 +197,8 @@ final class PlanTags {
     for (Expression expression : expressions) {
       if (expression instanceof Alias) {
         Alias column = (Alias) expression;
-        Set<String> tags = new LinkedHashSet<>(FieldTags.of(column.metadata()));
+        Carried tags = new Carried();
+        tags.addAll(FieldTags.of(column.metadata()));
         if (anyTags || expression.containsPattern(TreePattern.PLAN_EXPRESSION())) {
           values.add(tags, column);
         }
@@ -184,7 +217,7 @@ final class PlanTags {
     for (QueryPlan<?> child : children) {
       Trees.output(child).forEach(column -> known.add(column.exprId()));
     }
-    Set<String> row = row(children);
+    Carried row = row(children);
     for (Attribute column : Trees.output(plan)) {
       if (!known.contains(column.exprId())) {
         put(column, row);
@@ -192,22 +225,22 @@ final class PlanTags {
     }
   }
 
-  private Set<String> row(List<QueryPlan<?>> children) {
-    Set<String> tags = new LinkedHashSet<>();
+  private Carried row(List<QueryPlan<?>> children) {
+    Carried tags = new Carried();
     for (QueryPlan<?> child : children) {
       Trees.output(child).forEach(column -> values.addAll(tags, column));
     }
     return tags;
   }
 
-  private void put(Attribute column, Set<String> tags) {
+  private void put(Attribute column, Carried tags) {
     put(column.exprId(), tags);
   }
 
-  private void put(ExprId id, Set<String> tags) {
+  private void put(ExprId id, Carried tags) {
     if (!tags.isEmpty()) {
       anyTags = true;
-      byId.computeIfAbsent(id, unused -> new LinkedHashSet<>()).addAll(tags);
+      byId.computeIfAbsent(id, unused -> new Carried()).addAll(tags);
     }
   }
 }

@@ -37,6 +37,14 @@ final class TableTags {
   private boolean requiresEncryption;
 
   /**
+   * What is known of a leaf.
+   *
+   * @param source the table that is read, else the folder; null where it is neither, or the query is no write's
+   * @param tags of its columns, by their places; those that fields inside their types carry are left out
+   */
+  record Read(String source, Map<Integer, Set<String>> tags) {}
+
+  /**
    * Makes one for a plan.
    *
    * @param forWrite look each table up in the catalog anew, and the tables of folders too, since files depend on it
@@ -47,17 +55,17 @@ final class TableTags {
     this.forWrite = forWrite;
   }
 
-  /** Tags of a leaf's columns, by their places; those that fields inside their types carry are left out. */
-  Map<Integer, Set<String>> of(QueryPlan<?> leaf, List<Attribute> columns) {
+  /** What the catalog says of a leaf, and of its columns. */
+  Read of(QueryPlan<?> leaf, List<Attribute> columns) {
     Object table = tableOf(leaf);
     Map<String, String> told = table != null ? TableEntry.told(forWrite ? tables.fresh(Calls.call(table, "identifier")) : table) : folderOf(leaf);
-    if (told != null) {
-      note(told);
+    if (told == null) {
+      return new Read(null, Map.of());
     }
-    if (told == null || !policy.hasTaggedTables() && told.keySet().stream().noneMatch(TableTags::carriesTags)) {
-      return Map.of();
-    }
-    return byPlace(columns, ask(told, leaf.schema().json()));
+    note(told);
+    String source = forWrite ? told.getOrDefault(Names.TABLE_NAME, told.get("")) : null;
+    boolean tagged = policy.hasTaggedTables() || told.keySet().stream().anyMatch(TableTags::carriesTags);
+    return new Read(source, tagged ? byPlace(columns, ask(told, leaf.schema().json())) : Map.of());
   }
 
   /** Names of the tables whose leaves were asked for. */

@@ -5,6 +5,7 @@ import org.apache.spark.sql.SparkSession;
 import org.apache.spark.sql.catalyst.plans.logical.Command;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.rules.Rule;
+import org.apache.spark.sql.types.StructType;
 
 /**
  * Makes tags follow data: each column that is written carries the tags of all columns that its values come from.
@@ -53,7 +54,8 @@ final class TagRule extends Rule<LogicalPlan> {
     if (query == null) {
       return WriteQueries.shown(plan, tags);
     }
-    SinkGuard.check(policy, plan, WriteQueries.shown(query, tags).schema(), tables);
-    return WriteQueries.tagged(plan, query, tags);
+    StructType written = WriteQueries.shown(query, tags).schema();
+    SinkGuard.check(policy, plan, written, tables);
+    return WriteQueries.tagged(plan, query, tags, new InheritedTags(session, policy).lacking(plan, written, tables));
   }
 }

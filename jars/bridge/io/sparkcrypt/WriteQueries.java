@@ -56,10 +56,14 @@ final class WriteQueries {
     return node instanceof V2WriteCommand || node instanceof V2CreateTableAsSelectPlan;
   }
 
-  /** A command whose query's columns carry all of their tags; the same one where they do. */
-  static LogicalPlan tagged(LogicalPlan command, LogicalPlan query, PlanTags tags) {
+  /**
+   * A command whose query's columns carry all of their tags, and where they come from.
+   *
+   * @param lacking the columns whose tags the table that is written to lacks, and these tags
+   */
+  static LogicalPlan tagged(LogicalPlan command, LogicalPlan query, PlanTags tags, Map<String, Set<String>> lacking) {
     Map<ExprId, Attribute> renamed = new HashMap<>();
-    LogicalPlan wrapped = wrapped(query, tags, renamed);
+    LogicalPlan wrapped = wrapped(query, tags, lacking, renamed);
     if (wrapped == query) {
       return command;
     }
@@ -80,15 +84,20 @@ final class WriteQueries {
    * Every column with tags gets a new id. With the old ones the optimizer would drop the projection, and the tags with it; and it
    * makes columns of the old ids without metadata, such as those of dropDuplicates.
    */
-  private static LogicalPlan wrapped(LogicalPlan query, PlanTags tags, Map<ExprId, Attribute> renamed) {
+  private static LogicalPlan wrapped(
+      LogicalPlan query, PlanTags tags, Map<String, Set<String>> lacking, Map<ExprId, Attribute> renamed) {
     List<Object> columns = new ArrayList<>();
+    Set<Carried.Origin> conditions = tags.conditions();
     for (Attribute column : Trees.output(query)) {
-      Set<String> all = tags.of(column);
-      if (all.isEmpty()) {
+      Carried all = tags.of(column);
+      Metadata lineage = Lineage.of(all.origins(), conditions, lacking.getOrDefault(column.name(), Set.of()));
+      conditions = Set.of(); // they are of all columns, and stand at the first
+      Metadata metadata = Lineage.with(FieldTags.with(column.metadata(), all.tags()), lineage);
+      if (all.tags().isEmpty() && metadata.equals(column.metadata())) {
         columns.add(column);
       } else {
         // An alias with the metadata of its column would be taken for redundant.
-        NamedExpression alias = alias(column.withMetadata(Metadata.empty()), FieldTags.with(column.metadata(), all));
+        NamedExpression alias = alias(column.withMetadata(Metadata.empty()), metadata);
         renamed.put(column.exprId(), alias.toAttribute());
         columns.add(alias);
       }
@@ -101,7 +110,7 @@ final class WriteQueries {
     List<Object> columns = new ArrayList<>();
     boolean changed = false;
     for (Attribute column : Trees.output(query)) {
-      Set<String> all = tags.of(column);
+      Set<String> all = tags.of(column).tags();
       boolean carries = FieldTags.of(column.metadata()).containsAll(all);
       changed |= !carries;
       columns.add(carries ? column : column.withMetadata(FieldTags.with(column.metadata(), all)));
@@ -121,7 +130,7 @@ final class WriteQueries {
 
   private static Map<String, Set<String>> tagsByName(LogicalPlan query, PlanTags tags) {
     Map<String, Set<String>> found = new LinkedHashMap<>();
-    Trees.output(query).forEach(column -> found.put(column.name(), tags.of(column)));
+    Trees.output(query).forEach(column -> found.put(column.name(), tags.of(column).tags()));
     found.values().removeIf(Set::isEmpty);
     return found;
   }

@@ -1,0 +1,95 @@
+"""Columns that are encrypted by the tags of the columns that they came from, though their table has no tag for them.
+
+Writes leave such columns where the policy says ``inherit: observe``.  They stay as they are until the table's owner
+tags the column: with the tags that it inherited, or with one that means plaintext.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from sparkcrypt.backfill.drift.columns import FileColumns
+from sparkcrypt.parquet import FileSummary
+from sparkcrypt.plan import ColumnPlan
+from sparkcrypt.schema import Path, join_dotted
+from sparkcrypt.tags.lineage import ColumnLineage
+from sparkcrypt.text import count_of
+
+
+@dataclass(frozen=True, slots=True)
+class Inherited:
+    """One such column of one file: its path in the file, the key that it is under, and what its writer said of it."""
+
+    file: str
+    path: Path
+    key_id: str | None
+    lineage: ColumnLineage
+
+    @property
+    def origins(self) -> str:
+        """The columns that it came from, as people read them."""
+        return ", ".join(f"{table}.{column}" for table, column in self.lineage.origins) or "columns that are not known"
+
+
+@dataclass(frozen=True, slots=True)
+class InheritedColumn:
+    """One such column of a table, and in how many files it is."""
+
+    column: str
+    tags: tuple[str, ...]
+    key_ids: tuple[str, ...]
+    origins: tuple[str, ...]
+    files: int
+
+    def __str__(self) -> str:
+        """Say it, and what its owner can do."""
+        return (
+            f"inherited: {self.column} is encrypted in {count_of(self.files, 'file')}, by {','.join(self.tags)} of "
+            f"{', '.join(self.origins) or 'columns that are not known'}, and has no tag of its own: rows that come "
+            "from elsewhere are not encrypted, and `inherit: refuse` would refuse such writes; tag the column with "
+            "`sparkcrypt tags set`"
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON values."""
+        return {
+            "column": self.column,
+            "tags": list(self.tags),
+            "key_ids": list(self.key_ids),
+            "origins": list(self.origins),
+            "files": self.files,
+        }
+
+
+def find_inherited(summary: FileSummary, matched: FileColumns, lineage: Iterable[ColumnLineage]) -> Iterator[Inherited]:
+    """Yield the columns of one file that are encrypted by tags which their table lacks, as their writer noted."""
+    noted = {found.column.lower(): found for found in lineage if found.inherited}
+    for path, column in (summary.columns or {}).items() if noted else ():
+        planned = matched.planned.get(path)
+        found = noted.get(path[0].lower())
+        if column.encrypted and found is not None and planned is not None and is_untold(planned):
+            yield Inherited(summary.path, path, column.key_id, found)
+
+
+def is_untold(column: ColumnPlan) -> bool:
+    """Tell whether nobody ever said what a column of a table is: it has neither tag nor history, and no key by rule."""
+    return column.action == "plaintext" and not column.tags and not column.history
+
+
+def sum_up_inherited(found: Iterable[Inherited]) -> tuple[InheritedColumn, ...]:
+    """Return the columns of a table, each once, in the order of their names."""
+    by_column: dict[str, list[Inherited]] = {}
+    for inherited in found:
+        by_column.setdefault(join_dotted(inherited.path), []).append(inherited)
+    return tuple(
+        InheritedColumn(
+            column=column,
+            tags=tuple(sorted({tag for entry in entries for tag in entry.lineage.inherited})),
+            key_ids=tuple(sorted({entry.key_id for entry in entries if entry.key_id})),
+            origins=tuple(sorted({f"{table}.{name}" for entry in entries for table, name in entry.lineage.origins})),
+            files=len({entry.file for entry in entries}),
+        )
+        for column, entries in sorted(by_column.items())
+    )

@@ -1,0 +1,105 @@
+"""Where the columns of a file came from when it was written, as a note in the metadata of its Spark schema says."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sparkcrypt.errors import PlanError
+from sparkcrypt.schema import tags_from_metadata
+
+KEY = "lineage"
+"""The name of the note in a field's metadata; jars/bridge/io/sparkcrypt/Lineage.java writes it."""
+
+Origins = tuple[tuple[str, str], ...]
+"""Tagged columns: (table, or the folder that was read; column)."""
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnLineage:
+    """What one top-level column of a file says of the write that made it.
+
+    Attributes:
+        column: its name.
+        tags: those that it was written with, without those of fields inside it.
+        origins: tagged columns that its values come from.
+        conditions: tagged columns by which the rows of the whole write were chosen, joined or grouped.
+        inherited: tags that the table's column lacked when it was written.
+        more: there were more columns than are noted.
+    """
+
+    column: str
+    tags: tuple[str, ...] = ()
+    origins: Origins = ()
+    conditions: Origins = ()
+    inherited: tuple[str, ...] = ()
+    more: bool = False
+
+    def to_list(self) -> list[Any]:
+        """Return it as JSON values that `from_list` takes."""
+        return [self.column, self.tags, self.origins, self.conditions, self.inherited, self.more]
+
+    @classmethod
+    def from_list(cls, values: list[Any]) -> ColumnLineage:
+        """Return what `to_list` gave."""
+        column, tags, origins, conditions, inherited, more = values
+        return cls(column, tuple(tags), _pairs(origins), _pairs(conditions), tuple(inherited), more)
+
+
+def lineage_of_schema(document: str) -> tuple[ColumnLineage, ...]:
+    """Return the lineage of the columns of a file, by its Spark schema; a column without a note has none.
+
+    Anybody may have written the file: what is not as the extension writes it is passed over.
+    """
+    try:
+        fields = json.loads(document)["fields"]
+        found = (_lineage_of_field(field) for field in fields)
+        return tuple(lineage for lineage in found if lineage is not None)
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError, PlanError):
+        return ()
+
+
+def _lineage_of_field(field: Mapping[str, Any]) -> ColumnLineage | None:
+    metadata = field.get("metadata") or {}
+    note = metadata.get(KEY)
+    if not isinstance(note, dict) or not is_lineage(note) or not isinstance(field["name"], str):
+        return None
+    return ColumnLineage(
+        column=field["name"],
+        tags=tags_from_metadata(metadata.get("tags"), field["name"]),
+        origins=_origins(note.get("from", {})),
+        conditions=_origins(note.get("conditions", {})),
+        inherited=tuple(note.get("inherited", ())),
+        more=note.get("more", False),
+    )
+
+
+def _pairs(values: Iterable[tuple[str, str]]) -> Origins:
+    return tuple((table, column) for table, column in values)
+
+
+def _origins(part: Mapping[str, list[str]]) -> Origins:
+    return tuple((table, column) for table, columns in part.items() for column in columns)
+
+
+def is_lineage(note: object) -> bool:
+    """Tell whether a value of a field's metadata is a note of its lineage."""
+    return isinstance(note, dict) and all(name in _PARTS and _PARTS[name](value) for name, value in note.items())
+
+
+def _is_texts(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(text, str) for text in value)
+
+
+def _is_columns(value: object) -> bool:
+    return isinstance(value, dict) and all(map(_is_texts, value.values()))
+
+
+_PARTS: dict[str, Callable[[object], bool]] = {
+    "from": _is_columns,
+    "conditions": _is_columns,
+    "inherited": _is_texts,
+    "more": lambda value: isinstance(value, bool),
+}
