@@ -15,6 +15,7 @@ from sparkcrypt.cli.setup.doctor import doctor
 from sparkcrypt.cli.setup.keys import keys
 from sparkcrypt.cli.tables.audit import audit
 from sparkcrypt.cli.tables.encrypt import encrypt
+from sparkcrypt.cli.tables.lineage import lineage
 from sparkcrypt.cli.tables.plan import plan
 from sparkcrypt.cli.tables.tags import tags
 from sparkcrypt.cli.tables.verify import verify
@@ -35,7 +36,7 @@ def cli() -> None:
     """
 
 
-for _command in (audit, backfill, conf, doctor, encrypt, index, inspect, keys, plan, rewrite, tags, verify):
+for _command in (audit, backfill, conf, doctor, encrypt, index, inspect, keys, lineage, plan, rewrite, tags, verify):
     cli.add_command(_command)
 
 

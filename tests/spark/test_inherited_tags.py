@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from sparkcrypt import configure, encrypt_table, load_policy
+from sparkcrypt.backfill.many.lineage import trace_lineage
 from sparkcrypt.backfill.many.passes import backfill
 from sparkcrypt.backfill.many.plan import plan_target
 from sparkcrypt.backfill.target.target import catalog_target
-from sparkcrypt.errors import VerificationError
+from sparkcrypt.errors import PlanError, VerificationError
 from sparkcrypt.names import SPARK_SCHEMA
 from sparkcrypt.parquet import read_footer
 from sparkcrypt.policy.model import Policy
@@ -220,6 +221,19 @@ def test_files_say_where_their_columns_come_from(site: Site) -> None:
     }
     assert notes_of(lake.path("again"), policy) == {"deep": {"from": {made: ["low"]}}}
     assert notes_of(lake.root / "by_path", policy) == {"ssn": {"from": {people: ["ssn"]}}}
+    traced = trace_lineage(lake.spark, policy, tables=["again"])
+    assert [(table.table, table.sources) for table in traced.tables] == [
+        (f"{lake.database}.again", (made,)),
+        (made, (people,)),
+        (people, ()),
+    ]
+    (derived,) = traced.tables[1].columns
+    assert (derived.name, derived.tags, derived.origins, derived.files) == ("low", ("pii",), ((people, "ssn"),), 1)
+    assert traced.tables[1].conditions == ((people, "ssn"),)
+    assert traced.derived_from(people, "ssn") == ((made, "low"),)
+    assert (traced.exit_code, traced.unknown) == (0, {})
+    with pytest.raises(PlanError, match="nosuch"):
+        trace_lineage(lake.spark, policy, tables=["nosuch"])
 
 
 def notes_of(folder: Path, policy: Policy) -> dict[str, Any]:

@@ -26,6 +26,7 @@ from sparkcrypt.native.footers import Found
 from sparkcrypt.parquet import FileSummary
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.spark.files.hadoop import HadoopFiles
+from sparkcrypt.tags.lineage import ColumnLineage
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -44,6 +45,7 @@ class ScannedUnit:
         drift: how they differ from the plan; none: nothing is to do.
         codecs: file -> its codecs.
         inherited: columns that are encrypted by tags which the table lacks.
+        lineage: file -> where its columns came from.
     """
 
     unit: Unit
@@ -52,6 +54,7 @@ class ScannedUnit:
     drift: tuple[Drift, ...]
     codecs: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     inherited: tuple[Inherited, ...] = ()
+    lineage: Mapping[str, tuple[ColumnLineage, ...]] = field(default_factory=dict)
 
 
 class Scanner:
@@ -132,7 +135,9 @@ def scan_footers(unit: Unit, footers: Footers, target: Target) -> ScannedUnit:
                 paths = {entry.path for entry in found}
                 inherited.extend(found)
                 drift.extend(drift_of_file(summary, matched, plan, values, table_uuid=target.uuid, inherited=paths))
-    return ScannedUnit(unit, footers.summaries, columns, tuple(drift), footers.codecs, tuple(inherited))
+    return ScannedUnit(
+        unit, footers.summaries, columns, tuple(drift), footers.codecs, tuple(inherited), footers.lineage
+    )
 
 
 def scan_target(

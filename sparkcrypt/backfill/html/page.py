@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
 from sparkcrypt.backfill.html import pictures, tables, view
 from sparkcrypt.backfill.html.text import visible
@@ -26,9 +26,8 @@ def report_html(report: Mapping[str, Any]) -> str:
         report: JSON values, as `sparkcrypt.backfill.many.report.PassReport.to_dict` returns them.  Of a pass that
             failed, ``outcome`` and ``error`` are enough.
     """
-    environment = _environment()
-    style = environment.get_template(_STYLE).render()
-    return environment.get_template(_PAGE).render(
+    style = load_template(_STYLE).render()
+    return load_template(_PAGE).render(
         style_name=_STYLE,
         style_digest=base64.b64encode(hashlib.sha256(style.encode()).digest()).decode(),
         picture=pictures,
@@ -58,6 +57,11 @@ def _sections(report: Mapping[str, Any]) -> dict[str, Any]:
 
 def _identifiers(report: Mapping[str, Any]) -> dict[str, str]:
     return {name: visible(report.get(name) or "") for name in ("pass_id", "policy_digest", "version")}
+
+
+def load_template(name: str) -> Template:
+    """Return a template of this room; whatever it is given stands as text in what it makes."""
+    return _environment().get_template(name)
 
 
 @cache

@@ -1,0 +1,204 @@
+"""Which columns of which tables came from which tagged ones, as the writers of their files noted it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from sparkcrypt.backfill.drift.cache import FooterCache
+from sparkcrypt.backfill.drift.scan import scan_target
+from sparkcrypt.backfill.many.choice import Choice, choose_tables
+from sparkcrypt.backfill.state.directory import open_states
+from sparkcrypt.backfill.target.target import catalog_target
+from sparkcrypt.errors import PlanError, SparkcryptError, VerificationError
+from sparkcrypt.policy.model import Policy
+from sparkcrypt.spark.tables.catalog import Catalog
+from sparkcrypt.spark.tables.table import Table
+from sparkcrypt.tags.lineage import ColumnLineage
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Column = tuple[str, str]
+"""A table, or a folder that was read, and a top-level column of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class DerivedColumn:
+    """A column whose values came from tagged columns, in some files of its table.
+
+    Attributes:
+        name: of the column.
+        tags: with which it was written.
+        origins: the columns that its values came from.
+        inherited: tags that the table's column lacked when it was written.
+        files: in how many files.
+    """
+
+    name: str
+    tags: tuple[str, ...]
+    origins: tuple[Column, ...]
+    inherited: tuple[str, ...]
+    files: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON values."""
+        return {
+            "column": self.name,
+            "tags": list(self.tags),
+            "origins": _columns_to_list(self.origins),
+            "inherited": list(self.inherited),
+            "files": self.files,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class TableLineage:
+    """What the files of one table say.
+
+    Attributes:
+        table: ``db.table``.
+        files: that were asked.
+        columns: those that came from tagged ones.
+        conditions: tagged columns by which rows were chosen, joined or grouped: no value came from them.
+        unreadable: file -> why its footer could not be read; what it would say is not known.
+        cut: a file names only the first of many columns.
+    """
+
+    table: str
+    files: int
+    columns: tuple[DerivedColumn, ...]
+    conditions: tuple[Column, ...]
+    unreadable: dict[str, str]
+    cut: bool = False
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The tables, or folders, that its rows came from."""
+        named = [column for derived in self.columns for column in derived.origins] + list(self.conditions)
+        return tuple(dict.fromkeys(table for table, _ in named))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON values."""
+        return {
+            "table": self.table,
+            "files": self.files,
+            "columns": [column.to_dict() for column in self.columns],
+            "conditions": _columns_to_list(self.conditions),
+            "unreadable": self.unreadable,
+            "cut": self.cut,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Lineage:
+    """The lineage of some tables and of all that they came from.
+
+    Attributes:
+        tables: in the order in which they were looked at, those that were asked for first.
+        unknown: tables and folders that are named as sources and were not looked at -> why.
+    """
+
+    tables: tuple[TableLineage, ...]
+    unknown: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def exit_code(self) -> int:
+        """What a command ends with: 74 where a file's footer could not be read."""
+        return VerificationError.exit_code if any(table.unreadable for table in self.tables) else 0
+
+    def derived_from(self, table: str, column: str) -> tuple[Column, ...]:
+        """Return the columns that came from one column."""
+        return tuple(
+            (found.table, derived.name)
+            for found in self.tables
+            for derived in found.columns
+            if (table, column) in derived.origins
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON values."""
+        return {"tables": [table.to_dict() for table in self.tables], "unknown": self.unknown}
+
+
+def trace_lineage(
+    spark: SparkSession, policy: Policy, *, tables: Sequence[str] = (), databases: Sequence[str] = ()
+) -> Lineage:
+    """Ask the footers of tables, and of the tables that these came from, where their columns came from.
+
+    Footers that earlier passes read are not read again.
+
+    Args:
+        spark: a classic session.
+        policy: whose key service opens footers.
+        tables: ``db.table``, or patterns.
+        databases: every table of each.
+
+    Raises:
+        PlanError: a table that was named is not there, or is none whose files can be asked.
+        ConfigError: the state directory cannot be opened.
+    """
+    chosen = choose_tables(spark, Choice(tuple(tables), tuple(databases)))
+    named = {choice.table.full_name for choice in chosen if choice.named}
+    queue = {choice.table.full_name: choice.table for choice in chosen}
+    found: dict[str, TableLineage] = {}
+    unknown: dict[str, str] = {}
+    catalog = Catalog(spark)
+    while queue:
+        name, table = next(iter(queue.items()))
+        del queue[name]
+        try:
+            found[name] = _ask_table(spark, table, policy)
+        except SparkcryptError as error:
+            if name in named:
+                raise
+            unknown[name] = str(error)
+            continue
+        for source in found[name].sources:
+            if source in found or source in queue or source in unknown:
+                continue
+            try:
+                queue[source] = catalog.table(source)
+            except PlanError as error:
+                unknown[source] = str(error)
+    return Lineage(tuple(found.values()), unknown)
+
+
+def _ask_table(spark: SparkSession, table: Table, policy: Policy) -> TableLineage:
+    target = catalog_target(spark, table, policy, None)
+    cache = FooterCache(open_states(spark, policy.run_state, outside=target.base), target.table_id, keeps=False)
+    files = 0
+    unreadable: dict[str, str] = {}
+    noted: list[ColumnLineage] = []
+    for scanned in scan_target(spark, target, policy, cache=cache):
+        files += len(scanned.unit.files)
+        unreadable |= {drift.file: drift.detail for drift in scanned.drift if drift.kind == "unreadable"}
+        noted.extend(note for notes in scanned.lineage.values() for note in notes)
+    return TableLineage(
+        table.full_name,
+        files,
+        tuple(_unite_columns(noted)),
+        tuple(sorted({column for note in noted for column in note.conditions})),
+        unreadable,
+        any(note.more for note in noted),
+    )
+
+
+def _unite_columns(noted: Iterable[ColumnLineage]) -> Iterator[DerivedColumn]:
+    by_name: dict[str, list[ColumnLineage]] = {}
+    for note in noted:
+        if note.origins:
+            by_name.setdefault(note.column, []).append(note)
+    for name, notes in sorted(by_name.items()):
+        yield DerivedColumn(
+            name=name,
+            tags=tuple(sorted({tag for note in notes for tag in note.tags})),
+            origins=tuple(sorted({column for note in notes for column in note.origins})),
+            inherited=tuple(sorted({tag for note in notes for tag in note.inherited})),
+            files=len(notes),
+        )
+
+
+def _columns_to_list(columns: Iterable[Column]) -> list[dict[str, str]]:
+    return [{"table": table, "column": column} for table, column in columns]

@@ -1,0 +1,102 @@
+"""`sparkcrypt lineage`: which columns of which tables came from which tagged ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import click
+
+from sparkcrypt.cli.frame.command import Command
+from sparkcrypt.cli.frame.options import Launch, json_option, policy_option, spark_options
+from sparkcrypt.cli.frame.output import show
+from sparkcrypt.cli.frame.workplace import Workplace, check_writable
+from sparkcrypt.text import count_of
+
+if TYPE_CHECKING:
+    from sparkcrypt.backfill.many.lineage import Column, DerivedColumn, Lineage, TableLineage
+
+_SHOWN = 20
+
+
+@click.command(cls=Command)
+@click.option("--table", "tables", multiple=True, metavar="NAME", help="A table, or a pattern; repeatable.")
+@click.option("--database", "databases", multiple=True, metavar="NAME", help="Every Parquet table of a database.")
+@policy_option
+@click.option("--svg", metavar="FILE", help="Also draw it as a picture there: a path or a URI.")
+@json_option
+@spark_options
+@click.pass_context
+def lineage(
+    context: click.Context,
+    tables: tuple[str, ...],
+    databases: tuple[str, ...],
+    policy: str,
+    svg: str | None,
+    as_json: bool,
+    launch: Launch,
+) -> None:
+    """Show where the columns of tables came from, as the writers of their files noted it.
+
+    Every table that a chosen table came from is asked as well.  What was made of a table is shown for those tables that
+    are chosen: name them, or their database.  Columns by which rows were filtered, joined or grouped are shown apart,
+    since no value came from them.  Files that were written without the extension of Spark say nothing.  Exits with 74
+    when the footer of a file could not be read.
+
+    Examples:
+      sparkcrypt lineage --table sales.report --policy policy.yaml
+      sparkcrypt lineage --database sales --policy policy.yaml --svg lineage.svg
+      sparkcrypt lineage --database sales --policy policy.yaml --json
+    """
+    if not tables and not databases:
+        raise click.UsageError("give --table or --database")
+    check_writable(svg, "--svg")
+    with Workplace("sparkcrypt lineage", launch) as workplace:
+        loaded, spark = workplace.policy(policy), workplace.spark
+        from sparkcrypt.backfill.many.lineage import trace_lineage
+
+        traced = trace_lineage(spark, loaded, tables=tables, databases=databases)
+        if svg is not None:
+            from sparkcrypt.backfill.html.lineage import draw_lineage
+
+            workplace.write(svg, draw_lineage(traced))
+    show(traced.to_dict(), lineage_text(traced), as_json=as_json)
+    context.exit(traced.exit_code)
+
+
+def lineage_text(traced: Lineage) -> str:
+    """Return a paragraph for each table, and what is not known."""
+    paragraphs = ["\n".join(_lines_of_table(traced, table)) for table in traced.tables]
+    unknown = [f"not looked at: {name}: {why}" for name, why in traced.unknown.items()]
+    return "\n\n".join([*paragraphs, *(["\n".join(unknown)] if unknown else [])])
+
+
+def _lines_of_table(traced: Lineage, table: TableLineage) -> list[str]:
+    lines = [f"{table.table}: {count_of(table.files, 'file')}"]
+    lines += [f"  {_column_text(column)}" for column in table.columns]
+    if table.conditions:
+        lines.append(f"  rows chosen by {_names(table.conditions)}")
+    lines += [f"  {column} -> {_names(made)}" for column, made in _made_of(traced, table.table).items()]
+    if len(lines) == 1:
+        lines.append("  nothing came from a tagged column")
+    if table.cut:
+        lines.append("  a file names only the first of its many sources")
+    lines += [f"  not read: {file}: {why}" for file, why in list(table.unreadable.items())[:_SHOWN]]
+    if len(table.unreadable) > _SHOWN:
+        lines.append(f"  … and {len(table.unreadable) - _SHOWN:,} more; --json lists all")
+    return lines
+
+
+def _column_text(column: DerivedColumn) -> str:
+    lacked = f", {','.join(column.inherited)} not its table's own" if column.inherited else ""
+    return f"{column.name} ({','.join(column.tags)}{lacked}) <- {_names(column.origins)}"
+
+
+def _made_of(traced: Lineage, table: str) -> dict[str, tuple[Column, ...]]:
+    """Return column of a table -> what was made of it."""
+    used = {column for found in traced.tables for derived in found.columns for column in derived.origins}
+    return {column: traced.derived_from(table, column) for source, column in sorted(used) if source == table}
+
+
+def _names(columns: Iterable[Column]) -> str:
+    return ", ".join(f"{table}.{column}" for table, column in columns)
