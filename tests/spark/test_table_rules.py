@@ -140,6 +140,20 @@ def test_path_append_into_a_tagged_table(lake: Lake, kind: str) -> None:
     assert rows_of(lake.spark.table("t")) == [(1, SECRET, PLAIN)]
 
 
+@pytest.mark.parametrize("folder", ["", "p=1"])
+def test_path_append_right_after_a_table_was_made(lake: Lake, folder: str) -> None:
+    """What a CREATE TABLE AS SELECT looked up before its table was there hides the table's tags from nobody after it."""
+    policy = lake.policy()
+    tagged = F.col("email").alias("email", metadata={"tags": ["pii"]})
+    frame = lake.sql(f"SELECT {ROW.replace(',', ' AS id,', 1)} AS note, 1 AS p").toDF("id", "email", "note", "p")
+    writer = frame.select("id", tagged, "note", "p").write
+    (writer.partitionBy("p") if folder else writer).saveAsTable("t")
+    columns = ("id", "email", "note") if folder else ("id", "email", "note", "p")
+    frame.select(*columns).write.mode("append").parquet(str(lake.path("t") / folder))
+    assert len(data_files(lake.path("t"))) == 2
+    assert_encrypted(lake.path("t"), policy, {"email": "pii"})
+
+
 def test_partition_by_a_tagged_column(lake: Lake) -> None:
     """A tagged column as a partition column is refused by its name on each way; one with a plaintext tag is not."""
     lake.policy()

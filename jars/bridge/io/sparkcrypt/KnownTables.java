@@ -5,6 +5,7 @@ import java.util.ArrayList;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
 import java.util.TreeMap;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.function.Function;
@@ -20,6 +21,7 @@ final class KnownTables {
   private static final int MOST_ANNOUNCED = 10_000;
   private static final Map<String, Answer> ANSWERS = new ConcurrentHashMap<>();
   private static final Map<String, Made> ANNOUNCED = new ConcurrentHashMap<>();
+  private static final Set<Made> SEEN = ConcurrentHashMap.newKeySet();
 
   private final SparkSession session;
   private final SessionPolicy policy;
@@ -52,8 +54,22 @@ final class KnownTables {
   static void announce(String folder, String name, String uuid) {
     if (ANNOUNCED.size() > MOST_ANNOUNCED) {
       ANNOUNCED.clear();
+      SEEN.clear();
     }
-    ANNOUNCED.put(Folders.comparable(folder), new Made(name, uuid));
+    Made made = new Made(name, uuid);
+    SEEN.remove(made);
+    ANNOUNCED.put(Folders.comparable(folder), made);
+  }
+
+  /** Forgets what the command that makes a table looked up, as soon as the table in or above this folder is there. */
+  private void forgetBefore(String folder) {
+    ANNOUNCED.forEach(
+        (root, made) -> {
+          if (Folders.isWithin(Folders.comparable(folder), root) && !SEEN.contains(made) && exists(parsed(made.name))) {
+            SEEN.add(made);
+            forget();
+          }
+        });
   }
 
   /**
@@ -121,6 +137,7 @@ final class KnownTables {
    * <p>A table that is made in another's place has an identity of its own, and the other's tags as long as that is there.
    */
   Map<String, String> toldByFolder(String folder, String uuid) {
+    forgetBefore(folder);
     Made made = announced(folder, uuid);
     Object owner = made != null && made.uuid == null ? null : owner(folder);
     if (made == null) {
