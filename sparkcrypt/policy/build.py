@@ -11,6 +11,7 @@ from typing import Any
 from sparkcrypt.errors import ConfigError, PlanError, show
 from sparkcrypt.names import ALGORITHMS, Algorithm
 from sparkcrypt.paths import is_within
+from sparkcrypt.policy.access_log import access_log_of
 from sparkcrypt.policy.duration import grace_of, retention_of
 from sparkcrypt.policy.key_service_section import key_service_of
 from sparkcrypt.policy.model import (
@@ -115,6 +116,7 @@ def _policy(root: Section, problems: Problems, resolve: Callable[[str], str]) ->
         index_location=_index_location(root, resolve),
         sinks=root.choice("sinks", SINK_MODES, None),
         inherit=root.choice("inherit", INHERIT_MODES, None),
+        access_log=access_log_of(root, resolve),
     )
     footer.close()
     root.close()
@@ -122,7 +124,7 @@ def _policy(root: Section, problems: Problems, resolve: Callable[[str], str]) ->
     _check_audit_key(policy, problems)
     _check_templates(policy, problems)
     _check_overlays(policy, problems)
-    _check_index(policy, problems)
+    _check_places(policy, problems)
     return policy
 
 
@@ -177,15 +179,17 @@ def _index_location(root: Section, resolve: Callable[[str], str]) -> str | None:
     return resolve(location) if location else None
 
 
-def _check_index(policy: Policy, problems: Problems) -> None:
-    """Refuse a place for stores inside of a table, whose readers would take their files for rows."""
-    for table in policy.tables:
-        if policy.index_location and table.location and is_within(policy.index_location, table.location):
-            problems.add(
-                ("index", "location"),
-                f"{show(policy.index_location)} lies inside of table {table.name!r}, at {table.location}; name a "
-                "folder outside of every table",
-            )
+def _check_places(policy: Policy, problems: Problems) -> None:
+    """Refuse a place for stores or events inside of a table, whose readers would take their files for rows."""
+    places = {"index": policy.index_location, "access_log": policy.access_log and policy.access_log.location}
+    for section, place in places.items():
+        for table in policy.tables:
+            if place and table.location and is_within(place, table.location):
+                problems.add(
+                    (section, "location"),
+                    f"{show(place)} lies inside of table {table.name!r}, at {table.location}; name a folder outside "
+                    "of every table",
+                )
 
 
 def _check_audit_key(policy: Policy, problems: Problems) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from sparkcrypt.names import Algorithm
+from sparkcrypt.policy.access_log import AccessLogRule
 from sparkcrypt.policy.key_service import KeyServiceConfig, canonical_json
 from sparkcrypt.policy.template import KeyTemplate
 
@@ -117,6 +118,7 @@ class Policy:
     ``index_location`` is where stores for data skipping are, a folder for each table; None where it names no place.
     ``sinks`` is what becomes of writes of tagged columns to sinks that encrypt nothing, as written.
     ``inherit`` is what becomes of tagged values in columns of a table that lack these tags, as written.
+    ``access_log`` is where readers leave access events; None where they leave none.
     """
 
     key_service: KeyServiceConfig
@@ -138,6 +140,7 @@ class Policy:
     index_location: str | None = None
     sinks: SinkMode | None = None
     inherit: InheritMode | None = None
+    access_log: AccessLogRule | None = None
 
     @property
     def readable_algorithms(self) -> tuple[Algorithm, ...]:
@@ -212,6 +215,7 @@ class Policy:
             "index": None if self.index_location is None else {"location": self.index_location},
             "sinks": self.sinks,
             "inherit": self.inherit,
+            "access_log": self.access_log and self.access_log.to_dict(),
         }
         return document | {name: value for name, value in optional.items() if value is not None}
 

@@ -170,6 +170,25 @@ def test_grace_of_old_files_stands_in_the_canonical_json_only_where_it_is_writte
     assert frozen({**document, "old_files": {"grace": "2h"}}).grace_seconds == 7_200
 
 
+def test_the_access_log_stands_in_the_canonical_json_only_where_it_is_written() -> None:
+    """A policy without access_log has the text, and so the digest, that it had before there was such an option."""
+    document = {
+        "version": 1,
+        "key_service": {"type": "local", "path": "/k"},
+        "footer": {"key": "f"},
+        "untagged": "deny",
+    }
+    assert "access_log" not in json.loads(frozen(document).canonical())
+    for written in ({"location": "/log"}, {"location": "/log", "required": True}):
+        policy = frozen({**document, "access_log": written})
+        assert policy.to_dict()["access_log"] == written
+        assert policy_from_canonical(policy.canonical()) == policy
+    by_uri = frozen({**document, "access_log": {"location": "file:/a%20b", "required": False}})
+    assert by_uri.to_dict()["access_log"] == {"location": "/a b"}
+    with pytest.raises(ConfigError, match=r"access_log\.location: 'log' is no absolute path"):
+        frozen({**document, "access_log": {"location": "log"}})
+
+
 def test_the_place_of_stores_stands_in_the_canonical_json_only_where_it_is_written() -> None:
     """Policies without it keep their digest; a relative place is resolved, and a URI stays."""
     document = {

@@ -60,9 +60,9 @@ EXACT = {
     ),
     "unknown key": (
         GOOD.replace("untagged:", "untaged:"),
-        "policy.yaml:4: untaged: is not a known key; did you mean 'untagged'? allowed: algorithm, algorithm_history, "
-        "ask_for_access, audit, data_key_bits, footer, index, inherit, key_service, old_files, run_state, "
-        "safe_aggregates, sinks, tables, tags, untagged, version",
+        "policy.yaml:4: untaged: is not a known key; did you mean 'untagged'? allowed: access_log, algorithm, "
+        "algorithm_history, ask_for_access, audit, data_key_bits, footer, index, inherit, key_service, old_files, "
+        "run_state, safe_aggregates, sinks, tables, tags, untagged, version",
     ),
     "missing untagged": (
         GOOD.replace("untagged: plaintext\n", ""),
@@ -200,6 +200,20 @@ MISTAKES = {
     "retention endless": (GOOD.replace("400d", "9" * 5000 + "d"), "allowed: a number and one of"),
     "retention too long": (GOOD.replace("400d", "99999999w"), "up to 36500d"),
     "retention other digits": (GOOD.replace("400d", "٤d"), "allowed: a number and one of"),
+    "log on an object store": (
+        GOOD + "access_log: {location: 's3a://logs/access'}\n",
+        ":8: access_log.location: 's3a://logs/access' is on s3a, and each reader appends to files of its own",
+    ),
+    "log without location": (GOOD + "access_log: {required: true}\n", ":8: access_log: 'location' is missing"),
+    "log required by a text": (
+        GOOD + "access_log: {location: x, required: always}\n",
+        ":8: access_log.required: is 'always'; allowed: true, false",
+    ),
+    "log with an unknown option": (GOOD + "access_log: {location: x, rotate: 1}\n", ":8: access_log.rotate: is not a"),
+    "log inside of a table": (
+        GOOD + "access_log: {location: /lake/t/log}\ntables:\n  d.t: {location: 'file:/lake/t'}\n",
+        ":8: access_log.location: '/lake/t/log' lies inside of table 'd.t', at file:/lake/t; name a folder outside",
+    ),
     "index a text": (GOOD + "index: indexes\n", ":8: index: is 'indexes'; allowed: a mapping"),
     "index without location": (GOOD + "index: {}\n", ":8: index: 'location' is missing"),
     "index with an unknown option": (GOOD + "index: {location: x, kind: y}\n", ":8: index.kind: is not a known key"),

@@ -1,0 +1,62 @@
+"""What a policy says of the log of who read what: where it is, and whether a read may go on without it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from sparkcrypt.errors import show
+from sparkcrypt.policy.section import Section
+
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
+
+
+@dataclass(frozen=True, slots=True)
+class AccessLogRule:
+    """Where access events are written.
+
+    Attributes:
+        location: absolute path of a folder, the same on every machine that reads.
+        required: whether a key is handed out only when its event was written.
+    """
+
+    location: str
+    required: bool = False
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the rule as it stands in a policy file, defaults left out."""
+        return {"location": self.location, **({"required": True} if self.required else {})}
+
+
+def access_log_of(root: Section, resolve: Callable[[str], str]) -> AccessLogRule | None:
+    """Return the log of a policy; None where it names none.
+
+    Args:
+        root: the policy's document.
+        resolve: makes a relative path absolute.
+    """
+    if "access_log" not in root.names():
+        root.raw("access_log", None)
+        return None
+    section = root.section("access_log")
+    text, required = section.text("location"), section.boolean("required", False)
+    section.close()
+    if not text:
+        return None
+    located = resolve(text)
+    scheme = _SCHEME.match(located)
+    if scheme and scheme[1].lower() != "file":
+        section.problem(
+            "location",
+            f"{show(located)} is on {scheme[1]}, and each reader appends to files of its own, which takes a file "
+            "system of the machine; allowed: a path or a file: URI, on a local disk or one that is mounted",
+        )
+    path = unquote(urlsplit(located).path) if scheme else located
+    if not path.startswith("/"):
+        section.problem(
+            "location", f"{show(located)} is no absolute path here; allowed: a path such as /var/log/access"
+        )
+    return AccessLogRule(path, required)
