@@ -182,7 +182,7 @@ def test_third_party_libraries_are_imported_where_they_belong(module: Path) -> N
 
 def test_the_helper_starts_with_the_standard_library_alone() -> None:
     """What runs from the jar imports nothing that an interpreter on an executor may lack."""
-    above = ("bridge", "decide", "keys", "plan", "policy", "tags", "schema")
+    above = ("bridge", "decide", "access", "keys", "plan", "policy", "tags", "schema")
     parts = (*above, "paths", "names", "text", "durable", "errors")
     modules = [f"sparkcrypt.{name}" for name in map(_dotted, MODULES) if name.partition(".")[0] in parts]
     start = [name for name in modules if not re.search(r"__main__$|policy\.load$|keys\.(vault|cloud|hadoop)", name)]

@@ -1,0 +1,125 @@
+"""Writes access events: lines of JSON in files that one process alone appends to, a folder for each day."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import stat
+import threading
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+
+from sparkcrypt.access.records import Record
+from sparkcrypt.errors import StorageError
+
+DAY_PREFIX, SUFFIX = "day=", ".jsonl"
+MOST_BYTES = 64 * 1024 * 1024
+"""How large a file grows before the next is begun."""
+_MOST_NAME = 120
+_MODE = 0o640
+
+
+@dataclass(slots=True)
+class _File:
+    day: str
+    path: Path
+    size: int
+
+
+class AccessLog:
+    """The files of one process below the folder of a log: ``day=2026-11-23/<owner>-<n>.jsonl``; safe for many threads.
+
+    Each batch is one write to a file that is opened for it, so a file may be moved away at any time.  A file that
+    could not be written whole is not used again: what its last line holds is then told from an event by readers.
+
+    Args:
+        folder: of the log; made for its owner alone when it is not there.  A folder of several users gives its mode
+            and, by its set-group-id bit, its group to the folders of days.
+        owner: unique to this process; its letters stand in names of files.
+        most_bytes: how large a file grows.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str], *, owner: str, most_bytes: int = MOST_BYTES) -> None:
+        self._folder = Path(folder)
+        self._owner = re.sub(r"[^A-Za-z0-9._-]", "_", owner).lstrip(".")[:_MOST_NAME]
+        self._most_bytes = most_bytes
+        self._lock = threading.Lock()
+        self._files: dict[str, _File] = {}
+        self._made = 0
+
+    def __repr__(self) -> str:
+        return f"AccessLog({str(self._folder)!r}, owner={self._owner!r})"
+
+    def append(self, records: Iterable[Record], *, durable: bool = False) -> None:
+        """Append records, each to the file of the day on which it began.
+
+        Args:
+            records: from ``make_record``.
+            durable: return only when they would outlast a loss of power.
+
+        Raises:
+            StorageError: some of them may not be there; giving them again is safe, since each has its number.
+        """
+        ordered = sorted(records, key=_day_of)
+        with self._lock:
+            try:
+                for day, some in groupby(ordered, key=_day_of):
+                    lines = [json.dumps(record, ensure_ascii=False, separators=(",", ":")) for record in some]
+                    self._write(day, "".join(f"{line}\n" for line in lines).encode(), durable)
+            except OSError as error:
+                raise StorageError(
+                    f"access events cannot be written below {self._folder} ({error.strerror or error}); see that the "
+                    "folder of the policy's access_log is there, may be written to by this user, and has room"
+                ) from error
+
+    def _write(self, day: str, content: bytes, durable: bool) -> None:
+        file = self._files.get(day)
+        if file is None or file.size + len(content) > self._most_bytes or not file.path.exists():
+            file = self._begin(day)
+        self._keep(file)
+        descriptor = os.open(file.path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW)
+        try:
+            rest = memoryview(content)
+            while rest:
+                rest = rest[os.write(descriptor, rest) :]
+            if durable:
+                os.fsync(descriptor)
+        except BaseException:
+            del self._files[day]
+            raise
+        finally:
+            os.close(descriptor)
+        file.size += len(content)
+
+    def _keep(self, file: _File) -> None:
+        """Remember a file as the one that its day goes on in; of older days, the newest alone."""
+        self._files[file.day] = file
+        for day in sorted(self._files)[:-2]:
+            if day != file.day:
+                del self._files[day]
+
+    def _begin(self, day: str) -> _File:
+        """Make an empty file of a day: nobody else's, whatever lies there."""
+        folder = self._folder / f"{DAY_PREFIX}{day}"
+        if not self._folder.exists():
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        try:
+            folder.mkdir()
+            folder.chmod(stat.S_IMODE(self._folder.stat().st_mode))
+        except FileExistsError:
+            pass
+        while True:
+            path = folder / f"{self._owner}-{self._made:06}{SUFFIX}"
+            self._made += 1
+            try:
+                os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _MODE))
+            except FileExistsError:
+                continue
+            return _File(day, path, 0)
+
+
+def _day_of(record: Record) -> str:
+    return str(record["time"])[:10]

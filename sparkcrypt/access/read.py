@@ -1,0 +1,208 @@
+"""Reads access logs: who read a column on a day and who was refused, with what could not be read of the log itself."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import date, timedelta
+from pathlib import Path
+from typing import Any
+
+from sparkcrypt.access.log import DAY_PREFIX, SUFFIX
+from sparkcrypt.access.records import ACCESS, LOST, OUTCOMES, QUERY, VERSION, Record
+from sparkcrypt.errors import ConfigError, StorageError
+from sparkcrypt.policy.model import normalized_table
+
+MOST_LINE_BYTES = 1 << 20
+MOST_NAMED = 20
+"""How many unreadable lines are named; all are counted."""
+_WRAPPERS = {("list", "element"), ("bag", "array_element"), ("key_value", "key"), ("key_value", "value")}
+_ELEMENTS = {"array_element": "element"}
+_SAME = ("application", "process", "execution", "principal", "session_user", "route", "table", "key", "outcome", "why")
+
+
+@dataclass(slots=True)
+class AccessReport:
+    """What a log says of one column on one day.
+
+    Attributes:
+        column: table and column, as asked.
+        day: in UTC.
+        accesses: one for each execution, process, key and outcome, by time; ``count`` keys were asked for.
+        files: how many files were read.
+        lost: how many events their processes say they could not record, of any column.
+        unreadable: how many lines are no records, such as the last of a file that was cut off.
+        unreadable_at: the first of these, each with file, line and reason.
+    """
+
+    column: str
+    day: str
+    accesses: list[Record] = field(default_factory=list)
+    files: int = 0
+    lost: int = 0
+    unreadable: int = 0
+    unreadable_at: list[str] = field(default_factory=list)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON values."""
+        return {
+            "column": self.column,
+            "day": self.day,
+            "accesses": self.accesses,
+            "files": self.files,
+            "lost": self.lost,
+            "unreadable": self.unreadable,
+            "unreadable_at": self.unreadable_at,
+        }
+
+
+def read_accesses(folder: Path, column: str, day: date) -> AccessReport:
+    """Return who asked for the keys of a column on a day, as it was recorded.
+
+    Args:
+        folder: of a log, or one into which the logs of several machines were brought together.
+        column: table and column, such as ``sales.customers.email``; a column stands for all below it.
+        day: in UTC.
+
+    Raises:
+        ConfigError: there is no such folder.
+        StorageError: it cannot be read.
+    """
+    if not folder.is_dir():
+        raise ConfigError(
+            f"access log {folder}: is no folder on this machine; allowed: the folder of the policy's access_log, on "
+            "each machine that reads, or by --log one into which these were brought together"
+        )
+    report = AccessReport(column, day.isoformat())
+    grouped: dict[tuple[object, ...], Record] = {}
+    seen: set[tuple[object, object]] = set()
+
+    def unreadable(text: str) -> None:
+        report.unreadable += 1
+        if len(report.unreadable_at) < MOST_NAMED:
+            report.unreadable_at.append(text)
+
+    files = _files_of(folder, day)
+    report.files = len(files)
+    for record in _records(files, unreadable):
+        columns = _match_columns(record, column) if record["kind"] == ACCESS else None
+        if columns is None and record["kind"] != LOST:
+            continue
+        once = (record.get("process"), record.get("number"))
+        if once in seen:
+            continue  # a batch whose answer was lost is given again
+        seen.add(once)
+        if record["kind"] == LOST:
+            report.lost += record["count"]
+        else:
+            _add(grouped, record, columns or [])
+    report.accesses = sorted(grouped.values(), key=lambda record: (record["time"], str(record["principal"])))
+    _enrich(report.accesses, [*files, *_files_of(folder, day + timedelta(days=1))])
+    return report
+
+
+def _files_of(folder: Path, day: date) -> list[Path]:
+    try:
+        return sorted(folder.rglob(f"{DAY_PREFIX}{day.isoformat()}/*{SUFFIX}"))
+    except OSError as error:
+        raise StorageError(f"access log {folder}: cannot be listed ({error.strerror})") from error
+
+
+def _add(grouped: dict[tuple[object, ...], Record], record: Record, columns: list[str]) -> None:
+    """Add a record to those of the same execution, process, key and outcome."""
+    same = tuple(record.get(name) for name in _SAME)
+    known = grouped.setdefault(
+        same,
+        {
+            "time": record["time"],
+            "last": record["last"],
+            **dict(zip(_SAME, same, strict=True)),
+            "columns": [],
+            "count": 0,
+            "query_digest": None,
+        },
+    )
+    known["time"], known["last"] = min(known["time"], record["time"]), max(known["last"], record["last"])
+    known["columns"] = sorted({*known["columns"], *columns})
+    known["count"] += record["count"]
+
+
+def _enrich(accesses: list[Record], files: list[Path]) -> None:
+    """Add what the driver's listener heard of the same executions; it ends them, maybe on the next day."""
+    wanted: dict[tuple[object, object], list[Record]] = {}
+    for access in accesses:
+        if access["execution"] is not None:
+            wanted.setdefault((access["application"], access["execution"]), []).append(access)
+    for record in _records(files, lambda _: None) if wanted else ():
+        if record["kind"] == QUERY:
+            for access in wanted.get((record.get("application"), record.get("execution")), ()):
+                access["query_digest"] = record.get("query_digest")
+                access["session_user"] = record.get("session_user") or access["session_user"]
+                access["route"] = record.get("route") or access["route"]
+
+
+def _match_columns(record: Record, wanted: str) -> list[str] | None:
+    """Return the columns of a record that are meant; None where none is."""
+    table = f"{normalized_table(str(record.get('table')))}."
+    if not normalized_table(wanted).startswith(table):
+        return None
+    column = normalized_table(wanted)[len(table) :]
+    if record.get("footer"):
+        return []  # without the footer's key no column can be read
+    found = [name for name in record["columns"] if any(_is_below(form, column) for form in _forms(name))]
+    return found or None
+
+
+def _is_below(column: str, wanted: str) -> bool:
+    return f"{column}.".startswith(f"{wanted}.")
+
+
+def _forms(column: str) -> tuple[str, str]:
+    """Return a column's Parquet path, and that path without the groups that lists and maps have in files alone."""
+    names = column.lower().split(".")
+    kept = [name for place, name in enumerate(names) if tuple(names[place : place + 2]) not in _WRAPPERS]
+    return ".".join(names), ".".join(_ELEMENTS.get(name, name) for name in kept)
+
+
+def _records(files: list[Path], unreadable: Callable[[str], None]) -> Iterator[Record]:
+    """Yield the records of files; what is none is told and left out."""
+    for file in files:
+        try:
+            with file.open("rb") as stream:
+                number = 0
+                while line := stream.readline(MOST_LINE_BYTES):
+                    number += 1
+                    record, reason = _parse(line)
+                    if record is None:
+                        unreadable(f"{file}:{number}: {reason}")
+                        while line and not line.endswith(b"\n"):
+                            line = stream.readline(MOST_LINE_BYTES)
+                    else:
+                        yield record
+        except OSError as error:
+            unreadable(f"{file}: cannot be read ({error.strerror})")
+
+
+def _parse(line: bytes) -> tuple[Record | None, str]:
+    if not line.endswith(b"\n"):
+        return None, "cut off, or longer than any record"
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError):
+        return None, "not JSON"
+    if not isinstance(record, dict) or record.get("v") != VERSION or record.get("kind") not in (ACCESS, QUERY, LOST):
+        return None, f"no record of version {VERSION}"
+    texts = all(isinstance(record.get(name), str) for name in ("time", "last", "process"))
+    if not texts or not all(isinstance(record.get(name), int) for name in ("count", "number")):
+        return None, "a record without time, process, count or number"
+    if record["kind"] == ACCESS and not _is_access(record):
+        return None, "an access without outcome or columns"
+    return record, ""
+
+
+def _is_access(record: Record) -> bool:
+    columns = record.get("columns")
+    texts = isinstance(columns, list) and all(isinstance(name, str) for name in columns)
+    scalar = all(isinstance(record.get(name), str | None) for name in _SAME)
+    return texts and scalar and record.get("outcome") in OUTCOMES
