@@ -13,7 +13,9 @@ from sparkcrypt.cli.runs.backfill import backfill
 from sparkcrypt.cli.setup.conf import conf
 from sparkcrypt.cli.setup.doctor import doctor
 from sparkcrypt.cli.setup.keys import keys
+from sparkcrypt.cli.tables.access import access
 from sparkcrypt.cli.tables.audit import audit
+from sparkcrypt.cli.tables.audit_access import audit_access
 from sparkcrypt.cli.tables.encrypt import encrypt
 from sparkcrypt.cli.tables.lineage import lineage
 from sparkcrypt.cli.tables.plan import plan
@@ -36,8 +38,10 @@ def cli() -> None:
     """
 
 
-for _command in (audit, backfill, conf, doctor, encrypt, index, inspect, keys, lineage, plan, rewrite, tags, verify):
+_COMMANDS = (access, audit, backfill, conf, doctor, encrypt, index, inspect, keys, lineage, plan, rewrite, tags, verify)
+for _command in _COMMANDS:
     cli.add_command(_command)
+audit.add_command(audit_access)
 
 
 def main() -> None:

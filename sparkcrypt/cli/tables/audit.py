@@ -39,7 +39,7 @@ def _head(context: click.Context, option: click.Parameter, value: str | None) ->
 
 @click.group(cls=Group)
 def audit() -> None:
-    """Look at the audit of a table's runs, and verify it."""
+    """Look at the audit of a table's runs, verify it, and see who read a column."""
 
 
 @audit.command("show", cls=Command)

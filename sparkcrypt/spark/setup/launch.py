@@ -35,6 +35,12 @@ def allows_http(spark: SparkSession) -> bool:
     return said == "true"
 
 
+def principal_of(spark: SparkSession) -> str:
+    """Return who reads in this application, as messages and access events name him."""
+    named = spark.sparkContext._jsc.sc().conf().get(names.PRINCIPAL, "")
+    return str(named).strip() or str(spark.sparkContext.sparkUser())
+
+
 @contextmanager
 def spark_session(
     app_name: str, *, master: str | None = None, conf: Mapping[str, str] | None = None, verbose: bool = False

@@ -1,0 +1,143 @@
+"""What a principal would get of a table, column by column, and why: by plan and key service."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, TypeAlias
+
+from sparkcrypt.errors import KeyServiceError, PlanError
+from sparkcrypt.keys.decisions import Decision, decision_of
+from sparkcrypt.plan import ColumnPlan, EncryptionPlan
+from sparkcrypt.policy.model import OnDenied, Policy
+from sparkcrypt.schema import join_dotted
+
+Right: TypeAlias = Literal["allowed", "denied", "shredded", "unavailable", "undecided", "no key needed"]
+Result: TypeAlias = Literal["values", "null", "error", "not known"]
+Decide: TypeAlias = Callable[[str], "Decision | None"]
+_SAID: dict[Right, str] = {
+    "allowed": "may be used",
+    "denied": "is denied",
+    "shredded": "is not there",
+    "unavailable": "cannot be asked about: the key service does not answer",
+    "undecided": "cannot be decided on: this key service tells by an unwrap alone, which takes a file",
+    "no key needed": "is not needed",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnAccess:
+    """What a principal would get of one column, in those partitions that share a key.
+
+    Attributes:
+        column: logical path.
+        tag: by which its key was chosen; None where no tag did.
+        key: the master key; None for a plaintext column.
+        partitions: the partitions, as ``{column: value}``; None for all.
+        right: what the key service says of the key.
+        result: what a read gives.
+        why: the reason, as a sentence's end.
+    """
+
+    column: str
+    tag: str | None
+    key: str | None
+    partitions: tuple[Mapping[str, str], ...] | None
+    right: Right
+    result: Result
+    why: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON values."""
+        places = None if self.partitions is None else [dict(values) for values in self.partitions]
+        return {**asdict(self), "partitions": places}
+
+
+def explain_access(
+    plan: EncryptionPlan,
+    policy: Policy,
+    decide: Decide,
+    *,
+    partitions: Sequence[Mapping[str, str]] = (),
+    on_denied: OnDenied | None = None,
+) -> tuple[ColumnAccess, ...]:
+    """Return what a read of each column would give.
+
+    Args:
+        plan: of the table.
+        policy: whose tags say what becomes of denied columns.
+        decide: key id -> what the key service says with the principal's credential; None: it cannot say.
+        partitions: values of partition columns, for key templates.
+        on_denied: what the session asks for; None: nothing.
+    """
+    known: dict[str, Right] = {}
+
+    def right_of(key_id: str) -> Right:
+        if key_id not in known:
+            known[key_id] = _ask(decide, key_id)
+        return known[key_id]
+
+    footer = right_of(plan.footer_key) if plan.encrypted else "allowed"
+    found: list[ColumnAccess] = []
+    for column in plan.columns:
+        mode, name = _mode(policy, column, on_denied), join_dotted(column.leaf.logical)
+        for key_id, places in _keys(plan, column, partitions):
+            if places == ():
+                why = "no partition is there from whose values its key could be made"
+                found.append(ColumnAccess(name, column.tag, key_id, places, "no key needed", "values", why))
+                continue
+            right: Right = "no key needed" if key_id is None else right_of(key_id)
+            result, why = _judge(key_id, right, mode, plan.footer_key, footer)
+            found.append(ColumnAccess(name, column.tag, key_id, places, right, result, why))
+    return tuple(found)
+
+
+def _ask(decide: Decide, key_id: str) -> Right:
+    try:
+        return decide(key_id) or "undecided"
+    except KeyServiceError as error:
+        try:
+            return decision_of(error)
+        except KeyServiceError:
+            return "unavailable"
+
+
+def _mode(policy: Policy, column: ColumnPlan, said: OnDenied | None) -> OnDenied:
+    """Return what becomes of the column where its key is denied, as reads decide it."""
+    words = [rule.on_denied for rule in map(policy.tag, column.tags) if rule is not None]
+    if said == "error" or "error" in words or column.key is None:
+        return "error"
+    return "mask" if said == "mask" or "mask" in words else "error"
+
+
+def _keys(
+    plan: EncryptionPlan, column: ColumnPlan, partitions: Iterable[Mapping[str, str]]
+) -> list[tuple[str | None, tuple[Mapping[str, str], ...] | None]]:
+    """Return the keys of a column, each with its partitions: several where the key is a template."""
+    if column.action == "plaintext":
+        return [(None, None)]
+    if column.key is None:
+        return [(plan.footer_key, None)]
+    if not column.key.columns:
+        return [(column.key.text, None)]
+    found: dict[str, list[Mapping[str, str]]] = {}
+    for values in partitions:
+        try:
+            found.setdefault(column.key.render(values), []).append(values)
+        except PlanError:
+            continue  # nor could any file be written there
+    return [(key, tuple(places)) for key, places in found.items()] or [(column.key.text, ())]
+
+
+def _judge(key_id: str | None, right: Right, mode: OnDenied, footer_key: str, footer: Right) -> tuple[Result, str]:
+    if footer in ("denied", "shredded", "unavailable"):
+        return "error", f"the footer's key {footer_key} {_SAID[footer]}, and without it nothing can be read"
+    if footer == "undecided" or right == "undecided":
+        return "not known", f"key {footer_key if footer == 'undecided' else key_id} {_SAID['undecided']}"
+    if key_id is None:
+        return "values", "the column is plaintext"
+    if right == "allowed":
+        return "values", f"key {key_id} {_SAID[right]}"
+    if right != "unavailable" and mode == "mask":
+        return "null", f"key {key_id} {_SAID[right]}, and nulls are asked for"
+    return "error", f"key {key_id} {_SAID[right]}"

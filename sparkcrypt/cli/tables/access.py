@@ -1,0 +1,132 @@
+"""`sparkcrypt access`: what a principal would get of a table, column by column, and why."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from sparkcrypt.access.explain import ColumnAccess, explain_access
+from sparkcrypt.cli.frame.command import Command, Group
+from sparkcrypt.cli.frame.options import Launch, json_option, policy_option, spark_options
+from sparkcrypt.cli.frame.output import align_table, show
+from sparkcrypt.cli.frame.workplace import Workplace
+from sparkcrypt.errors import ConfigError
+from sparkcrypt.keys.call_log import LoggingKeyService
+from sparkcrypt.keys.decisions import KeyDecisions
+from sparkcrypt.keys.open_service import open_key_service
+from sparkcrypt.policy.model import ON_DENIED, OnDenied, Policy
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_SHOWN_PARTITIONS = 3
+_LIMITS = (
+    "by the plan of the table's tags: files that a run has not followed up may be under other keys, or in clear",
+    "asked now: a right that is granted or withdrawn later is not seen",
+)
+
+
+@click.group(cls=Group)
+def access() -> None:
+    """Look at who may read what."""
+
+
+@access.command(cls=Command)
+@click.option("--principal", required=True, metavar="NAME", help="Who would read.")
+@click.option("--table", required=True, metavar="DB.TABLE", help="A table of the session catalog.")
+@policy_option
+@click.option(
+    "--principal-policy",
+    metavar="FILE",
+    help="A policy whose key service has the principal's own credential; needed for anybody but yourself.",
+)
+@click.option("--on-denied", type=click.Choice(ON_DENIED), help="What the principal's session asks for.")
+@json_option
+@spark_options
+def explain(
+    principal: str,
+    table: str,
+    policy: str,
+    principal_policy: str | None,
+    on_denied: OnDenied | None,
+    as_json: bool,
+    launch: Launch,
+) -> None:
+    """Show what a principal would get of each column: values, nulls or an error, and why.
+
+    The key service answers for the credential that it is asked with. For yourself that is the policy's. For anybody
+    else the command needs a policy with their credential, and does not guess without one. It cannot tell whose a
+    credential is: that the answer is about this principal is your word.
+
+    Examples:
+      sparkcrypt access explain --principal ann --table sales.customers --policy ann.yaml
+      sparkcrypt access explain --principal bob --table sales.customers --policy policy.yaml --principal-policy bob.yaml
+    """
+    with Workplace("sparkcrypt access", launch) as workplace:
+        loaded = workplace.policy(policy)
+        asked = workplace.policy(principal_policy) if principal_policy else loaded
+        spark = workplace.spark
+        if principal_policy is None:
+            _refuse_another(spark, principal)
+        columns = _explain(spark, replace(loaded, key_service=asked.key_service), table, on_denied)
+    document = {
+        "principal": principal,
+        "table": table,
+        "credential_of": principal_policy or policy,
+        "columns": [column.to_dict() for column in columns],
+        "limits": list(_LIMITS),
+    }
+    show(document, _text(document, columns), as_json=as_json)
+
+
+def _refuse_another(spark: SparkSession, principal: str) -> None:
+    """Refuse to answer for somebody else by the caller's own credential.
+
+    Raises:
+        ConfigError: the principal is not the one that this session reads as.
+    """
+    from sparkcrypt.spark.setup.launch import principal_of
+
+    own = principal_of(spark)
+    if principal != own:
+        raise ConfigError(
+            f"what {principal!r} would get cannot be said: the key service answers for the credential that it is "
+            f"asked with, and the policy's is that of {own!r}; give --principal-policy with a policy whose key service "
+            f"has the credential of {principal!r}, or let {principal!r} ask"
+        )
+
+
+def _explain(spark: SparkSession, policy: Policy, table: str, on_denied: OnDenied | None) -> tuple[ColumnAccess, ...]:
+    from sparkcrypt.spark.tables.catalog import Catalog
+    from sparkcrypt.spark.tables.planning import plan_of
+
+    found = Catalog(spark).table(table)
+    partitions = Catalog(spark).partitions(found) if found.partition_columns else ()
+    decisions = KeyDecisions(LoggingKeyService(open_key_service(policy.key_service)))
+    return explain_access(
+        plan_of(spark, found, policy),
+        policy,
+        lambda key_id: decisions.decide((key_id,), {}).get(key_id),
+        partitions=[dict(partition.values) for partition in partitions],
+        on_denied=on_denied,
+    )
+
+
+def _text(document: dict[str, Any], columns: tuple[ColumnAccess, ...]) -> str:
+    rows = [
+        (column.column, _places(column), column.tag, column.key, column.right, column.result, column.why)
+        for column in columns
+    ]
+    head = ("column", "partitions", "tag", "key", "right", "gets", "why")
+    lines = [f"{document['principal']} on {document['table']}, with the credential of {document['credential_of']}"]
+    return "\n".join([*lines, align_table(rows, head=head), *document["limits"]])
+
+
+def _places(column: ColumnAccess) -> str:
+    if column.partitions is None:
+        return "all"
+    shown = ["/".join(f"{name}={value}" for name, value in place.items()) for place in column.partitions]
+    more = len(shown) - _SHOWN_PARTITIONS
+    return ", ".join(shown[:_SHOWN_PARTITIONS]) + (f" and {more} more" if more > 0 else "") or "none"
