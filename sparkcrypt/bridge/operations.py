@@ -19,6 +19,7 @@ from sparkcrypt.keys.once import ExpiringCache
 from sparkcrypt.policy.key_service import KeyServiceConfig
 
 if TYPE_CHECKING:
+    from sparkcrypt.access.log import AccessLog
     from sparkcrypt.keys.call_log import LoggingKeyService
     from sparkcrypt.keys.datakeys import DataKeyOpener
     from sparkcrypt.keys.decisions import KeyDecisions, RefusalKeeper
@@ -44,12 +45,14 @@ class Operations:
         self._keepers: ExpiringCache[KeyServiceConfig, RefusalKeeper] = ExpiringCache(_FOREVER)
         self._openers: ExpiringCache[KeyServiceConfig, DataKeyOpener] = ExpiringCache(_FOREVER)
         self._deciders: ExpiringCache[KeyServiceConfig, KeyDecisions] = ExpiringCache(_FOREVER)
+        self._access_logs: ExpiringCache[tuple[str, str], AccessLog] = ExpiringCache(_FOREVER)
         self._by_name: dict[str, Callable[[Request], Answer]] = {
             "hello": lambda _: hello(),
             "wrap": self._wrap,
             "unwrap": self._unwrap,
             "open_key": self._open_key,
             "decide": self._decide,
+            "access_events": self._access_events,
             "resolve_write": self._resolve_write,
             "resolve_read": _resolve_read,
             "encrypted_columns": _encrypted_columns,
@@ -137,6 +140,15 @@ class Operations:
         config = _key_service_of(request)
         decisions = self._deciders.get(config, lambda: KeyDecisions(self._service(config)))
         return decide(dict(request), decisions)
+
+    def _access_events(self, request: Request) -> Answer:
+        from sparkcrypt.access.log import AccessLog
+        from sparkcrypt.bridge.access_events import access_log_rule, records_of
+
+        rule, (owner, records) = access_log_rule(request), records_of(request)
+        log = self._access_logs.get((rule.location, owner), lambda: AccessLog(rule.location, owner=owner))
+        log.append(records, durable=rule.required)
+        return {"recorded": len(records)}
 
 
 def _resolve_read(request: Request) -> Answer:

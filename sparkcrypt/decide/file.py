@@ -87,7 +87,8 @@ def resolve_read(request: Mapping[str, Any]) -> dict[str, Any]:
             encrypted).
 
     Returns:
-        ``{"key_service": canonical JSON, "aad_prefix": what the reader must see, base64 or None}``.
+        ``{"key_service": canonical JSON, "aad_prefix": what the reader must see, base64 or None, "table": the name by
+        which rules are looked up, or None}``.
 
     Raises:
         VerificationError: the file is not what the policy, its history and the file's place allow.
@@ -104,7 +105,11 @@ def resolve_read(request: Mapping[str, Any]) -> dict[str, Any]:
             prefix = decode_base64(footer.get("aad_prefix"), "aad_prefix")
             check_aad_prefix(prefix, path, table_uuid=context.uuid, strict=context.require_encryption)
             check_columns(context, path, footer, requested=requested)
-    return {"key_service": context.policy.key_service.canonical(), "aad_prefix": footer.get("aad_prefix")}
+    return {
+        "key_service": context.policy.key_service.canonical(),
+        "aad_prefix": footer.get("aad_prefix"),
+        "table": context.name,
+    }
 
 
 def encrypted_columns(request: Mapping[str, Any]) -> dict[str, Any]:

@@ -31,7 +31,8 @@ def decide(request: Mapping[str, Any], decisions: KeyDecisions) -> dict[str, Any
         ``columns``: of each leaf that is masked somewhere its ``path`` (logical), ``column`` (as text), ``key``,
         ``tag``, ``why``, and ``partitions``: the numbers of those it is masked in, None for all;
         ``partition_columns``: what key templates need, when the request has no partitions;
-        ``undecided``: key ids that no word of the key service decides, without a key that they wrapped.
+        ``undecided``: key ids that no word of the key service decides, without a key that they wrapped;
+        ``table``: the name by which rules are looked up, or None.
 
     Raises:
         KeyAccessDeniedError, KeyNotFoundError: the footer key is denied, so nothing can be read.
@@ -43,7 +44,7 @@ def decide(request: Mapping[str, Any], decisions: KeyDecisions) -> dict[str, Any
     rendered = _render_keys([column for column in columns if column not in fixed], _partitions(request))
     asked = [column.key.text for column in fixed if column.key] + [key for keys in rendered.values() for key in keys]
     if not columns:
-        return {"columns": [], "partition_columns": [], "undecided": []}
+        return {"table": context.name, "columns": [], "partition_columns": [], "undecided": []}
     found = decisions.decide(dict.fromkeys((context.policy.footer_key, *asked)), _wrapped_keks(request))
     _refuse_footer(context, request, found)
     masked = [_answer(column, key, found[key], None) for column in fixed if _is_refused(found, key := _key(column))]
@@ -54,6 +55,7 @@ def decide(request: Mapping[str, Any], decisions: KeyDecisions) -> dict[str, Any
         if _is_refused(found, key)
     ]
     return {
+        "table": context.name,
         "columns": masked,
         "partition_columns": _list_needed(columns) if request.get("partitions") is None else [],
         "undecided": [key for key in dict.fromkeys(asked) if key not in found],

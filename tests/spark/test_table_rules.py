@@ -142,7 +142,7 @@ def test_path_append_into_a_tagged_table(lake: Lake, kind: str) -> None:
 
 @pytest.mark.parametrize("folder", ["", "p=1"])
 def test_path_append_right_after_a_table_was_made(lake: Lake, folder: str) -> None:
-    """What a CREATE TABLE AS SELECT looked up before its table was there hides the table's tags from nobody after it."""
+    """What a CREATE TABLE AS SELECT looked up before its table was there hides the table from nobody after it."""
     policy = lake.policy()
     tagged = F.col("email").alias("email", metadata={"tags": ["pii"]})
     frame = lake.sql(f"SELECT {ROW.replace(',', ' AS id,', 1)} AS note, 1 AS p").toDF("id", "email", "note", "p")

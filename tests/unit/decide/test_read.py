@@ -59,7 +59,11 @@ def accepted(path: str, footer: dict[str, Any], **changes: Any) -> bool:
 def test_file_in_its_place_is_read() -> None:
     """A file as it was written is read, and the answer holds the key service and the prefix that must be seen."""
     footer = written()
-    assert resolve_read(read(PLACE, footer)) == {"key_service": '{"type":"own"}', "aad_prefix": footer["aad_prefix"]}
+    assert resolve_read(read(PLACE, footer)) == {
+        "key_service": '{"type":"own"}',
+        "aad_prefix": footer["aad_prefix"],
+        "table": "a.b",
+    }
 
 
 GOOD = f"{UUID}/p=0/{NAME}".encode()

@@ -3,8 +3,12 @@ package io.sparkcrypt;
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.io.IOException;
+import java.net.URLDecoder;
 import java.nio.ByteBuffer;
+import java.nio.charset.StandardCharsets;
+import java.util.List;
 import java.util.Map;
+import java.util.stream.Collectors;
 import java.util.concurrent.ConcurrentHashMap;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.FSDataInputStream;
@@ -27,9 +31,21 @@ final class FileKeys implements DecryptionKeyRetriever {
   private final transient SessionConf session;
   private final transient Configuration conf;
   private final transient Path file;
-  private final transient Map<ByteBuffer, byte[]> materialByMetadata = new ConcurrentHashMap<>();
-  private final transient Map<ByteBuffer, String> ownerByMetadata = new ConcurrentHashMap<>();
+  private final transient Map<ByteBuffer, Noted> notedByMetadata = new ConcurrentHashMap<>();
   private transient JsonNode external;
+  private transient volatile String table;
+
+  /**
+   * Key metadata as it was checked.
+   *
+   * @param material the key material that it is or refers to
+   * @param column dotted; null for the footer
+   */
+  private record Noted(byte[] material, String column) {
+    String owner() {
+      return column == null ? "the footer" : "column " + column;
+    }
+  }
 
   FileKeys(SessionConf session, Configuration conf, Path file) {
     this.session = session;
@@ -37,36 +53,96 @@ final class FileKeys implements DecryptionKeyRetriever {
     this.file = file;
   }
 
-  /** Notes the key metadata of an owner, for messages, and returns the key material that it is or refers to. */
-  byte[] note(byte[] keyMetadata, String owner) throws IOException {
+  /** Notes the key metadata of a column, or of the footer (null), and returns the key material that it is or refers to. */
+  byte[] note(byte[] keyMetadata, List<String> column) throws IOException {
     if (keyMetadata == null) {
       return null;
     }
-    byte[] known = materialByMetadata.get(ByteBuffer.wrap(keyMetadata));
+    Noted known = notedByMetadata.get(ByteBuffer.wrap(keyMetadata));
     if (known == null) {
-      known = material(keyMetadata);
-      materialByMetadata.put(ByteBuffer.wrap(keyMetadata.clone()), known);
-      ownerByMetadata.put(ByteBuffer.wrap(keyMetadata.clone()), owner);
+      known = new Noted(material(keyMetadata), column == null ? null : dotted(column));
+      notedByMetadata.put(ByteBuffer.wrap(keyMetadata.clone()), known);
     }
-    return known;
+    return known.material();
+  }
+
+  /** A column path as text; a dot inside a name is told from one between names. */
+  private static String dotted(List<String> path) {
+    return path.stream().map(name -> name.replace("%", "%25").replace(".", "%2E")).collect(Collectors.joining("."));
+  }
+
+  /** Takes the name of the table that the file was found to belong to. */
+  void belongTo(String name) {
+    table = name;
   }
 
   @Override
   public byte[] getKey(byte[] keyMetadata) {
-    byte[] material = keyMetadata == null ? null : materialByMetadata.get(ByteBuffer.wrap(keyMetadata));
-    if (material == null) {
+    Noted noted = keyMetadata == null ? null : notedByMetadata.get(ByteBuffer.wrap(keyMetadata));
+    if (noted == null) {
       throw Refusal.of("VerificationError", file + ": its footer changed while it was opened; read it again");
     }
-    String owner = ownerByMetadata.get(ByteBuffer.wrap(keyMetadata));
+    String owner = noted.owner();
+    byte[] key;
     try {
-      return session.openKey(material, owner, file);
+      key = session.openKey(noted.material(), owner, file);
     } catch (ParquetCryptoRuntimeException e) {
       String[] parts = String.valueOf(e.getMessage()).split(": ", 2);
+      noteRefused(noted, parts[0]);
       if (isOfKey(parts[0]) && Launch.isSpark()) {
         // Spark would call an exception of a footer a corrupt file; the helper has named owner, key and principal.
         throw new RefusedError(e.getMessage());
       }
       throw Refusal.of(parts[0], file + ": " + owner + ": " + parts[parts.length - 1], e);
+    }
+    noteOpened(noted);
+    return key;
+  }
+
+  private void noteOpened(Noted noted) {
+    AccessPlace place = noted.column() == null ? null : AccessPlace.of(session.policy());
+    if (place == null) {
+      return;
+    }
+    try {
+      AccessEvents.opened(place, tableName(), keyId(noted), noted.column());
+    } catch (ParquetCryptoRuntimeException e) {
+      String text = e.getMessage() + " The policy's access_log is required, so " + noted.owner() + " of " + file + " is not read.";
+      if (Launch.isSpark()) {
+        throw new RefusedError(text);
+      }
+      throw Refusal.of("StorageError", text, e);
+    }
+  }
+
+  private void noteRefused(Noted noted, String type) {
+    AccessPlace place = AccessPlace.of(session.policy());
+    if (place != null) {
+      AccessEvents.refused(place, Reader.current(), tableName(), keyId(noted), noted.column(), type);
+    }
+  }
+
+  /** The table as the policy or the catalog names it; else its folder. */
+  private String tableName() {
+    String known = table == null ? session.table() : table;
+    if (known != null) {
+      return known;
+    }
+    Path folder = file.getParent();
+    while (folder.getParent() != null && folder.getName().contains("=")) {
+      folder = folder.getParent();
+    }
+    return folder.toString();
+  }
+
+  /** The master key's id, which stands percent-encoded in key material; one that a file spells wrongly stays as it is. */
+  private static String keyId(Noted noted) {
+    String spelt = null;
+    try {
+      spelt = Wire.parse(noted.material()).path("masterKeyID").asText(null);
+      return spelt == null ? null : URLDecoder.decode(spelt.replace("+", "%2B"), StandardCharsets.UTF_8);
+    } catch (IOException | IllegalArgumentException e) {
+      return spelt;
     }
   }
 
@@ -86,7 +162,7 @@ final class FileKeys implements DecryptionKeyRetriever {
       return keyMetadata;
     }
     JsonNode text = externalFile().path(parsed.path("keyReference").asText());
-    JsonNode material = text.isTextual() ? Wire.parse(text.asText().getBytes(java.nio.charset.StandardCharsets.UTF_8)) : null;
+    JsonNode material = text.isTextual() ? Wire.parse(text.asText().getBytes(StandardCharsets.UTF_8)) : null;
     if (!(material instanceof ObjectNode)) {
       throw Refusal.of("FormatError", file + ": its key material file has no usable entry " + parsed.path("keyReference"));
     }

@@ -83,7 +83,7 @@ final class FooterFacts {
       throw tail.malformed("its footer names no " + (facts.aadFileUnique == null ? "AAD file-unique" : "footer key"));
     }
     tail.checkModuleLength(stream.available());
-    facts.footerKeyMetadata = keys.note(crypto.getKey_metadata(), "the footer");
+    facts.footerKeyMetadata = keys.note(crypto.getKey_metadata(), null);
     byte[] key = keys.getKey(crypto.getKey_metadata());
     byte[] aad = AesCipher.createFooterAAD(facts.fileAad());
     FileMetaData footer = Util.readFileMetaData(stream, ModuleCipherFactory.getDecryptor(AesMode.GCM, key), aad);
@@ -96,7 +96,7 @@ final class FooterFacts {
     boolean signed = footer.isSetEncryption_algorithm();
     FooterFacts facts = new FooterFacts(signed ? "plaintext_signed" : "plaintext", footer.getEncryption_algorithm());
     if (signed) {
-      facts.footerKeyMetadata = keys.note(footer.getFooter_signing_key_metadata(), "the footer");
+      facts.footerKeyMetadata = keys.note(footer.getFooter_signing_key_metadata(), null);
     }
     facts.addColumns(tail.path(), footer, keys);
     if (!signed && facts.columns.values().stream().anyMatch(column -> column.encrypted)) {
@@ -162,7 +162,7 @@ final class FooterFacts {
     if (keyMetadata == null) {
       throw Refusal.of("VerificationError", path + ": column " + String.join(".", name) + " names no key");
     }
-    return new Column(true, keys.note(keyMetadata, "column " + String.join(".", name)));
+    return new Column(true, keys.note(keyMetadata, name));
   }
 
   ObjectNode toJson() {

@@ -90,6 +90,7 @@ final class Helper {
   }
 
   private static void endCurrent() {
+    AccessEvents.flushAtEnd();
     HelperProcess last;
     synchronized (Helper.class) {
       ending = true; // a request in flight must not start another

@@ -10,6 +10,8 @@ import java.util.TreeMap;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.function.Function;
 import org.apache.spark.sql.SparkSession;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
 
 /**
  * Which table a path belongs to: the nearest of the tables' own folders, what runs made beside them, and partitions elsewhere.
@@ -19,6 +21,8 @@ import org.apache.spark.sql.SparkSession;
 final class KnownTables {
   private static final long LIFETIME_NANOS = 60_000_000_000L;
   private static final int MOST_ANNOUNCED = 10_000;
+  private static final int MOST_NAMED = 100;
+  private static final Logger LOG = LoggerFactory.getLogger(KnownTables.class);
   private static final Map<String, Answer> ANSWERS = new ConcurrentHashMap<>();
   private static final Map<String, Made> ANNOUNCED = new ConcurrentHashMap<>();
   private static final Set<Made> SEEN = ConcurrentHashMap.newKeySet();
@@ -157,21 +161,42 @@ final class KnownTables {
     return policy.ruledTables().stream().anyMatch(one -> one.replace("`", "").equalsIgnoreCase(name)) || owner(folder) != null;
   }
 
-  /** What a reader by path must know: where tables with rules are. */
+  /** What a writer by path must know: where tables with rules are. */
   Map<String, String> places() {
-    String known = locations();
-    return known == null ? Map.of() : Map.of(Names.LOCATIONS, known);
+    return places(List.of());
   }
 
-  /** JSON of the places of tables with rules, for readers and writers by path; null when there is none. */
-  private String locations() {
+  /** What a reader by path must know: where tables with rules are, and for access events whose the folders are that it reads. */
+  Map<String, String> places(List<Object> folders) {
+    ObjectNode known = locations();
+    if (AccessPlace.of(policy.text()) != null) {
+      folders.stream().limit(MOST_NAMED).forEach(folder -> addOwner(known, folder.toString()));
+    }
+    return known.isEmpty() ? Map.of() : Map.of(Names.LOCATIONS, known.toString());
+  }
+
+  /** Adds the name alone of a table without a rule; a read does not fail for want of it, and is then noted by its folder. */
+  private void addOwner(ObjectNode known, String folder) {
+    try {
+      forgetBefore(folder);
+      Object owner = nearest(folder, ruled()) == null ? owner(folder) : null;
+      if (owner != null) {
+        known.putObject(folder).put("table", TableEntry.name(owner)).putNull("uuid");
+      }
+    } catch (RuntimeException e) {
+      LOG.debug("whose table {} is cannot be told", folder, e);
+    }
+  }
+
+  /** The places of tables with rules, as JSON for readers and writers by path. */
+  private ObjectNode locations() {
     ObjectNode known = Wire.object();
     for (Place place : ruled()) {
       ObjectNode entry = known.putObject(place.folder).put("table", place.name);
       String uuid = place.table == null ? null : TableEntry.properties(place.table).get(Names.TABLE_UUID);
       entry.put("uuid", uuid);
     }
-    return known.isEmpty() ? null : known.toString();
+    return known;
   }
 
   @SafeVarargs

@@ -26,6 +26,9 @@ final class MaskRule extends Rule<LogicalPlan> {
       return plan;
     }
     SessionPolicy policy = SessionPolicy.of(session);
+    if (policy != null && AccessPlace.of(policy.text()) != null) {
+      QueryWatch.install(session.sparkContext());
+    }
     return policy == null ? plan : new ReaderPlan(session, policy, onDenied(session)).of(plan);
   }
 

@@ -68,7 +68,13 @@ final class PlanNodes {
     }
     Object options = Calls.call(relation, "options");
     Object table = Calls.orNull(Calls.call(node, "catalogTable"));
-    Object more = Calls.with(options, table != null ? Map.of(Names.TABLE_NAME, TableEntry.name(table)) : isTold(options) ? Map.of() : tables.places());
+    Map<String, String> told = Map.of();
+    if (table != null) {
+      told = Map.of(Names.TABLE_NAME, TableEntry.name(table));
+    } else if (!isTold(options)) {
+      told = tables.places(Calls.list(Calls.call(Calls.call(relation, "location"), "rootPaths")));
+    }
+    Object more = Calls.with(options, told);
     return more == options ? node : changed(node, relation, Calls.copy(relation, options, more));
   }
 

@@ -71,6 +71,9 @@ public final class PolicyRegister {
 
   /** Puts a session under a policy, and returns the token that its configuration must carry. */
   public String addSession(Object session, String policy) {
+    if (AccessPlace.of(policy) != null) {
+      QueryWatch.install(context);
+    }
     synchronized (TOKENS) {
       String known = TOKENS.get(session);
       if (known == null || !policy.equals(POLICIES.get(known))) {

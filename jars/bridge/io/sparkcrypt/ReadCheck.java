@@ -42,6 +42,7 @@ final class ReadCheck {
     ObjectNode request = session.request("resolve_read", path).put("requested_schema", conf.get(Names.REQUESTED_SCHEMA));
     request.set("footer", facts.toJson());
     JsonNode answer = Helper.ask(request);
+    keys.belongTo(answer.path("table").asText(null));
     if (facts.mode.equals("plaintext")) {
       return null;
     }

@@ -13,6 +13,7 @@ import java.util.Map;
 import java.util.Set;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.Path;
+import org.apache.parquet.crypto.ParquetCryptoRuntimeException;
 
 /** What the helper decides of one table's leaves for this session: which are nulls, everywhere or in some partitions. */
 final class ReaderDecision {
@@ -42,6 +43,15 @@ final class ReaderDecision {
     ObjectNode properties = (ObjectNode) request.get("properties");
     table.told().forEach(properties::put);
     request.put("on_denied", onDenied).put("schema", table.schema().json());
+    try {
+      return decided(table, request);
+    } catch (ParquetCryptoRuntimeException e) {
+      noteRefused(table, request, String.valueOf(e.getMessage()).split(": ", 2)[0]);
+      throw e;
+    }
+  }
+
+  private Denied decided(ReadTable table, ObjectNode request) {
     JsonNode answer = Helper.ask(request);
     List<Map<String, String>> partitions = partitions(table, answer.path("partition_columns"));
     if (!partitions.isEmpty()) {
@@ -57,7 +67,29 @@ final class ReaderDecision {
       sample(table).forEach(samples::add);
       answer = Helper.ask(request);
     }
+    note(table, request, answer);
     return new Denied(leaves(answer), partitions);
+  }
+
+  /** Leaves an access event of the footer, without whose key nothing can be decided. */
+  private void noteRefused(ReadTable table, ObjectNode request, String type) {
+    AccessPlace place = AccessPlace.of(request.path("policy").asText());
+    if (place != null && type.startsWith("Key")) {
+      AccessEvents.refused(place, Reader.onDriver(policy.sparkContext()), table.name(), policy.footerKey(), null, type);
+    }
+  }
+
+  /** Leaves an access event for each leaf that is masked, by the policy that the session is pinned to. */
+  private void note(ReadTable table, ObjectNode request, JsonNode answer) {
+    AccessPlace place = AccessPlace.of(request.path("policy").asText());
+    if (place != null) {
+      Reader reader = Reader.onDriver(policy.sparkContext());
+      String name = answer.path("table").asText(table.name());
+      for (JsonNode column : answer.path("columns")) {
+        String why = column.path("why").asText();
+        AccessEvents.masked(place, reader, name, column.path("key").asText(), column.path("column").asText(), why);
+      }
+    }
   }
 
   /** The distinct values of the partition columns that key templates need. */

@@ -67,11 +67,16 @@ final class SessionConf {
     return request;
   }
 
+  /** The table as the catalog or an option names it, or null. */
+  String table() {
+    return properties.getOrDefault(Names.TABLE_NAME, properties.get(Names.TABLE));
+  }
+
   /** Asks for the key under this key metadata, in the policy's key service; a refusal says whose key it is. */
   byte[] openKey(byte[] keyMetadata, String owner, Path file) {
     ObjectNode request = Wire.request("open_key").put("policy", policy).put("key_metadata", Wire.base64(keyMetadata));
     request.put("owner", owner).put("path", file.toString()).put("principal", Launch.principal());
-    request.put("table", properties.getOrDefault(Names.TABLE_NAME, properties.get(Names.TABLE)));
+    request.put("table", table());
     String lifetime = properties.get(Names.CACHE_LIFETIME);
     request.put("lifetime_seconds", lifetime == null ? null : Double.valueOf(Launch.seconds(lifetime)));
     return Wire.bytes(Helper.ask(request), "key");

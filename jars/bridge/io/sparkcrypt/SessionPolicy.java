@@ -10,6 +10,7 @@ import java.util.List;
 import java.util.Set;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.Path;
+import org.apache.spark.SparkContext;
 import org.apache.spark.sql.SparkSession;
 
 /** The policy that a session is under, as far as the driver needs it: which tables it has rules for. */
@@ -42,6 +43,14 @@ final class SessionPolicy {
 
   String text() {
     return text;
+  }
+
+  String footerKey() {
+    return document.path("footer").path("key").asText();
+  }
+
+  SparkContext sparkContext() {
+    return session.sparkContext();
   }
 
   /** Names of the tables that have a rule, as the policy writes them. */

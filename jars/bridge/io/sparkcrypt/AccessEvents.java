@@ -1,0 +1,255 @@
+package io.sparkcrypt;
+
+import com.fasterxml.jackson.databind.node.ArrayNode;
+import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.security.SecureRandom;
+import java.util.ArrayList;
+import java.util.Collections;
+import java.util.HashMap;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+/**
+ * The access events of this JVM: counted here, and sent to the helper in batches by a thread of their own.
+ *
+ * <p>A read waits for them only where the policy's access_log is required: then the first opening of a column's key by an
+ * execution is written before the key is handed out. What cannot be written is kept, up to a bound, and given again; beyond it
+ * events are counted as lost, and the log says how many once it can be written.
+ */
+final class AccessEvents {
+  static final String ACCESS = "access";
+  static final String QUERY = "query";
+  private static final Logger LOG = LoggerFactory.getLogger(AccessEvents.class);
+  private static final Map<String, String> REFUSALS = Map.of("KeyAccessDeniedError", "denied", "KeyNotFoundError", "shredded");
+  private static final int MOST_PENDING = 10_000;
+  private static final int SOON_PENDING = 1_000;
+  private static final int MOST_AT_ONCE = 100;
+  private static final int MOST_WRITTEN = 10_000;
+  private static final long PERIOD_MILLIS = 3_000;
+  private static final long END_MILLIS = 5_000;
+  private static final String PROCESS = ProcessHandle.current().pid() + "-" + Long.toHexString(new SecureRandom().nextLong());
+
+  private static final Object WAKE = new Object();
+  private static final Object SENDING = new Object();
+  private static Map<AccessEvent.Same, AccessEvent> pending = new LinkedHashMap<>(); // guarded by WAKE
+  private static final Map<AccessPlace, Long> lost = new HashMap<>(); // guarded by WAKE
+  private static boolean started; // guarded by WAKE
+  private static boolean isWarned; // guarded by SENDING
+  private static final Map<AccessPlace, Batch> unsent = new LinkedHashMap<>(); // guarded by SENDING
+  private static final Map<Object, Boolean> written = Collections.synchronizedMap(new Newest()); // where the log is required
+  private static long number; // guarded by SENDING
+
+  private record Batch(List<ObjectNode> events) {}
+
+  private record Written(AccessEvent.Same same, String column) {}
+
+  private static final class Newest extends LinkedHashMap<Object, Boolean> {
+    private static final long serialVersionUID = 1L;
+
+    @Override
+    protected boolean removeEldestEntry(Map.Entry<Object, Boolean> eldest) {
+      return size() > MOST_WRITTEN;
+    }
+  }
+
+  private AccessEvents() {}
+
+  /**
+   * Notes that a key was opened.
+   *
+   * @param column dotted, or null for the footer
+   * @throws RuntimeException the log is required, and the event could not be written
+   */
+  static void opened(AccessPlace place, String table, String key, String column) {
+    note(new AccessEvent.Same(place, ACCESS, Reader.current(), table, key, "opened", null), column);
+  }
+
+  /**
+   * Notes that a key was not handed out; the reader is told why by another error, so this raises none.
+   *
+   * @param type the name of that error's class
+   */
+  static void refused(AccessPlace place, Reader reader, String table, String key, String column, String type) {
+    String why = REFUSALS.getOrDefault(type, type);
+    count(new AccessEvent.Same(place, ACCESS, reader, table, key, REFUSALS.containsKey(type) ? "refused" : "failed", why), column);
+  }
+
+  /**
+   * Notes that a query gets nulls in place of a column.
+   *
+   * @throws RuntimeException the log is required, and the event could not be written
+   */
+  static void masked(AccessPlace place, Reader reader, String table, String key, String column, String why) {
+    note(new AccessEvent.Same(place, ACCESS, reader, table, key, "masked", why), column);
+  }
+
+  /** Notes what the driver knows of an execution that reads Parquet. */
+  static void query(AccessPlace place, Reader reader, String digest) {
+    count(new AccessEvent.Same(place, QUERY, reader, null, null, digest, null), null);
+  }
+
+  private static void note(AccessEvent.Same same, String column) {
+    if (!same.place().isRequired || !writeFirst(same, column)) {
+      count(same, column);
+    }
+  }
+
+  /** Writes an event now unless one like it was written; one thread at a time, so that none goes on before it is. */
+  private static boolean writeFirst(AccessEvent.Same same, String column) {
+    Written one = new Written(same, column);
+    if (written.containsKey(one)) {
+      return false;
+    }
+    synchronized (SENDING) {
+      if (written.containsKey(one)) {
+        return false;
+      }
+      AccessEvent event = new AccessEvent(same);
+      event.add(column);
+      send(same.place(), List.of(event.toJson(number++)));
+      written.put(one, true);
+      return true;
+    }
+  }
+
+  private static void count(AccessEvent.Same same, String column) {
+    synchronized (WAKE) {
+      AccessEvent event = pending.get(same);
+      if (event == null && pending.size() >= MOST_PENDING) {
+        lost.merge(same.place(), 1L, Long::sum);
+        return;
+      }
+      if (event == null) {
+        event = new AccessEvent(same);
+        pending.put(same, event);
+      }
+      event.add(column);
+      if (!started) {
+        started = true;
+        start();
+      }
+      if (pending.size() == SOON_PENDING) {
+        WAKE.notifyAll();
+      }
+    }
+  }
+
+  private static void start() {
+    Thread thread = new Thread(AccessEvents::run, "sparkcrypt-access-events");
+    thread.setDaemon(true);
+    thread.setContextClassLoader(AccessEvents.class.getClassLoader());
+    thread.start();
+  }
+
+  private static void run() {
+    while (true) {
+      try {
+        synchronized (WAKE) {
+          WAKE.wait(PERIOD_MILLIS);
+        }
+        flush();
+      } catch (InterruptedException e) {
+        return; // nobody interrupts it but a JVM that ends
+      }
+    }
+  }
+
+  /** Sends what waits, when an application ends and its JVM may live on. */
+  static void flushSoon() {
+    synchronized (WAKE) {
+      WAKE.notifyAll();
+    }
+  }
+
+  /** Sends what waits as this JVM ends, and waits for it no longer than some seconds. */
+  static void flushAtEnd() {
+    synchronized (WAKE) {
+      if (!started) {
+        return;
+      }
+    }
+    Thread last = new Thread(AccessEvents::flush, "sparkcrypt-access-events-end");
+    last.setDaemon(true);
+    last.start();
+    try {
+      last.join(END_MILLIS);
+    } catch (InterruptedException e) {
+      Thread.currentThread().interrupt();
+    }
+  }
+
+  private static void flush() {
+    synchronized (SENDING) {
+      take();
+      for (AccessPlace place : List.copyOf(unsent.keySet())) {
+        try {
+          sendAll(place, unsent.get(place).events());
+          unsent.remove(place);
+          isWarned = false;
+        } catch (RuntimeException | Error e) {
+          warn(e);
+        }
+      }
+    }
+  }
+
+  /** Makes batches of what was counted, but for places whose last batch is still unsent. */
+  private static void take() {
+    Map<AccessEvent.Same, AccessEvent> counted = new LinkedHashMap<>();
+    Map<AccessPlace, Long> missed = new HashMap<>();
+    synchronized (WAKE) {
+      Map<AccessEvent.Same, AccessEvent> kept = new LinkedHashMap<>();
+      pending.forEach((same, event) -> (unsent.containsKey(same.place()) ? kept : counted).put(same, event));
+      pending = kept;
+      lost.forEach((place, events) -> missed.merge(place, unsent.containsKey(place) ? 0L : events, Long::sum));
+      missed.values().removeIf(events -> events == 0);
+      lost.keySet().removeAll(missed.keySet());
+    }
+    Map<AccessPlace, Batch> made = new LinkedHashMap<>();
+    counted.forEach((same, event) -> batch(made, same.place()).add(event.toJson(number++)));
+    missed.forEach((place, events) -> batch(made, place).add(lostEvent(events)));
+    unsent.putAll(made);
+  }
+
+  private static List<ObjectNode> batch(Map<AccessPlace, Batch> made, AccessPlace place) {
+    return made.computeIfAbsent(place, unused -> new Batch(new ArrayList<>())).events();
+  }
+
+  private static ObjectNode lostEvent(long events) {
+    long now = System.currentTimeMillis();
+    ObjectNode json = Wire.object().put("kind", "lost").put("number", number++).put("count", events);
+    json.put("first_ms", now).put("last_ms", now);
+    return json.put("principal", Launch.principal()).put("application", Launch.conf("spark.app.id"));
+  }
+
+  /** Sends events by requests of a bounded size; what was sent is not sent again. */
+  private static void sendAll(AccessPlace place, List<ObjectNode> events) {
+    while (!events.isEmpty()) {
+      List<ObjectNode> some = events.subList(0, Math.min(events.size(), MOST_AT_ONCE));
+      send(place, some);
+      some.clear();
+    }
+  }
+
+  private static void send(AccessPlace place, List<ObjectNode> events) {
+    ObjectNode request = Wire.request("access_events").put("policy", place.policy).put("process", PROCESS);
+    request.put("application", Launch.conf("spark.app.id"));
+    ArrayNode listed = request.putArray("events");
+    events.forEach(listed::add);
+    Helper.ask(request);
+  }
+
+  private static void warn(Throwable e) {
+    if (!isWarned) {
+      isWarned = true;
+      LOG.warn(
+          "access events cannot be recorded now, and reads go on: {}; up to {} kinds of them are kept and written later, more are "
+              + "counted as lost",
+          e.getMessage(),
+          MOST_PENDING);
+    }
+  }
+}

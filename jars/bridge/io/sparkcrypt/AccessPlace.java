@@ -1,0 +1,53 @@
+package io.sparkcrypt;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import java.io.IOException;
+import java.nio.charset.StandardCharsets;
+import java.util.Collections;
+import java.util.LinkedHashMap;
+import java.util.Map;
+
+/**
+ * The log that the readers of one policy leave their events in, and whether a read may go on without it.
+ *
+ * <p>The policy is the pinned one, so that no SET and no table's property chooses the log. There is one object for each policy
+ * text, so that it can stand for the text in maps.
+ */
+final class AccessPlace {
+  private static final int MOST = 256;
+  private static final Map<String, AccessPlace> BY_POLICY = Collections.synchronizedMap(new Newest());
+
+  final String policy;
+  final boolean isRequired;
+  private final boolean isKept;
+
+  private static final class Newest extends LinkedHashMap<String, AccessPlace> {
+    private static final long serialVersionUID = 1L;
+
+    @Override
+    protected boolean removeEldestEntry(Map.Entry<String, AccessPlace> eldest) {
+      return size() > MOST;
+    }
+  }
+
+  private AccessPlace(String policy, JsonNode said) {
+    this.policy = policy;
+    this.isKept = !said.isMissingNode();
+    this.isRequired = said.path("required").asBoolean(false);
+  }
+
+  /** Returns null where the policy names no log. */
+  static AccessPlace of(String policy) {
+    AccessPlace place = BY_POLICY.computeIfAbsent(policy, AccessPlace::parsed);
+    return place.isKept ? place : null;
+  }
+
+  private static AccessPlace parsed(String policy) {
+    try {
+      JsonNode document = Wire.parse(policy.getBytes(StandardCharsets.UTF_8));
+      return new AccessPlace(policy, document == null ? Wire.object().path("none") : document.path("access_log"));
+    } catch (IOException e) {
+      return new AccessPlace(policy, Wire.object().path("none")); // the helper refuses it in each write and read
+    }
+  }
+}

@@ -1,0 +1,160 @@
+package io.sparkcrypt;
+
+import java.nio.charset.StandardCharsets;
+import java.security.GeneralSecurityException;
+import java.security.SecureRandom;
+import java.util.HexFormat;
+import java.util.LinkedHashMap;
+import java.util.Map;
+import java.util.Properties;
+import javax.crypto.Mac;
+import javax.crypto.spec.SecretKeySpec;
+import org.apache.spark.SparkContext;
+import org.apache.spark.scheduler.SparkListener;
+import org.apache.spark.scheduler.SparkListenerApplicationEnd;
+import org.apache.spark.scheduler.SparkListenerEvent;
+import org.apache.spark.scheduler.SparkListenerJobStart;
+import org.apache.spark.sql.SparkSession;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.execution.QueryExecution;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+/**
+ * Adds to access events what the driver alone knows of an execution: the digest of its SQL text, and who asked a server for it.
+ *
+ * <p>Texts of queries hold values, which could be guessed from a plain digest. So the digest is an HMAC under a key that this
+ * driver makes for itself and that never leaves it: equal digests of one application are of equal texts, and no more. The text
+ * itself is found by application and execution in Spark's own history.
+ */
+final class QueryWatch extends SparkListener {
+  private static final Logger LOG = LoggerFactory.getLogger(QueryWatch.class);
+  private static final String END = "org.apache.spark.sql.execution.ui.SparkListenerSQLExecutionEnd";
+  private static final String THRIFT = "org.apache.spark.sql.hive.thriftserver.ui.SparkListenerThriftServerOperationStart";
+  private static final int MOST = 10_000;
+  private static final byte[] KEY = newKey(); // for digests
+  private static SparkContext watched; // guarded by the class
+
+  /** The latest jobs' properties by execution, and Thrift's statements by job group. */
+  private final Map<String, Properties> jobs = new Newest<>();
+
+  private final Map<String, Statement> statements = new Newest<>();
+
+  private record Statement(String user, String text) {}
+
+  private static final class Newest<V> extends LinkedHashMap<String, V> {
+    private static final long serialVersionUID = 1L;
+
+    @Override
+    protected boolean removeEldestEntry(Map.Entry<String, V> eldest) {
+      return size() > MOST;
+    }
+  }
+
+  private QueryWatch() {}
+
+  /** Listens to an application, once. */
+  static synchronized void install(SparkContext context) {
+    if (watched != context) {
+      context.addSparkListener(new QueryWatch());
+      watched = context;
+    }
+  }
+
+  @Override
+  public void onJobStart(SparkListenerJobStart start) {
+    Properties properties = start.properties();
+    String execution = properties == null ? null : properties.getProperty(Reader.EXECUTION_ID);
+    if (execution != null) {
+      jobs.putIfAbsent(execution, properties);
+    }
+  }
+
+  @Override
+  public void onOtherEvent(SparkListenerEvent event) {
+    try {
+      String name = event.getClass().getName();
+      if (name.equals(THRIFT)) {
+        Statement statement = new Statement(text(event, "userName"), text(event, "statement"));
+        statements.put(text(event, "groupId"), statement);
+      } else if (name.equals(END)) {
+        Object execution = Calls.call(event, "qe");
+        if (execution instanceof QueryExecution) {
+          note((QueryExecution) execution, String.valueOf(Calls.call(event, "executionId")));
+        }
+      }
+    } catch (RuntimeException | LinkageError e) {
+      LOG.debug("an access event lacks what the listener would have added", e);
+    }
+  }
+
+  @Override
+  public void onApplicationEnd(SparkListenerApplicationEnd end) {
+    AccessEvents.flushSoon();
+  }
+
+  private void note(QueryExecution query, String execution) {
+    Properties job = jobs.remove(execution);
+    if (job == null) {
+      return; // it ran no task, so it opened no key
+    }
+    SparkSession session = (SparkSession) Calls.call(query, "sparkSession");
+    SessionPolicy policy = SessionPolicy.of(session);
+    if (policy == null || AccessPlace.of(policy.text()) == null) {
+      return;
+    }
+    if (!ReaderPlan.isConcerned((LogicalPlan) Calls.call(query, "analyzed"))) {
+      return;
+    }
+    AccessPlace place = AccessPlace.of(PinnedPolicy.of(policy.hadoopConf()).policy);
+    if (place != null) {
+      Statement statement = statements.get(job.getProperty(Reader.JOB_GROUP, ""));
+      String text = statement == null ? sqlText((LogicalPlan) Calls.call(query, "logical")) : statement.text();
+      AccessEvents.query(place, reader(execution, job, statement), text == null ? null : digest(text));
+    }
+  }
+
+  /** A user and route that only the listener knows; null is left to what the tasks saw. */
+  private static Reader reader(String execution, Properties job, Statement statement) {
+    String user = statement == null ? Reader.connectUser(job.getProperty(Reader.JOB_TAGS)) : statement.user();
+    String route = statement == null ? null : "thrift";
+    return new Reader(Launch.principal(), Launch.conf("spark.app.id"), execution, route, user);
+  }
+
+  /** The text that a plan was parsed from; that of a view is not the query's. */
+  private static String sqlText(LogicalPlan plan) {
+    String[] found = new String[1];
+    plan.find(
+        ReaderPlan.test(
+            node -> {
+              Object origin = Calls.call(node, "origin");
+              Object text = Calls.orNull(Calls.call(origin, "sqlText"));
+              if (text != null && Calls.orNull(Calls.call(origin, "objectType")) == null) {
+                found[0] = (String) text;
+              }
+              return found[0] != null;
+            }));
+    return found[0];
+  }
+
+  private static String digest(String text) {
+    try {
+      Mac mac = Mac.getInstance("HmacSHA256");
+      mac.init(new SecretKeySpec(KEY, "HmacSHA256"));
+      return HexFormat.of().formatHex(mac.doFinal(text.getBytes(StandardCharsets.UTF_8)));
+    } catch (GeneralSecurityException e) {
+      throw new IllegalStateException(e); // every Java has it
+    }
+  }
+
+  private static byte[] newKey() {
+    byte[] key = new byte[32];
+    new SecureRandom().nextBytes(key);
+    return key;
+  }
+
+  private static String text(Object event, String name) {
+    Object value = Calls.call(event, name);
+    return value == null ? null : String.valueOf(value);
+  }
+}

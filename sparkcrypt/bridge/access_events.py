@@ -1,0 +1,43 @@
+"""Access events as a JVM sends them, made into records of the log that its policy names."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Mapping
+from typing import Any
+
+from sparkcrypt.access.records import Record, make_record
+from sparkcrypt.decide.context import parse_policy
+from sparkcrypt.decide.request import optional_text, require_text
+from sparkcrypt.errors import BridgeError, ConfigError, show
+from sparkcrypt.policy.access_log import AccessLogRule
+
+
+def access_log_rule(request: Mapping[str, Any]) -> AccessLogRule:
+    """Return the log of a request's policy.
+
+    Raises:
+        ConfigError: the policy names none.
+    """
+    rule = parse_policy(require_text(request, "policy")).access_log
+    if rule is None:
+        raise ConfigError("the policy has no access_log; the jar and this helper do not belong together")
+    return rule
+
+
+def records_of(request: Mapping[str, Any]) -> tuple[str, list[Record]]:
+    """Return what names the files of a JVM, and the records of its events.
+
+    Args:
+        request: ``process`` (the JVM's own name for itself), ``application`` and ``events``, each as `make_record`
+            takes it.
+
+    Raises:
+        BridgeError: an event is not what it must be.
+    """
+    events = request.get("events")
+    if not isinstance(events, list) or not all(isinstance(event, Mapping) for event in events):
+        raise BridgeError(f"the request's 'events' are {show(events)}; allowed: a list of objects")
+    process = f"{socket.gethostname()}-{require_text(request, 'process')}"
+    owner = f"{optional_text(request, 'application') or 'none'}-{process}"
+    return owner, [make_record(event, process=process) for event in events]
