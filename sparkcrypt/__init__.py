@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from sparkcrypt.plan import EncryptionPlan
     from sparkcrypt.policy.load import load_policy
     from sparkcrypt.policy.model import Policy
+    from sparkcrypt.spark.setup.declassify import declassify
     from sparkcrypt.spark.setup.masks import masked_columns
     from sparkcrypt.spark.setup.options import parquet_options
     from sparkcrypt.spark.setup.read import read_table
@@ -26,6 +27,7 @@ _HOMES = {
     "EncryptionPlan": "sparkcrypt.plan",
     "Policy": "sparkcrypt.policy.model",
     "configure": "sparkcrypt.spark.setup.session",
+    "declassify": "sparkcrypt.spark.setup.declassify",
     "encrypt_table": "sparkcrypt.backfill.run.encrypt",
     "load_policy": "sparkcrypt.policy.load",
     "masked_columns": "sparkcrypt.spark.setup.masks",
@@ -41,6 +43,7 @@ __all__ = [
     "Policy",
     "__version__",
     "configure",
+    "declassify",
     "encrypt_table",
     "load_policy",
     "masked_columns",

@@ -9,12 +9,12 @@ from typing import Any, Literal, TypeAlias
 from sparkcrypt.errors import BridgeError, show
 
 Record: TypeAlias = "dict[str, Any]"
-Outcome: TypeAlias = Literal["opened", "refused", "masked", "failed"]
+Outcome: TypeAlias = Literal["opened", "refused", "masked", "failed", "declassified"]
 
 VERSION = 1
 ACCESS, QUERY, LOST = "access", "query", "lost"
 """Keys of a table that a reader asked for; a query that the listener heard of; events that were not recorded."""
-OUTCOMES: tuple[Outcome, ...] = ("opened", "refused", "masked", "failed")
+OUTCOMES: tuple[Outcome, ...] = ("opened", "refused", "masked", "failed", "declassified")
 MOST_COLUMNS = 256
 MOST_CHARACTERS = 1_000
 _WHO = ("principal", "session_user", "application", "execution", "route")
@@ -27,8 +27,9 @@ def make_record(event: Mapping[str, Any], *, process: str) -> Record:
     Args:
         event: ``kind`` (``access``, ``query`` or ``lost``), ``number`` (its place among those of its process),
             ``first_ms`` and ``last_ms`` (since 1970), ``count``; who: ``principal``, ``session_user``, ``application``,
-            ``execution``, ``route``; of an access ``outcome``, ``why``, ``table``, ``key``, ``columns`` (dotted) and
-            ``footer`` (whether the footer's key was asked for); of a query ``query_digest``.
+            ``execution``, ``route``; of an access ``outcome``, ``why``, ``table``, ``key``, ``columns`` (dotted),
+            ``tags`` (that were taken off) and ``footer`` (whether the footer's key was asked for); of a query
+            ``query_digest``.
         process: the process that saw it, which gives no number twice.
 
     Raises:
@@ -45,6 +46,8 @@ def make_record(event: Mapping[str, Any], *, process: str) -> Record:
             raise BridgeError(f"an access event's outcome is {show(event.get('outcome'))}; allowed: {OUTCOMES}")
         columns = [_text(column) for column in event.get("columns") or ()]
         record |= {"outcome": event["outcome"], "columns": columns[:MOST_COLUMNS], "footer": bool(event.get("footer"))}
+        if event["outcome"] == "declassified":
+            record["tags"] = [_text(tag) for tag in event.get("tags") or ()]
     return record | {"count": _number(event, "count"), "process": process, "number": _number(event, "number")}
 
 

@@ -60,6 +60,7 @@ class Operations:
             "check_format": _check_format,
             "check_sink": _check_sink,
             "check_inherited": _check_inherited,
+            "check_declassified": _check_declassified,
             "table_tags": _table_tags,
         }
 
@@ -179,6 +180,13 @@ def _check_inherited(request: Request) -> Answer:
     from sparkcrypt.decide.inherited import check_inherited
 
     return check_inherited(request)
+
+
+def _check_declassified(request: Request) -> Answer:
+    from sparkcrypt.decide.declassified import check_declassified
+
+    check_declassified(request)
+    return {}
 
 
 def _check_format(request: Request) -> Answer:

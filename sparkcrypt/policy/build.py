@@ -12,6 +12,7 @@ from sparkcrypt.errors import ConfigError, PlanError, show
 from sparkcrypt.names import ALGORITHMS, Algorithm
 from sparkcrypt.paths import is_within
 from sparkcrypt.policy.access_log import access_log_of
+from sparkcrypt.policy.derived import check_declassify, declassify_of, safe_aggregates_of
 from sparkcrypt.policy.duration import grace_of, retention_of
 from sparkcrypt.policy.key_service_section import key_service_of
 from sparkcrypt.policy.model import (
@@ -20,7 +21,6 @@ from sparkcrypt.policy.model import (
     INHERIT_MODES,
     ON_DENIED,
     PLAINTEXT,
-    SAFE_AGGREGATES,
     SINK_MODES,
     UNTAGGED,
     Policy,
@@ -112,11 +112,12 @@ def _policy(root: Section, problems: Problems, resolve: Callable[[str], str]) ->
         audit_key_history=audit_key_history,
         old_files_grace_seconds=grace_of(root),
         ask_for_access=root.text("ask_for_access", None),
-        safe_aggregates=_safe_aggregates(root),
+        safe_aggregates=safe_aggregates_of(root),
         index_location=_index_location(root, resolve),
         sinks=root.choice("sinks", SINK_MODES, None),
         inherit=root.choice("inherit", INHERIT_MODES, None),
         access_log=access_log_of(root, resolve),
+        declassify=declassify_of(root),
     )
     footer.close()
     root.close()
@@ -125,6 +126,7 @@ def _policy(root: Section, problems: Problems, resolve: Callable[[str], str]) ->
     _check_templates(policy, problems)
     _check_overlays(policy, problems)
     _check_places(policy, problems)
+    check_declassify(policy, problems)
     return policy
 
 
@@ -134,22 +136,6 @@ def _algorithms(root: Section) -> tuple[Algorithm, ...]:
         if value not in ALGORITHMS:
             root.problem("algorithm_history", f"{show(value)} is not known; allowed: {', '.join(ALGORITHMS)}")
     return tuple(entry for entry in ALGORITHMS if entry in values)
-
-
-def _safe_aggregates(root: Section) -> tuple[str, ...] | None:
-    if "safe_aggregates" not in root.names():
-        root.raw("safe_aggregates", None)
-        return None
-    values = root.texts("safe_aggregates")
-    for value in values:
-        if value not in SAFE_AGGREGATES:
-            near = difflib.get_close_matches(value, SAFE_AGGREGATES, n=1)
-            hint = f"did you mean {near[0]!r}? " if near else ""
-            root.problem(
-                "safe_aggregates",
-                f"{show(value)} is none that hides single values; {hint}allowed: {', '.join(SAFE_AGGREGATES)}",
-            )
-    return tuple(entry for entry in SAFE_AGGREGATES if entry in values)
 
 
 def _check_footer_key(policy: Policy, footer: Section) -> None:

@@ -107,6 +107,18 @@ class TableRule:
 
 
 @dataclass(frozen=True, slots=True)
+class DeclassifyRule:
+    """Who may hand on values of tagged columns without their tags, and of which tags."""
+
+    principals: tuple[str, ...]
+    tags: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the rule as it stands in a policy file."""
+        return {"principals": list(self.principals), "tags": list(self.tags)}
+
+
+@dataclass(frozen=True, slots=True)
 class Policy:
     """What each tag means, which key service holds the keys, and what the tables ask for beyond that.
 
@@ -119,6 +131,7 @@ class Policy:
     ``sinks`` is what becomes of writes of tagged columns to sinks that encrypt nothing, as written.
     ``inherit`` is what becomes of tagged values in columns of a table that lack these tags, as written.
     ``access_log`` is where readers leave access events; None where they leave none.
+    ``declassify`` says who may take tags off values; None: nobody.
     """
 
     key_service: KeyServiceConfig
@@ -141,6 +154,7 @@ class Policy:
     sinks: SinkMode | None = None
     inherit: InheritMode | None = None
     access_log: AccessLogRule | None = None
+    declassify: DeclassifyRule | None = None
 
     @property
     def readable_algorithms(self) -> tuple[Algorithm, ...]:
@@ -216,6 +230,7 @@ class Policy:
             "sinks": self.sinks,
             "inherit": self.inherit,
             "access_log": self.access_log and self.access_log.to_dict(),
+            "declassify": self.declassify and self.declassify.to_dict(),
         }
         return document | {name: value for name, value in optional.items() if value is not None}
 

@@ -25,6 +25,7 @@ class ColumnLineage:
         column: its name.
         tags: those that it was written with, without those of fields inside it.
         origins: tagged columns that its values come from.
+        declassified: tagged columns that its values come from without their tags.
         conditions: tagged columns by which the rows of the whole write were chosen, joined or grouped.
         inherited: tags that the table's column lacked when it was written.
         more: there were more columns than are noted.
@@ -33,19 +34,22 @@ class ColumnLineage:
     column: str
     tags: tuple[str, ...] = ()
     origins: Origins = ()
+    declassified: Origins = ()
     conditions: Origins = ()
     inherited: tuple[str, ...] = ()
     more: bool = False
 
     def to_list(self) -> list[Any]:
         """Return it as JSON values that `from_list` takes."""
-        return [self.column, self.tags, self.origins, self.conditions, self.inherited, self.more]
+        columns = (self.origins, self.declassified, self.conditions)
+        return [self.column, self.tags, *columns, self.inherited, self.more]
 
     @classmethod
     def from_list(cls, values: list[Any]) -> ColumnLineage:
         """Return what `to_list` gave."""
-        column, tags, origins, conditions, inherited, more = values
-        return cls(column, tuple(tags), _pairs(origins), _pairs(conditions), tuple(inherited), more)
+        column, tags, origins, declassified, conditions, inherited, more = values
+        columns = (_pairs(origins), _pairs(declassified), _pairs(conditions))
+        return cls(column, tuple(tags), *columns, tuple(inherited), more)
 
 
 def lineage_of_schema(document: str) -> tuple[ColumnLineage, ...]:
@@ -70,6 +74,7 @@ def _lineage_of_field(field: Mapping[str, Any]) -> ColumnLineage | None:
         column=field["name"],
         tags=tags_from_metadata(metadata.get("tags"), field["name"]),
         origins=_origins(note.get("from", {})),
+        declassified=_origins(note.get("declassified", {})),
         conditions=_origins(note.get("conditions", {})),
         inherited=tuple(note.get("inherited", ())),
         more=note.get("more", False),
@@ -99,6 +104,7 @@ def _is_columns(value: object) -> bool:
 
 _PARTS: dict[str, Callable[[object], bool]] = {
     "from": _is_columns,
+    "declassified": _is_columns,
     "conditions": _is_columns,
     "inherited": _is_texts,
     "more": lambda value: isinstance(value, bool),

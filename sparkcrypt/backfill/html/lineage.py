@@ -40,7 +40,7 @@ def draw_lineage(lineage: Lineage) -> str:
         _curve(at[origin], at[(table.table, derived.name)])
         for table in lineage.tables
         for derived in table.columns
-        for origin in derived.origins
+        for origin in derived.sources
     ]
     return load_template(_TEMPLATE).render(
         boxes=list(boxes.values()),
@@ -58,7 +58,7 @@ def _columns_of(lineage: Lineage) -> dict[str, list[str]]:
     for table in lineage.tables:
         for derived in table.columns:
             found[table.table][derived.name] = None
-            for source, column in derived.origins:
+            for source, column in derived.sources:
                 found.setdefault(source, {})[column] = None
     return {name: sorted(columns) for name, columns in found.items()}
 
@@ -66,7 +66,7 @@ def _columns_of(lineage: Lineage) -> dict[str, list[str]]:
 def _rank_tables(lineage: Lineage, names: list[str]) -> dict[str, int]:
     """Return table -> how many steps it is from where its values began; tables that feed each other share no order."""
     sources = {
-        found.table: {name for column in found.columns for name, _ in column.origins} for found in lineage.tables
+        found.table: {name for column in found.columns for name, _ in column.sources} for found in lineage.tables
     }
     ranks = dict.fromkeys(names, 0)
     for _ in names:

@@ -32,6 +32,7 @@ class DerivedColumn:
         name: of the column.
         tags: with which it was written.
         origins: the columns that its values came from.
+        declassified: those of which it does not have the tags, since somebody took them off.
         inherited: tags that the table's column lacked when it was written.
         files: in how many files.
     """
@@ -41,6 +42,12 @@ class DerivedColumn:
     origins: tuple[Column, ...]
     inherited: tuple[str, ...]
     files: int
+    declassified: tuple[Column, ...] = ()
+
+    @property
+    def sources(self) -> tuple[Column, ...]:
+        """The columns that its values came from, with their tags or without."""
+        return (*self.origins, *self.declassified)
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON values."""
@@ -48,6 +55,7 @@ class DerivedColumn:
             "column": self.name,
             "tags": list(self.tags),
             "origins": _columns_to_list(self.origins),
+            "declassified": _columns_to_list(self.declassified),
             "inherited": list(self.inherited),
             "files": self.files,
         }
@@ -76,8 +84,8 @@ class TableLineage:
     @property
     def sources(self) -> tuple[str, ...]:
         """The tables, or folders, that its rows came from."""
-        named = [column for derived in self.columns for column in derived.origins] + list(self.conditions)
-        return tuple(dict.fromkeys(table for table, _ in named))
+        made = [column for derived in self.columns for column in derived.sources]
+        return tuple(dict.fromkeys(table for table, _ in (*made, *self.conditions)))
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON values."""
@@ -114,7 +122,7 @@ class Lineage:
             (found.table, derived.name)
             for found in self.tables
             for derived in found.columns
-            if (table, column) in derived.origins
+            if (table, column) in derived.sources
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -188,7 +196,7 @@ def _ask_table(spark: SparkSession, table: Table, policy: Policy) -> TableLineag
 def _unite_columns(noted: Iterable[ColumnLineage]) -> Iterator[DerivedColumn]:
     by_name: dict[str, list[ColumnLineage]] = {}
     for note in noted:
-        if note.origins:
+        if note.origins or note.declassified:
             by_name.setdefault(note.column, []).append(note)
     for name, notes in sorted(by_name.items()):
         yield DerivedColumn(
@@ -197,6 +205,7 @@ def _unite_columns(noted: Iterable[ColumnLineage]) -> Iterator[DerivedColumn]:
             origins=tuple(sorted({column for note in notes for column in note.origins})),
             inherited=tuple(sorted({tag for note in notes for tag in note.inherited})),
             files=len(notes),
+            declassified=tuple(sorted({column for note in notes for column in note.declassified})),
         )
 
 

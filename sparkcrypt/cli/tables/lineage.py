@@ -89,12 +89,15 @@ def _lines_of_table(traced: Lineage, table: TableLineage) -> list[str]:
 
 def _column_text(column: DerivedColumn) -> str:
     lacked = f", {','.join(column.inherited)} not its table's own" if column.inherited else ""
-    return f"{column.name} ({','.join(column.tags)}{lacked}) <- {_names(column.origins)}"
+    parts = [_names(column.origins)] if column.origins else []
+    parts += [f"declassified {_names(column.declassified)}"] if column.declassified else []
+    return f"{column.name} ({','.join(column.tags) or 'no tag'}{lacked}) <- {', '.join(parts)}"
 
 
 def _made_of(traced: Lineage, table: str) -> dict[str, tuple[Column, ...]]:
     """Return column of a table -> what was made of it."""
-    used = {column for found in traced.tables for derived in found.columns for column in derived.origins}
+    derived = [derived for found in traced.tables for derived in found.columns]
+    used = {column for made in derived for column in made.sources}
     return {column: traced.derived_from(table, column) for source, column in sorted(used) if source == table}
 
 

@@ -68,7 +68,7 @@ tags: {{pii: {{key: pii}}}}
 
 def test_columns_that_inherited_their_tags_are_no_drift_and_are_listed_once() -> None:
     """They need a note of their writer, and a table that never said anything of the column."""
-    noted = ColumnLineage("ID", ("pii",), (("a.b", "ssn"),), (), ("pii",))
+    noted = ColumnLineage("ID", ("pii",), (("a.b", "ssn"),), inherited=("pii",))
     columns: dict[tuple[str, ...], ColumnSummary] = {(name,): ColumnSummary(True, "pii") for name in ("id", "email")}
     plan = planned()
     file = replace(plain_file(), footer="encrypted", footer_key="footer", algorithm="AES_GCM_V1", columns=columns)

@@ -12,7 +12,14 @@ SSN, LOW = ("d.people", "ssn"), ("d.made", "low")
 TRACED = Lineage(
     (
         TableLineage("d.again", 2, (DerivedColumn("deep", ("pii",), (LOW,), ("pii",), 1),), (), {"/f": "torn"}),
-        TableLineage("d.made", 1, (DerivedColumn("low", ("pii",), (SSN,), (), 1),), (SSN,), {}, cut=True),
+        TableLineage(
+            "d.made",
+            1,
+            (DerivedColumn("low", ("pii",), (SSN,), (), 1), DerivedColumn("year", (), (), (), 1, (SSN,))),
+            (SSN,),
+            {},
+            cut=True,
+        ),
         TableLineage("d.people", 3, (), (), {}),
     ),
     {"file:/x": "no such table"},
@@ -29,12 +36,13 @@ def test_words() -> None:
         "",
         "d.made: 1 file",
         "  low (pii) <- d.people.ssn",
+        "  year (no tag) <- declassified d.people.ssn",
         "  rows chosen by d.people.ssn",
         "  low -> d.again.deep",
         "  a file names only the first of its many sources",
         "",
         "d.people: 3 files",
-        "  ssn -> d.made.low",
+        "  ssn -> d.made.low, d.made.year",
         "",
         "not looked at: file:/x: no such table",
     ]
@@ -55,8 +63,8 @@ def drawn(lineage: Lineage) -> tuple[list[str], int, list[float]]:
 def test_picture() -> None:
     """Sources are on the left of what was made of them; each origin is a line."""
     texts, lines, places = drawn(TRACED)
-    assert texts == ["d.people", "ssn", "d.made", "low", "d.again", "deep"]
-    assert lines == 2
+    assert texts == ["d.people", "ssn", "d.made", "low", "year", "d.again", "deep"]
+    assert lines == 3
     assert places == sorted(set(places))
 
 

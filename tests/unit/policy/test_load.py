@@ -61,8 +61,8 @@ EXACT = {
     "unknown key": (
         GOOD.replace("untagged:", "untaged:"),
         "policy.yaml:4: untaged: is not a known key; did you mean 'untagged'? allowed: access_log, algorithm, "
-        "algorithm_history, ask_for_access, audit, data_key_bits, footer, index, inherit, key_service, old_files, "
-        "run_state, safe_aggregates, sinks, tables, tags, untagged, version",
+        "algorithm_history, ask_for_access, audit, data_key_bits, declassify, footer, index, inherit, key_service, "
+        "old_files, run_state, safe_aggregates, sinks, tables, tags, untagged, version",
     ),
     "missing untagged": (
         GOOD.replace("untagged: plaintext\n", ""),

@@ -26,10 +26,22 @@ def document(*notes: Any) -> str:
 
 def test_each_part_of_a_note() -> None:
     """Tables keep their columns apart, and what travels between processes is the same."""
-    note = {"from": {"a.b": ["x", "y"], "c.d": ["x"]}, "conditions": {"a.b": ["z"]}, "inherited": ["pii"], "more": True}
+    note = {
+        "from": {"a.b": ["x", "y"], "c.d": ["x"]},
+        "declassified": {"a.b": ["w"]},
+        "conditions": {"a.b": ["z"]},
+        "inherited": ["pii"],
+        "more": True,
+    }
     (found,) = lineage_of_schema(document(None, note))
     assert found == ColumnLineage(
-        "c1", ("pii",), (("a.b", "x"), ("a.b", "y"), ("c.d", "x")), (("a.b", "z"),), ("pii",), more=True
+        "c1",
+        ("pii",),
+        (("a.b", "x"), ("a.b", "y"), ("c.d", "x")),
+        (("a.b", "w"),),
+        (("a.b", "z"),),
+        ("pii",),
+        more=True,
     )
     assert ColumnLineage.from_list(json.loads(json.dumps(found.to_list()))) == found
 

@@ -2,6 +2,7 @@ package io.sparkcrypt;
 
 import com.fasterxml.jackson.databind.node.ArrayNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.util.List;
 import java.util.TreeSet;
 
 /** One event of a log in this JVM: how often the same reader asked for the same key with the same outcome, and of which columns. */
@@ -15,7 +16,7 @@ final class AccessEvent {
    * @param kind access or query
    * @param table null for a query
    * @param key null for a query
-   * @param outcome opened, refused, masked or failed; for a query the digest of its text, or null
+   * @param outcome opened, refused, masked, failed or declassified; for a query the digest of its text, or null
    * @param why null where a key was opened
    */
   record Same(AccessPlace place, String kind, Reader reader, String table, String key, String outcome, String why) {}
@@ -23,6 +24,7 @@ final class AccessEvent {
   final Same same;
   private final long firstMillis = System.currentTimeMillis();
   private final TreeSet<String> columns = new TreeSet<>();
+  private List<String> tags = List.of();
   private long lastMillis = firstMillis;
   private boolean isOfFooter;
   private long count;
@@ -42,6 +44,11 @@ final class AccessEvent {
     }
   }
 
+  /** Names the tags that were taken off the columns. */
+  void setTags(List<String> tags) {
+    this.tags = tags;
+  }
+
   ObjectNode toJson(long number) {
     Reader reader = same.reader();
     ObjectNode json = Wire.object().put("kind", same.kind()).put("number", number).put("count", count);
@@ -55,6 +62,9 @@ final class AccessEvent {
     json.put("footer", isOfFooter);
     ArrayNode listed = json.putArray("columns");
     columns.forEach(listed::add);
+    if (!tags.isEmpty()) {
+      tags.forEach(json.putArray("tags")::add);
+    }
     return json;
   }
 }

@@ -86,6 +86,20 @@ final class AccessEvents {
     note(new AccessEvent.Same(place, ACCESS, reader, table, key, "masked", why), column);
   }
 
+  /**
+   * Writes that somebody took tags off columns, now and whether or not the log is required.
+   *
+   * @throws RuntimeException it could not be written
+   */
+  static void declassified(AccessPlace place, Reader reader, String table, List<String> columns, List<String> tags, String reason) {
+    AccessEvent event = new AccessEvent(new AccessEvent.Same(place, ACCESS, reader, table, null, "declassified", reason));
+    columns.forEach(event::add);
+    event.setTags(tags);
+    synchronized (SENDING) {
+      send(place, List.of(event.toJson(number++)));
+    }
+  }
+
   /** Notes what the driver knows of an execution that reads Parquet. */
   static void query(AccessPlace place, Reader reader, String digest) {
     count(new AccessEvent.Same(place, QUERY, reader, null, null, digest, null), null);

@@ -1,5 +1,6 @@
 package io.sparkcrypt;
 
+import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
@@ -62,7 +63,11 @@ final class ExpressionTags {
   private final Map<ExprId, Carried> byId;
   private final Set<String> safe;
   private final Consumer<QueryPlan<?>> visit;
+  private final List<Declassified> declassified = new ArrayList<>();
   private Supplier<Carried> row = Carried::new;
+
+  /** A value that somebody declassified: why, and what it would have. */
+  record Declassified(String reason, Carried shed) {}
 
   /**
    * Makes one for a plan.
@@ -82,9 +87,17 @@ final class ExpressionTags {
     row = tags;
   }
 
+  /** What was declassified in the expressions so far. */
+  List<Declassified> declassified() {
+    return declassified;
+  }
+
   /** Adds the tags of a value, less those that fields inside its type carry themselves. */
   void add(Carried tags, Expression expression) {
-    if (expression instanceof Attribute) {
+    String reason = Declassify.reason(expression);
+    if (reason != null) {
+      addDeclassified(tags, expression, reason);
+    } else if (expression instanceof Attribute) {
       addColumn(tags, (Attribute) expression);
     } else if (expression instanceof GetStructField) {
       GetStructField one = (GetStructField) expression;
@@ -109,6 +122,16 @@ final class ExpressionTags {
       tags.addAll(row.get());
     } else {
       addFunction(tags, expression);
+    }
+  }
+
+  private void addDeclassified(Carried tags, Expression expression, String reason) {
+    Carried shed = new Carried();
+    addFunction(shed, expression);
+    FieldTags.addBelow(shed.tags(), expression.dataType());
+    if (!shed.isEmpty()) {
+      declassified.add(new Declassified(reason, shed));
+      tags.addDeclassified(shed);
     }
   }
 

@@ -10,8 +10,8 @@ import org.apache.spark.sql.types.MetadataBuilder;
 /**
  * Where a written column comes from, in its metadata: so it is in the footer of each file, and goes where the file goes.
  *
- * <p>{@code {"from": {table: [column, ...]}, "conditions": {table: [column, ...]}, "inherited": [tag, ...]}}, each part only where
- * there is something to say; sparkcrypt/tags/lineage.py reads it.
+ * <p>{@code {"from": {table: [column, ...]}, "declassified": {…}, "conditions": {…}, "inherited": [tag, ...]}}, each part only
+ * where there is something to say; sparkcrypt/tags/lineage.py reads it.
  */
 final class Lineage {
   static final String KEY = "lineage";
@@ -24,13 +24,14 @@ final class Lineage {
   /**
    * What is to be said of one column; empty where there is nothing.
    *
-   * @param from tagged columns that its values come from
+   * @param values tagged columns that its values come from
    * @param conditions tagged columns by which the rows of the write were chosen
    * @param inherited tags that its table lacked when it was written
    */
-  static Metadata of(Set<Carried.Origin> from, Set<Carried.Origin> conditions, Set<String> inherited) {
+  static Metadata of(Carried values, Set<Carried.Origin> conditions, Set<String> inherited) {
     MetadataBuilder lineage = new MetadataBuilder();
-    putColumns(lineage, "from", from);
+    putColumns(lineage, "from", values.origins());
+    putColumns(lineage, "declassified", values.declassified());
     putColumns(lineage, "conditions", conditions);
     if (!inherited.isEmpty()) {
       lineage.putStringArray("inherited", inherited.toArray(String[]::new));

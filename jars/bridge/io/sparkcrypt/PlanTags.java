@@ -63,6 +63,11 @@ final class PlanTags {
     return anyTags;
   }
 
+  /** What was declassified in the plan. */
+  List<ExpressionTags.Declassified> declassified() {
+    return values.declassified();
+  }
+
   /** Tagged columns by which rows were chosen, joined or grouped: no value comes from them. */
   Set<Carried.Origin> conditions() {
     return conditions.origins();

@@ -32,6 +32,7 @@ public final class SparkcryptExtensions extends AbstractFunction1<SparkSessionEx
     extensions.injectPostHocResolutionRule(rule(TagRule::new));
     extensions.injectResolutionRule(rule(MaskRule::new));
     extensions.injectCheckRule(maskedWriteGuard());
+    Declassify.inject(extensions);
     return BoxedUnit.UNIT;
   }
 
@@ -42,6 +43,7 @@ public final class SparkcryptExtensions extends AbstractFunction1<SparkSessionEx
    */
   public static void install(Object session) {
     LiveRules.addPostHoc(session, new TagRule((SparkSession) session));
+    Declassify.register(session);
     Object experimental = Calls.call(session, "experimental");
     List<Object> rules = Calls.list(Calls.call(experimental, "extraOptimizations"));
     if (rules.stream().anyMatch(rule -> rule instanceof TableRule)) {

@@ -39,7 +39,7 @@ final class TableTags {
   /**
    * What is known of a leaf.
    *
-   * @param source the table that is read, else the folder; null where it is neither, or the query is no write's
+   * @param source the table that is read, else the folder; null where it is neither, or a folder in a query that writes nothing
    * @param tags of its columns, by their places; those that fields inside their types carry are left out
    */
   record Read(String source, Map<Integer, Set<String>> tags) {}
@@ -63,7 +63,7 @@ final class TableTags {
       return new Read(null, Map.of());
     }
     note(told);
-    String source = forWrite ? told.getOrDefault(Names.TABLE_NAME, told.get("")) : null;
+    String source = told.getOrDefault(Names.TABLE_NAME, told.get(""));
     boolean tagged = policy.hasTaggedTables() || told.keySet().stream().anyMatch(TableTags::carriesTags);
     return new Read(source, tagged ? byPlace(columns, ask(told, leaf.schema().json())) : Map.of());
   }

@@ -51,6 +51,7 @@ final class TagRule extends Rule<LogicalPlan> {
     if (!tags.anyTags()) {
       return plan;
     }
+    DeclassifyGuard.check(session, policy, tags.declassified(), query != null);
     if (query == null) {
       return WriteQueries.shown(plan, tags);
     }

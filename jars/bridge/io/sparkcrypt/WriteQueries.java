@@ -90,7 +90,7 @@ final class WriteQueries {
     Set<Carried.Origin> conditions = tags.conditions();
     for (Attribute column : Trees.output(query)) {
       Carried all = tags.of(column);
-      Metadata lineage = Lineage.of(all.origins(), conditions, lacking.getOrDefault(column.name(), Set.of()));
+      Metadata lineage = Lineage.of(all, conditions, lacking.getOrDefault(column.name(), Set.of()));
       conditions = Set.of(); // they are of all columns, and stand at the first
       Metadata metadata = Lineage.with(FieldTags.with(column.metadata(), all.tags()), lineage);
       if (all.tags().isEmpty() && metadata.equals(column.metadata())) {

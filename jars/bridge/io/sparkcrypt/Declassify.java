@@ -1,0 +1,73 @@
+package io.sparkcrypt;
+
+import java.util.List;
+import org.apache.spark.sql.SparkSessionExtensions;
+import org.apache.spark.sql.catalyst.FunctionIdentifier;
+import org.apache.spark.sql.catalyst.expressions.EqualNullSafe;
+import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.expressions.ExpressionInfo;
+import org.apache.spark.sql.catalyst.expressions.If;
+import org.apache.spark.sql.catalyst.expressions.Literal;
+import org.apache.spark.sql.types.DataTypes;
+import scala.Tuple3;
+import scala.runtime.AbstractFunction1;
+
+/**
+ * The SQL function {@code declassify(value, reason)}: the value without its tags, where the policy allows it.
+ *
+ * <p>It makes {@code IF(mark <=> mark, value, NULL)} of functions that Spark has, so that no executor needs a class of this jar. The
+ * mark holds the reason. Whoever writes that expression himself is judged in the same way.
+ */
+final class Declassify {
+  private static final String NAME = "declassify";
+  private static final String MARK = "sparkcrypt.declassify:";
+
+  private Declassify() {}
+
+  /** Makes the function known in sessions that are created from now on. */
+  @SuppressWarnings({"unchecked", "rawtypes"}) // the builder's own type names a Scala collection
+  static void inject(SparkSessionExtensions extensions) {
+    extensions.injectFunction((Tuple3) new Tuple3<>(new FunctionIdentifier(NAME), info(), builder()));
+  }
+
+  /** Makes the function known in a session that lives already. */
+  static void register(Object session) {
+    SparkSessionExtensions own = new SparkSessionExtensions();
+    inject(own);
+    Calls.call(own, "registerFunctions", Calls.call(Calls.call(session, "sessionState"), "functionRegistry"));
+  }
+
+  private static ExpressionInfo info() {
+    return new ExpressionInfo(Declassify.class.getName(), NAME);
+  }
+
+  private static AbstractFunction1<Object, Expression> builder() {
+    return new AbstractFunction1<>() {
+      @Override
+      public Expression apply(Object arguments) {
+        return make(Trees.elements(Expression.class, arguments));
+      }
+    };
+  }
+
+  private static Expression make(List<Expression> arguments) {
+    Object reason = arguments.size() == 2 && arguments.get(1) instanceof Literal ? ((Literal) arguments.get(1)).value() : null;
+    if (reason == null || reason.toString().isBlank()) {
+      throw Refusal.of(
+          "PlanError", "declassify takes a value and the reason, a text of its own that is not empty: declassify(email, 'ticket 17')");
+    }
+    Literal mark = Catalyst.text(MARK + reason);
+    return new If(new EqualNullSafe(mark, mark), arguments.get(0), new Literal(null, DataTypes.NullType));
+  }
+
+  /** The reason of an expression that this function made; null for any other. */
+  static String reason(Expression expression) {
+    if (!(expression instanceof If) || !(((If) expression).predicate() instanceof EqualNullSafe)) {
+      return null;
+    }
+    EqualNullSafe predicate = (EqualNullSafe) ((If) expression).predicate();
+    boolean same = predicate.left() instanceof Literal && predicate.left().equals(predicate.right());
+    String text = same ? String.valueOf(((Literal) predicate.left()).value()) : "";
+    return text.startsWith(MARK) ? text.substring(MARK.length()) : null;
+  }
+}

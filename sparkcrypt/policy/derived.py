@@ -1,0 +1,55 @@
+"""What a policy says of data that is derived from tagged columns: what carries no tags, and who may take them off."""
+
+from __future__ import annotations
+
+import difflib
+
+from sparkcrypt.errors import show
+from sparkcrypt.policy.model import SAFE_AGGREGATES, DeclassifyRule, Policy
+from sparkcrypt.policy.section import Problems, Section
+
+
+def safe_aggregates_of(root: Section) -> tuple[str, ...] | None:
+    """Return the aggregates whose results carry no tags, in the order of all; None where the policy names none."""
+    if "safe_aggregates" not in root.names():
+        root.raw("safe_aggregates", None)
+        return None
+    values = root.texts("safe_aggregates")
+    for value in values:
+        if value not in SAFE_AGGREGATES:
+            near = difflib.get_close_matches(value, SAFE_AGGREGATES, n=1)
+            hint = f"did you mean {near[0]!r}? " if near else ""
+            root.problem(
+                "safe_aggregates",
+                f"{show(value)} is none that hides single values; {hint}allowed: {', '.join(SAFE_AGGREGATES)}",
+            )
+    return tuple(entry for entry in SAFE_AGGREGATES if entry in values)
+
+
+def declassify_of(root: Section) -> DeclassifyRule | None:
+    """Return who may take tags off; None where the policy says nothing of it."""
+    if "declassify" not in root.names():
+        root.raw("declassify", None)
+        return None
+    section = root.section("declassify")
+    rule = DeclassifyRule(section.texts("principals"), section.texts("tags"))
+    section.close()
+    for name, values in (("principals", rule.principals), ("tags", rule.tags)):
+        if not values:
+            section.problem(name, "names nobody and nothing; list names, or leave declassify out")
+    return rule
+
+
+def check_declassify(policy: Policy, problems: Problems) -> None:
+    """Refuse what could not be recorded, and tags that mean nothing."""
+    if policy.declassify is None:
+        return
+    if policy.access_log is None:
+        problems.add(("declassify",), "each use is written to the access log, and there is none; add access_log")
+    known = [rule.name for rule in policy.tags]
+    for tag in policy.declassify.tags:
+        if tag not in known:
+            problems.add(
+                ("declassify", "tags"),
+                f"tag {show(tag)} is not defined under 'tags'; allowed: {', '.join(known) or 'none yet'}",
+            )
