@@ -20,9 +20,7 @@ from sparkcrypt.policy.key_service import KeyServiceConfig
 
 if TYPE_CHECKING:
     from sparkcrypt.access.log import AccessLog
-    from sparkcrypt.keys.call_log import LoggingKeyService
-    from sparkcrypt.keys.datakeys import DataKeyOpener
-    from sparkcrypt.keys.decisions import KeyDecisions, RefusalKeeper
+    from sparkcrypt.keys.opened import OpenedKeyService
 
 Request: TypeAlias = Mapping[str, Any]
 Answer: TypeAlias = "dict[str, Any]"
@@ -41,10 +39,7 @@ class Operations:
     """Answers requests; safe for many threads.  One key service is opened per distinct configuration."""
 
     def __init__(self) -> None:
-        self._services: ExpiringCache[KeyServiceConfig, LoggingKeyService] = ExpiringCache(_FOREVER)
-        self._keepers: ExpiringCache[KeyServiceConfig, RefusalKeeper] = ExpiringCache(_FOREVER)
-        self._openers: ExpiringCache[KeyServiceConfig, DataKeyOpener] = ExpiringCache(_FOREVER)
-        self._deciders: ExpiringCache[KeyServiceConfig, KeyDecisions] = ExpiringCache(_FOREVER)
+        self._services: ExpiringCache[KeyServiceConfig, OpenedKeyService] = ExpiringCache(_FOREVER)
         self._access_logs: ExpiringCache[tuple[str, str], AccessLog] = ExpiringCache(_FOREVER)
         self._by_name: dict[str, Callable[[Request], Answer]] = {
             "hello": lambda _: hello(),
@@ -77,12 +72,12 @@ class Operations:
         return operation(request)
 
     def _wrap(self, request: Request) -> Answer:
-        service = self._service(_key_service_of(request))
+        service = self._open(_key_service_of(request)).service
         return {"wrapped": service.wrap(_key_id_of(request), base64.b64decode(request["key"]))}
 
     def _unwrap(self, request: Request) -> Answer:
-        service = self._keeper(_key_service_of(request))
-        return {"key": base64.b64encode(service.unwrap(_key_id_of(request), request["wrapped"])).decode()}
+        keeper = self._open(_key_service_of(request)).keeper
+        return {"key": base64.b64encode(keeper.unwrap(_key_id_of(request), request["wrapped"])).decode()}
 
     def _open_key(self, request: Request) -> Answer:
         from sparkcrypt.decide.denied import refused_key
@@ -90,7 +85,7 @@ class Operations:
 
         material = parse_key_material(base64.b64decode(request["key_metadata"]))
         config = _key_service_of(request)
-        opener = self._opener(config)
+        opener = self._open(config).opener
         try:
             key = opener.open(material, lifetime_seconds=_lifetime_of(request))
         except (KeyAccessDeniedError, KeyNotFoundError) as error:
@@ -105,42 +100,18 @@ class Operations:
         if answer["encrypt"]:
             # Parquet's static caches hold wrapped keys per access token alone.
             config = _key_service(answer["key_service"])
-            answer["access_token"] = access_token(config, self._service(config))
+            answer["access_token"] = access_token(config, self._open(config).service)
         return answer
 
-    def _service(self, config: KeyServiceConfig) -> LoggingKeyService:
-        return self._services.get(config, lambda: self._open_service(config))
+    def _open(self, config: KeyServiceConfig) -> OpenedKeyService:
+        from sparkcrypt.keys.opened import OpenedKeyService
 
-    def _open_service(self, config: KeyServiceConfig) -> LoggingKeyService:
-        from sparkcrypt.keys.call_log import LoggingKeyService
-        from sparkcrypt.keys.open_service import open_key_service
-
-        return LoggingKeyService(open_key_service(config), on_refusal=lambda key_id: self._forget(config, key_id))
-
-    def _keeper(self, config: KeyServiceConfig) -> RefusalKeeper:
-        from sparkcrypt.keys.decisions import RefusalKeeper
-
-        return self._keepers.get(config, lambda: RefusalKeeper(self._service(config)))
-
-    def _opener(self, config: KeyServiceConfig) -> DataKeyOpener:
-        from sparkcrypt.keys.datakeys import DataKeyOpener
-
-        stale_seconds = self._service(config).serve_stale_seconds
-        return self._openers.get(config, lambda: DataKeyOpener(self._keeper(config), stale_seconds=stale_seconds))
-
-    def _forget(self, config: KeyServiceConfig, key_id: str) -> None:
-        """Forget opened keys of a master key that is gone or denied: nothing serves beyond a known deletion."""
-        for other, opener in self._openers.items():
-            if other == config:
-                opener.forget(key_id)
+        return self._services.get(config, lambda: OpenedKeyService(config))
 
     def _decide(self, request: Request) -> Answer:
         from sparkcrypt.decide.masks import decide
-        from sparkcrypt.keys.decisions import KeyDecisions
 
-        config = _key_service_of(request)
-        decisions = self._deciders.get(config, lambda: KeyDecisions(self._service(config)))
-        return decide(dict(request), decisions)
+        return decide(dict(request), self._open(_key_service_of(request)).decisions)
 
     def _access_events(self, request: Request) -> Answer:
         from sparkcrypt.access.log import AccessLog

@@ -78,13 +78,7 @@ class DataKeyOpener:
             return _check_length(
                 self._service.unwrap(material.master_key_id, material.wrapped_dek), material, "data key"
             )
-        wrapped_kek = material.wrapped_kek
-        digest = hashlib.sha256(wrapped_kek.encode("utf-8", "surrogatepass")).digest()
-        kek = self._keks.get(
-            (material.master_key_id, material.kek_id, digest),
-            lambda: _check_length(self._service.unwrap(material.master_key_id, wrapped_kek), material, "KEK"),
-            lifetime_seconds=lifetime_seconds,
-        )
+        kek = self.open_kek(material, lifetime_seconds=lifetime_seconds)
         try:
             dek = unseal_key(kek, material.wrapped_dek, _kek_id_bytes(material))
         except ValueError as error:
@@ -93,6 +87,29 @@ class DataKeyOpener:
                 f"wrapped ({error}); restore the file or write it again"
             ) from error
         return _check_length(dek, material, "data key")
+
+    def open_kek(self, material: KeyMaterial, *, lifetime_seconds: float | None = None) -> bytes:
+        """Return the KEK of key material under double wrapping.
+
+        Args:
+            material: as `open`.
+            lifetime_seconds: as `open`.
+
+        Raises:
+            FormatError: the material names no KEK, or one of a wrong length.
+            KeyServiceError: the key service did not unwrap.
+        """
+        if material.kek_id is None or material.wrapped_kek is None:
+            raise FormatError(
+                f"key material under master key {material.master_key_id!r} names no KEK; allowed: double wrapping"
+            )
+        wrapped_kek = material.wrapped_kek
+        digest = hashlib.sha256(wrapped_kek.encode("utf-8", "surrogatepass")).digest()
+        return self._keks.get(
+            (material.master_key_id, material.kek_id, digest),
+            lambda: _check_length(self._service.unwrap(material.master_key_id, wrapped_kek), material, "KEK"),
+            lifetime_seconds=lifetime_seconds,
+        )
 
 
 @dataclass(frozen=True, slots=True)

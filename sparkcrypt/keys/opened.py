@@ -1,0 +1,36 @@
+"""One key service, opened, with everything that a process keeps of its answers: refusals, KEKs and decisions."""
+
+from __future__ import annotations
+
+from sparkcrypt.keys.call_log import LoggingKeyService
+from sparkcrypt.keys.datakeys import DataKeyOpener
+from sparkcrypt.keys.decisions import KeyDecisions, RefusalKeeper
+from sparkcrypt.keys.open_service import open_key_service
+from sparkcrypt.policy.key_service import KeyServiceConfig
+
+
+class OpenedKeyService:
+    """A key service and its caches; safe for many threads.
+
+    Attributes:
+        service: every call to it is logged (`sparkcrypt.keys.call_log`).
+        keeper: unwraps, and gives refusals again for a moment.
+        opener: opens data keys, with one call per KEK; it forgets those of a master key that is gone or denied.
+        decisions: which master keys these credentials may use.
+
+    Raises:
+        ConfigError: the key service's type or options are not right.
+    """
+
+    def __init__(self, config: KeyServiceConfig) -> None:
+        self.service = LoggingKeyService(open_key_service(config), on_refusal=self._forget)
+        self.keeper = RefusalKeeper(self.service)
+        self.opener = DataKeyOpener(self.keeper, stale_seconds=self.service.serve_stale_seconds)
+        self.decisions = KeyDecisions(self.service)
+
+    def __repr__(self) -> str:
+        return f"OpenedKeyService({self.service!r})"
+
+    def _forget(self, key_id: str) -> None:
+        """Forget opened keys of a master key that is gone or denied: nothing serves beyond a known deletion."""
+        self.opener.forget(key_id)
