@@ -1,0 +1,110 @@
+"""Which leaves of a table are nulls for this reader, everywhere or in some partitions, by the decision of Spark's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sparkcrypt.arrow.files import DataFile
+from sparkcrypt.arrow.keys import Reader, opened_key_service
+from sparkcrypt.arrow.masks import Denied, denied_below
+from sparkcrypt.decide.masks import decide
+from sparkcrypt.names import IN_SOME_PARTITIONS
+from sparkcrypt.policy.model import OnDenied, Policy
+from sparkcrypt.schema import Path
+
+MOST_SAMPLES = 8
+"""Of how many files keys are tried, where the key service cannot say what a credential may use."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Leaf:
+    path: Path
+    column: str
+    why: str
+    partitions: frozenset[int] | None
+
+
+@dataclass(frozen=True, slots=True)
+class DeniedLeaves:
+    """The masked leaves of a table, and the partitions whose numbers they have."""
+
+    leaves: tuple[_Leaf, ...] = ()
+    partitions: tuple[Mapping[str, str], ...] = ()
+
+    def of_file(self, file: DataFile) -> dict[str, Denied]:
+        """Return column -> its leaves that are denied in a file."""
+        here = {number for number, values in enumerate(self.partitions) if values.items() <= file.partition.items()}
+        return denied_below(leaf.path for leaf in self.leaves if leaf.partitions is None or leaf.partitions & here)
+
+    def everywhere(self) -> dict[str, Denied]:
+        """Return column -> its leaves that are denied in every file."""
+        return denied_below(leaf.path for leaf in self.leaves if leaf.partitions is None)
+
+    def of_any_file(self) -> dict[str, Denied]:
+        """Return column -> its leaves that are denied in some file."""
+        return denied_below(leaf.path for leaf in self.leaves)
+
+    def reasons(self) -> dict[str, str]:
+        """Return column path -> why it is null, as ``sparkcrypt.masked_columns`` says it."""
+        found: dict[str, str] = {}
+        for leaf in self.leaves:
+            found.setdefault(leaf.column, leaf.why + (IN_SOME_PARTITIONS if leaf.partitions is not None else ""))
+        return found
+
+
+def decide_denied(
+    reader: Reader,
+    request: Mapping[str, Any],
+    said: OnDenied | None,
+    files: Sequence[DataFile],
+    sample: Callable[[DataFile], Iterable[str]],
+) -> DeniedLeaves:
+    """Decide on a table's leaves.
+
+    Args:
+        reader: who reads.
+        request: ``path``, ``properties`` and ``schema``, as ``decide`` takes them.
+        said: what the caller says of denied columns; None leaves it to the tags.
+        files: of the table.
+        sample: returns key metadata of a file's columns in base64, where a key has to be tried.
+
+    Raises:
+        KeyAccessDeniedError, KeyNotFoundError: the footer key is denied, so nothing can be read.
+        KeyServiceUnavailableError: it cannot be told.
+    """
+    if not _is_asked(reader.policy, said):
+        return DeniedLeaves()
+    decisions = opened_key_service(reader.policy.key_service).decisions
+    told = {**request, "policy": reader.policy.canonical(), "principal": reader.principal, "on_denied": said}
+    answer = decide(told, decisions)
+    partitions = _distinct(files, answer["partition_columns"])
+    if partitions:
+        told["partitions"] = [dict(values) for values in partitions]
+        answer = decide(told, decisions)
+    if answer["undecided"]:
+        step = max(1, len(files) // MOST_SAMPLES)
+        told["key_metadata"] = [text for file in files[::step][:MOST_SAMPLES] for text in sample(file)]
+        answer = decide(told, decisions)
+    return DeniedLeaves(tuple(map(_leaf, answer["columns"])), partitions)
+
+
+def _is_asked(policy: Policy, said: OnDenied | None) -> bool:
+    return said == "mask" or (said is None and any(rule.on_denied == "mask" for rule in policy.tags))
+
+
+def _distinct(files: Sequence[DataFile], names: Sequence[str]) -> tuple[Mapping[str, str], ...]:
+    """Return the distinct values of the partition columns that key templates need."""
+    found = {tuple((name, value) for name, value in file.partition.items() if name in names) for file in files if names}
+    return tuple(dict(values) for values in sorted(found) if values)
+
+
+def _leaf(column: Mapping[str, Any]) -> _Leaf:
+    places = column["partitions"]
+    return _Leaf(
+        path=tuple(column["path"]),
+        column=column["column"],
+        why=f"key {column['key']} of tag {column['tag']} is {column['why']}",
+        partitions=None if places is None else frozenset(places),
+    )

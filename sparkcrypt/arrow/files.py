@@ -1,0 +1,153 @@
+"""The data files of a table and their partitions, as Spark finds them in a folder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path as FilePath
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sparkcrypt.errors import ConfigError, PlanError, show
+from sparkcrypt.native.listing import list_files
+from sparkcrypt.native.places import Settings
+from sparkcrypt.paths import Partition, partition_values, split_path, trailing_partition
+
+NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
+
+
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """A file's whole path, and its partition column -> value as its folders have it, unescaped."""
+
+    path: str
+    partition: Partition
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionColumns:
+    """The partition columns of a table, with the type that the values of all partitions have."""
+
+    fields: tuple[pa.Field, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Their names, outermost first."""
+        return tuple(field.name for field in self.fields)
+
+    def value(self, file: DataFile, field: pa.Field) -> pa.Scalar:
+        """Return the value that a file's rows have.
+
+        Raises:
+            PlanError: it is not of the column's type.
+        """
+        text = file.partition[field.name]
+        if text == NULL_FOLDER:
+            return pa.scalar(None, field.type)
+        try:
+            return pa.scalar(text).cast(field.type)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            raise PlanError(
+                f"{file.path}: partition {field.name}={show(text)} is no {field.type}; give `schema` with another type"
+            ) from error
+
+    def condition(self, file: DataFile) -> pc.Expression:
+        """Return what holds for every row of a file."""
+        found = pc.scalar(True)
+        for field in self.fields:
+            value, column = self.value(file, field), pc.field(field.name)
+            found = found & (column == value if value.is_valid else column.is_null())
+        return found
+
+
+def find_files(folders: Sequence[str], settings: Settings) -> tuple[DataFile, ...]:
+    """Return the data files below folders in the order of their names, hidden ones left out.
+
+    Raises:
+        ConfigError: a folder holds none, or files do not lie below the same partition columns.
+        VerificationError: one is a symbolic link.
+    """
+    found: list[DataFile] = []
+    for folder in map(_absolute, folders):
+        listed = list_files(folder, settings)
+        if not listed:
+            raise ConfigError(f"{folder}: holds no data files; name a data file, or a folder of them")
+        for entry in listed:
+            path = f"{folder.rstrip('/')}/{entry.name}" if entry.name else folder
+            found.append(DataFile(path, partition_values(trailing_partition(path.split("/")[:-1]))))
+    first = found[0]
+    for file in found:
+        if tuple(file.partition) != tuple(first.partition):
+            raise ConfigError(
+                f"{file.path}: lies below partition columns {', '.join(file.partition) or 'none'}, and {first.path} "
+                f"below {', '.join(first.partition) or 'none'}; allowed: the same for all files of a table"
+            )
+    return tuple(found)
+
+
+def partition_columns(files: Iterable[DataFile], given: pa.Schema | None) -> PartitionColumns:
+    """Return the partition columns of files: of a given type, else the first that all values fit, as Spark tries them.
+
+    Args:
+        files: of one table.
+        given: may have the types of partition columns.
+    """
+    values: dict[str, list[str]] = {}
+    for file in files:
+        for name, text in file.partition.items():
+            values.setdefault(name, []).append(text)
+    known = {} if given is None else {field.name: field.type for field in given}
+    return PartitionColumns(
+        tuple(pa.field(name, known.get(name) or _infer_type(dict.fromkeys(texts))) for name, texts in values.items())
+    )
+
+
+def _infer_type(texts: Iterable[str]) -> pa.DataType:
+    known = [text for text in texts if text != NULL_FOLDER]
+    for kind, parses in _TYPES:
+        if known and all(_fits(parses, text) for text in known):
+            return kind
+    return pa.string()
+
+
+def _fits(parses: Callable[[str], Any], text: str) -> bool:
+    try:
+        return bool(parses(text) is not None)
+    except (ValueError, OverflowError):
+        return False
+
+
+def _integer(text: str, bits: int) -> int:
+    number = int(text)
+    if "_" in text or text != text.strip() or not -(2 ** (bits - 1)) <= number < 2 ** (bits - 1):
+        raise ValueError(text)
+    return number
+
+
+def _double(text: str) -> float:
+    if not set(text) <= set("0123456789+-.eE"):
+        raise ValueError(text)
+    return float(text)
+
+
+def _date(text: str) -> date:
+    if len(text) != len("2026-01-31"):
+        raise ValueError(text)
+    return date.fromisoformat(text)
+
+
+_TYPES: tuple[tuple[pa.DataType, Callable[[str], Any]], ...] = (
+    (pa.int32(), lambda text: _integer(text, 32)),
+    (pa.int64(), lambda text: _integer(text, 64)),
+    (pa.float64(), _double),
+    (pa.date32(), _date),
+)
+
+
+def _absolute(folder: str) -> str:
+    """Return a path that starts at a root, so that places in policies can be compared with it."""
+    scheme, _, _ = split_path(folder)
+    return folder if scheme is not None else str(FilePath(folder).absolute())

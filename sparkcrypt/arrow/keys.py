@@ -1,0 +1,154 @@
+"""The keys of one file for pyarrow: those of the footer that was judged, with the caches and refusals of readers."""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import pyarrow.parquet.encryption as pe
+
+from sparkcrypt.decide.denied import refused_key
+from sparkcrypt.errors import KeyAccessDeniedError, KeyNotFoundError, VerificationError
+from sparkcrypt.keys.ids import decode_key_id
+from sparkcrypt.keys.material import KeyMaterial, parse_key_material
+from sparkcrypt.keys.once import ExpiringCache
+from sparkcrypt.keys.opened import OpenedKeyService
+from sparkcrypt.policy.key_service import KeyServiceConfig
+from sparkcrypt.policy.model import Policy
+
+_OPENED: ExpiringCache[KeyServiceConfig, OpenedKeyService] = ExpiringCache(float("inf"))
+FOOTER = "the footer"
+
+
+def opened_key_service(config: KeyServiceConfig) -> OpenedKeyService:
+    """Return the key service of a configuration, the same for every table that this process reads under it.
+
+    Raises:
+        ConfigError: its type or options are not right.
+    """
+    return _OPENED.get(config, lambda: OpenedKeyService(config))
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """Who reads under which policy, of which table, as messages say it.
+
+    Attributes:
+        policy: names the key service.
+        table: the table's name, None where it has none.
+        principal: a name for messages; the key service decides by its own credential.
+        lifetime_seconds: how long an opened KEK is kept at most; None: as long as is usual.
+    """
+
+    policy: Policy
+    table: str | None
+    principal: str
+    lifetime_seconds: float | None = None
+
+    def open(self, material: KeyMaterial, owner: str, path: str, *, kek: bool = False) -> bytes:
+        """Return the data key inside key material, or the KEK that wraps it.
+
+        Raises:
+            KeyAccessDeniedError, KeyNotFoundError: with the owner, table, key, principal and file.
+            KeyServiceError: the key service did not unwrap.
+            FormatError: the material is damaged.
+        """
+        opener = opened_key_service(self.policy.key_service).opener
+        try:
+            return (opener.open_kek if kek else opener.open)(material, lifetime_seconds=self.lifetime_seconds)
+        except (KeyAccessDeniedError, KeyNotFoundError) as error:
+            told = {"owner": owner, "path": path, "table": self.table, "principal": self.principal}
+            request = {**told, "policy": self.policy.canonical()}
+            raise refused_key(request, material.master_key_id, error) from error
+
+
+class FileKeys(pe.KmsClient):  # type: ignore[misc]  # pyarrow ships no types
+    """Hands pyarrow the keys of one file that were opened for it, and no others; safe for many threads.
+
+    They are opened before pyarrow reads: where it tests a filter by a column's statistics, it ends the process on a key
+    that it does not get.
+
+    Args:
+        reader: who reads.
+        path: of the file.
+    """
+
+    def __init__(self, reader: Reader, path: str) -> None:
+        super().__init__()
+        self._reader = reader
+        self._path = path
+        self._keys: dict[tuple[str, str], bytes] = {}
+
+    def __repr__(self) -> str:
+        return f"FileKeys({self._path!r})"
+
+    def open_footer(self, key_metadata: bytes) -> bytes:
+        """Open the footer's key, and return its data key.
+
+        Raises:
+            KeyServiceError, FormatError: as `Reader.open`.
+        """
+        self._open(key_metadata, FOOTER)
+        return self._reader.open(parse_key_material(key_metadata), FOOTER, self._path)
+
+    def open_column(self, key_metadata: bytes, column: tuple[str, ...]) -> None:
+        """Open the key of a column that is to be read.
+
+        Args:
+            key_metadata: of the judged footer.
+            column: its Parquet path.
+
+        Raises:
+            KeyServiceError, FormatError: as `Reader.open`.
+        """
+        self._open(key_metadata, f"column {'.'.join(column)}")
+
+    def _open(self, key_metadata: bytes, owner: str) -> None:
+        material = parse_key_material(key_metadata)
+        is_double = material.wrapped_kek is not None
+        wrapped = material.wrapped_kek if material.wrapped_kek is not None else material.wrapped_dek
+        entry = (material.master_key_id, wrapped)
+        if entry not in self._keys:
+            self._keys[entry] = self._reader.open(material, owner, self._path, kek=is_double)
+
+    def wrap_key(self, key_bytes: bytes, master_key_identifier: str) -> bytes:
+        """Refuse: files that are read wrap nothing."""
+        raise VerificationError(f"{self._path}: is read, so no key is wrapped under {master_key_identifier!r}")
+
+    def unwrap_key(self, wrapped_key: str | bytes, master_key_identifier: str) -> bytes:
+        """Return a key that was opened.
+
+        Raises:
+            VerificationError: it was not: nobody asked for its column, or the footer is not the one that was judged.
+        """
+        text = wrapped_key.decode() if isinstance(wrapped_key, bytes) else wrapped_key
+        key = self._keys.get((decode_key_id(master_key_identifier), text))
+        if key is None:
+            raise VerificationError(
+                f"{self._path}: a key under {master_key_identifier!r} was not opened for this read; read it again"
+            )
+        return key
+
+    def properties(self) -> Any:
+        """Return what ``pyarrow.parquet.ParquetFile`` decrypts this file with.
+
+        pyarrow keeps KEKs by an id that a file may claim falsely; a factory for each file keeps them apart.
+        """
+        return pe.CryptoFactory(lambda _: self).file_decryption_properties(pe.KmsConnectionConfig(), _configuration())
+
+    def dataset_config(self) -> Any:
+        """Return what a fragment of ``pyarrow.dataset`` decrypts this file with."""
+        from pyarrow.dataset import ParquetDecryptionConfig
+
+        return ParquetDecryptionConfig(pe.CryptoFactory(lambda _: self), pe.KmsConnectionConfig(), _configuration())
+
+
+def _configuration() -> Any:
+    return pe.DecryptionConfiguration(cache_lifetime=timedelta(seconds=600))
+
+
+def encode(value: bytes | None) -> str | None:
+    """Return bytes in base64, as requests hold them."""
+    return None if value is None else base64.b64encode(value).decode()

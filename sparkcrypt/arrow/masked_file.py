@@ -1,0 +1,87 @@
+"""Reads a file of which some leaves are denied: the others are read, and the denied ones are nulls."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from sparkcrypt.arrow.judge import Judge
+from sparkcrypt.arrow.masks import Denied, kept_type, restore
+from sparkcrypt.arrow.shape import leaves_of, nullable, paths_in_file
+from sparkcrypt.errors import PlanError
+from sparkcrypt.schema import shown_path
+
+
+def read_masked(
+    judge: Judge,
+    path: str,
+    schema: pa.Schema,
+    denied: Mapping[str, Denied],
+    values: Mapping[str, pa.Scalar],
+    batch_rows: int,
+) -> Iterator[pa.RecordBatch]:
+    """Yield a file's rows with nulls for its denied leaves, whose keys are not asked for.
+
+    Args:
+        judge: opens the file.
+        path: of the file.
+        schema: of what is yielded.
+        denied: column -> its denied leaves.
+        values: partition column -> its value in this file.
+        batch_rows: how many rows a batch has at most.
+
+    Raises:
+        SparkcryptError: as `GuardedTable.scan`.
+    """
+    known = paths_in_file(judge.footer(path))
+    with (
+        pa.PythonFile(judge.open(path), mode="r") as source,
+        pq.ParquetFile(source, decryption_properties=judge.keys(path).properties(), pre_buffer=True) as file,
+    ):
+        types = {field.name: nullable(field).type for field in file.schema_arrow if field.name in schema.names}
+        kept = {name: kept_type(kind, denied.get(name, {})) for name, kind in types.items() if name not in values}
+        leaves = [leaf for name, kind in kept.items() if kind is not None for leaf in leaves_of(kind, (name,))]
+        names = [".".join(_find(path, known, leaf)) for leaf in leaves]
+        for batch in _read(file, names, batch_rows):
+            yield pa.RecordBatch.from_arrays(
+                [_column(batch, field, types, denied, values) for field in schema], schema=schema
+            )
+
+
+def _find(path: str, known: Mapping[tuple[str, ...], tuple[str, ...]], leaf: tuple[str, ...]) -> tuple[str, ...]:
+    found = known.get(leaf)
+    if found is None:
+        raise PlanError(
+            f"{path}: column {shown_path(leaf)} cannot be told from its denied siblings by the names in this file; "
+            "leave it out, or read the table with Spark"
+        )
+    return found
+
+
+def _read(file: pq.ParquetFile, names: list[str], batch_rows: int) -> Iterator[pa.RecordBatch]:
+    """Yield batches of columns; of none, batches that have the right number of rows."""
+    if names:
+        yield from file.iter_batches(batch_size=batch_rows, columns=names)
+        return
+    left = file.metadata.num_rows
+    while left > 0:
+        count = min(left, batch_rows)
+        yield pa.RecordBatch.from_arrays([pa.nulls(count)], names=[""])
+        left -= count
+
+
+def _column(
+    batch: pa.RecordBatch,
+    field: pa.Field,
+    types: Mapping[str, pa.DataType],
+    denied: Mapping[str, Denied],
+    values: Mapping[str, pa.Scalar],
+) -> pa.Array:
+    if field.name in values:
+        return pa.repeat(values[field.name], batch.num_rows)
+    place = batch.schema.get_field_index(field.name)
+    if place < 0:
+        return pa.nulls(batch.num_rows, field.type)
+    return restore(batch.column(place), types[field.name], denied.get(field.name, {})).cast(field.type)

@@ -1,0 +1,78 @@
+"""Columns with nulls in the places of denied leaves: what is read of them, and how it becomes the whole type again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+
+from sparkcrypt.arrow.shape import is_list
+from sparkcrypt.schema import ELEMENT, KEY, VALUE, Path
+
+Denied: TypeAlias = "dict[str, Denied] | None"
+"""The denied leaves below a node by logical names; None is a leaf that is denied, an empty mapping nothing."""
+
+
+def denied_below(paths: Iterable[Path]) -> dict[str, Denied]:
+    """Return column -> its denied leaves.
+
+    Args:
+        paths: logical paths of denied leaves.
+    """
+    found: dict[str, Any] = {}
+    for path in paths:
+        below = found
+        for name in path[:-1]:
+            below = below.setdefault(name, {})
+        below[path[-1]] = None
+    return found
+
+
+def kept_type(kind: pa.DataType, denied: Denied) -> pa.DataType | None:
+    """Return a type less the denied leaves; None when it is null as a whole.
+
+    That is so where no readable leaf is left, and of a map without its keys or its values.
+    """
+    if denied is None:
+        return None
+    if not denied:
+        return kind
+    if pa.types.is_struct(kind):
+        kept = [(field, kept_type(field.type, denied.get(field.name, {}))) for field in kind]
+        fields = [field.with_type(left) for field, left in kept if left is not None]
+        return pa.struct(fields) if fields else None
+    if pa.types.is_fixed_size_list(kind):
+        return None
+    if is_list(kind):
+        left = kept_type(kind.value_type, denied.get(ELEMENT, {}))
+        make = pa.large_list if pa.types.is_large_list(kind) else pa.list_
+        return None if left is None else make(kind.value_field.with_type(left))
+    if pa.types.is_map(kind):
+        left = None if KEY in denied else kept_type(kind.item_type, denied.get(VALUE, {}))
+        return None if left is None else pa.map_(kind.key_type, kind.item_field.with_type(left))
+    return kind
+
+
+def restore(array: pa.Array, kind: pa.DataType, denied: Denied) -> pa.Array:
+    """Return an array of ``kept_type(kind, denied)`` as one of the type itself, with nulls for what was left out."""
+    if array.type == kind:
+        return array
+    below: dict[str, Denied] = denied or {}
+    if pa.types.is_struct(kind):
+        found = {field.name: place for place, field in enumerate(array.type)}
+        children = [
+            restore(array.field(found[field.name]), field.type, below.get(field.name, {}))
+            if field.name in found
+            else pa.nulls(len(array), field.type)
+            for field in kind
+        ]
+        return pa.StructArray.from_arrays(children, fields=list(kind), mask=array.is_null())
+    buffers = array.buffers()[:2]  # of the list itself: validity and offsets
+    if pa.types.is_map(kind):
+        items = restore(array.items, kind.item_type, below.get(VALUE, {}))
+        fields = [kind.key_field.with_nullable(False), kind.item_field]
+        values: pa.Array = pa.StructArray.from_arrays([array.keys, items], fields=fields)
+    else:
+        values = restore(array.values, kind.value_type, below.get(ELEMENT, {}))
+    return pa.Array.from_buffers(kind, len(array), buffers, offset=array.offset, children=[values])

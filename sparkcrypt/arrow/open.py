@@ -1,0 +1,175 @@
+"""Opens a table for pyarrow, pandas, polars and DuckDB: its files found, its tags gathered, its denials decided."""
+
+from __future__ import annotations
+
+import getpass
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sparkcrypt import names
+from sparkcrypt.arrow.denied import DeniedLeaves, decide_denied
+from sparkcrypt.arrow.files import DataFile, find_files, partition_columns
+from sparkcrypt.arrow.judge import Judge
+from sparkcrypt.arrow.keys import Reader, encode
+from sparkcrypt.arrow.shape import SPARK_SCHEMA, nullable, spark_json
+from sparkcrypt.arrow.table import GuardedTable, dropped_columns, read_schema
+from sparkcrypt.errors import ConfigError, show
+from sparkcrypt.native.places import Settings
+from sparkcrypt.policy.model import OnDenied as PolicyMode
+from sparkcrypt.policy.model import Policy
+from sparkcrypt.schema import property_name, split_dotted
+
+OnDenied = Literal["error", "null", "drop"]
+_MODES: dict[OnDenied | None, PolicyMode | None] = {None: None, "error": "error", "null": "mask", "drop": "mask"}
+_NEVER = (names.POLICY, names.KEY_SERVICE, names.SESSION_TOKEN, names.TABLE, names.LOCATIONS, names.ALLOW_MASKED)
+
+
+def open_table(
+    path: str | Sequence[str] | None,
+    policy: Policy,
+    *,
+    table: str | None = None,
+    tags: Mapping[str, Sequence[str]] | None = None,
+    properties: Mapping[str, str] | None = None,
+    on_denied: OnDenied | None = None,
+    schema: pa.Schema | None = None,
+    principal: str | None = None,
+    settings: Settings | None = None,
+    lifetime_seconds: float | None = None,
+) -> GuardedTable:
+    """Open a table by its folder.  Its files are listed, and the first one's footer is read; no row is.
+
+    Args:
+        path: a folder or file, or several folders, such as those of the partitions that the metastore has: a local
+            path, ``file:``, ``hdfs:``, ``s3a:`` or what else the native engine opens.  None: the location of the
+            table's rule in the policy.
+        policy: of the table.
+        table: ``db.table``, whose rule in the policy holds: its tags, and whether it requires encryption.
+        tags: column path -> tags, where neither the rule nor Spark's schema in the files has them.
+        properties: the table's properties in the metastore (``SHOW TBLPROPERTIES``), with its UUID, tags and history;
+            others than sparkcrypt's are passed over.
+        on_denied: what denied columns are: ``error``; ``null``: denied leaves are null, in the partitions where they
+            are denied, and their siblings keep their values; ``drop``: as ``null``, and top-level columns that are
+            denied everywhere are left out.  None: as the policy's tags say.  A tag whose rule says ``on_denied: error``
+            is an error in every mode.
+        schema: of the table, where it is not that of the first file; it may have types for partition columns.
+        principal: who reads, as messages name him; the user of this process by default.
+        settings: what of Hadoop's configuration reaches the files, such as ``fs.s3a.endpoint``.
+        lifetime_seconds: how long an opened KEK is kept at most.
+
+    Raises:
+        ConfigError: there is no such folder or no file in it, or an argument cannot be used.
+        KeyAccessDeniedError, KeyNotFoundError: the footer's key is denied; then nothing can be read.
+        KeyServiceUnavailableError: it cannot be told which keys are denied.
+        VerificationError, FormatError, StorageError: the first file cannot be read, or may not.
+    """
+    if on_denied not in _MODES:
+        raise ConfigError(f"on_denied is {show(on_denied)}; allowed: error, null, drop")
+    settings = settings or {}
+    listed = find_files(_folders(path, policy, table), settings)
+    told = _gather_properties(table, tags or {}, properties or {})
+    reader = Reader(policy, table or told.get(names.TABLE_NAME), principal or getpass.getuser(), lifetime_seconds)
+    found = read_schema(Judge(reader, told, settings=settings), listed[0].path)
+    of_spark = (found.metadata or {}).get(SPARK_SCHEMA)
+    if of_spark is not None:
+        told.setdefault(names.TABLE_SCHEMA, of_spark.decode())
+    partitions = partition_columns(listed, schema)
+    file_schema = _file_schema(found if schema is None else schema, partitions.names, listed[0], given=schema)
+    judge = Judge(reader, told, settings=settings)
+    denied = decide_denied(
+        reader,
+        {"path": _folder_of(listed[0]), "properties": told, "schema": spark_json(file_schema)},
+        _MODES[on_denied],
+        listed,
+        sample=_sampler(judge),
+    )
+    dropped = dropped_columns(file_schema, denied) if on_denied == "drop" else frozenset[str]()
+    return GuardedTable(reader, told, settings, listed, partitions, _mark_masked(file_schema, denied), denied, dropped)
+
+
+def read_table(
+    path: str | Sequence[str] | None,
+    policy: Policy,
+    columns: Sequence[str] | None = None,
+    filter: pc.Expression | None = None,
+    **options: Any,
+) -> pa.Table:
+    """Read a table.
+
+    Args:
+        path: as `open_table`.
+        policy: of the table.
+        columns: as `GuardedTable.scan`.
+        filter: as `GuardedTable.scan`.
+        options: the others of `open_table`.
+
+    Raises:
+        SparkcryptError: as `open_table` and `GuardedTable.scan`.
+    """
+    return open_table(path, policy, **options).to_table(columns, filter)
+
+
+def _folders(path: str | Sequence[str] | None, policy: Policy, table: str | None) -> Sequence[str]:
+    if path is not None:
+        found = [path] if isinstance(path, str) else list(path)
+        if not found:
+            raise ConfigError("path is empty; allowed: a folder or file, or several folders")
+        return found
+    location = policy.table(table).location if table else None
+    if location is None:
+        raise ConfigError(
+            f"no path is given, and the policy has no location for table {show(table)}; name the table's folder"
+        )
+    return [location]
+
+
+def _gather_properties(
+    table: str | None, tags: Mapping[str, Sequence[str]], properties: Mapping[str, str]
+) -> dict[str, str]:
+    told = {name: value for name, value in properties.items() if name.startswith(names.PREFIX) and name not in _NEVER}
+    if table is not None:
+        told[names.TABLE_NAME] = table
+    for column, of_column in tags.items():
+        if isinstance(of_column, str):
+            raise ConfigError(f"tags: column {column} has {show(of_column)}; allowed: a list of names")
+        told[names.TAGS_PREFIX + property_name(split_dotted(column))] = ",".join(of_column)
+    return told
+
+
+def _file_schema(schema: pa.Schema, partitions: Sequence[str], file: DataFile, *, given: pa.Schema | None) -> pa.Schema:
+    """Return the columns that are in files, without metadata of one file."""
+    both = [name for name in schema.names if name in partitions]
+    if both and given is None:
+        raise ConfigError(
+            f"{file.path}: column {', '.join(both)} is in the file and in the names of its folders; read the table "
+            "with Spark, which takes the folders' values"
+        )
+    return pa.schema([nullable(field) for field in schema if field.name not in partitions])
+
+
+def _mark_masked(schema: pa.Schema, denied: DeniedLeaves) -> pa.Schema:
+    """Return a schema whose masked columns say why, as those of Spark's frames do."""
+    reasons = denied.reasons()
+    return pa.schema(
+        [
+            field.with_metadata({names.MASKED: reasons[field.name]}) if field.name in reasons else field
+            for field in schema
+        ]
+    )
+
+
+def _folder_of(file: DataFile) -> str:
+    """Return the folder of the table that a file is of: above its partitions."""
+    folders = file.path.split("/")[:-1]
+    return "/".join(folders[: len(folders) - len(file.partition)]) or "/"
+
+
+def _sampler(judge: Judge) -> Callable[[DataFile], list[str]]:
+    def sample(file: DataFile) -> list[str]:
+        metadata = [column.key_metadata for column in judge.footer(file.path).columns or () if column.own_key]
+        return [text for text in map(encode, metadata) if text]
+
+    return sample

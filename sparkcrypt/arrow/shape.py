@@ -1,0 +1,101 @@
+"""Schemas of a table as pyarrow, Spark's decisions and the files have them, and where they name the same column."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+import pyarrow as pa
+
+from sparkcrypt.errors import PlanError
+from sparkcrypt.parquet import Footer, message_type
+from sparkcrypt.schema import ELEMENT, KEY, VALUE, Path, schema_from_parquet, shown_path
+from sparkcrypt.tags.match import fold
+
+SPARK_SCHEMA = b"org.apache.spark.sql.parquet.row.metadata"
+"""Key of Spark's schema JSON, with its tags, in a footer's metadata (``ParquetReadSupport.SPARK_METADATA_KEY``)."""
+
+
+def spark_json(schema: pa.Schema) -> str:
+    """Return an arrow schema as Spark's schema JSON: its names and its nesting, all leaves being texts."""
+    return json.dumps(_struct(schema))
+
+
+def _struct(fields: Any) -> dict[str, Any]:
+    listed = [{"name": field.name, "type": _type(field.type), "nullable": True, "metadata": {}} for field in fields]
+    return {"type": "struct", "fields": listed}
+
+
+def _type(kind: pa.DataType) -> Any:
+    if pa.types.is_struct(kind):
+        return _struct(kind)
+    if is_list(kind):
+        return {"type": "array", "elementType": _type(kind.value_type), "containsNull": True}
+    if pa.types.is_map(kind):
+        pair = {"keyType": _type(kind.key_type), "valueType": _type(kind.item_type)}
+        return {"type": "map", **pair, "valueContainsNull": True}
+    return "string"
+
+
+def nullable(field: pa.Field) -> pa.Field:
+    """Return a field that may be null, and all below it: another file may lack it, or this reader its key."""
+    return pa.field(field.name, _nullable_type(field.type), nullable=True)
+
+
+def _nullable_type(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_struct(kind):
+        return pa.struct([nullable(field) for field in kind])
+    if pa.types.is_fixed_size_list(kind):
+        return pa.list_(nullable(kind.value_field), kind.list_size)
+    if is_list(kind):
+        make = pa.large_list if pa.types.is_large_list(kind) else pa.list_
+        return make(nullable(kind.value_field))
+    if pa.types.is_map(kind):
+        return pa.map_(_nullable_type(kind.key_type), nullable(kind.item_field))
+    return kind
+
+
+def is_list(kind: pa.DataType) -> bool:
+    """Tell whether a type is that of lists, whichever."""
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
+
+
+def leaves_of(kind: pa.DataType, above: Path) -> list[Path]:
+    """Return the logical paths of the leaves below a column."""
+    if pa.types.is_struct(kind):
+        return [path for field in kind for path in leaves_of(field.type, (*above, field.name))]
+    if is_list(kind):
+        return leaves_of(kind.value_type, (*above, ELEMENT))
+    if pa.types.is_map(kind):
+        return [*leaves_of(kind.key_type, (*above, KEY)), *leaves_of(kind.item_type, (*above, VALUE))]
+    return [above]
+
+
+def paths_in_file(footer: Footer) -> dict[Path, Path]:
+    """Return logical path -> Parquet path of a file's leaves."""
+    if footer.metadata is None:
+        return {}
+    return {leaf.logical: leaf.parquet for leaf in schema_from_parquet(message_type(footer.metadata)).leaves()}
+
+
+def check_names(path: str, in_file: Iterable[Path], columns: frozenset[Path]) -> None:
+    """Refuse a file with a column that is the table's but for its case: pyarrow would read nulls, and Spark its values.
+
+    Args:
+        path: of the file.
+        in_file: logical paths of its leaves.
+        columns: logical paths of the table's leaves; empty where they are not known yet.
+
+    Raises:
+        PlanError: the column is named.
+    """
+    folded = {fold(column): column for column in columns}
+    for logical in in_file:
+        wanted = folded.get(fold(logical))
+        if wanted is not None and logical not in columns:
+            raise PlanError(
+                f"{path}: column {shown_path(logical)} differs from the table's {shown_path(wanted)} by case alone, "
+                "which Spark reads as one column and pyarrow as two; read this table with Spark, or give `schema` with "
+                "the names of its files"
+            )

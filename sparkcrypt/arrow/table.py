@@ -1,0 +1,268 @@
+"""A table under a policy, read by pyarrow: files judged as Spark's readers judge them, denied columns as asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+from pyarrow.fs import PyFileSystem
+
+from sparkcrypt.arrow.denied import DeniedLeaves
+from sparkcrypt.arrow.expressions import columns_in
+from sparkcrypt.arrow.files import DataFile, PartitionColumns
+from sparkcrypt.arrow.filesystem import JudgedFiles
+from sparkcrypt.arrow.judge import Judge
+from sparkcrypt.arrow.keys import Reader
+from sparkcrypt.arrow.masked_file import read_masked
+from sparkcrypt.arrow.masks import Denied, kept_type
+from sparkcrypt.arrow.shape import leaves_of, spark_json
+from sparkcrypt.errors import ConfigError
+from sparkcrypt.native.places import Settings
+from sparkcrypt.schema import Path
+
+BATCH_ROWS = 131_072
+_OPENED_AT_A_TIME = 8
+
+
+@dataclass(frozen=True, slots=True)
+class GuardedTable:
+    """A table as one reader may have it.  pyarrow, pandas and polars take it for a dataset: it has the same verbs.
+
+    Attributes:
+        schema: of the files, then of the partitions; without columns that were dropped.
+        masked: column path -> why it is null, where nulls were asked for in place of denied columns.
+        files: paths of the data files.
+    """
+
+    reader: Reader
+    told: Mapping[str, str]
+    settings: Settings
+    listed: tuple[DataFile, ...]
+    partitions: PartitionColumns
+    file_schema: pa.Schema
+    denied: DeniedLeaves
+    dropped: frozenset[str]
+
+    def __repr__(self) -> str:
+        return f"GuardedTable({self.reader.table or self.listed[0].path!r}, {len(self.listed)} files)"
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of the files, then of the partitions; without columns that were dropped."""
+        fields = [field for field in self.file_schema if field.name not in self.dropped]
+        return pa.schema([*fields, *self.partitions.fields])
+
+    @property
+    def masked(self) -> dict[str, str]:
+        """Column path -> why it is null, as ``sparkcrypt.masked_columns`` says it."""
+        return {name: why for name, why in self.denied.reasons().items() if name not in self.dropped}
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """Paths of the data files, in the order in which they are read."""
+        return tuple(file.path for file in self.listed)
+
+    def scan(
+        self,
+        columns: Sequence[str] | None = None,
+        filter: pc.Expression | None = None,
+        *,
+        batch_size: int = BATCH_ROWS,
+    ) -> pa.RecordBatchReader:
+        """Return the rows, read while they are taken.
+
+        Args:
+            columns: names of top-level columns, in the order wanted; None for all.
+            filter: which rows; where it is null or false a row is left out.  A masked column is null in it.
+            batch_size: how many rows a batch has at most.
+
+        Raises:
+            KeyAccessDeniedError, KeyNotFoundError: a column that is read or in the filter is denied; with column,
+                table, key, principal and file.
+            VerificationError: a file is not what policy, history and its place allow.
+            FormatError, StorageError: a file is damaged, or cannot be reached.
+            ConfigError: a column is not there, or is named twice.
+        """
+        wanted = self._check(columns)
+        read = frozenset((*wanted, *columns_in(filter, self.schema)))
+        schema = pa.schema([self.schema.field(name) for name in wanted])
+        batches = self._batches(wanted, read, filter, batch_size)
+        return pa.RecordBatchReader.from_batches(schema, batches)
+
+    def to_batches(
+        self,
+        columns: Sequence[str] | None = None,
+        filter: pc.Expression | None = None,
+        *,
+        batch_size: int = BATCH_ROWS,
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the rows; arguments and errors as `scan`."""
+        yield from self.scan(columns, filter, batch_size=batch_size)
+
+    def to_table(
+        self,
+        columns: Sequence[str] | None = None,
+        filter: pc.Expression | None = None,
+    ) -> pa.Table:
+        """Return the rows as a table; arguments and errors as `scan`."""
+        return self.scan(columns, filter).read_all()
+
+    def head(
+        self,
+        num_rows: int,
+        columns: Sequence[str] | None = None,
+        filter: pc.Expression | None = None,
+    ) -> pa.Table:
+        """Return the first rows; the other arguments and errors as `scan`."""
+        with self.scan(columns, filter, batch_size=min(BATCH_ROWS, max(1, num_rows))) as reader:
+            found, left = [], num_rows
+            for batch in reader:
+                if left <= 0:
+                    break
+                found.append(batch.slice(0, left))
+                left -= found[-1].num_rows
+            return pa.Table.from_batches(found, reader.schema)
+
+    def count_rows(self, filter: pc.Expression | None = None) -> int:
+        """Return how many rows there are; the filter and errors as in `scan`."""
+        return sum(batch.num_rows for batch in self.scan([], filter))
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """Return all rows to whoever takes Arrow's streams: ``pyarrow.table``, ``polars.from_arrow``, DuckDB."""
+        return self.scan().__arrow_c_stream__(requested_schema)
+
+    def dataset(self, columns: Sequence[str] | None = None) -> ds.FileSystemDataset:
+        """Return some columns as a dataset of pyarrow, into which DuckDB pushes projection and filter.
+
+        Every file is judged now, and the keys of all these columns are opened.  A query that finds a file written again
+        since, which may no longer be read, fails as over an empty file, with the reason in the log.
+
+        Args:
+            columns: names of top-level columns that queries may use; None for all.
+
+        Raises:
+            KeyAccessDeniedError, KeyNotFoundError: one of them is denied; with column, table, key, principal and file.
+            ConfigError: one of them is masked, which only `scan` gives, or is not there.
+            VerificationError, FormatError, StorageError: as `scan`.
+        """
+        wanted = self._check(None if columns is None else list(dict.fromkeys(columns)))
+        masked = [name for name, _ in self.denied.of_any_file().items() if name in wanted]
+        if masked:
+            raise ConfigError(
+                f"column {', '.join(masked)} is null in place of values whose key is denied, which a dataset of "
+                "pyarrow cannot say; use scan(), to_table() or to_batches(), leave the column out, or open the table "
+                "with on_denied='drop' or 'error'"
+            )
+        judge = self._judge(frozenset(wanted))
+        with ThreadPoolExecutor(_OPENED_AT_A_TIME) as pool:
+            for opened in pool.map(judge.open, self.files):
+                opened.close()
+        return self._dataset(self.listed, judge, wanted, raises=False)
+
+    def _check(self, columns: Sequence[str] | None) -> list[str]:
+        names = self.schema.names
+        for name in columns or ():
+            if name not in names:
+                gone = " (its key is denied, and on_denied='drop' was asked for)" if name in self.dropped else ""
+                raise ConfigError(f"column {name!r} is not in the table{gone}; allowed: {', '.join(names)}")
+        wanted = names if columns is None else list(columns)
+        if len(set(wanted)) < len(wanted):
+            raise ConfigError(f"columns {', '.join(wanted)}: one is named twice; allowed: each once")
+        return wanted
+
+    def _judge(self, read: frozenset[str]) -> Judge:
+        fields = [field for field in self.file_schema if field.name in read]
+        by_path = {file.path: file for file in self.listed}
+        return Judge(
+            reader=self.reader,
+            properties=self.told,
+            settings=self.settings,
+            requested=spark_json(pa.schema(fields)) if fields else None,
+            columns=frozenset(path for field in self.file_schema for path in leaves_of(field.type, (field.name,))),
+            needed=lambda path: _readable(fields, self.denied.of_file(by_path[path])),
+        )
+
+    def _dataset(
+        self, files: Sequence[DataFile], judge: Judge, columns: Sequence[str], *, raises: bool = True
+    ) -> ds.FileSystemDataset:
+        filesystem = PyFileSystem(JudgedFiles(judge, raises=raises))
+        fragments = []
+        for file in files:
+            options = ds.ParquetFragmentScanOptions(decryption_config=judge.keys(file.path).dataset_config())
+            parquet = ds.ParquetFileFormat(default_fragment_scan_options=options)
+            fragments.append(parquet.make_fragment(file.path, filesystem, self.partitions.condition(file)))
+        schema = pa.schema([self.schema.field(name) for name in columns])
+        return ds.FileSystemDataset(fragments, schema, ds.ParquetFileFormat(), filesystem)
+
+    def _batches(
+        self, wanted: list[str], read: frozenset[str], condition: pc.Expression | None, batch_rows: int
+    ) -> Iterator[pa.RecordBatch]:
+        judge = self._judge(read)
+        by_path = {file.path: file for file in self.listed}
+        names = [name for name in self.schema.names if name in read]
+        left = [
+            by_path[fragment.path] for fragment in self._dataset(self.listed, judge, names).get_fragments(condition)
+        ]
+        for is_masked, files in groupby(left, key=lambda file: self._is_masked(file, read)):
+            if not is_masked:
+                scanner = self._dataset(list(files), judge, names).scanner(
+                    columns=wanted, filter=condition, batch_size=batch_rows
+                )
+                yield from scanner.to_batches()  # to_reader would hang where a file is refused: it keeps the GIL
+                continue
+            for file in files:
+                yield from self._masked_batches(file, judge, wanted, read, condition, batch_rows)
+
+    def _is_masked(self, file: DataFile, read: frozenset[str]) -> bool:
+        return not read.isdisjoint(self.denied.of_file(file))
+
+    def _masked_batches(
+        self,
+        file: DataFile,
+        judge: Judge,
+        wanted: list[str],
+        read: frozenset[str],
+        condition: pc.Expression | None,
+        batch_rows: int,
+    ) -> Iterator[pa.RecordBatch]:
+        schema = pa.schema([field for field in self.schema if field.name in read])
+        values = {field.name: self.partitions.value(file, field) for field in self.partitions.fields}
+        for batch in read_masked(judge, file.path, schema, self.denied.of_file(file), values, batch_rows):
+            rows = pa.Table.from_batches([batch])
+            if condition is not None:
+                rows = rows.filter(condition)
+            yield from rows.select(wanted).to_batches()
+
+
+def _readable(fields: Sequence[pa.Field], denied: Mapping[str, Denied]) -> frozenset[Path]:
+    """Return the logical paths of the leaves of columns, less those that are denied."""
+    kept = ((field.name, kept_type(field.type, denied.get(field.name, {}))) for field in fields)
+    return frozenset(leaf for name, kind in kept if kind is not None for leaf in leaves_of(kind, (name,)))
+
+
+def dropped_columns(file_schema: pa.Schema, denied: DeniedLeaves) -> frozenset[str]:
+    """Return the top-level columns of which nothing is readable in any file."""
+    everywhere = denied.everywhere()
+    return frozenset(
+        field.name
+        for field in file_schema
+        if field.name in everywhere and kept_type(field.type, everywhere[field.name]) is None
+    )
+
+
+def read_schema(judge: Judge, path: str) -> pa.Schema:
+    """Return the schema of a file, judged first; its metadata is the file's.
+
+    Raises:
+        SparkcryptError: as `Judge.open`.
+    """
+    file: Any = pa.PythonFile(judge.open(path), mode="r")
+    with file:
+        return pq.ParquetFile(file, decryption_properties=judge.keys(path).properties()).schema_arrow
