@@ -1,7 +1,7 @@
 """Key services for pyarrow: it reads what Spark encrypted, and writes what Spark reads, with the same master keys.
 
 pyarrow decrypts and authenticates, and judges nothing else: it takes a file whose columns are plaintext, or that was
-moved, as long as it opens.  Where that matters, ask ``sparkcrypt verify``, or read with Spark.
+moved, as long as it opens.  Where that matters, read with `sparkcrypt.arrow.open_table`.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Callable
 from datetime import date
@@ -29,6 +30,7 @@ from sparkcrypt.keys.call_log import KEY_LOG
 from sparkcrypt.names import REQUIRE_ENCRYPTION, TABLE_UUID
 from sparkcrypt.policy.model import Policy
 from tests.interop.lake_files import UUID, TableWriter
+from tests.services.installed import ROOT
 from tests.spark.fresh_scripts import calls
 from tests.spark.support import make_policy, with_keys, without_keys
 
@@ -424,6 +426,23 @@ def test_names_that_differ_by_case_are_no_silent_nulls(folder: Path, policy: Pol
     TableWriter(folder, policy).write("z.parquet", found, {"Email": "pii", "salary": "fin"}, "p=1/day=2026-01-31")
     with pytest.raises(PlanError, match="column Email differs from the table's email by case alone"):
         open_t(folder, policy).to_table(["id"])
+
+
+def test_the_examples_of_the_page_run(policy: Policy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What docs/access.md shows for pyarrow, pandas, polars and DuckDB runs as it stands, and gives what it says."""
+    found = rows(0).append_column("city", [["Oslo", "Lima", "Rome", "Lima", "Bonn"]])
+    TableWriter(tmp_path / "lake" / "customers", policy).write("a.parquet", found, KEYS)
+    text = (ROOT / "docs" / "access.md").read_text()
+    (example,) = re.findall(r"```python\n(.*?open_table.*?)```", text, re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    named: dict[str, Any] = {"policy": policy}
+    exec(example, named)
+    assert named["rows"].to_pydict() == {"id": [2, 3, 4], "city": ["Rome", "Lima", "Bonn"]}
+    assert list(named["frame"]["city"]) == ["Oslo", "Lima", "Rome", "Lima", "Bonn"]
+    assert named["cities"].to_dict(as_series=False) == {"city": ["Rome", "Lima", "Bonn"]}
+    assert sorted(named["counted"]) == [("Bonn", 1), ("Lima", 2), ("Oslo", 1), ("Rome", 1)]
+    assert named["found"] == [("Rome",), ("Lima",), ("Bonn",)]
+    assert named["masked"].masked == {}
 
 
 def test_arguments_are_checked(folder: Path, policy: Policy) -> None:
