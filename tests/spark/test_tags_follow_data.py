@@ -311,6 +311,12 @@ def test_new_sessions(site: Site) -> None:
     assert site.judged(site.lake.root / "other") == {"shout": "pii"}
 
 
+def test_rows_that_scala_collects(site: Site) -> None:
+    """Scala's and Java's ``collect``, whose encoder analyses a plan of its own, takes rows of tagged columns."""
+    found = site.lake.sql(DERIVED)
+    assert found._jdf.collectAsList().size() == found.count() > 0
+
+
 def test_tags_that_cannot_be_told(site: Site) -> None:
     """A table whose tag property is damaged fails the write of what comes from it, and nothing is written."""
     lake = site.lake

@@ -3,6 +3,7 @@ package io.sparkcrypt;
 import org.apache.parquet.crypto.ParquetCryptoRuntimeException;
 import org.apache.spark.sql.SparkSession;
 import org.apache.spark.sql.catalyst.plans.logical.Command;
+import org.apache.spark.sql.catalyst.plans.logical.DeserializeToObject;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.rules.Rule;
 import org.apache.spark.sql.types.StructType;
@@ -41,6 +42,9 @@ final class TagRule extends Rule<LogicalPlan> {
   }
 
   private LogicalPlan tagged(LogicalPlan plan, SessionPolicy policy) {
+    if (plan instanceof DeserializeToObject) {
+      return plan; // rows that leave the plan; an encoder of Scala looks for this node at the top
+    }
     LogicalPlan query = WriteQueries.query(plan);
     if (query == null && plan instanceof Command) {
       return plan;
