@@ -59,7 +59,8 @@ def launch_conf(policy: Policy, jar: str, python: str | None = None) -> dict[str
         ConfigError: the policy's key service is the throw-away one.
     """
     refuse_throw_away_keys(policy)
-    conf = {"spark.jars": jar}
+    # A Thrift server opens sessions in threads whose class loader knows nothing of spark.jars.
+    conf = {"spark.jars": jar, "spark.driver.extraClassPath": jar}
     for name, value in session_options(policy).items():
         conf[name if name.startswith("spark.") else f"spark.hadoop.{name}"] = value
     conf["spark.sql.extensions"] = names.EXTENSIONS_CLASS
