@@ -1,0 +1,85 @@
+"""Spark's Thrift server on 127.0.0.1, launched with the jar and a conf, and beeline that asks it."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.services.installed import java_home, spark_environment, spark_home
+from tests.services.processes import LOCAL, ServiceProcess, accepts, free_port, start_process, wait_until
+from tests.services.quick_java import QUICK
+
+START_SECONDS = 180.0
+BEELINE_SECONDS = 180.0
+SERVER_CLASS = "org.apache.spark.sql.hive.thriftserver.HiveThriftServer2"
+
+
+@dataclass(frozen=True, slots=True)
+class ThriftServer:
+    """A running Thrift server and the URL that JDBC takes."""
+
+    url: str
+    process: ServiceProcess
+
+    def stop(self) -> None:
+        """End the server with its sessions."""
+        self.process.stop()
+
+    def ask(self, *statements: str) -> subprocess.CompletedProcess[str]:
+        """Run statements in one session of Spark's own beeline, in order, also after one that failed.
+
+        Returns:
+            Its output, rows as ``csv2`` below a line of their names, and what it says of errors.
+        """
+        command: list[str | Path] = [
+            java_home() / "bin" / "java",
+            "-Xmx256m",
+            *QUICK,
+            "-cp",
+            f"{spark_home() / 'jars'}/*",
+        ]
+        command += ["org.apache.hive.beeline.BeeLine", "-u", self.url, "-n", "ann"]
+        command += ["--outputformat=csv2", "--silent=true", "--force=true"]
+        for statement in statements:
+            command += ["-e", statement]
+        return subprocess.run(
+            command,
+            env=spark_environment(),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=BEELINE_SECONDS,
+            check=False,
+        )
+
+
+def start_thrift_server(work_dir: Path, conf: Mapping[str, str]) -> ThriftServer:
+    """Start a server in local mode with two cores; returns when it takes connections.
+
+    Args:
+        work_dir: log, warehouse and Derby database.
+        conf: Spark properties, which win over the ones set here.
+
+    Raises:
+        ServiceUnavailableError: there is no JDK or no Spark.
+        ServiceFailedError: it did not come up.
+    """
+    port = free_port()
+    properties = {
+        "spark.master": "local[2]",
+        "spark.ui.enabled": "false",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.warehouse.dir": (work_dir / "warehouse").as_uri(),
+        **conf,
+    }
+    command: list[str | Path] = [spark_home() / "bin" / "spark-submit"]
+    for name, value in properties.items():
+        command += ["--conf", f"{name}={value}"]
+    command += ["--class", SERVER_CLASS, "spark-internal"]
+    command += ["--hiveconf", f"hive.server2.thrift.bind.host={LOCAL}"]
+    command += ["--hiveconf", f"hive.server2.thrift.port={port}"]
+    process = start_process("thrift", command, work_dir, spark_environment())
+    wait_until(lambda: accepts(port), process, START_SECONDS)
+    return ThriftServer(f"jdbc:hive2://{LOCAL}:{port}/default", process)
