@@ -28,9 +28,11 @@ from sparkcrypt.errors import (
 )
 from sparkcrypt.keys.call_log import KEY_LOG
 from sparkcrypt.names import REQUIRE_ENCRYPTION, TABLE_UUID
+from sparkcrypt.native.places import place
 from sparkcrypt.policy.model import Policy
 from tests.interop.lake_files import UUID, TableWriter
 from tests.services.installed import ROOT
+from tests.services.meddled_s3 import MeddledS3
 from tests.spark.fresh_scripts import calls
 from tests.spark.support import make_policy, with_keys, without_keys
 
@@ -418,6 +420,35 @@ def test_folders_are_found_as_spark_finds_them(folder: Path, policy: Policy, tmp
     (folder / "p=1/day=2026-01-31/d.parquet").symlink_to(folder / "p=1/day=2026-01-31/a.parquet")
     with pytest.raises(VerificationError, match="symbolic link"):
         open_t(folder, policy)
+
+
+@pytest.mark.services
+def test_tables_on_s3(folder: Path, policy: Policy, tmp_path: Path, s3_server: MeddledS3) -> None:
+    """A table on S3 gives the same rows, denials and refusals as on a local disk."""
+    settings = {
+        "fs.s3a.access.key": "all",
+        "fs.s3a.secret.key": "all",
+        "fs.s3a.endpoint": s3_server.endpoint,
+        "fs.s3a.endpoint.region": "us-east-1",
+    }
+    where = place("s3a://lake/t", settings)
+    assert not isinstance(where, str)
+    bucket, name = where
+    for file in folder.rglob("*.parquet"):
+        with bucket.open_output_stream(f"{name}/{file.relative_to(folder)}") as stream:
+            stream.write(file.read_bytes())
+
+    def opened(reader: Policy, **options: Any) -> GuardedTable:
+        return open_t(["s3a://lake/t"], reader, settings=settings, **options)
+
+    assert opened(policy).to_table().equals(open_t(folder, policy).to_table())
+    poor = lacking(policy, tmp_path, "pii")
+    with pytest.raises(KeyNotFoundError, match=r"column email of table db\.t .* \(file s3a://lake/t/p=1/"):
+        opened(poor).to_table()
+    assert opened(poor, on_denied="null").to_table(["email", "id"])["email"].null_count == 15
+    bucket.move(f"{name}/p=2/day=__HIVE_DEFAULT_PARTITION__/c.parquet", f"{name}/p=1/day=2026-01-31/c.parquet")
+    with pytest.raises(VerificationError, match="and moved to another"):
+        opened(policy).to_table(["id"])
 
 
 def test_names_that_differ_by_case_are_no_silent_nulls(folder: Path, policy: Policy) -> None:
