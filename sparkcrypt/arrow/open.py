@@ -68,6 +68,11 @@ def open_table(
     """
     if on_denied not in _MODES:
         raise ConfigError(f"on_denied is {show(on_denied)}; allowed: error, null, drop")
+    if policy.access_log is not None and policy.access_log.required:
+        raise ConfigError(
+            "the policy's access_log is required, and reads outside Spark leave no access events; read this table with "
+            "Spark, or under a policy whose access_log is not required"
+        )
     settings = settings or {}
     listed = find_files(_folders(path, policy, table), settings)
     told = _gather_properties(table, tags or {}, properties or {})

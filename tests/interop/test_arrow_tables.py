@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ from sparkcrypt.errors import (
 from sparkcrypt.keys.call_log import KEY_LOG
 from sparkcrypt.names import REQUIRE_ENCRYPTION, TABLE_UUID
 from sparkcrypt.native.places import place
+from sparkcrypt.policy.access_log import AccessLogRule
 from sparkcrypt.policy.model import Policy
 from tests.interop.lake_files import UUID, TableWriter
 from tests.services.installed import ROOT
@@ -449,6 +451,14 @@ def test_tables_on_s3(folder: Path, policy: Policy, tmp_path: Path, s3_server: M
     bucket.move(f"{name}/p=2/day=__HIVE_DEFAULT_PARTITION__/c.parquet", f"{name}/p=1/day=2026-01-31/c.parquet")
     with pytest.raises(VerificationError, match="and moved to another"):
         opened(policy).to_table(["id"])
+
+
+def test_required_access_events_refuse_the_table(folder: Path, policy: Policy) -> None:
+    """Where no key may be had without an access event, a reader who leaves none gets no table."""
+    wanted = replace(policy, access_log=AccessLogRule(str(folder / "log"), required=True))
+    with pytest.raises(ConfigError, match="reads outside Spark leave no access events"):
+        open_t(folder, wanted)
+    assert open_t(folder, replace(wanted, access_log=AccessLogRule("/log"))).count_rows() == 15
 
 
 def test_names_that_differ_by_case_are_no_silent_nulls(folder: Path, policy: Policy) -> None:
