@@ -31,6 +31,7 @@ key_service: {type: vault, mount_point: transit}
 footer: {key: footer, mode: encrypted}
 untagged: plaintext
 run_state: state/
+access_log: {location: access-log/}
 tags:
   pii: {key: "cluster:pii"}
 """
@@ -125,6 +126,17 @@ def tagged(submit: Site, table: str) -> Path:
     return policy
 
 
+def assert_readers_recorded(site: Site, policy: Path) -> None:
+    """Assert that both workers left events of the one read that there was, and nobody of the run that encrypted."""
+    accesses = []
+    for day in (site.folder / "access-log").iterdir():
+        asked = ("--column", "shop.orders.email", "--on", day.name.removeprefix("day="), "--policy", str(policy))
+        accesses += json.loads(site("sparkcrypt", "audit", "access", *asked, "--json"))["accesses"]
+    assert {(access["outcome"], access["key"]) for access in accesses} == {("opened", "cluster:pii")}
+    assert len({access["process"] for access in accesses}) == 2
+    assert len({access["application"] for access in accesses}) == 1
+
+
 @pytest.mark.timeout(900)
 def test_job_on_two_workers_with_metastore_and_vault(submit: Site, metastore: Metastore, tmp_path: Path) -> None:
     """Both workers wrap keys in Vault, the table's files are encrypted, and it reads back equal."""
@@ -142,6 +154,7 @@ def test_job_on_two_workers_with_metastore_and_vault(submit: Site, metastore: Me
     for op, who in (("unwrap", "rewrote files"), ("wrap", "wrote new ones")):
         processes = {call["pid"] for call in calls if call["op"] == op and call["key_id"] == "cluster:pii"}
         assert len(processes) >= 2, f"one process alone {who}; there are two workers"
+    assert_readers_recorded(submit, policy)
 
 
 def executors(folder: Path) -> list[int]:

@@ -6,10 +6,12 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping
+from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
 
+from sparkcrypt.access.read import read_accesses
 from sparkcrypt.keys.call_log import KEY_LOG
 from sparkcrypt.names import TAGS_PREFIX
 from sparkcrypt.spark.setup.options import defaults_lines, launch_conf
@@ -146,13 +148,16 @@ assert "sparkcrypt" not in sys.modules
 
 @pytest.mark.services
 def test_spark_connect(fresh_jvm: FreshJvm, private_jar: Path, tmp_path: Path) -> None:
-    """A Connect client of a server launched with the lines of ``sparkcrypt conf`` encrypts, reads, and is refused."""
-    policy = make_policy(tmp_path / "p")
+    """A Connect client of a server launched with the lines of ``sparkcrypt conf`` encrypts, reads, and is refused.
+
+    The server's access log has whom it read for, by which route, and digests of SQL texts.
+    """
+    policy = make_policy(tmp_path / "p", more="access_log: {location: log/}\n")
     script = f"""
 import sys
 from pyspark.sql import SparkSession, functions as F
 import sparkcrypt
-spark = SparkSession.builder.remote(sys.argv[1]).getOrCreate()
+spark = SparkSession.builder.remote(sys.argv[1] + "/;user_id=eva").getOrCreate()
 policy = sparkcrypt.load_policy(sys.argv[2])
 sparkcrypt.configure(spark, policy)
 spark.conf.set("spark.sql.parquet.compression.codec", "uncompressed")
@@ -162,7 +167,7 @@ def rows(tag):
 rows("pii").write.parquet(sys.argv[3] + "/out")
 print("read", spark.read.parquet(sys.argv[3] + "/out").filter("email LIKE 'CANARY%'").count())
 rows("pii").write.mode("overwrite").saveAsTable("connect_table")
-print("table", spark.table("connect_table").count())
+print("table", spark.sql("SELECT count(email) FROM connect_table").first()[0])
 location = spark.sql("DESCRIBE EXTENDED connect_table").filter("col_name = 'Location'").first()[1]
 print("location", location)
 try:
@@ -180,6 +185,10 @@ spark.stop()
     assert_encrypted(tmp_path / "out", policy, {"email": "pii"})
     assert data_files(tmp_path / "refused") == []
     assert [line for line in output.splitlines() if "location" not in line] == ["read 3", "table 3", "refused True"]
+    found = read_accesses(tmp_path / "p" / "log", "default.connect_table.email", datetime.now(timezone.utc).date())
+    (access,) = found.accesses
+    assert (access["route"], access["session_user"], access["outcome"]) == ("connect", "eva", "opened")
+    assert access["query_digest"] is not None
 
 
 def test_configure_says_what_a_session_lacks(fresh_jvm: FreshJvm, private_jar: Path, tmp_path: Path) -> None:

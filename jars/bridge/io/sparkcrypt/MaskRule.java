@@ -18,6 +18,14 @@ final class MaskRule extends Rule<LogicalPlan> {
 
   MaskRule(SparkSession session) {
     this.session = session;
+    // By the launch's policy here already: a server tells of a query before that is resolved.
+    watch(session.sparkContext().hadoopConfiguration().get(Names.POLICY));
+  }
+
+  private void watch(String policy) {
+    if (policy != null && AccessPlace.of(policy) != null) {
+      QueryWatch.install(session.sparkContext());
+    }
   }
 
   @Override
@@ -26,9 +34,7 @@ final class MaskRule extends Rule<LogicalPlan> {
       return plan;
     }
     SessionPolicy policy = SessionPolicy.of(session);
-    if (policy != null && AccessPlace.of(policy.text()) != null) {
-      QueryWatch.install(session.sparkContext());
-    }
+    watch(policy == null ? null : policy.text());
     return policy == null ? plan : new ReaderPlan(session, policy, onDenied(session)).of(plan);
   }
 

@@ -110,13 +110,13 @@ final class QueryWatch extends SparkListener {
     if (place != null) {
       Statement statement = statements.get(job.getProperty(Reader.JOB_GROUP, ""));
       String text = statement == null ? sqlText((LogicalPlan) Calls.call(query, "logical")) : statement.text();
-      AccessEvents.query(place, reader(execution, job, statement), text == null ? null : digest(text));
+      AccessEvents.query(place, reader(execution, statement), text == null ? null : digest(text));
     }
   }
 
   /** A user and route that only the listener knows; null is left to what the tasks saw. */
-  private static Reader reader(String execution, Properties job, Statement statement) {
-    String user = statement == null ? Reader.connectUser(job.getProperty(Reader.JOB_TAGS)) : statement.user();
+  private static Reader reader(String execution, Statement statement) {
+    String user = statement == null ? null : statement.user();
     String route = statement == null ? null : "thrift";
     return new Reader(Launch.principal(), Launch.conf("spark.app.id"), execution, route, user);
   }

@@ -40,7 +40,7 @@ record Reader(String principal, String application, String execution, String rou
     return SparkSide.of(context::getLocalProperty, "driver");
   }
 
-  /** Whom a Connect server names in the tags of a job; null where none does. */
+  /** Whom a Connect server names in the tags of a job; empty where its client named nobody, null where there is no server. */
   static String connectUser(String tags) {
     Matcher found = tags == null ? null : CONNECT.matcher(tags);
     return found != null && found.find() ? found.group(1) : null;
@@ -63,7 +63,7 @@ record Reader(String principal, String application, String execution, String rou
       if (properties.apply(Streams.QUERY_ID) != null) {
         route = "stream";
       }
-      String user = connectUser == null ? properties.apply(USER) : connectUser;
+      String user = connectUser == null || connectUser.isEmpty() ? properties.apply(USER) : connectUser;
       return new Reader(Launch.principal(), Launch.conf("spark.app.id"), properties.apply(EXECUTION_ID), route, user);
     }
   }
