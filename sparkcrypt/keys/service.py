@@ -78,6 +78,15 @@ class CredentialBearer(Protocol):
 
 
 @runtime_checkable
+class Rotating(Protocol):
+    """A key service that can add a version to a key itself."""
+
+    def rotate(self, key_id: str) -> KeyDescription:
+        """Add a version, which wraps from now on; earlier ones still unwrap."""
+        ...
+
+
+@runtime_checkable
 class Remote(Protocol):
     """A provider over a network that asks to be guarded by deadline, breaker and failover (``keys/steady``).
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from sparkcrypt.errors import SparkcryptError, StorageError, error_named
 from sparkcrypt.keys.datakeys import DataKeyOpener
 from sparkcrypt.keys.open_service import open_key_service
+from sparkcrypt.keys.wrappings import Wrapping
 from sparkcrypt.names import SPARK_SCHEMA
 from sparkcrypt.native.places import Settings, place
 from sparkcrypt.parquet import ColumnSummary, FileSummary, Footer, KeyRequest, RetrieveKey, read_footer, summarise
@@ -71,6 +72,7 @@ def _read_lineage(footer: Footer) -> tuple[ColumnLineage, ...]:
 def pack(found: Mapping[str, Found]) -> str:
     """Return facts as JSON; what many files of a table have in common stands there once."""
     shapes: dict[str, int] = {}
+    wrappings: dict[Wrapping, int] = {}
     files: list[Any] = []
     errors: dict[str, list[str]] = {}
     for path, item in found.items():
@@ -80,17 +82,28 @@ def pack(found: Mapping[str, Found]) -> str:
         summary, shape = item.summary, json.dumps(_shape(item), ensure_ascii=True)
         own = (summary.aad_prefix, summary.aad_file_unique)
         place_of_shape = shapes.setdefault(shape, len(shapes))
-        files.append([path, place_of_shape, *map(_text, own), summary.rows, summary.row_groups])
-    return json.dumps({"shapes": [json.loads(shape) for shape in shapes], "files": files, "errors": errors})
+        wrapped = [wrappings.setdefault(wrapping, len(wrappings)) for wrapping in summary.wrappings]
+        files.append([path, place_of_shape, *map(_text, own), summary.rows, summary.row_groups, wrapped])
+    return json.dumps(
+        {
+            "shapes": [json.loads(shape) for shape in shapes],
+            "wrappings": [wrapping.to_list() for wrapping in wrappings],
+            "files": files,
+            "errors": errors,
+        }
+    )
 
 
 def unpack(packed: str) -> dict[str, Found]:
     """Return the facts that `pack` packed: path -> facts, or the error in its own class."""
     values = json.loads(packed)
     shapes = [_Shape.of(value) for value in values["shapes"]]
+    wrappings = [Wrapping(*value) for value in values["wrappings"]]
     found: dict[str, Found] = {
-        path: shapes[shape].facts(path, _bytes(prefix), _bytes(unique), rows, groups)
-        for path, shape, prefix, unique, rows, groups in values["files"]
+        path: shapes[shape].facts(
+            path, _bytes(prefix), _bytes(unique), rows, groups, tuple(wrappings[place] for place in wrapped)
+        )
+        for path, shape, prefix, unique, rows, groups, wrapped in values["files"]
     }
     return found | {path: error_named(kind)(message) for path, (kind, message) in values["errors"].items()}
 
@@ -145,7 +158,13 @@ class _Shape:
         return cls(footer, algorithm, footer_key, supply, made, codecs, tuple(map(ColumnLineage.from_list, lineage)))
 
     def facts(
-        self, path: str, prefix: bytes | None, unique: bytes | None, rows: int | None, groups: int | None
+        self,
+        path: str,
+        prefix: bytes | None,
+        unique: bytes | None,
+        rows: int | None,
+        groups: int | None,
+        wrappings: tuple[Wrapping, ...],
     ) -> FooterFacts:
         summary = FileSummary(
             path=path,
@@ -158,6 +177,7 @@ class _Shape:
             rows=rows,
             row_groups=groups,
             columns=self.columns,
+            wrappings=wrappings,
         )
         return FooterFacts(summary, self.codecs, self.lineage)
 

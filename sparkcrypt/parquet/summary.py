@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from sparkcrypt.errors import FormatError
+from sparkcrypt.keys.material import KeyMaterial, parse_key_material
+from sparkcrypt.keys.wrappings import Wrapping, wrapping_of
 from sparkcrypt.names import Algorithm
 from sparkcrypt.parquet.file.columns import ColumnCrypto
 from sparkcrypt.parquet.file.footer import Footer, Mode, read_footer
@@ -37,7 +39,8 @@ class ColumnSummary:
 class FileSummary:
     """A file's footer in short; None is what the footer hides or does not have.
 
-    ``footer_key`` is a master key id, decoded, or None when the key metadata is foreign.
+    ``footer_key`` is a master key id, decoded, or None when the key metadata is foreign.  ``wrappings`` are what its
+    data keys are wrapped by, each once and sorted: a reader makes a call to the key service for each.
     """
 
     path: str
@@ -50,6 +53,7 @@ class FileSummary:
     rows: int | None
     row_groups: int | None
     columns: Mapping[Path, ColumnSummary] | None
+    wrappings: tuple[Wrapping, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return the summary as JSON values: column paths dotted, bytes of the prefix that are no text as escapes."""
@@ -93,8 +97,11 @@ def inspect_file(
 
 def summarise(footer: Footer) -> FileSummary:
     """Return the summary of a footer that was read."""
-    metadata = footer.metadata
-    footer_key = _key_id(footer.footer_key_metadata)
+    metadata, columns = footer.metadata, footer.columns
+    footer_material = _material(footer.footer_key_metadata)
+    footer_key = None if footer_material is None else footer_material.master_key_id
+    own = {column.path: _material(column.key_metadata) for column in columns or () if column.own_key}
+    materials = [material for material in (footer_material, *own.values()) if material is not None]
     return FileSummary(
         path=footer.file,
         footer=footer.mode,
@@ -105,24 +112,22 @@ def summarise(footer: Footer) -> FileSummary:
         aad_file_unique=footer.aad_file_unique,
         rows=None if metadata is None else told_rows(metadata),
         row_groups=None if metadata is None else len(metadata.row_groups),
-        columns=None
-        if footer.columns is None
-        else {column.path: _column(column, footer_key) for column in footer.columns},
+        columns=None if columns is None else {column.path: _column(column, own, footer_key) for column in columns},
+        wrappings=tuple(sorted({wrapping_of(material) for material in materials})),
     )
 
 
-def _column(column: ColumnCrypto, footer_key: str | None) -> ColumnSummary:
+def _column(column: ColumnCrypto, own: Mapping[Path, KeyMaterial | None], footer_key: str | None) -> ColumnSummary:
     if not column.encrypted:
         return ColumnSummary(column.encrypted, None)
-    return ColumnSummary(True, _key_id(column.key_metadata) if column.own_key else footer_key)
+    if not column.own_key:
+        return ColumnSummary(True, footer_key)
+    material = own[column.path]
+    return ColumnSummary(True, None if material is None else material.master_key_id)
 
 
-def _key_id(key_metadata: bytes | None) -> str | None:
-    if not key_metadata:
-        return None
-    from sparkcrypt.keys.material import parse_key_material
-
+def _material(key_metadata: bytes | None) -> KeyMaterial | None:
     try:
-        return parse_key_material(key_metadata).master_key_id
+        return parse_key_material(key_metadata) if key_metadata else None
     except FormatError:
         return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Protocol, TextIO, runtime_checkable
+from typing import TextIO
 
 import click
 
@@ -16,15 +16,7 @@ from sparkcrypt.errors import ConfigError, KeyNotFoundError, StorageError
 from sparkcrypt.keys.local.backup import decrypt_backup, encrypt_backup
 from sparkcrypt.keys.local.service import LocalKeyService
 from sparkcrypt.keys.open_service import open_key_service
-from sparkcrypt.keys.service import KeyDescription, KeyService
-
-
-@runtime_checkable
-class Rotating(Protocol):
-    """A key service that can add a version to a key itself."""
-
-    def rotate(self, key_id: str) -> KeyDescription:
-        """Add a version, which wraps from now on."""
+from sparkcrypt.keys.service import KeyDescription, KeyService, Rotating
 
 
 @click.group(cls=Group)

@@ -110,6 +110,18 @@ class VaultKeyService:
         )
         return self.describe(key_id)
 
+    def rotate(self, key_id: str) -> KeyDescription:
+        """Add a version, which wraps from now on; earlier versions still unwrap.
+
+        Raises:
+            KeyNotFoundError: there is no such key; Vault would answer a rotation of it with an error of its own.
+            KeyAccessDeniedError: the token may not rotate it, or not read it.
+        """
+        name = encode_key_name(key_id)
+        self.describe(key_id)
+        self._call(key_id, "rotate", lambda transit: transit.rotate_key(name, mount_point=self._mount))
+        return self.describe(key_id)
+
     def list_keys(self) -> tuple[KeyDescription, ...]:
         """Describe every key whose name stands for a key id; names that none stands for cannot be used here.
 

@@ -7,11 +7,10 @@ from typing import Any, TypeVar
 
 import pytest
 
-from sparkcrypt.cli.setup.keys import Rotating
 from sparkcrypt.errors import ConfigError, KeyAccessDeniedError, KeyNotFoundError, KeyServiceUnavailableError
 from sparkcrypt.keys.decisions import AccessDecider, Decision
 from sparkcrypt.keys.open_service import open_key_service
-from sparkcrypt.keys.service import CredentialBearer, KeyDescription
+from sparkcrypt.keys.service import CredentialBearer, KeyDescription, Rotating
 from sparkcrypt.keys.steady import breaker
 from sparkcrypt.keys.steady import service as steady
 from sparkcrypt.keys.steady.breaker import FAILURES, Breaker, RetryBudget

@@ -16,7 +16,8 @@ import pytest
 
 from sparkcrypt.errors import ConfigError, KeyAccessDeniedError, KeyNotFoundError, KeyServiceUnavailableError
 from sparkcrypt.keys.decisions import AccessDecider
-from sparkcrypt.keys.service import KeyService
+from sparkcrypt.keys.service import KeyService, Rotating
+from sparkcrypt.keys.wrappings import version_of
 from tests.services.vault_server import VaultServer, start_vault
 from tests.unit.keys.conftest import OpenVault, opened
 
@@ -367,3 +368,22 @@ def test_sealed_server_is_unavailable(monkeypatch: pytest.MonkeyPatch, vault: Va
             service.wrap("pii", KEY)
     finally:
         own.stop()
+
+
+def test_rotation_is_told_by_what_is_wrapped(vault: VaultServer, mount: str, open_vault: OpenVault) -> None:
+    """A new version wraps at once and is told by the text; the old one opens; a token may be without that right."""
+    root = open_vault()
+    root.create("pii")
+    assert isinstance(root, Rotating)
+    old = root.wrap("pii", KEY)
+    assert root.rotate("pii").versions == 2
+    new = root.wrap("pii", KEY)
+    assert (version_of(old), version_of(new)) == (1, 2)
+    assert root.unwrap("pii", old) == root.unwrap("pii", new) == KEY
+    with pytest.raises(KeyNotFoundError, match="'absent'"):
+        root.rotate("absent")
+    writer = open_vault(vault.token(all_rules(mount)))
+    assert isinstance(writer, Rotating)
+    with pytest.raises(KeyAccessDeniedError, match="'pii'"):
+        writer.rotate("pii")
+    assert root.describe("pii").versions == 2
