@@ -10,6 +10,7 @@ from sparkcrypt.cli.files.inspect import inspect
 from sparkcrypt.cli.files.rewrite import rewrite
 from sparkcrypt.cli.frame.command import Group
 from sparkcrypt.cli.runs.backfill import backfill
+from sparkcrypt.cli.runs.rotate import rotate
 from sparkcrypt.cli.setup.conf import conf
 from sparkcrypt.cli.setup.doctor import doctor
 from sparkcrypt.cli.setup.keys import keys
@@ -38,7 +39,23 @@ def cli() -> None:
     """
 
 
-_COMMANDS = (access, audit, backfill, conf, doctor, encrypt, index, inspect, keys, lineage, plan, rewrite, tags, verify)
+_COMMANDS = (
+    access,
+    audit,
+    backfill,
+    conf,
+    doctor,
+    encrypt,
+    index,
+    inspect,
+    keys,
+    lineage,
+    plan,
+    rewrite,
+    rotate,
+    tags,
+    verify,
+)
 for _command in _COMMANDS:
     cli.add_command(_command)
 audit.add_command(audit_access)

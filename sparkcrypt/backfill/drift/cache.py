@@ -12,14 +12,14 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from sparkcrypt.backfill.state.latest import LatestRecord
 from sparkcrypt.backfill.state.store import StateStore
 from sparkcrypt.backfill.target.unit import SourceFile
 from sparkcrypt.native.footers import FooterFacts, Found, pack, unpack
 
-VERSION = 2
+VERSION = 3
 
 
 class FooterCache:
@@ -46,6 +46,25 @@ class FooterCache:
             if source.path in facts and stamps.get(source.path) == [source.length, source.modified_ms]
         }
 
+    def read_all(self) -> Iterator[tuple[str, Mapping[str, int], Mapping[str, FooterFacts]]]:
+        """Yield each unit that was read before: its name, and of its files then the lengths and the facts.
+
+        Nobody has looked whether unit and files are still there.
+        """
+        folders = {name.rpartition("/")[0] for name in self._store.list(f"{self._folder}/")}
+        for folder in sorted(folders):
+            for content in LatestRecord(self._store, f"{folder}/").read():
+                kept = _understood(content)
+                if kept is not None:
+                    unit, stamps, facts = kept
+                    known = {
+                        path: found
+                        for path, found in facts.items()
+                        if isinstance(found, FooterFacts) and path in stamps
+                    }
+                    yield unit, {path: int(stamps[path][0]) for path in known}, known
+                    break
+
     def keep(self, unit: str, sources: Sequence[SourceFile], found: Mapping[str, Found]) -> None:
         """Keep the facts of a unit's files; what could not be read is read again the next time."""
         if not self._keeps:
@@ -59,12 +78,19 @@ class FooterCache:
 
     def _newest(self, unit: str) -> tuple[dict[str, list[int]], dict[str, Found]] | None:
         for content in self._record(unit).read():
-            # What cannot be understood is read anew.
-            with contextlib.suppress(ValueError, LookupError, TypeError, AttributeError):
-                record = json.loads(content)
-                if record["version"] == VERSION and record["unit"] == unit:
-                    return record["stamps"], unpack(record["packed"])
+            kept = _understood(content)
+            if kept is not None and kept[0] == unit:
+                return kept[1], kept[2]
         return None
 
     def _record(self, unit: str) -> LatestRecord:
         return LatestRecord(self._store, f"{self._folder}/{hashlib.sha256(unit.encode()).hexdigest()[:32]}/")
+
+
+def _understood(content: bytes) -> tuple[str, dict[str, list[int]], dict[str, Found]] | None:
+    """Return what a record holds; None for one that cannot be understood, so that its files are read anew."""
+    with contextlib.suppress(ValueError, LookupError, TypeError, AttributeError):
+        record = json.loads(content)
+        if record["version"] == VERSION:
+            return str(record["unit"]), record["stamps"], unpack(record["packed"])
+    return None

@@ -24,6 +24,8 @@ DriftKind = Literal[
     "foreign_key",
     "unreadable",
     "missing_folder",
+    "old_version",
+    "other_kek",
 ]
 
 

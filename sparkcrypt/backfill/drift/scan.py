@@ -19,6 +19,7 @@ from sparkcrypt.backfill.drift.footers import (
     sort_footers,
 )
 from sparkcrypt.backfill.drift.inherited import Inherited, find_inherited
+from sparkcrypt.backfill.drift.rotation import Rotation, select_drift
 from sparkcrypt.backfill.target.target import Target
 from sparkcrypt.backfill.target.unit import Unit, list_unit, partition_of
 from sparkcrypt.errors import UnsupportedFileError
@@ -46,6 +47,7 @@ class ScannedUnit:
         codecs: file -> its codecs.
         inherited: columns that are encrypted by tags which the table lacks.
         lineage: file -> where its columns came from.
+        rotation: of a master key, for which it was scanned; then the drift is what that has to do with.
     """
 
     unit: Unit
@@ -55,6 +57,7 @@ class ScannedUnit:
     codecs: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     inherited: tuple[Inherited, ...] = ()
     lineage: Mapping[str, tuple[ColumnLineage, ...]] = field(default_factory=dict)
+    rotation: Rotation | None = None
 
 
 class Scanner:
@@ -65,12 +68,19 @@ class Scanner:
         files: the file system.
         reader: reads footers.
         cache: facts of files that have not changed since they were read; None reads all.
+        rotation: of a master key, whose files are looked for.
     """
 
     def __init__(
-        self, target: Target, files: HadoopFiles, reader: FooterReader, cache: FooterCache | None = None
+        self,
+        target: Target,
+        files: HadoopFiles,
+        reader: FooterReader,
+        cache: FooterCache | None = None,
+        rotation: Rotation | None = None,
     ) -> None:
         self._target, self._files, self._reader, self._cache = target, files, reader, cache
+        self._rotation = rotation
 
     def scan(self, units: Iterable[Unit]) -> Iterator[ScannedUnit]:
         """Yield each unit with its drift, some thousand files at a time.
@@ -101,7 +111,7 @@ class Scanner:
             }
             if cache is not None and len(facts) > len(known[unit.name]):
                 cache.keep(unit.name, unit.files, facts)
-            scanned = scan_footers(unit, sort_footers(facts, unit.files), self._target)
+            scanned = scan_footers(unit, sort_footers(facts, unit.files), self._target, self._rotation)
             if not unit.files and not self._files.exists(unit.location):
                 scanned = replace(scanned, drift=(missing_folder(unit.location),))
             yield scanned
@@ -114,8 +124,8 @@ class Scanner:
         return {} if self._cache is None else self._cache.find_known(unit.name, unit.files)
 
 
-def scan_footers(unit: Unit, footers: Footers, target: Target) -> ScannedUnit:
-    """Compare the footers of a unit's files with the plan.
+def scan_footers(unit: Unit, footers: Footers, target: Target, rotation: Rotation | None = None) -> ScannedUnit:
+    """Compare the footers of a unit's files with the plan, and with what a rotation asks.
 
     Raises:
         PlanError: a file's columns are nested otherwise than the table's, or its partition cannot stand in a key.
@@ -134,9 +144,11 @@ def scan_footers(unit: Unit, footers: Footers, target: Target) -> ScannedUnit:
                 found = list(find_inherited(summary, matched, footers.lineage.get(file.path, ())))
                 paths = {entry.path for entry in found}
                 inherited.extend(found)
-                drift.extend(drift_of_file(summary, matched, plan, values, table_uuid=target.uuid, inherited=paths))
+                differing = drift_of_file(summary, matched, plan, values, table_uuid=target.uuid, inherited=paths)
+                drift.extend(differing if rotation is None else rotation.drift_of(summary, differing))
+    told = tuple(drift) if rotation is None else select_drift(tuple(drift))
     return ScannedUnit(
-        unit, footers.summaries, columns, tuple(drift), footers.codecs, tuple(inherited), footers.lineage
+        unit, footers.summaries, columns, told, footers.codecs, tuple(inherited), footers.lineage, rotation
     )
 
 

@@ -11,6 +11,7 @@ from sparkcrypt.backfill.drift.difference import Drift, drift_by_file
 from sparkcrypt.backfill.drift.inherited import Inherited
 from sparkcrypt.backfill.drift.scan import ScannedUnit
 from sparkcrypt.backfill.target.unit import Unit
+from sparkcrypt.keys.wrappings import Wrapping
 from sparkcrypt.plan import EncryptionPlan
 
 FileAction = Literal["encrypt", "decrypt", "re-key", "re-wrap", "quarantine"]
@@ -54,6 +55,7 @@ class UnitSurvey:
         actions: action -> the files that need it.
         coverage: tag -> how far its columns match the plan.
         inherited: columns that are encrypted by tags which the table lacks.
+        wrappings: what the data keys of its files are wrapped by.
     """
 
     unit: Unit
@@ -63,6 +65,7 @@ class UnitSurvey:
     actions: Mapping[FileAction, Amount] = field(default_factory=dict)
     coverage: Mapping[str, Coverage] = field(default_factory=dict)
     inherited: tuple[Inherited, ...] = ()
+    wrappings: frozenset[Wrapping] = frozenset()
 
     @property
     def name(self) -> str:
@@ -113,6 +116,7 @@ def survey_unit(scanned: ScannedUnit, plan: EncryptionPlan, *, rewrap: bool = Fa
         actions={action: Amount(count, lengths[action]) for action, count in actions.items()},
         coverage=coverage,
         inherited=scanned.inherited,
+        wrappings=frozenset(wrapping for summary in scanned.summaries.values() for wrapping in summary.wrappings),
     )
 
 
@@ -159,3 +163,8 @@ def coverage_of(surveys: Iterable[UnitSurvey], done: Iterable[str] = ()) -> dict
         }
         for tag, found in before.items()
     }
+
+
+def count_calls(surveys: Iterable[UnitSurvey]) -> int:
+    """Return how many calls to the key service a reader of all these units makes: one for each text to be unwrapped."""
+    return len({wrapping for survey in surveys for wrapping in survey.wrappings})

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from sparkcrypt.backfill.drift.columns import refuse_lost_columns
 from sparkcrypt.backfill.drift.difference import Drift, drift_by_file
 from sparkcrypt.backfill.drift.inherited import Inherited, is_untold
+from sparkcrypt.backfill.drift.rotation import refuse_other_drift
 from sparkcrypt.backfill.drift.scan import ScannedUnit
 from sparkcrypt.backfill.target.target import Target
 from sparkcrypt.errors import VerificationError
@@ -21,7 +22,7 @@ def refuse_unit(scanned: ScannedUnit, target: Target, policy: Policy, *, adopt: 
 
     Raises:
         VerificationError: a file cannot be read, is under another algorithm, holds what only lost tags would decrypt,
-            or is not to be believed.
+            or is not to be believed; or a rotation would have to do more than to rewrap.
         PlanError: a file holds columns that the schema lacks.
     """
     refuse_unreadable(scanned)
@@ -29,6 +30,8 @@ def refuse_unit(scanned: ScannedUnit, target: Target, policy: Policy, *, adopt: 
     refuse_untagged(scanned, policy)
     if not adopt:
         refuse_forgeries(scanned, target.plan, policy)
+    if scanned.rotation is not None:
+        refuse_other_drift(scanned.unit.name, scanned.drift, scanned.rotation)
     refuse_lost_columns(scanned.columns, target.plan)
 
 

@@ -62,7 +62,28 @@ def table_keks(
         KeyServiceError: a KEK could not be wrapped, or a master key is gone.
         ConfigError: others took the name of each new record.
     """
-    return tuple(_Keks(store, table_id, service, key, data_key_bits, mac).current() for key in sorted(set(master_keys)))
+    return tuple(_Keks(store, table_id, key, data_key_bits, mac).current(service) for key in sorted(set(master_keys)))
+
+
+def find_kek(
+    store: StateStore, table_id: str, master_key: str, *, data_key_bits: int, version: int, mac: Mac | None
+) -> WrappedKek | None:
+    """Return the KEK that `table_keks` would use under a version of a master key; None where it would make one.
+
+    Args:
+        store: the state directory.
+        table_id: which table.
+        master_key: its id.
+        data_key_bits: the length of the KEK.
+        version: the newest version of the master key.
+        mac: as `table_keks`.
+    """
+    return _Keks(store, table_id, master_key, data_key_bits, mac).find(version)
+
+
+def key_digest(master_key: str) -> str:
+    """Return what a master key is called in names of the state directory."""
+    return hashlib.sha256(master_key.encode()).hexdigest()[:32]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,34 +92,38 @@ class _Keks:
 
     store: StateStore
     table_id: str
-    service: KeyService
     master_key: str
     bits: int
     mac: Mac | None
 
-    def current(self) -> WrappedKek:
+    def current(self, service: KeyService) -> WrappedKek:
         """Return the newest that may be used; a new one if there is none, or another run's, if it was faster.
 
         Raises:
             ConfigError: others took the name of each new record.
         """
-        newest_version = self._newest_version()
+        newest_version = self._newest_version(service)
         for _ in range(_ATTEMPTS):
             numbers = self._numbers()
-            for number in sorted(numbers, reverse=True):
-                known = self._usable(number, newest_version)
-                if known is not None:
-                    return known
-            self._make(next(free for free in count(1) if free not in numbers), newest_version)
+            known = self.find(newest_version, numbers)
+            if known is not None:
+                return known
+            self._make(service, next(free for free in count(1) if free not in numbers), newest_version)
         raise ConfigError(
             f"{self._folder()} in the state directory gets records that are no KEKs as fast as KEKs are made; see who "
             "writes there"
         )
 
-    def _newest_version(self) -> int | None:
+    def find(self, newest_version: int | None, numbers: set[int] | None = None) -> WrappedKek | None:
+        """Return the newest that may be used under a version of the master key, None where there is none."""
+        numbers = self._numbers() if numbers is None else numbers
+        usable = (self._usable(number, newest_version) for number in sorted(numbers, reverse=True))
+        return next((known for known in usable if known is not None), None)
+
+    def _newest_version(self, service: KeyService) -> int | None:
         """Return the version that wraps; None when these credentials may not know: then only age counts."""
         try:
-            return self.service.describe(self.master_key).versions
+            return service.describe(self.master_key).versions
         except KeyAccessDeniedError:
             return None
 
@@ -117,8 +142,8 @@ class _Keks:
             return None
         return kek if self._authenticates(expected, told) else None
 
-    def _make(self, number: int, version: int | None) -> None:
-        wrapped = self.service.wrap(self.master_key, os.urandom(self.bits // 8))
+    def _make(self, service: KeyService, number: int, version: int | None) -> None:
+        wrapped = service.wrap(self.master_key, os.urandom(self.bits // 8))
         kek = WrappedKek(self.master_key, base64.b64encode(os.urandom(KEK_ID_BYTES)).decode(), wrapped)
         body = self._body(number, kek, version, int(time.time()))
         told = None if self.mac is None else self.mac(_PURPOSE + encode_record(body))
@@ -148,8 +173,7 @@ class _Keks:
         return -_CLOCKS_DIFFER.total_seconds() <= time.time() - made < MAX_AGE.total_seconds()
 
     def _folder(self) -> str:
-        digest = hashlib.sha256(self.master_key.encode()).hexdigest()[:32]
-        return f"keks/{self.table_id}/{digest}-{self.bits}"
+        return f"keks/{self.table_id}/{key_digest(self.master_key)}-{self.bits}"
 
     def _name(self, number: int) -> str:
         return f"{self._folder()}/{number:06d}.json"

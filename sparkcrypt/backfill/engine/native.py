@@ -12,6 +12,7 @@ from sparkcrypt import names
 from sparkcrypt.backfill.drift.columns import FileColumns
 from sparkcrypt.backfill.drift.difference import Drift, drift_by_file
 from sparkcrypt.backfill.drift.footers import RetrieveKey
+from sparkcrypt.backfill.drift.rotation import Rotation
 from sparkcrypt.backfill.drift.scan import ScannedUnit
 from sparkcrypt.backfill.drift.unit_survey import action_of
 from sparkcrypt.backfill.engine.base import Proof, StagedWork, make_fresh_folder
@@ -89,9 +90,15 @@ class NativeStager:
         """Rewrite a unit's files into a folder; see `Stager`."""
         make_fresh_folder(self._files, scanned.unit, staged)
         orders = self._orders(scanned, staged)
-        outcomes = rewrite_in_tasks(self._spark, orders, self._keys(orders), told)
+        keys = self._keys(orders)
+        outcomes = rewrite_in_tasks(self._spark, orders, keys, told)
         refused = [outcome for outcome in outcomes if outcome.refused]
         _raise_first([outcome for outcome in outcomes if outcome.error])
+        if refused and scanned.rotation is not None:
+            raise UnsupportedFileError(
+                f"{refused[0].refused}; a rotation rewraps keys and nothing else: `sparkcrypt backfill --engine spark` "
+                "writes such a unit anew"
+            )
         if refused:
             return self._by_spark(scanned, staged, refused, told)
         notes = dict.fromkeys(note for outcome in outcomes for note in outcome.notes)
@@ -103,6 +110,7 @@ class NativeStager:
             tuple(outcomes),
             codecs.pop() if len(codecs) == 1 else None,
             tuple(notes),
+            rotation=None if scanned.rotation is None else scanned.rotation.under(keys.keks),
         )
 
     def _orders(self, scanned: ScannedUnit, staged: str) -> list[FileOrder]:
@@ -191,6 +199,7 @@ class _NativeWork:
     codec: str | None
     notes: tuple[str, ...]
     engine: str = "native"
+    rotation: Rotation | None = None
 
     def prove(self, folders: tuple[Folder, ...], retrieve_key: RetrieveKey) -> Proof:
         """Check that exactly the rewritten files are there, and each footer and key of theirs; see `StagedWork`."""
@@ -204,7 +213,14 @@ class _NativeWork:
                     "proven; someone else writes to the staging folder; nothing was swapped"
                 )
         unit = verify_footers(
-            self._files, self._scanned.unit, folders, self._target.plan, retrieve_key, self._target.uuid, pages=False
+            self._files,
+            self._scanned.unit,
+            folders,
+            self._target.plan,
+            retrieve_key,
+            self._target.uuid,
+            pages=False,
+            rotation=self.rotation,
         )
         weak = sorted({what for outcome in self._outcomes for what in outcome.unauthenticated})
         rows = sum(outcome.rows for outcome in self._outcomes)

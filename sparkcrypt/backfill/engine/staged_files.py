@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from sparkcrypt.backfill.drift.columns import match_columns
 from sparkcrypt.backfill.drift.difference import Drift, drift_of_file
 from sparkcrypt.backfill.drift.footers import RetrieveKey
+from sparkcrypt.backfill.drift.rotation import Rotation
 from sparkcrypt.backfill.target.unit import Folder, Unit, partition_of
 from sparkcrypt.errors import FormatError, VerificationError
 from sparkcrypt.parquet import FileSummary, verify_file, verify_keys
@@ -36,6 +37,7 @@ def verify_footers(
     table_uuid: str | None,
     *,
     pages: bool = True,
+    rotation: Rotation | None = None,
 ) -> StagedUnit:
     """Check every staged file: its footer against the plan, each of its keys, and that its modules authenticate.
 
@@ -47,6 +49,7 @@ def verify_footers(
         retrieve_key: asks a helper of its own, so that no cache here can answer.
         table_uuid: the table's identity.
         pages: authenticate pages too; False where that was done when they were written.
+        rotation: of a master key, for which they were made.
 
     Raises:
         VerificationError: a file differs from the plan or does not authenticate; file and column are named.
@@ -63,7 +66,8 @@ def verify_footers(
                         unauthenticated.extend(verify_file(stream, retrieve_key=retrieve_key).not_authenticated)
             except FormatError as error:
                 raise VerificationError(f"{file.path}: the staged file cannot be read back: {error}") from error
-            refuse_drift(drift_of_file(summary, match_columns(summary, plan), plan, values, table_uuid=table_uuid))
+            found = drift_of_file(summary, match_columns(summary, plan), plan, values, table_uuid=table_uuid)
+            refuse_drift(found if rotation is None else rotation.drift_of(summary, found))
             summaries[file.path] = summary
     return StagedUnit(
         folders=folders,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from sparkcrypt.backfill.audit.trust import TableTrust
 from sparkcrypt.backfill.drift.difference import missing_folder
+from sparkcrypt.backfill.drift.unit_survey import count_calls
 from sparkcrypt.backfill.journal.journal import new_run_id
 from sparkcrypt.backfill.many.choice import Choice, Chosen, choose_tables
 from sparkcrypt.backfill.many.fingerprint import PassState, fingerprint
@@ -168,7 +169,9 @@ class _Pass:
         self._reports.append(self._run(target if run.dry_run else target.with_identity(), run))
         if run.dry_run:
             self._reports[-1] = self._with_rule(self._reports[-1], target)
-        if not run.dry_run and run.where is None and self._reports[-1].outcome in ("done", "nothing to do"):
+        if not run.dry_run and run.rotate_key is not None:
+            self._count_calls(target.name)
+        elif not run.dry_run and run.where is None and self._reports[-1].outcome in ("done", "nothing to do"):
             self._keep(target.name)
 
     def _unchanged_since(self, target: CatalogTarget, store: StateStore) -> bool:
@@ -214,6 +217,13 @@ class _Pass:
             self._target(Catalog(self._spark).table(name)), self._files
         ):
             PassState(self._store(target), target.table_id).keep(seen)
+
+    def _count_calls(self, name: str) -> None:
+        """Look at a table after a rotation, so that it is seen, not believed, how many calls a reader makes now."""
+        job = self._job(self._target(Catalog(self._spark).table(name)), self._options.run)
+        calls = count_calls(survey_units(job, job.options).units)
+        report = self._reports[-1]
+        self._reports[-1] = replace(report, key_calls={**report.key_calls, "after": calls})
 
     def _target(self, table: Table) -> CatalogTarget:
         return catalog_target(self._spark, table, self._policy, None)

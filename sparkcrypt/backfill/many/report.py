@@ -42,6 +42,19 @@ class Point:
 
 
 @dataclass(frozen=True, slots=True)
+class RotatedKey:
+    """The master key that a pass rotated: the version that wraps, and whether this pass made it (or would)."""
+
+    key_id: str
+    version: int
+    made: bool
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON values."""
+        return {"key_id": self.key_id, "version": self.version, "made": self.made}
+
+
+@dataclass(frozen=True, slots=True)
 class PassReport:
     """The result of one pass.
 
@@ -58,6 +71,7 @@ class PassReport:
         unchanged: tables that are as the last pass left them.
         throughput: how far it had come, and when.
         warnings: what a person should know of it as a whole.
+        rotation: the master key for which it was made; None for a pass that brings tables to their plans.
     """
 
     pass_id: str
@@ -72,6 +86,7 @@ class PassReport:
     unchanged: Sequence[str] = ()
     throughput: Sequence[Point] = ()
     warnings: Sequence[str] = ()
+    rotation: RotatedKey | None = None
 
     @property
     def outcome(self) -> Outcome:
@@ -130,6 +145,7 @@ class PassReport:
             "totals": self.totals(),
             "throughput": [point.to_dict() for point in self.throughput],
             "warnings": list(self.warnings),
+            "rotation": None if self.rotation is None else self.rotation.to_dict(),
             "error": None,
         }
 

@@ -45,6 +45,8 @@ class Report:
         problems: what is open of the table until a person decides it, as JSON values.
         awaiting_expiry: the table's old files that are still there, as
             `sparkcrypt.backfill.old_files.awaiting.Awaiting` counts them.
+        key_calls: how many calls to the key service a reader of all files needs: ``before`` this execution, and
+            ``after`` it where a rotation looked again.
         audit: number and digest of the audit's newest entry, worth keeping where others cannot write; None without one.
     """
 
@@ -78,6 +80,7 @@ class Report:
     earlier: tuple[str, ...] = ()
     problems: tuple[Mapping[str, Any], ...] = ()
     awaiting_expiry: Mapping[str, Any] | None = None
+    key_calls: Mapping[str, int] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON values."""
@@ -86,6 +89,7 @@ class Report:
             "columns": dict(self.columns),
             "units": [dict(unit) for unit in self.units],
             "warnings": list(self.warnings),
+            "key_calls": dict(self.key_calls),
             "this_pass": dict(self.this_pass),
             "earlier": list(self.earlier),
             "audit": dict(self.audit) if self.audit else None,

@@ -8,7 +8,7 @@ from typing import Any
 
 from sparkcrypt.backfill.drift.difference import drift_in_short
 from sparkcrypt.backfill.drift.inherited import sum_up_inherited
-from sparkcrypt.backfill.drift.unit_survey import UnitSurvey, coverage_of, files_by_kind
+from sparkcrypt.backfill.drift.unit_survey import UnitSurvey, count_calls, coverage_of, files_by_kind
 from sparkcrypt.backfill.journal.journal import Journal
 from sparkcrypt.backfill.journal.unit_steps import state_of_units
 from sparkcrypt.backfill.report.outcome import UnitOutcome
@@ -73,6 +73,7 @@ class RunResult:
             estimated_seconds=self._estimate_seconds(undone),
             this_pass=_sum_up([outcome for outcome in self.outcomes if outcome not in self.earlier]),
             earlier=tuple(outcome.name for outcome in self.earlier),
+            key_calls={"before": count_calls(self.surveys)},
         )
 
     def _estimate_seconds(self, undone: Sequence[UnitSurvey]) -> float | None:

@@ -127,9 +127,13 @@ def _why_again(job: TableJob, begun: Begun, ended: _Ended) -> str | None:
     """Return what a report says of an unfinished run that was finished first, when what was asked is still to do."""
     report = ended.report
     elsewhere = begun.options.where != job.options.where and job.options.resume == "auto"
-    if report.outcome == "stopped at budget" or not (elsewhere or ended.drifted_again):
+    otherwise = begun.options.rotate_key != job.options.rotate_key
+    if report.outcome == "stopped at budget" or not (elsewhere or otherwise or ended.drifted_again):
         return None
     why = "was over other partitions" if elsewhere else "had swapped some units before they drifted again"
+    if otherwise:
+        rotated = begun.options.rotate_key
+        why = "brought files to their plan" if rotated is None else f"rotated {rotated!r}"
     return f"run {report.run_id}, which {why} and was unfinished, was finished first: {report.outcome}"
 
 
@@ -178,11 +182,12 @@ def _settle_history(job: TableJob, options: RunOptions, *, tagged_only: bool = F
 
     Args:
         job: of the table.
-        options: of the run; one over some partitions has not seen the whole table.
+        options: of the run; one over some partitions, or of one key, has not seen the whole table.
         tagged_only: leave that of columns without a tag, which says that a tag was taken off, until a run has
             recorded the plan without it.
     """
-    if job.target.table is not None and options.where is None:
+    whole = options.where is None and options.rotate_key is None  # a rotation looks at one key's wrappings alone
+    if job.target.table is not None and whole:
         paths = {column.leaf.logical for column in job.target.plan.columns if column.tags or not tagged_only}
         Catalog(job.spark).unset_options(job.target.table, tuple(history_property(path) for path in sorted(paths)))
 

@@ -15,6 +15,7 @@ from sparkcrypt.backfill.run.result import RunResult
 from sparkcrypt.backfill.run.units import refuse_changed
 from sparkcrypt.backfill.swap import choose_swap
 from sparkcrypt.backfill.work.options import RunOptions
+from sparkcrypt.backfill.work.rotation import rotation_of
 from sparkcrypt.errors import PlanError, SparkcryptError
 
 
@@ -46,10 +47,11 @@ def survey_units(job: TableJob, options: RunOptions) -> Surveyed:
         if options.strict:
             raise PlanError(text)
         warnings = (text,)
-    for scanned in Scanner(job.target, job.files, job.reader, cache).scan(units):
+    rewrap = options.rewrap and not _gives_new_names(job, options)
+    for scanned in Scanner(job.target, job.files, job.reader, cache, rotation_of(options, job.trust)).scan(units):
         if scanned.drift and not (options.keep_going or options.dry_run):
             _refuse(job, scanned, adopt=options.adopt)
-        surveys.append(survey_unit(scanned, job.target.plan, rewrap=options.rewrap))
+        surveys.append(survey_unit(scanned, job.target.plan, rewrap=rewrap))
     return Surveyed(surveys, warnings)
 
 
@@ -74,6 +76,12 @@ def refuse_swap(job: TableJob, options: RunOptions, run_id: str) -> None:
         ConfigError: as `choose_swap`.
     """
     choose_swap(job.spark, job.target, run_id, output=options.output, exclusive=options.exclusive)
+
+
+def _gives_new_names(job: TableJob, options: RunOptions) -> bool:
+    """Tell whether new files come where old ones were: a name is in what authenticates a file, so it is re-keyed."""
+    table = job.target.table
+    return options.exclusive if table is None else table.managed and not table.partition_columns
 
 
 def _refuse(job: TableJob, scanned: ScannedUnit, *, adopt: bool) -> None:

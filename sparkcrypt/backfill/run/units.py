@@ -14,6 +14,7 @@ from sparkcrypt.backfill.journal.entries import UnitFailed
 from sparkcrypt.backfill.report.outcome import UnitOutcome
 from sparkcrypt.backfill.target.unit import Unit, list_folders
 from sparkcrypt.backfill.work.options import RunOptions
+from sparkcrypt.backfill.work.rotation import rotation_of
 from sparkcrypt.backfill.work.schedule import ENDS_THE_RUN
 from sparkcrypt.backfill.work.unit import Runner, recheck
 from sparkcrypt.errors import SourceChangedError, SparkcryptError, StorageError
@@ -57,7 +58,8 @@ class UnitWork:
             SparkcryptError: it could not be done.
         """
         run = self.runner.run
-        (scanned,) = Scanner(run.target, run.files, self.reader).scan([survey.unit])
+        rotation = rotation_of(self.options, run.trust)
+        (scanned,) = Scanner(run.target, run.files, self.reader, rotation=rotation).scan([survey.unit])
         if not scanned.drift:
             run.progress.advance(survey.amount.files, survey.total_bytes, 1)
             return None

@@ -32,6 +32,8 @@ class RunOptions:
         rewrap: where nothing but master keys differ, rewrap the data keys and leave the data as they are; whoever had
             the old key and kept a footer can go on reading.
         strict: a predicate that chooses no partition is an error.
+        rotate_key: a master key whose rotation is all that the run is for: see `sparkcrypt.backfill.drift.rotation`.
+        rotate_to: the version of it that is to wrap; later ones will do.
     """
 
     engine: Engine = "native"
@@ -47,6 +49,8 @@ class RunOptions:
     priority: tuple[Priority, ...] = ("tag",)
     rewrap: bool = False
     strict: bool = False
+    rotate_key: str | None = None
+    rotate_to: int | None = None
 
     def check(self) -> None:
         """See that the options can be used together.
@@ -65,6 +69,8 @@ class RunOptions:
             raise ConfigError(
                 "--rewrap leaves pages as they are, and --engine spark writes them anew; leave one of the two out"
             )
+        if self.rotate_key is not None and not self.rewrap:
+            raise ConfigError(f"a rotation of {self.rotate_key!r} leaves data as they are; ask for rewrap with it")
         if self.parallelism < 1:
             raise ConfigError(f"parallelism {self.parallelism} is not possible; allowed: 1 and more units at a time")
         unknown = [name for name in self.priority if name not in PRIORITIES]
@@ -73,7 +79,9 @@ class RunOptions:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the options that a run's journal records: those that must stay the same when it is continued."""
+        rotation = {} if self.rotate_key is None else {"rotate_key": self.rotate_key, "rotate_to": self.rotate_to}
         return {
+            **rotation,
             "engine": self.engine,
             "where": self.where,
             "output": self.output,
@@ -96,4 +104,6 @@ class RunOptions:
             exclusive=began["exclusive"],
             move_old=began.get("move_old", False),
             rewrap=began.get("rewrap", False),
+            rotate_key=began.get("rotate_key"),
+            rotate_to=began.get("rotate_to"),
         )

@@ -1,0 +1,123 @@
+"""The rotation of a master key: a version of it, and the data keys of every table that holds it wrapped anew."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from sparkcrypt.backfill.engine.keks import key_digest
+from sparkcrypt.backfill.many.keys_in_use import list_key_uses
+from sparkcrypt.backfill.many.passes import PassOptions, backfill
+from sparkcrypt.backfill.many.report import PassReport, RotatedKey
+from sparkcrypt.backfill.many.rotation_record import begin_version, finish_rotation, plan_version
+from sparkcrypt.backfill.report.progress import Progress
+from sparkcrypt.backfill.state.directory import open_states
+from sparkcrypt.backfill.state.store import StateStore
+from sparkcrypt.errors import ConfigError
+from sparkcrypt.keys.open_service import open_key_service
+from sparkcrypt.policy.model import Policy
+from sparkcrypt.spark.tables.catalog import Catalog
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_OUTSIDE = ".nothing"
+"""No table is called so: the state directory is opened for all of them, and each run sees that it is outside."""
+
+
+def rotate_key(
+    spark: SparkSession,
+    policy: Policy,
+    key_id: str,
+    *,
+    tables: Iterable[str] = (),
+    databases: Iterable[str] = (),
+    keep_version: bool = False,
+    options: PassOptions | None = None,
+    progress: Progress | None = None,
+    on_failure: Callable[[PassReport], None] = lambda _: None,
+) -> PassReport:
+    """Add a version to a master key, and rewrap under it the data keys of every file that holds the key.
+
+    Pages are copied as they are.  Each master key of a file that is rewrapped ends with one KEK for the table, so a
+    reader makes as many calls as there are master keys, however many processes wrote.  The work is that of a pass: with
+    journal, audit, budgets and swaps, and continued by the same call, which then makes no further version.
+
+    Args:
+        spark: a classic session; it is configured with the policy.
+        policy: whose key service has the key.
+        key_id: the master key.
+        tables: names or patterns; without tables and databases, every table of which the state directory knows that it
+            holds the key.
+        databases: of which every Parquet table is looked at.
+        keep_version: make no version, and rewrap under the one that is newest.
+        options: of the pass; its runs rewrap, whatever it says of them.
+        progress: hears how far the pass is.
+        on_failure: hears what was done when an error ends the pass, before that goes on.
+
+    Raises:
+        ConfigError: the key service does not rotate keys, or no table is known to hold the key.
+        KeyServiceError: the key is not there, or may not be rotated.
+        PlanError: a table or database is not there.
+    """
+    options = options or PassOptions()
+    store, service = (
+        open_states(spark, policy.run_state, outside=_outside(policy)),
+        open_key_service(policy.key_service),
+    )
+    chosen, missing = tuple(tables), tuple[str, ...]()
+    databases = tuple(databases)
+    if not chosen and not databases:
+        chosen, missing = find_tables(spark, store, key_id)
+    dry_run = options.run.dry_run
+    before = service.describe(key_id).versions
+    version = (plan_version if dry_run else begin_version)(store, service, key_id, keep_version=keep_version)
+    run = replace(options.run, rewrap=True, rotate_key=key_id, rotate_to=version, keep_going=True)
+    rotated = RotatedKey(key_id, version, made=version > before)
+
+    def tell(report: PassReport) -> PassReport:
+        return replace(report, rotation=rotated, warnings=(*report.warnings, *missing))
+
+    done = tell(
+        backfill(
+            spark,
+            policy,
+            tables=chosen,
+            databases=databases,
+            options=replace(options, run=run),
+            progress=progress,
+            on_failure=lambda report: on_failure(tell(report)),
+        )
+    )
+    if not dry_run and done.outcome in ("done", "nothing to do"):
+        finish_rotation(store, key_id, version)
+    return done
+
+
+def find_tables(spark: SparkSession, store: StateStore, key_id: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the tables that are known to hold a master key, and what to tell of those that cannot be looked at.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    digest, catalog = key_digest(key_id), Catalog(spark)
+    known = [use for use in list_key_uses(store) if key_id in use.keys or digest in use.kept]
+    found = sorted({use.name for use in known if use.table and "/" not in use.table and catalog.exists(use.table)})
+    missing = sorted({use.name for use in known} - set(found))
+    if not found:
+        raise ConfigError(
+            f"the state directory knows no table that holds {key_id!r}{_list(missing)}; name tables with --table or "
+            "--database; `sparkcrypt keys rotate` alone adds a version"
+        )
+    told = f"{', '.join(missing)}: may hold {key_id!r}, and is no table of this catalog; it was not looked at"
+    return tuple(found), (told,) if missing else ()
+
+
+def _list(names: Iterable[str]) -> str:
+    text = ", ".join(names)
+    return f", but for what is no table of this catalog ({text})" if text else ""
+
+
+def _outside(policy: Policy) -> str:
+    return f"{policy.run_state.rstrip('/')}/{_OUTSIDE}"

@@ -1,0 +1,114 @@
+"""Whether a rotation of a master key was begun and not finished, so that the command may be given again.
+
+    rotations/<digest of the key id>/00000002.json     the version that it makes, and whether all asked for is under it
+
+The record is written before the key service is asked for a version.  So a command that was killed, or whose budget was
+spent, goes on under the version that it made, and makes no other.  Nothing else depends on it: who may write to the
+state directory can make a rotation use the newest version that there is, which the report names.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from dataclasses import dataclass
+
+from sparkcrypt.backfill.engine.keks import key_digest
+from sparkcrypt.backfill.state.latest import LatestRecord
+from sparkcrypt.backfill.state.store import StateStore
+from sparkcrypt.errors import ConfigError, KeyServiceError
+from sparkcrypt.keys.service import KeyService, Rotating
+
+VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class RotationRecord:
+    """The rotation of a master key that was begun last.
+
+    Attributes:
+        key_id: the master key.
+        to: the version that it makes.
+        asked: the key service was asked for it.
+        finished: every table that was asked for is under it, or was left for a reason that its report names.
+    """
+
+    key_id: str
+    to: int
+    asked: bool = False
+    finished: bool = False
+
+    def keep(self, store: StateStore) -> None:
+        """Write it down in place of the one before it."""
+        body = {"version": VERSION, "key_id": self.key_id, "to": self.to, "asked": self.asked}
+        _record(store, self.key_id).replace(json.dumps({**body, "finished": self.finished}).encode())
+
+    @classmethod
+    def last(cls, store: StateStore, key_id: str) -> RotationRecord | None:
+        """Return the one of a master key; None where none is known."""
+        for content in _record(store, key_id).read():
+            with contextlib.suppress(ValueError, KeyError, TypeError):
+                told = json.loads(content)
+                if told["version"] == VERSION and told["key_id"] == key_id:
+                    return cls(key_id, int(told["to"]), bool(told["asked"]), bool(told["finished"]))
+        return None
+
+
+def plan_version(store: StateStore, service: KeyService, key_id: str, *, keep_version: bool) -> int:
+    """Return the version under which a rotation would wrap; nothing is changed.
+
+    Raises:
+        KeyServiceError: the key is not there, or its versions may not be looked at.
+    """
+    newest = service.describe(key_id).versions
+    begun = _find_unfinished(store, key_id)
+    return newest if keep_version or (begun is not None and begun.to <= newest) else newest + 1
+
+
+def begin_version(store: StateStore, service: KeyService, key_id: str, *, keep_version: bool) -> int:
+    """Return the version under which a rotation wraps; it is made, unless an unfinished rotation has made it.
+
+    Raises:
+        ConfigError: the key service does not rotate keys here.
+        KeyServiceError: it did not add the version, or does not tell of it.
+    """
+    newest = service.describe(key_id).versions
+    begun = _find_unfinished(store, key_id)
+    if keep_version or (begun is not None and begun.to <= newest):
+        RotationRecord(key_id, newest, asked=True).keep(store)
+        return newest
+    if begun is not None and begun.asked:
+        raise _untold_error(key_id, begun.to, newest)
+    if not isinstance(service, Rotating):
+        raise ConfigError(
+            f"this policy's key service ({type(service).__name__}) does not rotate keys here; rotate {key_id!r} with "
+            "the service's own tools, then give --keep-version, which rewraps under the version that is newest"
+        )
+    RotationRecord(key_id, newest + 1).keep(store)
+    made = service.rotate(key_id).versions
+    RotationRecord(key_id, newest + 1, asked=True).keep(store)
+    if made <= newest:
+        raise _untold_error(key_id, newest + 1, made)
+    return made
+
+
+def finish_rotation(store: StateStore, key_id: str, version: int) -> None:
+    """Write down that everything that was asked for was done: the next rotation makes a version."""
+    RotationRecord(key_id, version, asked=True, finished=True).keep(store)
+
+
+def _find_unfinished(store: StateStore, key_id: str) -> RotationRecord | None:
+    begun = RotationRecord.last(store, key_id)
+    return None if begun is None or begun.finished else begun
+
+
+def _record(store: StateStore, key_id: str) -> LatestRecord:
+    return LatestRecord(store, f"rotations/{key_digest(key_id)}/")
+
+
+def _untold_error(key_id: str, version: int, newest: int) -> KeyServiceError:
+    return KeyServiceError(
+        f"the key service was asked for version {version} of {key_id!r}, and tells of {newest}; it may take a while, "
+        "or hide versions from these credentials (AWS: kms:ListKeyRotations); run again when it tells of it, or give "
+        "--keep-version to rewrap under what it tells of"
+    )

@@ -1,0 +1,43 @@
+"""What the rotation of a master key asks of a table's files, by the KEKs that the state directory keeps for it."""
+
+from __future__ import annotations
+
+from sparkcrypt.backfill.audit.trust import TableTrust
+from sparkcrypt.backfill.drift.rotation import Rotation
+from sparkcrypt.backfill.engine.keks import find_kek
+from sparkcrypt.backfill.work.options import RunOptions
+from sparkcrypt.keys.open_service import open_key_service
+
+
+def rotation_of(options: RunOptions, trust: TableTrust) -> Rotation | None:
+    """Return the rotation that a run was asked for, as the table stands now; None for any other run.
+
+    A KEK counts as long as the run would wrap by it, so it is looked up anew for each unit.  Nothing is made here: the
+    first unit makes the table's KEK.
+
+    Args:
+        options: of the run.
+        trust: of the table; a KEK of which the audit's MAC does not vouch is none.
+
+    Raises:
+        KeyServiceError: the master key is gone, or these credentials may not look at its versions.
+        VerificationError: the MAC key is damaged.
+    """
+    if options.rotate_key is None:
+        return None
+    version = options.rotate_to or 1
+    if not options.dry_run:
+        version = max(version, open_key_service(trust.policy.key_service).describe(options.rotate_key).versions)
+    has_audit = bool(trust.store.list(f"audit/{trust.table_id}/mac-key"))
+    if not has_audit:
+        return Rotation(options.rotate_key, version, None)
+    kek = find_kek(
+        trust.store,
+        trust.table_id,
+        options.rotate_key,
+        data_key_bits=trust.policy.data_key_bits,
+        version=version,
+        mac=trust.mac(),
+    )
+    made = Rotation(options.rotate_key, version, None)
+    return made if kek is None else made.under([kek])

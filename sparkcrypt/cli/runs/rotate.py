@@ -1,0 +1,135 @@
+"""`sparkcrypt rotate`, and the job `jobs/rotate_keys.py`: a master key gets a version, and data keys are rewrapped."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import click
+
+from sparkcrypt.cli.frame.command import Command
+from sparkcrypt.cli.frame.options import (
+    DURATION,
+    PARALLELISM,
+    SIZE,
+    Launch,
+    accept_option,
+    json_option,
+    move_old_option,
+    policy_option,
+    report_option,
+    spark_options,
+    where_option,
+)
+from sparkcrypt.cli.frame.output import align_table, show
+from sparkcrypt.cli.frame.pass_text import pass_text
+from sparkcrypt.cli.frame.progress import progress_on_stderr
+from sparkcrypt.cli.frame.reporting import failed_report
+from sparkcrypt.cli.frame.workplace import Workplace, check_writable
+
+if TYPE_CHECKING:
+    from sparkcrypt.backfill.many.report import PassReport
+
+
+@click.command(cls=Command)
+@click.option("--key", "key_id", required=True, metavar="KEY_ID", help="The master key.")
+@click.option("--table", "tables", multiple=True, metavar="PATTERN", help="A table, or a pattern of their names.")
+@click.option("--database", "databases", multiple=True, metavar="NAME", help="Every Parquet table of a database.")
+@policy_option
+@where_option
+@click.option("--keep-version", is_flag=True, help="Make no version; rewrap under the one that is newest.")
+@click.option("--dry-run", is_flag=True, help="Say how much would be rewrapped; exits with 2 if anything would.")
+@click.option(
+    "--max-bytes", type=SIZE, metavar="SIZE", help="Begin no unit beyond this, such as 500GB; run again to go on."
+)
+@click.option(
+    "--max-duration", type=DURATION, metavar="TIME", help="Begin no unit after this, such as 4h; run again to go on."
+)
+@click.option(
+    "--parallelism", type=click.IntRange(1), default=PARALLELISM, show_default=True, help="Units at the same time."
+)
+@accept_option
+@move_old_option("Move old files out of the table's folder at once; see `sparkcrypt encrypt`.")
+@report_option
+@json_option
+@spark_options
+@click.pass_context
+def rotate(
+    context: click.Context,
+    key_id: str,
+    tables: tuple[str, ...],
+    databases: tuple[str, ...],
+    policy: str,
+    where: str | None,
+    keep_version: bool,
+    dry_run: bool,
+    max_bytes: int | None,
+    max_duration: float | None,
+    parallelism: int,
+    accept_path_readers: bool,
+    move_old: bool,
+    report: str | None,
+    as_json: bool,
+    launch: Launch,
+) -> None:
+    """Add a version to a master key, and rewrap under it the data keys of every file that holds the key.
+
+    Without --table and --database, of every table of which the state directory knows that it holds the key.  Data are
+    copied as they are: this is no revocation, since who kept an old footer and the old version can go on reading.  A
+    reader makes as many calls to the key service afterwards as there are master keys.  Given again after it was killed,
+    or after its budget was spent, it goes on under the version that it made.
+
+    Examples:
+      sparkcrypt rotate --key pii --policy policy.yaml --dry-run
+      sparkcrypt rotate --key pii --database sales --policy policy.yaml --max-duration 4h
+      sparkcrypt rotate --key pii --table sales.customers --keep-version --policy policy.yaml
+    """
+    check_writable(report)
+    with (
+        Workplace("sparkcrypt rotate", launch) as workplace,
+        failed_report(workplace, report, key_id, kind="sparkcrypt backfill", version=1) as known,
+    ):
+        loaded, spark = workplace.policy(policy), workplace.spark
+        from sparkcrypt.backfill.many.passes import PassOptions
+        from sparkcrypt.backfill.many.rotate import rotate_key
+        from sparkcrypt.backfill.work.options import RunOptions
+
+        run = RunOptions(where=where, dry_run=dry_run, move_old=move_old, parallelism=parallelism)
+        done = rotate_key(
+            spark,
+            loaded,
+            key_id,
+            tables=tables,
+            databases=databases,
+            keep_version=keep_version,
+            options=PassOptions(
+                run=run,
+                accept_path_readers=accept_path_readers,
+                max_bytes=max_bytes,
+                max_seconds=max_duration,
+            ),
+            progress=progress_on_stderr(),
+            on_failure=lambda left: known.update(left.to_dict()),
+        )
+        if report is not None:
+            workplace.write(report, json.dumps(done.to_dict(), indent=2, ensure_ascii=False) + "\n")
+    show(done.to_dict(), f"{_describe(done)}\n{pass_text(done)}{_calls(done)}", as_json=as_json)
+    context.exit(done.exit_code)
+
+
+def _describe(done: PassReport) -> str:
+    rotation = done.rotation
+    if rotation is None:
+        return ""
+    made = "would be made" if done.dry_run else "was made"
+    return f"key {rotation.key_id}: version {rotation.version} {made if rotation.made else 'is the newest'}"
+
+
+def _calls(done: PassReport) -> str:
+    rows = [
+        (table.table, f"{table.key_calls.get('before', 0):,}", f"{table.key_calls['after']:,}")
+        for table in done.tables
+        if "after" in table.key_calls
+    ]
+    head = ("calls of a reader to the key service", "before", "after")
+    return f"\n\n{align_table(rows, head=head)}" if rows else ""

@@ -1,0 +1,191 @@
+"""Master keys rotated: data keys are rewrapped under one KEK and a new version, and nothing else of a file changes."""
+
+from __future__ import annotations
+
+import shutil
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sparkcrypt import verify_table
+from sparkcrypt.backfill.many.passes import PassOptions, backfill
+from sparkcrypt.backfill.many.report import PassReport
+from sparkcrypt.backfill.many.rotate import rotate_key
+from sparkcrypt.backfill.work.options import RunOptions
+from sparkcrypt.errors import ConfigError
+from sparkcrypt.keys.call_log import KEY_LOG
+from sparkcrypt.keys.material import parse_key_material
+from sparkcrypt.keys.wrappings import version_of
+from sparkcrypt.parquet import read_footer
+from sparkcrypt.policy.model import Policy
+from sparkcrypt.spark.tables.tagging import set_tags
+from tests.conftest import FreshJvm
+from tests.spark.fresh_scripts import START, calls, run
+from tests.spark.support import Lake, key_service, retriever, rows_of
+
+pytestmark = pytest.mark.spark
+WRITERS = 20
+MASTERS = ("footer", "pii", "fin")
+READ = (
+    START
+    + """
+sparkcrypt.configure(spark, sparkcrypt.load_policy(sys.argv[1]))
+print("rows", spark.read.parquet(*sys.argv[2:]).where("email IS NOT NULL AND amount = id").count())
+"""
+)
+
+
+def make_tables(lake: Lake, *names: str) -> Policy:
+    """Make partitioned tables with tags on two columns, under a policy."""
+    policy = lake.policy()
+    for name in names:
+        lake.sql(
+            f"CREATE TABLE {name} (id BIGINT, email STRING, amount DOUBLE, p INT) USING parquet PARTITIONED BY (p)"
+        )
+        set_tags(lake.spark, name, {"email": ["pii"], "amount": ["fin"]}, policy)
+    return policy
+
+
+def write(lake: Lake, table: str, number: int) -> None:
+    """Write one file as a JVM of its own does: parquet-mr keeps the KEKs of a JVM in static caches."""
+    lake.jvm.org.apache.parquet.crypto.keytools.KeyToolkit.removeCacheEntriesForAllTokens()
+    lake.sql(f"INSERT INTO {table} SELECT {number}, 'e{number}', double({number}), {number % 2}")
+
+
+def files_of(lake: Lake, table: str = "t") -> list[Path]:
+    """Return the table's files as they are in use."""
+    lake.sql(f"REFRESH TABLE {table}")
+    return sorted(Path(name.removeprefix("file://")) for name in lake.spark.table(table).inputFiles())
+
+
+def keks_of(files: list[Path], policy: Policy) -> dict[str, set[tuple[int, str | None]]]:
+    """Return, by master key, the KEKs of files, each with the version that wrapped it."""
+    found: dict[str, set[tuple[int, str | None]]] = defaultdict(set)
+    for file in files:
+        footer = read_footer(file, retrieve_key=retriever(policy))
+        columns = [column.key_metadata for column in footer.columns or () if column.own_key]
+        for metadata in (footer.footer_key_metadata, *columns):
+            material = parse_key_material(metadata or b"")
+            found[material.master_key_id].add((version_of(material.wrapped_kek or ""), material.wrapped_kek))
+    return found
+
+
+def data_of(file: Path, policy: Policy) -> bytes:
+    """Return a file's bytes before its footer."""
+    return file.read_bytes()[: read_footer(file, retrieve_key=retriever(policy)).offset]
+
+
+def rotate(
+    lake: Lake, policy: Policy, key: str = "pii", *, run: dict[str, Any] | None = None, **more: Any
+) -> PassReport:
+    """Rotate a master key in some tables, or in all that are known."""
+    passing = {name: more.pop(name) for name in ("max_bytes",) if name in more}
+    options = PassOptions(run=RunOptions(**(run or {})), **passing)
+    return rotate_key(lake.spark, policy, key, options=options, **more)
+
+
+def test_many_writers_become_one_kek_a_master_key(
+    lake: Lake, fresh_jvm: FreshJvm, private_jar: Path, tmp_path: Path
+) -> None:
+    """Twenty writers cost a reader sixty calls, and three after a rotation, under which no page is another.
+
+    A dry run says how much and changes nothing.  A rotation whose budget was spent goes on under the version that it
+    made; the next one makes a version; with --keep-version nothing is to do then.
+    """
+    policy = make_tables(lake, "t")
+    service = key_service(policy)
+    for number in range(WRITERS):
+        write(lake, "t", number)
+    before, rows = files_of(lake), rows_of(lake.spark.table("t"))
+    assert {key: len(found) for key, found in keks_of(before, policy).items()} == dict.fromkeys(MASTERS, WRITERS)
+
+    def read() -> dict[str, int]:
+        log = tmp_path / "reader.log"
+        log.write_text("")
+        folders = sorted({file.parent for file in files_of(lake)})
+        environment = {"SPARKCRYPT_JAR": str(private_jar), KEY_LOG: str(log)}
+        said = run(fresh_jvm, READ, tmp_path / "policy-0" / "policy.yaml", *folders, **environment)
+        assert said.split() == ["rows", str(WRITERS)]
+        return dict(calls(log, "unwrap"))
+
+    assert read() == dict.fromkeys(MASTERS, WRITERS)
+    with pytest.raises(ConfigError, match="knows no table that holds 'pii'"):
+        rotate(lake, policy)
+    planned = rotate(lake, policy, tables=["t"], run={"dry_run": True})
+    assert planned.rotation is not None
+    assert planned.rotation.to_dict() == {"key_id": "pii", "version": 2, "made": True}
+    assert (planned.exit_code, planned.totals()["bytes_left"]) == (2, sum(file.stat().st_size for file in before))
+    assert [unit["actions"]["re-wrap"]["files"] for unit in planned.tables[0].planned] == [WRITERS // 2] * 2
+    assert (service.describe("pii").versions, files_of(lake)) == (1, before)
+
+    first = rotate(lake, policy, tables=["t"], max_bytes=1)
+    assert (first.outcome, first.totals()["units_left"]) == ("stopped at budget", 1)
+    done = rotate(lake, policy, tables=["t"])
+    (table,) = done.tables
+    assert (done.outcome, table.files_rewritten, table.verified) == ("done", WRITERS, True)
+    assert done.rotation is not None
+    assert done.rotation.to_dict() == {"key_id": "pii", "version": 2, "made": False}
+    assert (first.tables[0].key_calls["before"], table.key_calls["after"]) == (3 * WRITERS, 3)
+    after = files_of(lake)
+    keks = keks_of(after, policy)
+    assert {key: [version for version, _ in found] for key, found in keks.items()} == {
+        "footer": [1],
+        "pii": [2],
+        "fin": [1],
+    }
+    assert read() == dict.fromkeys(MASTERS, 1)
+    assert [file.name for file in after] != []
+    old = {file.name: data_of(file, policy) for file in before}
+    assert {file.name: data_of(file, policy) for file in after} == old
+    assert rows_of(lake.spark.table("t")) == rows
+    assert verify_table(lake.spark, "t", policy, manifest=True).ok
+
+    kept = rotate(lake, policy, keep_version=True)  # the state directory knows the table by now
+    assert (kept.outcome, [report.table for report in kept.tables]) == ("nothing to do", [lake.name("t")])
+    assert rotate(lake, policy).outcome == "done"
+    assert {version for version, _ in keks_of(files_of(lake), policy)["pii"]} == {3}
+    assert service.describe("pii").versions == 3
+
+
+def test_what_a_rotation_does_not_touch(lake: Lake) -> None:
+    """Forged and foreign files, and units with more to do, are named and stay as they are; the rest is rewrapped.
+
+    In t a file of u takes the place of one (nothing refuses it, since t does not require encryption), one has a footer
+    of which a byte was changed, and one partition got a plaintext file.
+    """
+    policy = make_tables(lake, "t", "u")
+    for number in range(2):
+        write(lake, "t", number)
+        write(lake, "u", number)
+    assert backfill(lake.spark, policy, tables=["t", "u"]).outcome == "nothing to do"
+    t, u = files_of(lake), files_of(lake, "u")
+    shutil.copy(u[1], t[1])
+    with lake.stranger() as stranger:
+        stranger.sql("INSERT INTO t SELECT 9, 'plain', 9.0D, 2")
+    write(lake, "t", 4)
+    now = {file: file.read_bytes() for file in files_of(lake)}
+    report = rotate(lake, policy, tables=["t"])
+    left = {unit["unit"]: unit["message"] for unit in report.tables[0].quarantined}
+    assert report.exit_code == 74
+    assert set(left) == {"p=1"}
+    assert "aad_mismatch" in left["p=1"]
+    assert "sparkcrypt backfill" in left["p=1"]
+    stayed = [file for file in files_of(lake) if file in now]
+    assert all(file.read_bytes() == now[file] for file in stayed)
+    assert {file.parent.name for file in stayed} == {"p=1", "p=2"}  # p=2 holds nothing under the key
+    assert {version for version, _ in keks_of([file for file in files_of(lake) if file not in now], policy)["pii"]} == {
+        2
+    }
+    rows = lake.sql("SELECT id FROM t WHERE p = 0 ORDER BY id").collect()
+    assert [row.id for row in rows] == [0, 4]
+    damaged = next(file for file in files_of(lake) if "p=0" in str(file))
+    content = bytearray(damaged.read_bytes())
+    content[-40] ^= 1
+    damaged.write_bytes(content)
+    again = rotate(lake, policy, tables=["t"])
+    told = {unit["unit"]: unit["message"] for unit in again.tables[0].quarantined}
+    assert set(told) == {"p=0", "p=1"}
+    assert f"{damaged.name}: cannot be read" in told["p=0"]
+    assert damaged.read_bytes() == bytes(content)
