@@ -24,6 +24,7 @@ from sparkcrypt.keys.open_service import open_key_service
 from sparkcrypt.native.orc_work import rewrite_orc_order
 from sparkcrypt.native.orders import EncryptionOrder, FileOrder, FileOutcome, KeySettings, OrcOrder, Order
 from sparkcrypt.native.places import Place, Settings, place, remove_file, size_of
+from sparkcrypt.native.rewrap import rewrap_order
 from sparkcrypt.parquet import (
     FOOTER_KEY,
     DataKey,
@@ -32,7 +33,6 @@ from sparkcrypt.parquet import (
     KeyRequest,
     Verification,
     inspect_file,
-    rewrap_file,
     rewrite_file,
     verify_file,
 )
@@ -125,6 +125,9 @@ def _rewritten(order: Order, source: Place, target: Place, keys: KeySettings) ->
     if isinstance(order, OrcOrder):
         return rewrite_orc_order(order, source, target, worker.retrieve, worker.maker)
     verify_aad = None if order.source_prefix is None else _Expected(order.source_prefix)
+    if order.action == "rewrap":
+        wrap_key = partial(worker.wrap, order.encryption)
+        return rewrap_order(order, source, target, worker.retrieve, wrap_key, verify_aad)
     before = verify_file(source, retrieve_key=worker.retrieve, verify_aad=verify_aad, digest_key=digest_key)
     if before.algorithm != order.source_algorithm:
         raise VerificationError(
@@ -135,15 +138,6 @@ def _rewritten(order: Order, source: Place, target: Place, keys: KeySettings) ->
     if order.action == "copy":
         with open_source(source) as file, open_target(target, file.access) as output:
             output.copy(file, 0, file.size, "the file")
-    elif order.action == "rewrap":
-        rewrap_file(
-            source,
-            target,
-            retrieve_key=worker.retrieve,
-            wrap_key=partial(worker.wrap, order.encryption),
-            verify_aad=verify_aad,
-            key_values=None if order.encryption is None else order.encryption.key_values,
-        )
     else:
         encryption = None if order.encryption is None else partial(worker.encryption, order.encryption)
         result = rewrite_file(

@@ -1,0 +1,181 @@
+"""How master keys stand: their versions and age, what is under them, and when they are to be rotated."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+from sparkcrypt.backfill.engine.keks import key_digest
+from sparkcrypt.backfill.many.keys_in_use import KeyUse, list_key_uses
+from sparkcrypt.backfill.report.amount import Amount
+from sparkcrypt.backfill.state.store import StateStore
+from sparkcrypt.errors import KeyAccessDeniedError, KeyNotFoundError
+from sparkcrypt.keys.service import KeyDescription, KeyService
+from sparkcrypt.policy.model import Policy
+
+_TIME = "%Y-%m-%dT%H:%M:%SZ"
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """When a master key is to be rotated: ``every`` seconds after its newest version was made.
+
+    ``since`` and ``at`` are None where the key service does not say when that was.
+    """
+
+    key_id: str
+    every: int
+    since: datetime | None
+    at: datetime | None
+
+    @classmethod
+    def of(cls, described: KeyDescription, policy: Policy) -> Due | None:
+        """Return it of one key; None where the policy asks for no rotation of it."""
+        every = policy.rotation_period(described.key_id)
+        if every is None:
+            return None
+        since = newest_made(described)
+        return cls(described.key_id, every, since, None if since is None else since + timedelta(seconds=every))
+
+    def is_overdue(self, now: datetime) -> bool:
+        """Tell whether the time has come; not where nobody can tell."""
+        return self.at is not None and self.at <= now
+
+    def to_text(self) -> str:
+        """Return what a person is told of an overdue key."""
+        since, at = (None if moment is None else moment.strftime(_TIME) for moment in (self.since, self.at))
+        return (
+            f"key {self.key_id!r}: its newest version is of {since}, and rotate_every asks for another since {at}: "
+            f"`sparkcrypt rotate --key {self.key_id}`"
+        )
+
+
+@dataclass(slots=True)
+class KeyStatus:
+    """How one master key stands.
+
+    Attributes:
+        key_id: its id.
+        described: what the key service says; None where it has no such key.
+        amount: files under it, of all tables that are known.
+        old: of these the files of which it is known that an older version than the newest wrapped a key.
+        untold: of these the files of which nobody can tell the version.
+        tables: table -> how many calls a reader of it makes for this key.
+        retention_seconds: how long data under it are kept by the policy; None without an end.
+        due: its next rotation; None where the policy asks for none.
+    """
+
+    key_id: str
+    described: KeyDescription | None
+    amount: Amount = field(default_factory=Amount)
+    old: Amount = field(default_factory=Amount)
+    untold: Amount = field(default_factory=Amount)
+    tables: dict[str, int] = field(default_factory=dict)
+    retention_seconds: int | None = None
+    due: Due | None = None
+
+    def add(self, table: str, use: KeyUse) -> None:
+        """Count what one table has under it."""
+        self.amount += use.amount
+        self.old += use.older_than(0 if self.described is None else self.described.versions)
+        self.untold += use.by_version.get(0, Amount())
+        self.tables[table] = self.tables.get(table, 0) + len(use.wrappings)
+
+    def to_dict(self, now: datetime) -> dict[str, Any]:
+        """Return it as JSON values: times in ISO 8601 and UTC, ages and periods in whole days."""
+        described = self.described
+        made = None if described is None else newest_made(described)
+        return {
+            "key_id": self.key_id,
+            "versions": None if described is None else described.versions,
+            "created": None if described is None else described.created,
+            "newest_created": None if made is None else made.strftime(_TIME),
+            "age_days": None if made is None else (now - made).days,
+            **self.amount.to_dict(),
+            "files_on_old_versions": self.old.files,
+            "bytes_on_old_versions": self.old.total_bytes,
+            "files_of_untold_version": self.untold.files,
+            "tables": [{"table": table, "reader_calls": calls} for table, calls in sorted(self.tables.items())],
+            "retention_days": None if self.retention_seconds is None else self.retention_seconds // 86_400,
+            "rotate_every_days": None if self.due is None else self.due.every // 86_400,
+            "rotation_due": None if self.due is None or self.due.at is None else self.due.at.strftime(_TIME),
+            "overdue": self.due is not None and self.due.is_overdue(now),
+        }
+
+
+def key_statuses(store: StateStore, service: KeyService, policy: Policy) -> tuple[KeyStatus, ...]:
+    """Return the master keys of a key service, and those that files are under though it does not have them.
+
+    What is under a key is taken from the footers that runs have read: it is as old as they are.
+
+    Args:
+        store: the state directory.
+        service: the key service.
+        policy: says what is kept how long, and rotated how often.
+
+    Raises:
+        KeyServiceError: the service does not answer, or refuses to describe a key.
+    """
+    uses = list(list_key_uses(store))
+    named = {key_id for use in uses for key_id in use.keys}
+    found = _describe_keys(service, named)
+    by_digest = {key_digest(key_id): key_id for key_id in found}
+    statuses = {
+        key_id: KeyStatus(
+            key_id,
+            described,
+            retention_seconds=policy.retention_of(key_id),
+            due=None if described is None else Due.of(described, policy),
+        )
+        for key_id, described in sorted(found.items())
+    }
+    for use in uses:
+        for key_id, held in use.keys.items():
+            statuses[key_id].add(use.name, held)
+        for digest in use.kept & by_digest.keys():
+            statuses[by_digest[digest]].tables.setdefault(use.name, 0)
+    return tuple(statuses.values())
+
+
+def find_overdue(service: KeyService, policy: Policy, key_ids: Iterable[str]) -> tuple[Due, ...]:
+    """Return which of some master keys are to be rotated by now; keys that may not be looked at are left out.
+
+    Raises:
+        KeyServiceError: the service does not answer.
+    """
+    now, overdue = datetime.now(timezone.utc), []
+    for key_id in sorted(set(key_ids)):
+        if policy.rotation_period(key_id) is None:
+            continue
+        try:
+            due = Due.of(service.describe(key_id), policy)
+        except (KeyNotFoundError, KeyAccessDeniedError):
+            continue
+        if due is not None and due.is_overdue(now):
+            overdue.append(due)
+    return tuple(overdue)
+
+
+def newest_made(described: KeyDescription) -> datetime | None:
+    """Return when the newest version of a key was made, as far as its key service tells."""
+    told = described.rotated or (described.created if described.versions == 1 else None)
+    try:
+        return None if told is None else datetime.strptime(told, _TIME).replace(tzinfo=timezone.utc)
+    except ValueError:
+        return None
+
+
+def _describe_keys(service: KeyService, named: Iterable[str]) -> Mapping[str, KeyDescription | None]:
+    """Return every key that is listed, and each that is named besides, whether it is there or not."""
+    found: dict[str, KeyDescription | None] = {}
+    with contextlib.suppress(KeyAccessDeniedError):  # who may not list may still describe what files are under
+        found = {described.key_id: described for described in service.list_keys()}
+    for key_id in set(named) - found.keys():
+        try:
+            found[key_id] = service.describe(key_id)
+        except KeyNotFoundError:
+            found[key_id] = None
+    return found

@@ -1,0 +1,20 @@
+"""How much there is: a number of files, and their length."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Amount:
+    """A number of files, and their length together in bytes."""
+
+    files: int = 0
+    total_bytes: int = 0
+
+    def __add__(self, other: Amount) -> Amount:
+        return Amount(self.files + other.files, self.total_bytes + other.total_bytes)
+
+    def to_dict(self) -> dict[str, int]:
+        """Return it as JSON values."""
+        return {"files": self.files, "bytes": self.total_bytes}

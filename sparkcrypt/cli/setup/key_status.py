@@ -1,0 +1,70 @@
+"""`sparkcrypt keys status`: the age of master keys, what is under them, and which rotation is due."""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+from typing import Any
+
+import click
+
+from sparkcrypt.backfill.many.key_status import KeyStatus, key_statuses
+from sparkcrypt.cli.frame.command import Command
+from sparkcrypt.cli.frame.options import Launch, json_option, policy_option, spark_options
+from sparkcrypt.cli.frame.output import align_table, show
+from sparkcrypt.cli.frame.workplace import Workplace
+from sparkcrypt.keys.open_service import open_key_service
+from sparkcrypt.text import count_of, size_of
+
+_HEAD = ("key", "versions", "age", "files", "bytes", "old version", "tables", "kept", "next rotation")
+
+
+@click.command("status", cls=Command)
+@click.argument("key_ids", nargs=-1, metavar="[KEY_ID…]")
+@policy_option
+@json_option
+@spark_options
+def key_status(key_ids: tuple[str, ...], policy: str, as_json: bool, launch: Launch) -> None:
+    """Show of each master key its versions and age, the tables, files and bytes under it, and its next rotation.
+
+    Files are counted by what runs have read of their footers: nothing is read anew, and tables that no run has looked
+    at are not known.  Spark is started only where the state directory needs it.
+
+    Examples:
+      sparkcrypt keys status --policy policy.yaml
+      sparkcrypt keys status pii --policy policy.yaml --json
+    """
+    with Workplace("sparkcrypt keys", launch) as workplace:
+        loaded = workplace.policy(policy)
+        found = key_statuses(workplace.states(loaded.run_state), open_key_service(loaded.key_service), loaded)
+    chosen = [status for status in found if not key_ids or status.key_id in key_ids]
+    now = datetime.now(timezone.utc)
+    text = align_table([_row(status.to_dict(now)) for status in chosen], head=_HEAD) if chosen else "no keys"
+    show([status.to_dict(now) for status in chosen], "\n".join([text, *_notes(chosen)]), as_json=as_json)
+
+
+def _row(told: dict[str, Any]) -> tuple[object, ...]:
+    untold = f", {told['files_of_untold_version']:,} not told" if told["files_of_untold_version"] else ""
+    return (
+        told["key_id"],
+        "none: not there" if told["versions"] is None else told["versions"],
+        None if told["age_days"] is None else f"{told['age_days']:,} d",
+        f"{told['files']:,}",
+        size_of(told["bytes"]),
+        f"{told['files_on_old_versions']:,}{untold}",
+        len(told["tables"]),
+        None if told["retention_days"] is None else f"{told['retention_days']:,} d",
+        "overdue" if told["overdue"] else told["rotation_due"],
+    )
+
+
+def _notes(found: list[KeyStatus]) -> list[str]:
+    lines = []
+    now = datetime.now(timezone.utc)
+    for status in found:
+        if status.described is None:
+            lines.append(f"key {status.key_id!r} is not there, and {count_of(status.amount.files, 'file')} need it")
+        if status.due is not None and status.due.is_overdue(now):
+            lines.append(status.due.to_text())
+        if status.due is not None and status.due.at is None:
+            lines.append(f"key {status.key_id!r}: its key service does not say when its newest version was made")
+    return ["", *lines] if lines else []

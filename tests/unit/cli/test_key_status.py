@@ -1,0 +1,123 @@
+"""`sparkcrypt keys status`: what the state directory and the key service tell of master keys, without Spark."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sparkcrypt.backfill.drift.cache import FooterCache
+from sparkcrypt.backfill.engine.keks import table_keks
+from sparkcrypt.backfill.journal.journal import Journal, RunRecord
+from sparkcrypt.backfill.many.key_status import find_overdue
+from sparkcrypt.backfill.state.store import LocalStateStore
+from sparkcrypt.backfill.target.unit import SourceFile
+from sparkcrypt.keys.local.keystore import KeyDirectory, KeyVersion, MasterKey
+from sparkcrypt.keys.service import KeyService
+from sparkcrypt.keys.wrappings import Wrapping
+from sparkcrypt.native.footers import FooterFacts
+from sparkcrypt.parquet import FileSummary
+from sparkcrypt.policy.load import load_policy
+
+from .conftest import run
+
+FOOTER = Wrapping("footer", 1, "f")
+
+
+def keep(store: LocalStateStore, table_id: str, unit: str, *files: tuple[str, int, tuple[Wrapping, ...]]) -> None:
+    """Keep what the footers of some files said: name, length, and what wraps their data keys."""
+    sources = [SourceFile(name, length, 1) for name, length, _ in files]
+    found = {
+        name: FooterFacts(
+            FileSummary(name, "encrypted", "AES_GCM_V1", "footer", None, False, None, 1, 1, {}, wrapped), {}
+        )
+        for name, _, wrapped in files
+    }
+    FooterCache(store, table_id).keep(unit, sources, found)
+
+
+def age(policy: Path, key_id: str, *days: int) -> None:
+    """Give a key versions that are so many days old."""
+    directory = KeyDirectory(policy.parent / "keys")
+    versions = [
+        KeyVersion(number, (datetime.now(timezone.utc) - timedelta(days=old)).strftime("%Y-%m-%dT%H:%M:%SZ"), bytes(32))
+        for number, old in enumerate(days, start=1)
+    ]
+    directory.write(MasterKey(key_id, tuple(versions)))
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> LocalStateStore:
+    """The policy's state directory: two units of a table, and one of another whose name no journal tells."""
+    store = LocalStateStore(tmp_path / "state")
+    options = {"engine": "native", "where": None, "output": None, "exclusive": False}
+    Journal.start(store, RunRecord("id-1", "sales.customers", "20260101T000000000Z-aaaaaa", "d", {}, options, 1))
+    keep(
+        store,
+        "id-1",
+        "p=0",
+        ("/a", 100, (FOOTER, Wrapping("pii", 1, "a"))),
+        ("/b", 10, (FOOTER, Wrapping("pii", 2, "b"))),
+    )
+    keep(store, "id-1", "p=1", ("/c", 1, (FOOTER, Wrapping("pii", 1, "b"), Wrapping("gone", 0, "c"))))
+    keep(store, "id-2", "all", ("/d", 1000, (FOOTER, Wrapping("pii", 2, "d"))))
+    return store
+
+
+def statuses(policy: Path, *arguments: str) -> dict[str, dict[str, Any]]:
+    """Return what the command tells, by key."""
+    ended = run("keys", "status", *arguments, "--policy", policy, "--json")
+    assert ended.code == 0
+    return {entry["key_id"]: entry for entry in ended.document}
+
+
+def test_files_and_calls_are_counted_by_key_and_version(policy: Path, keys: KeyService, store: LocalStateStore) -> None:
+    """Old are files under a version that is known to be older; what cannot be told is told so; so are lost keys."""
+    age(policy, "pii", 900, 40)
+    found = statuses(policy)
+    pii = found["pii"]
+    assert (pii["versions"], pii["age_days"], pii["files"], pii["bytes"]) == (2, 40, 4, 1111)
+    assert (pii["files_on_old_versions"], pii["bytes_on_old_versions"], pii["files_of_untold_version"]) == (2, 101, 0)
+    assert pii["tables"] == [{"table": "id-2", "reader_calls": 1}, {"table": "sales.customers", "reader_calls": 3}]
+    footer = found["footer"]
+    assert (footer["files"], footer["files_on_old_versions"], footer["tables"][1]["reader_calls"]) == (4, 0, 1)
+    gone = found["gone"]
+    assert (gone["versions"], gone["files"], gone["files_of_untold_version"]) == (None, 1, 1)
+    assert list(statuses(policy, "pii")) == ["pii"]
+    text = run("keys", "status", "--policy", policy).output
+    assert "key 'gone' is not there, and 1 file need it" in text.replace("needs", "need")
+
+
+def test_table_of_which_only_a_kek_is_known_counts_as_holding_the_key(policy: Path, keys: KeyService) -> None:
+    """A table that was written by a run and never looked at again has no footers there, but a KEK."""
+    store = LocalStateStore(policy.parent / "state")
+    table_keks(store, "id-3", keys, ["pii"], data_key_bits=128)
+    found = statuses(policy)
+    assert found["pii"]["tables"] == [{"table": "id-3", "reader_calls": 0}]
+    assert (found["pii"]["files"], found["footer"]["tables"]) == (0, [])
+
+
+def test_rotation_is_due_by_the_age_of_the_newest_version(policy: Path, keys: KeyService) -> None:
+    """365 days after its newest version a key is overdue, however old its first one is; without a period nothing is."""
+    age(policy, "pii", 900, 40)
+    age(policy, "footer", 400)
+    assert {key: entry["overdue"] for key, entry in statuses(policy).items()} == {"pii": False, "footer": False}
+    policy.write_text(policy.read_text() + "rotate_every: 365d\n")
+    found = statuses(policy)
+    assert {key: entry["overdue"] for key, entry in found.items()} == {"pii": False, "footer": True}
+    assert [entry["rotate_every_days"] for entry in found.values()] == [365, 365]
+    due = datetime.strptime(found["pii"]["rotation_due"], "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=timezone.utc)
+    assert (due - datetime.now(timezone.utc)).days in (324, 325)
+    assert "sparkcrypt rotate --key footer" in run("keys", "status", "--policy", policy).output
+    loaded = load_policy(policy)
+    assert [due.key_id for due in find_overdue(keys, loaded, ["pii", "footer", "gone"])] == ["footer"]
+
+
+def test_facts_that_cannot_be_understood_are_none(policy: Path, keys: KeyService, store: LocalStateStore) -> None:
+    """A damaged record of footers hides its unit's files, which the next run reads anew, and nothing else."""
+    (name,) = store.list("footers/id-2/")
+    store.delete(name)
+    store.create(name, b'{"version": 2, "unit": 3}')
+    assert statuses(policy)["pii"]["files"] == 3

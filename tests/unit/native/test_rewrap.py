@@ -1,0 +1,136 @@
+"""Data keys rewrapped by an order: no page is decrypted, and what is not the source but for its keys does not pass."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from sparkcrypt.errors import VerificationError
+from sparkcrypt.native import rewrap as module
+from sparkcrypt.native import work
+from sparkcrypt.native.orders import FileOrder
+from sparkcrypt.parquet import read_footer, rewrap_file, rewrite_file, verify_file
+from tests.unit.native.orders import GCM, failed, rewrite
+
+from .conftest import TABLE, Bench
+
+
+def encrypted(bench: Bench, name: str = "out.parquet", **columns: str | None) -> FileOrder:
+    """Encrypt the source, and return the order to rewrap it under another master key."""
+    made = bench.order(name, **columns)
+    assert rewrite(bench, made).error is None
+    assert made.encryption is not None
+    asked = replace(made.encryption, columns=dict.fromkeys(made.encryption.columns, "other"))
+    return FileOrder(made.target, f"{made.target}.new", "rewrap", asked, f"-/{name}".encode() + b"\0", GCM)
+
+
+def retrieve(bench: Bench) -> Any:
+    """Return what opens data keys."""
+    return work._worker(bench.keys.to_json()).retrieve
+
+
+def test_pages_stay_as_they_are_and_undecrypted(bench: Bench) -> None:
+    """A damaged page does not keep keys from being rewrapped, and stays one that no reader takes."""
+    order = encrypted(bench, id="pii", ssn="pii")
+    content = bytearray(Path(order.source).read_bytes())
+    end = read_footer(order.source, retrieve_key=retrieve(bench)).offset
+    content[60] ^= 1
+    Path(order.source).write_bytes(content)
+    done = rewrite(bench, order)
+    assert (done.error, done.refused, done.rows) == (None, None, 3)
+    assert done.unauthenticated == ("pages: only the footer and one module of each key were opened",)
+    assert Path(order.target).read_bytes()[:end] == bytes(content)[:end]
+    with pytest.raises(VerificationError):
+        verify_file(order.target, retrieve_key=retrieve(bench))
+
+
+def test_rewrapped_file_is_under_the_other_key_alone(bench: Bench) -> None:
+    """The master key that wrapped before is not needed any more, and the rows are those of the source."""
+    order = encrypted(bench)
+    assert rewrite(bench, order).error is None
+    bench.service.delete("pii")  # type: ignore[attr-defined]  # a local key service has it
+    work._worker.cache_clear()
+    assert verify_file(order.target, retrieve_key=retrieve(bench)).authenticated == "all"
+    plain = rewrite(bench, FileOrder(order.target, str(bench.folder / "plain"), "decrypt", None, None, GCM))
+    assert pq.ParquetFile(plain.target).read().equals(TABLE)
+
+
+@pytest.mark.parametrize("wrong", ["a byte of the data", "another file", "more metadata", "cut", "another key"])
+def test_what_is_not_the_source_does_not_pass(bench: Bench, monkeypatch: pytest.MonkeyPatch, wrong: str) -> None:
+    """Whatever the rewriter might do wrong, the proof by other code finds it, and leaves no target."""
+    order = encrypted(bench)
+    assert order.encryption is not None
+    pq.write_table(TABLE.set_column(0, "id", pa.array([1, 2, 4])), bench.folder / "source.parquet")
+    other = encrypted(bench, "other.parquet")
+
+    def changed(source: Any, target: Any, **named: Any) -> Any:
+        if wrong == "another file":
+            return rewrap_file(other.source, target, **{**named, "verify_aad": None})
+        if wrong == "more metadata":
+            return rewrap_file(source, target, **{**named, "key_values": {**named["key_values"], "who": "else"}})
+        if wrong == "another key":
+            maker = work._worker(bench.keys.to_json()).maker
+            wrap = lambda request, key: maker.wrap(key, "pii", is_footer_key=request.column is None)  # noqa: E731
+            return rewrap_file(source, target, **{**named, "wrap_key": wrap})
+        result = rewrap_file(source, target, **named)
+        content = bytearray(Path(target).read_bytes())
+        if wrong == "cut":
+            del content[8:12]
+        else:
+            content[60] ^= 1
+        Path(target).write_bytes(content)
+        return result
+
+    monkeypatch.setattr(module, "rewrap_file", changed)
+    kind, message = failed(rewrite(bench, order))
+    assert kind == "VerificationError"
+    assert order.target in message
+
+
+def test_keys_of_another_file_are_not_wrapped(bench: Bench) -> None:
+    """Under the identity that a file was listed with, no file of another identity is rewrapped, nor one relabelled."""
+    order, other = encrypted(bench), encrypted(bench, "other.parquet")
+    Path(order.source).write_bytes(Path(other.source).read_bytes())
+    assert "someone replaced the file" in failed(rewrite(bench, order))[1]
+    assert "its algorithm is AES_GCM_V1" in failed(rewrite(bench, replace(other, source_algorithm="AES_GCM_CTR_V1")))[1]
+
+
+def test_material_of_another_column_is_not_wrapped(bench: Bench) -> None:
+    """Who may write files could put key material there that he may not open; the module that it is for tells."""
+    order = encrypted(bench)
+    stolen = encrypted(bench, "other.parquet")
+
+    def swapped(_source: Any) -> Any:
+        encryption = work._worker(bench.keys.to_json()).encryption(bench.order().encryption, _source)  # type: ignore[arg-type]
+        theirs = read_footer(stolen.source, retrieve_key=retrieve(bench)).columns or ()
+        (material,) = [column.key_metadata for column in theirs if column.own_key]
+        own = encryption.columns[("ssn",)]
+        return replace(encryption, columns={("ssn",): replace(own, key_metadata=material)})  # type: ignore[type-var]
+
+    forged = str(bench.folder / "forged.parquet")
+    rewrite_file(bench.source, forged, encryption=swapped)
+    kind, message = failed(rewrite(bench, replace(order, source=forged)))
+    assert kind == "VerificationError"
+    assert "ssn" in message
+
+
+def test_only_key_material_is_new(bench: Bench) -> None:
+    """The footer names the other master key, and keeps what a session wrote of the schema."""
+    order = encrypted(bench)
+    assert rewrite(bench, order).error is None
+    before, after = (read_footer(path, retrieve_key=retrieve(bench)) for path in (order.source, order.target))
+    assert before.metadata is not None and after.metadata is not None
+    assert module._less_keys(before.metadata) == module._less_keys(after.metadata)
+    materials = [
+        json.loads(column.key_metadata or b"{}")["masterKeyID"]
+        for footer in (before, after)
+        for column in footer.columns or ()
+        if column.own_key
+    ]
+    assert materials == ["pii", "other"]
