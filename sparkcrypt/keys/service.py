@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
 from sparkcrypt.errors import ConfigError
@@ -17,11 +17,13 @@ class KeyDescription:
         key_id: its name there, not encoded.
         versions: number of its newest version; 1 when it was never rotated.
         created: when it was made, ISO 8601 in UTC, or None when the service does not say.
+        rotated: when its newest version was made, likewise; two descriptions of one key may differ in it.
     """
 
     key_id: str
     versions: int
     created: str | None
+    rotated: str | None = field(default=None, compare=False)
 
     def to_dict(self) -> dict[str, Any]:
         """Return ``{"key_id", "versions", "created"}``."""

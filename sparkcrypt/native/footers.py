@@ -16,7 +16,16 @@ from sparkcrypt.keys.open_service import open_key_service
 from sparkcrypt.keys.wrappings import Wrapping
 from sparkcrypt.names import SPARK_SCHEMA
 from sparkcrypt.native.places import Settings, place
-from sparkcrypt.parquet import ColumnSummary, FileSummary, Footer, KeyRequest, RetrieveKey, read_footer, summarise
+from sparkcrypt.parquet import (
+    ColumnSummary,
+    FileSummary,
+    Footer,
+    KeyRequest,
+    RetrieveKey,
+    read_footer,
+    summarise,
+    verify_keys,
+)
 from sparkcrypt.parquet.codecs import codecs_of
 from sparkcrypt.parquet.file.source import Source
 from sparkcrypt.policy.key_service import KeyServiceConfig
@@ -41,15 +50,18 @@ class FooterFacts:
 Found: TypeAlias = "FooterFacts | SparkcryptError"
 
 
-def read_facts(path: str, source: Source, retrieve_key: RetrieveKey) -> Found:
+def read_facts(path: str, source: Source, retrieve_key: RetrieveKey, *, every_key: bool = False) -> Found:
     """Read one file's footer; what cannot be read is returned, not raised.
 
     Args:
         path: how the file is called in what is returned.
         source: what is opened.
         retrieve_key: reveals what an encrypted footer hides, and authenticates it.
+        every_key: also open each column's own key, and authenticate what it protects in the footer.
     """
     try:
+        if every_key:
+            verify_keys(source, retrieve_key=retrieve_key)
         footer = replace(read_footer(source, retrieve_key=retrieve_key), file=path)
         return FooterFacts(summarise(footer), codecs_of(footer), _read_lineage(footer))
     except SparkcryptError as error:
@@ -109,14 +121,18 @@ def unpack(packed: str) -> dict[str, Found]:
 
 
 def footer_reader(
-    chunks: Iterable[Iterable[str]], key_service: KeyServiceConfig, settings: Settings
+    chunks: Iterable[Iterable[str]], key_service: KeyServiceConfig, settings: Settings, *, every_key: bool = False
 ) -> Callable[[Iterable[RecordBatch]], Iterator[RecordBatch]]:
     """Return a function for ``mapInArrow`` over a column ``id``, each value the place of a chunk of paths."""
-    return partial(_run, tuple(map(tuple, chunks)), key_service.canonical(), dict(settings))
+    return partial(_run, tuple(map(tuple, chunks)), key_service.canonical(), dict(settings), every_key)
 
 
 def _run(
-    chunks: tuple[tuple[str, ...], ...], key_service: str, settings: Settings, batches: Iterable[RecordBatch]
+    chunks: tuple[tuple[str, ...], ...],
+    key_service: str,
+    settings: Settings,
+    every_key: bool,
+    batches: Iterable[RecordBatch],
 ) -> Iterator[RecordBatch]:
     import pyarrow as pa
 
@@ -127,16 +143,16 @@ def _run(
 
     for batch in batches:
         for number in batch.column(0).to_pylist():
-            found = {path: _read_placed(path, settings, retrieve) for path in chunks[number]}
+            found = {path: _read_placed(path, settings, retrieve, every_key) for path in chunks[number]}
             yield pa.RecordBatch.from_pydict({"packed": [pack(found)]})
 
 
-def _read_placed(path: str, settings: Settings, retrieve_key: RetrieveKey) -> Found:
+def _read_placed(path: str, settings: Settings, retrieve_key: RetrieveKey, every_key: bool) -> Found:
     try:
         where = place(path, settings)
     except SparkcryptError as error:
         return error
-    return read_facts(path, where, retrieve_key)
+    return read_facts(path, where, retrieve_key, every_key=every_key)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from sparkcrypt.names import ALGORITHMS, Algorithm
 from sparkcrypt.paths import is_within
 from sparkcrypt.policy.access_log import access_log_of
 from sparkcrypt.policy.derived import check_declassify, declassify_of, safe_aggregates_of
-from sparkcrypt.policy.duration import grace_of, retention_of
+from sparkcrypt.policy.duration import duration_of, grace_of
 from sparkcrypt.policy.key_service_section import key_service_of
 from sparkcrypt.policy.model import (
     DATA_KEY_BITS,
@@ -118,6 +118,7 @@ def _policy(root: Section, problems: Problems, resolve: Callable[[str], str]) ->
         inherit=root.choice("inherit", INHERIT_MODES, None),
         access_log=access_log_of(root, resolve),
         declassify=declassify_of(root),
+        rotate_every_seconds=duration_of(root, "rotate_every"),
     )
     footer.close()
     root.close()
@@ -226,7 +227,8 @@ def _tag(name: str, rule: object, problems: Problems) -> TagRule:
     history = section.texts("history")
     on_denied = section.choice("on_denied", ON_DENIED, None)
     sinks = section.choice("sinks", SINK_MODES, None)
-    made = TagRule(name, _key(section, history), retention_of(section), history, on_denied, sinks)
+    retention, rotate_every = duration_of(section, "retention"), duration_of(section, "rotate_every")
+    made = TagRule(name, _key(section, history), retention, history, on_denied, sinks, rotate_every)
     section.close()
     return made
 

@@ -11,15 +11,15 @@ MAX_SECONDS = 36_500 * 86_400
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 
 
-def retention_of(section: Section) -> int | None:
-    """Return how long the data of a tag is kept, in seconds; None where it is not said."""
-    value = section.raw("retention", None)
+def duration_of(section: Section, name: str) -> int | None:
+    """Return an optional duration of a section that is above zero, in seconds; None where it is not said."""
+    value = section.raw(name, None)
     if value is None:
         return None
     seconds = seconds_of(value, "[1-9][0-9]{0,10}")
     if seconds is None:
         section.problem(
-            "retention",
+            name,
             f"is {show(value)}; allowed: a number and one of s, m, h, d, w, such as 400d, up to 36500d",
         )
     return seconds

@@ -53,6 +53,7 @@ class TagRule:
     them.  ``on_denied`` is what a reader gets whose key is denied: ``mask`` gives nulls unless his session asks for an
     error, ``error`` is an error whatever his session asks for, None leaves it to the session.
     ``sinks`` is what becomes of writes of its columns to sinks that encrypt nothing; None leaves it to the policy.
+    ``rotate_every_seconds`` is how old the newest version of its key may become; None leaves it to the policy.
     """
 
     name: str
@@ -61,6 +62,7 @@ class TagRule:
     history: tuple[str, ...] = ()
     on_denied: OnDenied | None = None
     sinks: SinkMode | None = None
+    rotate_every_seconds: int | None = None
 
     def to_dict(self) -> dict[str, Any] | str:
         """Return the rule as it stands in a policy file."""
@@ -75,6 +77,8 @@ class TagRule:
             document["on_denied"] = self.on_denied
         if self.sinks is not None:
             document["sinks"] = self.sinks
+        if self.rotate_every_seconds is not None:
+            document["rotate_every"] = f"{self.rotate_every_seconds}s"
         return document
 
 
@@ -132,6 +136,7 @@ class Policy:
     ``inherit`` is what becomes of tagged values in columns of a table that lack these tags, as written.
     ``access_log`` is where readers leave access events; None where they leave none.
     ``declassify`` says who may take tags off values; None: nobody.
+    ``rotate_every_seconds`` is how old the newest version of a master key may become before its rotation is due.
     """
 
     key_service: KeyServiceConfig
@@ -155,6 +160,7 @@ class Policy:
     inherit: InheritMode | None = None
     access_log: AccessLogRule | None = None
     declassify: DeclassifyRule | None = None
+    rotate_every_seconds: int | None = None
 
     @property
     def readable_algorithms(self) -> tuple[Algorithm, ...]:
@@ -219,7 +225,7 @@ class Policy:
             "tables": {rule.name: rule.to_dict() for rule in self.tables},
         }
         history = {"history": list(self.audit_key_history)} if self.audit_key_history else {}
-        grace, safe = self.old_files_grace_seconds, self.safe_aggregates
+        grace, safe, period = self.old_files_grace_seconds, self.safe_aggregates, self.rotate_every_seconds
         optional = {
             "algorithm_history": list(self.algorithm_history) or None,
             "audit": None if self.audit_key is None else {"key": self.audit_key, **history},
@@ -231,8 +237,27 @@ class Policy:
             "inherit": self.inherit,
             "access_log": self.access_log and self.access_log.to_dict(),
             "declassify": self.declassify and self.declassify.to_dict(),
+            "rotate_every": None if period is None else f"{period}s",
         }
         return document | {name: value for name, value in optional.items() if value is not None}
+
+    def rotation_period(self, key_id: str) -> int | None:
+        """Return how old the newest version of a master key may become, in seconds; None where nothing says it.
+
+        The tag whose key it is goes before what the policy says of all, and of several tags the shortest counts.
+        """
+        own = [
+            rule.rotate_every_seconds
+            for rule in self.tags
+            if rule.key is not None and rule.key.matches(key_id) and rule.rotate_every_seconds is not None
+        ]
+        return min(own) if own else self.rotate_every_seconds
+
+    def retention_of(self, key_id: str) -> int | None:
+        """Return how long data under a master key are kept, in seconds, by the longest of its tags; None: for ever."""
+        rules = [rule for rule in self.tags if rule.key is not None and rule.key.matches(key_id)]
+        kept = [rule.retention_seconds for rule in rules if rule.retention_seconds is not None]
+        return max(kept) if kept and len(kept) == len(rules) else None
 
     def canonical(self) -> str:
         """Return the canonical JSON; equal texts mean the same policy."""

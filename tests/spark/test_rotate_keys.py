@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from sparkcrypt import verify_table
+from sparkcrypt.backfill.drift import footers as footer_readers
+from sparkcrypt.backfill.many.check_keys import check_keys
 from sparkcrypt.backfill.many.passes import PassOptions, backfill
 from sparkcrypt.backfill.many.report import PassReport
 from sparkcrypt.backfill.many.rotate import rotate_key
@@ -23,7 +25,7 @@ from sparkcrypt.policy.model import Policy
 from sparkcrypt.spark.tables.tagging import set_tags
 from tests.conftest import FreshJvm
 from tests.spark.fresh_scripts import START, calls, run
-from tests.spark.support import Lake, key_service, retriever, rows_of
+from tests.spark.support import Lake, key_service, retriever, rows_of, with_keys, without_keys
 
 pytestmark = pytest.mark.spark
 WRITERS = 20
@@ -149,11 +151,12 @@ def test_many_writers_become_one_kek_a_master_key(
     assert service.describe("pii").versions == 3
 
 
-def test_what_a_rotation_does_not_touch(lake: Lake) -> None:
+def test_what_a_rotation_does_not_touch(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """Forged and foreign files, and units with more to do, are named and stay as they are; the rest is rewrapped.
 
     In t a file of u takes the place of one (nothing refuses it, since t does not require encryption), one has a footer
-    of which a byte was changed, and one partition got a plaintext file.
+    of which a byte was changed, and one partition got a plaintext file.  A check of the keys finds what cannot be
+    opened, here and by tasks, also where only a column's key is missing.
     """
     policy = make_tables(lake, "t", "u")
     for number in range(2):
@@ -189,3 +192,22 @@ def test_what_a_rotation_does_not_touch(lake: Lake) -> None:
     assert set(told) == {"p=0", "p=1"}
     assert f"{damaged.name}: cannot be read" in told["p=0"]
     assert damaged.read_bytes() == bytes(content)
+    files = files_of(lake)
+    checked = {
+        name: check_keys(lake.spark, found, tables=["t", "u"]).to_dict()["tables"]
+        for name, found in (
+            ("all", policy),
+            ("none", with_keys(policy, lake.root / "fewer", without_keys("fin"))),
+        )
+    }
+    assert [(table["files"], table["encrypted"], table["plaintext"]) for table in checked["all"]] == [
+        (len(files), len(files) - 2, 1),
+        (2, 2, 0),
+    ]
+    (unopened,) = checked["all"][0]["unopened"]
+    assert unopened["file"].endswith(damaged.name)
+    assert checked["all"][1]["unopened"] == []
+    assert [entry["error"] for entry in checked["none"][1]["unopened"]] == ["KeyNotFoundError"] * 2
+    assert "'fin'" in checked["none"][1]["unopened"][0]["message"]
+    monkeypatch.setattr(footer_readers, "FEW", 0)  # every file by a task
+    assert check_keys(lake.spark, policy, tables=["t", "u"]).to_dict()["tables"] == checked["all"]

@@ -10,6 +10,7 @@ from typing import Any, Literal
 from sparkcrypt.backfill.drift.difference import Drift, drift_by_file
 from sparkcrypt.backfill.drift.inherited import Inherited
 from sparkcrypt.backfill.drift.scan import ScannedUnit
+from sparkcrypt.backfill.report.amount import Amount
 from sparkcrypt.backfill.target.unit import Unit
 from sparkcrypt.keys.wrappings import Wrapping
 from sparkcrypt.plan import EncryptionPlan
@@ -18,26 +19,11 @@ FileAction = Literal["encrypt", "decrypt", "re-key", "re-wrap", "quarantine"]
 
 
 @dataclass(frozen=True, slots=True)
-class Amount:
-    """A number of files, and their length together in bytes."""
-
-    files: int = 0
-    total_bytes: int = 0
-
-    def __add__(self, other: Amount) -> Amount:
-        return Amount(self.files + other.files, self.total_bytes + other.total_bytes)
-
-    def to_dict(self) -> dict[str, int]:
-        """Return it as JSON values."""
-        return {"files": self.files, "bytes": self.total_bytes}
-
-
-@dataclass(frozen=True, slots=True)
 class Coverage:
     """Of the files that hold columns of one tag: all of them, and those in which these columns match the plan."""
 
-    total: Amount = Amount()
-    matching: Amount = Amount()
+    total: Amount = field(default_factory=Amount)
+    matching: Amount = field(default_factory=Amount)
 
     def __add__(self, other: Coverage) -> Coverage:
         return Coverage(self.total + other.total, self.matching + other.matching)

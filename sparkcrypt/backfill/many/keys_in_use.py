@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from sparkcrypt.backfill.drift.cache import FooterCache
-from sparkcrypt.backfill.drift.unit_survey import Amount
 from sparkcrypt.backfill.journal.journal import Journal
+from sparkcrypt.backfill.report.amount import Amount
 from sparkcrypt.backfill.state.store import StateStore
 from sparkcrypt.errors import VerificationError
 from sparkcrypt.keys.wrappings import Wrapping

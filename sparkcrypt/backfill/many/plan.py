@@ -10,6 +10,7 @@ from sparkcrypt.backfill.drift.difference import Drift
 from sparkcrypt.backfill.drift.inherited import InheritedColumn, sum_up_inherited
 from sparkcrypt.backfill.drift.unit_survey import UnitSurvey
 from sparkcrypt.backfill.many.gate import Gate
+from sparkcrypt.backfill.many.key_status import Due, find_overdue
 from sparkcrypt.backfill.report.progress import Silent
 from sparkcrypt.backfill.report.report import Report
 from sparkcrypt.backfill.run.job import open_job
@@ -18,6 +19,7 @@ from sparkcrypt.backfill.state.store import StateStore
 from sparkcrypt.backfill.target.target import Target
 from sparkcrypt.backfill.work.options import RunOptions
 from sparkcrypt.errors import EXIT_DRIFT, VerificationError
+from sparkcrypt.keys.open_service import open_key_service
 from sparkcrypt.plan import EncryptionPlan
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.spark.tables.rules import rule_lines
@@ -39,6 +41,7 @@ class TargetPlan:
         report: of a dry run over it.
         refused: why a run would not begin it; None: it would.
         not_in_place: what of the policy's rule is not in the table's properties yet.
+        overdue: of its master keys those that were to be rotated by now.
     """
 
     plan: EncryptionPlan
@@ -46,6 +49,7 @@ class TargetPlan:
     report: Report
     refused: str | None = None
     not_in_place: tuple[str, ...] = ()
+    overdue: tuple[Due, ...] = ()
 
     @property
     def drift(self) -> list[Drift]:
@@ -79,6 +83,7 @@ class TargetPlan:
             "refused": self.refused,
             "not_in_place": list(self.not_in_place),
             "inherited": [column.to_dict() for column in self.inherited],
+            "rotations_overdue": [due.to_text() for due in self.overdue],
         }
 
 
@@ -111,7 +116,13 @@ def plan_target(
     refused = _find_refusal(spark, target, job.store, accept_path_readers=accept_path_readers)
     report, surveyed = report_dry_run(job)
     missing = rule_lines(spark, target.table, policy) if target.table is not None else ()
-    return TargetPlan(target.plan, surveyed.units, report, refused, missing)
+    overdue = find_overdue(open_key_service(policy.key_service), policy, _list_keys(surveyed.units))
+    return TargetPlan(target.plan, surveyed.units, report, refused, missing, overdue)
+
+
+def _list_keys(surveys: Sequence[UnitSurvey]) -> set[str]:
+    """Return the master keys that files are under."""
+    return {wrapping.key_id for survey in surveys for wrapping in survey.wrappings}
 
 
 def _find_refusal(spark: SparkSession, target: Target, store: StateStore, *, accept_path_readers: bool) -> str | None:

@@ -1,4 +1,4 @@
-"""`sparkcrypt keys status`: the age of master keys, what is under them, and which rotation is due."""
+"""`sparkcrypt keys status|check`: how old master keys are, what is under them, and whether it can be opened."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from sparkcrypt.keys.open_service import open_key_service
 from sparkcrypt.text import count_of, size_of
 
 _HEAD = ("key", "versions", "age", "files", "bytes", "old version", "tables", "kept", "next rotation")
+_SHOWN = 20
 
 
 @click.command("status", cls=Command)
@@ -40,6 +41,51 @@ def key_status(key_ids: tuple[str, ...], policy: str, as_json: bool, launch: Lau
     now = datetime.now(timezone.utc)
     text = align_table([_row(status.to_dict(now)) for status in chosen], head=_HEAD) if chosen else "no keys"
     show([status.to_dict(now) for status in chosen], "\n".join([text, *_notes(chosen)]), as_json=as_json)
+
+
+@click.command("check", cls=Command)
+@click.option("--table", "tables", multiple=True, metavar="PATTERN", help="A table, or a pattern of their names.")
+@click.option("--database", "databases", multiple=True, metavar="NAME", help="Every Parquet table of a database.")
+@policy_option
+@json_option
+@spark_options
+@click.pass_context
+def check_keys(
+    context: click.Context,
+    tables: tuple[str, ...],
+    databases: tuple[str, ...],
+    policy: str,
+    as_json: bool,
+    launch: Launch,
+) -> None:
+    """Prove that every file of some tables can be opened with the keys at hand; exits with 74 if one cannot.
+
+    Footers are read anew, by tasks where there are many, and each key that a file names is opened and tried on what it
+    protects there.  Pages are not read: `sparkcrypt verify` reads them.
+
+    Examples:
+      sparkcrypt keys check --table sales.customers --policy policy.yaml
+      sparkcrypt keys check --database sales --policy policy.yaml --json
+    """
+    if not tables and not databases:
+        raise click.UsageError("give --table or --database", context)
+    with Workplace("sparkcrypt keys", launch) as workplace:
+        loaded, spark = workplace.policy(policy), workplace.spark
+        from sparkcrypt.backfill.many.check_keys import check_keys as check
+
+        found = check(spark, loaded, tables=tables, databases=databases)
+    rows = [
+        (table.table, f"{table.files:,}", f"{table.encrypted:,}", f"{table.plaintext:,}", f"{len(table.unopened):,}")
+        for table in found.tables
+    ]
+    lines = [align_table(rows, head=("table", "files", "opened", "not encrypted", "NOT opened"))]
+    unopened = [entry for table in found.tables for entry in table.unopened]
+    lines += [f"{entry.what}: {entry.error}: {entry.message}" for entry in unopened[:_SHOWN]]
+    if len(unopened) > _SHOWN:
+        lines.append(f"… and {len(unopened) - _SHOWN:,} more; --json lists all")
+    lines += [f"passed over: {table}: {reason}" for table, reason in found.passed_over.items()]
+    show(found.to_dict(), "\n".join(lines), as_json=as_json)
+    context.exit(found.exit_code)
 
 
 def _row(told: dict[str, Any]) -> tuple[object, ...]:

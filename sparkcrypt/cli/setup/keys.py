@@ -11,6 +11,7 @@ from sparkcrypt.cli.frame.command import Command, Group
 from sparkcrypt.cli.frame.options import json_option, policy_option
 from sparkcrypt.cli.frame.output import align_table, show
 from sparkcrypt.cli.frame.workplace import Workplace
+from sparkcrypt.cli.setup.key_status import check_keys, key_status
 from sparkcrypt.durable import write_new
 from sparkcrypt.errors import ConfigError, KeyNotFoundError, StorageError
 from sparkcrypt.keys.local.backup import decrypt_backup, encrypt_backup
@@ -25,6 +26,10 @@ def keys() -> None:
 
     Its type is local, vault, aws, gcp or hadoop, or that of an installed package (docs/keys.md).
     """
+
+
+keys.add_command(key_status)
+keys.add_command(check_keys)
 
 
 @keys.command(cls=Command)

@@ -25,6 +25,7 @@ def plan_text(made: TargetPlan) -> str:
     lines += [f"not in the table's properties: {text}" for text in made.not_in_place]
     if made.not_in_place:
         lines.append("  `sparkcrypt tags apply`, or a run, puts it there, for sessions without the extension of Spark")
+    lines += [f"rotation overdue: {due.to_text()}" for due in made.overdue]
     if made.refused is not None:
         lines.append(f"refused: {made.refused}")
     return "\n".join(lines)

@@ -225,5 +225,11 @@ def _is_gone(told: Mapping[str, Any]) -> bool:
 
 def _describe(key_id: str, told: Mapping[str, Any]) -> KeyDescription:
     number = str(told["primary"].get("name", "")).rpartition("/")[2]
+    created, rotated = (_time(entry) for entry in (told, told["primary"]))
+    return KeyDescription(key_id, int(number) if number.isdecimal() else 1, created, rotated)
+
+
+def _time(told: Mapping[str, Any]) -> str | None:
+    """Return when a key or a version was made, to the second."""
     created = str(told.get("createTime") or "").partition(".")[0].rstrip("Z")
-    return KeyDescription(key_id, int(number) if number.isdecimal() else 1, f"{created}Z" if created else None)
+    return f"{created}Z" if created else None

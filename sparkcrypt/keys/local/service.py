@@ -219,4 +219,4 @@ def _new_version(number: int) -> KeyVersion:
 
 
 def _describe_key(key: MasterKey) -> KeyDescription:
-    return KeyDescription(key.key_id, key.newest.version, key.versions[0].created)
+    return KeyDescription(key.key_id, key.newest.version, key.versions[0].created, key.newest.created)

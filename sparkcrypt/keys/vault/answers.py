@@ -48,11 +48,11 @@ def description_of(data: dict[str, Any], key_id: str) -> KeyDescription:
         KeyServiceUnavailableError: it holds none.
     """
     try:
-        oldest = data["keys"][min(data["keys"], key=int)]
+        times = [data["keys"][number] for number in sorted(data["keys"], key=int)]
         # A symmetric key's version is a Unix time, an asymmetric one's an object.
-        created = _utc(oldest) if isinstance(oldest, int) else None
-        return KeyDescription(key_id, int(data["latest_version"]), created)
-    except (KeyError, TypeError, ValueError) as error:
+        created, rotated = (_utc(told) if isinstance(told, int) else None for told in (times[0], times[-1]))
+        return KeyDescription(key_id, int(data["latest_version"]), created, rotated)
+    except (LookupError, TypeError, ValueError) as error:
         raise _not_transit(key_id) from error
 
 

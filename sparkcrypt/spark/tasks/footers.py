@@ -16,9 +16,9 @@ TASKS_A_JOB = 80
 
 
 def read_footers_in_tasks(
-    spark: SparkSession, paths: Sequence[str], key_service: KeyServiceConfig
+    spark: SparkSession, paths: Sequence[str], key_service: KeyServiceConfig, *, every_key: bool = False
 ) -> Iterator[tuple[str, Found]]:
-    """Yield each file's facts, or why its footer cannot be read there.
+    """Yield each file's facts, or why its footer, or with ``every_key`` one of its keys, cannot be opened there.
 
     Raises:
         ConfigError: the executors' interpreter lacks what this needs.
@@ -30,6 +30,7 @@ def read_footers_in_tasks(
         some = chunks[start : start + TASKS_A_JOB]
         frame = spark.range(0, len(some), 1, len(some))
         with translated_failure():
-            rows = frame.mapInArrow(footer_reader(some, key_service, settings), PACKED_SCHEMA).collect()
+            reader = footer_reader(some, key_service, settings, every_key=every_key)
+            rows = frame.mapInArrow(reader, PACKED_SCHEMA).collect()
         for row in rows:
             yield from unpack(row.packed).items()

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from sparkcrypt.backfill.drift.difference import Drift
-from sparkcrypt.backfill.drift.unit_survey import Amount, UnitSurvey
+from sparkcrypt.backfill.drift.unit_survey import UnitSurvey
+from sparkcrypt.backfill.report.amount import Amount
 from sparkcrypt.backfill.target.unit import Unit
 from sparkcrypt.backfill.work.priority import Priority, order_units, table_rank
 from sparkcrypt.plan import EncryptionPlan, build_plan

@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from sparkcrypt.backfill.drift.unit_survey import Amount, UnitSurvey
+from sparkcrypt.backfill.drift.unit_survey import UnitSurvey
+from sparkcrypt.backfill.report.amount import Amount
 from sparkcrypt.backfill.report.outcome import UnitOutcome
 from sparkcrypt.backfill.target.unit import Unit
 from sparkcrypt.backfill.work.schedule import Budget, work_through

@@ -206,3 +206,39 @@ def test_the_place_of_stores_stands_in_the_canonical_json_only_where_it_is_writt
         )
         assert made.to_dict()["index"] == {"location": place}
         assert policy_from_canonical(made.canonical()) == made
+
+
+def test_rotation_periods_stand_where_they_are_written_and_the_tags_own_goes_first() -> None:
+    """A silent policy has the digest that it always had; a tag's own period, the shortest of several, goes first."""
+    document = {
+        "version": 1,
+        "key_service": {"type": "local", "path": "/keys"},
+        "footer": {"key": "footer"},
+        "untagged": "plaintext",
+        "tags": {"pii": {"key": "pii"}, "month": {"key": "month-{p}", "rotate_every": "30d"}},
+    }
+    silent = frozen({**document, "tags": {"pii": {"key": "pii"}}})
+    assert (silent.rotation_period("pii"), "rotate_every" in silent.canonical()) == (None, False)
+    own = frozen(document)
+    day = 86_400
+    assert [own.rotation_period(key) for key in ("pii", "month-7")] == [None, 30 * day]
+    both = frozen({**document, "rotate_every": "52w"})
+    periods = [both.rotation_period(key) for key in ("pii", "footer", "month-7")]
+    assert periods == [364 * day, 364 * day, 30 * day]
+    assert policy_from_canonical(both.canonical()) == both
+    shorter = {**document["tags"], "strict": {"key": "pii", "rotate_every": "1d"}}  # type: ignore[dict-item]
+    assert frozen({**document, "rotate_every": "52w", "tags": shorter}).rotation_period("pii") == day
+
+
+def test_data_are_kept_as_long_as_the_longest_of_a_keys_tags_says() -> None:
+    """A tag without an end keeps what is under its key, whatever another tag of the key says."""
+    document = {
+        "version": 1,
+        "key_service": {"type": "local", "path": "/keys"},
+        "footer": {"key": "footer"},
+        "untagged": "plaintext",
+    }
+    tags: dict[str, Any] = {"a": {"key": "k", "retention": "10d"}, "b": {"key": "k", "retention": "20d"}}
+    assert frozen({**document, "tags": tags}).retention_of("k") == 20 * 86_400
+    assert frozen({**document, "tags": {**tags, "c": {"key": "k"}}}).retention_of("k") is None
+    assert frozen({**document, "tags": tags}).retention_of("other") is None

@@ -62,7 +62,7 @@ EXACT = {
         GOOD.replace("untagged:", "untaged:"),
         "policy.yaml:4: untaged: is not a known key; did you mean 'untagged'? allowed: access_log, algorithm, "
         "algorithm_history, ask_for_access, audit, data_key_bits, declassify, footer, index, inherit, key_service, "
-        "old_files, run_state, safe_aggregates, sinks, tables, tags, untagged, version",
+        "old_files, rotate_every, run_state, safe_aggregates, sinks, tables, tags, untagged, version",
     ),
     "missing untagged": (
         GOOD.replace("untagged: plaintext\n", ""),
@@ -227,6 +227,8 @@ MISTAKES = {
     "grace number": (GOOD + "old_files: {grace: 24}\n", ":8: old_files.grace: is 24; allowed: a number and one of"),
     "grace negative": (GOOD + "old_files: {grace: -1h}\n", "is '-1h'; allowed"),
     "grace with a leading zero": (GOOD + "old_files: {grace: 01h}\n", "is '01h'; allowed"),
+    "rotation number": (GOOD + "rotate_every: 365\n", ":8: rotate_every: is 365; allowed: a number and one of"),
+    "rotation of nothing": (GOOD + "rotate_every: 0d\n", "rotate_every: is '0d'; allowed"),
     "grace missing": (GOOD + "old_files: {}\n", ":8: old_files: 'grace' is missing"),
     "grace misspelt": (GOOD + "old_files: {grase: 1h}\n", "did you mean 'grace'?"),
     "key service missing": (GOOD.replace("key_service: {type: local, path: keys/}\n", ""), "'key_service' is missing"),

@@ -1,0 +1,159 @@
+"""Whether every file of some tables can be opened with the keys at hand: by footers alone, no page is read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from sparkcrypt.backfill.drift.footers import DriverFooters, FooterReader, TaskFooters, own_keys
+from sparkcrypt.backfill.drift.scan import FILES_AT_ONCE
+from sparkcrypt.backfill.many.choice import Choice, choose_tables
+from sparkcrypt.backfill.many.gate import Gate
+from sparkcrypt.backfill.state.directory import open_states
+from sparkcrypt.backfill.state.mac import MasterKeys, open_mac
+from sparkcrypt.backfill.target.target import CatalogTarget, catalog_target
+from sparkcrypt.backfill.target.unit import SourceFile, list_unit
+from sparkcrypt.errors import PlanError, SparkcryptError, VerificationError
+from sparkcrypt.keys.open_service import open_key_service
+from sparkcrypt.native.footers import FooterFacts
+from sparkcrypt.policy.model import Policy
+from sparkcrypt.spark.files.hadoop import HadoopFiles
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@dataclass(frozen=True, slots=True)
+class Unopened:
+    """What could not be opened: a file, or the MAC key of a table's audit; and why."""
+
+    what: str
+    error: str
+    message: str
+
+    def to_dict(self) -> dict[str, str]:
+        """Return it as JSON values."""
+        return {"file": self.what, "error": self.error, "message": self.message}
+
+
+@dataclass(slots=True)
+class CheckedTable:
+    """One table.
+
+    Attributes:
+        table: its name.
+        files: that are there.
+        encrypted: of these those that are encrypted, and of which every key was opened.
+        plaintext: of these those that are not encrypted, so that no key is needed.
+        key_ids: the master keys that were needed.
+        unopened: what could not be opened, or read.
+    """
+
+    table: str
+    files: int = 0
+    encrypted: int = 0
+    plaintext: int = 0
+    key_ids: set[str] = field(default_factory=set)
+    unopened: list[Unopened] = field(default_factory=list)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON values."""
+        return {
+            "table": self.table,
+            "files": self.files,
+            "encrypted": self.encrypted,
+            "plaintext": self.plaintext,
+            "key_ids": sorted(self.key_ids),
+            "unopened": [entry.to_dict() for entry in self.unopened],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedKeys:
+    """What was checked of some tables; ``passed_over`` are views and tables of other formats, each with the reason."""
+
+    tables: tuple[CheckedTable, ...]
+    passed_over: dict[str, str]
+
+    @property
+    def exit_code(self) -> int:
+        """What a command ends with."""
+        return VerificationError.exit_code if any(table.unopened for table in self.tables) else 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON values."""
+        return {
+            "tables": [table.to_dict() for table in self.tables],
+            "passed_over": [{"table": table, "reason": reason} for table, reason in self.passed_over.items()],
+            "opened": not self.exit_code,
+        }
+
+
+def check_keys(
+    spark: SparkSession, policy: Policy, *, tables: Iterable[str] = (), databases: Iterable[str] = ()
+) -> CheckedKeys:
+    """Open every key of every file of some tables, by tasks of Spark where there are many files.
+
+    Each key is opened by what a file says of it, and what it protects in the footer authenticates: so a reader who has
+    these keys can open the file.  Pages are not read.  The MAC keys of the tables' audits are opened as well.
+
+    Args:
+        spark: a classic session.
+        policy: whose key service opens.
+        tables: names or patterns.
+        databases: of which every Parquet table is looked at.
+
+    Raises:
+        PlanError: a table or database is not there, or a table that was named is none of Parquet files.
+    """
+    gate = Gate(spark, accept_path_readers=True)
+    chosen = choose_tables(spark, Choice(tuple(tables), tuple(databases)))
+    files = HadoopFiles(spark)
+    driver = DriverFooters(files, own_keys(policy.key_service), every_key=True)
+    reader = TaskFooters(spark, policy.key_service, driver)
+    checked = [
+        _check_table(spark, catalog_target(spark, candidate.table, policy, None), policy, files, reader)
+        for candidate in chosen
+        if gate.of_kind(candidate)
+    ]
+    for table, reason in gate.away.refused.items():
+        raise PlanError(f"{table}: {reason}")
+    return CheckedKeys(tuple(checked), gate.away.passed_over)
+
+
+def _check_table(
+    spark: SparkSession, target: CatalogTarget, policy: Policy, files: HadoopFiles, reader: FooterReader
+) -> CheckedTable:
+    checked = CheckedTable(target.name)
+    for some in _batches(target, files):
+        found = reader.read(some)
+        for file in some:
+            facts = found[file.path]
+            checked.files += 1
+            if isinstance(facts, FooterFacts):
+                plaintext = facts.summary.footer == "plaintext"
+                checked.plaintext += plaintext
+                checked.encrypted += not plaintext
+                checked.key_ids.update(wrapping.key_id for wrapping in facts.summary.wrappings)
+            else:
+                checked.unopened.append(Unopened(file.path, type(facts).__name__, str(facts)))
+    store = open_states(spark, policy.run_state, outside=target.base)
+    if store.list(f"audit/{target.table_id}/mac-key"):
+        try:
+            mac = open_mac(store, target.table_id, open_key_service(policy.key_service), MasterKeys.of(policy))
+            checked.key_ids.update(mac.key_ids)
+        except SparkcryptError as error:
+            checked.unopened.append(Unopened("the audit's MAC key", type(error).__name__, str(error)))
+    return checked
+
+
+def _batches(target: CatalogTarget, files: HadoopFiles) -> Iterator[Sequence[SourceFile]]:
+    """Yield the files of a table, some thousand at a time."""
+    batch: list[SourceFile] = []
+    for unit in target.units(None):
+        batch.extend(list_unit(files, unit).files)
+        if len(batch) >= FILES_AT_ONCE:
+            yield batch
+            batch = []
+    yield batch
