@@ -89,6 +89,15 @@ class Rotating(Protocol):
 
 
 @runtime_checkable
+class Retiring(Protocol):
+    """A key service that can end the use of a key's older versions."""
+
+    def retire(self, key_id: str, below: int) -> KeyDescription:
+        """Let versions below a number unwrap nothing any more; the newest one stays."""
+        ...
+
+
+@runtime_checkable
 class Remote(Protocol):
     """A provider over a network that asks to be guarded by deadline, breaker and failover (``keys/steady``).
 

@@ -106,12 +106,12 @@ def _less_keys(metadata: FileMetaData) -> tuple[bytes, tuple[bytes, ...], tuple[
     rest = {key: value for key, value in metadata.struct.items() if key not in _LEFT_OUT}
     entries = metadata.struct.get(FileMetaData.key_value_metadata.key)
     kept = sorted(
-        encode_struct(_sorted(entry))
+        encode_struct(_sort_fields(entry))
         for entry in (entries if isinstance(entries, List) else ())
         if isinstance(entry, Struct) and not _is_own(entry)
     )
     groups = tuple(encode_struct(_group_less_keys(group)) for group in metadata.row_groups)
-    return encode_struct(_sorted(Struct(rest))), tuple(kept), groups
+    return encode_struct(_sort_fields(Struct(rest))), tuple(kept), groups
 
 
 def _group_less_keys(group: RowGroup) -> Struct:
@@ -123,8 +123,8 @@ def _group_less_keys(group: RowGroup) -> Struct:
             copy[ColumnChunk.crypto_metadata.key] = Struct(
                 {ColumnCryptoMetaData.encryption_with_column_key.key: Struct()}
             )
-        chunks.append(_sorted(copy))
-    return _sorted(Struct({**group.struct, RowGroup.columns.key: List(STRUCT, chunks)}))
+        chunks.append(_sort_fields(copy))
+    return _sort_fields(Struct({**group.struct, RowGroup.columns.key: List(STRUCT, chunks)}))
 
 
 def _is_own(entry: Struct) -> bool:
@@ -132,5 +132,5 @@ def _is_own(entry: Struct) -> bool:
     return isinstance(name, bytes) and name.startswith(OWN_KEYS_PREFIX.encode())
 
 
-def _sorted(struct: Struct) -> Struct:
+def _sort_fields(struct: Struct) -> Struct:
     return Struct(sorted(struct.items()))

@@ -126,7 +126,7 @@ def _check_table(
     spark: SparkSession, target: CatalogTarget, policy: Policy, files: HadoopFiles, reader: FooterReader
 ) -> CheckedTable:
     checked = CheckedTable(target.name)
-    for some in _batches(target, files):
+    for some in list_batches(target, files):
         found = reader.read(some)
         for file in some:
             facts = found[file.path]
@@ -148,7 +148,7 @@ def _check_table(
     return checked
 
 
-def _batches(target: CatalogTarget, files: HadoopFiles) -> Iterator[Sequence[SourceFile]]:
+def list_batches(target: CatalogTarget, files: HadoopFiles) -> Iterator[Sequence[SourceFile]]:
     """Yield the files of a table, some thousand at a time."""
     batch: list[SourceFile] = []
     for unit in target.units(None):

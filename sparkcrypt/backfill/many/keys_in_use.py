@@ -56,11 +56,8 @@ class TableUse:
 
 
 def list_key_uses(store: StateStore) -> Iterator[TableUse]:
-    """Yield the tables whose footers the state directory knows, or for which it keeps KEKs, in order of their ids.
-
-    Tables that no run, and no plan that keeps what it read, has looked at are not known here.
-    """
-    ids = {name.split("/")[1] for kind in ("footers/", "keks/") for name in store.list(kind)}
+    """Yield the tables that the state directory knows: on which runs worked, or looked; in order of their ids."""
+    ids = {name.split("/")[1] for kind in ("footers/", "keks/", "runs/", "archive/") for name in store.list(kind)}
     for table_id in sorted(ids):
         keys: dict[str, KeyUse] = {}
         for _, lengths, facts in FooterCache(store, table_id, keeps=False).read_all():

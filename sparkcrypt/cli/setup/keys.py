@@ -12,6 +12,7 @@ from sparkcrypt.cli.frame.options import json_option, policy_option
 from sparkcrypt.cli.frame.output import align_table, show
 from sparkcrypt.cli.frame.workplace import Workplace
 from sparkcrypt.cli.setup.key_status import check_keys, key_status
+from sparkcrypt.cli.setup.retire_key import retire_key
 from sparkcrypt.durable import write_new
 from sparkcrypt.errors import ConfigError, KeyNotFoundError, StorageError
 from sparkcrypt.keys.local.backup import decrypt_backup, encrypt_backup
@@ -30,6 +31,7 @@ def keys() -> None:
 
 keys.add_command(key_status)
 keys.add_command(check_keys)
+keys.add_command(retire_key)
 
 
 @keys.command(cls=Command)

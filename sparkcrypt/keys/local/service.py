@@ -134,6 +134,24 @@ class LocalKeyService:
             self._directory.write(rotated)
             return _describe_key(rotated)
 
+    def retire(self, key_id: str, below: int) -> KeyDescription:
+        """Remove the versions below a number for good: what they wrapped opens with a backup of them alone.
+
+        Raises:
+            KeyNotFoundError: there is no such key.
+            ConfigError: the newest version would go too.
+        """
+        with self._existing():
+            key = self._directory.read(key_id)
+            if below > key.newest.version:
+                raise ConfigError(
+                    f"key {key_id!r}: versions below {below} are all that it has; its newest is {key.newest.version}, "
+                    "which wraps and stays"
+                )
+            kept = MasterKey(key_id, tuple(version for version in key.versions if version.version >= below))
+            self._directory.write(kept)
+            return _describe_key(kept)
+
     def delete(self, key_id: str) -> None:
         """Remove a key with every version: what it wrapped can never be unwrapped again.
 

@@ -122,6 +122,25 @@ class VaultKeyService:
         self._call(key_id, "rotate", lambda transit: transit.rotate_key(name, mount_point=self._mount))
         return self.describe(key_id)
 
+    def retire(self, key_id: str, below: int) -> KeyDescription:
+        """Let Vault decrypt nothing with versions below a number (``min_decryption_version``), until that is lowered.
+
+        Raises:
+            KeyNotFoundError: there is no such key.
+            KeyAccessDeniedError: the token may not configure it, or not read it.
+            KeyServiceError: there is no such version.
+        """
+        name = encode_key_name(key_id)
+        self.describe(key_id)
+        self._call(
+            key_id,
+            "configure",
+            lambda transit: transit.update_key_configuration(
+                name, min_decryption_version=below, mount_point=self._mount
+            ),
+        )
+        return self.describe(key_id)
+
     def list_keys(self) -> tuple[KeyDescription, ...]:
         """Describe every key whose name stands for a key id; names that none stands for cannot be used here.
 

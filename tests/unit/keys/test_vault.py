@@ -14,9 +14,15 @@ from typing import Any
 
 import pytest
 
-from sparkcrypt.errors import ConfigError, KeyAccessDeniedError, KeyNotFoundError, KeyServiceUnavailableError
+from sparkcrypt.errors import (
+    ConfigError,
+    KeyAccessDeniedError,
+    KeyNotFoundError,
+    KeyServiceError,
+    KeyServiceUnavailableError,
+)
 from sparkcrypt.keys.decisions import AccessDecider
-from sparkcrypt.keys.service import KeyService, Rotating
+from sparkcrypt.keys.service import KeyService, Retiring, Rotating
 from sparkcrypt.keys.wrappings import version_of
 from tests.services.vault_server import VaultServer, start_vault
 from tests.unit.keys.conftest import OpenVault, opened
@@ -387,3 +393,13 @@ def test_rotation_is_told_by_what_is_wrapped(vault: VaultServer, mount: str, ope
     with pytest.raises(KeyAccessDeniedError, match="'pii'"):
         writer.rotate("pii")
     assert root.describe("pii").versions == 2
+    assert isinstance(root, Retiring) and isinstance(writer, Retiring)
+    with pytest.raises(KeyAccessDeniedError, match="'pii'"):
+        writer.retire("pii", 2)
+    with pytest.raises(KeyServiceError, match="'pii'"):
+        root.retire("pii", 3)
+    assert root.unwrap("pii", old) == KEY
+    assert root.retire("pii", 2).versions == 2
+    with pytest.raises(KeyServiceError, match="'pii'"):
+        root.unwrap("pii", old)
+    assert root.unwrap("pii", new) == KEY
