@@ -10,19 +10,24 @@ from typing import Any
 import pytest
 
 from sparkcrypt import verify_table
+from sparkcrypt.backfill.after.expire import expire_run
 from sparkcrypt.backfill.drift import footers as footer_readers
 from sparkcrypt.backfill.many.check_keys import check_keys
 from sparkcrypt.backfill.many.passes import PassOptions, backfill
 from sparkcrypt.backfill.many.report import PassReport
+from sparkcrypt.backfill.many.retire import retire_versions
 from sparkcrypt.backfill.many.rotate import rotate_key
 from sparkcrypt.backfill.work.options import RunOptions
-from sparkcrypt.errors import ConfigError
+from sparkcrypt.errors import ConfigError, VerificationError
 from sparkcrypt.keys.call_log import KEY_LOG
 from sparkcrypt.keys.material import parse_key_material
+from sparkcrypt.keys.service import KeyDescription
 from sparkcrypt.keys.wrappings import version_of
 from sparkcrypt.parquet import read_footer
 from sparkcrypt.policy.model import Policy
+from sparkcrypt.spark.tables.catalog import Catalog
 from sparkcrypt.spark.tables.tagging import set_tags
+from sparkcrypt.tags.model import history_property
 from tests.conftest import FreshJvm
 from tests.spark.fresh_scripts import START, calls, run
 from tests.spark.support import Lake, key_service, retriever, rows_of, with_keys, without_keys
@@ -94,7 +99,8 @@ def test_many_writers_become_one_kek_a_master_key(
     """Twenty writers cost a reader sixty calls, and three after a rotation, under which no page is another.
 
     A dry run says how much and changes nothing.  A rotation whose budget was spent goes on under the version that it
-    made; the next one makes a version; with --keep-version nothing is to do then.
+    made; the next one makes a version; with --keep-version nothing is to do then.  Older versions are retired once no
+    file, no old file and no record of the state directory needs one.
     """
     policy = make_tables(lake, "t")
     service = key_service(policy)
@@ -117,7 +123,7 @@ def test_many_writers_become_one_kek_a_master_key(
         rotate(lake, policy)
     planned = rotate(lake, policy, tables=["t"], run={"dry_run": True})
     assert planned.rotation is not None
-    assert planned.rotation.to_dict() == {"key_id": "pii", "version": 2, "made": True}
+    assert planned.rotation.to_dict() == {"key_id": "pii", "version": 2, "made": True, "rekeys": False}
     assert (planned.exit_code, planned.totals()["bytes_left"]) == (2, sum(file.stat().st_size for file in before))
     assert [unit["actions"]["re-wrap"]["files"] for unit in planned.tables[0].planned] == [WRITERS // 2] * 2
     assert (service.describe("pii").versions, files_of(lake)) == (1, before)
@@ -128,7 +134,7 @@ def test_many_writers_become_one_kek_a_master_key(
     (table,) = done.tables
     assert (done.outcome, table.files_rewritten, table.verified) == ("done", WRITERS, True)
     assert done.rotation is not None
-    assert done.rotation.to_dict() == {"key_id": "pii", "version": 2, "made": False}
+    assert done.rotation.to_dict() == {"key_id": "pii", "version": 2, "made": False, "rekeys": False}
     assert (first.tables[0].key_calls["before"], table.key_calls["after"]) == (3 * WRITERS, 3)
     after = files_of(lake)
     keks = keks_of(after, policy)
@@ -149,6 +155,24 @@ def test_many_writers_become_one_kek_a_master_key(
     assert rotate(lake, policy).outcome == "done"
     assert {version for version, _ in keks_of(files_of(lake), policy)["pii"]} == {3}
     assert service.describe("pii").versions == 3
+
+    def retire(below: int) -> KeyDescription:
+        return retire_versions(lake.spark, policy, "pii", below)
+
+    with pytest.raises(VerificationError, match=rf"below 3 are needed: {lake.name('t')}: .*old files .*expire"):
+        retire(3)
+    expire_run(lake.spark, "t", policy)
+    write(lake, "t", WRITERS)
+    assert retire(3).versions == 3
+    with pytest.raises(ConfigError, match="allowed: 2 to 3"):
+        retire(4)
+    assert service.rotate("pii").versions == 4
+    with pytest.raises(VerificationError, match=r": 21 files under an older version"):
+        retire(4)
+    assert check_keys(lake.spark, policy, tables=["t"]).exit_code == 0
+    with pytest.raises(VerificationError, match=r"audit/.*mac-key.json: holds a MAC key"):
+        service.rotate("footer")
+        retire_versions(lake.spark, policy, "footer", 2, leave_out=[lake.name("t")])
 
 
 def test_what_a_rotation_does_not_touch(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -211,3 +235,51 @@ def test_what_a_rotation_does_not_touch(lake: Lake, monkeypatch: pytest.MonkeyPa
     assert "'fin'" in checked["none"][1]["unopened"][0]["message"]
     monkeypatch.setattr(footer_readers, "FEW", 0)  # every file by a task
     assert check_keys(lake.spark, policy, tables=["t", "u"]).to_dict()["tables"] == checked["all"]
+
+    old = {file.name: data_of(file, policy) for file in files_of(lake, "u")}
+    rows = rows_of(lake.spark.table("u"))
+    outcomes = [rotate(lake, policy, tables=["u"], compromised=True, max_bytes=1) for _ in range(2)]
+    assert [done.outcome for done in outcomes] == ["stopped at budget", "done"]
+    assert {done.rotation.version for done in outcomes if done.rotation} == {3}  # t is rewrapped under version 2
+    assert "old files until `sparkcrypt backfill expire`" in outcomes[0].warnings[0]
+    new = files_of(lake, "u")
+    assert {file.name: data_of(file, policy) for file in new}.keys() == old.keys()
+    assert all(data_of(file, policy) != old[file.name] for file in new)
+    assert {key: len(found) for key, found in keks_of(new, policy).items()} == dict.fromkeys(MASTERS, 1)
+    assert {version for version, _ in keks_of(new, policy)["pii"]} == {3}
+    assert rows_of(lake.spark.table("u")) == rows
+    with pytest.raises(ConfigError, match="--compromised needs a version that nobody has used"):
+        rotate(lake, policy, tables=["u"], compromised=True, keep_version=True)
+
+
+def test_rotation_and_backfill_finish_each_other_and_stay_apart(lake: Lake) -> None:
+    """What was begun first is finished first, then what was asked for is done; a rotation says nothing of plans.
+
+    A history that readers need for files that a rotation does not look at stays in the table's properties.
+    """
+    policy = make_tables(lake, "t")
+    for number in range(2):
+        write(lake, "t", number)
+    with lake.stranger() as stranger:
+        for number in range(2):
+            stranger.sql(f"INSERT INTO t SELECT {number + 5}, 'plain', 9.0D, {number}")
+    paused = backfill(lake.spark, policy, tables=["t"], options=PassOptions(max_bytes=1))
+    assert paused.outcome == "stopped at budget"
+    done = rotate(lake, policy, tables=["t"])
+    assert done.outcome == "done"
+    assert any("brought files to their plan" in warning for warning in done.tables[0].warnings)
+    files = files_of(lake)
+    assert {key: len(found) for key, found in keks_of(files, policy).items()} == dict.fromkeys(MASTERS, 1)
+    assert {version for version, _ in keks_of(files, policy)["pii"]} == {2}
+
+    catalog, history = Catalog(lake.spark), history_property(("email",))
+    catalog.set_options(catalog.table("t"), {history: "plaintext"})
+    begun = rotate(lake, policy, "fin", tables=["t"], max_bytes=1)
+    assert begun.outcome == "stopped at budget"
+    with lake.stranger() as stranger:
+        stranger.sql("INSERT INTO t SELECT 7, 'plain', 9.0D, 7")
+    assert rotate(lake, policy, "fin", tables=["t"]).outcome == "done"
+    assert catalog.table("t").options[history] == "plaintext"
+    assert backfill(lake.spark, policy, tables=["t"]).outcome == "done"
+    assert not catalog.table("t").options.get(history)
+    assert {version for version, _ in keks_of(files_of(lake), policy)["fin"]} == {2}

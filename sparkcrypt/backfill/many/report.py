@@ -43,15 +43,23 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class RotatedKey:
-    """The master key that a pass rotated: the version that wraps, and whether this pass made it (or would)."""
+    """The master key that a pass rotated.
+
+    Attributes:
+        key_id: the master key.
+        version: that wraps.
+        made: this pass made the version, or would.
+        rekeys: files got new data keys.
+    """
 
     key_id: str
     version: int
     made: bool
+    rekeys: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON values."""
-        return {"key_id": self.key_id, "version": self.version, "made": self.made}
+        return {"key_id": self.key_id, "version": self.version, "made": self.made, "rekeys": self.rekeys}
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,12 @@ from sparkcrypt.spark.tables.catalog import Catalog
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+_UNREACHED = (
+    "what was copied can still be opened by whoever holds the earlier version: old files until `sparkcrypt backfill "
+    "expire` deletes them, snapshots and backups of the storage, folders made with --output, tables that no run has "
+    "looked at, and files that anybody has read; delete these, and retire the earlier versions (`sparkcrypt keys "
+    "retire`)"
+)
 _OUTSIDE = ".nothing"
 """No table is called so: the state directory is opened for all of them, and each run sees that it is outside."""
 
@@ -34,6 +40,7 @@ def rotate_key(
     tables: Iterable[str] = (),
     databases: Iterable[str] = (),
     keep_version: bool = False,
+    compromised: bool = False,
     options: PassOptions | None = None,
     progress: Progress | None = None,
     on_failure: Callable[[PassReport], None] = lambda _: None,
@@ -52,16 +59,21 @@ def rotate_key(
             holds the key.
         databases: of which every Parquet table is looked at.
         keep_version: make no version, and rewrap under the one that is newest.
-        options: of the pass; its runs rewrap, whatever it says of them.
+        compromised: somebody else may have used the key: every file that holds it gets new data keys, for all of its
+            columns.
+        options: of the pass; what its runs do with data keys is said by the above.
         progress: hears how far the pass is.
         on_failure: hears what was done when an error ends the pass, before that goes on.
 
     Raises:
-        ConfigError: the key service does not rotate keys, or no table is known to hold the key.
+        ConfigError: the key service does not rotate keys, or no table is known to hold the key; or a compromised
+            version is to be kept.
         KeyServiceError: the key is not there, or may not be rotated.
         PlanError: a table or database is not there.
     """
     options = options or PassOptions()
+    if compromised and keep_version:
+        raise ConfigError("--compromised needs a version that nobody has used, and --keep-version makes none; omit it")
     store, service = (
         open_states(spark, policy.run_state, outside=_outside(policy)),
         open_key_service(policy.key_service),
@@ -72,9 +84,12 @@ def rotate_key(
         chosen, missing = find_tables(spark, store, key_id)
     dry_run = options.run.dry_run
     before = service.describe(key_id).versions
-    version = (plan_version if dry_run else begin_version)(store, service, key_id, keep_version=keep_version)
-    run = replace(options.run, rewrap=True, rotate_key=key_id, rotate_to=version, keep_going=True)
-    rotated = RotatedKey(key_id, version, made=version > before)
+    choose = plan_version if dry_run else begin_version
+    version = choose(store, service, key_id, keep_version=keep_version, rekeys=compromised)
+    run = replace(options.run, rewrap=not compromised, rotate_key=key_id, rotate_to=version, keep_going=True)
+    if compromised:  # an unfinished run that only rewraps would put files under the version for new data keys
+        run, missing = replace(run, resume="never"), (*missing, _UNREACHED)
+    rotated = RotatedKey(key_id, version, made=version > before, rekeys=compromised)
 
     def tell(report: PassReport) -> PassReport:
         return replace(report, rotation=rotated, warnings=(*report.warnings, *missing))

@@ -31,17 +31,20 @@ class RotationRecord:
         to: the version that it makes.
         asked: the key service was asked for it.
         finished: every table that was asked for is under it, or was left for a reason that its report names.
+        rekeys: files get new data keys under it, and are not only rewrapped.
     """
 
     key_id: str
     to: int
     asked: bool = False
     finished: bool = False
+    rekeys: bool = False
 
     def keep(self, store: StateStore) -> None:
         """Write it down in place of the one before it."""
         body = {"version": VERSION, "key_id": self.key_id, "to": self.to, "asked": self.asked}
-        _record(store, self.key_id).replace(json.dumps({**body, "finished": self.finished}).encode())
+        content = json.dumps({**body, "finished": self.finished, "rekeys": self.rekeys})
+        _record(store, self.key_id).replace(content.encode())
 
     @classmethod
     def last(cls, store: StateStore, key_id: str) -> RotationRecord | None:
@@ -50,32 +53,44 @@ class RotationRecord:
             with contextlib.suppress(ValueError, KeyError, TypeError):
                 told = json.loads(content)
                 if told["version"] == VERSION and told["key_id"] == key_id:
-                    return cls(key_id, int(told["to"]), bool(told["asked"]), bool(told["finished"]))
+                    marks = (bool(told[name]) for name in ("asked", "finished", "rekeys"))
+                    return cls(key_id, int(told["to"]), *marks)
         return None
 
 
-def plan_version(store: StateStore, service: KeyService, key_id: str, *, keep_version: bool) -> int:
-    """Return the version under which a rotation would wrap; nothing is changed.
+def plan_version(
+    store: StateStore, service: KeyService, key_id: str, *, keep_version: bool, rekeys: bool = False
+) -> int:
+    """Return the version under which a rotation would wrap; nothing is changed.  See `begin_version`.
 
     Raises:
         KeyServiceError: the key is not there, or its versions may not be looked at.
     """
     newest = service.describe(key_id).versions
-    begun = _find_unfinished(store, key_id)
+    begun = _find_unfinished(store, key_id, rekeys=rekeys)
     return newest if keep_version or (begun is not None and begun.to <= newest) else newest + 1
 
 
-def begin_version(store: StateStore, service: KeyService, key_id: str, *, keep_version: bool) -> int:
+def begin_version(
+    store: StateStore, service: KeyService, key_id: str, *, keep_version: bool, rekeys: bool = False
+) -> int:
     """Return the version under which a rotation wraps; it is made, unless an unfinished rotation has made it.
+
+    Args:
+        store: the state directory.
+        service: the key service.
+        key_id: the master key.
+        keep_version: make none.
+        rekeys: files get new data keys: a version under which files were only rewrapped is not used for that.
 
     Raises:
         ConfigError: the key service does not rotate keys here.
         KeyServiceError: it did not add the version, or does not tell of it.
     """
     newest = service.describe(key_id).versions
-    begun = _find_unfinished(store, key_id)
+    begun = _find_unfinished(store, key_id, rekeys=rekeys)
     if keep_version or (begun is not None and begun.to <= newest):
-        RotationRecord(key_id, newest, asked=True).keep(store)
+        RotationRecord(key_id, newest, asked=True, rekeys=rekeys).keep(store)
         return newest
     if begun is not None and begun.asked:
         raise _untold_error(key_id, begun.to, newest)
@@ -84,9 +99,9 @@ def begin_version(store: StateStore, service: KeyService, key_id: str, *, keep_v
             f"this policy's key service ({type(service).__name__}) does not rotate keys here; rotate {key_id!r} with "
             "the service's own tools, then give --keep-version, which rewraps under the version that is newest"
         )
-    RotationRecord(key_id, newest + 1).keep(store)
+    RotationRecord(key_id, newest + 1, rekeys=rekeys).keep(store)
     made = service.rotate(key_id).versions
-    RotationRecord(key_id, newest + 1, asked=True).keep(store)
+    RotationRecord(key_id, newest + 1, asked=True, rekeys=rekeys).keep(store)
     if made <= newest:
         raise _untold_error(key_id, newest + 1, made)
     return made
@@ -97,9 +112,9 @@ def finish_rotation(store: StateStore, key_id: str, version: int) -> None:
     RotationRecord(key_id, version, asked=True, finished=True).keep(store)
 
 
-def _find_unfinished(store: StateStore, key_id: str) -> RotationRecord | None:
+def _find_unfinished(store: StateStore, key_id: str, *, rekeys: bool) -> RotationRecord | None:
     begun = RotationRecord.last(store, key_id)
-    return None if begun is None or begun.finished else begun
+    return None if begun is None or begun.finished or begun.rekeys != rekeys else begun
 
 
 def _record(store: StateStore, key_id: str) -> LatestRecord:

@@ -33,6 +33,7 @@ class RunOptions:
             the old key and kept a footer can go on reading.
         strict: a predicate that chooses no partition is an error.
         rotate_key: a master key whose rotation is all that the run is for: see `sparkcrypt.backfill.drift.rotation`.
+            Without ``rewrap`` what is under it gets new data keys.
         rotate_to: the version of it that is to wrap; later ones will do.
     """
 
@@ -69,8 +70,6 @@ class RunOptions:
             raise ConfigError(
                 "--rewrap leaves pages as they are, and --engine spark writes them anew; leave one of the two out"
             )
-        if self.rotate_key is not None and not self.rewrap:
-            raise ConfigError(f"a rotation of {self.rotate_key!r} leaves data as they are; ask for rewrap with it")
         if self.parallelism < 1:
             raise ConfigError(f"parallelism {self.parallelism} is not possible; allowed: 1 and more units at a time")
         unknown = [name for name in self.priority if name not in PRIORITIES]

@@ -114,6 +114,7 @@ def _texts(done: PassReport) -> Iterator[str]:
     for report in done.tables:
         for warning in _select_warnings(report.warnings, dry_run=done.dry_run):
             yield f"warning: {report.table}: {warning}"
+    yield from (f"warning: {warning}" for warning in done.warnings)
     yield from _awaiting(done.tables)
     if done.unchanged:
         yield f"unchanged since the last pass: {', '.join(done.unchanged)}"

@@ -38,6 +38,9 @@ if TYPE_CHECKING:
 @policy_option
 @where_option
 @click.option("--keep-version", is_flag=True, help="Make no version; rewrap under the one that is newest.")
+@click.option(
+    "--compromised", is_flag=True, help="Somebody else may have used the key: give every file under it new data keys."
+)
 @click.option("--dry-run", is_flag=True, help="Say how much would be rewrapped; exits with 2 if anything would.")
 @click.option(
     "--max-bytes", type=SIZE, metavar="SIZE", help="Begin no unit beyond this, such as 500GB; run again to go on."
@@ -62,6 +65,7 @@ def rotate(
     policy: str,
     where: str | None,
     keep_version: bool,
+    compromised: bool,
     dry_run: bool,
     max_bytes: int | None,
     max_duration: float | None,
@@ -79,10 +83,13 @@ def rotate(
     reader makes as many calls to the key service afterwards as there are master keys.  Given again after it was killed,
     or after its budget was spent, it goes on under the version that it made.
 
+    With --compromised files are re-keyed instead, page by page, and the report says which copies that does not reach.
+
     Examples:
       sparkcrypt rotate --key pii --policy policy.yaml --dry-run
       sparkcrypt rotate --key pii --database sales --policy policy.yaml --max-duration 4h
       sparkcrypt rotate --key pii --table sales.customers --keep-version --policy policy.yaml
+      sparkcrypt rotate --key pii --compromised --policy policy.yaml --dry-run
     """
     check_writable(report)
     with (
@@ -102,6 +109,7 @@ def rotate(
             tables=tables,
             databases=databases,
             keep_version=keep_version,
+            compromised=compromised,
             options=PassOptions(
                 run=run,
                 accept_path_readers=accept_path_readers,

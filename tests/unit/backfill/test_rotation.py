@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from sparkcrypt.backfill.drift.difference import Drift
 from sparkcrypt.backfill.drift.rotation import Rotation, refuse_other_drift, select_drift
 from sparkcrypt.backfill.drift.unit_survey import action_of
+from sparkcrypt.backfill.many.retire import find_records
 from sparkcrypt.backfill.many.rotation_record import RotationRecord, begin_version, finish_rotation, plan_version
 from sparkcrypt.backfill.state.store import LocalStateStore
 from sparkcrypt.backfill.work.options import RunOptions
@@ -92,8 +94,8 @@ def test_a_resumed_run_stays_a_rotation() -> None:
     assert RunOptions(where="p = 1").as_begun(options.to_dict()) == options
     assert "rotate_key" not in RunOptions().to_dict()
     assert options.as_begun(RunOptions().to_dict()).rotate_key is None
-    with pytest.raises(ConfigError, match="'pii' leaves data as they are"):
-        RunOptions(rotate_key="pii").check()
+    rekeys = RunOptions(rotate_key="pii", rotate_to=2)
+    assert RunOptions(rewrap=True).as_begun(rekeys.to_dict()) == rekeys
 
 
 class _Killed(RuntimeError):
@@ -147,6 +149,14 @@ def test_a_version_is_made_once_a_rotation(store: LocalStateStore, service: Serv
         begin_version(store, service, "gone", keep_version=False)
 
 
+def test_a_version_for_new_data_keys_is_never_one_that_rewrapped(store: LocalStateStore, service: Service) -> None:
+    """Files that an unfinished rotation has rewrapped would else count as re-keyed; the other way round as well."""
+    assert begin_version(store, service, "pii", keep_version=False) == 2
+    assert plan_version(store, service, "pii", keep_version=False, rekeys=True) == 3
+    assert [begin_version(store, service, "pii", keep_version=False, rekeys=True) for _ in range(2)] == [3, 3]
+    assert begin_version(store, service, "pii", keep_version=False) == 4
+
+
 def test_a_killed_process_makes_no_further_version(store: LocalStateStore, service: Service) -> None:
     """What the key service did before the process ended is seen by the next, which goes on."""
     service.killed = True
@@ -177,3 +187,43 @@ def test_damaged_record_is_none(store: LocalStateStore, service: Service, conten
     store.create(name, content)
     assert RotationRecord.last(store, "pii") is None
     assert begin_version(store, service, "pii", keep_version=False) == 2
+
+
+def test_records_that_older_versions_wrapped_are_found(store: LocalStateStore, service: Service) -> None:
+    """A MAC key and a run's secret count, in packs too; those under the newest version or another key do not."""
+    old = service.wrap("pii", b"k" * 16)
+    service.rotate("pii")
+    new = service.wrap("pii", b"k" * 16)
+
+    def record(name: str, key_id: str, wrapped: str, *, packed: bool = False) -> None:
+        inner = {"entry": {"secret": {"key_id": key_id, "wrapped": wrapped}}}
+        body = {"entries": [json.dumps(inner)]} if packed else inner
+        store.create(name, json.dumps(body).encode())
+
+    record("audit/t/mac-key.json", "pii", old)
+    record("audit/t/00000001.json", "other", old)
+    record("audit/t/00000002.json", "pii", new)
+    record("audit/t/pack-00000001-00000064.json", "pii", old, packed=True)
+    record("audit/t/00000003.json", "pii", "AQICAHh")
+    store.create("audit/t/00000004.json", b"torn")
+    assert [need.what for need in find_records(store, "pii", 2)] == [
+        "audit/t/00000003.json",
+        "audit/t/mac-key.json",
+        "audit/t/pack-00000001-00000064.json",
+    ]
+    assert list(find_records(store, "fin", 2)) == []
+
+
+def test_local_versions_are_retired_but_for_the_newest(service: Service) -> None:
+    """What older versions wrapped opens no more, what the others wrapped does; the newest is never retired."""
+    first = service.wrap("pii", b"1" * 16)
+    service.rotate("pii")
+    second = service.wrap("pii", b"2" * 16)
+    with pytest.raises(ConfigError, match="its newest is 2"):
+        service.retire("pii", 3)
+    assert service.unwrap("pii", first) == b"1" * 16
+    assert service.retire("pii", 2).versions == 2
+    with pytest.raises(KeyNotFoundError, match="no version 1"):
+        service.unwrap("pii", first)
+    assert service.unwrap("pii", second) == b"2" * 16
+    assert service.rotate("pii").versions == 3
