@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import shutil
 from collections import defaultdict
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from sparkcrypt import verify_table
+from sparkcrypt import configure, load_policy, verify_table
 from sparkcrypt.backfill.after.expire import expire_run
 from sparkcrypt.backfill.drift import footers as footer_readers
 from sparkcrypt.backfill.many.check_keys import check_keys
@@ -18,12 +19,14 @@ from sparkcrypt.backfill.many.report import PassReport
 from sparkcrypt.backfill.many.retire import retire_versions
 from sparkcrypt.backfill.many.rotate import rotate_key
 from sparkcrypt.backfill.work.options import RunOptions
-from sparkcrypt.errors import ConfigError, VerificationError
+from sparkcrypt.errors import ConfigError, KeyServiceError, VerificationError
 from sparkcrypt.keys.call_log import KEY_LOG
+from sparkcrypt.keys.datakeys import DataKeyOpener
 from sparkcrypt.keys.material import parse_key_material
-from sparkcrypt.keys.service import KeyDescription
+from sparkcrypt.keys.open_service import open_key_service
+from sparkcrypt.keys.service import KeyDescription, KeyService
 from sparkcrypt.keys.wrappings import version_of
-from sparkcrypt.parquet import read_footer
+from sparkcrypt.parquet import KeyRequest, read_footer, verify_keys
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.spark.tables.catalog import Catalog
 from sparkcrypt.spark.tables.tagging import set_tags
@@ -35,6 +38,16 @@ from tests.spark.support import Lake, key_service, retriever, rows_of, with_keys
 pytestmark = pytest.mark.spark
 WRITERS = 20
 MASTERS = ("footer", "pii", "fin")
+VAULT = """
+version: 1
+key_service: {{type: vault, address: "{address}", auth: {{method: token, token_file: {token}}}}}
+footer: {{key: rotate-footer, mode: encrypted}}
+audit: {{key: rotate-audit}}
+untagged: plaintext
+run_state: state/
+tags:
+  pii: {{key: rotate-pii}}
+"""
 READ = (
     START
     + """
@@ -69,9 +82,20 @@ def files_of(lake: Lake, table: str = "t") -> list[Path]:
 
 def keks_of(files: list[Path], policy: Policy) -> dict[str, set[tuple[int, str | None]]]:
     """Return, by master key, the KEKs of files, each with the version that wrapped it."""
+    return keks_by(files, key_service(policy))
+
+
+def retrieve_by(service: KeyService) -> Callable[[KeyRequest], bytes]:
+    """Return what opens data keys by a key service, with nothing kept of earlier ones."""
+    opener = DataKeyOpener(service)
+    return lambda request: opener.open_metadata(request.key_metadata)
+
+
+def keks_by(files: list[Path], service: KeyService) -> dict[str, set[tuple[int, str | None]]]:
+    """Return the same of files under the keys of a key service."""
     found: dict[str, set[tuple[int, str | None]]] = defaultdict(set)
     for file in files:
-        footer = read_footer(file, retrieve_key=retriever(policy))
+        footer = read_footer(file, retrieve_key=retrieve_by(service))
         columns = [column.key_metadata for column in footer.columns or () if column.own_key]
         for metadata in (footer.footer_key_metadata, *columns):
             material = parse_key_material(metadata or b"")
@@ -283,3 +307,38 @@ def test_rotation_and_backfill_finish_each_other_and_stay_apart(lake: Lake) -> N
     assert backfill(lake.spark, policy, tables=["t"]).outcome == "done"
     assert not catalog.table("t").options.get(history)
     assert {version for version, _ in keks_of(files_of(lake), policy)["fin"]} == {2}
+
+
+@pytest.mark.services
+def test_vault_key_is_rotated_and_its_first_version_retired(lake: Lake, vault: Any) -> None:
+    """The text of every KEK tells the new version; then Vault decrypts nothing under the first, and rows are read."""
+    token = lake.root / "token"
+    token.write_text(vault.root_token)
+    token.chmod(0o600)
+    file = lake.root / "policy.yaml"
+    file.write_text(VAULT.format(address=vault.address, token=token))
+    policy = load_policy(file)
+    service = open_key_service(policy.key_service)
+    for key in ("rotate-footer", "rotate-audit", "rotate-pii"):
+        service.create(key)
+    configure(lake.spark, policy)
+    lake.sql("CREATE TABLE t (id BIGINT, email STRING, amount DOUBLE, p INT) USING parquet PARTITIONED BY (p)")
+    set_tags(lake.spark, "t", {"email": ["pii"]}, policy)
+    for number in range(2):
+        write(lake, "t", number)
+    rows, (old, _) = rows_of(lake.spark.table("t")), files_of(lake)
+    kept = Path(shutil.copy(old, lake.root / "kept.parquet"))
+    for number, key in enumerate(("rotate-pii", "rotate-footer"), start=1):
+        done = rotate_key(lake.spark, policy, key, tables=["t"])
+        assert (done.outcome, done.rotation and done.rotation.version) == ("done", 2)
+        keks = keks_by(files_of(lake), service)
+        assert {found: len(wrapped) for found, wrapped in keks.items()} == {"rotate-pii": 1, "rotate-footer": 1}
+        assert {version for version, _ in keks["rotate-pii"]} == {2}
+        assert {version for version, _ in keks["rotate-footer"]} == {number}
+    expire_run(lake.spark, "t", policy)
+    assert retire_versions(lake.spark, policy, "rotate-pii", 2).versions == 2
+    with pytest.raises(KeyServiceError, match="rotate-pii"):
+        verify_keys(kept, retrieve_key=retrieve_by(service))
+    lake.jvm.org.apache.parquet.crypto.keytools.KeyToolkit.removeCacheEntriesForAllTokens()
+    assert check_keys(lake.spark, policy, tables=["t"]).exit_code == 0
+    assert rows_of(lake.spark.table("t")) == rows
