@@ -412,6 +412,7 @@ def test_the_template_is_in_the_distribution(tmp_path: Path) -> None:
     assert {path.name for path in (ROOT / "sparkcrypt/backfill/html/templates").iterdir()} == {
         "backfill.html.j2",
         "backfill.css",
+        "lineage.svg.j2",
     }
 
 
