@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from bench.harness import Report, in_memory
+from sparkcrypt.backfill.audit.audit_index import AuditIndex
 from sparkcrypt.backfill.audit.chain import AuditWriter, verify_audit
 from sparkcrypt.backfill.audit.compact import pack_audit
-from sparkcrypt.backfill.audit.index import AuditIndex
 from sparkcrypt.backfill.journal.archive import archive_records
 from sparkcrypt.backfill.journal.journal import Journal, RunRecord
-from sparkcrypt.backfill.journal.settled import is_settled, settle
+from sparkcrypt.backfill.journal.settled_runs import is_settled, settle
 from sparkcrypt.backfill.state.mac import TableMac
 from sparkcrypt.backfill.state.store import LocalStateStore
 

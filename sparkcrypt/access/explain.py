@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal, TypeAlias
 
 from sparkcrypt.errors import KeyServiceError, PlanError
-from sparkcrypt.keys.decisions import Decision, decision_of
+from sparkcrypt.keys.access_decisions import Decision, decision_of
 from sparkcrypt.plan import ColumnPlan, EncryptionPlan
 from sparkcrypt.policy.model import OnDenied, Policy
 from sparkcrypt.schema import join_dotted

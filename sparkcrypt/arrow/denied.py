@@ -9,7 +9,7 @@ from typing import Any
 from sparkcrypt.arrow.files import DataFile
 from sparkcrypt.arrow.keys import Reader, opened_key_service
 from sparkcrypt.arrow.masks import Denied, denied_below
-from sparkcrypt.decide.masks import decide
+from sparkcrypt.decide.masked_leaves import decide
 from sparkcrypt.names import IN_SOME_PARTITIONS
 from sparkcrypt.policy.model import OnDenied, Policy
 from sparkcrypt.schema import Path

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from sparkcrypt.errors import ConfigError, PlanError, show
 from sparkcrypt.native.listing import list_files
-from sparkcrypt.native.places import Settings
+from sparkcrypt.native.open_places import Settings
 from sparkcrypt.paths import Partition, partition_values, split_path, trailing_partition
 
 NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"

@@ -13,7 +13,7 @@ from sparkcrypt.arrow.keys import FileKeys, Reader, encode
 from sparkcrypt.arrow.shape import check_names, paths_in_file
 from sparkcrypt.decide.file import resolve_read
 from sparkcrypt.errors import FormatError, StorageError
-from sparkcrypt.native.places import Settings, place
+from sparkcrypt.native.open_places import Settings, place
 from sparkcrypt.parquet import Footer, KeyRequest, read_footer
 from sparkcrypt.schema import Path
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import pyarrow.parquet.encryption as pe
 
-from sparkcrypt.decide.denied import refused_key
+from sparkcrypt.decide.denied_text import refused_key
 from sparkcrypt.errors import KeyAccessDeniedError, KeyNotFoundError, VerificationError
+from sparkcrypt.keys.expiring_cache import ExpiringCache
 from sparkcrypt.keys.ids import decode_key_id
 from sparkcrypt.keys.material import KeyMaterial, parse_key_material
-from sparkcrypt.keys.once import ExpiringCache
 from sparkcrypt.keys.opened import OpenedKeyService
 from sparkcrypt.policy.key_service import KeyServiceConfig
 from sparkcrypt.policy.model import Policy

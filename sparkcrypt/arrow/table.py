@@ -24,7 +24,7 @@ from sparkcrypt.arrow.masked_file import read_masked
 from sparkcrypt.arrow.masks import Denied, kept_type
 from sparkcrypt.arrow.shape import leaves_of, spark_json
 from sparkcrypt.errors import ConfigError
-from sparkcrypt.native.places import Settings
+from sparkcrypt.native.open_places import Settings
 from sparkcrypt.schema import Path
 
 BATCH_ROWS = 131_072

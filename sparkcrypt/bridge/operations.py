@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import sparkcrypt
 from sparkcrypt.errors import BridgeError, ConfigError, KeyAccessDeniedError, KeyNotFoundError
-from sparkcrypt.keys.once import ExpiringCache
+from sparkcrypt.keys.expiring_cache import ExpiringCache
 from sparkcrypt.policy.key_service import KeyServiceConfig
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ class Operations:
         return {"key": base64.b64encode(keeper.unwrap(_key_id_of(request), request["wrapped"])).decode()}
 
     def _open_key(self, request: Request) -> Answer:
-        from sparkcrypt.decide.denied import refused_key
+        from sparkcrypt.decide.denied_text import refused_key
         from sparkcrypt.keys.material import parse_key_material
 
         material = parse_key_material(base64.b64decode(request["key_metadata"]))
@@ -109,7 +109,7 @@ class Operations:
         return self._services.get(config, lambda: OpenedKeyService(config))
 
     def _decide(self, request: Request) -> Answer:
-        from sparkcrypt.decide.masks import decide
+        from sparkcrypt.decide.masked_leaves import decide
 
         return decide(dict(request), self._open(_key_service_of(request)).decisions)
 
@@ -136,38 +136,38 @@ def _encrypted_columns(request: Request) -> Answer:
 
 
 def _check_partitioning(request: Request) -> Answer:
-    from sparkcrypt.decide.planned import check_partitioning
+    from sparkcrypt.decide.planned_writes import check_partitioning
 
     return check_partitioning(dict(request))
 
 
 def _check_sink(request: Request) -> Answer:
-    from sparkcrypt.decide.planned import check_sink
+    from sparkcrypt.decide.planned_writes import check_sink
 
     return check_sink(dict(request))
 
 
 def _check_inherited(request: Request) -> Answer:
-    from sparkcrypt.decide.inherited import check_inherited
+    from sparkcrypt.decide.inherited_tags import check_inherited
 
     return check_inherited(request)
 
 
 def _check_declassified(request: Request) -> Answer:
-    from sparkcrypt.decide.declassified import check_declassified
+    from sparkcrypt.decide.declassified_values import check_declassified
 
     check_declassified(request)
     return {}
 
 
 def _check_format(request: Request) -> Answer:
-    from sparkcrypt.decide.planned import check_format
+    from sparkcrypt.decide.planned_writes import check_format
 
     return check_format(dict(request))
 
 
 def _table_tags(request: Request) -> Answer:
-    from sparkcrypt.decide.planned import table_tags
+    from sparkcrypt.decide.planned_writes import table_tags
 
     return table_tags(dict(request))
 

@@ -13,11 +13,11 @@ from typing import Any
 
 from sparkcrypt import names
 from sparkcrypt.decide.context import TableContext, refuse_keys_by_hand, table_context, unescape_json
-from sparkcrypt.decide.formats import is_in_log, is_log
+from sparkcrypt.decide.format_logs import is_in_log, is_log
 from sparkcrypt.decide.identity import check_aad_prefix, identity_of_write, is_temporary, table_location
-from sparkcrypt.decide.masked import refuse_masked
-from sparkcrypt.decide.planned import format_text
-from sparkcrypt.decide.read import check_columns, check_footer
+from sparkcrypt.decide.masked_writes import refuse_masked
+from sparkcrypt.decide.planned_writes import format_text
+from sparkcrypt.decide.read_checks import check_columns, check_footer
 from sparkcrypt.decide.request import decode_base64, optional_text, require_footer, require_properties, require_text
 from sparkcrypt.errors import BridgeError, PlanError, show
 from sparkcrypt.keys.ids import encode_key_id

@@ -9,7 +9,7 @@ from functools import partial
 from typing import TypeVar
 
 from sparkcrypt.errors import ConfigError, KeyAccessDeniedError, KeyNotFoundError, SparkcryptError
-from sparkcrypt.keys.decisions import AccessDecider, Decision
+from sparkcrypt.keys.access_decisions import AccessDecider, Decision
 from sparkcrypt.keys.service import CredentialBearer, KeyDescription, KeyService
 
 KEY_LOG = "SPARKCRYPT_KEY_LOG"

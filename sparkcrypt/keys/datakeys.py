@@ -14,8 +14,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from sparkcrypt.errors import ConfigError, FormatError, KeyServiceError
+from sparkcrypt.keys.expiring_cache import ExpiringCache
 from sparkcrypt.keys.material import KeyMaterial, parse_key_material
-from sparkcrypt.keys.once import ExpiringCache
 from sparkcrypt.keys.service import KeyService, Unwrapper
 from sparkcrypt.keys.wrapping import seal_key, unseal_key
 

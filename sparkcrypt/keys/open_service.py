@@ -12,8 +12,8 @@ from typing import TypeAlias, cast
 
 from sparkcrypt.errors import ConfigError
 from sparkcrypt.keys.service import KeyService
-from sparkcrypt.policy.endurance import endurance_of, replicas_of
 from sparkcrypt.policy.key_service import ENDURANCE_OPTIONS, KEY_SERVICE_OPTIONS, KeyServiceConfig
+from sparkcrypt.policy.outage_options import endurance_of, replicas_of
 
 ENTRY_POINT_GROUP = "sparkcrypt.key_services"
 KeyServiceFactory: TypeAlias = Callable[[KeyServiceConfig], KeyService]
@@ -24,7 +24,7 @@ _BUILT_IN = {
     "aws": ("sparkcrypt.keys.cloud.aws", "AwsKeyService"),
     "hadoop": ("sparkcrypt.keys.hadoop.service", "HadoopKeyService"),
     "gcp": ("sparkcrypt.keys.cloud.gcp", "GcpKeyService"),
-    "ephemeral": ("sparkcrypt.keys.ephemeral", "EphemeralKeyService"),
+    "ephemeral": ("sparkcrypt.keys.memory_service", "EphemeralKeyService"),
 }
 _EXTRAS = {kind: f"sparkcrypt[{kind}]" for kind in ("aws", "gcp")}
 

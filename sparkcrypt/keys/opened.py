@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from sparkcrypt.keys.access_decisions import KeyDecisions, RefusalKeeper
 from sparkcrypt.keys.call_log import LoggingKeyService
 from sparkcrypt.keys.datakeys import DataKeyOpener
-from sparkcrypt.keys.decisions import KeyDecisions, RefusalKeeper
 from sparkcrypt.keys.open_service import open_key_service
 from sparkcrypt.policy.key_service import KeyServiceConfig
 

@@ -15,7 +15,7 @@ from sparkcrypt.keys.datakeys import DataKeyOpener
 from sparkcrypt.keys.open_service import open_key_service
 from sparkcrypt.keys.wrappings import Wrapping
 from sparkcrypt.names import SPARK_SCHEMA
-from sparkcrypt.native.places import Settings, place
+from sparkcrypt.native.open_places import Settings, place
 from sparkcrypt.parquet import (
     ColumnSummary,
     FileSummary,

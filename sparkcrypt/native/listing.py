@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sparkcrypt.errors import ConfigError, VerificationError
-from sparkcrypt.native.places import Settings, place
+from sparkcrypt.native.open_places import Settings, place
 from sparkcrypt.paths import is_hidden
 
 

@@ -8,8 +8,8 @@ from functools import partial
 from sparkcrypt.errors import FormatError, VerificationError
 from sparkcrypt.keys.datakeys import DataKeyMaker
 from sparkcrypt.keys.material import parse_key_material
+from sparkcrypt.native.open_places import Place, remove_file, size_of
 from sparkcrypt.native.orders import FileOutcome, OrcOrder
-from sparkcrypt.native.places import Place, remove_file, size_of
 from sparkcrypt.orc import (
     OrcEncryption,
     OrcKey,

@@ -8,8 +8,8 @@ from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 
 from sparkcrypt.errors import SparkcryptError
+from sparkcrypt.native.open_places import Settings
 from sparkcrypt.native.orders import FileOutcome, KeySettings, Order
-from sparkcrypt.native.places import Settings
 from sparkcrypt.native.work import failure, rewrite
 
 

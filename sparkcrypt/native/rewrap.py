@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from sparkcrypt.errors import FormatError, VerificationError
+from sparkcrypt.native.open_places import Place, remove_file, size_of
 from sparkcrypt.native.orders import FileOrder, FileOutcome
-from sparkcrypt.native.places import Place, remove_file, size_of
 from sparkcrypt.parquet import Footer, RetrieveKey, VerifyAad, WrapKey, read_footer, rewrap_file, verify_keys
 from sparkcrypt.parquet.file.source import Input, open_source
 from sparkcrypt.parquet.thrift.compact import STRUCT, List, Struct

@@ -21,9 +21,9 @@ from sparkcrypt.keys.call_log import LoggingKeyService
 from sparkcrypt.keys.datakeys import DataKeyMaker, DataKeyOpener
 from sparkcrypt.keys.material import parse_key_material
 from sparkcrypt.keys.open_service import open_key_service
+from sparkcrypt.native.open_places import Place, Settings, place, remove_file, size_of
 from sparkcrypt.native.orc_work import rewrite_orc_order
 from sparkcrypt.native.orders import EncryptionOrder, FileOrder, FileOutcome, KeySettings, OrcOrder, Order
-from sparkcrypt.native.places import Place, Settings, place, remove_file, size_of
 from sparkcrypt.native.rewrap import rewrap_order
 from sparkcrypt.parquet import (
     FOOTER_KEY,

@@ -102,7 +102,7 @@ def set_clock_and_lifetime(seconds_ahead: float, lifetime_seconds: float) -> Non
 def wait_shortly_for_writers() -> None:
     """Let this process compare old folders twice within a round, not wait long for killed writers, and pack early."""
     from sparkcrypt.backfill.audit.packs import full_packs
-    from sparkcrypt.backfill.old_files import quiet
+    from sparkcrypt.backfill.old_files import ended_writers
 
     setattr(import_module(full_packs.__module__), "MOST_ENTRIES", 2)  # noqa: B010  # a constant
-    quiet.APART_SECONDS, quiet.MOST_SECONDS = 0.5, 5.0
+    ended_writers.APART_SECONDS, ended_writers.MOST_SECONDS = 0.5, 5.0

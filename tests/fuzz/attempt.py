@@ -22,8 +22,8 @@ from sparkcrypt.parquet import (
     verify_file,
     verify_keys,
 )
+from sparkcrypt.parquet.file.read_ahead import Window
 from sparkcrypt.parquet.file.source import Input, naming, open_source
-from sparkcrypt.parquet.file.window import Window
 from sparkcrypt.parquet.pages.chunk import chunk_range
 from sparkcrypt.parquet.thrift.compact import decode_struct
 from sparkcrypt.parquet.thrift.encode import encode_struct

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from sparkcrypt.errors import FormatError, SparkcryptError, VerificationError
 from sparkcrypt.parquet import FOOTER_KEY, read_footer, rewrap_file, rewrite_file, verify_file, verify_keys
+from sparkcrypt.parquet.file.read_ahead import Window
 from sparkcrypt.parquet.file.source import open_source
-from sparkcrypt.parquet.file.window import Window
 from sparkcrypt.parquet.pages.chunk import chunk_range
 from sparkcrypt.parquet.thrift.compact import decode_struct
 from sparkcrypt.parquet.thrift.encode import encode_struct

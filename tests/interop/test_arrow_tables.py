@@ -29,7 +29,7 @@ from sparkcrypt.errors import (
 )
 from sparkcrypt.keys.call_log import KEY_LOG
 from sparkcrypt.names import REQUIRE_ENCRYPTION, TABLE_UUID
-from sparkcrypt.native.places import place
+from sparkcrypt.native.open_places import place
 from sparkcrypt.policy.access_log import AccessLogRule
 from sparkcrypt.policy.model import Policy
 from tests.interop.lake_files import UUID, TableWriter

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sparkcrypt.backfill.old_files import quiet
+from sparkcrypt.backfill.old_files import ended_writers
 from sparkcrypt.backfill.run import units
 from tests.spark.fixtures import lake, private_jar
 from tests.spark.killing import clock
@@ -16,6 +16,6 @@ __all__ = ["clock", "copies", "lake", "private_jar"]
 @pytest.fixture(autouse=True)
 def soon_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let two listings be close together, and writers be waited for a short time."""
-    monkeypatch.setattr(quiet, "APART_SECONDS", 0.2)
-    monkeypatch.setattr(quiet, "MOST_SECONDS", 2.0)
+    monkeypatch.setattr(ended_writers, "APART_SECONDS", 0.2)
+    monkeypatch.setattr(ended_writers, "MOST_SECONDS", 2.0)
     monkeypatch.setattr(units, "PAUSES_SECONDS", (0.5, 0.5, 1.0, 2.0, 4.0))

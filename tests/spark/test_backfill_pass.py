@@ -23,7 +23,7 @@ from sparkcrypt.errors import ConfigError, PlanError, RunConflictError, Verifica
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.spark.tables.catalog import Catalog
 from sparkcrypt.spark.tables.tagging import set_tags
-from sparkcrypt.spark.tasks import watch
+from sparkcrypt.spark.tasks import task_progress
 from tests.spark.support import SECRET, Lake, assert_plaintext, make_policy, rows_of
 from tests.spark.tables import make_table
 from tests.unit.backfill.heard_progress import Heard, summed
@@ -139,7 +139,7 @@ def test_new_master_key_is_wrapped_around_the_old_data_keys(lake: Lake) -> None:
 
 def test_progress_is_told_within_a_unit(lake: Lake, policy: Policy, monkeypatch: pytest.MonkeyPatch) -> None:
     """A table of one unit and many files is not silent until its end; in the end all is told, once."""
-    monkeypatch.setattr(watch, "EVERY_SECONDS", 0.05)
+    monkeypatch.setattr(task_progress, "EVERY_SECONDS", 0.05)
     make_table(lake, "t", partitions=0, tagged=None)
     with lake.stranger() as stranger:
         stranger.range(0, 40, 1, 40).selectExpr("int(id) id", "string(id) email", "double(id) pay").write.insertInto(

@@ -18,7 +18,7 @@ from sparkcrypt.cli.main import cli
 from sparkcrypt.errors import ConfigError, SparkcryptError, VerificationError
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.spark.files.hadoop import HadoopFiles
-from sparkcrypt.spark.files.storage import Storage, storage_of
+from sparkcrypt.spark.files.storage_policies import Storage, storage_of
 from sparkcrypt.spark.tables.catalog import Catalog
 from sparkcrypt.spark.tables.tagging import set_tags
 from tests.conftest import FreshJvm

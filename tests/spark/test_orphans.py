@@ -17,7 +17,7 @@ from sparkcrypt.backfill.after.orphan_search import Orphan
 from sparkcrypt.backfill.after.orphans import find_orphans
 from sparkcrypt.backfill.audit.chain import audit_entries
 from sparkcrypt.backfill.html.page import report_html
-from sparkcrypt.backfill.many.choice import Choice
+from sparkcrypt.backfill.many.chosen_tables import Choice
 from sparkcrypt.backfill.many.expire import expire_many
 from sparkcrypt.backfill.many.passes import PassOptions, backfill
 from sparkcrypt.backfill.state.store import open_state_store

@@ -10,7 +10,7 @@ import pytest
 
 from sparkcrypt.backfill.engine.base import make_fresh_folder
 from sparkcrypt.backfill.target.unit import Folder, Unit
-from sparkcrypt.spark.files.access import copy_access
+from sparkcrypt.spark.files.access_rights import copy_access
 from sparkcrypt.spark.files.hadoop import HadoopFiles
 
 if TYPE_CHECKING:

@@ -7,20 +7,20 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from sparkcrypt.backfill.after.expire_refusals import refuse_earlier_writers, refuse_old_in_use, refuse_unaudited
 from sparkcrypt.backfill.after.expired_files import Waste, dispose
-from sparkcrypt.backfill.after.refusals import refuse_earlier_writers, refuse_old_in_use, refuse_unaudited
 from sparkcrypt.backfill.audit.compact import pack_audit
 from sparkcrypt.backfill.journal.archive import archive_records, clear_archived
 from sparkcrypt.backfill.journal.journal import Journal
 from sparkcrypt.backfill.journal.run_steps import has_ended, has_expired, is_paused
 from sparkcrypt.backfill.journal.unit_steps import state_of_units
-from sparkcrypt.backfill.old_files.awaiting import age_seconds
+from sparkcrypt.backfill.old_files.awaiting_expiry import age_seconds
+from sparkcrypt.backfill.old_files.changed_folders import list_suspects
 from sparkcrypt.backfill.old_files.compare import Compared, compare_run, problems_of
 from sparkcrypt.backfill.old_files.new_files import Standing, SwappedUnit, standing_of
 from sparkcrypt.backfill.old_files.past_run import PastRuns, past_runs
 from sparkcrypt.backfill.old_files.problems import UNDONE
 from sparkcrypt.backfill.old_files.reconcile import old_locations, refuse_stale
-from sparkcrypt.backfill.old_files.suspects import list_suspects
 from sparkcrypt.backfill.report.progress import Progress
 from sparkcrypt.backfill.target.in_use import Places
 from sparkcrypt.backfill.target.unit import is_staged, staging_folder

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 
-from sparkcrypt.backfill.after.refusals import may_commit, refuse_earlier_writer
+from sparkcrypt.backfill.after.expire_refusals import may_commit, refuse_earlier_writer
 from sparkcrypt.backfill.journal.attempts import undone_attempts
 from sparkcrypt.backfill.journal.journal import Journal
 from sparkcrypt.backfill.journal.unit_steps import UnitState, state_of_units
-from sparkcrypt.backfill.old_files.awaiting import swapped_at
+from sparkcrypt.backfill.old_files.awaiting_expiry import swapped_at
 from sparkcrypt.backfill.old_files.changes import known_of_undone, known_places
+from sparkcrypt.backfill.old_files.ended_writers import writers_folder_in
 from sparkcrypt.backfill.old_files.past_run import PastRuns
-from sparkcrypt.backfill.old_files.quiet import writers_folder_in
 from sparkcrypt.backfill.old_files.reconcile import new_files
 from sparkcrypt.backfill.target.record import by_place, restore_unit
 from sparkcrypt.backfill.target.unit import list_folders, old_folder, staging_folder

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from sparkcrypt.backfill.after.deletion_audit import ORPHANS, DeletionAudit, deletion_audit
 from sparkcrypt.backfill.after.orphan_search import ASIDE, Orphan, OrphanSearch
-from sparkcrypt.backfill.old_files.quiet import writers_folder
+from sparkcrypt.backfill.old_files.ended_writers import writers_folder
 from sparkcrypt.backfill.state.directory import open_states
 from sparkcrypt.backfill.target.disposal import Disposal
 from sparkcrypt.backfill.target.unit import is_staged

@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from sparkcrypt.backfill.state.mac import CheckMac, Mac
-from sparkcrypt.backfill.state.sealed import open_sealed, seal_record
+from sparkcrypt.backfill.state.sealed_record import open_sealed, seal_record
 from sparkcrypt.backfill.state.store import StateStore, decode_record
 from sparkcrypt.errors import VerificationError
 

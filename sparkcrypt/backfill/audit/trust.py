@@ -16,12 +16,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cache
 
+from sparkcrypt.backfill.audit.audit_index import AuditIndex
 from sparkcrypt.backfill.audit.chain import AuditEntry
-from sparkcrypt.backfill.audit.confine import RunFolders, refuse_outside
-from sparkcrypt.backfill.audit.index import AuditIndex
+from sparkcrypt.backfill.audit.confined_paths import RunFolders, refuse_outside
 from sparkcrypt.backfill.journal.journal import Journal
 from sparkcrypt.backfill.journal.run_steps import has_ended
-from sparkcrypt.backfill.journal.settled import is_settled, settle
+from sparkcrypt.backfill.journal.settled_runs import is_settled, settle
 from sparkcrypt.backfill.journal.unit_steps import UnitState
 from sparkcrypt.backfill.state.mac import MasterKeys, TableMac, open_mac
 from sparkcrypt.backfill.state.store import StateStore

@@ -14,7 +14,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 
-from sparkcrypt.backfill.state.latest import LatestRecord
+from sparkcrypt.backfill.state.latest_record import LatestRecord
 from sparkcrypt.backfill.state.store import StateStore
 from sparkcrypt.backfill.target.unit import SourceFile
 from sparkcrypt.native.footers import FooterFacts, Found, pack, unpack

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from sparkcrypt.decide.shape import schema_of_columns
+from sparkcrypt.decide.file_schema import schema_of_columns
 from sparkcrypt.errors import PlanError
 from sparkcrypt.parquet import FileSummary
 from sparkcrypt.plan import ColumnPlan, EncryptionPlan

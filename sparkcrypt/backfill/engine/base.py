@@ -12,9 +12,9 @@ from sparkcrypt.backfill.engine.staged_files import StagedUnit
 from sparkcrypt.backfill.target.unit import Folder, Unit
 from sparkcrypt.errors import VerificationError
 from sparkcrypt.spark.files.hadoop import HadoopFiles
-from sparkcrypt.spark.files.storage import keep_storage
+from sparkcrypt.spark.files.storage_policies import keep_storage
 from sparkcrypt.spark.tasks.digest import RowsDigest
-from sparkcrypt.spark.tasks.watch import Told
+from sparkcrypt.spark.tasks.task_progress import Told
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,7 @@ from sparkcrypt.paths import trailing_partition
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.spark.files.hadoop import HadoopFiles
 from sparkcrypt.spark.tasks.run import rewrite_in_tasks
-from sparkcrypt.spark.tasks.watch import Told
+from sparkcrypt.spark.tasks.task_progress import Told
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -19,7 +19,7 @@ from sparkcrypt.policy.model import Policy, normalized_table
 from sparkcrypt.spark.files.hadoop import HadoopFiles
 from sparkcrypt.spark.setup.session_policy import registered_policy
 from sparkcrypt.spark.tasks.digest import RowsDigest, digest_rows
-from sparkcrypt.spark.tasks.watch import Told
+from sparkcrypt.spark.tasks.task_progress import Told
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

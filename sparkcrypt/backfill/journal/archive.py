@@ -13,7 +13,7 @@ from typing import Any
 
 from sparkcrypt.backfill.journal.record import VERSION, Record
 from sparkcrypt.backfill.state.mac import CheckMac, TableMac
-from sparkcrypt.backfill.state.sealed import open_sealed, seal_record
+from sparkcrypt.backfill.state.sealed_record import open_sealed, seal_record
 from sparkcrypt.backfill.state.store import StateStore, decode_record
 from sparkcrypt.errors import VerificationError
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from sparkcrypt.backfill.drift.footers import DriverFooters, FooterReader, TaskFooters, own_keys
 from sparkcrypt.backfill.drift.scan import FILES_AT_ONCE
-from sparkcrypt.backfill.many.choice import Choice, choose_tables
-from sparkcrypt.backfill.many.gate import Gate
+from sparkcrypt.backfill.many.chosen_tables import Choice, choose_tables
+from sparkcrypt.backfill.many.refused_tables import Gate
 from sparkcrypt.backfill.state.directory import open_states
 from sparkcrypt.backfill.state.mac import MasterKeys, open_mac
 from sparkcrypt.backfill.target.target import CatalogTarget, catalog_target

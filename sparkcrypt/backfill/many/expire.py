@@ -11,7 +11,7 @@ from sparkcrypt.backfill.after.expire import Expired, expire_run
 from sparkcrypt.backfill.after.orphan_search import Orphan
 from sparkcrypt.backfill.after.orphans import expire_left
 from sparkcrypt.backfill.journal.journal import Journal
-from sparkcrypt.backfill.many.choice import Choice, choose_tables
+from sparkcrypt.backfill.many.chosen_tables import Choice, choose_tables
 from sparkcrypt.backfill.many.report import TableError
 from sparkcrypt.backfill.report.progress import Progress
 from sparkcrypt.backfill.state.directory import open_states

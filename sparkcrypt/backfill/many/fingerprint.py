@@ -10,7 +10,7 @@ import hashlib
 import json
 from typing import Any
 
-from sparkcrypt.backfill.state.latest import LatestRecord
+from sparkcrypt.backfill.state.latest_record import LatestRecord
 from sparkcrypt.backfill.state.store import StateStore
 from sparkcrypt.backfill.target.target import CatalogTarget
 from sparkcrypt.backfill.target.unit import list_unit

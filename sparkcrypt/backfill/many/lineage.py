@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from sparkcrypt.backfill.drift.cache import FooterCache
 from sparkcrypt.backfill.drift.scan import scan_target
-from sparkcrypt.backfill.many.choice import Choice, choose_tables
+from sparkcrypt.backfill.many.chosen_tables import Choice, choose_tables
 from sparkcrypt.backfill.state.directory import open_states
 from sparkcrypt.backfill.target.target import catalog_target
 from sparkcrypt.errors import PlanError, SparkcryptError, VerificationError

@@ -13,12 +13,12 @@ from sparkcrypt.backfill.audit.trust import TableTrust
 from sparkcrypt.backfill.drift.difference import missing_folder
 from sparkcrypt.backfill.drift.unit_survey import count_calls
 from sparkcrypt.backfill.journal.journal import new_run_id
-from sparkcrypt.backfill.many.choice import Choice, Chosen, choose_tables
+from sparkcrypt.backfill.many.chosen_tables import Choice, Chosen, choose_tables
 from sparkcrypt.backfill.many.fingerprint import PassState, fingerprint
-from sparkcrypt.backfill.many.gate import Gate
-from sparkcrypt.backfill.many.meter import Meter
+from sparkcrypt.backfill.many.pass_progress import Meter
+from sparkcrypt.backfill.many.refused_tables import Gate
 from sparkcrypt.backfill.many.report import NOT_IN_PLACE, PassReport, TableError
-from sparkcrypt.backfill.old_files.upkeep import needs_care, read_open_problems
+from sparkcrypt.backfill.old_files.past_run_checks import needs_care, read_open_problems
 from sparkcrypt.backfill.report.progress import Progress, Silent
 from sparkcrypt.backfill.report.report import Outcome, Report
 from sparkcrypt.backfill.run.encrypt import find_target

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from sparkcrypt.backfill.drift.difference import Drift
 from sparkcrypt.backfill.drift.inherited import InheritedColumn, sum_up_inherited
 from sparkcrypt.backfill.drift.unit_survey import UnitSurvey
-from sparkcrypt.backfill.many.gate import Gate
 from sparkcrypt.backfill.many.key_status import Due, find_overdue
+from sparkcrypt.backfill.many.refused_tables import Gate
 from sparkcrypt.backfill.report.progress import Silent
 from sparkcrypt.backfill.report.report import Report
 from sparkcrypt.backfill.run.job import open_job

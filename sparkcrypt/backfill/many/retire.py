@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from sparkcrypt.backfill.drift.footers import DriverFooters, TaskFooters, own_keys
 from sparkcrypt.backfill.many.check_keys import list_batches
 from sparkcrypt.backfill.many.keys_in_use import TableUse, list_key_uses
-from sparkcrypt.backfill.old_files.awaiting import awaiting_expiry
+from sparkcrypt.backfill.old_files.awaiting_expiry import awaiting_expiry
 from sparkcrypt.backfill.report.amount import Amount
 from sparkcrypt.backfill.state.directory import open_states
 from sparkcrypt.backfill.state.store import StateStore

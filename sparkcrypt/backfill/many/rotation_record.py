@@ -14,7 +14,7 @@ import json
 from dataclasses import dataclass
 
 from sparkcrypt.backfill.engine.keks import key_digest
-from sparkcrypt.backfill.state.latest import LatestRecord
+from sparkcrypt.backfill.state.latest_record import LatestRecord
 from sparkcrypt.backfill.state.store import StateStore
 from sparkcrypt.errors import ConfigError, KeyServiceError
 from sparkcrypt.keys.service import KeyService, Rotating

@@ -12,7 +12,9 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
+from sparkcrypt.backfill.old_files.changed_folders import Suspect, find_suspects, is_superseded
 from sparkcrypt.backfill.old_files.changes import Changes
+from sparkcrypt.backfill.old_files.ended_writers import Listing, wait_until_quiet
 from sparkcrypt.backfill.old_files.problems import (
     BACK,
     EMPTIED,
@@ -22,9 +24,7 @@ from sparkcrypt.backfill.old_files.problems import (
     Problems,
     problems_of_target,
 )
-from sparkcrypt.backfill.old_files.quiet import Listing, wait_until_quiet
 from sparkcrypt.backfill.old_files.reconcile import reconcile_files, stale_message
-from sparkcrypt.backfill.old_files.suspects import Suspect, find_suspects, is_superseded
 from sparkcrypt.backfill.work.ledger import append_audit
 from sparkcrypt.backfill.work.schedule import FailedUnit
 from sparkcrypt.backfill.work.unit import Runner

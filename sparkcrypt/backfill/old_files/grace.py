@@ -14,9 +14,9 @@ from urllib.parse import urlsplit
 
 from sparkcrypt.backfill.journal.journal import Journal
 from sparkcrypt.backfill.journal.unit_steps import UnitState, state_of_units
-from sparkcrypt.backfill.old_files.awaiting import swapped_at
+from sparkcrypt.backfill.old_files.awaiting_expiry import swapped_at
 from sparkcrypt.backfill.old_files.changes import expired_folders
-from sparkcrypt.backfill.old_files.quiet import writers_folder_in
+from sparkcrypt.backfill.old_files.ended_writers import writers_folder_in
 from sparkcrypt.backfill.report.outcome import UnitOutcome
 from sparkcrypt.backfill.target.in_use import Places, refuse_used
 from sparkcrypt.backfill.target.record import by_place, restore_unit

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from sparkcrypt.backfill.audit.migration import Migrated, migrate_journals
+from sparkcrypt.backfill.audit.journal_migration import Migrated, migrate_journals
 from sparkcrypt.backfill.audit.trust import TableTrust
 from sparkcrypt.backfill.journal.journal import Journal
 from sparkcrypt.backfill.old_files.problems import Problems, problems_of_target
@@ -20,7 +20,7 @@ from sparkcrypt.backfill.state.store import StateStore
 from sparkcrypt.backfill.target.disposal import Disposal
 from sparkcrypt.backfill.target.in_use import InUse, OtherTables
 from sparkcrypt.backfill.target.target import Target, catalog_target, locations_of
-from sparkcrypt.backfill.work.assemble import runner_of
+from sparkcrypt.backfill.work.build_runner import runner_of
 from sparkcrypt.backfill.work.context import RunContext
 from sparkcrypt.backfill.work.options import RunOptions
 from sparkcrypt.backfill.work.relocate import has_moved, settle_places

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from sparkcrypt.backfill.state.actor import acting_user
 from sparkcrypt.backfill.state.mac import TableMac
-from sparkcrypt.backfill.state.sealed import open_sealed, seal_record
+from sparkcrypt.backfill.state.sealed_record import open_sealed, seal_record
 from sparkcrypt.backfill.state.store import StateStore, decode_record
 from sparkcrypt.backfill.target.unit import moved_place
 from sparkcrypt.backfill.work.schedule import FailedUnit

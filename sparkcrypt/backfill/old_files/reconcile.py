@@ -27,7 +27,7 @@ from sparkcrypt.backfill.work.ledger import append_audit, place_changes
 from sparkcrypt.backfill.work.unit import Runner
 from sparkcrypt.errors import VerificationError
 from sparkcrypt.paths import comparable_path
-from sparkcrypt.spark.files.access import copy_access
+from sparkcrypt.spark.files.access_rights import copy_access
 from sparkcrypt.spark.files.hadoop import HadoopFiles
 
 

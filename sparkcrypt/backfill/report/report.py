@@ -44,7 +44,7 @@ class Report:
         earlier: units that passes before this one had done.
         problems: what is open of the table until a person decides it, as JSON values.
         awaiting_expiry: the table's old files that are still there, as
-            `sparkcrypt.backfill.old_files.awaiting.Awaiting` counts them.
+            `sparkcrypt.backfill.old_files.awaiting_expiry.Awaiting` counts them.
         key_calls: how many calls to the key service a reader of all files needs: ``before`` this execution, and
             ``after`` it where a rotation looked again.
         audit: number and digest of the audit's newest entry, worth keeping where others cannot write; None without one.

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from sparkcrypt.backfill.audit.migration import may_continue
+from sparkcrypt.backfill.audit.journal_migration import may_continue
 from sparkcrypt.backfill.drift.unit_survey import UnitSurvey
 from sparkcrypt.backfill.journal.entries import RunFinished, RunPaused
 from sparkcrypt.backfill.journal.journal import Journal, check_same_policy, new_run_id
 from sparkcrypt.backfill.journal.run_steps import is_paused
 from sparkcrypt.backfill.run.job import TableJob
 from sparkcrypt.backfill.state.lock import RunLock
-from sparkcrypt.backfill.work.assemble import runner_of
+from sparkcrypt.backfill.work.build_runner import runner_of
 from sparkcrypt.backfill.work.options import RunOptions
 from sparkcrypt.backfill.work.recover import Recovered, recover
 from sparkcrypt.errors import RunConflictError

@@ -10,7 +10,7 @@ from sparkcrypt.backfill.audit.trust import TableTrust
 from sparkcrypt.backfill.drift.footers import DriverFooters, FooterReader, TaskFooters, own_keys
 from sparkcrypt.backfill.journal.journal import Journal, RunRecord
 from sparkcrypt.backfill.old_files.past_run import trust_of
-from sparkcrypt.backfill.old_files.upkeep import OldFiles
+from sparkcrypt.backfill.old_files.past_run_checks import OldFiles
 from sparkcrypt.backfill.report.progress import Progress
 from sparkcrypt.backfill.report.report import Report
 from sparkcrypt.backfill.run.result import RunResult

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from sparkcrypt.backfill.audit.migration import authenticate_table
+from sparkcrypt.backfill.audit.journal_migration import authenticate_table
 from sparkcrypt.backfill.drift.unit_survey import UnitSurvey
 from sparkcrypt.backfill.journal.entries import RunFinished, RunPaused
 from sparkcrypt.backfill.journal.journal import Journal, new_run_id
@@ -21,7 +21,7 @@ from sparkcrypt.backfill.run.units import UnitWork
 from sparkcrypt.backfill.state.actor import acting_user
 from sparkcrypt.backfill.state.lock import RunLock, acquire
 from sparkcrypt.backfill.state.mac import MasterKeys
-from sparkcrypt.backfill.work.assemble import runner_of
+from sparkcrypt.backfill.work.build_runner import runner_of
 from sparkcrypt.backfill.work.move_old import MOVED_NOTE, refuse_other_file_systems
 from sparkcrypt.backfill.work.options import RunOptions
 from sparkcrypt.backfill.work.priority import order_units

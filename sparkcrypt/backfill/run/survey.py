@@ -8,7 +8,7 @@ from sparkcrypt.backfill.drift.cache import FooterCache
 from sparkcrypt.backfill.drift.scan import ScannedUnit, Scanner
 from sparkcrypt.backfill.drift.unit_survey import UnitSurvey, survey_unit
 from sparkcrypt.backfill.drift.untouchable import refuse_unit
-from sparkcrypt.backfill.journal.speed import bytes_a_second
+from sparkcrypt.backfill.journal.run_speed import bytes_a_second
 from sparkcrypt.backfill.report.report import Report
 from sparkcrypt.backfill.run.job import TableJob
 from sparkcrypt.backfill.run.result import RunResult

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from sparkcrypt import names
 from sparkcrypt.backfill.state.object_uri import AZURE_ACCOUNT, ObjectPlace, object_place
 from sparkcrypt.errors import ConfigError
-from sparkcrypt.native.places import S3Options, s3_options
+from sparkcrypt.native.open_places import S3Options, s3_options
 
 _ENDPOINTS = {
     "s3": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"),
@@ -49,7 +49,7 @@ def object_access(uri: str, settings: Mapping[str, str], *, allow_http: bool) ->
 
     Args:
         uri: of the state directory.
-        settings: what Hadoop's configuration says (`sparkcrypt.native.places.worker_settings`); it counts for s3a.
+        settings: what Hadoop's configuration says (`sparkcrypt.native.open_places.worker_settings`); it counts for s3a.
         allow_http: the launch configuration allows plain http to other machines.
 
     Raises:

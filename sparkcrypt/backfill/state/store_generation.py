@@ -12,9 +12,9 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 
-from sparkcrypt.backfill.state.latest import LatestRecord
+from sparkcrypt.backfill.state.latest_record import LatestRecord
 from sparkcrypt.backfill.state.mac import MasterKeys, TableMac, open_mac
-from sparkcrypt.backfill.state.sealed import open_sealed, seal_record
+from sparkcrypt.backfill.state.sealed_record import open_sealed, seal_record
 from sparkcrypt.backfill.state.store import StateStore
 from sparkcrypt.errors import VerificationError
 from sparkcrypt.keys.service import KeyService

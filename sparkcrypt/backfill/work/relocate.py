@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from sparkcrypt.backfill.audit.index import RELOCATE
+from sparkcrypt.backfill.audit.audit_index import RELOCATE
 from sparkcrypt.backfill.journal.journal import Journal
 from sparkcrypt.backfill.journal.later_entries import UnitRelocated
 from sparkcrypt.backfill.journal.unit_steps import UnitState, state_of_units

@@ -37,7 +37,7 @@ from sparkcrypt.backfill.work.context import ANSWER_SECONDS, RunContext
 from sparkcrypt.backfill.work.ledger import record_swap
 from sparkcrypt.backfill.work.move_old import move_old_files
 from sparkcrypt.errors import RunConflictError, SourceChangedError, SparkcryptError, VerificationError
-from sparkcrypt.spark.files.access import copy_access, find_access_differences
+from sparkcrypt.spark.files.access_rights import copy_access, find_access_differences
 from sparkcrypt.spark.jvm.gateway import JVM_ERRORS, read_java_error
 from sparkcrypt.spark.tables.catalog import Catalog
 from sparkcrypt.spark.tables.table import Table

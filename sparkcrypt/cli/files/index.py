@@ -10,10 +10,10 @@ import click
 from sparkcrypt.cli.files.index_keep import create_index, drop_index, refresh_index, verify_index
 from sparkcrypt.cli.files.where_parser import parse_where
 from sparkcrypt.cli.frame.command import Command, Group
+from sparkcrypt.cli.frame.command_context import Workplace
 from sparkcrypt.cli.frame.named_files import named_files, policy_keys
 from sparkcrypt.cli.frame.options import json_option, optional_policy_option
 from sparkcrypt.cli.frame.output import align_table, show
-from sparkcrypt.cli.frame.workplace import Workplace
 from sparkcrypt.parquet import FileSummary, summarise
 from sparkcrypt.skipping.format.merge import Store, merge_parts
 from sparkcrypt.skipping.format.naming import BLOOM

@@ -9,9 +9,9 @@ import click
 
 from sparkcrypt.cli.files.index_place import open_desk, open_known_store
 from sparkcrypt.cli.frame.command import Command
+from sparkcrypt.cli.frame.command_context import Workplace
 from sparkcrypt.cli.frame.options import json_option, policy_option
 from sparkcrypt.cli.frame.output import show
-from sparkcrypt.cli.frame.workplace import Workplace
 from sparkcrypt.errors import VerificationError
 from sparkcrypt.skipping.keep.create import Built, Wanted, create_store, plan_store
 from sparkcrypt.skipping.keep.refresh import refresh_store

@@ -9,13 +9,13 @@ from pathlib import Path
 
 from sparkcrypt.backfill.state.mac import MasterKeys
 from sparkcrypt.backfill.state.store_generation import StoreGeneration, data_folder_id
+from sparkcrypt.cli.frame.command_context import Workplace, is_local, local_path
 from sparkcrypt.cli.frame.named_files import check_claims, policy_keys
-from sparkcrypt.cli.frame.workplace import Workplace, is_local, local_path
 from sparkcrypt.errors import ConfigError
 from sparkcrypt.keys.datakeys import DataKeyMaker
 from sparkcrypt.keys.open_service import open_key_service
 from sparkcrypt.keys.service import KeyService
-from sparkcrypt.native.places import WEB_HDFS
+from sparkcrypt.native.open_places import WEB_HDFS
 from sparkcrypt.parquet import FileSummary, RetrieveKey
 from sparkcrypt.paths import is_within, split_path
 from sparkcrypt.policy.model import Policy

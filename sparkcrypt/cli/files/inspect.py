@@ -7,10 +7,10 @@ from dataclasses import replace
 import click
 
 from sparkcrypt.cli.frame.command import Command
+from sparkcrypt.cli.frame.command_context import Workplace
 from sparkcrypt.cli.frame.named_files import named_files, policy_keys
 from sparkcrypt.cli.frame.options import json_option, optional_policy_option
 from sparkcrypt.cli.frame.output import align_table, show
-from sparkcrypt.cli.frame.workplace import Workplace
 from sparkcrypt.errors import FormatError
 from sparkcrypt.orc import OrcSummary, inspect_orc, is_orc
 from sparkcrypt.parquet import FileSummary, inspect_file

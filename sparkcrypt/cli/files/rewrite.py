@@ -10,14 +10,14 @@ import click
 import sparkcrypt.errors
 from sparkcrypt.cli.files.rewrite_orders import Orders, shared_keks
 from sparkcrypt.cli.frame.command import Command
+from sparkcrypt.cli.frame.command_context import Workplace
 from sparkcrypt.cli.frame.options import json_option, policy_option
 from sparkcrypt.cli.frame.output import say, show
 from sparkcrypt.cli.frame.progress import progress_on_stderr
-from sparkcrypt.cli.frame.workplace import Workplace
 from sparkcrypt.errors import ConfigError, SparkcryptError
 from sparkcrypt.native.listing import data_files
+from sparkcrypt.native.open_places import Settings, place
 from sparkcrypt.native.orders import FileOutcome, KeySettings, Order
-from sparkcrypt.native.places import Settings, place
 from sparkcrypt.native.pool import rewrite_all
 from sparkcrypt.parquet.file.source import open_source
 from sparkcrypt.policy.model import Policy

@@ -13,8 +13,8 @@ from sparkcrypt.errors import ConfigError, PlanError
 from sparkcrypt.keys.datakeys import DataKeyMaker, WrappedKek
 from sparkcrypt.keys.ids import decode_key_id
 from sparkcrypt.keys.open_service import open_key_service
+from sparkcrypt.native.open_places import Settings, place
 from sparkcrypt.native.orders import EncryptionOrder, FileOrder, OrcOrder, Order
-from sparkcrypt.native.places import Settings, place
 from sparkcrypt.orc import OrcSummary, inspect_orc, is_orc
 from sparkcrypt.parquet import FileSummary, RetrieveKey, inspect_file
 from sparkcrypt.paths import partition_values, trailing_partition

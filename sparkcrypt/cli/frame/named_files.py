@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from sparkcrypt.cli.frame.workplace import Workplace, is_local, local_path
+from sparkcrypt.cli.frame.command_context import Workplace, is_local, local_path
 from sparkcrypt.decide.identity import check_aad_prefix
 from sparkcrypt.errors import ConfigError, FormatError, SparkcryptError, VerificationError
 from sparkcrypt.keys.datakeys import DataKeyOpener

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from sparkcrypt.cli.frame.command import Group
+from sparkcrypt.cli.frame.command_context import Workplace, check_writable
+from sparkcrypt.cli.frame.failed_report import failed_report
 from sparkcrypt.cli.frame.options import (
     DURATION,
     PARALLELISM,
@@ -30,8 +32,6 @@ from sparkcrypt.cli.frame.options import (
 from sparkcrypt.cli.frame.output import show
 from sparkcrypt.cli.frame.pass_text import pass_text
 from sparkcrypt.cli.frame.progress import progress_on_stderr
-from sparkcrypt.cli.frame.reporting import failed_report
-from sparkcrypt.cli.frame.workplace import Workplace, check_writable
 from sparkcrypt.cli.runs.expire import expire
 from sparkcrypt.cli.runs.migrate import migrate
 from sparkcrypt.cli.runs.orphans import orphans

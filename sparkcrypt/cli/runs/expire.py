@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import click
 
 from sparkcrypt.cli.frame.command import Command
+from sparkcrypt.cli.frame.command_context import Workplace
 from sparkcrypt.cli.frame.options import AGE, Launch, json_option, path_option, policy_option, spark_options
 from sparkcrypt.cli.frame.output import show
 from sparkcrypt.cli.frame.progress import progress_on_stderr
-from sparkcrypt.cli.frame.workplace import Workplace
 from sparkcrypt.cli.runs.orphans import orphan_fate
 from sparkcrypt.errors import VerificationError
 from sparkcrypt.text import count_of, size_of
@@ -68,7 +68,7 @@ def expire(
     with Workplace(_APP, launch) as workplace:
         loaded, spark = workplace.policy(policy), workplace.spark
         from sparkcrypt.backfill.after.expire import expire_run
-        from sparkcrypt.backfill.many.choice import Choice
+        from sparkcrypt.backfill.many.chosen_tables import Choice
         from sparkcrypt.backfill.many.expire import expire_many
 
         age = older_than if older_than is not None else 0.0 if run_id is not None else float(loaded.grace_seconds)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import click
 
 from sparkcrypt.cli.frame.command import Command
+from sparkcrypt.cli.frame.command_context import Workplace
 from sparkcrypt.cli.frame.options import Launch, json_option, path_option, policy_option, spark_options
 from sparkcrypt.cli.frame.output import show
-from sparkcrypt.cli.frame.workplace import Workplace
 from sparkcrypt.errors import VerificationError
 from sparkcrypt.text import count_of
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import click
 
 from sparkcrypt.cli.frame.command import Command
+from sparkcrypt.cli.frame.command_context import Workplace
 from sparkcrypt.cli.frame.options import DURATION, Launch, json_option, path_option, policy_option, spark_options
 from sparkcrypt.cli.frame.output import align_table, show
-from sparkcrypt.cli.frame.workplace import Workplace
 from sparkcrypt.text import count_of, size_of
 
 if TYPE_CHECKING:

@@ -6,11 +6,11 @@ import click
 
 from sparkcrypt.cli.frame.authentic import Authenticity
 from sparkcrypt.cli.frame.command import Command
+from sparkcrypt.cli.frame.command_context import Workplace
 from sparkcrypt.cli.frame.known_runs import KnownRun, known_runs
 from sparkcrypt.cli.frame.options import Launch, json_option, policy_option, spark_options, table_option
 from sparkcrypt.cli.frame.output import align_table, show
 from sparkcrypt.cli.frame.progress import progress_on_stderr
-from sparkcrypt.cli.frame.workplace import Workplace
 from sparkcrypt.cli.runs.problems import open_problems, problem_lines
 from sparkcrypt.errors import ConfigError
 from sparkcrypt.text import count_of

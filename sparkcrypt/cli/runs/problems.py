@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from sparkcrypt.cli.frame.command import Command
+from sparkcrypt.cli.frame.command_context import Workplace
 from sparkcrypt.cli.frame.options import Launch, json_option, policy_option, spark_options
 from sparkcrypt.cli.frame.output import show
 from sparkcrypt.cli.frame.progress import progress_on_stderr
-from sparkcrypt.cli.frame.workplace import Workplace
 
 if TYPE_CHECKING:
     from sparkcrypt.backfill.old_files.problems import Problem

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 import click
 
 from sparkcrypt.cli.frame.command import Command
+from sparkcrypt.cli.frame.command_context import Workplace, check_writable
+from sparkcrypt.cli.frame.failed_report import failed_report
 from sparkcrypt.cli.frame.options import (
     DURATION,
     PARALLELISM,
@@ -24,8 +26,6 @@ from sparkcrypt.cli.frame.options import (
 from sparkcrypt.cli.frame.output import align_table, show
 from sparkcrypt.cli.frame.pass_text import pass_text
 from sparkcrypt.cli.frame.progress import progress_on_stderr
-from sparkcrypt.cli.frame.reporting import failed_report
-from sparkcrypt.cli.frame.workplace import Workplace, check_writable
 
 if TYPE_CHECKING:
     from sparkcrypt.backfill.many.report import PassReport

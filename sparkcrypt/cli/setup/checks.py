@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sparkcrypt.backfill.state.mac import MasterKeys
-from sparkcrypt.cli.frame.workplace import Workplace
+from sparkcrypt.cli.frame.command_context import Workplace
 from sparkcrypt.errors import (
     ConfigError,
     KeyAccessDeniedError,

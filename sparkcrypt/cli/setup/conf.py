@@ -5,9 +5,9 @@ from __future__ import annotations
 import click
 
 from sparkcrypt.cli.frame.command import Command
+from sparkcrypt.cli.frame.command_context import Workplace
 from sparkcrypt.cli.frame.options import json_option, policy_option
 from sparkcrypt.cli.frame.output import show
-from sparkcrypt.cli.frame.workplace import Workplace
 from sparkcrypt.spark.jvm.jar import jar_path
 from sparkcrypt.spark.setup.options import defaults_lines, launch_conf
 

@@ -9,9 +9,9 @@ from typing import Any
 import click
 
 from sparkcrypt.cli.frame.command import Command, describe_error
+from sparkcrypt.cli.frame.command_context import Workplace
 from sparkcrypt.cli.frame.options import Launch, json_option, policy_option, spark_options, table_option
 from sparkcrypt.cli.frame.output import show
-from sparkcrypt.cli.frame.workplace import Workplace
 from sparkcrypt.cli.setup.checks import (
     check_audit,
     check_key,
@@ -161,7 +161,7 @@ def _session(workplace: Workplace) -> str:
 
 def _examine_session(made: Examination, workplace: Workplace, policy: Policy, usable: bool) -> None:
     from sparkcrypt.spark.setup import doctor as session
-    from sparkcrypt.spark.tasks.needs import versions_of_tasks
+    from sparkcrypt.spark.tasks.python_needs import versions_of_tasks
 
     spark = workplace.spark
     interpreter = (

@@ -9,9 +9,9 @@ import click
 
 from sparkcrypt.backfill.many.key_status import KeyStatus, key_statuses
 from sparkcrypt.cli.frame.command import Command
+from sparkcrypt.cli.frame.command_context import Workplace
 from sparkcrypt.cli.frame.options import Launch, json_option, policy_option, spark_options
 from sparkcrypt.cli.frame.output import align_table, show
-from sparkcrypt.cli.frame.workplace import Workplace
 from sparkcrypt.keys.open_service import open_key_service
 from sparkcrypt.text import count_of, size_of
 

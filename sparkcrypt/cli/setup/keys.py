@@ -8,9 +8,9 @@ from typing import TextIO
 import click
 
 from sparkcrypt.cli.frame.command import Command, Group
+from sparkcrypt.cli.frame.command_context import Workplace
 from sparkcrypt.cli.frame.options import json_option, policy_option
 from sparkcrypt.cli.frame.output import align_table, show
-from sparkcrypt.cli.frame.workplace import Workplace
 from sparkcrypt.cli.setup.key_status import check_keys, key_status
 from sparkcrypt.cli.setup.retire_key import retire_key
 from sparkcrypt.durable import write_new

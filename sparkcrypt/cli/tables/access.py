@@ -9,12 +9,12 @@ import click
 
 from sparkcrypt.access.explain import ColumnAccess, explain_access
 from sparkcrypt.cli.frame.command import Command, Group
+from sparkcrypt.cli.frame.command_context import Workplace
 from sparkcrypt.cli.frame.options import Launch, json_option, policy_option, spark_options
 from sparkcrypt.cli.frame.output import align_table, show
-from sparkcrypt.cli.frame.workplace import Workplace
 from sparkcrypt.errors import ConfigError
+from sparkcrypt.keys.access_decisions import KeyDecisions
 from sparkcrypt.keys.call_log import LoggingKeyService
-from sparkcrypt.keys.decisions import KeyDecisions
 from sparkcrypt.keys.open_service import open_key_service
 from sparkcrypt.policy.model import ON_DENIED, OnDenied, Policy
 

@@ -7,17 +7,17 @@ from typing import Any
 
 import click
 
+from sparkcrypt.backfill.audit.audit_index import verify_journals
 from sparkcrypt.backfill.audit.chain import audit_entries, journalled_head, verify_audit
-from sparkcrypt.backfill.audit.index import verify_journals
 from sparkcrypt.backfill.journal.entries import AuditHead
 from sparkcrypt.backfill.state.mac import MasterKeys, open_mac
 from sparkcrypt.backfill.state.store import StateStore
 from sparkcrypt.cli.frame.authentic import Authenticity
 from sparkcrypt.cli.frame.command import Command, Group
+from sparkcrypt.cli.frame.command_context import Workplace
 from sparkcrypt.cli.frame.known_runs import known_runs
 from sparkcrypt.cli.frame.options import json_option, policy_option
 from sparkcrypt.cli.frame.output import align_table, show
-from sparkcrypt.cli.frame.workplace import Workplace
 from sparkcrypt.keys.open_service import open_key_service
 from sparkcrypt.keys.service import KeyService
 from sparkcrypt.text import count_of

@@ -7,6 +7,8 @@ import json
 import click
 
 from sparkcrypt.cli.frame.command import Command
+from sparkcrypt.cli.frame.command_context import Workplace, check_writable
+from sparkcrypt.cli.frame.failed_report import failed_report
 from sparkcrypt.cli.frame.options import (
     Launch,
     adopt_option,
@@ -28,8 +30,6 @@ from sparkcrypt.cli.frame.options import (
 )
 from sparkcrypt.cli.frame.output import say, show
 from sparkcrypt.cli.frame.progress import progress_on_stderr
-from sparkcrypt.cli.frame.reporting import failed_report
-from sparkcrypt.cli.frame.workplace import Workplace, check_writable
 
 
 @click.command(cls=Command)

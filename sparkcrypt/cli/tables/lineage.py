@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import click
 
 from sparkcrypt.cli.frame.command import Command
+from sparkcrypt.cli.frame.command_context import Workplace, check_writable
 from sparkcrypt.cli.frame.options import Launch, json_option, policy_option, spark_options
 from sparkcrypt.cli.frame.output import show
-from sparkcrypt.cli.frame.workplace import Workplace, check_writable
 from sparkcrypt.text import count_of
 
 if TYPE_CHECKING:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from sparkcrypt.cli.frame.command import Command
+from sparkcrypt.cli.frame.command_context import Workplace, local_path
 from sparkcrypt.cli.frame.options import (
     PARALLELISM,
     Launch,
@@ -22,7 +23,6 @@ from sparkcrypt.cli.frame.options import (
 )
 from sparkcrypt.cli.frame.output import show
 from sparkcrypt.cli.frame.pass_text import pass_text
-from sparkcrypt.cli.frame.workplace import Workplace, local_path
 from sparkcrypt.cli.tables.plan_text import plan_text
 from sparkcrypt.errors import PlanError
 from sparkcrypt.plan import EncryptionPlan, build_plan

@@ -7,9 +7,9 @@ from typing import Any
 import click
 
 from sparkcrypt.cli.frame.command import Command, Group
+from sparkcrypt.cli.frame.command_context import Workplace
 from sparkcrypt.cli.frame.options import Launch, json_option, optional_policy_option, spark_options
 from sparkcrypt.cli.frame.output import align_table, show
-from sparkcrypt.cli.frame.workplace import Workplace
 from sparkcrypt.schema import join_dotted
 from sparkcrypt.tags import TaggedColumn, tags_of_overlay
 from sparkcrypt.tags.avro import tags_of_avro

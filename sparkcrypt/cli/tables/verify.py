@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from sparkcrypt.cli.frame.command import Command
+from sparkcrypt.cli.frame.command_context import Workplace, check_writable
+from sparkcrypt.cli.frame.failed_report import failed_report
 from sparkcrypt.cli.frame.named_files import NamedFile, check_claims, named_files, policy_keys
 from sparkcrypt.cli.frame.options import (
     Launch,
@@ -21,8 +23,6 @@ from sparkcrypt.cli.frame.options import (
     where_option,
 )
 from sparkcrypt.cli.frame.output import say, show
-from sparkcrypt.cli.frame.reporting import failed_report
-from sparkcrypt.cli.frame.workplace import Workplace, check_writable
 from sparkcrypt.errors import FormatError, VerificationError
 from sparkcrypt.orc import is_orc, verify_orc
 from sparkcrypt.parquet import RetrieveKey, read_footer, verify_file

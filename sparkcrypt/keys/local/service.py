@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from sparkcrypt.errors import ConfigError, KeyNotFoundError, KeyServiceError, SparkcryptError
-from sparkcrypt.keys.decisions import Decision, decision_of
+from sparkcrypt.keys.access_decisions import Decision, decision_of
 from sparkcrypt.keys.ids import check_key_id
 from sparkcrypt.keys.local.keystore import MASTER_KEY_BYTES, KeyDirectory, KeyVersion, MasterKey, merge_versions
 from sparkcrypt.keys.service import KeyDescription, check_options

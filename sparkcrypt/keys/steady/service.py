@@ -14,7 +14,7 @@ from sparkcrypt.errors import KeyServiceUnavailableError, SparkcryptError
 from sparkcrypt.keys.service import KeyDescription, KeyService
 from sparkcrypt.keys.steady.breaker import FAILURES, Breaker, RetryBudget
 from sparkcrypt.keys.steady.deadline import end_in_time
-from sparkcrypt.policy.endurance import Endurance
+from sparkcrypt.policy.outage_options import Endurance
 
 T = TypeVar("T")
 BACKOFF_SECONDS = 0.2

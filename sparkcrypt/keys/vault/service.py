@@ -15,7 +15,7 @@ from typing import Any
 from hvac.exceptions import Forbidden, InvalidRequest, Unauthorized, VaultError
 
 from sparkcrypt.errors import KeyAccessDeniedError, KeyNotFoundError, KeyServiceError, KeyServiceUnavailableError
-from sparkcrypt.keys.decisions import Decision, decision_of
+from sparkcrypt.keys.access_decisions import Decision, decision_of
 from sparkcrypt.keys.service import KeyDescription
 from sparkcrypt.keys.vault.answers import data_of, description_of, key_of, text_of
 from sparkcrypt.keys.vault.login import HvacLogin

@@ -14,8 +14,8 @@ from sparkcrypt.parquet.file.magic import check_magic_and_unique
 from sparkcrypt.parquet.file.modules import MAX_ORDINAL, ModuleType
 from sparkcrypt.parquet.file.schema import PATHS_SIZE, leaf_paths, paths_size
 from sparkcrypt.parquet.file.source import Input, Source, naming, open_source
+from sparkcrypt.parquet.pages.claimed_regions import claim_regions
 from sparkcrypt.parquet.pages.leniency import check_row_group_size, row_count
-from sparkcrypt.parquet.pages.regions import claim_regions
 from sparkcrypt.parquet.rewrite.chunk import Notes, TargetChunk, write_bloom_filter, write_index, write_pages
 from sparkcrypt.parquet.rewrite.chunk_writer import ChunkSeal
 from sparkcrypt.parquet.rewrite.encryption import FileCipherSuite, FileEncryption

@@ -8,7 +8,7 @@ when it differs.
 from __future__ import annotations
 
 from sparkcrypt.errors import FormatError
-from sparkcrypt.parquet.pages.facts import page_facts
+from sparkcrypt.parquet.pages.header_facts import page_facts
 from sparkcrypt.parquet.thrift.compact import I32, Struct, decode_struct
 from sparkcrypt.parquet.thrift.encode import encode_struct
 from sparkcrypt.parquet.thrift.metadata import PageHeader, PageType

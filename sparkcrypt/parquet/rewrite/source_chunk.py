@@ -14,8 +14,8 @@ from sparkcrypt.parquet.file.modules import ModuleType
 from sparkcrypt.parquet.file.schema import Path, leaf_levels
 from sparkcrypt.parquet.file.source import Input
 from sparkcrypt.parquet.pages.chunk import ChunkKey, chunk_range
+from sparkcrypt.parquet.pages.claimed_regions import PartName
 from sparkcrypt.parquet.pages.leniency import check_in_this_file, check_redacted, order_row_groups, whole_chunk
-from sparkcrypt.parquet.pages.regions import PartName
 from sparkcrypt.parquet.rewrite.page_stream import Bytes, EncryptedPages, PageSource, PlainPages
 from sparkcrypt.parquet.thrift.compact import Struct, decode_struct
 from sparkcrypt.parquet.thrift.encode import encode_struct

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from sparkcrypt.errors import FormatError
 from sparkcrypt.parquet.file.layout import Layout
 from sparkcrypt.parquet.file.modules import ModuleType
+from sparkcrypt.parquet.file.read_ahead import Window
 from sparkcrypt.parquet.file.source import Input, naming
-from sparkcrypt.parquet.file.window import Window
 from sparkcrypt.parquet.pages.chunk import ChunkKey, chunk_range
 from sparkcrypt.parquet.pages.chunk_pages import ChunkPages
-from sparkcrypt.parquet.pages.regions import PartName
+from sparkcrypt.parquet.pages.claimed_regions import PartName
 from sparkcrypt.parquet.thrift.compact import Struct, decode_struct
 from sparkcrypt.parquet.thrift.metadata import (
     BloomFilterHeader,

@@ -17,6 +17,7 @@ from sparkcrypt.parquet.file.modules import ModuleType
 from sparkcrypt.parquet.file.schema import LeafLevels, leaf_levels
 from sparkcrypt.parquet.file.source import Input, Source, naming, open_source
 from sparkcrypt.parquet.pages.chunk import ChunkKey
+from sparkcrypt.parquet.pages.claimed_regions import PartName, claim_regions
 from sparkcrypt.parquet.pages.leniency import (
     check_in_this_file,
     check_redacted,
@@ -25,7 +26,6 @@ from sparkcrypt.parquet.pages.leniency import (
     row_count,
     whole_chunk,
 )
-from sparkcrypt.parquet.pages.regions import PartName, claim_regions
 from sparkcrypt.parquet.thrift.compact import decode_struct
 from sparkcrypt.parquet.thrift.metadata import ColumnChunk, ColumnMetaData, FileMetaData, RowGroup
 from sparkcrypt.parquet.verify.chunk import ChunkCheck, ChunkPlace, FileCheck

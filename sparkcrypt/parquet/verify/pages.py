@@ -13,9 +13,9 @@ from sparkcrypt.parquet.file.modules import (
     TAG_BYTES,
     ModuleType,
 )
-from sparkcrypt.parquet.file.window import Window
+from sparkcrypt.parquet.file.read_ahead import Window
 from sparkcrypt.parquet.pages.chunk import ChunkKey, ModuleName, check_crc
-from sparkcrypt.parquet.pages.facts import page_facts
+from sparkcrypt.parquet.pages.header_facts import page_facts
 from sparkcrypt.parquet.thrift.compact import decode_struct
 from sparkcrypt.parquet.thrift.metadata import PageHeader, PageType
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from sparkcrypt.decide.identity import table_uuid_of
 from sparkcrypt.errors import ConfigError, FormatError
 from sparkcrypt.native.listing import ListedFile, list_files
-from sparkcrypt.native.places import Settings, place
+from sparkcrypt.native.open_places import Settings, place
 from sparkcrypt.parquet import FileSummary, Footer, RetrieveKey, Source, read_footer, summarise
 from sparkcrypt.skipping.format.naming import object_name
 from sparkcrypt.skipping.format.store import Bounds

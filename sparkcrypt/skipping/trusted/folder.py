@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import BinaryIO, Protocol
 
 from sparkcrypt.errors import ConfigError
-from sparkcrypt.native.places import WEB_HDFS, Settings, place
+from sparkcrypt.native.open_places import WEB_HDFS, Settings, place
 from sparkcrypt.parquet import Target
 from sparkcrypt.paths import split_path
 from sparkcrypt.skipping.trusted.hdfs_folder import HdfsFolder

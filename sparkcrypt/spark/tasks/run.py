@@ -11,14 +11,14 @@ from functools import partial
 from pyspark.sql import SparkSession
 
 from sparkcrypt.errors import ConfigError
-from sparkcrypt.native.batches import OUTCOME_SCHEMA, rewriter
+from sparkcrypt.native.open_places import S3_BUCKETS, worker_settings
 from sparkcrypt.native.orders import FileOrder, FileOutcome, KeySettings
-from sparkcrypt.native.places import S3_BUCKETS, worker_settings
+from sparkcrypt.native.task_batches import OUTCOME_SCHEMA, rewriter
 from sparkcrypt.native.webhdfs.name_nodes import HADOOP_USER
 from sparkcrypt.spark.jvm.failures import short_text
 from sparkcrypt.spark.jvm.gateway import copy_collection, hadoop_conf, jvm
 from sparkcrypt.spark.jvm.jar import jar_path
-from sparkcrypt.spark.tasks.watch import Told, watch_tasks
+from sparkcrypt.spark.tasks.task_progress import Told, watch_tasks
 
 _BRINGING = threading.Lock()
 _BROUGHT: set[str] = set()

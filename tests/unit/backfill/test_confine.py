@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from sparkcrypt.backfill.audit.confine import RunFolders, refuse_outside
+from sparkcrypt.backfill.audit.confined_paths import RunFolders, refuse_outside
 from sparkcrypt.backfill.journal.record import Record
 from sparkcrypt.errors import VerificationError
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from sparkcrypt.backfill.journal.journal import Journal, RunRecord
-from sparkcrypt.backfill.journal.speed import bytes_a_second, rate
+from sparkcrypt.backfill.journal.run_speed import bytes_a_second, rate
 from sparkcrypt.backfill.journal.unit_steps import UnitState
 from sparkcrypt.backfill.state.store import LocalStateStore
 

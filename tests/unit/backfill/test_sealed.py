@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from sparkcrypt.backfill.state.mac import TableMac
-from sparkcrypt.backfill.state.sealed import open_sealed, seal_record
+from sparkcrypt.backfill.state.sealed_record import open_sealed, seal_record
 from sparkcrypt.backfill.state.store import encode_record
 from sparkcrypt.errors import VerificationError
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sparkcrypt.backfill.journal.settled import is_settled, settle
+from sparkcrypt.backfill.journal.settled_runs import is_settled, settle
 from sparkcrypt.backfill.state.mac import TableMac
 from tests.unit.backfill.conftest import TABLE
 from tests.unit.backfill.memory_store import MemoryStore

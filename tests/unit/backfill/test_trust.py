@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from sparkcrypt.backfill.audit.chain import AuditWriter
-from sparkcrypt.backfill.audit.migration import migrate_journals
+from sparkcrypt.backfill.audit.journal_migration import migrate_journals
 from sparkcrypt.backfill.audit.trust import TableTrust
 from sparkcrypt.backfill.journal.journal import Journal
 from sparkcrypt.backfill.journal.unit_steps import state_of_units

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from sparkcrypt.cli.frame.workplace import Workplace
+from sparkcrypt.cli.frame.command_context import Workplace
 from sparkcrypt.cli.setup import checks
 from sparkcrypt.cli.setup.doctor import Check, Examination
 from sparkcrypt.errors import ConfigError, KeyAccessDeniedError, KeyServiceError, PlanError, VerificationError

@@ -9,8 +9,8 @@ import pyrage
 import pytest
 
 from sparkcrypt.cli.setup import keys as keys_module
-from sparkcrypt.keys.ephemeral import EphemeralKeyService
 from sparkcrypt.keys.local.keystore import KeyDirectory
+from sparkcrypt.keys.memory_service import EphemeralKeyService
 from sparkcrypt.keys.service import KeyService
 from sparkcrypt.policy.key_service import KeyServiceConfig
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from sparkcrypt.cli.frame.command_context import Workplace, check_writable, is_local
 from sparkcrypt.cli.frame.options import Launch
-from sparkcrypt.cli.frame.workplace import Workplace, check_writable, is_local
 from sparkcrypt.errors import ConfigError
 from sparkcrypt.spark.setup import launch
 from sparkcrypt.spark.setup.launch import require_pyspark, spark_session

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from sparkcrypt.decide.inherited import check_inherited
+from sparkcrypt.decide.inherited_tags import check_inherited
 from sparkcrypt.errors import PlanError
 from tests.unit.decide.requests import PREFIX, TABLE, policy, schema
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sparkcrypt.decide.file import encrypted_columns, resolve_read, resolve_write
-from sparkcrypt.decide.read import check_footer
+from sparkcrypt.decide.read_checks import check_footer
 from sparkcrypt.errors import SparkcryptError, VerificationError
 from tests.unit.decide.requests import (
     JOB,

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sparkcrypt.errors import KeyAccessDeniedError, KeyNotFoundError, KeyServiceUnavailableError
-from sparkcrypt.keys.decisions import KeyDecisions, RefusalKeeper
+from sparkcrypt.keys.access_decisions import KeyDecisions, RefusalKeeper
 from sparkcrypt.keys.service import KeyService
 from tests.unit.keys.conftest import opened
 from tests.unit.keys.counting import CountingKeyService

@@ -16,9 +16,9 @@ from sparkcrypt.errors import SparkcryptError
 from sparkcrypt.keys.call_log import LoggingKeyService
 from sparkcrypt.keys.cloud.gcp_credentials import _Found
 from sparkcrypt.keys.datakeys import DataKeyMaker, DataKeyOpener, WrappedKek, _Kek
+from sparkcrypt.keys.expiring_cache import ExpiringCache
 from sparkcrypt.keys.local.keystore import KeyDirectory, KeyVersion, MasterKey
 from sparkcrypt.keys.material import KeyMaterial, parse_key_material
-from sparkcrypt.keys.once import ExpiringCache
 from sparkcrypt.keys.vault.options import VaultAuth, VaultCredential, read_credential, vault_options
 from sparkcrypt.keys.vault.session import VaultSession
 from sparkcrypt.policy.key_service import KeyServiceConfig

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from sparkcrypt.errors import KeyServiceUnavailableError
-from sparkcrypt.keys.once import ExpiringCache
+from sparkcrypt.keys.expiring_cache import ExpiringCache
 
 
 def test_the_oldest_value_goes_first() -> None:

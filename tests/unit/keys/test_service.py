@@ -16,8 +16,8 @@ from sparkcrypt.errors import ConfigError, KeyNotFoundError
 from sparkcrypt.keys import open_service as opening
 from sparkcrypt.keys.access_token import access_token
 from sparkcrypt.keys.call_log import LoggingKeyService
-from sparkcrypt.keys.ephemeral import EphemeralKeyService
 from sparkcrypt.keys.local.service import LocalKeyService
+from sparkcrypt.keys.memory_service import EphemeralKeyService
 from sparkcrypt.keys.open_service import open_key_service
 from sparkcrypt.policy.key_service import KeyServiceConfig
 from tests.unit.keys.conftest import opened

@@ -8,15 +8,15 @@ from typing import Any, TypeVar
 import pytest
 
 from sparkcrypt.errors import ConfigError, KeyAccessDeniedError, KeyNotFoundError, KeyServiceUnavailableError
-from sparkcrypt.keys.decisions import AccessDecider, Decision
+from sparkcrypt.keys.access_decisions import AccessDecider, Decision
 from sparkcrypt.keys.open_service import open_key_service
 from sparkcrypt.keys.service import CredentialBearer, KeyDescription, Rotating
 from sparkcrypt.keys.steady import breaker
 from sparkcrypt.keys.steady import service as steady
 from sparkcrypt.keys.steady.breaker import FAILURES, Breaker, RetryBudget
 from sparkcrypt.keys.steady.service import SteadyKeyService
-from sparkcrypt.policy.endurance import Endurance, endurance_of, replicas_of
 from sparkcrypt.policy.key_service import KeyServiceConfig
+from sparkcrypt.policy.outage_options import Endurance, endurance_of, replicas_of
 
 KEY = b"k" * 16
 T = TypeVar("T")

@@ -21,7 +21,7 @@ from sparkcrypt.errors import (
     KeyServiceError,
     KeyServiceUnavailableError,
 )
-from sparkcrypt.keys.decisions import AccessDecider
+from sparkcrypt.keys.access_decisions import AccessDecider
 from sparkcrypt.keys.service import KeyService, Retiring, Rotating
 from sparkcrypt.keys.wrappings import version_of
 from tests.services.vault_server import VaultServer, start_vault

@@ -16,9 +16,9 @@ import pytest
 from pyarrow.fs import FileSystem
 
 from sparkcrypt.errors import ConfigError, UnsupportedFileError
-from sparkcrypt.native import places
+from sparkcrypt.native import open_places
+from sparkcrypt.native.open_places import place
 from sparkcrypt.native.orders import FileOrder
-from sparkcrypt.native.places import place
 from sparkcrypt.native.webhdfs.name_nodes import NameNodes
 from sparkcrypt.native.webhdfs.system import open_webhdfs
 from sparkcrypt.native.work import rewrite
@@ -281,12 +281,12 @@ def test_file_system_that_is_not_there_is_not_waited_for_again(monkeypatch: pyte
     address = nobody().removeprefix("http://")
     with pytest.raises(ConfigError, match="cannot be reached") as first:
         place(f"webhdfs://{address}/a", {})
-    monkeypatch.setattr(places, "_file_system", lambda *_: ("opened", ""))
+    monkeypatch.setattr(open_places, "_file_system", lambda *_: ("opened", ""))
     with pytest.raises(ConfigError) as second:
         place(f"webhdfs://{address}/b", {})
     assert str(first.value) == str(second.value)
-    monkeypatch.setattr(places, "UNREACHABLE_SECONDS", -1.0)
-    places._unreachable.clear()
+    monkeypatch.setattr(open_places, "UNREACHABLE_SECONDS", -1.0)
+    open_places._unreachable.clear()
     assert place(f"webhdfs://{address}/b", {}) == ("opened", "/b")
 
 

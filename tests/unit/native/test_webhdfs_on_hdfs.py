@@ -14,7 +14,7 @@ import pytest
 from pyarrow.fs import FileInfo, FileSelector, FileType
 
 from sparkcrypt.errors import ConfigError, KeyAccessDeniedError
-from sparkcrypt.native.places import place
+from sparkcrypt.native.open_places import place
 from sparkcrypt.native.webhdfs.name_nodes import HADOOP_USER
 from sparkcrypt.parquet import KeyRequest, rewrite_file, verify_file
 from sparkcrypt.parquet.file.source import open_source
@@ -181,7 +181,7 @@ def test_empty_file(sea: Sea) -> None:
 
 MEMORY = """
 import json, resource, sys
-from sparkcrypt.native.places import place
+from sparkcrypt.native.open_places import place
 from sparkcrypt.parquet import rewrite_file, verify_file
 from tests.unit.parquet.rewriting import new_encryption
 from tests.unit.parquet.writers import Keys

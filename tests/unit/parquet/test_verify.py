@@ -14,10 +14,10 @@ from sparkcrypt.errors import ConfigError, FormatError, KeyAccessDeniedError, Ve
 from sparkcrypt.parquet import KeyRequest, read_footer, verify_file
 from sparkcrypt.parquet.file.layout import Layout
 from sparkcrypt.parquet.file.modules import ModuleCipher, ModuleType, module_aad
+from sparkcrypt.parquet.file.read_ahead import Window
 from sparkcrypt.parquet.file.source import Input
-from sparkcrypt.parquet.file.window import Window
 from sparkcrypt.parquet.pages.chunk import ChunkKey
-from sparkcrypt.parquet.pages.facts import page_facts
+from sparkcrypt.parquet.pages.header_facts import page_facts
 from sparkcrypt.parquet.thrift.compact import I32, STRUCT, Struct, decode_struct, field_key
 from sparkcrypt.parquet.thrift.encode import encode_struct
 from sparkcrypt.parquet.thrift.metadata import ColumnChunk, ColumnMetaData, FileMetaData, PageHeader, PageType, RowGroup

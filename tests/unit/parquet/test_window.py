@@ -5,9 +5,9 @@ import io
 import pytest
 
 from sparkcrypt.errors import FormatError
-from sparkcrypt.parquet.file import window as window_module
+from sparkcrypt.parquet.file import read_ahead as window_module
+from sparkcrypt.parquet.file.read_ahead import Window
 from sparkcrypt.parquet.file.source import Input
-from sparkcrypt.parquet.file.window import Window
 from sparkcrypt.parquet.thrift.compact import BINARY, Struct, field_key
 from sparkcrypt.parquet.thrift.encode import encode_struct
 

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from sparkcrypt.errors import ConfigError, RunConflictError
-from sparkcrypt.native import places
+from sparkcrypt.native import open_places
 from sparkcrypt.skipping.format.store import Bounds
 from sparkcrypt.skipping.keep.create import Wanted, create_store, plan_store
 from sparkcrypt.skipping.keep.files import DataFolder
@@ -156,7 +156,7 @@ def hdfs(tmp_path: Path) -> Iterator[Hdfs]:
     yield made
     server.shutdown()
     server.server_close()
-    places._file_system.cache_clear()
+    open_places._file_system.cache_clear()
 
 
 def put(hdfs: Hdfs, number: int) -> None:

@@ -9,8 +9,8 @@ from datetime import datetime, timezone
 from typing import Any
 
 from sparkcrypt.cli.frame.command import describe_error
+from sparkcrypt.cli.frame.command_context import Workplace
 from sparkcrypt.cli.frame.output import say
-from sparkcrypt.cli.frame.workplace import Workplace
 
 Document = dict[str, Any]
 

@@ -11,8 +11,8 @@ from dataclasses import replace
 from typing import Any
 
 from sparkcrypt.decide.context import TableContext
+from sparkcrypt.decide.file_schema import schema_of_columns
 from sparkcrypt.decide.request import decode_base64
-from sparkcrypt.decide.shape import schema_of_columns
 from sparkcrypt.errors import FormatError, PlanError, VerificationError, show
 from sparkcrypt.keys.ids import decode_key_id
 from sparkcrypt.keys.material import parse_key_material

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from sparkcrypt.backfill.audit.index import AuditIndex
+from sparkcrypt.backfill.audit.audit_index import AuditIndex
 from sparkcrypt.backfill.journal.journal import Journal
 from sparkcrypt.backfill.journal.run_steps import has_ended, has_expired
 from sparkcrypt.backfill.journal.unit_steps import UnitState, state_of_units

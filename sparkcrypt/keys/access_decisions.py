@@ -11,7 +11,7 @@ from functools import partial
 from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
 from sparkcrypt.errors import KeyAccessDeniedError, KeyNotFoundError, KeyServiceError, SparkcryptError
-from sparkcrypt.keys.once import ExpiringCache
+from sparkcrypt.keys.expiring_cache import ExpiringCache
 from sparkcrypt.keys.service import Unwrapper
 
 Decision: TypeAlias = Literal["allowed", "denied", "shredded"]

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from sparkcrypt.backfill.journal.journal import Journal
-from sparkcrypt.backfill.many.choice import Chosen
+from sparkcrypt.backfill.many.chosen_tables import Chosen
 from sparkcrypt.backfill.state.store import StateStore
 from sparkcrypt.backfill.target.shared_folders import folders_of_tables, shared_with
 from sparkcrypt.backfill.target.target import Target, refuse_kinds

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from sparkcrypt.backfill.audit.migration import authenticate_table
+from sparkcrypt.backfill.audit.journal_migration import authenticate_table
 from sparkcrypt.backfill.audit.trust import TableTrust
 from sparkcrypt.backfill.drift.unit_survey import UnitSurvey
 from sparkcrypt.backfill.journal.journal import Journal
 from sparkcrypt.backfill.journal.run_steps import has_ended, has_expired, is_paused
-from sparkcrypt.backfill.old_files.awaiting import awaiting_expiry
+from sparkcrypt.backfill.old_files.awaiting_expiry import awaiting_expiry
 from sparkcrypt.backfill.old_files.compare import compare_run, problems_of
 from sparkcrypt.backfill.old_files.compare_by_audit import compare_unread
 from sparkcrypt.backfill.old_files.grace import move_out_of_reach

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
+from sparkcrypt.native.open_places import Settings
 from sparkcrypt.native.orders import FileOrder, KeySettings
-from sparkcrypt.native.places import Settings
 from sparkcrypt.native.work import rewrite
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 
 from sparkcrypt.backfill.state.mac import CheckMac, Mac
-from sparkcrypt.backfill.state.sealed import open_sealed, seal_record
+from sparkcrypt.backfill.state.sealed_record import open_sealed, seal_record
 from sparkcrypt.backfill.state.store import StateStore
 from sparkcrypt.errors import VerificationError
 
