@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +18,19 @@ def canonical_json(value: object) -> str:
     """
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
     return text.replace("$", "\\u0024")
+
+
+PRINCIPAL = "{principal}"
+"""In an option of a key service: the name of the principal whose credential or keys it leads to."""
+_PRINCIPAL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,127}")
+
+
+def _replace_texts(value: Any, principal: str) -> Any:
+    if isinstance(value, str):
+        return value.replace(PRINCIPAL, principal)
+    if isinstance(value, dict):
+        return {name: _replace_texts(entry, principal) for name, entry in value.items()}
+    return [_replace_texts(entry, principal) for entry in value] if isinstance(value, list) else value
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +61,24 @@ class KeyServiceConfig:
                 f"key_service: an option of {kind!r} is not a plain value; allowed: texts, finite numbers, true, "
                 "false, and lists and mappings of them"
             ) from error
+
+    def for_principal(self, principal: str) -> KeyServiceConfig:
+        """Return the configuration of one principal: his name for each ``{principal}`` in the options.
+
+        Args:
+            principal: his name, or ``{principal}`` itself, which leaves all as it is.
+
+        Raises:
+            ConfigError: such a name could change more than its own place in an option.
+        """
+        if PRINCIPAL not in self.options_json or principal == PRINCIPAL:
+            return self
+        if not _PRINCIPAL_NAME.fullmatch(principal) or ".." in principal:
+            raise ConfigError(
+                f"key_service: the principal {principal!a} cannot stand in an option; allowed: letters, digits and "
+                ". _ @ -, at most 128, beginning with a letter or digit, without '..'"
+            )
+        return KeyServiceConfig(self.type, canonical_json(_replace_texts(self.options, principal)))
 
     @property
     def options(self) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import math
 import os
 import re
@@ -23,12 +24,14 @@ _DECIMAL = re.compile(r"[-+]?[0-9]+\.[0-9]*([eE][-+]?[0-9]+)?")
 _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 
 
-def load_policy(path: str | os.PathLike[str]) -> Policy:
+def load_policy(path: str | os.PathLike[str], *, principal: str | None = None) -> Policy:
     """Load and check a policy file.
 
     Args:
         path: a local path or ``file:`` URI.  A policy on another file system is read by the caller and given to
             ``policy_from_text``.
+        principal: whose name stands for ``{principal}`` in the options of the key service; by default the user that
+            this process runs for.
 
     Raises:
         ConfigError: the file cannot be read or is not a policy; one line for each problem, with file, line and key
@@ -45,7 +48,16 @@ def load_policy(path: str | os.PathLike[str]) -> Policy:
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         raise ConfigError(f"policy {text}: cannot be read ({reason}); give the path of a policy file") from error
-    return policy_from_text(content, where=text, base=str(Path(text).absolute().parent))
+    policy = policy_from_text(content, where=text, base=str(Path(text).absolute().parent))
+    return policy.for_principal(principal or find_user())
+
+
+def find_user() -> str:
+    """Return the name of the user that this process runs for; empty where the system knows none."""
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):  # a numeric user of a container
+        return ""
 
 
 def policy_from_text(text: str, *, where: str, base: str) -> Policy:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from sparkcrypt.names import Algorithm
@@ -172,6 +172,14 @@ class Policy:
         """How long old files stay where they were after a swap; 0 moves them out of reach at once."""
         written = self.old_files_grace_seconds
         return OLD_FILES_GRACE_SECONDS if written is None else written
+
+    def for_principal(self, principal: str) -> Policy:
+        """Return the policy with the key service of one principal: his name for each ``{principal}`` in its options.
+
+        Raises:
+            ConfigError: his name cannot stand there.
+        """
+        return replace(self, key_service=self.key_service.for_principal(principal))
 
     def tag(self, name: str) -> TagRule | None:
         """Return the rule of a tag, or None."""

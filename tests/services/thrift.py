@@ -27,8 +27,12 @@ class ThriftServer:
         """End the server with its sessions."""
         self.process.stop()
 
-    def ask(self, *statements: str) -> subprocess.CompletedProcess[str]:
+    def ask(self, *statements: str, user: str = "ann") -> subprocess.CompletedProcess[str]:
         """Run statements in one session of Spark's own beeline, in order, also after one that failed.
+
+        Args:
+            statements: of SQL.
+            user: as whom beeline logs in.
 
         Returns:
             Its output, rows as ``csv2`` below a line of their names, and what it says of errors.
@@ -40,7 +44,7 @@ class ThriftServer:
             "-cp",
             f"{spark_home() / 'jars'}/*",
         ]
-        command += ["org.apache.hive.beeline.BeeLine", "-u", self.url, "-n", "ann"]
+        command += ["org.apache.hive.beeline.BeeLine", "-u", self.url, "-n", user]
         command += ["--outputformat=csv2", "--silent=true", "--force=true"]
         for statement in statements:
             command += ["-e", statement]

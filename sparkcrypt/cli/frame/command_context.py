@@ -14,7 +14,7 @@ from urllib.parse import unquote, urlsplit
 from sparkcrypt.backfill.state.store import StateStore, open_state_store
 from sparkcrypt.cli.frame.options import Launch
 from sparkcrypt.errors import ConfigError
-from sparkcrypt.policy.load import load_policy, policy_from_text, rules_from_text
+from sparkcrypt.policy.load import find_user, load_policy, policy_from_text, rules_from_text
 from sparkcrypt.policy.model import Policy, TableRule
 from sparkcrypt.schema import Schema
 from sparkcrypt.spark.setup.launch import spark_session
@@ -59,15 +59,20 @@ class Workplace:
             self._spark = self._stack.enter_context(session)
         return self._spark
 
-    def policy(self, uri: str) -> Policy:
+    def policy(self, uri: str, *, principal: str | None = None) -> Policy:
         """Load a policy from a local file, or through Spark from any file system that it knows.
+
+        Args:
+            uri: of the policy.
+            principal: as for `load_policy`.
 
         Raises:
             ConfigError: it cannot be read or is no policy.
         """
         if is_local(uri):
-            return load_policy(uri)
-        return policy_from_text(self._text(uri, "policy"), where=uri, base=uri.rpartition("/")[0])
+            return load_policy(uri, principal=principal)
+        policy = policy_from_text(self._text(uri, "policy"), where=uri, base=uri.rpartition("/")[0])
+        return policy.for_principal(principal or find_user())
 
     def rules(self, uri: str) -> tuple[TableRule, ...]:
         """Load rules of tables from a policy file, or from one in the shape of a policy's ``tables``.

@@ -8,6 +8,7 @@ from sparkcrypt.cli.frame.command import Command
 from sparkcrypt.cli.frame.command_context import Workplace
 from sparkcrypt.cli.frame.options import json_option, policy_option
 from sparkcrypt.cli.frame.output import show
+from sparkcrypt.policy.key_service import PRINCIPAL
 from sparkcrypt.spark.jvm.jar import jar_path
 from sparkcrypt.spark.setup.options import defaults_lines, launch_conf
 
@@ -31,6 +32,6 @@ def conf(policy: str, jar: str | None, python: str | None, as_json: bool) -> Non
       sparkcrypt conf --policy policy.yaml --jar hdfs://nn/lib/sparkcrypt.jar --python /usr/bin/python3
     """  # click shows the first paragraph whole
     with Workplace("sparkcrypt conf") as workplace:
-        loaded = workplace.policy(policy)
+        loaded = workplace.policy(policy, principal=PRINCIPAL)  # servers put in each user's
     found = launch_conf(loaded, jar or str(jar_path()), python)
     show(found, defaults_lines(found), as_json=as_json)

@@ -63,8 +63,8 @@ final class AccessEvents {
    * @param column dotted, or null for the footer
    * @throws RuntimeException the log is required, and the event could not be written
    */
-  static void opened(AccessPlace place, String table, String key, String column) {
-    note(new AccessEvent.Same(place, ACCESS, Reader.current(), table, key, "opened", null), column);
+  static void opened(AccessPlace place, Reader reader, String table, String key, String column) {
+    note(new AccessEvent.Same(place, ACCESS, reader, table, key, "opened", null), column);
   }
 
   /**

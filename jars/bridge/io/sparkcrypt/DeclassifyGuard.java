@@ -49,7 +49,7 @@ final class DeclassifyGuard {
     if (found.isEmpty()) {
       return;
     }
-    Reader reader = Reader.onDriver(session.sparkContext());
+    Reader reader = Reader.onDriver(session.sparkContext()).named(policy.principal());
     Set<Asked> each = new LinkedHashSet<>();
     for (ExpressionTags.Declassified value : found) {
       List<Carried.Origin> columns = List.copyOf(value.shed().origins());

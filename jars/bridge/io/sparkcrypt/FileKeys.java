@@ -105,7 +105,7 @@ final class FileKeys implements DecryptionKeyRetriever {
       return;
     }
     try {
-      AccessEvents.opened(place, tableName(), keyId(noted), noted.column());
+      AccessEvents.opened(place, reader(), tableName(), keyId(noted), noted.column());
     } catch (ParquetCryptoRuntimeException e) {
       String text = e.getMessage() + " The policy's access_log is required, so " + noted.owner() + " of " + file + " is not read.";
       if (Launch.isSpark()) {
@@ -118,8 +118,12 @@ final class FileKeys implements DecryptionKeyRetriever {
   private void noteRefused(Noted noted, String type) {
     AccessPlace place = AccessPlace.of(session.policy());
     if (place != null) {
-      AccessEvents.refused(place, Reader.current(), tableName(), keyId(noted), noted.column(), type);
+      AccessEvents.refused(place, reader(), tableName(), keyId(noted), noted.column(), type);
     }
+  }
+
+  private Reader reader() {
+    return Reader.current().named(session.principal());
   }
 
   /** The table as the policy or the catalog names it; else its folder. */

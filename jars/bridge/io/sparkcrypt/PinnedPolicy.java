@@ -23,9 +23,17 @@ final class PinnedPolicy {
   /** The key service's JSON; null where there is no launch, and none is set. */
   final String keyService;
 
+  /** Who reads and writes, as messages and records name him. */
+  final String principal;
+
   private PinnedPolicy(String policy, String keyService) {
+    this(policy, keyService, Launch.principal());
+  }
+
+  private PinnedPolicy(String policy, String keyService, String principal) {
     this.policy = policy;
     this.keyService = keyService != null || policy == null ? keyService : keyServiceIn(policy);
+    this.principal = principal;
   }
 
   static PinnedPolicy of(Configuration conf) {
@@ -38,7 +46,25 @@ final class PinnedPolicy {
     refuseOther(Names.POLICY, policy, pinned.policy);
     refuseOther(Names.KEY_SERVICE, keyService, pinned.keyService);
     refuseLonger(conf.get(Names.CACHE_LIFETIME));
+    if (PrincipalBinding.isTemplate(pinned.keyService)) {
+      throw Refusal.of(
+          "ConfigError",
+          "the key service is another for each principal ('" + PrincipalBinding.PLACEHOLDER + "' in its options), and nothing says "
+              + "for whom this session works; allowed: sessions with the jar's extension, of a Thrift or Connect server whose user "
+              + "is known or of an application of one principal; see docs/access.md");
+    }
     return pinned;
+  }
+
+  /**
+   * The key service of a session whose configuration has this policy and token.
+   *
+   * @throws RuntimeException the policy is another than the one that the session is under
+   */
+  static String keyServiceOf(String policy, String token) {
+    PinnedPolicy pinned = pinned(token == null || token.isBlank() ? null : token);
+    refuseOther(Names.POLICY, policy, pinned.policy);
+    return pinned.keyService;
   }
 
   private static PinnedPolicy pinned(String token) {
@@ -63,7 +89,8 @@ final class PinnedPolicy {
           Names.SESSION_TOKEN + " is not one that this application gave out; it is set by sparkcrypt.configure alone; allowed: "
               + "none in a table's OPTIONS, TBLPROPERTIES, options or SET; remove it, or call sparkcrypt.configure again");
     }
-    return new PinnedPolicy(policy, null);
+    int end = policy.indexOf('\n'); // no policy's JSON has one
+    return end < 0 ? new PinnedPolicy(policy, null) : new PinnedPolicy(policy.substring(end + 1), null, policy.substring(0, end));
   }
 
   private static PinnedPolicy launched() {

@@ -31,6 +31,7 @@ public final class PolicyRegister {
   private static final int TOKEN_BYTES = 32;
   private static final SecureRandom RANDOM = new SecureRandom();
   private static final Map<String, String> POLICIES = new ConcurrentHashMap<>();
+  private static final Map<String, String> PRINCIPALS = new ConcurrentHashMap<>(); // tokens by a principal's name and policy
   private static final Map<Object, String> TOKENS = new WeakHashMap<>(); // by session; guarded by itself
   private static final Map<String, String> TOLD = Collections.synchronizedMap(new Newest()); // by the driver
   private static RpcEnv served; // guarded by the class
@@ -62,6 +63,11 @@ public final class PolicyRegister {
     String token = HexFormat.of().formatHex(random);
     POLICIES.put(token, policy);
     return token;
+  }
+
+  /** Registers a principal's policy, and returns the token that all of his sessions carry. */
+  public String addPrincipal(String principal, String policy) {
+    return PRINCIPALS.computeIfAbsent(principal + "\n" + policy, this::add);
   }
 
   /** Forgets a token of add. */
@@ -122,7 +128,10 @@ public final class PolicyRegister {
     return interpreter;
   }
 
-  /** The policy behind a token, or null: it is not known here, nor to the driver. */
+  /**
+   * The policy behind a token, below the name of its principal and a line's end where it is one principal's; null: it is not known
+   * here, nor to the driver.
+   */
   static String find(String token) {
     String known = POLICIES.get(token);
     if (known == null) {

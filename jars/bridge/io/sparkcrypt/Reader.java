@@ -40,6 +40,11 @@ record Reader(String principal, String application, String execution, String rou
     return SparkSide.of(context::getLocalProperty, "driver");
   }
 
+  /** The same reader under another name. */
+  Reader named(String name) {
+    return new Reader(name, application, execution, route, sessionUser);
+  }
+
   /** Whom a Connect server names in the tags of a job; empty where its client named nobody, null where there is no server. */
   static String connectUser(String tags) {
     Matcher found = tags == null ? null : CONNECT.matcher(tags);

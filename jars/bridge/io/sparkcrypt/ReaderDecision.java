@@ -75,7 +75,7 @@ final class ReaderDecision {
   private void noteRefused(ReadTable table, ObjectNode request, String type) {
     AccessPlace place = AccessPlace.of(request.path("policy").asText());
     if (place != null && type.startsWith("Key")) {
-      AccessEvents.refused(place, Reader.onDriver(policy.sparkContext()), table.name(), policy.footerKey(), null, type);
+      AccessEvents.refused(place, Reader.onDriver(policy.sparkContext()).named(policy.principal()), table.name(), policy.footerKey(), null, type);
     }
   }
 
@@ -83,7 +83,7 @@ final class ReaderDecision {
   private void note(ReadTable table, ObjectNode request, JsonNode answer) {
     AccessPlace place = AccessPlace.of(request.path("policy").asText());
     if (place != null) {
-      Reader reader = Reader.onDriver(policy.sparkContext());
+      Reader reader = Reader.onDriver(policy.sparkContext()).named(policy.principal());
       String name = answer.path("table").asText(table.name());
       for (JsonNode column : answer.path("columns")) {
         String why = column.path("why").asText();

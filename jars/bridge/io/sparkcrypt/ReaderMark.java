@@ -14,7 +14,8 @@ import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
  *
  * <p>Spark's cache serves a plan that equals one that was cached, whoever asks; the optimiser takes the condition away after that
  * comparison. A reader is his key service's configuration: sessions of one JVM that have one share its helper, and with it the
- * credential. Nobody can do without a mark of his own, so it is no secret.
+ * credential. It is the one that the session is under, never one that SET names: nobody can do without a mark of his own, so it
+ * is no secret.
  */
 final class ReaderMark {
   private static final String PREFIX = "sparkcrypt reader ";
@@ -27,7 +28,7 @@ final class ReaderMark {
   }
 
   static ReaderMark of(SessionPolicy policy) {
-    String keyService = String.valueOf(PinnedPolicy.keyServiceIn(policy.text()));
+    String keyService = String.valueOf(policy.pinnedKeyService());
     try {
       byte[] digest = MessageDigest.getInstance("SHA-256").digest(keyService.getBytes(StandardCharsets.UTF_8));
       return new ReaderMark(PREFIX + HexFormat.of().formatHex(digest, 0, SHOWN_BYTES));

@@ -14,11 +14,14 @@ final class SessionConf {
   };
 
   private final String policy;
+  private final String principal;
   private final Map<String, String> properties = new TreeMap<>();
   private boolean ignoresCorruptFiles = "true".equalsIgnoreCase(Launch.conf("spark.files.ignoreCorruptFiles"));
 
   SessionConf(Configuration conf) {
-    policy = PinnedPolicy.of(conf).policy;
+    PinnedPolicy pinned = PinnedPolicy.of(conf);
+    policy = pinned.policy;
+    principal = pinned.principal;
     if (policy == null) {
       throw Refusal.of(
           "ConfigError",
@@ -55,6 +58,11 @@ final class SessionConf {
     return policy;
   }
 
+  /** Who reads and writes. */
+  String principal() {
+    return principal;
+  }
+
   boolean ignoresCorruptFiles() {
     return ignoresCorruptFiles;
   }
@@ -75,7 +83,7 @@ final class SessionConf {
   /** Asks for the key under this key metadata, in the policy's key service; a refusal says whose key it is. */
   byte[] openKey(byte[] keyMetadata, String owner, Path file) {
     ObjectNode request = Wire.request("open_key").put("policy", policy).put("key_metadata", Wire.base64(keyMetadata));
-    request.put("owner", owner).put("path", file.toString()).put("principal", Launch.principal());
+    request.put("owner", owner).put("path", file.toString()).put("principal", principal);
     request.put("table", table());
     String lifetime = properties.get(Names.CACHE_LIFETIME);
     request.put("lifetime_seconds", lifetime == null ? null : Double.valueOf(Launch.seconds(lifetime)));

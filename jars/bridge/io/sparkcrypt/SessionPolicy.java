@@ -26,7 +26,7 @@ final class SessionPolicy {
     if (text.isBlank()) {
       text = session.sparkContext().hadoopConfiguration().get(Names.POLICY, "");
     }
-    return text.isBlank() ? null : new SessionPolicy(session, text);
+    return text.isBlank() ? null : new SessionPolicy(session, PrincipalBinding.bind(session, text));
   }
 
   private SessionPolicy(SparkSession session, String text) {
@@ -51,6 +51,22 @@ final class SessionPolicy {
 
   SparkContext sparkContext() {
     return session.sparkContext();
+  }
+
+  /**
+   * The key service that the session is under.
+   *
+   * @throws RuntimeException its configuration has another policy, as after a SET
+   */
+  String pinnedKeyService() {
+    Object conf = Calls.call(Calls.call(session, "sessionState"), "conf");
+    String token = (String) Calls.call(conf, "getConfString", Names.SESSION_TOKEN, "");
+    return PinnedPolicy.keyServiceOf(text, token.isBlank() ? session.sparkContext().hadoopConfiguration().get(Names.SESSION_TOKEN) : token);
+  }
+
+  /** Who reads and writes by this session. */
+  String principal() {
+    return PrincipalBinding.principalOf(session);
   }
 
   /** Names of the tables that have a rule, as the policy writes them. */

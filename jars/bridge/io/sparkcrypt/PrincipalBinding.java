@@ -1,0 +1,99 @@
+package io.sparkcrypt;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.node.ArrayNode;
+import com.fasterxml.jackson.databind.node.ObjectNode;
+import com.fasterxml.jackson.databind.node.TextNode;
+import java.io.IOException;
+import java.nio.charset.StandardCharsets;
+import java.util.Collections;
+import java.util.Map;
+import java.util.WeakHashMap;
+import java.util.regex.Pattern;
+import org.apache.spark.sql.SparkSession;
+
+/**
+ * Puts each session under the key service of the principal whom it serves, where the policy's options of the key service name him:
+ * <code>token_file: /etc/tokens/{principal}</code>.
+ *
+ * <p>Two principals are then two readers, as two configurations of a key service are everywhere: with helpers' caches, plans and
+ * Spark's cache apart. A session is bound once, to the user that its server has authenticated, else to the launch's principal.
+ */
+final class PrincipalBinding {
+  static final String PLACEHOLDER = "{principal}";
+  private static final Pattern NAME = Pattern.compile("[A-Za-z0-9][A-Za-z0-9._@-]{0,127}");
+  private static final Map<SparkSession, String> BOUND = Collections.synchronizedMap(new WeakHashMap<>());
+
+  private PrincipalBinding() {}
+
+  /** The policy that a session is under; the same text where it is one for all principals, or nobody is known. */
+  static String bind(SparkSession session, String policy) {
+    String user = ServerUser.of(session);
+    String bound = BOUND.get(session);
+    if (user != null && bound != null && !user.equals(bound)) {
+      throw Refusal.of(
+          "ConfigError",
+          "this session reads with the keys of " + bound + ", and " + user + " asks by it; allowed: a session for each user "
+              + "(spark.sql.hive.thriftServer.singleSession=false)");
+    }
+    if (!isTemplate(PinnedPolicy.keyServiceIn(policy)) || user == null && ServerUser.isThriftServer()) {
+      return policy; // without a principal no key is opened (PinnedPolicy)
+    }
+    String principal = bound != null ? bound : user != null ? user : Launch.principal();
+    String rendered = rendered(policy, principal);
+    Object conf = Calls.call(Calls.call(session, "sessionState"), "conf");
+    set(conf, Names.POLICY, rendered);
+    set(conf, Names.KEY_SERVICE, PinnedPolicy.keyServiceIn(rendered));
+    set(conf, Names.SESSION_TOKEN, new PolicyRegister(session.sparkContext()).addPrincipal(principal, rendered));
+    BOUND.put(session, principal);
+    return rendered;
+  }
+
+  /** Who reads and writes by a session. */
+  static String principalOf(SparkSession session) {
+    String bound = BOUND.get(session);
+    return bound == null ? Launch.principal() : bound;
+  }
+
+  static boolean isTemplate(String keyService) {
+    return keyService != null && keyService.contains(PLACEHOLDER);
+  }
+
+  private static void set(Object conf, String name, String value) {
+    // Hadoop's and Spark's configurations replace ${name} inside values.
+    Calls.call(conf, "setConfString", name, value.replace("$", "\\u0024"));
+  }
+
+  private static String rendered(String policy, String principal) {
+    if (!NAME.matcher(principal).matches() || principal.contains("..")) {
+      throw Refusal.of(
+          "ConfigError",
+          "the principal '" + principal + "' cannot stand in the options of a key service; allowed: letters, digits and . _ @ -, at "
+              + "most 128, beginning with a letter or digit, without '..'");
+    }
+    try {
+      ObjectNode document = (ObjectNode) Wire.parse(policy.getBytes(StandardCharsets.UTF_8));
+      document.set("key_service", rendered(document.get("key_service"), principal));
+      return document.toString();
+    } catch (IOException e) {
+      throw Refusal.of("ConfigError", "the policy of this session is not JSON", e);
+    }
+  }
+
+  private static JsonNode rendered(JsonNode value, String principal) {
+    if (value.isTextual()) {
+      return TextNode.valueOf(value.asText().replace(PLACEHOLDER, principal));
+    }
+    if (value instanceof ObjectNode) {
+      ObjectNode made = Wire.object();
+      value.fieldNames().forEachRemaining(name -> made.set(name, rendered(value.get(name), principal)));
+      return made;
+    }
+    if (value instanceof ArrayNode) {
+      ArrayNode made = Wire.object().putArray("");
+      value.forEach(entry -> made.add(rendered(entry, principal)));
+      return made;
+    }
+    return value;
+  }
+}

@@ -1,0 +1,152 @@
+"""Users of one server who have credentials of their own: nobody sees a value, or a null, that is another's."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from sparkcrypt.errors import ConfigError
+from sparkcrypt.policy.key_service import PRINCIPAL, KeyServiceConfig
+from sparkcrypt.policy.load import load_policy
+from sparkcrypt.policy.model import Policy
+from sparkcrypt.spark.setup.options import launch_conf
+from tests.conftest import require_service
+from tests.services import ServiceUnavailableError
+from tests.services.connect import start_connect_server
+from tests.services.thrift import ThriftServer, start_thrift_server
+from tests.spark.support import make_policy, with_keys, without_keys
+
+pytestmark = [pytest.mark.spark, pytest.mark.services, pytest.mark.slow]
+RULES = "  default.people: {tags: {email: pii}}\n"
+MASK = "SET spark.sparkcrypt.on_denied=mask"
+
+
+@dataclass(frozen=True)
+class Site:
+    """A policy whose key service is another for each principal: ann has every key, eve lacks that of one column."""
+
+    folder: Path
+    policy: Policy
+    conf: dict[str, str]
+
+
+@pytest.fixture(scope="module")
+def site(java: dict[str, str], private_jar: Path, tmp_path_factory: pytest.TempPathFactory) -> Site:
+    """Make the keys of ann, of eve and of nobody else."""
+    folder = tmp_path_factory.mktemp("principals")
+    made = make_policy(folder, tables=RULES)
+    with_keys(made, folder / "own" / "ann", lambda _: None)
+    with_keys(made, folder / "own" / "eve", without_keys("pii"))
+    shutil.rmtree(folder / "keys")
+    text = (folder / "policy.yaml").read_text().replace("path: keys/", f"path: 'own/{PRINCIPAL}'")
+    (folder / "policy.yaml").write_text(text)
+    policy = load_policy(folder / "policy.yaml", principal=PRINCIPAL)
+    return Site(folder, policy, launch_conf(policy, str(private_jar), sys.executable))
+
+
+@pytest.fixture(scope="module")
+def thrift(site: Site) -> Iterator[ThriftServer]:
+    """A Thrift server of all of them, with a table that ann has written and cached."""
+    try:
+        server = start_thrift_server(site.folder / "thrift", site.conf)
+    except ServiceUnavailableError as unavailable:
+        require_service(str(unavailable))
+    try:
+        made = server.ask(
+            "CREATE TABLE people (id INT, email STRING) USING parquet",
+            "INSERT INTO people VALUES (1, 'a@x'), (2, 'b@x')",
+            "CACHE TABLE people",
+            "CREATE GLOBAL TEMPORARY VIEW seen AS SELECT id, upper(email) AS shout FROM people",
+            "SELECT concat('as ann: ', email) FROM people",
+        )
+        assert "as ann: a@x" in made.stdout, made.stderr
+        yield server
+    finally:
+        server.stop()
+
+
+def test_each_user_of_a_thrift_server_has_his_own_keys(thrift: ThriftServer) -> None:
+    """Neither what another has cached, nor another's view, nor a right that a session had before it was reset."""
+    read = "SELECT concat('read: ', email) FROM people"
+    asked = thrift.ask(read, "SELECT concat('id: ', id) FROM people", "RESET", read, user="eve")
+    assert "read: " not in asked.stdout
+    assert "id: 1" in asked.stdout
+    assert asked.stderr.count("its key 'pii' is not there") >= 2
+    assert "cannot be read by eve" in asked.stderr
+    view = thrift.ask("SELECT shout FROM global_temp.seen", user="eve")
+    assert "A@X" not in view.stdout
+    nulls = "SELECT concat('null: ', id, email IS NULL) FROM people"
+    masked = thrift.ask(MASK, "CACHE TABLE people", nulls, user="eve")
+    assert {"null: 1true", "null: 2true"} <= set(masked.stdout.split("\n")), masked.stderr
+    again = thrift.ask(MASK, "SELECT concat('as ann: ', email) FROM people", user="ann")
+    assert {"as ann: a@x", "as ann: b@x"} <= set(again.stdout.split("\n")), again.stderr
+
+
+def test_no_user_chooses_another_name(thrift: ThriftServer, site: Site) -> None:
+    """Not by SET of a policy, a principal or a token; and nobody reads who has no keys, or no sound name."""
+    read = "SELECT concat('read: ', email) FROM people"
+    other = site.policy.for_principal("ann").canonical().replace("'", "\\'")
+    for setting in (
+        f"SET parquet.sparkcrypt.policy={other}",
+        f"SET parquet.sparkcrypt.key_service={site.policy.for_principal('ann').key_service.canonical()}",
+        "SET spark.sparkcrypt.principal=ann",
+        "SET parquet.sparkcrypt.session_token=ann",
+    ):
+        assert "read: " not in thrift.ask(setting, read, user="eve").stdout, setting
+    for user in ("bob", "../own/ann"):  # of the latter the server itself leaves ".."
+        asked = thrift.ask(read, user=user)
+        assert "read: " not in asked.stdout, user
+        assert "ConfigError" in asked.stderr or "KeyNotFoundError" in asked.stderr or "not there" in asked.stderr
+
+
+CONNECT = """
+import sys
+from pyspark.sql import SparkSession
+
+spark = SparkSession.builder.remote(sys.argv[1]).getOrCreate()
+if sys.argv[2] == "write":
+    spark.sql("CREATE TABLE people (id INT, email STRING) USING parquet")
+    spark.sql("INSERT INTO people VALUES (1, 'a@x')")
+    spark.table("people").cache().count()
+try:
+    print("READ", spark.table("people").collect())
+    print("PATH", spark.read.parquet(spark.sql("DESCRIBE DETAIL people").collect()[0].location).count())
+except Exception as error:
+    print("ERROR", str(error))
+spark.conf.set("spark.sparkcrypt.on_denied", "mask")
+print("MASKED", spark.table("people").collect())
+"""
+
+
+def test_each_user_of_a_connect_server_has_his_own_keys(site: Site, fresh_jvm: object) -> None:
+    """The user is the one that the server has; whoever answers for that is in front of it."""
+    try:
+        server = start_connect_server(site.folder / "connect", site.conf)
+    except ServiceUnavailableError as unavailable:
+        require_service(str(unavailable))
+    try:
+        run = fresh_jvm  # a new interpreter; it starts no JVM for a remote session
+        made = run(CONNECT, f"{server.url}/;user_id=ann", "write")  # type: ignore[operator]
+        assert "READ [Row(id=1, email='a@x')]" in made.stdout, made.stderr
+        assert "MASKED [Row(id=1, email='a@x')]" in made.stdout
+        asked = run(CONNECT, f"{server.url}/;user_id=eve", "read")  # type: ignore[operator]
+        assert "a@x" not in asked.stdout
+        assert "its key 'pii' is not there" in asked.stdout
+        assert "MASKED [Row(id=1, email=None)]" in asked.stdout, asked.stdout + asked.stderr
+    finally:
+        server.stop()
+
+
+def test_a_policy_of_principals_is_loaded_for_one(site: Site) -> None:
+    """The commands and jobs run for the user of their process; a name that would lead elsewhere is refused."""
+    path = site.folder / "policy.yaml"
+    assert load_policy(path, principal="eve").key_service.options["path"].endswith("own/eve")
+    assert not load_policy(path).key_service.options["path"].endswith(PRINCIPAL)
+    for name in ("", "a/b", "..", "a..b", "a b", "-a", "a" * 129):
+        with pytest.raises(ConfigError, match="cannot stand in an option"):
+            KeyServiceConfig.from_dict({"type": "local", "path": f"/k/{PRINCIPAL}"}).for_principal(name)
