@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from functools import cached_property
+from typing import TYPE_CHECKING
+
 from sparkcrypt.keys.access_decisions import KeyDecisions, RefusalKeeper
 from sparkcrypt.keys.call_log import LoggingKeyService
-from sparkcrypt.keys.datakeys import DataKeyOpener
 from sparkcrypt.keys.open_service import open_key_service
 from sparkcrypt.policy.key_service import KeyServiceConfig
+
+if TYPE_CHECKING:
+    from sparkcrypt.keys.datakeys import DataKeyOpener
 
 
 class OpenedKeyService:
@@ -15,7 +20,6 @@ class OpenedKeyService:
     Attributes:
         service: every call to it is logged (`sparkcrypt.keys.call_log`).
         keeper: unwraps, and gives refusals again for a moment.
-        opener: opens data keys, with one call per KEK; it forgets those of a master key that is gone or denied.
         decisions: which master keys these credentials may use.
 
     Raises:
@@ -25,12 +29,22 @@ class OpenedKeyService:
     def __init__(self, config: KeyServiceConfig) -> None:
         self.service = LoggingKeyService(open_key_service(config), on_refusal=self._forget)
         self.keeper = RefusalKeeper(self.service)
-        self.opener = DataKeyOpener(self.keeper, stale_seconds=self.service.serve_stale_seconds)
         self.decisions = KeyDecisions(self.service)
+
+    @cached_property
+    def opener(self) -> DataKeyOpener:
+        """Opens data keys, with one call per KEK; it forgets those of a master key that is gone or denied.
+
+        It is made when it is first needed: an interpreter that lacks the key service's library is told of that one.
+        """
+        from sparkcrypt.keys.datakeys import DataKeyOpener
+
+        return DataKeyOpener(self.keeper, stale_seconds=self.service.serve_stale_seconds)
 
     def __repr__(self) -> str:
         return f"OpenedKeyService({self.service!r})"
 
     def _forget(self, key_id: str) -> None:
         """Forget opened keys of a master key that is gone or denied: nothing serves beyond a known deletion."""
-        self.opener.forget(key_id)
+        if "opener" in self.__dict__:
+            self.opener.forget(key_id)

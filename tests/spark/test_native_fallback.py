@@ -140,13 +140,15 @@ def test_what_tasks_cannot_reach_the_driver_reads(lake: Lake, monkeypatch: pytes
     asked: list[str] = []
 
     class Driver:
+        every_key = False
+
         def read(self, some: Sequence[SourceFile]) -> Mapping[str, Found]:
             asked.extend(one.path for one in some)
             return {one.path: facts for one in some}
 
     by_tasks: dict[str, Found] = {one.path: facts for one in sources}
     by_tasks |= {"f0": StorageError("no credentials"), "f1": ConfigError("no library"), "f2": SparkcryptError("?")}
-    monkeypatch.setattr(footers, "read_footers_in_tasks", lambda *_: by_tasks.items())
+    monkeypatch.setattr(footers, "read_footers_in_tasks", lambda *_, **__: by_tasks.items())
     service = KeyServiceConfig.from_dict({"type": "local", "path": "keys"})
     found = TaskFooters(lake.spark, service, Driver()).read(sources)  # type: ignore[arg-type]
     assert asked == ["f0", "f1", "f2"] and all(one == facts for one in found.values())

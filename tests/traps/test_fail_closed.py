@@ -304,8 +304,11 @@ def test_tag_of_a_column_that_is_not_there(lake: Lake) -> None:
 
 
 def test_tag_lost_by_an_rdd_is_refused_where_encryption_is_required(lake: Lake) -> None:
-    """Rows that went through an RDD carry no tag: a table that requires encryption takes them by path neither."""
-    policy = lake.policy(tables=f"  {lake.name('t')}: {{require_encryption: true}}\n")
+    """Rows that went through an RDD carry no tag: a table that requires encryption takes them by path neither.
+
+    Rows with tags that the table lacks are taken where the policy says so, and encrypted.
+    """
+    policy = lake.policy(tables=f"  {lake.name('t')}: {{require_encryption: true, inherit: observe}}\n")
     lake.sql("CREATE TABLE t (id LONG, email STRING) USING parquet")
     ensure_identity(lake.spark, "t")
     configure(lake.spark, policy)
