@@ -4,6 +4,7 @@ import java.nio.charset.StandardCharsets;
 import java.security.MessageDigest;
 import java.security.NoSuchAlgorithmException;
 import java.util.HexFormat;
+import org.apache.parquet.crypto.ParquetCryptoRuntimeException;
 import org.apache.spark.sql.catalyst.expressions.EqualNullSafe;
 import org.apache.spark.sql.catalyst.expressions.Literal;
 import org.apache.spark.sql.catalyst.plans.logical.Filter;
@@ -28,7 +29,12 @@ final class ReaderMark {
   }
 
   static ReaderMark of(SessionPolicy policy) {
-    String keyService = String.valueOf(policy.pinnedKeyService());
+    String keyService;
+    try {
+      keyService = String.valueOf(policy.pinnedKeyService());
+    } catch (ParquetCryptoRuntimeException e) {
+      keyService = "none: " + policy.text(); // nobody's: files refuse the session, and it is served nothing that others have cached
+    }
     try {
       byte[] digest = MessageDigest.getInstance("SHA-256").digest(keyService.getBytes(StandardCharsets.UTF_8));
       return new ReaderMark(PREFIX + HexFormat.of().formatHex(digest, 0, SHOWN_BYTES));
