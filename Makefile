@@ -33,7 +33,7 @@ WITH_VAULT = if GO="$$(tools/ensure_go.sh $(BIN)/python)"; then export PATH="$$G
 WITH_CHROMIUM = if CHROMIUM="$$(tools/ensure_chromium.sh)"; then export CHROMIUM; \
 	else echo "Chromium cannot be had; the lines above say why" >&2; fi
 
-.PHONY: help demo demo-cluster demo-backfill test test-fast test-sparks lint jar bench chaos clean
+.PHONY: help demo demo-access demo-cluster demo-backfill test test-fast test-sparks lint jar bench chaos clean
 
 help:  ## this list
 	@grep -hE '^[a-z][a-z0-9-]*:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -41,6 +41,10 @@ help:  ## this list
 demo: $(JAR)  ## tag columns of a real Hive table, encrypt it with one job, and show the footers before and after
 	@$(WITH_JAVA) && $(BIN)/python demo/run_demo.py
 	@echo "make demo: the table is encrypted, and read with and without its keys"
+
+demo-access: $(JAR)  ## three users of one Thrift server read one table: each gets what his keys allow, and the log says who read
+	@$(WITH_JAVA) && $(BIN)/python demo/run_access_demo.py
+	@echo "make demo-access: each user got what his keys allow, by every route"
 
 demo-cluster: $(JAR)  ## the same on a two-worker cluster with a Hive metastore and Vault
 	@$(WITH_JAVA) && { $(WITH_VAULT); } && $(BIN)/python demo/run_cluster_demo.py
@@ -110,5 +114,5 @@ $(INSTALLED): setup.cfg setup.py pyproject.toml constraints.txt
 	@$(@D)/bin/python -m pip install -q -c $(@D)/constraints.txt pip setuptools
 	@PYTHONWARNINGS=ignore $(@D)/bin/python -m pip install -q --no-build-isolation -c $(@D)/constraints.txt \
 		-e . pyspark==$* 'pandas<$(if $(filter 3.5.%,$*),2.3,3)' pyarrow pytest pytest-timeout hypothesis chispa \
-		'moto[s3]' flask flask-cors fsspec
+		'moto[s3]' flask flask-cors fsspec polars duckdb
 	@touch $@

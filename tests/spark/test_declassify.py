@@ -24,7 +24,7 @@ from tests.spark.support import Lake, encrypted_columns, footers, refusal
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.sparks]
 _NUMBERS = itertools.count()
 
 

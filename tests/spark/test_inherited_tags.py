@@ -37,7 +37,7 @@ from tests.spark.support import (
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.sparks]
 _NUMBERS = itertools.count()
 KINDS = pytest.mark.parametrize("kind", ["USING parquet", "STORED AS PARQUET"])
 
