@@ -27,9 +27,9 @@ class OnAdvance:
     def step(self, *_: object) -> None:
         """Hear nothing."""
 
-    def advance(self, *_: object) -> None:
-        """Act."""
-        while self._actions:
+    def advance(self, files: int, total_bytes: int, units: int = 0) -> None:
+        """Act once a unit is done, not when a part of its files is."""
+        while units and self._actions:
             self._actions.pop()()
 
     def finish(self) -> None:
