@@ -39,21 +39,12 @@ final class AccessEvents {
   private static boolean started; // guarded by WAKE
   private static boolean isWarned; // guarded by SENDING
   private static final Map<AccessPlace, Batch> unsent = new LinkedHashMap<>(); // guarded by SENDING
-  private static final Map<Object, Boolean> written = Collections.synchronizedMap(new Newest()); // where the log is required
+  private static final Map<Object, Boolean> written = Collections.synchronizedMap(new Newest<>(MOST_WRITTEN)); // where the log is required
   private static long number; // guarded by SENDING
 
   private record Batch(List<ObjectNode> events) {}
 
   private record Written(AccessEvent.Same same, String column) {}
-
-  private static final class Newest extends LinkedHashMap<Object, Boolean> {
-    private static final long serialVersionUID = 1L;
-
-    @Override
-    protected boolean removeEldestEntry(Map.Entry<Object, Boolean> eldest) {
-      return size() > MOST_WRITTEN;
-    }
-  }
 
   private AccessEvents() {}
 

@@ -4,7 +4,6 @@ import com.fasterxml.jackson.databind.JsonNode;
 import java.io.IOException;
 import java.nio.charset.StandardCharsets;
 import java.util.Collections;
-import java.util.LinkedHashMap;
 import java.util.Map;
 
 /**
@@ -15,20 +14,11 @@ import java.util.Map;
  */
 final class AccessPlace {
   private static final int MOST = 256;
-  private static final Map<String, AccessPlace> BY_POLICY = Collections.synchronizedMap(new Newest());
+  private static final Map<String, AccessPlace> BY_POLICY = Collections.synchronizedMap(new Newest<>(MOST));
 
   final String policy;
   final boolean isRequired;
   private final boolean isKept;
-
-  private static final class Newest extends LinkedHashMap<String, AccessPlace> {
-    private static final long serialVersionUID = 1L;
-
-    @Override
-    protected boolean removeEldestEntry(Map.Entry<String, AccessPlace> eldest) {
-      return size() > MOST;
-    }
-  }
 
   private AccessPlace(String policy, JsonNode said) {
     this.policy = policy;

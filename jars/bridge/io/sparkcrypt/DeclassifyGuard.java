@@ -19,22 +19,13 @@ import org.apache.spark.sql.SparkSession;
 final class DeclassifyGuard {
   private static final long AGAIN_NANOS = 600_000_000_000L;
   private static final int MOST = 1_000;
-  private static final Map<Asked, Long> ALLOWED = Collections.synchronizedMap(new Newest());
+  private static final Map<Asked, Long> ALLOWED = Collections.synchronizedMap(new Newest<>(MOST));
 
   private record Asked(String policy, Reader reader, String reason, List<Carried.Origin> columns, List<String> tags) {
     Map<String, List<String>> byTable() {
       Map<String, List<String>> found = new LinkedHashMap<>();
       columns.forEach(origin -> found.computeIfAbsent(origin.table(), unused -> new ArrayList<>()).add(origin.column()));
       return found;
-    }
-  }
-
-  private static final class Newest extends LinkedHashMap<Asked, Long> {
-    private static final long serialVersionUID = 1L;
-
-    @Override
-    protected boolean removeEldestEntry(Map.Entry<Asked, Long> eldest) {
-      return size() > MOST;
     }
   }
 

@@ -3,7 +3,6 @@ package io.sparkcrypt;
 import java.security.SecureRandom;
 import java.util.Collections;
 import java.util.HexFormat;
-import java.util.LinkedHashMap;
 import java.util.Map;
 import java.util.Objects;
 import java.util.WeakHashMap;
@@ -29,27 +28,18 @@ public final class PolicyRegister {
   static final String ENDPOINT = "sparkcrypt-policies";
   static final String SEVERAL = "several";
   private static final int TOKEN_BYTES = 32;
+  /** What an executor was told last: probes and runs have tokens of their own, and applications may live for months. */
+  private static final int MOST_TOLD = 1_024;
   private static final SecureRandom RANDOM = new SecureRandom();
   private static final Map<String, String> POLICIES = new ConcurrentHashMap<>();
   private static final Map<String, String> PRINCIPALS = new ConcurrentHashMap<>(); // tokens by a principal's name and policy
   private static final Map<Object, String> TOKENS = new WeakHashMap<>(); // by session; guarded by itself
-  private static final Map<String, String> TOLD = Collections.synchronizedMap(new Newest()); // by the driver
+  private static final Map<String, String> TOLD = Collections.synchronizedMap(new Newest<>(MOST_TOLD)); // by the driver
   private static RpcEnv served; // guarded by the class
   private static SparkContext watched; // guarded by the class
   private static volatile String interpreter;
 
   private final SparkContext context;
-
-  /** What an executor was told last: probes and runs have tokens of their own, and applications may live for months. */
-  private static final class Newest extends LinkedHashMap<String, String> {
-    private static final long serialVersionUID = 1L;
-    private static final int MOST = 1_024;
-
-    @Override
-    protected boolean removeEldestEntry(Map.Entry<String, String> eldest) {
-      return size() > MOST;
-    }
-  }
 
   public PolicyRegister(SparkContext context) {
     this.context = Objects.requireNonNull(context);

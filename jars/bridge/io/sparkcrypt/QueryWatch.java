@@ -4,7 +4,6 @@ import java.nio.charset.StandardCharsets;
 import java.security.GeneralSecurityException;
 import java.security.SecureRandom;
 import java.util.HexFormat;
-import java.util.LinkedHashMap;
 import java.util.Map;
 import java.util.Properties;
 import javax.crypto.Mac;
@@ -36,20 +35,11 @@ final class QueryWatch extends SparkListener {
   private static SparkContext watched; // guarded by the class
 
   /** The latest jobs' properties by execution, and Thrift's statements by job group. */
-  private final Map<String, Properties> jobs = new Newest<>();
+  private final Map<String, Properties> jobs = new Newest<>(MOST);
 
-  private final Map<String, Statement> statements = new Newest<>();
+  private final Map<String, Statement> statements = new Newest<>(MOST);
 
   private record Statement(String user, String text) {}
-
-  private static final class Newest<V> extends LinkedHashMap<String, V> {
-    private static final long serialVersionUID = 1L;
-
-    @Override
-    protected boolean removeEldestEntry(Map.Entry<String, V> eldest) {
-      return size() > MOST;
-    }
-  }
 
   private QueryWatch() {}
 
