@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
+from sparkcrypt.errors import VerificationError
 from sparkcrypt.keys.datakeys import WrappedKek
 from sparkcrypt.names import Algorithm
 from sparkcrypt.parquet import FileSummary
@@ -90,6 +91,18 @@ class FileOrder:
     source_prefix: bytes | None = None
     source_algorithm: Algorithm | None = None
     replace: bool = False
+
+    def refuse_algorithm(self, found: Algorithm | None) -> None:
+        """Refuse a source under another algorithm than the one that it was seen to have.
+
+        Raises:
+            VerificationError: it names both.
+        """
+        if found != self.source_algorithm:
+            raise VerificationError(
+                f"{self.source}: its algorithm is {found or 'none'}, and was {self.source_algorithm or 'none'} when it "
+                "was listed; someone replaced the file"
+            )
 
     def to_dict(self) -> dict[str, Any]:
         """Return the order as JSON values."""

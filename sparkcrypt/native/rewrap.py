@@ -47,11 +47,7 @@ def rewrap_order(
         FormatError, VerificationError: the source is not what it should be, or the target not what was ordered.
     """
     before = read_footer(source, retrieve_key=retrieve_key, verify_aad=verify_aad)
-    if before.algorithm != order.source_algorithm:
-        raise VerificationError(
-            f"{order.source}: its algorithm is {before.algorithm or 'none'}, and was "
-            f"{order.source_algorithm or 'none'} when it was listed; someone replaced the file"
-        )
+    order.refuse_algorithm(before.algorithm)
     key_values = None if order.encryption is None else order.encryption.key_values
     result = rewrap_file(
         source, target, retrieve_key=retrieve_key, wrap_key=wrap_key, verify_aad=verify_aad, key_values=key_values

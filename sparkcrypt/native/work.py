@@ -129,11 +129,7 @@ def _rewritten(order: Order, source: Place, target: Place, keys: KeySettings) ->
         wrap_key = partial(worker.wrap, order.encryption)
         return rewrap_order(order, source, target, worker.retrieve, wrap_key, verify_aad)
     before = verify_file(source, retrieve_key=worker.retrieve, verify_aad=verify_aad, digest_key=digest_key)
-    if before.algorithm != order.source_algorithm:
-        raise VerificationError(
-            f"{order.source}: its algorithm is {before.algorithm or 'none'}, and was "
-            f"{order.source_algorithm or 'none'} when it was listed; someone replaced the file"
-        )
+    order.refuse_algorithm(before.algorithm)
     notes: tuple[str, ...] = ()
     if order.action == "copy":
         with open_source(source) as file, open_target(target, file.access) as output:
