@@ -32,6 +32,9 @@ policy_option = click.option(
 )
 optional_policy_option = click.option("--policy", metavar="FILE", help="The policy file: a path or a URI.")
 table_option = click.option("--table", metavar="DB.TABLE", help="A table of the session catalog.")
+databases_option = click.option(
+    "--database", "databases", multiple=True, metavar="NAME", help="Every Parquet table of a database."
+)
 path_option = click.option("--path", metavar="DIR", help="A bare directory of Parquet files: a path or a URI.")
 avro_option = click.option(
     "--avro-schema", "avro_schema", metavar="FILE", help="An .avsc file whose tags (confluent:tags) are used as well."
@@ -106,6 +109,22 @@ SIZE = _Amount("size", {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "t
 _SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 DURATION = _Amount("duration", _SECONDS)
 AGE = _Amount("duration", _SECONDS, zero=True)
+
+
+def budget_options(function: F) -> F:
+    """Add ``--max-bytes``, ``--max-duration`` and ``--parallelism``: how much is done, and how much at a time."""
+    return _MAX_BYTES(_MAX_DURATION(_PARALLELISM(function)))
+
+
+_MAX_BYTES = click.option(
+    "--max-bytes", type=SIZE, metavar="SIZE", help="Begin no unit beyond this, such as 500GB; run again to go on."
+)
+_MAX_DURATION = click.option(
+    "--max-duration", type=DURATION, metavar="TIME", help="Begin no unit after this, such as 4h; run again to go on."
+)
+_PARALLELISM = click.option(
+    "--parallelism", type=click.IntRange(1), default=PARALLELISM, show_default=True, help="Units at the same time."
+)
 
 
 def one_of(table: str | None, path: str | None) -> None:

@@ -11,12 +11,11 @@ from sparkcrypt.cli.frame.command import Group
 from sparkcrypt.cli.frame.command_context import Workplace, check_writable
 from sparkcrypt.cli.frame.failed_report import failed_report
 from sparkcrypt.cli.frame.options import (
-    DURATION,
-    PARALLELISM,
-    SIZE,
     Launch,
     accept_option,
     adopt_option,
+    budget_options,
+    databases_option,
     engine_option,
     exclusive_option,
     json_option,
@@ -58,7 +57,7 @@ def _priorities(context: click.Context, option: click.Parameter, value: str) -> 
 @click.option(
     "--table", "tables", multiple=True, metavar="PATTERN", help="A table, or a pattern such as 'sales.cust*'."
 )
-@click.option("--database", "databases", multiple=True, metavar="NAME", help="Every Parquet table of a database.")
+@databases_option
 @path_option
 @output_option
 @exclusive_option
@@ -67,15 +66,7 @@ def _priorities(context: click.Context, option: click.Parameter, value: str) -> 
 @strict_option
 @click.option("--changed", is_flag=True, help="Only tables whose tags, policy or files changed since the last pass.")
 @click.option("--dry-run", is_flag=True, help="Show the drift and what would be done; exits with 2 on drift.")
-@click.option(
-    "--max-bytes", type=SIZE, metavar="SIZE", help="Begin no unit beyond this, such as 500GB; run again to go on."
-)
-@click.option(
-    "--max-duration", type=DURATION, metavar="TIME", help="Begin no unit after this, such as 4h; run again to go on."
-)
-@click.option(
-    "--parallelism", type=click.IntRange(1), default=PARALLELISM, show_default=True, help="Units at the same time."
-)
+@budget_options
 @click.option(
     "--priority",
     default="tag",

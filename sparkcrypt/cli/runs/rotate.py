@@ -11,11 +11,10 @@ from sparkcrypt.cli.frame.command import Command
 from sparkcrypt.cli.frame.command_context import Workplace, check_writable
 from sparkcrypt.cli.frame.failed_report import failed_report
 from sparkcrypt.cli.frame.options import (
-    DURATION,
-    PARALLELISM,
-    SIZE,
     Launch,
     accept_option,
+    budget_options,
+    databases_option,
     json_option,
     move_old_option,
     policy_option,
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
 @click.command(cls=Command)
 @click.option("--key", "key_id", required=True, metavar="KEY_ID", help="The master key.")
 @click.option("--table", "tables", multiple=True, metavar="PATTERN", help="A table, or a pattern of their names.")
-@click.option("--database", "databases", multiple=True, metavar="NAME", help="Every Parquet table of a database.")
+@databases_option
 @policy_option
 @where_option
 @click.option("--keep-version", is_flag=True, help="Make no version; rewrap under the one that is newest.")
@@ -42,15 +41,7 @@ if TYPE_CHECKING:
     "--compromised", is_flag=True, help="Somebody else may have used the key: give every file under it new data keys."
 )
 @click.option("--dry-run", is_flag=True, help="Say how much would be rewrapped; exits with 2 if anything would.")
-@click.option(
-    "--max-bytes", type=SIZE, metavar="SIZE", help="Begin no unit beyond this, such as 500GB; run again to go on."
-)
-@click.option(
-    "--max-duration", type=DURATION, metavar="TIME", help="Begin no unit after this, such as 4h; run again to go on."
-)
-@click.option(
-    "--parallelism", type=click.IntRange(1), default=PARALLELISM, show_default=True, help="Units at the same time."
-)
+@budget_options
 @accept_option
 @move_old_option("Move old files out of the table's folder at once; see `sparkcrypt encrypt`.")
 @report_option

@@ -10,7 +10,7 @@ import click
 from sparkcrypt.backfill.many.key_status import KeyStatus, key_statuses
 from sparkcrypt.cli.frame.command import Command
 from sparkcrypt.cli.frame.command_context import Workplace
-from sparkcrypt.cli.frame.options import Launch, json_option, policy_option, spark_options
+from sparkcrypt.cli.frame.options import Launch, databases_option, json_option, policy_option, spark_options
 from sparkcrypt.cli.frame.output import align_table, show
 from sparkcrypt.keys.open_service import open_key_service
 from sparkcrypt.text import count_of, size_of
@@ -45,7 +45,7 @@ def key_status(key_ids: tuple[str, ...], policy: str, as_json: bool, launch: Lau
 
 @click.command("check", cls=Command)
 @click.option("--table", "tables", multiple=True, metavar="PATTERN", help="A table, or a pattern of their names.")
-@click.option("--database", "databases", multiple=True, metavar="NAME", help="Every Parquet table of a database.")
+@databases_option
 @policy_option
 @json_option
 @spark_options

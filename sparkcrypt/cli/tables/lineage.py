@@ -9,7 +9,7 @@ import click
 
 from sparkcrypt.cli.frame.command import Command
 from sparkcrypt.cli.frame.command_context import Workplace, check_writable
-from sparkcrypt.cli.frame.options import Launch, json_option, policy_option, spark_options
+from sparkcrypt.cli.frame.options import Launch, databases_option, json_option, policy_option, spark_options
 from sparkcrypt.cli.frame.output import show
 from sparkcrypt.text import count_of
 
@@ -21,7 +21,7 @@ _SHOWN = 20
 
 @click.command(cls=Command)
 @click.option("--table", "tables", multiple=True, metavar="NAME", help="A table, or a pattern; repeatable.")
-@click.option("--database", "databases", multiple=True, metavar="NAME", help="Every Parquet table of a database.")
+@databases_option
 @policy_option
 @click.option("--svg", metavar="FILE", help="Also draw it as a picture there: a path or a URI.")
 @json_option

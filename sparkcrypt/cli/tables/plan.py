@@ -13,6 +13,7 @@ from sparkcrypt.cli.frame.options import (
     Launch,
     accept_option,
     avro_option,
+    databases_option,
     json_option,
     one_of,
     path_option,
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 
 @click.command(cls=Command)
 @table_option
-@click.option("--database", "databases", multiple=True, metavar="NAME", help="Every Parquet table of a database.")
+@databases_option
 @path_option
 @policy_option
 @avro_option
