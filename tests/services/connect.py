@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.services.installed import spark_environment, spark_home
-from tests.services.processes import LOCAL, ServiceProcess, accepts, free_port, start_process, wait_until
+from tests.services.processes import LOCAL, ServiceProcess, free_port
+from tests.services.spark_server import start_spark_server
 
-START_SECONDS = 180.0
+SERVER_CLASS = "org.apache.spark.sql.connect.service.SparkConnectServer"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,20 +39,10 @@ def start_connect_server(
         ServiceFailedError: it did not come up.
     """
     port = free_port()
-    properties = {
-        "spark.master": "local[2]",
-        "spark.ui.enabled": "false",
-        "spark.sql.shuffle.partitions": "2",
-        "spark.sql.warehouse.dir": (work_dir / "warehouse").as_uri(),
+    binding = {
         "spark.connect.grpc.binding.address": LOCAL,
         "spark.connect.grpc.binding.port": str(port),
         **({"spark.jars": str(jar)} if jar else {}),
-        **(conf or {}),
     }
-    command: list[str | Path] = [spark_home() / "bin" / "spark-submit"]
-    for name, value in properties.items():
-        command += ["--conf", f"{name}={value}"]
-    command += ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "spark-internal"]
-    process = start_process("connect", command, work_dir, spark_environment())
-    wait_until(lambda: accepts(port), process, START_SECONDS)
+    process = start_spark_server("connect", SERVER_CLASS, port, work_dir, {**binding, **(conf or {})})
     return ConnectServer(f"sc://{LOCAL}:{port}", process)

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.services.installed import java_home, spark_environment, spark_home
-from tests.services.processes import LOCAL, ServiceProcess, accepts, free_port, start_process, wait_until
+from tests.services.processes import LOCAL, ServiceProcess, free_port
 from tests.services.quick_java import QUICK
+from tests.services.spark_server import start_spark_server
 
-START_SECONDS = 180.0
 BEELINE_SECONDS = 180.0
 SERVER_CLASS = "org.apache.spark.sql.hive.thriftserver.HiveThriftServer2"
 
@@ -71,19 +71,7 @@ def start_thrift_server(work_dir: Path, conf: Mapping[str, str]) -> ThriftServer
         ServiceFailedError: it did not come up.
     """
     port = free_port()
-    properties = {
-        "spark.master": "local[2]",
-        "spark.ui.enabled": "false",
-        "spark.sql.shuffle.partitions": "2",
-        "spark.sql.warehouse.dir": (work_dir / "warehouse").as_uri(),
-        **conf,
-    }
-    command: list[str | Path] = [spark_home() / "bin" / "spark-submit"]
-    for name, value in properties.items():
-        command += ["--conf", f"{name}={value}"]
-    command += ["--class", SERVER_CLASS, "spark-internal"]
-    command += ["--hiveconf", f"hive.server2.thrift.bind.host={LOCAL}"]
-    command += ["--hiveconf", f"hive.server2.thrift.port={port}"]
-    process = start_process("thrift", command, work_dir, spark_environment())
-    wait_until(lambda: accepts(port), process, START_SECONDS)
+    binding = {"hive.server2.thrift.bind.host": LOCAL, "hive.server2.thrift.port": str(port)}
+    arguments = [text for name, value in binding.items() for text in ("--hiveconf", f"{name}={value}")]
+    process = start_spark_server("thrift", SERVER_CLASS, port, work_dir, conf, arguments)
     return ThriftServer(f"jdbc:hive2://{LOCAL}:{port}/default", process)

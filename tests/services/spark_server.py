@@ -1,0 +1,44 @@
+"""A server of Spark's on 127.0.0.1, launched as an operator would, by spark-submit and a conf."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from tests.services.installed import spark_environment, spark_home
+from tests.services.processes import ServiceProcess, accepts, start_process, wait_until
+
+START_SECONDS = 180.0
+
+
+def start_spark_server(
+    name: str, main_class: str, port: int, work_dir: Path, conf: Mapping[str, str], arguments: Sequence[str] = ()
+) -> ServiceProcess:
+    """Start a server in local mode with two cores; returns when it takes connections.
+
+    Args:
+        name: of its log.
+        main_class: what runs.
+        port: on which it listens.
+        work_dir: log, warehouse and Derby database.
+        conf: Spark properties, which win over the ones set here.
+        arguments: of the server itself.
+
+    Raises:
+        ServiceUnavailableError: there is no JDK or no Spark.
+        ServiceFailedError: it did not come up.
+    """
+    properties = {
+        "spark.master": "local[2]",
+        "spark.ui.enabled": "false",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.warehouse.dir": (work_dir / "warehouse").as_uri(),
+        **conf,
+    }
+    command: list[str | Path] = [spark_home() / "bin" / "spark-submit"]
+    for key, value in properties.items():
+        command += ["--conf", f"{key}={value}"]
+    command += ["--class", main_class, "spark-internal", *arguments]
+    process = start_process(name, command, work_dir, spark_environment())
+    wait_until(lambda: accepts(port), process, START_SECONDS)
+    return process
