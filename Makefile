@@ -58,7 +58,7 @@ test: $(JAR)  ## the whole test suite, in three processes (ARGS="-k word" to cho
 	@$(WITH_JAVA) && { $(WITH_VAULT); } && { $(WITH_CHROMIUM); } && $(PYTEST) $(if $(ARGS),$(ARGS),$(SIDE_BY_SIDE))
 	@echo "make test: every test passed, or was skipped with its reason above"
 
-test-fast: $(JAR)  ## the tests that need no service and no Spark, and take seconds each
+test-fast: $(JAR)  ## the tests that need no service and no Spark, and are not marked as slow
 	@$(WITH_JAVA) && $(PYTEST) $(SIDE_BY_SIDE) -m "not slow and not cluster and not services and not spark" $(ARGS)
 	@echo "make test-fast: every fast test passed"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import builtins
 import configparser
+import functools
 import os
 import re
 import subprocess
@@ -76,8 +77,13 @@ def _tracked_files() -> list[Path]:
     return [ROOT / name for name in listed.stdout.split("\0") if name and (ROOT / name).is_file()]
 
 
+@functools.cache
+def _parsed(module: Path) -> ast.Module:
+    return ast.parse((ROOT / module).read_text())
+
+
 def _imports(module: Path) -> Iterator[str]:
-    tree = ast.parse((ROOT / module).read_text())
+    tree = _parsed(module)
     types_only = {id(node) for block in ast.walk(tree) if _is_for_types(block) for node in ast.walk(block)}
     for node in ast.walk(tree):
         if id(node) in types_only:
@@ -169,15 +175,18 @@ def test_imports_point_down() -> None:
     assert result.returncode == 0, result.stdout
 
 
-@pytest.mark.parametrize("module", MODULES, ids=str)
-def test_third_party_libraries_are_imported_where_they_belong(module: Path) -> None:
+def test_third_party_libraries_are_imported_where_they_belong() -> None:
     """A library that is not Python's own is imported by the parts that are named for it, lazily or not."""
-    name = _dotted(module)
-    for imported in _imports(module):
-        top = imported.partition(".")[0]
-        if top not in sys.stdlib_module_names and top != "sparkcrypt":
-            owners = THIRD_PARTY.get(top, set())
-            assert any(f"{name}.".startswith(f"{owner}.") for owner in owners), f"{module} imports {imported}"
+    elsewhere = []
+    for module in MODULES:
+        name = _dotted(module)
+        for imported in _imports(module):
+            top = imported.partition(".")[0]
+            if top not in sys.stdlib_module_names and top != "sparkcrypt":
+                owners = THIRD_PARTY.get(top, set())
+                if not any(f"{name}.".startswith(f"{owner}.") for owner in owners):
+                    elsewhere.append(f"{module} imports {imported}")
+    assert elsewhere == []
 
 
 def test_the_helper_starts_with_the_standard_library_alone() -> None:
@@ -193,12 +202,10 @@ def test_the_helper_starts_with_the_standard_library_alone() -> None:
     assert foreign == set()
 
 
-@pytest.mark.parametrize("module", MODULES, ids=str)
-def test_modules_stay_readable(module: Path) -> None:
+def test_modules_stay_readable() -> None:
     """No module is longer than 350 lines, and each says in its first line why it exists."""
-    text = (ROOT / module).read_text()
-    assert text.count("\n") <= 350, f"{module} has grown past a room"
-    assert not text.strip() or ast.get_docstring(ast.parse(text)), f"{module} does not say why it exists"
+    assert [module for module in MODULES if (ROOT / module).read_text().count("\n") > 350] == []
+    assert [module for module in MODULES if _parsed(module).body and not ast.get_docstring(_parsed(module))] == []
 
 
 @pytest.mark.parametrize(
@@ -298,25 +305,27 @@ def _is_participle(name: str) -> bool:
     return word in PARTICIPLES or (word.isalpha() and word.endswith("ed") and word not in NO_PARTICIPLES)
 
 
-@pytest.mark.parametrize("module", MODULES, ids=str)
-def test_functions_are_named_by_what_they_do(module: Path) -> None:
+def test_functions_are_named_by_what_they_do() -> None:
     """No function's name is a bare participle; properties and context managers may read as nouns."""
     functions = [
-        node
-        for node in ast.walk(ast.parse((ROOT / module).read_text()))
+        (module, node)
+        for module in MODULES
+        for node in ast.walk(_parsed(module))
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         and not any(ast.unparse(mark).endswith(NOUNS_BY_HABIT) for mark in node.decorator_list)
     ]
-    assert [f"{node.lineno}: {node.name}" for node in functions if _is_participle(node.name)] == []
+    assert [f"{module}:{node.lineno}: {node.name}" for module, node in functions if _is_participle(node.name)] == []
 
 
-@pytest.mark.parametrize("module", [*MODULES, *NAMED_TESTS], ids=str)
-def test_variables_say_what_they_hold(module: Path) -> None:
+def test_variables_say_what_they_hold() -> None:
     """No variable and no argument is called `one`."""
-    nodes = list(ast.walk(ast.parse((ROOT / module).read_text())))
-    stored = [node for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)]
-    assert [node.lineno for node in stored if node.id == "one"] == []
-    assert [node.lineno for node in nodes if isinstance(node, ast.arg) and node.arg == "one"] == []
+    nodes = [(module, node) for module in [*MODULES, *NAMED_TESTS] for node in ast.walk(_parsed(module))]
+    stored = [
+        (module, node) for module, node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+    ]
+    assert [f"{module}:{node.lineno}" for module, node in stored if node.id == "one"] == []
+    arguments = [(module, node) for module, node in nodes if isinstance(node, ast.arg)]
+    assert [f"{module}:{node.lineno}" for module, node in arguments if node.arg == "one"] == []
 
 
 PAGES = [*sorted((ROOT / "docs").glob("*.md")), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
@@ -341,6 +350,7 @@ def _glossary() -> dict[str, tuple[str, ...]]:
     return {term: tuple(filter(None, words.split(", "))) for term, _, words in rows[2:]}
 
 
+@functools.cache
 def _ruled_out() -> re.Pattern[str]:
     """Return what finds the words that the glossary rules out, as plurals too, in texts and in names of code."""
     words = [word for words in _glossary().values() for word in words]
@@ -367,16 +377,15 @@ def test_docs_use_the_words_of_the_glossary(page: Path) -> None:
     assert [match[0] for match in _ruled_out().finditer(prose)] == []
 
 
-@pytest.mark.parametrize("module", MODULES, ids=str)
-def test_names_use_the_words_of_the_glossary(module: Path) -> None:
+def test_names_use_the_words_of_the_glossary() -> None:
     """No function, class, argument, variable or attribute is named by a word that the glossary rules out."""
-    if str(module) in ALLOWED_IN:
-        return
-    names = set()
-    for node in ast.walk(ast.parse((ROOT / module).read_text())):
-        for field in ("name", "arg", "id", "attr"):
-            names.add(str(getattr(node, field, None)))
-    found = [name for name in names - ALLOWED_NAMES if _ruled_out().search(ALLOWED_PHRASES.sub("", name))]
+    found = []
+    for module in MODULES:
+        if str(module) not in ALLOWED_IN:
+            nodes = ast.walk(_parsed(module))
+            names = {str(getattr(node, field, None)) for node in nodes for field in ("name", "arg", "id", "attr")}
+            ruled_out = [name for name in names - ALLOWED_NAMES if _ruled_out().search(ALLOWED_PHRASES.sub("", name))]
+            found += [f"{module}: {name}" for name in ruled_out]
     assert found == []
 
 
@@ -399,6 +408,7 @@ SKIPS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", SKIPS)
 @pytest.mark.parametrize("required", ["0", "1"])
 def test_a_skip_is_a_failure_where_services_are_required(tmp_path: Path, required: str, what: str) -> None:

@@ -43,6 +43,7 @@ def verified(name: str) -> Any:
     return verify_file(original(name).data, retrieve_key=original(name).retrieve_key)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", range(SLICES))
 def test_damaged_files_are_refused_or_read(part: int) -> None:
     """Thousands of damaged files of six writers give nothing but errors of this layer, each in time."""

@@ -10,6 +10,7 @@ from tests.unit.orc.corpus import NAMES
 CASES, SLICES = 800, 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", range(SLICES))
 def test_damaged_orc_files_are_refused_or_read(part: int) -> None:
     """Damaged files of two writers give nothing but errors of this layer, each in time and within memory."""

@@ -13,6 +13,7 @@ from tests.unit.orc.corpus import CODECS, file
 from tests.unit.orc.java_orc import JavaOrc, key_lines
 from tests.unit.orc.rewriting import OrcKeys
 
+pytestmark = pytest.mark.slow  # each reads with a Java process of its own
 SOURCES = [*(f"java_{codec}" for codec in CODECS), "java_types", "arrow_zstd"]
 WHOLE = {"java_types": ["name", "dec", "tz", "st", "li", "kv", "un", "b", "f", "bin", "ch", "day"]}
 BELOW = ["name", "st.y", "li._elem"]

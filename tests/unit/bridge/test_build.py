@@ -43,11 +43,13 @@ def jars(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     return built
 
 
+@pytest.mark.slow
 def test_builds_are_byte_reproducible(jars: list[Path]) -> None:
     """Two builds give the same bytes, so that what is shipped can be checked against its sources."""
     assert jars[0].read_bytes() == jars[1].read_bytes()
 
 
+@pytest.mark.slow
 def test_jar_holds_both_halves(jars: list[Path]) -> None:
     """Java classes, the starter, and the package with the helper are in it; Spark's side and command line are not."""
     names = zipfile.ZipFile(jars[0]).namelist()

@@ -222,6 +222,7 @@ def test_wrong_keys_open_no_file_of_the_corpus(tmp_path: Path) -> None:
         assert read_footer(original.data).mode != "plaintext" and not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_damaged_files(tmp_path: Path, seed: int) -> None:
     """Damaged files are rewritten, or refused with an error of this package, soon, and leave nothing behind."""
