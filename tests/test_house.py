@@ -340,6 +340,8 @@ ALLOWED_IN = frozenset(
     {"sparkcrypt/keys/local/keystore.py", "sparkcrypt/keys/local/service.py", "sparkcrypt/cli/setup/checks.py"}
 )
 """Modules about the local key directory, and the check of the state directory."""
+RECORDED = frozenset({"new directory", "carry over"})
+"""What reports call a swap, and audits a step."""
 
 
 def _glossary() -> dict[str, tuple[str, ...]]:
@@ -386,6 +388,18 @@ def test_names_use_the_words_of_the_glossary() -> None:
             names = {str(getattr(node, field, None)) for node in nodes for field in ("name", "arg", "id", "attr")}
             ruled_out = [name for name in names - ALLOWED_NAMES if _ruled_out().search(ALLOWED_PHRASES.sub("", name))]
             found += [f"{module}: {name}" for name in ruled_out]
+    assert found == []
+
+
+def test_texts_use_the_words_of_the_glossary() -> None:
+    """No docstring, help or message has a word that the glossary rules out; values of records keep theirs."""
+    found = []
+    for module in MODULES:
+        texts = [node for node in ast.walk(_parsed(module)) if isinstance(node, ast.Constant)]
+        for node in texts if str(module) not in ALLOWED_IN else ():
+            if isinstance(node.value, str) and " " in node.value and node.value not in RECORDED:
+                prose = ALLOWED_PHRASES.sub("", CODE.sub("", node.value.replace("``", "`"))).replace("passed_over", "")
+                found += [f"{module}:{node.lineno}: {match[0]}" for match in _ruled_out().finditer(prose)]
     assert found == []
 
 

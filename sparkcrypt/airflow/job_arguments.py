@@ -16,7 +16,7 @@ class JobArguments:
         policy: path or URI of the policy, where the driver finds it.
         table: a table or pattern, or several.
         database: a database, or several.
-        path: a bare directory instead.
+        path: a bare folder instead.
         where: a predicate over partition columns.
         changed: pass over tables that are as the last pass left them.
         options: further options of the job, as on its command line.

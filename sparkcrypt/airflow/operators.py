@@ -106,7 +106,7 @@ class SparkcryptPlanOperator(_PassOperator):
             file of its own there. (templated)
         table: a table, a pattern such as ``sales.cust*``, or several. (templated)
         database: a database, or several. (templated)
-        path: a bare directory instead. (templated)
+        path: a bare folder instead. (templated)
         where: a predicate over partition columns. (templated; made for ``expand``)
         changed: pass over tables whose tags, policy and files are as the last pass left them.
         options: further options of the job, such as ``["--parallelism", "8"]``. (templated)
@@ -136,7 +136,7 @@ class SparkcryptBackfillOperator(_PassOperator):
             file of its own there. (templated)
         table: a table, a pattern such as ``sales.cust*``, or several. (templated)
         database: a database, or several. (templated)
-        path: a bare directory instead, with ``--output`` or ``--exclusive`` among the options. (templated)
+        path: a bare folder instead, with ``--output`` or ``--exclusive`` among the options. (templated)
         where: a predicate over partition columns. (templated; made for ``expand``)
         changed: pass over tables whose tags, policy and files are as the last pass left them.
         options: further options of the job, such as ``["--max-duration", "4h"]``. (templated)

@@ -50,7 +50,7 @@ def open_table(
         table: ``db.table``, whose rule in the policy holds: its tags, and whether it requires encryption.
         tags: column path -> tags, where neither the rule nor Spark's schema in the files has them.
         properties: the table's properties in the metastore (``SHOW TBLPROPERTIES``), with its UUID, tags and history;
-            others than sparkcrypt's are passed over.
+            others than sparkcrypt's are skipped.
         on_denied: what denied columns are: ``error``; ``null``: denied leaves are null, in the partitions where they
             are denied, and their siblings keep their values; ``drop``: as ``null``, and top-level columns that are
             denied everywhere are left out.  None: as the policy's tags say.  A tag whose rule says ``on_denied: error``

@@ -208,7 +208,7 @@ class NewFolder:
     repoints: bool = False
     copies: bool = True
     name: str = "new directory"
-    warning: str | None = "the source directory is unchanged and still holds the old files"
+    warning: str | None = "the source folder is unchanged and still holds the old files"
 
     def swap(self, unit: Unit, staged: str) -> str:
         """Rename the staged folder to the output."""
@@ -277,20 +277,20 @@ def choose_swap(
     if output:
         qualified = HadoopFiles(spark).qualify(output.rstrip("/"))
         if (qualified + "/").startswith(target.base + "/"):
-            raise ConfigError(f"--output {output} lies inside --path {target.base}; name a directory beside it")
+            raise ConfigError(f"--output {output} lies inside --path {target.base}; name a folder beside it")
         if urlsplit(qualified)[:2] != urlsplit(target.base)[:2]:
             raise ConfigError(
-                f"--output {output} is on another file system than --path {target.base}, so the finished directory "
+                f"--output {output} is on another file system than --path {target.base}, so the finished folder "
                 "cannot be renamed to it; name one on the same file system, and copy it afterwards"
             )
         if not resumed and HadoopFiles(spark).exists(qualified):
-            raise ConfigError(f"--output {output} is there already; name a directory that does not exist")
+            raise ConfigError(f"--output {output} is there already; name a folder that does not exist")
         return NewFolder(spark, qualified)
     if not exclusive:
         raise ConfigError(
-            "a bare directory has no catalog to swap it: give --output DIR for the encrypted copy, or --exclusive to "
+            "a bare folder has no catalog to swap it: give --output DIR for the encrypted copy, or --exclusive to "
             "rename the "
-            "directory while nobody reads or writes it"
+            "folder while nobody reads or writes it"
         )
     _refuse_slow_rename(spark, target, "use --output instead")
     return FolderSwap(spark, target, old_folder(base or target.base, run_id))

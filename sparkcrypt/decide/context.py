@@ -121,7 +121,7 @@ def unescape_json(text: str | None) -> str | None:
 def _table_name(stated: str | None, located: str | None, path: str) -> str | None:
     if stated and located and normalized_table(stated) != normalized_table(located):
         raise ConfigError(
-            f"{names.TABLE} is {show(stated)}, but {path} belongs to {located}, whose rule would be passed over; "
+            f"{names.TABLE} is {show(stated)}, but {path} belongs to {located}, whose rule would not apply; "
             "remove the option, or correct the location in the policy"
         )
     return stated or located

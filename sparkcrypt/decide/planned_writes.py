@@ -100,7 +100,7 @@ def _say_why(policy: Policy, rule: TagRule) -> str:
 def table_tags(request: Mapping[str, Any]) -> dict[str, Any]:
     """Unite the tags of a table that is read: ``{"columns": [{"path": [name, ...], "tags": [tag, ...]}, ...]}``.
 
-    Paths are logical ones.  Tags of columns that the schema lacks are passed over.
+    Paths are logical ones.  Tags of columns that the schema lacks are skipped.
 
     Args:
         request: ``policy``, ``path`` (a folder that is read, or ``/``), ``properties`` (of the session and the table),

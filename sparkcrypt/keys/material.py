@@ -64,7 +64,7 @@ class KeyMaterial:
 
 
 def parse_key_material(key_metadata: bytes) -> KeyMaterial:
-    """Read key material from key metadata; unknown fields are passed over, as parquet-mr does.
+    """Read key material from key metadata; unknown fields are skipped, as parquet-mr does.
 
     Raises:
         FormatError: it is not PKMT1 JSON, a field is missing or of another type, or the material is stored outside the

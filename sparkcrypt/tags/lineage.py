@@ -55,7 +55,7 @@ class ColumnLineage:
 def lineage_of_schema(document: str) -> tuple[ColumnLineage, ...]:
     """Return the lineage of the columns of a file, by its Spark schema; a column without a note has none.
 
-    Anybody may have written the file: what is not as the extension writes it is passed over.
+    Anybody may have written the file: what is not as the extension writes it is skipped.
     """
     try:
         fields = json.loads(document)["fields"]

@@ -22,7 +22,7 @@ def unite_tags(
     Args:
         schemas: whose fields carry tags.
         properties: of a table, or of a writer's or reader's configuration.
-        avro: Avro schemas; None is passed over.
+        avro: Avro schemas; None is skipped.
         overlay: what a policy lays over the table: dotted column path, tags.
         known: tags that were united before.
 

@@ -199,7 +199,7 @@ def test_quarantined_unit_ends_with_74(lake: Lake, policy: str, tmp_path: Path) 
     report = tmp_path / "report.json"
     done = run_command(lake, "backfill", "--table", lake.name("*"), "--policy", policy, "--report", str(report))
     assert done.exit_code == 74, done.output
-    assert f"left as it was: {lake.name('a')}: p=0: VerificationError" in done.output
+    assert f"quarantined: {lake.name('a')}: p=0: VerificationError" in done.output
     document = json.loads(report.read_text())
     assert (document["outcome"], document["totals"]["quarantined"]) == ("incomplete", 1)
     assert document["totals"]["files_rewritten"] == 3

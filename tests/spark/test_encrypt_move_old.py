@@ -143,7 +143,7 @@ def test_file_that_comes_back_to_the_old_place_is_told(lake: Lake, clock: Clock)
     gone = next(folder for folder in ("p=0", "p=1") if not (lake.path("t") / folder).exists())
     with lake.stranger() as stranger:
         stranger.sql("SELECT 9 AS id, 'late' AS email, 'n' AS note").write.parquet(str(lake.path("t") / gone))
-    with pytest.raises(VerificationError, match=rf"{gone}.*at the old place again: a stale writer.*run again"):
+    with pytest.raises(VerificationError, match=rf"{gone}.*at the old place again: a late commit.*run again"):
         encrypt_table(lake.spark, "t", policy)
     for file in (lake.path("t") / gone).iterdir():
         file.unlink()
@@ -262,12 +262,12 @@ def test_commit_after_the_move_is_a_problem(lake: Lake, moved: str) -> None:
 
 def test_copy_of_a_directory_has_no_old_files_to_move(lake: Lake) -> None:
     """With --output the source stays for its readers; the refusal says so before anything is written."""
-    with pytest.raises(ConfigError, match="--output makes a copy: the source directory stays"):
+    with pytest.raises(ConfigError, match="--output makes a copy: the source folder stays"):
         encrypt_table(lake.spark, None, lake.policy(), path="/nowhere", output="/out", move_old=True)
 
 
 def test_directory_renamed_under_exclusive_has_moved_already(lake: Lake) -> None:
-    """The swap of a bare directory is that move."""
+    """The swap of a bare folder is that move."""
     tables = f"  files.x: {{location: '{lake.root / 'in'}', tags: {{email: pii}}}}\n"
     policy = lake.policy(tables=tables)
     with lake.stranger() as stranger:

@@ -1,4 +1,4 @@
-"""The job on a real S3 server, through Spark's own s3a: a bare directory is encrypted into another; state there too."""
+"""The job on a real S3 server, through Spark's own s3a: a bare folder is encrypted into another; state there too."""
 
 from __future__ import annotations
 

@@ -113,7 +113,7 @@ def test_expire_refuses_a_file_that_was_replaced(lake: Lake) -> None:
     file = next((lake.root / "external").glob("part-*"))
     file.write_bytes(file.read_bytes() + b"x")
     with pytest.raises(
-        VerificationError, match=rf"{file.name} came to the old folder.*is gone or changed: a stale writer overwrote"
+        VerificationError, match=rf"{file.name} came to the old folder.*is gone or changed: a late commit overwrote"
     ):
         expire_run(lake.spark, "t", policy)
     assert file.exists()
@@ -191,7 +191,7 @@ def test_change_of_tag_and_of_key_is_followed(lake: Lake) -> None:
 
 
 def test_directory_goes_to_a_new_one(lake: Lake) -> None:
-    """A bare directory is encrypted into --output, folder by folder; the source is untouched."""
+    """A bare folder is encrypted into --output, folder by folder; the source is untouched."""
     policy = lake.policy('\n  pii: {key: "pii-{p}"}\n', keys=["pii-01", "pii-a%20b"])
     with lake.stranger() as stranger:
         frame = stranger.sql(f"SELECT * FROM VALUES (1, '{SECRET}', '01'), (2, '{SECRET}', 'a b') AS v(id, email, p)")

@@ -100,7 +100,7 @@ def test_stale_overwrite_is_not_carried_over(lake: Lake) -> None:
     for file in folder.glob("part-*"):
         file.unlink()
     leave(lake, folder, 77)
-    assert "a stale writer overwrote the unit there" in expire_run(lake.spark, "t", policy).refused["p=0"]
+    assert "a late commit overwrote the unit there" in expire_run(lake.spark, "t", policy).refused["p=0"]
     assert len(list(folder.glob("part-*"))) == 1
     assert ids(lake) == sorted(row.id for row in before)
 

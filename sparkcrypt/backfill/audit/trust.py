@@ -135,7 +135,7 @@ class TableTrust:
 
     def unread_runs(self) -> tuple[str, ...]:
         """Return what people must know of runs on whose records nothing is done."""
-        return tuple(f"run {run_id} was passed over: {why}" for run_id, why in sorted(self.unread.items()))
+        return tuple(f"run {run_id} was skipped: {why}" for run_id, why in sorted(self.unread.items()))
 
     def refuse_unaudited(self, journal: Journal, name: str, state: UnitState) -> None:
         """Refuse a unit whose swap, or rollback, the audit does not tell as the journal does.

@@ -129,7 +129,7 @@ def _describe_problem(
     if came and gone:
         return (
             "overwritten",
-            f"{name}: {came}, and {gone}, which the run had listed, is gone or changed: a stale writer overwrote the "
+            f"{name}: {came}, and {gone}, which the run had listed, is gone or changed: a late commit overwrote the "
             "unit there, or compacted it; nobody can tell which rows should be there; nothing was changed",
         )
     if gone:
@@ -167,7 +167,7 @@ def _back_message(suspect: Suspect) -> str:
     return (
         f"{suspect.name}: the table points to {suspect.changes.location} again, and {suspect.back[0]}"
         f"{_more(suspect.back)} there had been replaced by the run: DROP PARTITION, followed by an INSERT, ADD "
-        "PARTITION or MSCK REPAIR TABLE, brought old rows back; the unit is left as it was"
+        "PARTITION or MSCK REPAIR TABLE, brought old rows back; the unit stays unchanged"
     )
 
 

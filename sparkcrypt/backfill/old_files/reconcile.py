@@ -77,7 +77,7 @@ def stale_message(name: str, path: str) -> str:
     """Return what a person must know of a file that came to an old folder from which nothing is reconciled."""
     return (
         f"{name}: {path} is in the old folder, but was not there, or not with this length, when the run listed it: a "
-        "stale writer left it, and its rows would be lost; read it with spark.read.parquet, and insert its rows into "
+        "late commit left it, and its rows would be lost; read it with spark.read.parquet, and insert its rows into "
         "the table if they are not there; nothing was deleted"
     )
 

@@ -135,7 +135,7 @@ class Report:
             lines += ["", *align_rows([("unit", "files", "rows"), *map(_unit_row, self.units)])]
         if self.units_left:
             lines += ["", f"left: {self.units_left:,} units, {self.files_left:,} files, {self.bytes_left:,} bytes"]
-        lines += [f"left as it was: {unit['unit']}: {unit['error']}: {unit['message']}" for unit in self.quarantined]
+        lines += [f"quarantined: {unit['unit']}: {unit['error']}: {unit['message']}" for unit in self.quarantined]
         if self.warnings:
             lines += ["", *(f"warning: {warning}" for warning in self.warnings)]
         if self.plaintext_awaiting[0]:

@@ -208,7 +208,7 @@ class PathTarget:
     def units(self, where: str | None) -> tuple[Unit, ...]:
         """Return the folder as one unit."""
         if where:
-            raise PlanError("--where works on tables; a bare directory is swapped as a whole")
+            raise PlanError("--where works on tables; a bare folder is swapped as a whole")
         return (Unit(self.path, self.path, None, "", {}),)
 
     def locations(self) -> tuple[str, ...]:
@@ -281,10 +281,10 @@ def path_target(spark: SparkSession, path: str, policy: Policy, avro: Schema | N
     files = HadoopFiles(spark)
     path = files.qualify(path.rstrip("/"))
     if not files.exists(path):
-        raise PlanError(f"{path}: is not there; name a directory of Parquet files")
+        raise PlanError(f"{path}: is not there; name a folder of Parquet files")
     folders = list_folders(files, path)
     if not folders:
-        raise PlanError(f"{path}: holds no data files; name a directory of Parquet files")
+        raise PlanError(f"{path}: holds no data files; name a folder of Parquet files")
     name = _table_at(policy, path)
     reader = spark.read.options(**({names.TABLE: name} if name else {}))
     schema = reader.parquet(*[file.path for folder in folders for file in folder.files][:1]).schema

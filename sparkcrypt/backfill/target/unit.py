@@ -218,7 +218,7 @@ def refuse_writers_at_work(files: HadoopFiles, unit: Unit) -> None:
     for name in files.names(unit.location):
         if is_writers_folder(name):
             raise SourceChangedError(
-                f"{unit.name}: {unit.location}/{name} is there, so someone is writing; the unit is left as it was, run "
+                f"{unit.name}: {unit.location}/{name} is there, so someone is writing; the unit stays unchanged; run "
                 "again when that has ended; move that folder away if its writer was killed"
             )
 

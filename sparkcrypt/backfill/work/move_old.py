@@ -109,7 +109,7 @@ def move_old(files: HadoopFiles, unit: str, old: str, to: str) -> None:
         again = files.data_files(old)
         if again:
             raise VerificationError(
-                f"{unit}: old files are at {to} already, and {again[0].path} is at the old place again: a stale writer "
+                f"{unit}: old files are at {to} already, and {again[0].path} is at the old place again: a late commit "
                 "left it, or the file system moved the folder in part; insert its rows into the table if they are not "
                 "there, move it to a folder that no table reads, then run again"
             )

@@ -61,7 +61,7 @@ class RunOptions:
         """
         if self.move_old and self.output:
             raise ConfigError(
-                "--move-old goes with a swap, and --output makes a copy: the source directory stays as it is, for "
+                "--move-old goes with a swap, and --output makes a copy: the source folder stays as it is, for "
                 "whoever reads it; leave one of the two out"
             )
         if self.engine not in ENGINES:

@@ -290,8 +290,8 @@ def recheck(unit: Unit, location: str, folders: tuple[Folder, ...]) -> None:
         if new is None or known is None or (new.length, new.modified_ms) != (known.length, known.modified_ms):
             what = "is gone" if new is None else "is new" if known is None else "changed"
             raise SourceChangedError(
-                f"{unit.name}: file {name} {what} since the listing, so someone writes to it; the unit is left as "
-                "it was, run again"
+                f"{unit.name}: file {name} {what} since the listing, so someone writes to it; the unit stays "
+                "unchanged; run again"
             )
 
 

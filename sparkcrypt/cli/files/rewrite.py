@@ -1,4 +1,4 @@
-"""`sparkcrypt rewrite`: encrypts, decrypts or re-wraps files without Spark, on all cores."""
+"""`sparkcrypt rewrite`: encrypts, decrypts or rewraps files without Spark, on all cores."""
 
 from __future__ import annotations
 

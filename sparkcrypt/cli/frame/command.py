@@ -26,7 +26,7 @@ EXIT_CODES = {
     2: "plan, backfill --dry-run: files differ from the plan",
     EXIT_USAGE: "the command line is wrong",
     65: "tags, policy and schema do not make a plan",
-    66: "not a Parquet file, or a damaged one",
+    66: "not a Parquet or ORC file, or a damaged one",
     69: "key service: key not found, or it cannot be reached",
     70: "jar, helper or interpreter",
     71: "a file cannot be reached where it is",

@@ -31,7 +31,7 @@ def failed_report(
     Args:
         workplace: what writes it.
         report: where to; None writes nothing.
-        target: the table or directory.
+        target: the table or folder.
         page: where a page goes to that is made of the same document, and what makes it.
         **known: further fields.
     """

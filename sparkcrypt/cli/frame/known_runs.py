@@ -86,7 +86,7 @@ def known_runs(store: StateStore, table: str | None = None, authenticity: Authen
 
     Args:
         store: the state directory.
-        table: its name, or the directory, as it was called when a run was made; or its UUID.
+        table: its name, or the folder, as it was called when a run was made; or its UUID.
         authenticity: opens journals under the audit's MAC; without it they are taken as they stand.
 
     Raises:

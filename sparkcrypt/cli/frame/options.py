@@ -35,7 +35,7 @@ table_option = click.option("--table", metavar="DB.TABLE", help="A table of the 
 databases_option = click.option(
     "--database", "databases", multiple=True, metavar="NAME", help="Every Parquet table of a database."
 )
-path_option = click.option("--path", metavar="DIR", help="A bare directory of Parquet files: a path or a URI.")
+path_option = click.option("--path", metavar="DIR", help="A bare folder of Parquet files: a path or a URI.")
 avro_option = click.option(
     "--avro-schema", "avro_schema", metavar="FILE", help="An .avsc file whose tags (confluent:tags) are used as well."
 )
@@ -48,7 +48,7 @@ output_option = click.option(
     "--output", metavar="DIR", help="With --path: write the encrypted copy there; the source stays."
 )
 exclusive_option = click.option(
-    "--exclusive", is_flag=True, help="With --path: rename the directory while nobody reads or writes it."
+    "--exclusive", is_flag=True, help="With --path: rename the folder while nobody reads or writes it."
 )
 accept_option = click.option(
     "--accept-path-readers", is_flag=True, help="Rewrite tables that share a folder with another one too."

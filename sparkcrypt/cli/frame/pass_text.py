@@ -110,7 +110,7 @@ def _texts(done: PassReport) -> Iterator[str]:
     for report in done.tables:
         unit: Mapping[str, Any]
         for unit in report.quarantined:
-            yield f"left as it was: {report.table}: {unit['unit']}: {unit['error']}: {unit['message']}"
+            yield f"quarantined: {report.table}: {unit['unit']}: {unit['error']}: {unit['message']}"
     for report in done.tables:
         for warning in _select_warnings(report.warnings, dry_run=done.dry_run):
             yield f"warning: {report.table}: {warning}"
@@ -119,7 +119,7 @@ def _texts(done: PassReport) -> Iterator[str]:
     if done.unchanged:
         yield f"unchanged since the last pass: {', '.join(done.unchanged)}"
     for table, reason in done.passed_over.items():
-        yield f"passed over: {table}: {reason}"
+        yield f"skipped: {table}: {reason}"
 
 
 def _awaiting(reports: Iterable[Report]) -> Iterator[str]:

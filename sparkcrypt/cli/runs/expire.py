@@ -53,7 +53,7 @@ def expire(
 ) -> None:
     """Delete the old files of runs, when no reader needs them any more.
 
-    They are listed again first.  What a stale writer left among them is carried over to the table; where that cannot
+    They are listed again first.  What late commits left among them is reconciled with the table; where that cannot
     be told from an overwrite, nothing is deleted.
 
     Examples:
@@ -93,7 +93,7 @@ def _many(table: str) -> bool:
 
 
 def _text(done: Expired) -> str:
-    carried = f"; {count_of(done.carried, 'file')} of stale writers carried over before" if done.carried else ""
+    carried = f"; {count_of(done.carried, 'file')} of late commits reconciled before" if done.carried else ""
     verb = "would be deleted" if done.dry_run else "deleted"
     what = f"{count_of(done.files, 'file')}, {size_of(done.total_bytes)}, in {count_of(len(done.folders), 'folder')}"
     younger = "; younger runs keep their old files: see --older-than" if done.younger else ""

@@ -56,7 +56,7 @@ def show_run(run_id: str, policy: str, as_json: bool) -> None:
 
 @click.command(cls=Command)
 @policy_option
-@click.option("--table", required=True, metavar="DB.TABLE", help="A table, or the directory of a run with --path.")
+@click.option("--table", required=True, metavar="DB.TABLE", help="A table, or the folder of a run with --path.")
 @json_option
 def status(policy: str, table: str, as_json: bool) -> None:
     """Show how far the latest run of a table is, and which of its problems are open.

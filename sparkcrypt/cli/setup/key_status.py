@@ -83,7 +83,7 @@ def check_keys(
     lines += [f"{entry.what}: {entry.error}: {entry.message}" for entry in unopened[:_SHOWN]]
     if len(unopened) > _SHOWN:
         lines.append(f"… and {len(unopened) - _SHOWN:,} more; --json lists all")
-    lines += [f"passed over: {table}: {reason}" for table, reason in found.passed_over.items()]
+    lines += [f"skipped: {table}: {reason}" for table, reason in found.passed_over.items()]
     show(found.to_dict(), "\n".join(lines), as_json=as_json)
     context.exit(found.exit_code)
 

@@ -23,9 +23,7 @@ from sparkcrypt.keys.service import KeyService
 from sparkcrypt.text import count_of
 
 _APP = "sparkcrypt audit"
-_table = click.option(
-    "--table", required=True, metavar="DB.TABLE", help="A table, or the directory of a run with --path."
-)
+_table = click.option("--table", required=True, metavar="DB.TABLE", help="A table, or the folder of a run with --path.")
 
 
 def _head(context: click.Context, option: click.Parameter, value: str | None) -> AuditHead | None:

@@ -1,4 +1,4 @@
-"""`sparkcrypt encrypt`, and the job `jobs/encrypt_table.py`: encrypt what a table or directory holds, by its tags."""
+"""`sparkcrypt encrypt`, and the job `jobs/encrypt_table.py`: encrypt what a table or folder holds, by its tags."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def encrypt(
     as_json: bool,
     launch: Launch,
 ) -> None:
-    """Encrypt what a table or directory holds, by its tags; files that match the plan already are left alone.
+    """Encrypt what a table or folder holds, by its tags; files that match the plan already are left alone.
 
     A failure at any step leaves the table as it was, and a run that was killed is continued by the same command.
     The report goes to stdout, and to --report; the plan and the progress to stderr.

@@ -70,7 +70,7 @@ def plan(
     as_json: bool,
     launch: Launch,
 ) -> None:
-    """Show the plan of a table or directory, the drift of its files from it, and what a run would do.
+    """Show the plan of a table or folder, the drift of its files from it, and what a run would do.
 
     Exits with 0 when every file matches, with 2 on drift, and with 74 when a table could not be planned or a run would
     refuse it.  With --database, or a pattern as --table, it shows the drift of many tables, as `sparkcrypt backfill
@@ -146,7 +146,7 @@ def _plan_of_one(
     if table is not None:
         target: Target = catalog_target(spark, Catalog(spark).table(table), policy, avro)
     else:
-        configure(spark, policy)  # the schema of a bare directory is in its files, which may be encrypted
+        configure(spark, policy)  # the schema of a bare folder is in its files, which may be encrypted
         target = path_target(spark, path or "", policy, avro)
     return plan_target(
         spark, target, policy, where=where, parallelism=PARALLELISM, accept_path_readers=accept_path_readers

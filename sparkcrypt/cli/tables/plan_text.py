@@ -1,4 +1,4 @@
-"""The plan of one table or directory, and the drift of its files, as a person reads them on a terminal."""
+"""The plan of one table or folder, and the drift of its files, as a person reads them on a terminal."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ def verify(
     as_json: bool,
     launch: Launch,
 ) -> None:
-    """Verify a table or directory against its plan, or single files for themselves.
+    """Verify a table or folder against its plan, or single files for themselves.
 
     With --table or --path every footer is compared with the plan, every key is opened by a helper of its own, and every
     encrypted module is authenticated.  With PATH… (files or folders, no Spark) each file's algorithm is compared with
@@ -116,7 +116,7 @@ def _verify_target(
     from sparkcrypt.spark.setup.session import configure
 
     if path is not None:
-        configure(spark, policy)  # the schema of a bare directory is in its files
+        configure(spark, policy)  # the schema of a bare folder is in its files
     found = verify_table(spark, table, policy, path=path, where=where, manifest=manifest)
     listed = found.to_dict()["manifest"] or {}
     unlisted = listed.get("unlisted", [])

@@ -94,7 +94,7 @@ def variant_statistics(file: Input, tail: Tail, variant: Variant, key: LocalKey,
 def tells_nothing(statistics: bytes) -> bool:
     """Tell whether statistics are those of no values: none counted, and nothing of them but zeros.
 
-    A total of elements is passed over: ORC's Java writer adds up lengths in vectors that a mask has left unset.
+    A total of elements is not compared: ORC's Java writer adds up lengths in vectors that a mask has left unset.
 
     Raises:
         FormatError: they are no ``ColumnStatistics``.

@@ -120,7 +120,7 @@ class Catalog:
         return tuple(f"{quote_name(database)}.{quote_name(name)}" for name in sorted(names))
 
     def all_of(self, database: str) -> Iterator[Table]:
-        """Yield the tables and views of a database; one that is dropped meanwhile is passed over.
+        """Yield the tables and views of a database; one that is dropped meanwhile is skipped.
 
         Raises:
             PlanError: there is no such database.

@@ -104,7 +104,7 @@ def report(*tables: dict[str, Any], outcome: str = "done", **changed: Any) -> di
 
 
 def quarantined(name: str, error: str, message: str) -> dict[str, str]:
-    """Return a unit that was left as it was."""
+    """Return a unit that was quarantined."""
     return {"unit": name, "error": error, "message": message}
 
 
