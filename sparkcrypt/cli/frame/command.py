@@ -23,7 +23,7 @@ TRACEBACK = "SPARKCRYPT_TRACEBACK"
 EXIT_CODES = {
     EXIT_OK: "done, or nothing to do",
     EXIT_UNEXPECTED: "an error that nothing foresaw",
-    2: "plan, backfill --dry-run: files differ from the plan",
+    2: "plan, backfill --dry-run, rotate --dry-run: files differ from the plan, or would be rewrapped",
     EXIT_USAGE: "the command line is wrong",
     65: "tags, policy and schema do not make a plan",
     66: "not a Parquet or ORC file, or a damaged one",
