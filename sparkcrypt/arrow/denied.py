@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +22,8 @@ MOST_SAMPLES = 8
 class _Leaf:
     path: Path
     column: str
+    key: str
+    decision: str
     why: str
     partitions: frozenset[int] | None
 
@@ -45,6 +47,12 @@ class DeniedLeaves:
     def of_any_file(self) -> dict[str, Denied]:
         """Return column -> its leaves that are denied in some file."""
         return denied_below(leaf.path for leaf in self.leaves)
+
+    def keys_below(self, columns: Container[str]) -> Iterator[tuple[str, str, str]]:
+        """Yield key, path and ``denied`` or ``shredded`` for each leaf of some top-level columns."""
+        for leaf in self.leaves:
+            if leaf.path[0] in columns:
+                yield leaf.key, leaf.column, leaf.decision
 
     def reasons(self) -> dict[str, str]:
         """Return column path -> why it is null, as ``sparkcrypt.masked_columns`` says it."""
@@ -105,6 +113,8 @@ def _leaf(column: Mapping[str, Any]) -> _Leaf:
     return _Leaf(
         path=tuple(column["path"]),
         column=column["column"],
+        key=column["key"],
+        decision=column["why"],
         why=f"key {column['key']} of tag {column['tag']} is {column['why']}",
         partitions=None if places is None else frozenset(places),
     )

@@ -151,3 +151,9 @@ def _absolute(folder: str) -> str:
     """Return a path that starts at a root, so that places in policies can be compared with it."""
     scheme, _, _ = split_path(folder)
     return folder if scheme is not None else str(FilePath(folder).absolute())
+
+
+def table_folder(file: DataFile) -> str:
+    """Return the folder of the table that a file is of: above its partitions."""
+    folders = file.path.split("/")[:-1]
+    return "/".join(folders[: len(folders) - len(file.partition)]) or "/"

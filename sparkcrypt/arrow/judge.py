@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+from sparkcrypt.arrow.access_events import ReadEvents
 from sparkcrypt.arrow.keys import FileKeys, Reader, encode
 from sparkcrypt.arrow.shape import check_names, paths_in_file
 from sparkcrypt.decide.file import resolve_read
@@ -110,6 +111,7 @@ class Judge:
 
     Attributes:
         reader: who reads.
+        events: of this read.
         properties: what is told of the table, as Spark's readers are told it.
         settings: what of Hadoop's configuration reaches the files.
         requested: Spark schema JSON of the columns that are read; None where they are not known.
@@ -118,6 +120,7 @@ class Judge:
     """
 
     reader: Reader
+    events: ReadEvents
     properties: Mapping[str, str]
     settings: Settings
     requested: str | None = None
@@ -130,7 +133,7 @@ class Judge:
     def keys(self, path: str) -> FileKeys:
         """Return the keys of a file, which are there once it is open."""
         with self._lock:
-            return self._keys.setdefault(path, FileKeys(self.reader, path))
+            return self._keys.setdefault(path, FileKeys(self.reader, path, self.events))
 
     def open(self, path: str) -> JudgedFile:
         """Open a file, once its footer is what policy, history and place allow.

@@ -9,14 +9,16 @@ from typing import Any
 
 import pyarrow.parquet.encryption as pe
 
+from sparkcrypt.arrow.access_events import ReadEvents
 from sparkcrypt.decide.denied_text import refused_key
-from sparkcrypt.errors import KeyAccessDeniedError, KeyNotFoundError, VerificationError
+from sparkcrypt.errors import KeyAccessDeniedError, KeyNotFoundError, KeyServiceError, VerificationError
 from sparkcrypt.keys.expiring_cache import ExpiringCache
 from sparkcrypt.keys.ids import decode_key_id
 from sparkcrypt.keys.material import KeyMaterial, parse_key_material
 from sparkcrypt.keys.opened import OpenedKeyService
 from sparkcrypt.policy.key_service import KeyServiceConfig
 from sparkcrypt.policy.model import Policy
+from sparkcrypt.schema import join_dotted
 
 _OPENED: ExpiringCache[KeyServiceConfig, OpenedKeyService] = ExpiringCache(float("inf"))
 FOOTER = "the footer"
@@ -73,12 +75,14 @@ class FileKeys(pe.KmsClient):  # type: ignore[misc]  # pyarrow ships no types
     Args:
         reader: who reads.
         path: of the file.
+        events: take note of each key that is opened or refused.
     """
 
-    def __init__(self, reader: Reader, path: str) -> None:
+    def __init__(self, reader: Reader, path: str, events: ReadEvents) -> None:
         super().__init__()
         self._reader = reader
         self._path = path
+        self._events = events
         self._keys: dict[tuple[str, str], bytes] = {}
 
     def __repr__(self) -> str:
@@ -89,8 +93,9 @@ class FileKeys(pe.KmsClient):  # type: ignore[misc]  # pyarrow ships no types
 
         Raises:
             KeyServiceError, FormatError: as `Reader.open`.
+            StorageError: the policy's access_log is required, and the event could not be written.
         """
-        self._open(key_metadata, FOOTER)
+        self._open(key_metadata, None)
         return self._reader.open(parse_key_material(key_metadata), FOOTER, self._path)
 
     def open_column(self, key_metadata: bytes, column: tuple[str, ...]) -> None:
@@ -102,16 +107,24 @@ class FileKeys(pe.KmsClient):  # type: ignore[misc]  # pyarrow ships no types
 
         Raises:
             KeyServiceError, FormatError: as `Reader.open`.
+            StorageError: as `open_footer`.
         """
-        self._open(key_metadata, f"column {'.'.join(column)}")
+        self._open(key_metadata, join_dotted(column))
 
-    def _open(self, key_metadata: bytes, owner: str) -> None:
+    def _open(self, key_metadata: bytes, column: str | None) -> None:
         material = parse_key_material(key_metadata)
         is_double = material.wrapped_kek is not None
         wrapped = material.wrapped_kek if material.wrapped_kek is not None else material.wrapped_dek
         entry = (material.master_key_id, wrapped)
-        if entry not in self._keys:
-            self._keys[entry] = self._reader.open(material, owner, self._path, kek=is_double)
+        key, owner = self._keys.get(entry), FOOTER if column is None else f"column {column}"
+        try:
+            opened = self._reader.open(material, owner, self._path, kek=is_double) if key is None else key
+        except KeyServiceError as error:
+            self._events.note_refused(material.master_key_id, column, error)
+            raise
+        if column is not None:  # the footer's key opens no value, and is an event where it is refused
+            self._events.note_opened(material.master_key_id, column)
+        self._keys[entry] = opened
 
     def wrap_key(self, key_bytes: bytes, master_key_identifier: str) -> bytes:
         """Refuse: files that are read wrap nothing."""

@@ -11,11 +11,11 @@ import pyarrow.compute as pc
 
 from sparkcrypt import names
 from sparkcrypt.arrow.denied import DeniedLeaves, decide_denied
-from sparkcrypt.arrow.files import DataFile, find_files, partition_columns
+from sparkcrypt.arrow.files import DataFile, find_files, partition_columns, table_folder
 from sparkcrypt.arrow.judge import Judge
 from sparkcrypt.arrow.keys import Reader, encode
 from sparkcrypt.arrow.shape import SPARK_SCHEMA, nullable, spark_json
-from sparkcrypt.arrow.table import GuardedTable, dropped_columns, read_schema
+from sparkcrypt.arrow.table import GuardedTable, begin_events, dropped_columns, read_schema
 from sparkcrypt.errors import ConfigError, show
 from sparkcrypt.native.open_places import Settings
 from sparkcrypt.policy.model import OnDenied as PolicyMode
@@ -64,33 +64,31 @@ def open_table(
         ConfigError: there is no such folder or no file in it, or an argument cannot be used.
         KeyAccessDeniedError, KeyNotFoundError: the footer's key is denied; then nothing can be read.
         KeyServiceUnavailableError: it cannot be told which keys are denied.
-        VerificationError, FormatError, StorageError: the first file cannot be read, or may not.
+        VerificationError, FormatError, StorageError: the first file cannot be read, or may not; the last also where
+            the policy's access_log is required and cannot be written.
     """
     if on_denied not in _MODES:
         raise ConfigError(f"on_denied is {show(on_denied)}; allowed: error, null, drop")
-    if policy.access_log is not None and policy.access_log.required:
-        raise ConfigError(
-            "the policy's access_log is required, and reads outside Spark leave no access events; read this table with "
-            "Spark, or under a policy whose access_log is not required"
-        )
     settings = settings or {}
     listed = find_files(_folders(path, policy, table), settings)
     told = _gather_properties(table, tags or {}, properties or {})
     reader = Reader(policy, table or told.get(names.TABLE_NAME), principal or getpass.getuser(), lifetime_seconds)
-    found = read_schema(Judge(reader, told, settings=settings), listed[0].path)
+    events = begin_events(reader, listed)
+    found = read_schema(Judge(reader, events, told, settings=settings), listed[0].path)
     of_spark = (found.metadata or {}).get(SPARK_SCHEMA)
     if of_spark is not None:
         told.setdefault(names.TABLE_SCHEMA, of_spark.decode())
     partitions = partition_columns(listed, schema)
     file_schema = _file_schema(found if schema is None else schema, partitions.names, listed[0], given=schema)
-    judge = Judge(reader, told, settings=settings)
+    judge = Judge(reader, events, told, settings=settings)
     denied = decide_denied(
         reader,
-        {"path": _folder_of(listed[0]), "properties": told, "schema": spark_json(file_schema)},
+        {"path": table_folder(listed[0]), "properties": told, "schema": spark_json(file_schema)},
         _MODES[on_denied],
         listed,
         sample=_sampler(judge),
     )
+    events.close()
     dropped = dropped_columns(file_schema, denied) if on_denied == "drop" else frozenset[str]()
     return GuardedTable(reader, told, settings, listed, partitions, _mark_masked(file_schema, denied), denied, dropped)
 
@@ -164,12 +162,6 @@ def _mark_masked(schema: pa.Schema, denied: DeniedLeaves) -> pa.Schema:
             for field in schema
         ]
     )
-
-
-def _folder_of(file: DataFile) -> str:
-    """Return the folder of the table that a file is of: above its partitions."""
-    folders = file.path.split("/")[:-1]
-    return "/".join(folders[: len(folders) - len(file.partition)]) or "/"
 
 
 def _sampler(judge: Judge) -> Callable[[DataFile], list[str]]:

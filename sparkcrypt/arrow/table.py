@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
@@ -14,9 +15,10 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 from pyarrow.fs import PyFileSystem
 
+from sparkcrypt.arrow.access_events import ReadEvents, open_log
 from sparkcrypt.arrow.denied import DeniedLeaves
 from sparkcrypt.arrow.expressions import columns_in
-from sparkcrypt.arrow.files import DataFile, PartitionColumns
+from sparkcrypt.arrow.files import DataFile, PartitionColumns, table_folder
 from sparkcrypt.arrow.filesystem import JudgedFiles
 from sparkcrypt.arrow.judge import Judge
 from sparkcrypt.arrow.keys import Reader
@@ -161,7 +163,7 @@ class GuardedTable:
                 "with on_denied='drop' or 'error'"
             )
         judge = self._judge(frozenset(wanted))
-        with ThreadPoolExecutor(_OPENED_AT_A_TIME) as pool:
+        with closing(judge.events), ThreadPoolExecutor(_OPENED_AT_A_TIME) as pool:
             for opened in pool.map(judge.open, self.files):
                 opened.close()
         return self._dataset(self.listed, judge, wanted, raises=False)
@@ -182,6 +184,7 @@ class GuardedTable:
         by_path = {file.path: file for file in self.listed}
         return Judge(
             reader=self.reader,
+            events=begin_events(self.reader, self.listed),
             properties=self.told,
             settings=self.settings,
             requested=spark_json(pa.schema(fields)) if fields else None,
@@ -205,6 +208,19 @@ class GuardedTable:
         self, wanted: list[str], read: frozenset[str], condition: pc.Expression | None, batch_rows: int
     ) -> Iterator[pa.RecordBatch]:
         judge = self._judge(read)
+        with closing(judge.events):
+            for key, column, why in self.denied.keys_below(read):
+                judge.events.note_masked(key, column, why)
+            yield from self._judged_batches(judge, wanted, read, condition, batch_rows)
+
+    def _judged_batches(
+        self,
+        judge: Judge,
+        wanted: list[str],
+        read: frozenset[str],
+        condition: pc.Expression | None,
+        batch_rows: int,
+    ) -> Iterator[pa.RecordBatch]:
         by_path = {file.path: file for file in self.listed}
         names = [name for name in self.schema.names if name in read]
         left = [
@@ -255,6 +271,11 @@ def dropped_columns(file_schema: pa.Schema, denied: DeniedLeaves) -> frozenset[s
         for field in file_schema
         if field.name in everywhere and kept_type(field.type, everywhere[field.name]) is None
     )
+
+
+def begin_events(reader: Reader, files: Sequence[DataFile]) -> ReadEvents:
+    """Return the access events of a new read."""
+    return ReadEvents(open_log(reader.policy.access_log), reader.table or table_folder(files[0]), reader.principal)
 
 
 def read_schema(judge: Judge, path: str) -> pa.Schema:

@@ -7,7 +7,7 @@ import re
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import date
+from datetime import date, datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +18,16 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from sparkcrypt.arrow import GuardedTable, open_table, read_table
+from sparkcrypt.access.read import read_accesses
+from sparkcrypt.access.records import Record
+from sparkcrypt.arrow import GuardedTable, access_events, open_table, read_table
 from sparkcrypt.arrow.masks import denied_below, kept_type, restore
 from sparkcrypt.errors import (
     ConfigError,
     KeyNotFoundError,
     PlanError,
     SparkcryptError,
+    StorageError,
     VerificationError,
 )
 from sparkcrypt.keys.call_log import KEY_LOG
@@ -453,12 +456,83 @@ def test_tables_on_s3(folder: Path, policy: Policy, tmp_path: Path, s3_server: M
         opened(policy).to_table(["id"])
 
 
-def test_required_access_events_refuse_the_table(folder: Path, policy: Policy) -> None:
-    """Where no key may be had without an access event, a reader who leaves none gets no table."""
-    wanted = replace(policy, access_log=AccessLogRule(str(folder / "log"), required=True))
-    with pytest.raises(ConfigError, match="reads outside Spark leave no access events"):
-        open_t(folder, wanted)
-    assert open_t(folder, replace(wanted, access_log=AccessLogRule("/log"))).count_rows() == 15
+def accesses(log: Path, column: str) -> list[Record]:
+    """Return what a log has of a column of table ``db.t``, once for each read, with counts of its lines together."""
+    found = read_accesses(log, f"db.t.{column}", datetime.now(timezone.utc).date())
+    assert (found.unreadable, found.lost) == (0, 0)
+    return found.accesses
+
+
+@pytest.mark.parametrize("required", [False, True])
+def test_each_read_leaves_access_events(tmp_path: Path, folder: Path, policy: Policy, required: bool) -> None:
+    """A read is in the log with its reader, key and columns, counted over files; a refusal with its reason."""
+    log = tmp_path / "log"
+    log.mkdir()
+    logged = replace(policy, access_log=AccessLogRule(str(log), required))
+    table = open_t(folder, logged)
+    assert accesses(log, "email") == []
+    table.to_table(["id", "email"])
+    table.to_table(["id"])
+    table.dataset(["email"]).to_table()
+    scanned, asked = accesses(log, "email")
+    assert scanned["execution"] != asked["execution"]
+    for access in (scanned, asked):
+        assert (access["principal"], access["route"], access["table"]) == ("ann", "arrow", "db.t")
+        assert (access["outcome"], access["key"], access["columns"], access["count"]) == ("opened", "pii", ["email"], 3)
+    poor = open_t(folder, lacking(logged, tmp_path, "pii"))
+    with pytest.raises(KeyNotFoundError):
+        poor.to_table()
+    (refused,) = [access for access in accesses(log, "email") if access["outcome"] == "refused"]
+    assert (refused["why"], refused["key"], refused["columns"]) == ("shredded", "pii", ["email"])
+    assert not any(b"mail1" in path.read_bytes() for path in log.rglob("*.jsonl"))
+
+
+def test_nulls_in_place_of_values_are_access_events(tmp_path: Path, folder: Path, policy: Policy) -> None:
+    """Whoever gets nulls is in the log with the key, for each read that asks for the column."""
+    log = tmp_path / "log"
+    log.mkdir()
+    logged = replace(policy, access_log=AccessLogRule(str(log)))
+    poor = open_t(folder, lacking(logged, tmp_path, "pii"), on_denied="null")
+    poor.to_table(["id"])
+    assert accesses(log, "email") == []
+    poor.to_table(["id", "email"])
+    (masked,) = accesses(log, "email")
+    assert (masked["outcome"], masked["why"], masked["key"], masked["count"]) == ("masked", "shredded", "pii", 1)
+
+
+def test_a_lost_log_stops_reads_where_it_is_required_alone(
+    tmp_path: Path, folder: Path, policy: Policy, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A log that cannot be written is one warning, and its events come later; a required one hands out no key."""
+    log = tmp_path / "log"
+    log.write_text("no folder")
+    required = replace(policy, access_log=AccessLogRule(str(log), required=True))
+    with pytest.raises(StorageError, match="access events cannot be written"):
+        open_t(folder, required).to_table()
+    table = open_t(folder, replace(policy, access_log=AccessLogRule(str(log))))
+    assert table.to_table(["email"]).num_rows == table.to_table(["email"]).num_rows == 15
+    assert len([record for record in caplog.records if "access events cannot be written" in record.message]) == 1
+    log.unlink()
+    table.to_table(["salary"])
+    assert [access["count"] for access in accesses(log, "email")] == [3, 3]
+
+
+def test_access_events_are_kept_up_to_a_bound(
+    tmp_path: Path, folder: Path, policy: Policy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What does not fit into memory while the log is away is counted in it as lost."""
+    log = tmp_path / "log"
+    log.write_text("no folder")
+    monkeypatch.setattr(access_events, "MOST_KEPT", 2)
+    table = open_t(folder, replace(policy, access_log=AccessLogRule(str(log))))
+    table.to_table(["email"])
+    table.to_table(["email"])
+    log.unlink()
+    table.to_table(["salary"])
+    found = read_accesses(log, "db.t.email", datetime.now(timezone.utc).date())
+    assert found.lost > 0 and found.lost + sum(access["count"] for access in found.accesses) >= 2
+    table.to_table(["email"])
+    assert read_accesses(log, "db.t.email", datetime.now(timezone.utc).date()).lost == found.lost
 
 
 def test_names_that_differ_by_case_are_no_silent_nulls(folder: Path, policy: Policy) -> None:
