@@ -1,4 +1,4 @@
-"""Backfills on Airflow's schedule: operators and a sensor, thin over `jobs/backfill.py`.
+"""Backfills and rotations on Airflow's schedule: operators and a sensor, thin over the jobs.
 
 Install them where Airflow runs with ``pip install 'sparkcrypt[airflow]'``; nothing of Spark is needed there but a
 `spark-submit` on PATH.
@@ -6,8 +6,14 @@ Install them where Airflow runs with ``pip install 'sparkcrypt[airflow]'``; noth
 
 from __future__ import annotations
 
-from sparkcrypt.airflow.operators import SparkcryptBackfillOperator, SparkcryptPlanOperator
+from sparkcrypt.airflow.operators import SparkcryptBackfillOperator, SparkcryptPlanOperator, SparkcryptRotateOperator
 from sparkcrypt.airflow.reports import read_report
 from sparkcrypt.airflow.sensors import SparkcryptDriftSensor
 
-__all__ = ["SparkcryptBackfillOperator", "SparkcryptDriftSensor", "SparkcryptPlanOperator", "read_report"]
+__all__ = [
+    "SparkcryptBackfillOperator",
+    "SparkcryptDriftSensor",
+    "SparkcryptPlanOperator",
+    "SparkcryptRotateOperator",
+    "read_report",
+]

@@ -1,4 +1,4 @@
-"""What a task asks of `jobs/backfill.py`, as its command line."""
+"""What a task asks of `jobs/backfill.py` or `jobs/rotate_keys.py`, as its command line."""
 
 from __future__ import annotations
 
@@ -36,22 +36,49 @@ class JobArguments:
         Raises:
             AirflowException: it names nothing, or two kinds of things; or its options name what is a task's own.
         """
-        tables, databases, options = (
-            _several(self.table),
-            _several(self.database),
-            [str(option) for option in self.options],
-        )
+        tables, databases, options = _several(self.table), _several(self.database), _further(self.options)
         if (not self.path) == (not tables and not databases):
             raise AirflowException("give table or database, or else path; after templating there is none, or both")
-        own = {"--report", "--dry-run"} & {option.partition("=")[0] for option in options}
-        if own:
-            raise AirflowException(f"options hold {', '.join(sorted(own))}, which the task sets itself; leave it out")
         line = [*_each("--table", tables), *_each("--database", databases)]
         line += ["--path", self.path] if self.path else []
         line += ["--policy", self.policy]
         line += ["--where", self.where] if self.where else []
         line += ["--changed"] if self.changed else []
         return [*line, *options]
+
+
+def list_rotation(
+    key: str,
+    *,
+    policy: str,
+    table: str | Iterable[str] | None = None,
+    database: str | Iterable[str] | None = None,
+    options: Iterable[str] = (),
+) -> list[str]:
+    """Return the command line of a rotation, without a report.
+
+    Args:
+        key: the master key's id.
+        policy: path or URI of the policy, where the driver finds it.
+        table: a table or pattern, or several; with no database either: every table that is known to hold the key.
+        database: a database, or several.
+        options: further options of the job, as on its command line.
+
+    Raises:
+        AirflowException: there is no key; or the options name what is a task's own.
+    """
+    if not key:
+        raise AirflowException("key is empty; name the master key; after templating there may be none")
+    line = ["--key", key, *_each("--table", _several(table)), *_each("--database", _several(database))]
+    return [*line, "--policy", policy, *_further(options)]
+
+
+def _further(options: Iterable[str]) -> list[str]:
+    further = [str(option) for option in options]
+    own = {"--report", "--dry-run"} & {option.partition("=")[0] for option in further}
+    if own:
+        raise AirflowException(f"options hold {', '.join(sorted(own))}, which the task sets itself; leave it out")
+    return further
 
 
 def _several(names: str | Iterable[str] | None) -> list[str]:

@@ -1,32 +1,24 @@
-"""Operators that submit `jobs/backfill.py` through a connection to Spark, and end as its report says."""
+"""Operators that submit jobs through a connection to Spark, and end as the jobs' reports say."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
 from airflow.exceptions import AirflowException
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 
-from sparkcrypt.airflow.job_arguments import JobArguments
+from sparkcrypt.airflow.job_arguments import JobArguments, list_rotation
 from sparkcrypt.airflow.reports import shorten_report
 from sparkcrypt.airflow.submission import ONE_ATTEMPT, submit_job
 from sparkcrypt.airflow.verdict import check_report, drifts
 
 
-class _PassOperator(SparkSubmitOperator):
-    """One pass of the job a try; see the operators below for what each argument is."""
+class _JobOperator(SparkSubmitOperator):
+    """One submission of a job a try; see the operators below for what each argument is."""
 
-    template_fields: Sequence[str] = (
-        *SparkSubmitOperator.template_fields,
-        "table",
-        "database",
-        "path",
-        "where",
-        "policy",
-        "options",
-        "report_folder",
-    )
+    template_fields: Sequence[str] = (*SparkSubmitOperator.template_fields, "policy", "options", "report_folder")
     dry_run: bool
     conf: dict[str, Any] | None
 
@@ -36,11 +28,6 @@ class _PassOperator(SparkSubmitOperator):
         application: str,
         policy: str,
         report_folder: str,
-        table: str | Sequence[str] | None = None,
-        database: str | Sequence[str] | None = None,
-        path: str | None = None,
-        where: str | None = None,
-        changed: bool = False,
         options: Sequence[str] = (),
         allow_incomplete: bool = False,
         report_conn_id: str | None = None,
@@ -52,11 +39,6 @@ class _PassOperator(SparkSubmitOperator):
         super().__init__(application=application, **kwargs)
         self.policy = policy
         self.report_folder = report_folder
-        self.table = table
-        self.database = database
-        self.path = path
-        self.where = where
-        self.changed = changed
         self.options = options
         self.allow_incomplete = allow_incomplete
         self.report_conn_id = report_conn_id
@@ -71,7 +53,50 @@ class _PassOperator(SparkSubmitOperator):
         Raises:
             AirflowException: the job failed, left something out, or wrote no report.
         """
-        asked = JobArguments(
+        arguments = [*self.list_arguments(), *(["--dry-run"] if self.dry_run else [])]
+
+        def submit(line: list[str]) -> None:
+            self.application_args = line
+            self.conf = {**ONE_ATTEMPT, **(self.conf or {})}
+            super(_JobOperator, self).execute(context)
+
+        done = submit_job(submit, arguments, context, folder=self.report_folder, conn_id=self.report_conn_id)
+        check_report(done.report, done.uri, dry_run=self.dry_run, allow_incomplete=self.allow_incomplete)
+        self.log.info("%s; the whole report: %s", done.report["outcome"], done.uri)
+        return {**shorten_report(done.report, self.xcom_items), "drift": drifts(done.report), "report": done.uri}
+
+    @abstractmethod
+    def list_arguments(self) -> list[str]:
+        """Return the job's command line, without a report.
+
+        Raises:
+            AirflowException: the arguments do not go together.
+        """
+
+
+class _PassOperator(_JobOperator):
+    template_fields: Sequence[str] = (*_JobOperator.template_fields, "table", "database", "path", "where")
+
+    def __init__(
+        self,
+        *,
+        table: str | Sequence[str] | None = None,
+        database: str | Sequence[str] | None = None,
+        path: str | None = None,
+        where: str | None = None,
+        changed: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.table = table
+        self.database = database
+        self.path = path
+        self.where = where
+        self.changed = changed
+
+    def list_arguments(self) -> list[str]:
+        """Return the command line of `jobs/backfill.py`."""
+        return JobArguments(
             policy=self.policy,
             table=self.table,
             database=self.database,
@@ -79,18 +104,7 @@ class _PassOperator(SparkSubmitOperator):
             where=self.where,
             changed=self.changed,
             options=self.options,
-        )
-        arguments = [*asked.as_list(), *(["--dry-run"] if self.dry_run else [])]
-
-        def submit(line: list[str]) -> None:
-            self.application_args = line
-            self.conf = {**ONE_ATTEMPT, **(self.conf or {})}
-            super(_PassOperator, self).execute(context)
-
-        done = submit_job(submit, arguments, context, folder=self.report_folder, conn_id=self.report_conn_id)
-        check_report(done.report, done.uri, dry_run=self.dry_run, allow_incomplete=self.allow_incomplete)
-        self.log.info("%s; the whole report: %s", done.report["outcome"], done.uri)
-        return {**shorten_report(done.report, self.xcom_items), "drift": drifts(done.report), "report": done.uri}
+        ).as_list()
 
 
 class SparkcryptPlanOperator(_PassOperator):
@@ -147,3 +161,50 @@ class SparkcryptBackfillOperator(_PassOperator):
     """
 
     dry_run = False
+
+
+class SparkcryptRotateOperator(_JobOperator):
+    """Give a master key a new version, and rewrap the data keys of every file that holds the key.
+
+    A try after a failed one goes on under the version that was made, so trying again is safe; the next run of the DAG
+    makes the next version.  Without table and database the tables are those of which the state directory knows that
+    they hold the key.
+
+    Args:
+        application: path or URI of `jobs/rotate_keys.py`. (templated)
+        key: the master key's id. (templated)
+        policy: path or URI of the policy, where the driver finds it. (templated)
+        report_folder: a folder that the driver writes and this worker reads, as path or URI; each submission writes a
+            file of its own there. (templated)
+        table: a table, a pattern such as ``sales.cust*``, or several. (templated)
+        database: a database, or several. (templated)
+        dry_run: say how much would be rewrapped, and change nothing; ``drift`` in the XCom tells whether anything.
+        options: further options of the job, such as ``["--max-duration", "4h"]`` or ``["--compromised"]``. (templated)
+        allow_incomplete: succeed although units or tables could not be done; ``quarantined``, ``failed`` and
+            ``refused`` in the XCom say which.
+        report_conn_id: the connection with which object storage is read.
+        xcom_items: how many entries of each list the XCom keeps; the report has all.
+    """
+
+    template_fields: Sequence[str] = (*_JobOperator.template_fields, "key", "table", "database")
+
+    def __init__(
+        self,
+        *,
+        key: str,
+        table: str | Sequence[str] | None = None,
+        database: str | Sequence[str] | None = None,
+        dry_run: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.key = key
+        self.table = table
+        self.database = database
+        self.dry_run = dry_run
+
+    def list_arguments(self) -> list[str]:
+        """Return the command line of `jobs/rotate_keys.py`."""
+        return list_rotation(
+            self.key, policy=self.policy, table=self.table, database=self.database, options=self.options
+        )

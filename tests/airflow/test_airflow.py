@@ -23,7 +23,7 @@ from tests.services.installed import ROOT
 from tests.spark.support import make_policy
 
 pytestmark = [pytest.mark.services, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(1500)]
-DAG = "sparkcrypt_nightly"
+DAG, ROTATION = "sparkcrypt_nightly", "sparkcrypt_rotate"
 SECONDS = 900.0
 MAKE = """
 import sys
@@ -58,18 +58,17 @@ class Nightly:
     home: Path
     made: dict[str, Any] = field(default_factory=dict)
 
-    def start(self, date: str, *options: str) -> subprocess.Popen[bytes]:
-        """Start one night; its output goes to a file named after the date."""
+    def start(self, date: str, *options: str, dag: str = DAG, **params: Any) -> subprocess.Popen[bytes]:
+        """Start one night, or one run of another DAG; its output goes to a file named after the date."""
         conf = {
-            "table": "sales.orders",
             "policy": str(self.home / "policy.yaml"),
             "jobs": str(ROOT / "jobs"),
             "reports": str(self.home / "reports"),
-            "grace_hours": 0,
+            **(params or {"table": "sales.orders", "grace_hours": 0}),
         }
         with self.log(date).open("wb") as log:
             return subprocess.Popen(
-                self.airflow.command("dags", "test", DAG, date, "--conf", json.dumps(conf), *options),
+                self.airflow.command("dags", "test", dag, date, "--conf", json.dumps(conf), *options),
                 cwd=self.home,
                 env=dict(self.airflow.env),
                 stdin=subprocess.DEVNULL,
@@ -82,9 +81,11 @@ class Nightly:
         """Return the file of a night's output."""
         return self.home / f"{date}.log"
 
-    def night(self, date: str, *options: str, killed: bool = False) -> dict[tuple[str, int], dict[str, Any]]:
+    def night(
+        self, date: str, *options: str, killed: bool = False, **choices: Any
+    ) -> dict[tuple[str, int], dict[str, Any]]:
         """Run one night to its end, and return what became of each task by its name and index."""
-        running = self.start(date, *options)
+        running = self.start(date, *options, **choices)
         try:
             if killed:
                 kill_driver(self.home, running)
@@ -182,7 +183,8 @@ def nightly(java: dict[str, str], jar: Path, tmp_path_factory: pytest.TempPathFa
         airflow = start_airflow(home / "airflow", env)
     except ServiceUnavailableError as unavailable:
         require_service(str(unavailable))
-    shutil.copy(ROOT / "conf" / "airflow" / f"{DAG}.py", airflow.dags)
+    for example in (ROOT / "conf" / "airflow").glob("*.py"):
+        shutil.copy(example, airflow.dags)
     running = Nightly(airflow, home)
     running.made = running.look(MAKE + LOOK)
     return running
@@ -203,8 +205,8 @@ def test_operators_in_airflows_environment(nightly: Nightly) -> None:
     assert " passed" in done.stdout
 
 
-def test_example_dag_has_no_import_error(nightly: Nightly) -> None:
-    """Airflow takes the example as it stands, while the same command names a DAG that is wrong."""
+def test_example_dags_have_no_import_error(nightly: Nightly) -> None:
+    """Airflow takes the examples as they stand, while the same command names a DAG that is wrong."""
     wrong = nightly.airflow.dags / "wrong.py"
     wrong.write_text("from sparkcrypt.airflow import NoSuchOperator  # to Airflow a file without 'dag' is none\n")
     try:
@@ -212,7 +214,7 @@ def test_example_dag_has_no_import_error(nightly: Nightly) -> None:
     finally:
         wrong.unlink()
     assert "wrong.py" in listed and "NoSuchOperator" in listed
-    assert DAG not in listed
+    assert DAG not in listed and ROTATION not in listed
 
 
 def test_nights(nightly: Nightly) -> None:
@@ -253,3 +255,20 @@ def test_nights(nightly: Nightly) -> None:
     assert second["plan", -1]["xcom"]["drift"] is False
     assert [state for (task, _), state in states.items() if task in ("backfill", "expire")] == ["skipped", "skipped"]
     assert states["verify", -1] == "success"
+
+
+def test_rotation(nightly: Nightly) -> None:
+    """The example rotates a key wherever it is known to be: other wrapped keys, and the same rows."""
+    before = nightly.look()
+    done = nightly.night("2026-05-01", dag=ROTATION, keys=["pii"])
+    said = nightly.log("2026-05-01").read_text()[-6000:]
+    assert {name: task["state"] for name, task in done.items()} == {
+        ("keys", -1): "success",
+        ("rotate", 0): "success",
+    }, said
+    report = done["rotate", 0]["xcom"]
+    (table,) = report["tables"]
+    assert (report["rotation"]["made"], table["files_rewritten"], report["drift"]) == (True, 9, False)
+    after = nightly.look()
+    assert after["rows"] == before["rows"]
+    assert not set(after["files"]) & set(before["files"])
