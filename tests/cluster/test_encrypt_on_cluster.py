@@ -10,12 +10,15 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from sparkcrypt import load_policy
+from sparkcrypt.policy.model import Policy
+from tests.cluster.key_canary import Keys, Processes, find_forms, read_files
 from tests.conftest import require_service
 from tests.services import ServiceUnavailableError
 from tests.services.cluster import start_cluster
@@ -64,12 +67,15 @@ class Site:
 
     folder: Path
     environment: dict[str, str]
+    said: list[tuple[str, bytes]] = field(default_factory=list)
+    """What each program printed."""
 
     def __call__(self, *command: str) -> str:
         """Run a program to its end and return what it printed."""
         with self.started(*command) as process:
             output, errors = process.communicate()
         assert process.returncode == 0, f"{command}\n{output}\n{errors[-4000:]}"
+        self.said.append((" ".join(command), f"{output}{errors}".encode()))
         return output
 
     def started(self, *command: str) -> subprocess.Popen[str]:
@@ -94,12 +100,16 @@ def submit(java: dict[str, str], jar: Path, metastore: Metastore, vault: Any, tm
         cluster = start_cluster(tmp_path, env={**credentials, **EXECUTORS})
     except ServiceUnavailableError as unavailable:
         require_service(str(unavailable))
-    conf = tmp_path / "conf"
+    conf, events = tmp_path / "conf", tmp_path / "events"
     conf.mkdir()
+    events.mkdir()
     settings = {
         **metastore.spark_conf(),
         "spark.master": cluster.master_url,
         "spark.ui.enabled": "false",
+        "spark.eventLog.enabled": "true",  # what Spark's pages show
+        "spark.eventLog.dir": events.as_uri(),
+        "spark.eventLog.compress": "false",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.sql.shuffle.partitions": "2",
@@ -138,23 +148,50 @@ def assert_readers_recorded(site: Site, policy: Path) -> None:
 
 
 @pytest.mark.timeout(900)
-def test_job_on_two_workers_with_metastore_and_vault(submit: Site, metastore: Metastore, tmp_path: Path) -> None:
-    """Both workers wrap keys in Vault, the table's files are encrypted, and it reads back equal."""
+def test_job_on_two_workers_with_metastore_and_vault(
+    submit: Site, metastore: Metastore, vault: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both workers wrap keys in Vault, the table's files are encrypted, it reads back equal, and no key gets out."""
     policy = tagged(submit, "shop.orders")
     report = tmp_path / "report.json"
     job = ("--table", "shop.orders", "--policy", str(policy), "--report", str(report))
-    submit("spark-submit", str(ROOT / "jobs" / "encrypt_table.py"), *job)
+    with Processes(tmp_path) as processes:
+        submit("spark-submit", str(ROOT / "jobs" / "encrypt_table.py"), *job)
+        read = submit(sys.executable, "read.py", str(policy))
     outcome = json.loads(report.read_text())
     assert (outcome["outcome"], outcome["rows"], outcome["verified"]) == ("done", 4000, True)
-    assert json.loads(submit(sys.executable, "read.py", str(policy)).strip().splitlines()[-1]) == [4000, 4000, 4400]
+    assert json.loads(read.strip().splitlines()[-1]) == [4000, 4000, 4400]
     staged = list((metastore.warehouse / "shop.db" / ".sparkcrypt").rglob("part-*"))
     assert staged
     assert not [file for file in staged if b"canary-" in file.read_bytes()]
     calls = [json.loads(line) for line in (tmp_path / "keys.log").read_text().splitlines()]
     for op, who in (("unwrap", "rewrote files"), ("wrap", "wrote new ones")):
-        processes = {call["pid"] for call in calls if call["op"] == op and call["key_id"] == "cluster:pii"}
-        assert len(processes) >= 2, f"one process alone {who}; there are two workers"
+        pids = {call["pid"] for call in calls if call["op"] == op and call["key_id"] == "cluster:pii"}
+        assert len(pids) >= 2, f"one process alone {who}; there are two workers"
     assert_readers_recorded(submit, policy)
+    monkeypatch.setenv("VAULT_ADDR", vault.address)
+    monkeypatch.setenv("VAULT_TOKEN", vault.root_token)
+    assert_no_key_got_out(submit, load_policy(policy), processes, staged)
+
+
+def assert_no_key_got_out(site: Site, policy: Policy, processes: Processes, files: list[Path]) -> None:
+    """Assert that logs, events, records, outputs, command lines and environments hold neither a key nor the token."""
+    keys = Keys(policy)
+    for file in files:
+        keys.take_from_file(file)
+    keys.take_from_state(site.folder / "state")
+    assert len(keys.found) > len(files)
+    lines, environments = processes.texts("cmdline"), processes.texts("environ")
+    for needed in (b"CoarseGrainedExecutorBackend", b"sparkcrypt.jar", b"encrypt_table.py"):
+        assert any(needed in line for _, line in lines), f"no process was seen with {needed!r}"
+    texts = [*read_files(site.folder), *site.said]
+    assert any("/events/" in place and b"SparkListenerJobEnd" in text for place, text in texts)
+    assert any("/worker-" in place and place.endswith("stderr") and text for place, text in texts)
+    assert find_forms(keys.found, [*texts, *lines, *environments]) == []
+    token = site.environment["VAULT_TOKEN"].encode()
+    assert [place for place, text in [*texts, *lines] if token in text] == []
+    planted = next(iter(keys.found))
+    assert find_forms({planted}, [("here", f"key {planted.hex()}".encode())]) == ["here: hex"]
 
 
 def executors(folder: Path) -> list[int]:
