@@ -25,6 +25,7 @@ from sparkcrypt.arrow.keys import Reader
 from sparkcrypt.arrow.masked_file import read_masked
 from sparkcrypt.arrow.masks import Denied, kept_type
 from sparkcrypt.arrow.shape import leaves_of, spark_json
+from sparkcrypt.decide.denied_text import refuse_named
 from sparkcrypt.errors import ConfigError
 from sparkcrypt.native.open_places import Settings
 from sparkcrypt.schema import Path
@@ -87,13 +88,15 @@ class GuardedTable:
 
         Raises:
             KeyAccessDeniedError, KeyNotFoundError: a column that is read or in the filter is denied; with column,
-                table, key, principal and file.
+                table, key, principal and file; or it is null and is named here, against the policy's
+                ``strict_projection``.
             VerificationError: a file is not what policy, history and its place allow.
             FormatError, StorageError: a file is damaged, or cannot be reached.
             ConfigError: a column is not there, or is named twice.
         """
-        wanted = self._check(columns)
-        read = frozenset((*wanted, *columns_in(filter, self.schema)))
+        wanted, asked = self._check(columns), columns_in(filter, self.schema)
+        self._refuse_named((*(columns or ()), *asked))
+        read = frozenset((*wanted, *asked))
         schema = pa.schema([self.schema.field(name) for name in wanted])
         batches = self._batches(wanted, read, filter, batch_size)
         return pa.RecordBatchReader.from_batches(schema, batches)
@@ -178,6 +181,13 @@ class GuardedTable:
         if len(set(wanted)) < len(wanted):
             raise ConfigError(f"columns {', '.join(wanted)}: one is named twice; allowed: each once")
         return wanted
+
+    def _refuse_named(self, names: Sequence[str]) -> None:
+        reasons, reader = self.denied.reasons(), self.reader
+        for name in names if reader.policy.strict_projection else ():
+            if name in reasons:
+                told = {"owner": f"column {name}", "reason": reasons[name], "of_policy": True, "table": reader.table}
+                refuse_named({**told, "principal": reader.principal, "policy": reader.policy.canonical()})
 
     def _judge(self, read: frozenset[str]) -> Judge:
         fields = [field for field in self.file_schema if field.name in read]

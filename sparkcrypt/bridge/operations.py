@@ -56,6 +56,7 @@ class Operations:
             "check_sink": _check_sink,
             "check_inherited": _check_inherited,
             "check_declassified": _check_declassified,
+            "refuse_named": _refuse_named,
             "table_tags": _table_tags,
         }
 
@@ -164,6 +165,12 @@ def _check_format(request: Request) -> Answer:
     from sparkcrypt.decide.planned_writes import check_format
 
     return check_format(dict(request))
+
+
+def _refuse_named(request: Request) -> Answer:
+    from sparkcrypt.decide.denied_text import refuse_named
+
+    refuse_named(request)
 
 
 def _table_tags(request: Request) -> Answer:

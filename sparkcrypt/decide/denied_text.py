@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 from sparkcrypt.decide.context import parse_policy
-from sparkcrypt.decide.request import optional_text
-from sparkcrypt.errors import ConfigError, KeyNotFoundError, KeyServiceError
+from sparkcrypt.decide.request import optional_text, require_text
+from sparkcrypt.errors import ConfigError, KeyAccessDeniedError, KeyNotFoundError, KeyServiceError
+from sparkcrypt.names import IN_SOME_PARTITIONS, STRICT_PROJECTION
 
 _ASK = "ask whoever grants the use of keys in the key service"
 
@@ -31,6 +32,30 @@ def refused_key(request: Mapping[str, Any], key_id: str, error: KeyServiceError)
     else:
         what = f"{whose} cannot be read: its key {key_id!r} is denied to {principal}"
     return type(error)(f"{what}. To get access, {how_to_ask(request)}. {error}{f' (file {path})' if path else ''}")
+
+
+def refuse_named(request: Mapping[str, Any]) -> NoReturn:
+    """Refuse a query that names a column which is null for its reader, under strict projection.
+
+    Args:
+        request: ``owner`` (the column), ``table`` where it is known, ``principal``, ``policy``, ``reason`` (why it is
+            null, as its metadata says), ``of_policy`` (whether the policy asks for strict projection, or the session).
+
+    Raises:
+        KeyAccessDeniedError: the reader may not use the column's key.
+        KeyNotFoundError: the key is not there.
+    """
+    owner, reason = require_text(request, "owner"), require_text(request, "reason")
+    table, principal = optional_text(request, "table"), optional_text(request, "principal") or "this process"
+    denied = reason.removesuffix(IN_SOME_PARTITIONS).endswith("denied")
+    by, off = "this session", f", or SET {STRICT_PROJECTION}=false"
+    if request.get("of_policy") is True:
+        by, off = "the policy", ""
+    raise (KeyAccessDeniedError if denied else KeyNotFoundError)(
+        f"{owner}{f' of table {table}' if table else ''} cannot be named by {principal}: {reason}, and "
+        f"strict_projection of {by} makes naming it an error. To get access, {how_to_ask(request)}. A star "
+        f"(`SELECT *`) gives null in its place; leave it out of what the query names{off}"
+    )
 
 
 def how_to_ask(request: Mapping[str, Any]) -> str:

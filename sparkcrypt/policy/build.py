@@ -119,6 +119,7 @@ def _policy(root: Section, problems: Problems, resolve: Callable[[str], str]) ->
         access_log=access_log_of(root, resolve),
         declassify=declassify_of(root),
         rotate_every_seconds=duration_of(root, "rotate_every"),
+        strict_projection=root.boolean("strict_projection", False),
     )
     footer.close()
     root.close()

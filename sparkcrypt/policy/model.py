@@ -137,6 +137,7 @@ class Policy:
     ``access_log`` is where readers leave access events; None where they leave none.
     ``declassify`` says who may take tags off values; None: nobody.
     ``rotate_every_seconds`` is how old the newest version of a master key may become before its rotation is due.
+    ``strict_projection`` makes it an error to name a column that would be null for want of its key.
     """
 
     key_service: KeyServiceConfig
@@ -161,6 +162,7 @@ class Policy:
     access_log: AccessLogRule | None = None
     declassify: DeclassifyRule | None = None
     rotate_every_seconds: int | None = None
+    strict_projection: bool = False
 
     @property
     def readable_algorithms(self) -> tuple[Algorithm, ...]:
@@ -246,6 +248,7 @@ class Policy:
             "access_log": self.access_log and self.access_log.to_dict(),
             "declassify": self.declassify and self.declassify.to_dict(),
             "rotate_every": None if period is None else f"{period}s",
+            "strict_projection": self.strict_projection or None,
         }
         return document | {name: value for name, value in optional.items() if value is not None}
 

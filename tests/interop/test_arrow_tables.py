@@ -292,6 +292,25 @@ def test_masked_columns_are_null_in_filters(folder: Path, policy: Policy, tmp_pa
     assert table.dataset(["id"]).count_rows() == 15
 
 
+def test_masked_columns_that_are_named_under_strict_projection(folder: Path, policy: Policy, tmp_path: Path) -> None:
+    """Naming one is an error where the policy says so, in columns and filters; without a list of columns it is null."""
+    poor = replace(lacking(policy, tmp_path, "pii"), strict_projection=True)
+    table, where = open_t(folder, poor, on_denied="null"), pc.field("email").is_null()
+    for action in (
+        lambda: table.to_table(["id", "email"]),
+        lambda: table.head(1, ["email"]),
+        lambda: table.count_rows(where),
+    ):
+        with pytest.raises(
+            KeyNotFoundError, match=r"column email .*cannot be named by .*strict_projection of the policy"
+        ):
+            action()
+    with pytest.raises(KeyNotFoundError, match="cannot be named"):
+        pl.scan_pyarrow_dataset(table).select("email").collect()
+    assert table.to_table()["email"].null_count == 15
+    assert table.to_table(["id"], pc.field("id") < 4).num_rows == 4
+
+
 def test_templates_and_tags_decide_as_for_spark(tmp_path: Path, policy: Policy) -> None:
     """A template's key hides its month alone; a tag's ``error`` is a ceiling, its ``mask`` yields to ``error``."""
     writer = TableWriter(tmp_path / "d", policy)

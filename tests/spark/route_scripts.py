@@ -116,6 +116,23 @@ def masked():
     return spark.sql(MASKED).collect()
 
 found = ask(lambda: spark.sql(ALLOWED).collect(), lambda: spark.sql(DENIED).collect(), masked)
+spark.conf.set("spark.sparkcrypt.strict_projection", "true")
+frame = spark.table("default.customers")
+naming = [
+    lambda: spark.sql(MASKED).collect(),
+    lambda: frame.select("email").collect(),
+    lambda: frame.select(frame.email).collect(),
+    lambda: frame.where("id > 0").groupBy("email").count().collect(),
+    lambda: frame.withColumn("more", frame["email"]).collect(),
+    lambda: frame.withColumn("more", frame["email"]).orderBy("id").collect(),
+    lambda: frame.orderBy(frame.email).select("id").collect(),
+    lambda: frame.groupBy(frame.email).count().collect(),
+    lambda: frame.join(frame.select("*"), "email").collect(),
+]
+whole = [frame, frame.select("*"), frame.where("id > 0").withColumnRenamed("city", "town")]
+whole += [spark.sql("SELECT * FROM default.customers"), frame.withColumn("more", frame.city)]
+found["named"] = [ask(list, action, list)["denied"] for action in naming]
+found["stars"] = [rows.toPandas()["email"].isna().all().item() for rows in whole]
 Path("connect.json").write_text(json.dumps(found))
 spark.stop()
 """

@@ -141,7 +141,10 @@ def test_spark_connect(site: Site) -> None:
         site.run([sys.executable, site.folder / "connect.py", server.url])
     finally:
         server.stop()
-    assert_answers(json.loads((site.folder / "connect.json").read_text()))
+    found = json.loads((site.folder / "connect.json").read_text())
+    assert_answers(found)
+    assert [said for said in found["named"] if "strict_projection of this session" not in (said or "read")] == []
+    assert found["stars"] == [True] * 5
 
 
 def test_thrift_with_beeline(site: Site) -> None:

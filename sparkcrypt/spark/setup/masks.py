@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from sparkcrypt import names
 from sparkcrypt.errors import ConfigError
-from sparkcrypt.policy.model import ON_DENIED, OnDenied
+from sparkcrypt.policy.model import ON_DENIED, OnDenied, Policy
 from sparkcrypt.schema import join_dotted
 from sparkcrypt.spark.jvm.extension import has_rules
 from sparkcrypt.spark.jvm.gateway import is_connect
@@ -62,6 +62,27 @@ def set_on_denied(spark: SparkSession, on_denied: OnDenied | None) -> None:
     """Put a session's word on denied columns, which was checked, in force; None leaves it as it is."""
     if on_denied is not None:
         spark.conf.set(names.ON_DENIED, on_denied)
+
+
+def check_strict_projection(policy: Policy, strict: bool | None) -> None:
+    """Check a session's word on naming masked columns.
+
+    Raises:
+        ConfigError: it is no such word, or it would take back what the policy says.
+    """
+    if strict is not None and not isinstance(strict, bool):
+        raise ConfigError(f"strict_projection is {strict!r}; allowed: True, False, None")
+    if strict is False and policy.strict_projection:
+        raise ConfigError(
+            "strict_projection=False: the policy says 'strict_projection: true', which no session takes back; leave "
+            "the argument out, or have the policy's owner change it"
+        )
+
+
+def set_strict_projection(spark: SparkSession, strict: bool | None) -> None:
+    """Put a session's word on naming masked columns, which was checked, in force; None leaves it as it is."""
+    if strict is not None:
+        spark.conf.set(names.STRICT_PROJECTION, str(strict).lower())
 
 
 def _has_rules(spark: SparkSession) -> bool:

@@ -19,7 +19,12 @@ from sparkcrypt.spark.jvm.extension import install_extension
 from sparkcrypt.spark.jvm.failures import find_carried_error, short_text
 from sparkcrypt.spark.jvm.gateway import is_connect
 from sparkcrypt.spark.jvm.jar import bring_jar, jar_path
-from sparkcrypt.spark.setup.masks import check_on_denied, set_on_denied
+from sparkcrypt.spark.setup.masks import (
+    check_on_denied,
+    check_strict_projection,
+    set_on_denied,
+    set_strict_projection,
+)
 from sparkcrypt.spark.setup.options import refuse_throw_away_keys, session_options, write_options
 from sparkcrypt.spark.setup.session_policy import (
     check_launched_policy,
@@ -45,7 +50,9 @@ _OTHER_FACTORY = (
 _probed: set[tuple[str, str]] = set()
 
 
-def configure(spark: SparkSession, policy: Policy, *, on_denied: OnDenied | None = None) -> None:
+def configure(
+    spark: SparkSession, policy: Policy, *, on_denied: OnDenied | None = None, strict_projection: bool | None = None
+) -> None:
     """Make every later Parquet write and read of a session obey a policy.
 
     Brings the jar into a live classic session, sets the configuration, and probes a write and a read that no cache can
@@ -57,20 +64,25 @@ def configure(spark: SparkSession, policy: Policy, *, on_denied: OnDenied | None
         policy: from ``load_policy``.
         on_denied: ``mask`` gives this session nulls in place of columns whose keys it is denied, ``error`` an error;
             None leaves it to the session's configuration and the policy's tags.
+        strict_projection: True makes it an error to name a column that would be null, False takes back what the
+            session's configuration says; None leaves it to that.  What the policy asks for holds in every session.
 
     Raises:
         ConfigError: the session's settings contradict the policy, or a Connect server was launched with another;
-            nothing was changed.  Or nulls are asked for in a session that was made without the rules for them.
+            nothing was changed.  Or nulls are asked for in a session that was made without the rules for them, or
+            strict_projection is False against the policy.
         BridgeError: the jar or its interpreter is not where it must be; the message names the configuration line.
     """
     _refuse_ignoring(spark)
     _refuse_other_stream_protocol(spark)
     refuse_throw_away_keys(policy)
+    check_strict_projection(policy, strict_projection)
     if is_connect(spark):
         check_launched_policy(spark, policy)
         check_on_denied(spark, on_denied)
         _probe_once(spark, policy)
         set_on_denied(spark, on_denied)
+        set_strict_projection(spark, strict_projection)
         return
     take_launch_settings(spark)
     options = session_options(policy, table_locations(spark, policy))
@@ -92,10 +104,15 @@ def configure(spark: SparkSession, policy: Policy, *, on_denied: OnDenied | None
     install_extension(spark)
     set_for_running_streams(spark, own, others)
     set_on_denied(spark, on_denied)
+    set_strict_projection(spark, strict_projection)
 
 
 def session(
-    policy: Policy, *, on_denied: OnDenied | None = None, builder: SparkSession.Builder | None = None
+    policy: Policy,
+    *,
+    on_denied: OnDenied | None = None,
+    strict_projection: bool | None = None,
+    builder: SparkSession.Builder | None = None,
 ) -> SparkSession:
     """Return a new session under a policy, with the rules that Spark takes only when a session is made.
 
@@ -105,6 +122,7 @@ def session(
     Args:
         policy: from ``load_policy``.
         on_denied: as for ``configure``.
+        strict_projection: as for ``configure``.
         builder: starts the application where none lives; ``SparkSession.builder`` by default.
 
     Raises:
@@ -119,7 +137,7 @@ def session(
         install_extension(living)
         made = living.newSession()
         made.catalog.setCurrentDatabase(living.catalog.currentDatabase())
-    configure(made, policy, on_denied=on_denied)
+    configure(made, policy, on_denied=on_denied, strict_projection=strict_projection)
     return made
 
 

@@ -146,6 +146,8 @@ def test_what_of_derived_data_stands_in_the_canonical_json_only_where_they_are_w
     silent = frozen(document)
     assert silent.digest() == "e7f521dc5485a618242c2fdff6f5a000ce8680ec20a6c809d117d260250a2bb3"
     assert frozen({**document, "safe_aggregates": []}).to_dict()["safe_aggregates"] == []
+    assert "strict_projection" not in frozen(document).to_dict()
+    assert frozen({**document, "strict_projection": True}).to_dict()["strict_projection"] is True
     said = frozen({**document, "sinks": "deny", "tags": {"pii": {"key": "k", "sinks": "warn"}}})
     assert frozen(said.to_dict()) == said
     assert (said.to_dict()["sinks"], said.tags[0].sinks) == ("deny", "warn")

@@ -30,6 +30,7 @@ final class MaskRule extends Rule<LogicalPlan> {
 
   @Override
   public LogicalPlan apply(LogicalPlan plan) {
+    NameRule.install(session, plan);
     if (!ReaderPlan.isConcerned(plan)) {
       return plan;
     }

@@ -65,6 +65,11 @@ final class ReadTable {
     return entry == null ? folder() : TableEntry.name(entry);
   }
 
+  /** The name of the table that a node reads, or its folder. */
+  static String nameOf(LogicalPlan node) {
+    return new ReadTable(node, null, null).name();
+  }
+
   String folder() {
     if (entry != null && TableEntry.folder(entry) != null) {
       return TableEntry.folder(entry);

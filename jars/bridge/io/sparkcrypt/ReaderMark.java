@@ -43,6 +43,10 @@ final class ReaderMark {
     }
   }
 
+  String text() {
+    return text;
+  }
+
   LogicalPlan on(LogicalPlan node) {
     return new Filter(new EqualNullSafe(Catalyst.text(text), Catalyst.text(text)), node);
   }

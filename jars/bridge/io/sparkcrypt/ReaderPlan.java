@@ -52,6 +52,11 @@ final class ReaderPlan {
     return plan.find(test(node -> isRows(node) || ReadTable.is(node))).isDefined();
   }
 
+  /** A node that reads a table, in a plan that may have several or none; null for none. */
+  static LogicalPlan tableIn(LogicalPlan plan) {
+    return (LogicalPlan) Calls.orNull(plan.find(test(ReadTable::is)));
+  }
+
   @SuppressWarnings({"unchecked", "rawtypes"}) // its types name Scala's Seq, which Spark 3.5 has from another library
   LogicalPlan of(LogicalPlan plan) {
     refuseOfOthers(plan);

@@ -110,6 +110,11 @@ final class SessionPolicy {
     return false;
   }
 
+  /** Whether it is an error to name a column that is null for want of its key. */
+  boolean isStrictProjection() {
+    return document.path("strict_projection").asBoolean();
+  }
+
   /** Names of the aggregates whose results do not carry the tags of what they are made of. */
   Set<String> safeAggregates() {
     if (!document.has("safe_aggregates")) {

@@ -29,9 +29,11 @@ public final class SparkcryptExtensions extends AbstractFunction1<SparkSessionEx
   @Override
   public BoxedUnit apply(SparkSessionExtensions extensions) {
     extensions.injectPreCBORule(rule(session -> new TableRule()));
+    extensions.injectPostHocResolutionRule(rule(NamedColumnGuard::new));
     extensions.injectPostHocResolutionRule(rule(TagRule::new));
     extensions.injectResolutionRule(rule(MaskRule::new));
     extensions.injectCheckRule(maskedWriteGuard());
+    NameRule.inject(extensions, rule(NameRule::new));
     Declassify.inject(extensions);
     return BoxedUnit.UNIT;
   }
