@@ -55,6 +55,7 @@ class Operations:
             "check_format": _check_format,
             "check_sink": _check_sink,
             "check_inherited": _check_inherited,
+            "check_lost": _check_lost,
             "check_declassified": _check_declassified,
             "refuse_named": _refuse_named,
             "table_tags": _table_tags,
@@ -152,6 +153,13 @@ def _check_inherited(request: Request) -> Answer:
     from sparkcrypt.decide.inherited_tags import check_inherited
 
     return check_inherited(request)
+
+
+def _check_lost(request: Request) -> Answer:
+    from sparkcrypt.decide.inherited_tags import check_lost
+
+    check_lost(request)
+    return {}
 
 
 def _check_declassified(request: Request) -> Answer:

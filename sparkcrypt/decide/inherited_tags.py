@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from sparkcrypt.decide.context import TableContext, table_context
-from sparkcrypt.decide.request import require_properties, require_text, require_texts
-from sparkcrypt.errors import PlanError
+from sparkcrypt.decide.request import optional_text, require_properties, require_text, require_texts
+from sparkcrypt.errors import BridgeError, PlanError, show
 from sparkcrypt.plan import ColumnPlan, build_plan
 from sparkcrypt.schema import Schema, join_dotted, schema_from_spark
 from sparkcrypt.tags.model import TaggedColumn, tag_property, tags_of_properties
@@ -84,4 +84,55 @@ def _refusal(context: TableContext, column: TaggedColumn, sources: tuple[str, ..
         f"{', '.join(sources) or 'no table'}), which the column itself lacks, so that later rows of it may be in "
         f"clear: {why}; run `sparkcrypt tags set {table} {name} {','.join(column.tags)}`, write another column, or "
         "have the policy's owner say inherit: add or observe, for all or at the table"
+    )
+
+
+def check_lost(request: Mapping[str, Any]) -> None:
+    """Refuse values without lineage in a column that has no tag, where their own column's name is a tagged one's.
+
+    Only tables that require encryption are judged, and a column that carries any tag, were it one that means plaintext,
+    is as its owner wants it.
+
+    Args:
+        request: ``policy``, ``path``, ``properties`` (what is known of the table), ``schema`` (Spark schema JSON of
+            what is written), ``table_schema`` (of the table, or None), ``lost``: of each such value the ``column`` that
+            is written, the column it may come ``from``, and the ``tags`` of that one.
+
+    Raises:
+        PlanError: the column would be encrypted, or under another key, if it had these tags.
+    """
+    context = table_context(require_text(request, "policy"), require_text(request, "path"), require_properties(request))
+    if not context.require_encryption:
+        return
+    written, table = schema_from_spark(require_text(request, "schema")), optional_text(request, "table_schema")
+    own = unite_tags(schemas=[written, *([schema_from_spark(table)] if table else [])], known=context.tagged)
+    by_own = {column.path: _target(column) for column in _plan(context, written, own)}
+    decided = {column.path[0].lower() for column in own}
+    for name, source, tags in _read_lost(request, context):
+        if name.lower() in decided or not tags:
+            continue
+        lost = TaggedColumn((name,), tags, "schema metadata")
+        if any(by_own[column.path] != _target(column) for column in _plan(context, written, (*own, lost))):
+            raise PlanError(_lost_refusal(context, lost, source))
+
+
+def _read_lost(request: Mapping[str, Any], context: TableContext) -> Iterator[tuple[str, str, tuple[str, ...]]]:
+    """Yield column, source and those of its tags that the policy knows."""
+    entries = request.get("lost")
+    if not isinstance(entries, list) or not all(isinstance(entry, Mapping) for entry in entries):
+        raise BridgeError(f"the request's 'lost' is {show(entries)}; allowed: a list of mappings")
+    for entry in entries:
+        tags = tuple(tag for tag in require_texts(entry, "tags") if context.policy.tag(tag) is not None)
+        yield require_text(entry, "column"), require_text(entry, "from"), tags
+
+
+def _lost_refusal(context: TableContext, column: TaggedColumn, source: str) -> str:
+    name, tag, table = join_dotted(column.path), column.tags[0], context.name or "the table"
+    return (
+        f"{table}: column {name} is written from rows that do not say where they come from (of an RDD, of pandas, of "
+        f"a list) and have the name of {source}, which carries the tag {tag!r}. The column itself carries no tag, so "
+        "it would be in clear in a table that requires encryption. Make the frame with the schema of the one that was "
+        f"read (createDataFrame(rows, frame.schema)), or tag the column: `sparkcrypt tags set {table} {name} {tag}` "
+        f"or col({name!r}).alias({name!r}, metadata={{'tags': [{tag!r}]}}). Where the values are harmless, give it a "
+        "tag that means plaintext, or hand them on by sparkcrypt.declassify"
     )

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from sparkcrypt.decide.inherited_tags import check_inherited
-from sparkcrypt.errors import PlanError
+from sparkcrypt.decide.inherited_tags import check_inherited, check_lost
+from sparkcrypt.errors import BridgeError, PlanError
 from tests.unit.decide.requests import PREFIX, TABLE, policy, schema
 
 
@@ -89,3 +89,53 @@ def test_property_keeps_the_tags_that_it_has() -> None:
     properties = {PREFIX + "table": "a.b", PREFIX + "tags.ssn": "public"}
     (column,) = check_inherited(request(schema(ssn="pii"), schema(ssn=None), properties=properties))["columns"]
     assert (column["property"], column["value"]) == (PREFIX + "tags.ssn", "public,pii")
+
+
+def lost(column: str = "ssn", *tags: str, **changes: Any) -> dict[str, Any]:
+    """Return a request about a value that may have lost tags, in a table that requires encryption."""
+    return {
+        "policy": policy(tables={"a.b": {"require_encryption": True}}),
+        "path": "/",
+        "properties": {PREFIX + "table": "a.b"},
+        "schema": schema(id=None, ssn=None, pay="finance"),
+        "table_schema": None,
+        "lost": [{"column": column, "from": "x.y.ssn", "tags": list(tags or ("pii",))}],
+        **changes,
+    }
+
+
+def test_values_that_may_have_lost_a_tag_are_refused_where_encryption_is_required() -> None:
+    """The message names table, column, where the name was seen, and what to do."""
+    with pytest.raises(PlanError, match=r"a\.b: column ssn is written .* name of x\.y\.ssn, .* tag 'pii'"):
+        check_lost(lost())
+    by_property = {PREFIX + "table": "a.b", PREFIX + "require_encryption": "true"}
+    with pytest.raises(PlanError, match="column ssn is written"):
+        check_lost(lost(policy=policy(), properties=by_property))
+    with pytest.raises(PlanError, match=r"sparkcrypt tags set a\.b ssn pii"):
+        check_lost(lost(table_schema=schema(id=None, ssn=None)))
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        lost(policy=policy()),
+        lost(policy=policy(tables={"a.b": {"require_encryption": True, "enforce": False}})),
+        lost(schema=schema(ssn="pii")),
+        lost(schema=schema(ssn="public")),
+        lost(table_schema=schema(SSN="public")),
+        lost(properties={PREFIX + "table": "a.b", PREFIX + "tags.ssn": "finance"}),
+        lost("ssn", "public"),
+        lost("ssn", "unknown"),
+        lost("ssn", "!masked"),
+        lost(lost=[]),
+    ],
+)
+def test_values_that_may_have_lost_a_tag_pass(request_: dict[str, Any]) -> None:
+    """Without such a rule, under any tag of their own, and where the tag encrypts nothing or is not known."""
+    check_lost(request_)
+
+
+def test_lost_values_that_are_no_list() -> None:
+    """A jar of another version is told so."""
+    with pytest.raises(BridgeError, match="'lost' is 'x'; allowed: a list of mappings"):
+        check_lost(lost(lost="x"))

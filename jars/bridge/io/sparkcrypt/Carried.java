@@ -9,6 +9,11 @@ final class Carried {
   private final Set<Origin> origins = new LinkedHashSet<>();
   private final Set<Origin> declassified = new LinkedHashSet<>();
 
+  private final Set<Lost> lost = new LinkedHashSet<>();
+
+  /** What a value has lost that comes from no table: a column of its name that was seen with tags, and these tags. */
+  record Lost(Origin of, Set<String> tags) {}
+
   /** A tagged column of a table, or of the folder that is read where no table is known. */
   record Origin(String table, String column) {}
 
@@ -25,8 +30,13 @@ final class Carried {
     return declassified;
   }
 
+  /** What it may have lost on the way, of which none is among its tags. */
+  Set<Lost> lost() {
+    return lost;
+  }
+
   boolean isEmpty() {
-    return tags.isEmpty() && origins.isEmpty() && declassified.isEmpty();
+    return tags.isEmpty() && origins.isEmpty() && declassified.isEmpty() && lost.isEmpty();
   }
 
   void addAll(Set<String> more) {
@@ -37,12 +47,17 @@ final class Carried {
     tags.addAll(other.tags);
     origins.addAll(other.origins);
     declassified.addAll(other.declassified);
+    lost.addAll(other.lost);
   }
 
   /** Adds the columns of another value, and none of its tags. */
   void addDeclassified(Carried other) {
     declassified.addAll(other.origins);
     declassified.addAll(other.declassified);
+  }
+
+  void add(Lost one) {
+    lost.add(one);
   }
 
   void add(Origin origin) {

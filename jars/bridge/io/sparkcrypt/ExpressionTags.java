@@ -129,6 +129,7 @@ final class ExpressionTags {
     Carried shed = new Carried();
     addFunction(shed, expression);
     FieldTags.addBelow(shed.tags(), expression.dataType());
+    shed.lost().forEach(one -> shed.addAll(one.tags()));
     if (!shed.isEmpty()) {
       declassified.add(new Declassified(reason, shed));
       tags.addDeclassified(shed);

@@ -69,7 +69,7 @@ final class InheritedTags {
   }
 
   /** The entry of the table that a command writes to, by its name or its folder; null where there is none yet. */
-  private Object tableOf(LogicalPlan command) {
+  Object tableOf(LogicalPlan command) {
     String part = TABLES.get(command.getClass().getSimpleName());
     if (part == null) {
       return null;

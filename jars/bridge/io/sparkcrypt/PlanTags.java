@@ -148,8 +148,21 @@ final class PlanTags {
       if (read.source() != null && (below || !tags.isEmpty())) {
         tags.add(new Carried.Origin(read.source(), column.name()));
       }
+      noteLost(leaf, column, tags, read.source());
       put(column, tags);
       anyTags |= below;
+    }
+  }
+
+  /** Remembers what a column of a table carries, and finds what one of no table has lost. */
+  private void noteLost(QueryPlan<?> leaf, Attribute column, Carried tags, String source) {
+    if (source != null) {
+      SeenTags.note(source, column.name(), tags.tags());
+    } else if (tags.isEmpty() && tables.isForWrite() && LostTagsGuard.isLocal(leaf)) {
+      Carried.Lost lost = SeenTags.of(column.name());
+      if (lost != null) {
+        tags.add(lost);
+      }
     }
   }
 

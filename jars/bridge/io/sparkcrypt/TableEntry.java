@@ -20,8 +20,14 @@ final class TableEntry {
 
   /** {@code database.table}. */
   static String name(Object table) {
+    return name(table, null);
+  }
+
+  /** The same for a table that may name no database, and then is in the current one. */
+  static String name(Object table, String current) {
     Object identifier = Calls.call(table, "identifier");
-    return Calls.orNull(Calls.call(identifier, "database")) + "." + Calls.call(identifier, "table");
+    Object database = Calls.orNull(Calls.call(identifier, "database"));
+    return (database == null ? current : database) + "." + Calls.call(identifier, "table");
   }
 
   /** Its name as SQL takes it. */

@@ -68,6 +68,11 @@ final class TableTags {
     return new Read(source, tagged ? byPlace(columns, ask(told, leaf.schema().json())) : Map.of());
   }
 
+  /** Whether the query's rows are written. */
+  boolean isForWrite() {
+    return forWrite;
+  }
+
   /** Names of the tables whose leaves were asked for. */
   Set<String> names() {
     return names;

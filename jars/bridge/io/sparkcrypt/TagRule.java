@@ -61,6 +61,8 @@ final class TagRule extends Rule<LogicalPlan> {
     }
     StructType written = WriteQueries.shown(query, tags).schema();
     SinkGuard.check(policy, plan, written, tables);
-    return WriteQueries.tagged(plan, query, tags, new InheritedTags(session, policy).lacking(plan, written, tables));
+    InheritedTags inherited = new InheritedTags(session, policy);
+    new LostTagsGuard(session, policy).check(plan, query, tags, written, inherited.tableOf(plan));
+    return WriteQueries.tagged(plan, query, tags, inherited.lacking(plan, written, tables));
   }
 }

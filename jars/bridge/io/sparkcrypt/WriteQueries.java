@@ -56,6 +56,12 @@ final class WriteQueries {
     return node instanceof V2WriteCommand || node instanceof V2CreateTableAsSelectPlan;
   }
 
+  /** The description of the table that a command makes; null for one that makes none. */
+  static Object made(LogicalPlan command) {
+    String described = CREATING.get(command.getClass().getSimpleName());
+    return described == null ? null : Calls.call(command, described);
+  }
+
   /**
    * A command whose query's columns carry all of their tags, and where they come from.
    *
@@ -68,9 +74,8 @@ final class WriteQueries {
       return command;
     }
     Object[] values = Calls.values(command, query, wrapped);
-    String described = CREATING.get(command.getClass().getSimpleName());
-    if (described != null) {
-      Object table = Calls.call(command, described);
+    Object table = made(command);
+    if (table != null) {
       replace(values, table, TableEntry.withTags(table, tagsByName(query, tags)));
     }
     if (PARTITIONED.contains(command.getClass().getSimpleName())) {

@@ -1,0 +1,80 @@
+package io.sparkcrypt;
+
+import com.fasterxml.jackson.databind.node.ArrayNode;
+import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.util.Map;
+import java.util.Set;
+import org.apache.spark.sql.SparkSession;
+import org.apache.spark.sql.catalyst.expressions.Attribute;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.types.StructType;
+
+/**
+ * Refuses rows without lineage in tables that require encryption, where a column has the name of a tagged one and no tag.
+ *
+ * <p>Rows that leave the plan and come back, by an RDD, pandas or a list, have lost their tags; the name is all that is left.
+ */
+final class LostTagsGuard {
+  /** Leaves whose rows come from a program. */
+  private static final Set<String> LOCAL = Set.of("LocalRelation", "LogicalRDD", "ExternalRDD");
+
+  private final SessionPolicy policy;
+  private final KnownTables tables;
+  private final Object catalog;
+
+  LostTagsGuard(SparkSession session, SessionPolicy policy) {
+    this.policy = policy;
+    this.tables = new KnownTables(session, policy);
+    this.catalog = Calls.call(Calls.call(session, "sessionState"), "catalog");
+  }
+
+  static boolean isLocal(Object leaf) {
+    return LOCAL.contains(leaf.getClass().getSimpleName());
+  }
+
+  /**
+   * Judges one write.
+   *
+   * @param command what writes
+   * @param query its rows
+   * @param tags of the query's columns
+   * @param written the columns that it writes, with all of their tags
+   * @param table that is written to, as the catalog has it; null where it is none yet, or a folder
+   */
+  void check(LogicalPlan command, LogicalPlan query, PlanTags tags, StructType written, Object table) {
+    ArrayNode lost = Wire.object().putArray("lost");
+    for (Attribute column : Trees.output(query)) {
+      for (Carried.Lost one : tags.of(column).lost()) {
+        ObjectNode found = lost.addObject().put("column", column.name()).put("from", one.of().table() + "." + one.of().column());
+        one.tags().forEach(found.putArray("tags")::add);
+      }
+    }
+    Target target = lost.isEmpty() ? null : targetOf(command, table);
+    if (target != null) {
+      ObjectNode request = policy.request("check_lost", target.folder()).put("schema", written.json());
+      request.put("table_schema", table == null ? null : (String) Calls.call(Calls.call(table, "schema"), "json"));
+      request.set("lost", lost);
+      target.told().forEach((name, value) -> ((ObjectNode) request.get("properties")).put(name, value));
+      Helper.ask(request);
+    }
+  }
+
+  /** Where a write goes: the folder, and what is known of its table. */
+  private record Target(String folder, Map<String, String> told) {}
+
+  private Target targetOf(LogicalPlan command, Object table) {
+    if (table != null) {
+      return new Target("/", TableEntry.told(table));
+    }
+    Object made = WriteQueries.made(command);
+    if (made != null) {
+      Object identifier = Calls.call(made, "identifier");
+      Map<String, String> told = TableEntry.told(made);
+      told.put(Names.TABLE_NAME, TableEntry.name(made, (String) Calls.call(catalog, "getCurrentDatabase")));
+      String folder = TableEntry.folder(made);
+      return new Target(folder == null ? tables.defaultFolder(identifier) : folder, told);
+    }
+    Object folder = Calls.held(command, "outputPath");
+    return folder == null ? null : new Target(folder.toString(), tables.toldByFolder(folder.toString()));
+  }
+}
