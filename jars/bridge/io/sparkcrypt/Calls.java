@@ -10,18 +10,29 @@ import java.util.Arrays;
 import java.util.List;
 import java.util.Map;
 import java.util.function.BiConsumer;
+import java.util.stream.Collectors;
 import scala.Tuple2;
+import scala.collection.Iterator;
 
 /**
  * Calls by name, for the classes of Spark and Scala that differ between Spark 3.5 (Scala 2.12) and 4.x (2.13): compiled calls
  * would bind to the signatures of one of them.
  */
 final class Calls {
+  /** The public methods of each class that was asked, by name: Java copies all of them whenever it is asked for them. */
+  private static final ClassValue<Map<String, List<Method>>> METHODS =
+      new ClassValue<>() {
+        @Override
+        protected Map<String, List<Method>> computeValue(Class<?> type) {
+          return Arrays.stream(type.getMethods()).collect(Collectors.groupingBy(Method::getName));
+        }
+      };
+
   private Calls() {}
 
   static Object call(Object target, String name, Object... arguments) {
-    for (Method method : target.getClass().getMethods()) {
-      if (method.getName().equals(name) && takes(method, arguments)) {
+    for (Method method : methods(target, name)) {
+      if (takes(method, arguments)) {
         return invoke(method, target, arguments);
       }
     }
@@ -30,8 +41,8 @@ final class Calls {
 
   /** What a method without arguments answers; null where the object has none of this name. */
   static Object held(Object target, String name) {
-    for (Method method : target.getClass().getMethods()) {
-      if (method.getName().equals(name) && method.getParameterCount() == 0) {
+    for (Method method : methods(target, name)) {
+      if (method.getParameterCount() == 0) {
         return invoke(method, target);
       }
     }
@@ -76,9 +87,9 @@ final class Calls {
   /** The elements of a Scala collection. */
   static List<Object> list(Object scalaCollection) {
     List<Object> found = new ArrayList<>();
-    Object iterator = call(scalaCollection, "iterator");
-    while ((Boolean) call(iterator, "hasNext")) {
-      found.add(call(iterator, "next"));
+    Iterator<?> iterator = (Iterator<?>) call(scalaCollection, "iterator");
+    while (iterator.hasNext()) {
+      found.add(iterator.next());
     }
     return found;
   }
@@ -107,11 +118,11 @@ final class Calls {
   /** A copy of a case class in which one value stands in the place of another. */
   static Object copy(Object product, Object old, Object replacement) {
     Object[] values = values(product, old, replacement);
-    for (Method method : product.getClass().getMethods()) {
-      if (method.getName().equals("copy") && method.getParameterCount() == values.length) {
+    for (Method method : methods(product, "copy")) {
+      if (method.getParameterCount() == values.length) {
         return invoke(method, product, values);
       }
-      if (method.getName().equals("copy") && method.getParameterCount() == values.length + 1) { // a second list: its session
+      if (method.getParameterCount() == values.length + 1) { // a second list: its session
         Object[] more = Arrays.copyOf(values, values.length + 1);
         more[values.length] = call(product, "sparkSession");
         return invoke(method, product, more);
@@ -148,11 +159,13 @@ final class Calls {
 
   /** Goes through a Scala map. */
   static void forEach(Object scalaMap, BiConsumer<Object, Object> body) {
-    Object iterator = call(scalaMap, "iterator");
-    while ((Boolean) call(iterator, "hasNext")) {
-      Object pair = call(iterator, "next");
-      body.accept(call(pair, "_1"), call(pair, "_2"));
+    for (Object pair : list(scalaMap)) {
+      body.accept(((Tuple2<?, ?>) pair)._1(), ((Tuple2<?, ?>) pair)._2());
     }
+  }
+
+  private static List<Method> methods(Object target, String name) {
+    return METHODS.get(target.getClass()).getOrDefault(name, List.of());
   }
 
   private static boolean takes(Executable called, Object[] arguments) {

@@ -14,7 +14,7 @@ import org.apache.spark.sql.catalyst.trees.TreeNode;
 /**
  * The parts of plans and expressions that stand in Scala collections, whose types differ between Spark 3.5 and 4.x.
  *
- * <p>As Calls, but each method is looked up once: a rule of the analyzer goes through every expression of a query.
+ * <p>As Calls, but for methods without arguments alone: a rule of the analyzer goes through every expression of a query.
  */
 final class Trees {
   private static final Map<Class<?>, Map<String, Method>> METHODS = new ConcurrentHashMap<>();
