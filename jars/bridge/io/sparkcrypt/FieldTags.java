@@ -4,8 +4,10 @@ import com.fasterxml.jackson.databind.JsonNode;
 import java.io.IOException;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
+import java.util.Collections;
 import java.util.LinkedHashSet;
 import java.util.List;
+import java.util.Map;
 import java.util.Set;
 import org.apache.spark.sql.types.ArrayType;
 import org.apache.spark.sql.types.DataType;
@@ -14,10 +16,13 @@ import org.apache.spark.sql.types.Metadata;
 import org.apache.spark.sql.types.MetadataBuilder;
 import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
+import org.apache.spark.sql.types.UserDefinedType;
 
 /** Tags in the metadata of fields, and of the fields below them, as sparkcrypt/schema.py reads them. */
 final class FieldTags {
   private static final String KEY = "tags";
+  private static final int MOST = 1_000;
+  private static final Map<Metadata, Set<String>> KNOWN = Collections.synchronizedMap(new Newest<>(MOST));
 
   private FieldTags() {}
 
@@ -26,9 +31,10 @@ final class FieldTags {
 
   /** The tags in metadata; what is neither a text nor a list of texts stands as it is, for the writer to refuse. */
   static Set<String> of(Metadata metadata) {
-    if (!metadata.contains(KEY)) {
-      return Set.of();
-    }
+    return metadata.contains(KEY) ? KNOWN.computeIfAbsent(metadata, FieldTags::parsed) : Set.of();
+  }
+
+  private static Set<String> parsed(Metadata metadata) {
     Set<String> found = new LinkedHashSet<>();
     JsonNode value;
     try {
@@ -40,19 +46,36 @@ final class FieldTags {
       for (String tag : value.asText().split(",")) {
         found.add(tag.strip());
       }
-      return found;
+      return Collections.unmodifiableSet(found);
     }
     value.forEach(tag -> found.add(tag.asText()));
     if (!value.isArray()) {
       found.add(value.toString());
     }
-    return found;
+    return Collections.unmodifiableSet(found);
   }
 
   /** Metadata with these tags in it, all else as it was. */
   static Metadata with(Metadata metadata, Set<String> tags) {
     MetadataBuilder changed = new MetadataBuilder().withMetadata(metadata);
     return tags.isEmpty() ? metadata : changed.putStringArray(KEY, tags.toArray(String[]::new)).build();
+  }
+
+  /** Whether anything in a type, or below it, has metadata at all: without any there is no tag. */
+  static boolean hasMetadata(DataType type) {
+    if (type instanceof StructType struct) {
+      for (StructField field : struct.fields()) {
+        if (!field.metadata().equals(Metadata.empty()) || hasMetadata(field.dataType())) {
+          return true;
+        }
+      }
+      return false;
+    }
+    return type instanceof ArrayType array
+        ? hasMetadata(array.elementType())
+        : type instanceof MapType map
+            ? hasMetadata(map.keyType()) || hasMetadata(map.valueType())
+            : type instanceof UserDefinedType; // which may be stored as a struct
   }
 
   static List<Nested> nested(DataType type) {

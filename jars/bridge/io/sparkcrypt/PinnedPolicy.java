@@ -3,7 +3,9 @@ package io.sparkcrypt;
 import com.fasterxml.jackson.databind.JsonNode;
 import java.io.IOException;
 import java.nio.charset.StandardCharsets;
+import java.util.Collections;
 import java.util.Iterator;
+import java.util.Map;
 import java.util.TreeSet;
 import org.apache.hadoop.conf.Configuration;
 
@@ -16,6 +18,8 @@ import org.apache.hadoop.conf.Configuration;
  */
 final class PinnedPolicy {
   private static final int SHOWN = 120;
+  private static final int MOST = 64;
+  private static final Map<String, String> KEY_SERVICES = Collections.synchronizedMap(new Newest<>(MOST));
 
   /** The policy's JSON; null where the launch names a key service alone, or where there is no launch and no policy. */
   final String policy;
@@ -125,7 +129,11 @@ final class PinnedPolicy {
 
   /** The key service's JSON within a policy's; null where the policy cannot be read, which the helper says. */
   static String keyServiceIn(String policy) {
-    JsonNode parsed = policy == null ? null : parsed(policy);
+    return policy == null ? null : KEY_SERVICES.computeIfAbsent(policy, PinnedPolicy::writtenKeyService);
+  }
+
+  private static String writtenKeyService(String policy) {
+    JsonNode parsed = parsed(policy);
     JsonNode found = parsed == null ? null : parsed.get("key_service");
     return found == null ? null : found.toString();
   }

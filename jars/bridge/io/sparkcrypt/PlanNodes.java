@@ -135,7 +135,7 @@ final class PlanNodes {
     for (Object column : partitionColumns) {
       left.add(((String) Calls.call(column, "name")).toLowerCase(Locale.ROOT));
     }
-    String schema = TableEntry.tagsIn(((StructType) Calls.call(Calls.call(node, "query"), "schema")).json(), left);
+    String schema = TableEntry.tagsIn((StructType) Calls.call(Calls.call(node, "query"), "schema"), left);
     if (schema != null) {
       told.put(Names.QUERY_SCHEMA, schema);
     }

@@ -5,8 +5,10 @@ import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.io.IOException;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
+import java.util.Collections;
 import java.util.HashSet;
 import java.util.List;
+import java.util.Map;
 import java.util.Set;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.Path;
@@ -15,6 +17,10 @@ import org.apache.spark.sql.SparkSession;
 
 /** The policy that a session is under, as far as the driver needs it: which tables it has rules for. */
 final class SessionPolicy {
+  private static final int MOST = 64;
+  /** By their texts, which are asked for several times in each query; nobody changes one. */
+  private static final Map<String, JsonNode> DOCUMENTS = Collections.synchronizedMap(new Newest<>(MOST));
+
   private final SparkSession session;
   private final String text;
   private final JsonNode document;
@@ -32,13 +38,16 @@ final class SessionPolicy {
   private SessionPolicy(SparkSession session, String text) {
     this.session = session;
     this.text = text;
-    JsonNode parsed;
+    this.document = DOCUMENTS.computeIfAbsent(text, SessionPolicy::parsed);
+  }
+
+  private static JsonNode parsed(String text) {
     try {
-      parsed = Wire.parse(text.getBytes(StandardCharsets.UTF_8));
+      JsonNode document = Wire.parse(text.getBytes(StandardCharsets.UTF_8));
+      return document == null ? Wire.object() : document;
     } catch (IOException e) {
-      parsed = Wire.object(); // the helper refuses it in each write and read
+      return Wire.object(); // the helper refuses it in each write and read
     }
-    document = parsed == null ? Wire.object() : parsed;
   }
 
   String text() {

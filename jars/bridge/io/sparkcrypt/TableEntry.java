@@ -5,16 +5,25 @@ import com.fasterxml.jackson.databind.node.ArrayNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.io.IOException;
 import java.nio.charset.StandardCharsets;
+import java.util.Collections;
 import java.util.HashSet;
 import java.util.Locale;
 import java.util.Map;
+import java.util.Optional;
 import java.util.Set;
 import java.util.TreeMap;
+import org.apache.spark.sql.types.StructType;
 
 /** A table's entry in the catalog, as far as writers and readers of its files go by it. */
 final class TableEntry {
   static final String TAGS_KEY = "\"tags\"";
   private static final Set<String> NEVER = Set.of(Names.POLICY, Names.KEY_SERVICE, Names.TABLE, Names.LOCATIONS, Names.ALLOW_MASKED);
+
+  private static final int MOST = 256;
+  private static final Map<Less, Optional<String>> TAGGED = Collections.synchronizedMap(new Newest<>(MOST));
+
+  /** A schema less some columns. */
+  private record Less(StructType schema, Set<String> leftOut) {}
 
   private TableEntry() {}
 
@@ -69,7 +78,7 @@ final class TableEntry {
 
   static boolean isTagged(Object table) {
     return properties(table).keySet().stream().anyMatch(name -> name.startsWith(Names.TAGS_PREFIX))
-        || ((String) Calls.call(Calls.call(table, "schema"), "json")).contains(TAGS_KEY);
+        || tagsIn((StructType) Calls.call(table, "schema"), Set.of()) != null;
   }
 
   /** What the writer of a file of this table must know: its name, its properties, and the tags in its schema. */
@@ -80,7 +89,7 @@ final class TableEntry {
     for (Object name : Calls.list(Calls.call(table, "partitionColumnNames"))) {
       left.add(((String) name).toLowerCase(Locale.ROOT));
     }
-    String schema = tagsIn((String) Calls.call(Calls.call(table, "schema"), "json"), left);
+    String schema = tagsIn((StructType) Calls.call(table, "schema"), left);
     if (schema != null) {
       told.put(Names.TABLE_SCHEMA, schema);
     }
@@ -115,8 +124,15 @@ final class TableEntry {
     return text.toString();
   }
 
-  /** A schema's JSON less some columns, or null where none of the others carries a tag. */
-  static String tagsIn(String json, Set<String> leftOut) {
+  /** A schema's JSON less some columns, by their names in lower case; null where none of the others carries a tag. */
+  static String tagsIn(StructType schema, Set<String> leftOut) {
+    if (!FieldTags.hasMetadata(schema)) {
+      return null;
+    }
+    return TAGGED.computeIfAbsent(new Less(schema, leftOut), unused -> Optional.ofNullable(tagsIn(schema.json(), leftOut))).orElse(null);
+  }
+
+  private static String tagsIn(String json, Set<String> leftOut) {
     if (!json.contains(TAGS_KEY)) {
       return null;
     }

@@ -2,6 +2,7 @@ package io.sparkcrypt;
 
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.util.Collections;
 import java.util.LinkedHashMap;
 import java.util.LinkedHashSet;
 import java.util.List;
@@ -10,7 +11,6 @@ import java.util.Map;
 import java.util.Set;
 import java.util.TreeMap;
 import java.util.TreeSet;
-import java.util.concurrent.ConcurrentHashMap;
 import org.apache.spark.sql.SparkSession;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.plans.QueryPlan;
@@ -27,7 +27,7 @@ import org.apache.spark.sql.types.StructType;
  */
 final class TableTags {
   private static final int MOST = 1_000;
-  private static final Map<String, JsonNode> ANSWERS = new ConcurrentHashMap<>();
+  private static final Map<Asked, JsonNode> ANSWERS = Collections.synchronizedMap(new Newest<>(MOST));
   private static final String FILES = "org.apache.spark.sql.execution.datasources.HadoopFsRelation";
 
   private final SessionPolicy policy;
@@ -35,6 +35,8 @@ final class TableTags {
   private final boolean forWrite;
   private final Set<String> names = new TreeSet<>();
   private boolean requiresEncryption;
+
+  private record Asked(String policy, Map<String, String> told, StructType schema) {}
 
   /**
    * What is known of a leaf.
@@ -65,7 +67,7 @@ final class TableTags {
     note(told);
     String source = told.getOrDefault(Names.TABLE_NAME, told.get(""));
     boolean tagged = policy.hasTaggedTables() || told.keySet().stream().anyMatch(TableTags::carriesTags);
-    return new Read(source, tagged ? byPlace(columns, ask(told, leaf.schema().json())) : Map.of());
+    return new Read(source, tagged ? byPlace(columns, ask(told, leaf.schema())) : Map.of());
   }
 
   /** Whether the query's rows are written. */
@@ -119,20 +121,17 @@ final class TableTags {
     return name.startsWith(Names.TAGS_PREFIX) || name.equals(Names.TABLE_SCHEMA);
   }
 
-  private JsonNode ask(Map<String, String> told, String schema) {
-    String key = policy.text() + told + schema;
+  private JsonNode ask(Map<String, String> told, StructType schema) {
+    Asked key = new Asked(policy.text(), told, schema);
     JsonNode known = ANSWERS.get(key);
     if (known == null) {
-      ObjectNode request = policy.request("table_tags", told.getOrDefault("", "/")).put("schema", schema);
+      ObjectNode request = policy.request("table_tags", told.getOrDefault("", "/")).put("schema", schema.json());
       told.forEach((name, value) -> {
         if (!name.isEmpty()) {
           ((ObjectNode) request.get("properties")).put(name, value);
         }
       });
       known = Helper.ask(request).path("columns");
-      if (ANSWERS.size() > MOST) {
-        ANSWERS.clear();
-      }
       ANSWERS.put(key, known);
     }
     return known;
@@ -141,9 +140,9 @@ final class TableTags {
   private static Map<Integer, Set<String>> byPlace(List<Attribute> columns, JsonNode answer) {
     Map<Integer, Set<String>> found = new LinkedHashMap<>();
     for (JsonNode one : answer) {
-      String name = one.path("path").path(0).asText();
+      String name = one.path("path").path(0).asText().toLowerCase(Locale.ROOT);
       for (int i = 0; i < columns.size(); i++) {
-        if (columns.get(i).name().toLowerCase(Locale.ROOT).equals(name.toLowerCase(Locale.ROOT))) {
+        if (columns.get(i).name().toLowerCase(Locale.ROOT).equals(name)) {
           Set<String> tags = new LinkedHashSet<>();
           one.path("tags").forEach(tag -> tags.add(tag.asText()));
           tags.removeAll(inside(columns.get(i).dataType(), one.path("path")));
