@@ -154,11 +154,35 @@ def test_nothing_of_another_reader(readers: Readers) -> None:
     readers.make("t", "(id INT, email STRING) USING parquet", {"email": ["pii"]}, "(1, 'a')")
     readers.rich.table("t").localCheckpoint().createOrReplaceGlobalTempView("kept")
     readers.poor.table("t").createOrReplaceGlobalTempView("nulls")
-    for session, view in ((readers.poor, "kept"), (readers.rich, "nulls")):
+    columns = "(id INT, pay INT, day STRING) USING parquet PARTITIONED BY (day)"
+    readers.make("d", columns, {"pay": ["pay"]}, "(1, 10, '2026-01-05'), (2, 20, '2026-02-07')")
+    readers.poor.table("d").createOrReplaceGlobalTempView("nulls_of_a_month")
+    for session, view in ((readers.poor, "kept"), (readers.rich, "nulls"), (readers.rich, "nulls_of_a_month")):
         said = refusal(lambda session, view: session.table(f"global_temp.{view}").collect(), session, view)
         assert "reads with other keys" in said
     assert readers.rich.table("global_temp.kept").collect() == [(1, "a")]
     assert readers.poor.table("global_temp.nulls").collect() == [(1, None)]
+
+
+def test_cached_rows_are_their_readers_own(readers: Readers) -> None:
+    """Nobody is served what another reader cached, though he takes the other's mark; it is no step of the plan."""
+    readers.make("t", "(id INT, email STRING) USING parquet", {"email": ["pii"]}, "(1, 'a')")
+    path = str(readers.lake.path("t"))
+    cached = [readers.rich.table("t"), readers.rich.read.parquet(path)]
+    for frame in cached:
+        assert frame.cache().count() == 1
+        assert "InMemoryTableScan" in frame.select("email")._jdf.queryExecution().executedPlan().toString()
+    leaf = cached[1]._jdf.queryExecution().analyzed().collectLeaves().head()
+    options = leaf.relation().options()
+    readers.poor.conf.set(names.ON_DENIED, "error")
+    marked = readers.poor.read.option("sparkcrypt.reader", options.get("sparkcrypt.reader").get())
+    for frame in (readers.poor.table("t"), readers.poor.read.parquet(path), marked.parquet(path)):
+        assert "Filter" not in frame._jdf.queryExecution().analyzed().toString()
+        said = refusal(frame.select("email").collect)
+        assert "column email" in said
+        assert "cannot be read by" in said
+    for frame in cached:
+        frame.unpersist()
 
 
 def test_masked_nulls_are_not_stored(readers: Readers) -> None:

@@ -34,17 +34,26 @@ final class ReadTable {
 
   /** Whether a node reads Parquet files, by Spark's source or Hive's SerDe. */
   static boolean is(LogicalPlan node) {
-    String name = node.getClass().getName();
-    if (name.equals(READ)) {
-      Object relation = Calls.call(node, "relation");
-      return relation.getClass().getName().equals(DATASOURCES + "HadoopFsRelation")
-          && Calls.call(relation, "fileFormat").getClass().getName().equals(DATASOURCES + "parquet.ParquetFileFormat");
+    if (relationOf(node) != null) {
+      return true;
     }
-    if (!name.equals(HIVE_READ)) {
+    if (!node.getClass().getName().equals(HIVE_READ)) {
       return false;
     }
     Object serde = Calls.orNull(Calls.call(Calls.call(Calls.call(node, "tableMeta"), "storage"), "serde"));
     return serde != null && ((String) serde).toLowerCase(Locale.ROOT).contains("parquet");
+  }
+
+  /** The relation of a node that reads Parquet files by Spark's source; null for any other node. */
+  static Object relationOf(LogicalPlan node) {
+    if (!node.getClass().getName().equals(READ)) {
+      return null;
+    }
+    Object relation = Calls.call(node, "relation");
+    boolean isParquet =
+        relation.getClass().getName().equals(DATASOURCES + "HadoopFsRelation")
+            && Calls.call(relation, "fileFormat").getClass().getName().equals(DATASOURCES + "parquet.ParquetFileFormat");
+    return isParquet ? relation : null;
   }
 
   /** Whether the files can be asked for a part of a nested column, whatever it is nested in. */

@@ -4,6 +4,7 @@ import java.nio.charset.StandardCharsets;
 import java.security.MessageDigest;
 import java.security.NoSuchAlgorithmException;
 import java.util.HexFormat;
+import java.util.Map;
 import org.apache.parquet.crypto.ParquetCryptoRuntimeException;
 import org.apache.spark.sql.catalyst.expressions.EqualNullSafe;
 import org.apache.spark.sql.catalyst.expressions.Literal;
@@ -11,14 +12,19 @@ import org.apache.spark.sql.catalyst.plans.logical.Filter;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 
 /**
- * Whose keys a plan's tables are read with: a condition over each of them that always holds.
+ * Whose keys a plan's tables are read with: an option of each read.
  *
- * <p>Spark's cache serves a plan that equals one that was cached, whoever asks; the optimiser takes the condition away after that
- * comparison. A reader is his key service's configuration: sessions of one JVM that have one share its helper, and with it the
- * credential. It is the one that the session is under, never one that SET names: nobody can do without a mark of his own, so it
- * is no secret.
+ * <p>Spark's cache serves a plan that equals one that was cached, whoever asks, and reads with other options are not equal. For
+ * Hive's SerDe, whose properties are left out of that comparison, the mark is a condition that always holds; the optimiser takes
+ * it away later, and goes through the whole plan once more for it.
+ *
+ * <p>A reader is his key service's configuration: sessions of one JVM that have one share its helper, and with it the credential.
+ * It is the one that the session is under, never one that SET names: nobody can do without a mark of his own, so it is no secret.
  */
 final class ReaderMark {
+  /** Not one of the properties that the helper judges. */
+  private static final String OPTION = "sparkcrypt.reader";
+
   private static final String PREFIX = "sparkcrypt reader ";
   private static final int SHOWN_BYTES = 16;
 
@@ -48,6 +54,12 @@ final class ReaderMark {
   }
 
   LogicalPlan on(LogicalPlan node) {
+    Object relation = ReadTable.relationOf(node);
+    if (relation != null) {
+      Object options = Calls.call(relation, "options");
+      Object marked = Calls.copy(relation, options, Calls.with(options, Map.of(OPTION, text)));
+      return node.makeCopy(Calls.values(node, relation, marked));
+    }
     return new Filter(new EqualNullSafe(Catalyst.text(text), Catalyst.text(text)), node);
   }
 
@@ -73,6 +85,7 @@ final class ReaderMark {
         && left.equals(right)) {
       return String.valueOf(left.value());
     }
-    return null;
+    Object relation = ReadTable.relationOf(node);
+    return relation == null ? null : (String) Calls.orNull(Calls.call(Calls.call(relation, "options"), "get", OPTION));
   }
 }

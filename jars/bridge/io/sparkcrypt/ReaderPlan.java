@@ -10,6 +10,7 @@ import java.util.function.Predicate;
 import org.apache.spark.sql.SparkSession;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.expressions.NamedExpression;
 import org.apache.spark.sql.catalyst.expressions.Not;
 import org.apache.spark.sql.catalyst.plans.logical.Filter;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
@@ -66,7 +67,7 @@ final class ReaderPlan {
                 test(
                     node -> {
                       if (mark.isOn(node)) {
-                        done.add(((Filter) node).child());
+                        done.add(node instanceof Filter filter ? filter.child() : node);
                       }
                       return !done.contains(node) && ReadTable.is(node);
                     }))
@@ -81,7 +82,7 @@ final class ReaderPlan {
   /** Refuses rows that another reader has made already, and plans with another's nulls: nothing tells what was in them. */
   private void refuseOfOthers(LogicalPlan plan) {
     boolean isOthers =
-        plan.find(test(node -> isRows(node) && isOfAnother(node) || isMasked(node) && mark.isOther(maskedChild(node)))).isDefined();
+        plan.find(test(node -> isRows(node) && isOfAnother(node) || isMaskedForOther(node))).isDefined();
     if (isOthers) {
       throw Refusal.of(
           "KeyAccessDeniedError",
@@ -104,14 +105,12 @@ final class ReaderPlan {
     return other == null || !mark.isSame(ReaderMark.of(other));
   }
 
-  private static boolean isMasked(LogicalPlan node) {
-    return node instanceof Project
-        && Calls.list(Calls.call(node, "projectList")).stream()
-            .anyMatch(column -> ((Metadata) Calls.call(column, "metadata")).json().contains(MaskMark.REASON));
-  }
-
-  private static LogicalPlan maskedChild(LogicalPlan node) {
-    return ((Project) node).child();
+  /** The mark below is looked at first: a projection may have thousands of columns. */
+  private boolean isMaskedForOther(LogicalPlan node) {
+    return node instanceof Project project
+        && (mark.isOther(project.child()) || project.child() instanceof Filter part && mark.isOther(part.child()))
+        && Trees.expressions(project, "projectList").stream()
+            .anyMatch(column -> ((NamedExpression) column).metadata().json().contains(MaskMark.REASON));
   }
 
   /** What stands in a table's place, and which attributes stand for which. */
