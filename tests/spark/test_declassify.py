@@ -118,6 +118,21 @@ def test_nobody_else_may(site: Site, principals: str | None) -> None:
     assert not lake.spark.catalog.tableExists("no")
 
 
+def test_conditions_of_queries_that_write_nothing_are_judged(site: Site) -> None:
+    """A filter, a join, a group, and a subquery of a filter; others have nothing to be judged for."""
+    site.say("somebody_else")
+    chosen = "declassify(ssn, 'x') = 's'"
+    for text in (
+        f"SELECT id FROM people WHERE {chosen}",
+        f"SELECT a.id FROM people a JOIN people b ON {chosen.replace('ssn', 'a.ssn')}",
+        "SELECT count(1) AS n FROM people GROUP BY declassify(ssn, 'x')",
+        f"SELECT id FROM people WHERE id IN (SELECT id FROM people WHERE {chosen})",
+        f"SELECT id FROM people p WHERE EXISTS (SELECT 1 FROM people WHERE people.id = p.id AND {chosen})",
+    ):
+        assert f"declassify({site.lake.database}.people.ssn, 'x')" in refusal(site.lake.sql, text), text
+    assert site.lake.sql("SELECT id FROM people WHERE if(id > 0, ssn, 'x') = 's'").count() == 1
+
+
 def test_only_allowed_tags_and_only_with_a_reason(site: Site) -> None:
     """What comes from a column with another tag is refused as a whole."""
     site.say_me()

@@ -8,7 +8,9 @@ import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.ExpressionInfo;
 import org.apache.spark.sql.catalyst.expressions.If;
 import org.apache.spark.sql.catalyst.expressions.Literal;
+import org.apache.spark.sql.catalyst.trees.TreePattern;
 import org.apache.spark.sql.types.DataTypes;
+import scala.Enumeration;
 import scala.Tuple3;
 import scala.runtime.AbstractFunction1;
 
@@ -58,6 +60,11 @@ final class Declassify {
     }
     Literal mark = Catalyst.text(MARK + reason);
     return new If(new EqualNullSafe(mark, mark), arguments.get(0), new Literal(null, DataTypes.NullType));
+  }
+
+  /** What every expression contains in which something is declassified, in the plan of a subquery too. */
+  static Enumeration.Value pattern() {
+    return TreePattern.IF();
   }
 
   /** The reason of an expression that this function made; null for any other. */
