@@ -5,6 +5,7 @@ Parquet's own syntax gives ``:``, ``;`` and ``,`` a meaning, so an AWS ARN canno
 
 from __future__ import annotations
 
+import hashlib
 import re
 from urllib.parse import quote, unquote_to_bytes
 
@@ -53,3 +54,8 @@ def decode_key_id(text: str) -> str:
         return unquote_to_bytes(text).decode()
     except UnicodeError as error:
         raise FormatError(f"key id {text!r} does not decode to UTF-8; allowed: percent-encoded UTF-8") from error
+
+
+def key_digest(key_id: str) -> str:
+    """Return what a master key is called in names of the state directory: 32 hex digits."""
+    return hashlib.sha256(key_id.encode()).hexdigest()[:32]

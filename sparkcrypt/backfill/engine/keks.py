@@ -12,7 +12,6 @@ successor, whatever was done to its record: files hold the KEK that they need th
 from __future__ import annotations
 
 import base64
-import hashlib
 import hmac
 import os
 import time
@@ -26,6 +25,7 @@ from sparkcrypt.backfill.state.mac import Mac
 from sparkcrypt.backfill.state.store import StateStore, decode_record, encode_record
 from sparkcrypt.errors import ConfigError, KeyAccessDeniedError, VerificationError
 from sparkcrypt.keys.datakeys import KEK_ID_BYTES, WrappedKek
+from sparkcrypt.keys.ids import key_digest
 from sparkcrypt.keys.service import KeyService
 
 VERSION = 2
@@ -79,11 +79,6 @@ def find_kek(
         mac: as `table_keks`.
     """
     return _Keks(store, table_id, master_key, data_key_bits, mac).find(version)
-
-
-def key_digest(master_key: str) -> str:
-    """Return what a master key is called in names of the state directory."""
-    return hashlib.sha256(master_key.encode()).hexdigest()[:32]
 
 
 @dataclass(frozen=True, slots=True)

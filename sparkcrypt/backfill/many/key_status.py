@@ -8,11 +8,13 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
-from sparkcrypt.backfill.engine.keks import key_digest
+from sparkcrypt.backfill.audit.key_facts import Hold, KeyFacts, Tombstone, read_key_facts
 from sparkcrypt.backfill.many.keys_in_use import KeyUse, list_key_uses
 from sparkcrypt.backfill.report.amount import Amount
+from sparkcrypt.backfill.state.mac import MasterKeys
 from sparkcrypt.backfill.state.store import StateStore
 from sparkcrypt.errors import KeyAccessDeniedError, KeyNotFoundError
+from sparkcrypt.keys.ids import key_digest
 from sparkcrypt.keys.service import KeyDescription, KeyService
 from sparkcrypt.policy.model import Policy
 
@@ -66,6 +68,8 @@ class KeyStatus:
         tables: table -> how many calls a reader of it makes for this key.
         retention_seconds: how long data under it are kept by the policy; None without an end.
         due: its next rotation; None where the policy asks for none.
+        holds: the legal holds on it; None where the audit of keys may not be opened.
+        tombstone: that it was shredded.
     """
 
     key_id: str
@@ -76,6 +80,8 @@ class KeyStatus:
     tables: dict[str, int] = field(default_factory=dict)
     retention_seconds: int | None = None
     due: Due | None = None
+    holds: tuple[Hold, ...] | None = ()
+    tombstone: Tombstone | None = None
 
     def add(self, table: str, use: KeyUse) -> None:
         """Count what one table has under it."""
@@ -103,11 +109,13 @@ class KeyStatus:
             "rotate_every_days": None if self.due is None else self.due.every // 86_400,
             "rotation_due": None if self.due is None or self.due.at is None else self.due.at.strftime(_TIME),
             "overdue": self.due is not None and self.due.is_overdue(now),
+            "holds": None if self.holds is None else [hold.to_dict() for hold in self.holds],
+            "shredded": None if self.tombstone is None else self.tombstone.to_dict(),
         }
 
 
 def key_statuses(store: StateStore, service: KeyService, policy: Policy) -> tuple[KeyStatus, ...]:
-    """Return the master keys of a key service, and those that files are under though it does not have them.
+    """Return the master keys of a key service, and those that files are under, or were shredded, and it does not have.
 
     What is under a key is taken from the footers that runs have read: it is as old as they are.
 
@@ -118,9 +126,15 @@ def key_statuses(store: StateStore, service: KeyService, policy: Policy) -> tupl
 
     Raises:
         KeyServiceError: the service does not answer, or refuses to describe a key.
+        VerificationError: the audit of keys, which tells of holds and shredded keys, was changed or cut.
     """
     uses = list(list_key_uses(store))
-    named = {key_id for use in uses for key_id in use.keys}
+    try:
+        facts: KeyFacts | None = read_key_facts(store, service, MasterKeys.of(policy))
+    except KeyAccessDeniedError:  # who may look at keys need not be able to open audits
+        facts = None
+    told = KeyFacts() if facts is None else facts
+    named = {*(key_id for use in uses for key_id in use.keys), *told.holds, *told.tombstones}
     found = _describe_keys(service, named)
     by_digest = {key_digest(key_id): key_id for key_id in found}
     statuses = {
@@ -129,6 +143,8 @@ def key_statuses(store: StateStore, service: KeyService, policy: Policy) -> tupl
             described,
             retention_seconds=policy.retention_of(key_id),
             due=None if described is None else Due.of(described, policy),
+            holds=None if facts is None else told.holds.get(key_id, ()),
+            tombstone=told.tombstones.get(key_id),
         )
         for key_id, described in sorted(found.items())
     }

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from sparkcrypt.backfill.engine.keks import key_digest
 from sparkcrypt.backfill.many.keys_in_use import list_key_uses
 from sparkcrypt.backfill.many.passes import PassOptions, backfill
 from sparkcrypt.backfill.many.report import PassReport, RotatedKey
@@ -15,6 +14,7 @@ from sparkcrypt.backfill.report.progress import Progress
 from sparkcrypt.backfill.state.directory import open_states
 from sparkcrypt.backfill.state.store import StateStore
 from sparkcrypt.errors import ConfigError
+from sparkcrypt.keys.ids import key_digest
 from sparkcrypt.keys.open_service import open_key_service
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.spark.tables.catalog import Catalog

@@ -13,10 +13,10 @@ import contextlib
 import json
 from dataclasses import dataclass
 
-from sparkcrypt.backfill.engine.keks import key_digest
 from sparkcrypt.backfill.state.latest_record import LatestRecord
 from sparkcrypt.backfill.state.store import StateStore
 from sparkcrypt.errors import ConfigError, KeyServiceError
+from sparkcrypt.keys.ids import key_digest
 from sparkcrypt.keys.service import KeyService, Rotating
 
 VERSION = 1

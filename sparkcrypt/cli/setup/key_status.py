@@ -15,7 +15,7 @@ from sparkcrypt.cli.frame.output import align_table, show
 from sparkcrypt.keys.open_service import open_key_service
 from sparkcrypt.text import count_of, size_of
 
-_HEAD = ("key", "versions", "age", "files", "bytes", "old version", "tables", "kept", "next rotation")
+_HEAD = ("key", "versions", "age", "files", "bytes", "old version", "tables", "kept", "next rotation", "held")
 _SHOWN = 20
 
 
@@ -92,7 +92,7 @@ def _row(told: dict[str, Any]) -> tuple[object, ...]:
     untold = f", {told['files_of_untold_version']:,} not told" if told["files_of_untold_version"] else ""
     return (
         told["key_id"],
-        "none: not there" if told["versions"] is None else told["versions"],
+        told["versions"] or ("shredded" if told["shredded"] else "none: not there"),
         None if told["age_days"] is None else f"{told['age_days']:,} d",
         f"{told['files']:,}",
         size_of(told["bytes"]),
@@ -100,6 +100,7 @@ def _row(told: dict[str, Any]) -> tuple[object, ...]:
         len(told["tables"]),
         None if told["retention_days"] is None else f"{told['retention_days']:,} d",
         "overdue" if told["overdue"] else told["rotation_due"],
+        "not known" if told["holds"] is None else len(told["holds"]) or None,
     )
 
 
@@ -107,10 +108,16 @@ def _notes(found: list[KeyStatus]) -> list[str]:
     lines = []
     now = datetime.now(timezone.utc)
     for status in found:
-        if status.described is None:
+        lines += [f"key {status.key_id!r}: {hold.to_text()}" for hold in status.holds or ()]
+        if status.tombstone is not None:
+            back = "" if status.described is None else "; it is THERE AGAIN: delete it with `sparkcrypt shred apply`"
+            lines.append(f"{status.tombstone.to_text()}; effective {status.tombstone.effective_at}{back}")
+        elif status.described is None:
             lines.append(f"key {status.key_id!r} is not there, and {count_of(status.amount.files, 'file')} need it")
         if status.due is not None and status.due.is_overdue(now):
             lines.append(status.due.to_text())
         if status.due is not None and status.due.at is None:
             lines.append(f"key {status.key_id!r}: its key service does not say when its newest version was made")
+    if any(status.holds is None for status in found):
+        lines.append("holds and shredded keys are not known: these credentials may not open the audit of keys")
     return ["", *lines] if lines else []

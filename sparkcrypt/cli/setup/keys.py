@@ -7,10 +7,13 @@ from typing import TextIO
 
 import click
 
+from sparkcrypt.backfill.audit.key_facts import KeyFacts, read_key_facts
+from sparkcrypt.backfill.state.mac import MasterKeys
 from sparkcrypt.cli.frame.command import Command, Group
 from sparkcrypt.cli.frame.command_context import Workplace
-from sparkcrypt.cli.frame.options import json_option, policy_option
+from sparkcrypt.cli.frame.options import Launch, json_option, policy_option, spark_options
 from sparkcrypt.cli.frame.output import align_table, show
+from sparkcrypt.cli.setup.key_holds import hold_key, release_key
 from sparkcrypt.cli.setup.key_status import check_keys, key_status
 from sparkcrypt.cli.setup.retire_key import retire_key
 from sparkcrypt.durable import write_new
@@ -32,20 +35,30 @@ def keys() -> None:
 keys.add_command(key_status)
 keys.add_command(check_keys)
 keys.add_command(retire_key)
+keys.add_command(hold_key)
+keys.add_command(release_key)
 
 
 @keys.command(cls=Command)
 @click.argument("key_ids", nargs=-1, required=True, metavar="KEY_ID…")
 @policy_option
 @json_option
-def create(key_ids: tuple[str, ...], policy: str, as_json: bool) -> None:
-    """Make master keys; one that is there already is left as it is.
+@spark_options
+def create(key_ids: tuple[str, ...], policy: str, as_json: bool, launch: Launch) -> None:
+    """Make master keys; one that is there already is left as it is, and one that was shredded is refused.
+
+    Spark is started only where the state directory needs it, which tells of shredded keys.
 
     Examples:
       sparkcrypt keys create footer pii finance --policy policy.yaml
     """
     service = _service(policy)
     known = [_exists(service, key_id) for key_id in key_ids]
+    absent = [key_id for key_id, before in zip(key_ids, known, strict=True) if not before]
+    if absent:
+        facts = _facts(policy, launch)
+        for key_id in absent:
+            facts.refuse_shredded(key_id, "made")
     made = [service.create(key_id) for key_id in key_ids]
     rows = [{**key.to_dict(), "made": not before} for key, before in zip(made, known, strict=True)]
     text = "\n".join(f"{row['key_id']}: {'made' if row['made'] else 'is there already'}" for row in rows)
@@ -144,11 +157,19 @@ def export_keys(file: Path, key_ids: tuple[str, ...], recipients: tuple[str, ...
 @click.option("--dry-run", is_flag=True, help="Open the backup, say what would be added, and add nothing.")
 @policy_option
 @json_option
+@spark_options
 def import_keys(
-    file: Path, key_ids: tuple[str, ...], identity: TextIO, dry_run: bool, policy: str, as_json: bool
+    file: Path,
+    key_ids: tuple[str, ...],
+    identity: TextIO,
+    dry_run: bool,
+    policy: str,
+    as_json: bool,
+    launch: Launch,
 ) -> None:
     """Add the master keys of a backup to a local key service; what is there stays as it is.
 
+    A key that was shredded is not added: where the backup holds one, name the others.
     With --dry-run it proves that a backup can be opened, and shows what is lost without it.
 
     Examples:
@@ -163,6 +184,10 @@ def import_keys(
     absent = sorted(set(key_ids) - set(found))
     if absent:
         raise KeyNotFoundError(f"{file} holds no key {', '.join(map(repr, absent))}; its keys: {', '.join(found)}")
+    if not dry_run:
+        facts = _facts(policy, launch)
+        for key_id in key_ids or found:
+            facts.refuse_shredded(key_id, "imported")
     imported = service.import_keys([found[key_id] for key_id in key_ids or found], dry_run=dry_run)
     text = align_table(
         [(entry.key.key_id, entry.key.versions, entry.added) for entry in imported],
@@ -183,6 +208,13 @@ def _backed_up(service: KeyService) -> LocalKeyService:
 def _service(policy: str) -> KeyService:
     with Workplace("sparkcrypt keys") as workplace:
         return open_key_service(workplace.policy(policy).key_service)
+
+
+def _facts(policy: str, launch: Launch) -> KeyFacts:
+    with Workplace("sparkcrypt keys", launch) as workplace:
+        loaded = workplace.policy(policy)
+        service, masters = open_key_service(loaded.key_service), MasterKeys.of(loaded)
+        return read_key_facts(workplace.states(loaded.run_state), service, masters)
 
 
 def _exists(service: KeyService, key_id: str) -> bool:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from sparkcrypt.backfill.audit.key_audit import key_audit
 from sparkcrypt.backfill.drift.cache import FooterCache
 from sparkcrypt.backfill.engine.keks import table_keks
 from sparkcrypt.backfill.journal.journal import Journal, RunRecord
@@ -121,3 +122,38 @@ def test_facts_that_cannot_be_understood_are_none(policy: Path, keys: KeyService
     store.delete(name)
     store.create(name, b'{"version": 2, "unit": 3}')
     assert statuses(policy)["pii"]["files"] == 3
+
+
+def test_holds_and_shredded_keys_are_shown(policy: Path, keys: KeyService, store: LocalStateStore) -> None:
+    """A held key says by whom and why; a shredded one is listed though it is gone, and again if somebody made it."""
+    held = run("keys", "hold", "pii", "--reason", "case 4711", "--policy", policy, "--json")
+    assert (held.code, held.document["number"]) == (0, 1)
+    assert statuses(policy)["pii"]["holds"] == [
+        {name: held.document[name] for name in ("number", "reason", "who", "time")}
+    ]
+    text = run("keys", "status", "--policy", policy).output
+    assert "key 'pii': hold 1 of" in text
+    assert "case 4711" in text
+    released = run("keys", "release", "pii", "--reason", "closed", "--policy", policy)
+    assert (released.code, "released hold 1" in released.output) == (0, True)
+    assert statuses(policy)["pii"]["holds"] == []
+    with key_audit(store, load_policy(policy), "shred apply") as audit:
+        audit.begin("gone", "over", "probe", [])
+        audit.bury("gone", "over", "2026-12-01T00:00:00Z", [], "told")
+    assert statuses(policy)["gone"]["shredded"]["reason"] == "over"
+    text = run("keys", "status", "--policy", policy).output
+    assert "key 'gone' was shredded by" in text
+    assert "THERE AGAIN" not in text
+    keys.create("gone")
+    assert "THERE AGAIN" in run("keys", "status", "--policy", policy).output
+
+
+def test_status_does_not_trust_a_changed_audit(policy: Path, keys: KeyService, store: LocalStateStore) -> None:
+    """A hold that was deleted ends the command with 74, and a denied audit key is told."""
+    run("keys", "hold", "pii", "--reason", "case 4711", "--policy", policy)
+    (store_root,) = policy.parent.glob("state")
+    for file in (store_root / "audit" / "keys").glob("*0001.json"):
+        file.unlink()
+    ended = run("keys", "status", "--policy", policy)
+    assert ended.code == 74
+    assert "the audit, or the state directory" in ended.errors

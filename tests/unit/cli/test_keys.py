@@ -8,11 +8,15 @@ from pathlib import Path
 import pyrage
 import pytest
 
+from sparkcrypt.backfill.audit.key_audit import key_audit
+from sparkcrypt.backfill.state.store import LocalStateStore
 from sparkcrypt.cli.setup import keys as keys_module
 from sparkcrypt.keys.local.keystore import KeyDirectory
+from sparkcrypt.keys.local.service import LocalKeyService
 from sparkcrypt.keys.memory_service import EphemeralKeyService
 from sparkcrypt.keys.service import KeyService
 from sparkcrypt.policy.key_service import KeyServiceConfig
+from sparkcrypt.policy.load import load_policy
 
 from .conftest import run
 
@@ -211,3 +215,25 @@ def test_other_services_export_nothing(
     done = run("keys", "export", tmp_path / "new", "--recipient", recovery[0], "--policy", policy)
     assert (done.code, "gives no key away" in done.errors) == (78, True)
     assert not (tmp_path / "new").exists()
+
+
+def test_shredded_key_is_neither_made_nor_imported_again(policy: Path, keys: KeyService, tmp_path: Path) -> None:
+    """Who makes it again, or imports it, is told when and why it was shredded; other keys are not in the way."""
+    loaded = load_policy(policy)
+    secret, backup = tmp_path / "recovery.txt", tmp_path / "keys.age"
+    identity = pyrage.x25519.Identity.generate()
+    secret.write_text(str(identity))
+    exported = run("keys", "export", backup, "--recipient", identity.to_public(), "--policy", policy)
+    assert exported.code == 0
+    with key_audit(LocalStateStore(tmp_path / "state"), loaded, "shred apply") as audit:
+        audit.begin("pii", "case 4711", "probe", [])
+        audit.bury("pii", "case 4711", "2026-12-01T00:00:00Z", [], "told")
+    assert run("keys", "create", "pii", "--policy", policy).code == 0  # it is there, so nothing is made
+    LocalKeyService(loaded.key_service).delete("pii")
+    refused = run("keys", "create", "other", "pii", "--policy", policy)
+    assert (refused.code, "was shredded by" in refused.errors, "case 4711" in refused.errors) == (69, True, True)
+    assert [key.key_id for key in keys.list_keys()] == ["footer"]
+    imported = run("keys", "import", backup, "--identity", secret, "--policy", policy)
+    assert (imported.code, "not imported again" in imported.errors) == (69, True)
+    assert run("keys", "import", backup, "footer", "--identity", secret, "--policy", policy).code == 0
+    assert [key.key_id for key in keys.list_keys()] == ["footer"]

@@ -1,0 +1,175 @@
+"""The audit of keys, written: holds, their release, shreddings that begin, and tombstones; one writer at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from sparkcrypt.backfill.audit.chain import AuditWriter, make_entry
+from sparkcrypt.backfill.audit.key_facts import (
+    HEAD_PURPOSE,
+    HEAD_VERSION,
+    HOLD,
+    KEYS,
+    RELEASE,
+    SHRED,
+    TOMBSTONE,
+    Hold,
+    KeyFacts,
+    head_record,
+    read_key_facts,
+)
+from sparkcrypt.backfill.journal.entries import AuditHead
+from sparkcrypt.backfill.state.actor import acting_user
+from sparkcrypt.backfill.state.lock import RunLock, acquire
+from sparkcrypt.backfill.state.mac import MasterKeys, TableMac, open_mac
+from sparkcrypt.backfill.state.sealed_record import seal_record
+from sparkcrypt.backfill.state.store import StateStore
+from sparkcrypt.errors import ConfigError, KeyNotFoundError
+from sparkcrypt.keys.ids import key_digest
+from sparkcrypt.keys.open_service import open_key_service
+from sparkcrypt.keys.service import KeyService
+from sparkcrypt.keys.tombstones import TOMBSTONE_VERSION, tombstone_name
+from sparkcrypt.policy.model import Policy
+
+_PURPOSE = b"sparkcrypt tombstone\n"
+
+
+class KeyAudit:
+    """Appends to the audit of keys, under its lock; `key_audit` opens it.
+
+    Attributes:
+        facts: what the audit says, with what was appended.
+    """
+
+    def __init__(
+        self, store: StateStore, policy: Policy, service: KeyService, lock: RunLock, mac: TableMac, command: str
+    ) -> None:
+        self._store, self._policy, self._service, self._lock, self._mac = store, policy, service, lock, mac
+        self._writer, self._command = AuditWriter(store, KEYS, mac), command
+        self.facts = self._read()
+
+    def check_lock(self) -> None:
+        """See that nobody else writes to the audit; ask before what cannot be undone.
+
+        Raises:
+            RunConflictError: the lock was lost.
+        """
+        self._lock.check()
+
+    def hold(self, key_id: str, reason: str) -> Hold:
+        """Put a hold on a key, beside those that it has.
+
+        Raises:
+            KeyNotFoundError: the key service has no such key, or it was shredded: a hold on it would protect nothing.
+            KeyServiceError: it does not say.
+        """
+        tombstone = self.facts.tombstones.get(key_id)
+        try:
+            self._service.describe(key_id)
+        except KeyNotFoundError as error:
+            if tombstone is not None:
+                raise KeyNotFoundError(f"{tombstone.to_text()}; there is nothing left to hold") from error
+            raise
+        head = self._append(HOLD, key_id, reason)
+        return next(hold for hold in self.facts.holds[key_id] if hold.number == head.number)
+
+    def release(self, key_id: str, reason: str, number: int | None = None) -> Hold:
+        """Release a hold.
+
+        Args:
+            key_id: the master key.
+            reason: why.
+            number: which of several.
+
+        Raises:
+            ConfigError: the key has no hold, none of that number, or several and no number was given.
+        """
+        holds = self.facts.holds.get(key_id, ())
+        chosen = [hold for hold in holds if number in (None, hold.number)]
+        if not chosen:
+            told = "; ".join(hold.to_text() for hold in holds) or "none"
+            which = "no hold" if number is None else f"no hold {number}"
+            raise ConfigError(f"key {key_id!r} has {which}; its holds: {told}")
+        if len(chosen) > 1:
+            told = "; ".join(hold.to_text() for hold in chosen)
+            raise ConfigError(f"key {key_id!r} has {len(chosen)} holds: {told}; give the number of one as --hold")
+        self._append(RELEASE, key_id, reason, hold=chosen[0].number)
+        return chosen[0]
+
+    def begin(self, key_id: str, reason: str, probe: str, dark: Sequence[Mapping[str, Any]]) -> None:
+        """Write down that a key is about to be deleted.
+
+        Args:
+            key_id: the master key.
+            reason: why.
+            probe: what it wrapped.
+            dark: what goes dark, table by table, as JSON values.
+        """
+        self._append(SHRED, key_id, reason, probe=probe, dark=[dict(table) for table in dark])
+
+    def bury(self, key_id: str, reason: str, effective_at: str, dark: Sequence[Mapping[str, Any]], told: str) -> None:
+        """Write down that a key is gone, and leave word of it for readers.
+
+        Args:
+            key_id: the master key.
+            reason: why.
+            effective_at: when nothing serves it any more (ISO 8601, UTC).
+            dark: what went dark, table by table, as JSON values.
+            told: what the key service could promise of the deletion.
+        """
+        self._append(
+            TOMBSTONE, key_id, reason, effective_at=effective_at, dark=[dict(table) for table in dark], deletion=told
+        )
+        self.mark(key_id)
+
+    def mark(self, key_id: str) -> None:
+        """Leave word of a tombstone for readers, unless it is there."""
+        tombstone, name = self.facts.tombstones[key_id], tombstone_name(key_digest(key_id))
+        members = {"version": TOMBSTONE_VERSION, **{k: v for k, v in tombstone.to_dict().items() if k != "dark"}}
+        content = seal_record(_PURPOSE, members, self._mac)
+        if not self._store.create(name, content) and self._store.read(name) != content:
+            self._store.delete(name)  # of an earlier shredding of this id, or planted
+            self._store.create(name, content)
+
+    def _append(self, what: str, key_id: str, reason: str, **about: Any) -> AuditHead:
+        if not reason.strip():
+            raise ConfigError(f"{what} of key {key_id!r}: the reason is empty; say why, for those who read the audit")
+        self._lock.check()
+        if self.facts.head is None:  # from the first entry on there is a record of how long the audit is
+            self._keep_head(AuditHead(0, ""))
+        entry = make_entry(what, self._policy.digest(), self._command, key_id=key_id, reason=reason, **about)
+        head = self._writer.append(entry)
+        self._keep_head(head)
+        self.facts = self._read()
+        return head
+
+    def _keep_head(self, head: AuditHead) -> None:
+        members = {"version": HEAD_VERSION, "table_id": KEYS, **head.to_dict()}
+        head_record(self._store).replace(seal_record(HEAD_PURPOSE, members, self._mac))
+
+    def _read(self) -> KeyFacts:
+        return read_key_facts(self._store, self._service, MasterKeys.of(self._policy))
+
+
+@contextmanager
+def key_audit(store: StateStore, policy: Policy, command: str) -> Iterator[KeyAudit]:
+    """Yield the audit of keys to write to, under its lock, once all of it is seen to be authentic.
+
+    Args:
+        store: the state directory.
+        policy: whose key service authenticates entries.
+        command: which one writes, such as ``keys hold``.
+
+    Raises:
+        RunConflictError: somebody else writes to it.
+        VerificationError: it was changed or cut.
+        KeyServiceError: its MAC key cannot be opened.
+    """
+    with acquire(store, KEYS, run_id=command, owner=acting_user()) as lock:
+        lock.keep_alive()
+        service, masters = open_key_service(policy.key_service), MasterKeys.of(policy)
+        read_key_facts(store, service, masters)  # before a MAC key is made: a record left of an audit that is gone
+        mac = open_mac(store, KEYS, service, masters, renew=True)
+        yield KeyAudit(store, policy, service, lock, mac, command)

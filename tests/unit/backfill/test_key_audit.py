@@ -1,0 +1,276 @@
+"""The audit of keys: holds and tombstones that nobody takes away, or makes, without the keys of the audit."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from sparkcrypt.backfill.audit.chain import AuditWriter
+from sparkcrypt.backfill.audit.key_audit import KeyAudit, key_audit
+from sparkcrypt.backfill.audit.key_facts import KeyFacts, read_key_facts
+from sparkcrypt.backfill.journal.entries import AuditHead
+from sparkcrypt.backfill.state.mac import MasterKeys
+from sparkcrypt.backfill.state.store import LocalStateStore, encode_record
+from sparkcrypt.errors import ConfigError, KeyNotFoundError, RunConflictError, VerificationError
+from sparkcrypt.keys.local.service import LocalKeyService
+from sparkcrypt.keys.tombstones import describe_tombstone
+from sparkcrypt.policy.load import load_policy
+from sparkcrypt.policy.model import Policy
+
+POLICY = """
+version: 1
+key_service: {type: local, path: keys}
+footer: {key: footer, mode: encrypted}
+audit: {key: audit}
+untagged: plaintext
+run_state: state
+tags:
+  contact: {key: "contact-{day:%Y-%m}", retention: 400d}
+"""
+KEY = "contact-2025-01"
+
+
+@pytest.fixture
+def policy(tmp_path: Path) -> Policy:
+    """A policy with its keys, two of them of buckets."""
+    (tmp_path / "policy.yaml").write_text(POLICY)
+    loaded = load_policy(tmp_path / "policy.yaml")
+    for key_id in ("footer", "audit", KEY, "contact-2025-02"):
+        LocalKeyService(loaded.key_service).create(key_id)
+    return loaded
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """The state directory."""
+    return tmp_path / "state"
+
+
+def facts_of(policy: Policy, root: Path, expected: AuditHead | None = None) -> KeyFacts:
+    """Read the audit of keys."""
+    service = LocalKeyService(policy.key_service)
+    return read_key_facts(LocalStateStore(root), service, MasterKeys.of(policy), expected=expected)
+
+
+def hold(policy: Policy, root: Path, reason: str = "case 1", key_id: str = KEY) -> int:
+    """Put a hold on a key; return its number."""
+    with key_audit(LocalStateStore(root), policy, "keys hold") as audit:
+        return audit.hold(key_id, reason).number
+
+
+def bury(policy: Policy, root: Path) -> None:
+    """Write down that a key was shredded."""
+    with key_audit(LocalStateStore(root), policy, "shred") as audit:
+        audit.begin(KEY, "its retention is over", "probe", [{"table": "db.t"}])
+        audit.bury(KEY, "its retention is over", "2026-12-01T00:00:00Z", [{"table": "db.t"}], "the file was removed")
+
+
+def test_holds_stand_until_each_is_released(policy: Policy, root: Path) -> None:
+    """Two cases may hold one key; a release ends one of them, and must say which where there are two."""
+    assert facts_of(policy, root) == KeyFacts()
+    first, second = hold(policy, root), hold(policy, root, "case 2")
+    hold(policy, root, key_id="contact-2025-02")
+    assert [found.reason for found in facts_of(policy, root).holds[KEY]] == ["case 1", "case 2"]
+    with key_audit(LocalStateStore(root), policy, "keys release") as audit:
+        with pytest.raises(ConfigError, match=r"has 2 holds: hold 1 of .*: case 1; hold 2 of .*give the number"):
+            audit.release(KEY, "closed")
+        with pytest.raises(ConfigError, match=r"has no hold 3; its holds: hold 1"):
+            audit.release(KEY, "closed", 3)
+        with pytest.raises(ConfigError, match="the reason is empty"):
+            audit.release(KEY, " ", first)
+        assert audit.release(KEY, "closed", first).reason == "case 1"
+        assert audit.release(KEY, "closed too").number == second
+        with pytest.raises(ConfigError, match="has no hold; its holds: none"):
+            audit.release(KEY, "again")
+    facts = facts_of(policy, root)
+    assert (list(facts.holds), facts.head and facts.head.number) == (["contact-2025-02"], 5)
+
+
+def test_hold_on_a_key_that_is_not_there_is_refused(policy: Policy, root: Path) -> None:
+    """A misspelt key id would look held and protect nothing; so would one that is shredded by now."""
+    with pytest.raises(KeyNotFoundError, match="'contact-2025-1' is not in"):
+        hold(policy, root, key_id="contact-2025-1")
+    bury(policy, root)
+    LocalKeyService(policy.key_service).delete(KEY)
+    with pytest.raises(KeyNotFoundError, match=r"was shredded by .*; there is nothing left to hold"):
+        hold(policy, root)
+    assert facts_of(policy, root).holds == {}
+
+
+def test_tombstone_ends_a_shredding_and_tells_readers(policy: Policy, root: Path) -> None:
+    """A shredding that began stands until its tombstone; after it the id is refused, and readers are told why."""
+    with key_audit(LocalStateStore(root), policy, "shred") as audit:
+        audit.begin(KEY, "over", "probe", [])
+    assert facts_of(policy, root).begun[KEY].probe == "probe"
+    assert describe_tombstone(policy.run_state, KEY) is None
+    bury(policy, root)
+    facts = facts_of(policy, root)
+    assert (dict(facts.begun), facts.tombstones[KEY].dark) == ({}, ({"table": "db.t"},))
+    with pytest.raises(KeyNotFoundError, match=r"shredded by .* on 20.*: its retention is over; .* not made again"):
+        facts.refuse_shredded(KEY, "made")
+    facts.refuse_shredded("contact-2025-02", "made")
+    told = describe_tombstone(policy.run_state, KEY)
+    assert told is not None
+    assert told.startswith("the state directory says that it was shredded on 20")
+    assert told.endswith("'its retention is over'")
+    assert describe_tombstone(f"file://{policy.run_state}", KEY) == told
+    assert describe_tombstone("s3://bucket/state", KEY) is None
+
+
+def delete_last_entry(root: Path) -> None:
+    """Delete the last entry of the audit and its head."""
+    for name in ("00000002.json", "head-00000002.json"):
+        (root / "audit" / "keys" / name).unlink()
+
+
+def delete_first_entry(root: Path) -> None:
+    """Delete the first entry."""
+    (root / "audit" / "keys" / "00000001.json").unlink()
+
+
+def delete_audit(root: Path) -> None:
+    """Delete the audit, and leave what lies beside it."""
+    shutil.rmtree(root / "audit" / "keys")
+
+
+def delete_entries(root: Path) -> None:
+    """Delete all but the MAC key."""
+    for file in (root / "audit" / "keys").iterdir():
+        if not file.name.startswith("mac-key"):
+            file.unlink()
+
+
+def delete_end_and_length(root: Path) -> None:
+    """Delete the last entry, and the record that tells how long the audit is."""
+    delete_last_entry(root)
+    shutil.rmtree(root / "heads")
+
+
+def edit_reason(root: Path) -> None:
+    """Change what an entry says."""
+    file = root / "audit" / "keys" / "00000001.json"
+    body = json.loads(file.read_text())
+    body["entry"]["key_id"] = "contact-2025-09"
+    file.write_bytes(encode_record(body))
+
+
+def forge_release(root: Path) -> None:
+    """Append an entry that releases the hold, with another entry's MAC."""
+    folder = root / "audit" / "keys"
+    body = json.loads((folder / "00000002.json").read_text())
+    body["number"], body["entry"]["what"], body["entry"]["hold"] = 3, "release", 1
+    (folder / "00000003.json").write_bytes(encode_record(body))
+
+
+def forge_length(root: Path) -> None:
+    """Say that the audit is shorter, and cut it."""
+    delete_last_entry(root)
+    file = max((root / "heads" / "keys").iterdir())
+    body = json.loads(file.read_text())
+    body["number"] = 1
+    file.write_bytes(encode_record(body))
+
+
+@pytest.mark.parametrize(
+    "attack",
+    [
+        delete_last_entry,
+        delete_first_entry,
+        delete_audit,
+        delete_entries,
+        delete_end_and_length,
+        edit_reason,
+        forge_release,
+        forge_length,
+    ],
+)
+def test_hold_cannot_be_taken_away_without_keys(policy: Policy, root: Path, attack: Callable[[Path], None]) -> None:
+    """Whoever may write to the state directory and has no key is found out, by those who read and those who write."""
+    hold(policy, root)
+    hold(policy, root, "case 2")
+    attack(root)
+    with pytest.raises(VerificationError):
+        facts_of(policy, root)
+    with pytest.raises(VerificationError), key_audit(LocalStateStore(root), policy, "shred"):
+        pass
+
+
+def test_tombstone_alone_shows_that_the_audit_is_gone(policy: Policy, root: Path) -> None:
+    """A state directory that has tombstones and no audit of keys lost it."""
+    bury(policy, root)
+    shutil.rmtree(root / "audit" / "keys")
+    shutil.rmtree(root / "heads")
+    with pytest.raises(VerificationError, match=r"audit of keys: is gone, though tombstones/.* is there"):
+        facts_of(policy, root)
+
+
+def test_earlier_copy_is_found_by_a_head_that_was_kept(policy: Policy, root: Path) -> None:
+    """A state directory from before a hold authenticates; only a head that was kept elsewhere tells."""
+    hold(policy, root, "case 0")
+    shutil.copytree(root, root.with_name("copy"))
+    hold(policy, root)
+    head = facts_of(policy, root).head
+    shutil.rmtree(root)
+    root.with_name("copy").rename(root)
+    assert len(facts_of(policy, root).holds[KEY]) == 1
+    with pytest.raises(VerificationError, match="none is the entry 2"):
+        facts_of(policy, root, head)
+    shutil.rmtree(root)
+    assert facts_of(policy, root) == KeyFacts()
+    with pytest.raises(VerificationError, match="is gone, though its head was kept"):
+        facts_of(policy, root, head)
+
+
+def test_crash_between_records_is_no_alarm(policy: Policy, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Killed before the first entry, after it, or between an entry and the record of its head: the next one goes on."""
+
+    class Killed(BaseException):
+        pass
+
+    def kill(*_: object) -> None:
+        raise Killed
+
+    for name in ("append", "_keep_head"):
+        with monkeypatch.context() as patch:
+            patch.setattr(AuditWriter if name == "append" else KeyAudit, name, kill)
+            with pytest.raises(Killed):
+                hold(policy, root, name)
+    assert facts_of(policy, root).holds == {}
+    kept = KeyAudit._keep_head
+    with monkeypatch.context() as patch:
+        patch.setattr(KeyAudit, "_keep_head", lambda self, head: kill() if head.number else kept(self, head))
+        with pytest.raises(Killed):
+            hold(policy, root, "before its head")
+    assert [found.reason for found in facts_of(policy, root).holds[KEY]] == ["before its head"]
+    hold(policy, root, "after")
+    assert len(facts_of(policy, root).holds[KEY]) == 2
+
+
+def test_one_writer_at_a_time(policy: Policy, root: Path) -> None:
+    """A hold that comes while a key is shredded is refused, and its message names who works there."""
+    with (
+        key_audit(LocalStateStore(root), policy, "shred apply"),
+        pytest.raises(RunConflictError, match="held by run shred apply of"),
+    ):
+        hold(policy, root)
+
+
+@pytest.mark.parametrize("reason", ["planted\n\x1b[31m" * 99, "short"])
+def test_planted_tombstone_shreds_nothing(policy: Policy, root: Path, reason: str) -> None:
+    """A record that somebody planted gets into messages, short and escaped, and into no decision."""
+    hold(policy, root)
+    bury(policy, root)
+    (file,) = (root / "tombstones").iterdir()
+    body = json.loads(file.read_text())
+    file.write_text(json.dumps({**body, "reason": reason}))
+    told = describe_tombstone(policy.run_state, KEY)
+    assert told is not None
+    assert len(told) < 180
+    assert told.isprintable()
+    assert facts_of(policy, root).tombstones[KEY].reason == "its retention is over"
+    file.write_text(json.dumps({**body, "key_id": "other"}))
+    assert describe_tombstone(policy.run_state, KEY) is None
