@@ -295,7 +295,7 @@ PARTICIPLES = frozenset(
         "written",
     ]
 )
-NO_PARTICIPLES = frozenset({"embed", "feed", "need", "seed", "speed"})
+NO_PARTICIPLES = frozenset({"embed", "feed", "need", "seed", "shred", "speed"})
 NOUNS_BY_HABIT = ("property", "cached_property", "contextmanager", "fixture", "overload")
 
 

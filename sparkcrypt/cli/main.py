@@ -11,6 +11,7 @@ from sparkcrypt.cli.files.rewrite import rewrite
 from sparkcrypt.cli.frame.command import Group
 from sparkcrypt.cli.runs.backfill import backfill
 from sparkcrypt.cli.runs.rotate import rotate
+from sparkcrypt.cli.runs.shred import shred
 from sparkcrypt.cli.setup.conf import conf
 from sparkcrypt.cli.setup.doctor import doctor
 from sparkcrypt.cli.setup.keys import keys
@@ -53,6 +54,7 @@ _COMMANDS = (
     plan,
     rewrite,
     rotate,
+    shred,
     tags,
     verify,
 )

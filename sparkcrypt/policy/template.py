@@ -98,7 +98,7 @@ class KeyTemplate:
     def matches(self, key_id: str) -> bool:
         """Tell whether a key id could come from this template, whatever the partition."""
         pattern = "".join(
-            re.escape(literal) + ("" if column is None else _values_pattern(date_format))
+            re.escape(literal) + ("" if column is None else values_pattern(date_format))
             for literal, column, date_format, _ in Formatter().parse(self.text)
         )
         return re.fullmatch(pattern, key_id, re.ASCII) is not None
@@ -109,9 +109,15 @@ def _is_date_format(text: str) -> bool:
     return bool(directives) and set(directives) <= set(_DIRECTIVES) and not set("{}") & set(text)
 
 
-def _values_pattern(date_format: str | None) -> str:
-    """Return a pattern of everything that may stand for one column."""
+def values_pattern(date_format: str | None, *, whole_years: bool = False) -> str:
+    """Return a pattern of everything that may stand for one column.
+
+    Args:
+        date_format: of the column; empty or None where its value stands as it is.
+        whole_years: years have four digits, as those of dates that are no mistake.
+    """
     if not date_format:
         return "(?:[A-Za-z0-9._~-]|%[0-9A-F]{2})+"
+    directives = _DIRECTIVES | (dict.fromkeys("YG", r"\d{4}") if whole_years else {})
     parts = re.split(r"%(.)", date_format)
-    return "".join(_DIRECTIVES[part] if place % 2 else re.escape(part) for place, part in enumerate(parts))
+    return "".join(directives[part] if place % 2 else re.escape(part) for place, part in enumerate(parts))

@@ -165,7 +165,7 @@ def read_key_facts(
         store: the state directory.
         service: the key service, which opens the audit's MAC key.
         masters: the master keys that may wrap that.
-        expected: a head that was kept elsewhere; the audit must hold it.
+        expected: a head that was kept elsewhere, which the audit must hold; with the number 0, that there is none.
 
     Raises:
         VerificationError: the audit was changed or cut, or what should lie beside it is gone.
@@ -174,7 +174,7 @@ def read_key_facts(
     records = store.list(f"audit/{KEYS}/")
     if not records:
         left = [*store.list(f"heads/{KEYS}/"), *store.list("tombstones/")]
-        if left or expected is not None:
+        if left or (expected is not None and expected.number):
             raise _lost_error(f"{left[0]} is there" if left else "its head was kept")
         return KeyFacts()
     mac = open_mac(store, KEYS, service, masters)
@@ -183,6 +183,11 @@ def read_key_facts(
         raise VerificationError(f"heads/{KEYS}: is gone, so nobody can tell how long the audit of keys is; {FOUND}")
     heads = [head for head in (kept, expected) if head is not None and head.number]
     head = verify_audit(store, KEYS, check_mac=mac.check, expected=heads)
+    if head is not None and expected is not None and not expected.number:
+        raise VerificationError(
+            f"audit of {KEYS}: has {head.number} entries, where none is expected; look at them with `sparkcrypt audit "
+            f"show --table {KEYS}`, and give --head {head.number}:{head.digest} if they are right"
+        )
     facts = _sum_up([entry for entry, _ in authentic_entries(store, KEYS, mac.check)])
     if store.list("tombstones/") and not facts[2]:
         raise _lost_error(f"{store.list('tombstones/')[0]} is there")

@@ -29,7 +29,7 @@ from sparkcrypt.text import count_of
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_RECORDS = ("audit/", "runs/", "archive/", "indexes/")
+RECORDS = ("audit/", "runs/", "archive/", "indexes/")
 """Where the state directory keeps what master keys wrapped: MAC keys of audits, and the secrets of runs' digests.
 
 A table's KEKs are no reason: under an older version they wrap nothing new, and files hold those that they need.
@@ -104,10 +104,10 @@ def find_needs(
 
 def find_records(store: StateStore, key_id: str, below: int) -> Iterator[Need]:
     """Yield the records of a state directory that hold what an older version of a master key wrapped."""
-    for kind in _RECORDS:
+    for kind in RECORDS:
         for name in store.list(kind):
             with contextlib.suppress(ValueError):  # a torn record holds nothing that anybody opens
-                if any(_is_needed(told, key_id, below) for told in _objects(json.loads(store.read(name) or b""))):
+                if any(_is_needed(told, key_id, below) for told in walk_objects(json.loads(store.read(name) or b""))):
                     yield Need(
                         name,
                         "holds a MAC key or a digest secret under an older version; audits are proven with it, so the "
@@ -158,18 +158,18 @@ def _find_in_table(
         )
 
 
-def _objects(value: Any) -> Iterator[dict[str, Any]]:
+def walk_objects(value: Any) -> Iterator[dict[str, Any]]:
     """Yield every object inside a JSON value, also in texts that are JSON themselves, as packs hold entries."""
     if isinstance(value, str) and value.startswith("{"):
         with contextlib.suppress(ValueError):
-            yield from _objects(json.loads(value))
+            yield from walk_objects(json.loads(value))
     elif isinstance(value, dict):
         yield value
         for inner in value.values():
-            yield from _objects(inner)
+            yield from walk_objects(inner)
     elif isinstance(value, list):
         for inner in value:
-            yield from _objects(inner)
+            yield from walk_objects(inner)
 
 
 def _is_needed(told: dict[str, Any], key_id: str, below: int) -> bool:

@@ -22,6 +22,7 @@ STAGING_FOLDER = ".sparkcrypt"
 """Beside a table's folder.  Hive's RENAME TABLE replaces the table's old path wherever the text of a partition's
 location holds it, so the name must not begin as any table's name can: with a dot."""
 _STAGED = re.compile(rf"^(?P<parent>.*)/{re.escape(STAGING_FOLDER)}/(?P<name>[^/]+)/(?P<run>[^/]+)(?P<rest>/.*)?$")
+_RUN = re.compile(r"(?:old-)?(?P<run>\d{8}T\d+Z-[0-9a-z]+)(?:-.*)?")
 _LISTING_PAUSES_SECONDS = (0.1, 1.0)
 _ICEBERG = "metadata"
 _FOREIGN = {
@@ -108,6 +109,13 @@ def base_location(location: str) -> str:
 def is_staged(location: str) -> bool:
     """Tell whether a folder is one in which a run made its files."""
     return _STAGED.match(location.rstrip("/")) is not None
+
+
+def run_of_folder(location: str) -> str | None:
+    """Return the run that made a folder, by the folder's name; None of a folder that no run made."""
+    match = _STAGED.match(location.rstrip("/"))
+    named = _RUN.fullmatch(match["run"]) if match else None
+    return named["run"] if named else None
 
 
 def moved_place(place: str, before: str, now: str) -> str | None:

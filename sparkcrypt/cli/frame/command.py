@@ -23,7 +23,8 @@ TRACEBACK = "SPARKCRYPT_TRACEBACK"
 EXIT_CODES = {
     EXIT_OK: "done, or nothing to do",
     EXIT_UNEXPECTED: "an error that nothing foresaw",
-    2: "plan, backfill --dry-run, rotate --dry-run: files differ from the plan, or would be rewrapped",
+    2: "plan, backfill and rotate with --dry-run: files differ from the plan, or would be rewrapped; "
+    "shred plan: a key is due",
     EXIT_USAGE: "the command line is wrong",
     65: "tags, policy and schema do not make a plan",
     66: "not a Parquet or ORC file, or a damaged one",

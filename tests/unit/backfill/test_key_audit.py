@@ -219,8 +219,11 @@ def test_earlier_copy_is_found_by_a_head_that_was_kept(policy: Policy, root: Pat
     assert len(facts_of(policy, root).holds[KEY]) == 1
     with pytest.raises(VerificationError, match="none is the entry 2"):
         facts_of(policy, root, head)
+    none = AuditHead(0, "")
+    with pytest.raises(VerificationError, match="has 1 entries, where none is expected"):
+        facts_of(policy, root, none)
     shutil.rmtree(root)
-    assert facts_of(policy, root) == KeyFacts()
+    assert facts_of(policy, root) == facts_of(policy, root, none) == KeyFacts()
     with pytest.raises(VerificationError, match="is gone, though its head was kept"):
         facts_of(policy, root, head)
 

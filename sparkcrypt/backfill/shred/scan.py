@@ -1,0 +1,205 @@
+"""What of some tables is under which master key now: footers of files, each read once, and again where it is another.
+
+A scan that is repeated lists every file again and reads the footers of new ones alone, so that it may be asked right
+before each deletion.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from sparkcrypt.backfill.drift.footers import FooterReader
+from sparkcrypt.backfill.drift.scan import FILES_AT_ONCE
+from sparkcrypt.backfill.report.amount import Amount
+from sparkcrypt.backfill.target.target import CatalogTarget
+from sparkcrypt.backfill.target.unit import SourceFile, Unit, list_unit, partition_of
+from sparkcrypt.errors import PlanError, SparkcryptError
+from sparkcrypt.native.footers import FooterFacts, Found
+from sparkcrypt.schema import Path, join_dotted
+from sparkcrypt.spark.files.hadoop import HadoopFiles
+
+
+@dataclass(slots=True)
+class KeyPlace:
+    """What of one table is under one master key.
+
+    Attributes:
+        table: its name.
+        partitions: their paths; the table's own name where it has none.
+        columns: dotted paths.
+        amount: files with a column under it.
+        rows: of these files.
+        out_of_bucket: what is under it and does not belong to its bucket: why, each once.
+        readable: what belongs to its bucket and is not under it: reason -> files.
+    """
+
+    table: str
+    partitions: set[str] = field(default_factory=set)
+    columns: set[str] = field(default_factory=set)
+    amount: Amount = field(default_factory=Amount)
+    rows: int = 0
+    out_of_bucket: dict[str, None] = field(default_factory=dict)
+    readable: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """What a footer says of keys; the files of one job have it in common."""
+
+    footer_key: str | None
+    columns: tuple[tuple[Path, bool | None, str | None], ...] | None
+
+    @property
+    def is_known(self) -> bool:
+        """Every encrypted column says its master key."""
+        return self.columns is not None and all(key_id for _, encrypted, key_id in self.columns if encrypted)
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    length: int
+    modified_ms: int
+    shape: _Shape
+    rows: int
+
+
+class TableScan:
+    """The files of one table, by what their footers said.
+
+    Args:
+        target: the table.
+        files: the file system.
+        reader: reads footers.
+        selected: it was asked for; the others are looked at for what else is under a key.
+
+    Attributes:
+        places: key id -> what is under it, or belongs to it by the plan, as of the last `look`.
+        unread: files of which nobody can tell the keys, and the first of their errors.
+    """
+
+    def __init__(self, target: CatalogTarget, files: HadoopFiles, reader: FooterReader, *, selected: bool) -> None:
+        self.target, self.selected = target, selected
+        self._files, self._reader = files, reader
+        self._seen: dict[str, _Seen] = {}
+        self._shapes: dict[_Shape, _Shape] = {}
+        self.places: dict[str, KeyPlace] = {}
+        self.unread: tuple[int, str] = (0, "")
+
+    @property
+    def name(self) -> str:
+        """The table's name."""
+        return self.target.name
+
+    def look(self) -> None:
+        """List every file, and read the footers of those that are new or changed.
+
+        Raises:
+            SparkcryptError: the table cannot be listed.
+        """
+        before, self._seen = self._seen, {}
+        self.places, self.unread = {}, (0, "")
+        batch: list[Unit] = []
+        for unit in self.target.units(None):
+            batch.append(list_unit(self._files, unit))
+            if sum(len(listed.files) for listed in batch) >= FILES_AT_ONCE:
+                self._take(batch, before)
+                batch = []
+        self._take(batch, before)
+
+    def _take(self, units: list[Unit], before: Mapping[str, _Seen]) -> None:
+        sources = [file for unit in units for file in unit.files]
+        new = [file for file in sources if not _is_same(before.get(file.path), file)]
+        found: Mapping[str, Found] = self._reader.read(new) if new else {}
+        for unit in units:
+            for folder in unit.folders:
+                values = partition_of(unit, folder)
+                expected = self._expect(values)
+                for file in folder.files:
+                    seen = self._know(file, before, found)
+                    if seen is not None:
+                        self._count(unit.partition_path or unit.name, values, expected, file, seen)
+
+    def _know(self, file: SourceFile, before: Mapping[str, _Seen], found: Mapping[str, Found]) -> _Seen | None:
+        facts = found.get(file.path)
+        if isinstance(facts, FooterFacts):
+            summary = facts.summary
+            columns = None
+            if summary.columns is not None:
+                columns = tuple((path, known.encrypted, known.key_id) for path, known in summary.columns.items())
+            shape = _Shape(summary.footer_key, columns)
+            shape = self._shapes.setdefault(shape, shape)
+            self._seen[file.path] = _Seen(file.length, file.modified_ms, shape, summary.rows or 0)
+        elif facts is None:
+            self._seen[file.path] = before[file.path]
+        seen = self._seen.get(file.path)
+        if seen is None or not seen.shape.is_known:
+            count, first = self.unread
+            told = str(facts) if isinstance(facts, SparkcryptError) else f"{file.path}: a column's key is not told"
+            self.unread = (count + 1, first or told)
+            return None
+        return seen
+
+    def _expect(self, values: Mapping[str, str]) -> dict[Path, str | None]:
+        """Return the keys that the plan gives the columns of a partition; none where it gives none."""
+        try:
+            return self.target.plan.key_ids(values)
+        except PlanError:
+            return {}
+
+    def _count(
+        self,
+        partition: str,
+        values: Mapping[str, str],
+        expected: Mapping[Path, str | None],
+        file: SourceFile,
+        seen: _Seen,
+    ) -> None:
+        under: dict[str, list[Path]] = {}
+        for path, encrypted, key_id in seen.shape.columns or ():
+            wanted = expected.get(path)
+            if key_id is not None and encrypted is not False:
+                under.setdefault(key_id, []).append(path)
+            if wanted is not None and wanted != key_id and encrypted is not None:
+                readable = self._place(wanted).readable
+                state = f"under key {key_id!r}" if encrypted else "not encrypted"
+                reason = f"column {join_dotted(path)} in {partition} is {state}"
+                readable[reason] = readable.get(reason, 0) + 1
+        for key_id, paths in under.items():
+            place = self._place(key_id)
+            place.partitions.add(partition)
+            place.columns.update(map(join_dotted, paths))
+            place.amount += Amount(1, file.length)
+            place.rows += seen.rows
+            if not self._belongs(key_id, values):
+                columns = ", ".join(map(join_dotted, paths))
+                place.out_of_bucket[f"column {columns} in {partition}, which is not of that bucket"] = None
+        if seen.shape.footer_key is not None:
+            place = self._place(seen.shape.footer_key)
+            place.out_of_bucket["footers of its files, without which no column can be read"] = None
+
+    def _belongs(self, key_id: str, values: Mapping[str, str]) -> bool:
+        """Tell whether a template of the policy gives a partition this key."""
+        for rule in self.target.policy.tags:
+            try:
+                if rule.key is not None and rule.key.columns and rule.key.render(values) == key_id:
+                    return True
+            except PlanError:
+                continue  # the table has not the columns of this tag's template
+        return False
+
+    def _place(self, key_id: str) -> KeyPlace:
+        return self.places.setdefault(key_id, KeyPlace(self.name))
+
+
+def _is_same(seen: _Seen | None, file: SourceFile) -> bool:
+    return seen is not None and (seen.length, seen.modified_ms) == (file.length, file.modified_ms)
+
+
+def look_at_all(scans: Mapping[str, TableScan]) -> Iterator[tuple[str, str]]:
+    """Look at every table, and yield those that cannot be looked at, each with the reason."""
+    for name, scan in scans.items():
+        try:
+            scan.look()
+        except SparkcryptError as error:
+            yield name, str(error)

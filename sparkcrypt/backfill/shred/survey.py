@@ -1,0 +1,272 @@
+"""Which keys may be shredded: what is under each in every table that is known, and what else needs it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from functools import partial
+from typing import TYPE_CHECKING
+
+from sparkcrypt.backfill.audit.key_facts import KeyFacts, read_key_facts
+from sparkcrypt.backfill.drift.footers import DriverFooters, TaskFooters, own_keys
+from sparkcrypt.backfill.journal.entries import AuditHead
+from sparkcrypt.backfill.many.chosen_tables import Choice, choose_tables
+from sparkcrypt.backfill.many.keys_in_use import TableUse, list_key_uses
+from sparkcrypt.backfill.many.refused_tables import Gate
+from sparkcrypt.backfill.many.retire import RECORDS, walk_objects
+from sparkcrypt.backfill.old_files.awaiting_expiry import awaiting_expiry
+from sparkcrypt.backfill.old_files.problems import problems_of_target
+from sparkcrypt.backfill.shred.plan import DarkTable, ShreddableKey, ShredPlan
+from sparkcrypt.backfill.shred.restored_state import find_newer_runs
+from sparkcrypt.backfill.shred.scan import KeyPlace, TableScan, look_at_all
+from sparkcrypt.backfill.state.mac import MasterKeys, open_mac
+from sparkcrypt.backfill.state.store import StateStore
+from sparkcrypt.backfill.target.target import catalog_target, target_folder_id
+from sparkcrypt.errors import ConfigError, KeyAccessDeniedError, KeyNotFoundError, PlanError
+from sparkcrypt.keys.service import KeyService
+from sparkcrypt.policy.bucket import KeyRetention, retention_of_key
+from sparkcrypt.policy.model import Policy
+from sparkcrypt.spark.files.hadoop import HadoopFiles
+from sparkcrypt.spark.tables.catalog import Catalog
+from sparkcrypt.text import count_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """What a person asked for.
+
+    Attributes:
+        tables: names or patterns; without tables and databases all that the state directory knows.
+        databases: of which every Parquet table is looked at.
+        key_id: this key alone.
+        leave_out: tables, as messages name them, of which nobody shall ask, such as those that were dropped.
+    """
+
+    tables: tuple[str, ...] = ()
+    databases: tuple[str, ...] = ()
+    key_id: str | None = None
+    leave_out: tuple[str, ...] = ()
+
+    @property
+    def is_of_all(self) -> bool:
+        """No table was named."""
+        return not self.tables and not self.databases
+
+
+class Survey:
+    """Looks at tables, records and holds, as often as it is asked, and says which keys may be shredded.
+
+    Args:
+        spark: a classic session.
+        policy: whose keys.
+        store: the state directory.
+        service: the key service.
+        selection: what was asked for.
+
+    Raises:
+        PlanError: a table or database is not there, or a table that was named is none of Parquet files.
+    """
+
+    def __init__(
+        self, spark: SparkSession, policy: Policy, store: StateStore, service: KeyService, selection: Selection
+    ) -> None:
+        self._spark, self._policy, self._store, self._service = spark, policy, store, service
+        self._selection, self._files = selection, HadoopFiles(spark)
+        driver = DriverFooters(self._files, own_keys(policy.key_service))
+        self._reader = TaskFooters(spark, policy.key_service, driver)
+        self._scans: dict[str, TableScan] = {}
+        self._names: dict[str, str] | None = None
+        gate = Gate(spark, accept_path_readers=True)
+        for chosen in choose_tables(spark, Choice(selection.tables, selection.databases)):
+            if gate.of_kind(chosen):
+                self._add(chosen.table.full_name, selected=True)
+        for table, reason in gate.away.refused.items():
+            raise PlanError(f"{table}: {reason}")
+        self._away = gate.away
+
+    def plan(
+        self, *, as_of: datetime | None = None, expected: AuditHead | None = None, facts: KeyFacts | None = None
+    ) -> ShredPlan:
+        """Look at everything now, and change nothing.
+
+        Args:
+            as_of: by which time retention is over; None: now.
+            expected: a head of the audit of keys that was kept elsewhere.
+            facts: what the audit of keys says, for who holds its lock.
+
+        Raises:
+            ConfigError: no table was named, and none is known.
+            VerificationError: the audit of keys was changed or cut.
+            KeyServiceError: it cannot be opened, or the key service does not answer.
+        """
+        moment = as_of or datetime.now(timezone.utc)
+        if facts is None:
+            facts = read_key_facts(self._store, self._service, MasterKeys.of(self._policy), expected=expected)
+        unknown = self._look_at_known()
+        if not self._scans and not unknown:
+            raise ConfigError(
+                "the state directory knows no table, so nobody can tell what would go dark; name tables with --table "
+                "or --database"
+            )
+        failed = dict(look_at_all(self._scans))
+        retentions = self._choose(facts, moment)
+        left_out = {key_id: kept.reason or "" for key_id, kept in retentions.items() if kept.reason and kept.tags}
+        due = [kept for kept in retentions.values() if self._is_asked(kept, facts) or kept.is_over(moment)]
+        due = [kept for kept in due if self._is_open(kept.key_id, facts)]
+        recorded = self._find_records({kept.key_id for kept in due})
+        keys = [self._judge(kept, moment, facts, recorded, unknown, failed) for kept in due]
+        unscanned = {use.name: reason for use, reason in unknown} | failed
+        held = {key_id for scan in self._scans.values() for key_id in scan.places}
+        doubts = () if expected is not None else tuple(find_newer_runs(self._store, self._scans.values()))
+        return ShredPlan(
+            moment,
+            tuple(sorted(keys, key=lambda key: key.key_id)),
+            {key_id: reason for key_id, reason in left_out.items() if self._has_retention(retentions[key_id])},
+            tuple(tombstone for key_id, tombstone in sorted(facts.tombstones.items()) if key_id in held),
+            unscanned,
+            self._away.passed_over,
+            facts.head_text,
+            doubts,
+            (facts.weakness,) if facts.weakness else (),
+        )
+
+    def _choose(self, facts: KeyFacts, moment: datetime) -> dict[str, KeyRetention]:
+        """Return the keys that may be meant, with how long the policy keeps what is under them."""
+        asked = self._selection.key_id
+        if asked is not None:
+            return {asked: retention_of_key(self._policy, asked)}
+        chosen = {key_id for scan in self._scans.values() if scan.selected for key_id in scan.places}
+        if self._selection.is_of_all:
+            with contextlib.suppress(KeyAccessDeniedError):  # who may not list still sees what files are under
+                chosen |= {described.key_id for described in self._service.list_keys()}
+        return {key_id: retention_of_key(self._policy, key_id) for key_id in sorted(chosen | set(facts.begun))}
+
+    def _is_asked(self, kept: KeyRetention, facts: KeyFacts) -> bool:
+        return kept.key_id == self._selection.key_id or kept.key_id in facts.begun
+
+    def _is_open(self, key_id: str, facts: KeyFacts) -> bool:
+        """Tell whether there is something to do: a key that was shredded is gone, unless somebody brought it back."""
+        return key_id not in facts.tombstones or key_id in facts.begun or self._is_there(key_id)
+
+    def _has_retention(self, kept: KeyRetention) -> bool:
+        rules = [self._policy.tag(name) for name in kept.tags]
+        return any(rule is not None and rule.retention_seconds is not None for rule in rules)
+
+    def _judge(
+        self,
+        kept: KeyRetention,
+        moment: datetime,
+        facts: KeyFacts,
+        recorded: Mapping[str, list[str]],
+        unknown: Iterable[tuple[TableUse, str]],
+        failed: Mapping[str, str],
+    ) -> ShreddableKey:
+        key_id = kept.key_id
+        places = [(scan, scan.places[key_id]) for scan in self._scans.values() if key_id in scan.places]
+        refused = [f"{name}: holds a MAC key or a digest secret under it" for name in recorded.get(key_id, ())]
+        if not kept.is_over(moment) and not kept.by_name:
+            refused.append(kept.reason or f"its retention is over on {kept.over_at}")
+        for use, reason in unknown:
+            if not use.keys or key_id in use.keys:
+                refused.append(f"{use.name}: {reason}")
+        refused += [f"{name}: cannot be looked at: {reason}" for name, reason in failed.items()]
+        refused += [reason for scan, place in places for reason in self._find_other_uses(scan, place)]
+        for scan in self._scans.values():
+            count, first = scan.unread
+            if count:
+                told = f"of {count_of(count, 'file')} nobody can tell the keys; see `sparkcrypt keys check`: {first}"
+                refused.append(f"{scan.name}: {told}")
+        return ShreddableKey(
+            kept,
+            self._is_there(key_id),
+            key_id in facts.begun,
+            tuple(DarkTable.of(place) for _, place in places if place.amount.files),
+            facts.holds.get(key_id, ()),
+            tuple(refused),
+            tuple(reason for scan, place in places for reason in self._find_readable(scan, place)),
+        )
+
+    def _find_other_uses(self, scan: TableScan, place: KeyPlace) -> Iterator[str]:
+        for reason in place.out_of_bucket:
+            yield f"{place.table}: it is needed for {reason}"
+        if place.amount.files and not scan.selected and not self._selection.is_of_all:
+            yield (
+                f"{place.table}: {count_of(place.amount.files, 'file')} would go dark too; choose that table as well, "
+                "or leave out --table and --database"
+            )
+
+    def _find_readable(self, scan: TableScan, place: KeyPlace) -> Iterator[str]:
+        """Yield where values stay readable that the key's deletion should make unreadable."""
+        step = "`sparkcrypt backfill` puts it under the key first"
+        for reason, files in place.readable.items():
+            yield f"{place.table}: {reason} in {count_of(files, 'file')}; {step}"
+        table_id = scan.target.table_id
+        waiting = awaiting_expiry(self._store, table_id, self._files, self._policy.grace_seconds)
+        if waiting.files:
+            plain = f", {waiting.plaintext_files:,} of them with columns in clear," if waiting.plaintext_files else ""
+            yield (
+                f"{place.table}: {count_of(waiting.files, 'old file')}{plain} stay until `sparkcrypt backfill expire` "
+                "deletes them"
+            )
+        service, masters = self._service, MasterKeys.of(self._policy)
+        mac = partial(open_mac, self._store, table_id, service, masters)
+        for problem in problems_of_target(scan.target, self._store, mac, self._files).open():
+            yield f"{place.table}: open problem {problem.problem} of {problem.unit}: {problem.kind}"
+
+    def _look_at_known(self) -> list[tuple[TableUse, str]]:
+        """Add the tables that the state directory knows, and return those that cannot be looked at."""
+        unknown = []
+        for use in list_key_uses(self._store):
+            ids = {scan.target.table_id for scan in self._scans.values()}
+            if use.table_id in ids or {use.name, use.table_id} & set(self._selection.leave_out):
+                continue
+            name = self._find_name(use)
+            if name is None:
+                unknown.append(
+                    (use, "is no table of this catalog now; give --leave-out with its name if its files are gone")
+                )
+                continue
+            try:
+                self._add(name, selected=self._selection.is_of_all)
+            except PlanError as error:
+                unknown.append((use, str(error)))
+        return unknown
+
+    def _find_name(self, use: TableUse) -> str | None:
+        """Return what a table is called now: by its name in journals, else by its UUID, which survives a rename."""
+        catalog = Catalog(self._spark)
+        if use.table is not None and "/" not in use.table and catalog.exists(use.table):
+            return use.table
+        if self._names is None:
+            tables = (table for database in catalog.databases() for table in catalog.all_of(database))
+            self._names = {table.uuid or target_folder_id(table.full_name): table.full_name for table in tables}
+        return self._names.get(use.table_id)
+
+    def _add(self, name: str, *, selected: bool) -> None:
+        target = catalog_target(self._spark, Catalog(self._spark).table(name), self._policy, None)
+        if target.name not in self._scans:
+            self._scans[target.name] = TableScan(target, self._files, self._reader, selected=selected)
+
+    def _is_there(self, key_id: str) -> bool:
+        try:
+            self._service.describe(key_id)
+        except KeyNotFoundError:
+            return False
+        return True
+
+    def _find_records(self, key_ids: Collection[str]) -> dict[str, list[str]]:
+        """Return key id -> the records of the state directory with which it wrapped MAC keys and digest secrets."""
+        found: dict[str, list[str]] = {}
+        for name in (name for kind in RECORDS for name in self._store.list(kind)) if key_ids else ():
+            with contextlib.suppress(ValueError):  # a torn record holds nothing that anybody opens
+                for told in walk_objects(json.loads(self._store.read(name) or b"")):
+                    key_id = told.get("key_id")
+                    if key_id in key_ids and isinstance(told.get("wrapped"), str):
+                        found.setdefault(str(key_id), []).append(name)
+        return {key_id: sorted(set(names)) for key_id, names in found.items()}

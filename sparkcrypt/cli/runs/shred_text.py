@@ -1,0 +1,65 @@
+"""What a plan to shred keys says to people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sparkcrypt.backfill.shred.plan import ShreddableKey, ShredPlan, time_text
+from sparkcrypt.cli.frame.output import align_table
+from sparkcrypt.text import count_of, size_of
+
+_HEAD = ("goes dark: table", "partitions", "columns", "files", "bytes", "rows")
+_SHOWN = 20
+
+
+def shred_plan_text(plan: ShredPlan) -> str:
+    """Return a plan as people read it."""
+    lines = [f"keys whose data are past retention as of {time_text(plan.as_of)}: {len(plan.keys)}"]
+    for key in plan.keys:
+        lines += ["", *_describe_key(key)]
+    lines.append("")
+    lines += [tombstone.to_text() for tombstone in plan.shredded]
+    lines += [f"left out: key {key_id!r}: {reason}" for key_id, reason in sorted(plan.left_out.items())]
+    lines += [f"NOT looked at: {table}: {reason}" for table, reason in sorted(plan.not_scanned.items())]
+    lines += [f"skipped: {table}: {reason}" for table, reason in sorted(plan.passed_over.items())]
+    lines += [f"REFUSED: {doubt}" for doubt in plan.doubts]
+    lines += [f"warning: {warning}" for warning in plan.warnings]
+    lines.append(f"head of the audit of keys: {plan.head}")
+    return "\n".join(lines)
+
+
+def _describe_key(key: ShreddableKey) -> Iterator[str]:
+    over = key.retention.over_at
+    since = "named, without a date" if over is None else f"retention over since {time_text(over)}"
+    gone = "" if key.is_there else "; the key service has it no more"
+    begun = "; a shredding of it was begun" if key.begun else ""
+    yield f"key {key.key_id!r} ({', '.join(key.retention.tags)}): {since}{gone}{begun}"
+    rows = [
+        (
+            table.table,
+            _shorten(table.partitions),
+            ", ".join(table.columns),
+            f"{table.files:,}",
+            size_of(table.total_bytes),
+            f"{table.rows:,}",
+        )
+        for table in key.dark
+    ]
+    if rows:
+        yield align_table(
+            rows, head=("goes dark: table", "partitions", "columns", "files", "bytes", "rows"), indent="  "
+        )
+    else:
+        yield "  no file of the tables that were looked at is under it"
+    yield from (f"  HELD: {hold.to_text()}" for hold in key.holds)
+    yield from (f"  REFUSED: {reason}" for reason in key.refused[:_SHOWN])
+    yield from (f"  stays readable: {reason}" for reason in key.defeated_by[:_SHOWN])
+    more = max(0, len(key.refused) - _SHOWN) + max(0, len(key.defeated_by) - _SHOWN)
+    if more:
+        yield f"  … and {count_of(more, 'line')}; --json shows all"
+
+
+def _shorten(partitions: tuple[str, ...]) -> str:
+    if len(partitions) < 3:
+        return ", ".join(partitions)
+    return f"{partitions[0]} … {partitions[-1]} ({len(partitions):,})"

@@ -1,0 +1,186 @@
+"""When the data of a key of a template are past their retention: the last day of the key's bucket, and what follows.
+
+All of it is told by the policy and the key id alone, so nobody who writes files or records can bring it forward.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+from string import Formatter
+from typing import TypeAlias
+
+from sparkcrypt.policy.model import Policy, TagRule
+from sparkcrypt.policy.template import KeyTemplate, values_pattern
+
+_Parts: TypeAlias = "Sequence[tuple[str, str | None, str | None, str | None]]"
+_Values: TypeAlias = "tuple[tuple[str, str, str], ...]"
+"""Column, its format, and the text that stands for it."""
+_MOST_CHARACTERS = 500
+_MOST_UNDATED = 2
+_PIVOT = 69
+"""%y is of the twentieth century from here on, as POSIX has it."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRetention:
+    """How long the policy keeps what is under one master key.
+
+    Attributes:
+        key_id: the master key.
+        tags: the tags whose key it is, or was.
+        over_at: when the last of its data are past their retention; None where no date tells.
+        reason: why no date tells it.
+        by_name: it is the key of a bucket without a date, such as a tenant's: who names it may shred it.
+    """
+
+    key_id: str
+    tags: tuple[str, ...]
+    over_at: datetime | None
+    reason: str | None
+    by_name: bool = False
+
+    def is_over(self, now: datetime) -> bool:
+        """Tell whether everything under the key is past its retention."""
+        return self.over_at is not None and self.over_at <= now
+
+
+def retention_of_key(policy: Policy, key_id: str) -> KeyRetention:
+    """Return how long a policy keeps what is under a master key.
+
+    The longest retention of all tags counts whose key it is, or was by their history.
+    """
+    rules = [rule for rule in policy.tags if (rule.key and rule.key.matches(key_id)) or key_id in rule.history]
+    tags = tuple(rule.name for rule in rules)
+    fixed = _find_fixed_use(policy, key_id, rules)
+    if fixed is not None:
+        return KeyRetention(key_id, tags, None, fixed)
+    ends = {rule.name: bucket_end(rule.key, key_id) for rule in rules if rule.key is not None}
+    undated = [name for name, end in ends.items() if end is None]
+    if undated:
+        by_name = not any(_is_dated(rule.key) for rule in rules if rule.key is not None)
+        why = f"no date stands in it by the template of tag {undated[0]!r}, so its retention has no end that is known"
+        return KeyRetention(key_id, tags, None, why, by_name)
+    endless = [rule.name for rule in rules if rule.retention_seconds is None]
+    if endless:
+        return KeyRetention(key_id, tags, None, f"tag {endless[0]!r} has no retention, so its data are kept")
+    try:
+        over = [
+            end + timedelta(seconds=rule.retention_seconds or 0)
+            for rule in rules
+            if (end := ends[rule.name]) is not None
+        ]
+    except OverflowError:
+        return KeyRetention(key_id, tags, None, "its retention ends after the year 9999")
+    return KeyRetention(key_id, tags, max(over), None)
+
+
+def bucket_end(template: KeyTemplate, key_id: str) -> datetime | None:
+    """Return when the last day of a key's bucket is over, in UTC: what is dated later has another key.
+
+    Args:
+        template: which gave the key id.
+        key_id: the master key.
+
+    Returns:
+        Midnight after that day; None where the id does not tell one: the template has no date, one without its year,
+        dates of two columns, or the id can be read in two ways.
+    """
+    parts = list(Formatter().parse(template.text))
+    columns = {column for _, column, date_format, _ in parts if column is not None and date_format}
+    undated = sum(1 for _, column, date_format, _ in parts if column is not None and not date_format)
+    if len(columns) != 1 or undated > _MOST_UNDATED or len(key_id) > _MOST_CHARACTERS:
+        return None
+    ends = {_last_day(values) for values in _read_values(parts, key_id)} - {None}
+    last = ends.pop() if len(ends) == 1 else None
+    try:
+        return None if last is None else last + timedelta(days=1)
+    except OverflowError:
+        return None
+
+
+def _find_fixed_use(policy: Policy, key_id: str, rules: Sequence[TagRule]) -> str | None:
+    """Return why a key has no bucket; None where each use is a template's."""
+    if key_id in (policy.footer_key, *policy.footer_key_history):
+        return "it is a key of footers, without which no column can be read"
+    if key_id in (policy.audit_key, *policy.audit_key_history):
+        return "it is a key of audits, which are proven with it"
+    if not rules:
+        return "no tag of the policy gives it, so nothing says how long its data are kept"
+    for rule in rules:
+        if rule.key is None or not rule.key.matches(key_id):
+            return f"it is in the history of tag {rule.name!r}, and files of any date may be under it"
+        if not rule.key.columns:
+            return f"it is the key of tag {rule.name!r} for all dates, so it has no bucket that ends"
+    return None
+
+
+def _is_dated(template: KeyTemplate) -> bool:
+    return any(date_format for _, _, date_format, _ in Formatter().parse(template.text))
+
+
+def _read_values(parts: _Parts, text: str) -> Iterator[_Values]:
+    """Yield each way to read a key id by a template: the dated columns, and what stands for them."""
+    if not parts:
+        if not text:
+            yield ()
+        return
+    literal, column, date_format, _ = parts[0]
+    if not text.startswith(literal):
+        return
+    rest = text[len(literal) :]
+    if column is None:
+        yield from _read_values(parts[1:], rest)
+        return
+    pattern = re.compile(values_pattern(date_format or "", whole_years=True), re.ASCII)
+    for length in range(1, len(rest) + 1):
+        if pattern.fullmatch(rest[:length]):
+            own = ((column, date_format, rest[:length]),) if date_format else ()
+            yield from ((*own, *others) for others in _read_values(parts[1:], rest[length:]))
+
+
+def _last_day(values: _Values) -> datetime | None:
+    """Return the last day, at midnight in UTC, of which all of these texts are the date; None where there is none."""
+    days = [
+        day
+        for year in _list_years(values)
+        for day in _list_days(year)
+        if all(_is_of_day(day, date_format, text) for _, date_format, text in values)
+    ]
+    return max(days, default=None)
+
+
+def _is_of_day(day: datetime, date_format: str, text: str) -> bool:
+    hours = range(24) if "%H" in date_format else range(1)
+    return any(day.replace(hour=hour).strftime(date_format) == text for hour in hours)
+
+
+def _list_days(year: int) -> Iterator[datetime]:
+    day = datetime(year, 1, 1, tzinfo=timezone.utc)
+    while day.year == year:
+        yield day
+        if (day.month, day.day) == (12, 31):  # of the year 9999 there is no day after it
+            return
+        day += timedelta(days=1)
+
+
+def _list_years(values: _Values) -> list[int]:
+    """Return the years in which the days of these texts may be; none where no year stands there."""
+    years: set[int] = set()
+    for _, date_format, text in values:
+        parts = re.split(r"%(.)", date_format)
+        pattern = "".join(
+            f"({values_pattern(f'%{part}', whole_years=True)})" if place % 2 else re.escape(part)
+            for place, part in enumerate(parts)
+        )
+        match = re.fullmatch(pattern, text, re.ASCII)
+        for directive, told in zip(parts[1::2], match.groups() if match else (), strict=False):
+            if directive == "Y":
+                years.add(int(told))
+            elif directive == "G":
+                years |= {int(told) - 1, int(told), int(told) + 1}
+            elif directive == "y":
+                years.add(int(told) + (1900 if int(told) >= _PIVOT else 2000))
+    return sorted(year for year in years if 1 <= year <= 9999)

@@ -1,0 +1,191 @@
+"""What is due for shredding, what goes dark with it, and what stands against it, on tables of a real catalog."""
+
+from __future__ import annotations
+
+import shutil
+from datetime import datetime, timezone
+from pathlib import Path
+
+import pytest
+
+from sparkcrypt import encrypt_table
+from sparkcrypt.backfill.audit.key_audit import key_audit
+from sparkcrypt.backfill.many.passes import backfill
+from sparkcrypt.backfill.state.mac import MasterKeys, open_mac
+from sparkcrypt.errors import ConfigError, PlanError
+from sparkcrypt.spark.tables.catalog import Catalog
+from sparkcrypt.spark.tables.tagging import set_tags
+from tests.spark.shredding import (
+    NEW,
+    NEXT,
+    OLD,
+    by_key,
+    make_policy_of_months,
+    make_table_of_months,
+    plan_shredding,
+    run_command,
+    state_of,
+)
+from tests.spark.support import Lake, key_service
+
+pytestmark = pytest.mark.spark
+
+
+def test_months_past_retention_are_due(lake: Lake) -> None:
+    """Two of three months are due, each with its partitions, column and rows; nothing is changed by the plan.
+
+    Of a table that no run has looked at nothing is known; once it is known, it need not be named.  As of an earlier day
+    less is due, and a key without a date is left out, though it may be named.
+    """
+    policy = make_policy_of_months(lake)
+    make_table_of_months(lake, policy)
+    with pytest.raises(ConfigError, match="the state directory knows no table"):
+        plan_shredding(lake, policy)
+    plan = plan_shredding(lake, policy, "t")
+    keys = by_key(plan)
+    assert (list(keys), plan.exit_code, plan.head) == ([OLD, NEXT], 2, "none")
+    (dark,) = keys[OLD].dark
+    files = [file for file in lake.path("t").rglob("d=2025-01-*/*.parquet") if not file.name.startswith(".")]
+    assert dark.to_dict() == {
+        "table": lake.name("t"),
+        "partitions": ["d=2025-01-05", "d=2025-01-31"],
+        "columns": ["email"],
+        "files": len(files),
+        "bytes": sum(file.stat().st_size for file in files),
+        "rows": 2,
+    }
+    assert keys[OLD].to_dict()["retention_over"] == "2026-03-08T00:00:00Z"
+    assert (keys[OLD].refused, keys[OLD].defeated_by, keys[OLD].is_there) == ((), (), True)
+    assert not Path(policy.run_state).exists()
+
+    encrypt_table(lake.spark, "t", policy)  # so that the state directory knows it
+    assert list(by_key(plan_shredding(lake, policy))) == [OLD, NEXT]
+
+    def day(text: str) -> datetime:
+        return datetime.fromisoformat(text).replace(tzinfo=timezone.utc)
+
+    assert by_key(plan_shredding(lake, policy, as_of=day("2026-03-07"))) == {}
+    assert plan_shredding(lake, policy, as_of=day("2026-03-07")).exit_code == 0
+    assert list(by_key(plan_shredding(lake, policy, as_of=day("2026-03-08")))) == [OLD]
+    assert list(by_key(plan_shredding(lake, policy, as_of=day("2028-01-01")))) == [OLD, NEXT, NEW]
+    left_out = plan_shredding(lake, policy).left_out
+    assert list(left_out) == ["tenant-acme"]
+    assert "no date stands in it" in left_out["tenant-acme"]
+    named = by_key(plan_shredding(lake, policy, key_id="tenant-acme"))["tenant-acme"]
+    assert (named.may_go, named.dark) == (True, ())
+    for key_id, why in {NEW: "its retention is over on 2027-12", "pii": "for all dates", "footer": "footers"}.items():
+        refused = by_key(plan_shredding(lake, policy, key_id=key_id))[key_id]
+        assert why in refused.refused[0]
+        assert plan_shredding(lake, policy, key_id=key_id).exit_code == 74
+
+
+def test_held_key_is_no_drift(lake: Lake) -> None:
+    """A held key is listed with its hold, and nothing is to be done about it."""
+    policy = make_policy_of_months(lake)
+    make_table_of_months(lake, policy)
+    for key_id in (OLD, NEXT):
+        with key_audit(state_of(policy), policy, "keys hold") as audit:
+            audit.hold(key_id, "case 4711")
+    plan = plan_shredding(lake, policy, "t")
+    assert [hold.reason for hold in by_key(plan)[OLD].holds] == ["case 4711"]
+    assert (list(plan.chosen), plan.exit_code) == ([], 0)
+
+
+def test_other_data_under_a_due_key_refuse_it(lake: Lake) -> None:
+    """A file of another month, a table that was not chosen, an unreadable file and a lost table: each is named."""
+    policy = make_policy_of_months(lake)
+    make_table_of_months(lake, policy)
+    encrypt_table(lake.spark, "t", policy)
+    make_table_of_months(lake, policy, "u")
+    plan = plan_shredding(lake, policy, "u")
+    assert by_key(plan)[OLD].refused == (
+        f"{lake.name('t')}: 2 files would go dark too; choose that table as well, or leave out --table and --database",
+    )
+    assert by_key(plan_shredding(lake, policy, "t", "u"))[OLD].may_go
+
+    source = next(lake.path("u").glob("d=2025-01-05/*.parquet"))
+    copied = lake.path("u") / "d=2026-10-01" / "copied.parquet"
+    shutil.copy(source, copied)
+    refused = by_key(plan_shredding(lake, policy, "t", "u"))[OLD].refused
+    assert refused == (f"{lake.name('u')}: it is needed for column email in d=2026-10-01, which is not of that bucket",)
+    copied.write_bytes(b"PAR1 no footer PAR1")
+    refused = by_key(plan_shredding(lake, policy, "t", "u"))[OLD].refused
+    assert len(refused) == 1
+    assert "of 1 file nobody can tell the keys" in refused[0]
+    copied.unlink()
+
+    uuid = str(Catalog(lake.spark).table("t").uuid)
+    lake.sql("DROP TABLE t")
+    plan = plan_shredding(lake, policy, "u")
+    assert f"{uuid}: is no table of this catalog now; give --leave-out" in by_key(plan)[OLD].refused[0]
+    assert (list(plan.not_scanned), plan.exit_code) == ([uuid], 74)
+    left = plan_shredding(lake, policy, "u", leave_out=(uuid,))
+    assert (by_key(left)[OLD].may_go, left.exit_code) == (True, 2)
+
+
+def test_what_stays_readable_is_named(lake: Lake) -> None:
+    """Files in clear, files under another key and old files that wait for expiry would defeat the shredding."""
+    policy = make_policy_of_months(lake)
+    make_table_of_months(lake, policy)
+    with lake.stranger() as stranger:
+        stranger.sql(f"INSERT INTO {lake.name('t')} PARTITION (d = '2025-01-05') VALUES (9, 'e9', 's9')")
+    assert by_key(plan_shredding(lake, policy, "t"))[OLD].defeated_by == (
+        f"{lake.name('t')}: column email in d=2025-01-05 is not encrypted in 1 file; `sparkcrypt backfill` puts it "
+        "under the key first",
+    )
+    assert backfill(lake.spark, policy, tables=["t"]).outcome == "done"
+    (old,) = by_key(plan_shredding(lake, policy, "t"))[OLD].defeated_by
+    assert "2 old files, 1 of them with columns in clear, stay until `sparkcrypt backfill expire`" in old
+
+    set_tags(lake.spark, "t", {"email": ["pii"]}, policy)
+    lake.sql("INSERT INTO t PARTITION (d = '2025-02-01') VALUES (10, 'e10', 's10')")
+    set_tags(lake.spark, "t", {"email": ["contact"]}, policy)
+    assert any(
+        "column email in d=2025-02-01 is under key 'pii' in 1 file" in reason
+        for reason in by_key(plan_shredding(lake, policy, "t"))[NEXT].defeated_by
+    )
+
+
+def test_key_of_records_is_refused(lake: Lake) -> None:
+    """A key that wraps the MAC key of an audit is refused, with the record's name, whatever the policy says now."""
+    policy = make_policy_of_months(lake)
+    make_table_of_months(lake, policy)
+    open_mac(state_of(policy), "another-table", key_service(policy), MasterKeys(OLD))
+    plan = plan_shredding(lake, policy, "t")
+    assert any(
+        reason.endswith("mac-key.json: holds a MAC key or a digest secret under it")
+        for reason in by_key(plan)[OLD].refused
+    )
+    assert by_key(plan)[NEXT].may_go
+
+
+def test_state_that_lacks_a_run_is_doubted(lake: Lake) -> None:
+    """A table points to a folder of a run of which the state directory knows nothing: it may lack holds as well."""
+    policy = make_policy_of_months(lake)
+    with lake.stranger() as stranger:
+        stranger.sql(f"CREATE TABLE {lake.name('t')} (id INT, email STRING, d STRING) USING parquet PARTITIONED BY (d)")
+        stranger.sql(f"INSERT INTO {lake.name('t')} VALUES (1, 'e1', '2025-01-05')")
+    set_tags(lake.spark, "t", {"email": ["contact"]}, policy)
+    encrypt_table(lake.spark, "t", policy)
+    assert plan_shredding(lake, policy, "t").doubts == ()
+    shutil.rmtree(policy.run_state)
+    plan = plan_shredding(lake, policy, "t")
+    assert len(plan.doubts) == 1
+    assert "the state directory has no record of it: it is an earlier copy of itself" in plan.doubts[0]
+    assert plan.exit_code == 74
+
+
+def test_plan_as_a_command(lake: Lake) -> None:
+    """The command says the same, as JSON and as text, and ends with 2; what was named wrongly is an error."""
+    policy = make_policy_of_months(lake)
+    make_table_of_months(lake, policy)
+    (file,) = lake.root.glob("policy-*/policy.yaml")
+    code, document, _ = run_command(file, "shred", "plan", "--table", lake.name("t"))
+    assert (code, [key["key_id"] for key in document["keys"]]) == (2, [OLD, NEXT])
+    code, document, _ = run_command(file, "shred", "plan", "--table", lake.name("t"), "--as-of", "2026-03-07")
+    assert (code, document["keys"], document["as_of"]) == (0, [], "2026-03-07T00:00:00Z")
+    code, _, errors = run_command(file, "shred", "plan", "--table", lake.name("t"), "--as-of", "2026-13-07")
+    assert (code, "'2026-13-07' is not a date" in errors) == (64, True)
+    lake.sql("CREATE VIEW v AS SELECT 1 AS a")
+    with pytest.raises(PlanError, match="is a view"):
+        plan_shredding(lake, policy, "v")
