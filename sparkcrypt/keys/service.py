@@ -97,6 +97,33 @@ class Retiring(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class KeyDeletion:
+    """What a key service promises of a key that it was told to delete.
+
+    Attributes:
+        key_id: the master key, which unwraps nothing from now on.
+        final_at: until when whoever has the right may bring it back (ISO 8601, UTC); None: it is gone at once.
+        promise: what the service vouches for, and what it cannot know.
+    """
+
+    key_id: str
+    final_at: str | None
+    promise: str
+
+
+@runtime_checkable
+class Deleting(Protocol):
+    """A key service that can delete a key with all of its versions, for good."""
+
+    def delete_key(self, key_id: str) -> KeyDeletion:
+        """Delete a key, so that nothing that it wrapped is unwrapped again; one that waits for that is as good.
+
+        ``KeyNotFoundError`` says that there is no such key, nor one that waits for its deletion.
+        """
+        ...
+
+
 @runtime_checkable
 class Remote(Protocol):
     """A provider over a network that asks to be guarded by deadline, breaker and failover (``keys/steady``).

@@ -25,12 +25,13 @@ from sparkcrypt.errors import ConfigError, KeyNotFoundError, KeyServiceError
 from sparkcrypt.keys.cloud.aws_errors import translate_error
 from sparkcrypt.keys.cloud.aws_options import AwsOptions, KeyNames, aws_options
 from sparkcrypt.keys.ids import encode_key_id
-from sparkcrypt.keys.service import KeyDescription
+from sparkcrypt.keys.service import KeyDeletion, KeyDescription
 from sparkcrypt.policy.key_service import KeyServiceConfig
 
 _PREFIX = "aws:v1:"
 _KEY_ID = "sparkcrypt:key_id"
 _CONNECTIONS = 32
+_WAITING_DAYS = 30
 _GONE = {"PendingDeletion", "PendingReplicaDeletion"}
 
 
@@ -98,7 +99,7 @@ class AwsKeyService:
         Raises:
             KeyNotFoundError: there is no such key.
         """
-        data = self._call(key_id, "read", lambda kms, name: kms.describe_key(KeyId=name))["KeyMetadata"]
+        data = self._metadata(key_id)
         if data.get("KeyState") in _GONE:
             raise KeyNotFoundError(
                 f"AWS KMS key {key_id!r} is to be deleted on {data.get('DeletionDate')}; cancel that in AWS, or make "
@@ -141,6 +142,31 @@ class AwsKeyService:
         self._call(key_id, "rotate", lambda kms, name: kms.rotate_key_on_demand(KeyId=self._plain(kms, name)))
         return self.describe(key_id)
 
+    def delete_key(self, key_id: str) -> KeyDeletion:
+        """Have AWS delete a key after its longest waiting period, 30 days; from now on the key unwraps nothing.
+
+        Until then whoever may cancel key deletion brings it back.  The alias goes with the key.
+
+        Raises:
+            KeyNotFoundError: there is no such key.
+            KeyAccessDeniedError: these credentials may not schedule its deletion.
+        """
+        data = self._metadata(key_id)
+        if data.get("KeyState") not in _GONE:
+            self._call(
+                key_id,
+                "delete",
+                lambda kms, _: kms.schedule_key_deletion(KeyId=data["KeyId"], PendingWindowInDays=_WAITING_DAYS),
+            )
+            data = self._metadata(key_id)
+        final = data.get("DeletionDate")
+        return KeyDeletion(
+            key_id,
+            None if final is None else _utc(final),
+            f"AWS KMS uses {data['Arn']} for nothing from now on, and deletes it when its waiting period ends; until "
+            "then whoever has kms:CancelKeyDeletion brings it back; replicas in other regions are keys of their own",
+        )
+
     def list_keys(self) -> tuple[KeyDescription, ...]:
         """Describe every key that has an alias of ours; a key that is named by its ARN alone is not listed.
 
@@ -164,6 +190,10 @@ class AwsKeyService:
             if not isinstance(found, RefreshableCredentials):
                 told += [found.access_key, found.secret_key, found.token or ""]
         return hashlib.sha256("\0".join(told).encode()).digest()
+
+    def _metadata(self, key_id: str) -> dict[str, Any]:
+        """Return what AWS says of a key, waiting for its deletion or not."""
+        return dict(self._call(key_id, "read", lambda kms, name: kms.describe_key(KeyId=name))["KeyMetadata"])
 
     def _id_of(self, alias: str, target: str) -> str | None:
         names = self._names()

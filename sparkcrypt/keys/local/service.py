@@ -18,7 +18,7 @@ from sparkcrypt.errors import ConfigError, KeyNotFoundError, KeyServiceError, Sp
 from sparkcrypt.keys.access_decisions import Decision, decision_of
 from sparkcrypt.keys.ids import check_key_id
 from sparkcrypt.keys.local.keystore import MASTER_KEY_BYTES, KeyDirectory, KeyVersion, MasterKey, merge_versions
-from sparkcrypt.keys.service import KeyDescription, check_options
+from sparkcrypt.keys.service import KeyDeletion, KeyDescription, check_options
 from sparkcrypt.keys.wrapping import seal_key, unseal_key
 from sparkcrypt.policy.key_service import KeyServiceConfig
 
@@ -160,6 +160,20 @@ class LocalKeyService:
         """
         with self._existing():
             self._directory.remove(key_id)
+
+    def delete_key(self, key_id: str) -> KeyDeletion:
+        """Remove a key's file with every version.
+
+        Raises:
+            KeyNotFoundError: there is no such key.
+        """
+        self.delete(key_id)
+        return KeyDeletion(
+            key_id,
+            None,
+            f"the key's file was removed from {self._directory.path}; nobody can prove that of a disk: snapshots, "
+            "backups and blocks that are not overwritten yet may still hold it",
+        )
 
     def list_keys(self) -> tuple[KeyDescription, ...]:
         """Describe every key, sorted by key id."""

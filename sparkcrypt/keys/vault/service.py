@@ -16,7 +16,7 @@ from hvac.exceptions import Forbidden, InvalidRequest, Unauthorized, VaultError
 
 from sparkcrypt.errors import KeyAccessDeniedError, KeyNotFoundError, KeyServiceError, KeyServiceUnavailableError
 from sparkcrypt.keys.access_decisions import Decision, decision_of
-from sparkcrypt.keys.service import KeyDescription
+from sparkcrypt.keys.service import KeyDeletion, KeyDescription
 from sparkcrypt.keys.vault.answers import data_of, description_of, key_of, text_of
 from sparkcrypt.keys.vault.login import HvacLogin
 from sparkcrypt.keys.vault.options import decode_key_name, encode_key_name, vault_options
@@ -140,6 +140,28 @@ class VaultKeyService:
             ),
         )
         return self.describe(key_id)
+
+    def delete_key(self, key_id: str) -> KeyDeletion:
+        """Allow the key's deletion (``deletion_allowed``), and delete it with every version.
+
+        Raises:
+            KeyNotFoundError: there is no such key.
+            KeyAccessDeniedError: the token may not configure it, not delete it, or not read it.
+        """
+        name = encode_key_name(key_id)
+        self.describe(key_id)
+        self._call(
+            key_id,
+            "configure",
+            lambda transit: transit.update_key_configuration(name, deletion_allowed=True, mount_point=self._mount),
+        )
+        self._call(key_id, "delete", lambda transit: transit.delete_key(name, mount_point=self._mount))
+        return KeyDeletion(
+            key_id,
+            None,
+            f"Vault at {self._options.address} deleted it with every version; its snapshots and backups, and replicas "
+            "that lag behind, may still hold it",
+        )
 
     def list_keys(self) -> tuple[KeyDescription, ...]:
         """Describe every key whose name stands for a key id; names that none stands for cannot be used here.

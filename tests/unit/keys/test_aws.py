@@ -4,6 +4,7 @@ import json
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import boto3
@@ -18,6 +19,7 @@ from sparkcrypt.errors import (
 )
 from sparkcrypt.keys.access_token import access_token
 from sparkcrypt.keys.cloud.aws_options import KeyNames
+from sparkcrypt.keys.service import Deleting
 from sparkcrypt.keys.steady import service as steady
 from sparkcrypt.policy.key_service import KeyServiceConfig
 from tests.services.meddled_s3 import MeddledS3
@@ -92,9 +94,10 @@ def test_encryption_context_binds_the_key_id_and_the_policys_pairs(
 
 def test_key_that_waits_for_its_deletion_is_not_found(open_aws: OpenAws, client: Callable[..., Any]) -> None:
     """A key that is scheduled to be deleted counts as gone, and is not made again under its id."""
+    before = client().list_aliases()["Aliases"]
     service = open_aws()
     service.create("pii")
-    (alias,) = [listed for listed in client().list_aliases()["Aliases"] if listed["AliasName"].endswith("/pii")]
+    (alias,) = [listed for listed in client().list_aliases()["Aliases"] if listed not in before]
     client().schedule_key_deletion(KeyId=alias["TargetKeyId"], PendingWindowInDays=7)
     with pytest.raises(KeyNotFoundError, match="to be deleted on"):
         service.describe("pii")
@@ -273,3 +276,16 @@ def test_multi_region_arn_is_turned_to_the_region_that_is_asked() -> None:
     arn = f"arn:aws:kms:{REGION}:{ACCOUNT}:key/12345678-1234-1234-1234-123456789012"
     assert names.of(arn) == arn
     assert len(names.of("k" * 300)) == 256
+
+
+def test_deleted_key_waits_thirty_days(open_aws: OpenAws, client: Callable[..., Any]) -> None:
+    """AWS uses the key no more and says when it is gone for good; asked again it says the same day."""
+    service = open_aws()
+    assert isinstance(service, Deleting)
+    service.create("pii")
+    told = service.delete_key("pii")
+    assert told.final_at is not None
+    final = datetime.strptime(told.final_at, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=timezone.utc)
+    assert timedelta(days=29) < final - datetime.now(timezone.utc) <= timedelta(days=30)
+    assert "kms:CancelKeyDeletion" in told.promise
+    assert service.delete_key("pii") == told

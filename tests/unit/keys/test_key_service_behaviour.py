@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from sparkcrypt.errors import ConfigError, KeyNotFoundError, KeyServiceError
-from sparkcrypt.keys.service import KeyDescription, KeyService
+from sparkcrypt.keys.service import Deleting, KeyDescription, KeyService
 
 KEY = secrets.token_bytes(32)
 KEY_IDS = {
@@ -197,3 +197,24 @@ def test_key_ids_that_look_alike_are_different_keys(storing: KeyService) -> None
         for other in set(alike) - {key_id}:
             with pytest.raises(KeyServiceError):
                 storing.unwrap(other, wrapped[key_id])
+
+
+def test_deleted_key_unwraps_nothing(storing: KeyService) -> None:
+    """Where a service deletes keys, what the key wrapped is lost, it is not listed, and other keys stay as they are."""
+    if not isinstance(storing, Deleting):
+        assert not hasattr(storing, "delete_key")
+        return
+    for key_id in ("pii", "a/b:c", "other"):
+        storing.create(key_id)
+    wrapped, kept = storing.wrap("a/b:c", KEY), storing.wrap("other", KEY)
+    told = storing.delete_key("a/b:c")
+    assert told.key_id == "a/b:c"
+    assert told.promise
+    with pytest.raises(KeyNotFoundError, match="'a/b:c'"):
+        storing.describe("a/b:c")
+    if told.final_at is None:  # moto goes on decrypting with keys that wait for their deletion, as AWS does not
+        with pytest.raises(KeyNotFoundError, match="'a/b:c'"):
+            storing.unwrap("a/b:c", wrapped)
+    assert storing.unwrap("other", kept) == KEY
+    with pytest.raises(KeyNotFoundError, match="'absent'"):
+        storing.delete_key("absent")

@@ -22,7 +22,7 @@ from sparkcrypt.errors import (
     KeyServiceUnavailableError,
 )
 from sparkcrypt.keys.access_decisions import AccessDecider
-from sparkcrypt.keys.service import KeyService, Retiring, Rotating
+from sparkcrypt.keys.service import Deleting, KeyService, Retiring, Rotating
 from sparkcrypt.keys.wrappings import version_of
 from tests.services.vault_server import VaultServer, start_vault
 from tests.unit.keys.conftest import OpenVault, opened
@@ -403,3 +403,19 @@ def test_rotation_is_told_by_what_is_wrapped(vault: VaultServer, mount: str, ope
     with pytest.raises(KeyServiceError, match="'pii'"):
         root.unwrap("pii", old)
     assert root.unwrap("pii", new) == KEY
+
+
+def test_token_that_may_not_delete_is_denied(vault: VaultServer, mount: str, open_vault: OpenVault) -> None:
+    """A writer's token deletes nothing; a command that was killed after it had allowed the deletion is given again."""
+    root = open_vault()
+    root.create("pii")
+    wrapped = root.wrap("pii", KEY)
+    writer = open_vault(vault.token(all_rules(mount)))
+    assert isinstance(root, Deleting) and isinstance(writer, Deleting)
+    with pytest.raises(KeyAccessDeniedError, match="'pii'"):
+        writer.delete_key("pii")
+    assert root.unwrap("pii", wrapped) == KEY
+    vault.api("POST", f"{mount}/keys/pii/config", {"deletion_allowed": True})
+    assert root.delete_key("pii").final_at is None
+    with pytest.raises(KeyNotFoundError, match="'pii'"):
+        root.unwrap("pii", wrapped)
