@@ -98,13 +98,13 @@ class KeyAudit:
         self._append(RELEASE, key_id, reason, hold=chosen[0].number)
         return chosen[0]
 
-    def begin(self, key_id: str, reason: str, probe: str, dark: Sequence[Mapping[str, Any]]) -> None:
+    def begin(self, key_id: str, reason: str, probe: str | None, dark: Sequence[Mapping[str, Any]]) -> None:
         """Write down that a key is about to be deleted.
 
         Args:
             key_id: the master key.
             reason: why.
-            probe: what it wrapped.
+            probe: what it wrapped; None where it is gone already.
             dark: what goes dark, table by table, as JSON values.
         """
         self._append(SHRED, key_id, reason, probe=probe, dark=[dict(table) for table in dark])

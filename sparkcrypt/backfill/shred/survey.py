@@ -182,12 +182,15 @@ class Survey:
             if count:
                 told = f"of {count_of(count, 'file')} nobody can tell the keys; see `sparkcrypt keys check`: {first}"
                 refused.append(f"{scan.name}: {told}")
+        is_there, begun = self._is_there(key_id), key_id in facts.begun
+        if begun and not is_there:
+            refused = []  # it is gone: what is left is to say so
         return ShreddableKey(
             kept,
-            self._is_there(key_id),
-            key_id in facts.begun,
+            is_there,
+            begun,
             tuple(DarkTable.of(place) for _, place in places if place.amount.files),
-            facts.holds.get(key_id, ()),
+            facts.holds.get(key_id, ()) if is_there else (),
             tuple(refused),
             tuple(reason for scan, place in places for reason in self._find_readable(scan, place)),
         )

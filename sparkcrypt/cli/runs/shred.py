@@ -2,18 +2,32 @@
 
 from __future__ import annotations
 
+import json
 import re
+import sys
 from collections.abc import Callable
 from datetime import datetime, timezone
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from sparkcrypt.backfill.journal.entries import AuditHead
+from sparkcrypt.backfill.shred.report import REPORT_KIND, ShreddedKey
 from sparkcrypt.cli.frame.command import Command, Group
-from sparkcrypt.cli.frame.command_context import Workplace
-from sparkcrypt.cli.frame.options import Launch, databases_option, json_option, policy_option, spark_options
-from sparkcrypt.cli.frame.output import show
+from sparkcrypt.cli.frame.command_context import Workplace, check_writable
+from sparkcrypt.cli.frame.failed_report import failed_report
+from sparkcrypt.cli.frame.options import (
+    Launch,
+    databases_option,
+    json_option,
+    policy_option,
+    report_option,
+    spark_options,
+)
+from sparkcrypt.cli.frame.output import say, show
+
+if TYPE_CHECKING:
+    from sparkcrypt.backfill.shred.plan import ShredPlan
 
 F = TypeVar("F", bound=Callable[..., Any])
 _NO_HEAD = "none"
@@ -114,3 +128,91 @@ def plan(
         found = Survey(spark, loaded, store, service, selection).plan(as_of=as_of, expected=head)
     show(found.to_dict(), shred_plan_text(found), as_json=as_json)
     context.exit(found.exit_code)
+
+
+@shred.command("apply", cls=Command)
+@_choice_options
+@click.option("--reason", metavar="TEXT", help="Why; the audit of keys keeps it.  Needed with --yes.")
+@click.option("--yes", is_flag=True, help="Ask nobody: for jobs.")
+@report_option
+@click.pass_context
+def apply_plan(
+    context: click.Context,
+    tables: tuple[str, ...],
+    databases: tuple[str, ...],
+    key_id: str | None,
+    leave_out: tuple[str, ...],
+    head: AuditHead | None,
+    reason: str | None,
+    yes: bool,
+    report: str | None,
+    policy: str,
+    as_json: bool,
+    launch: Launch,
+) -> None:
+    """Delete the keys that `shred plan` would: what is under them can never be read again, by anybody.
+
+    It shows the plan and asks for the number of keys, or for the key's id where there is one; nothing is deleted before
+    that.  Right before each deletion tables and holds are looked at again.  The audit of keys says first what is done,
+    and afterwards that a new process was refused the key.  Given again after it was killed, it goes on.
+
+    Exits with 74 when a key that is due was refused or a table could not be looked at; the other keys are gone then.
+
+    Examples:
+      sparkcrypt shred apply --policy policy.yaml
+      sparkcrypt shred apply --key tenant-acme --reason "contract ended, case 4711" --policy policy.yaml
+      sparkcrypt shred apply --yes --reason "retention of contacts" --policy policy.yaml --json
+    """
+    if yes and not reason:
+        raise click.UsageError("--yes needs --reason, for those who read the audit of keys", context)
+    check_writable(report)
+    with (
+        Workplace("sparkcrypt shred", launch) as workplace,
+        failed_report(workplace, report, None, kind=REPORT_KIND, version=1, shredded=[]) as known,
+    ):
+
+        def tell(gone: ShreddedKey) -> None:
+            known["shredded"].append(gone.to_dict())
+            say(f"key {gone.key_id!r} is gone, effective {gone.effective_at}")
+
+        loaded, spark = workplace.policy(policy), workplace.spark
+        from sparkcrypt.backfill.shred.apply import ShredOptions, shred_keys
+        from sparkcrypt.backfill.shred.survey import Selection
+        from sparkcrypt.cli.runs.shred_text import shred_report_text
+
+        done = shred_keys(
+            spark,
+            loaded,
+            Selection(tables, databases, key_id, leave_out),
+            ShredOptions(reason, head, attended=not yes),
+            confirm=_ask_nobody if yes else _ask,
+            progress=tell,
+        )
+        if report is not None:
+            workplace.write(report, json.dumps(done.to_dict(), indent=2, ensure_ascii=False) + "\n")
+    show(done.to_dict(), shred_report_text(done), as_json=as_json)
+    context.exit(done.exit_code)
+
+
+def _ask_nobody(_: ShredPlan) -> None:
+    """Take --yes for the answer."""
+
+
+def _ask(found: ShredPlan) -> None:
+    """Show a plan, and have a person type how many keys are to be deleted, or which.
+
+    Raises:
+        click.UsageError: something else was typed, or nobody is there.
+    """
+    from sparkcrypt.cli.runs.shred_text import shred_plan_text
+
+    keys = [key.key_id for key in found.chosen]
+    wanted = keys[0] if len(keys) == 1 else str(len(keys))
+    what = f"the id of the key, {wanted}" if len(keys) == 1 else f"the number of keys, {wanted}"
+    say(shred_plan_text(found))
+    if found.head == _NO_HEAD:
+        say("The state directory has no audit of keys: it knows of no hold, and of no key that was shredded.")
+    say(f"These keys will be deleted for good: {', '.join(keys)}.  To go on, type {what}:")
+    typed = sys.stdin.readline().strip()
+    if typed != wanted:
+        raise click.UsageError(f"{typed!r} was typed, and not {what}; nothing was deleted")

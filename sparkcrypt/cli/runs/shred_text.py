@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sparkcrypt.backfill.shred.plan import ShreddableKey, ShredPlan, time_text
+from sparkcrypt.backfill.shred.report import ShredReport
 from sparkcrypt.cli.frame.output import align_table
 from sparkcrypt.text import count_of, size_of
 
@@ -25,6 +26,23 @@ def shred_plan_text(plan: ShredPlan) -> str:
     lines += [f"REFUSED: {doubt}" for doubt in plan.doubts]
     lines += [f"warning: {warning}" for warning in plan.warnings]
     lines.append(f"head of the audit of keys: {plan.head}")
+    return "\n".join(lines)
+
+
+def shred_report_text(report: ShredReport) -> str:
+    """Return what was shredded as people read it."""
+    lines = [f"{report.outcome}: {count_of(len(report.shredded), 'key')} shredded"]
+    for gone in report.shredded:
+        lines += ["", f"key {gone.key_id!r}: gone, effective {gone.effective_at}", f"  {gone.promise}"]
+        lines += [f"  must still go: {what}" for what in gone.remains]
+    lines.append("")
+    for key in report.kept:
+        lines += [f"kept: key {key.key_id!r}: HELD: {hold.to_text()}" for hold in key.holds]
+        lines += [f"kept: key {key.key_id!r}: REFUSED: {reason}" for reason in key.refused[:_SHOWN]]
+    lines += [f"kept: key {key_id!r}: {reason}" for key_id, reason in report.left.items()]
+    lines += [f"NOT looked at: {table}: {reason}" for table, reason in sorted(report.plan.not_scanned.items())]
+    lines += [f"warning: {warning}" for warning in report.plan.warnings]
+    lines.append(f"head of the audit of keys: {report.head}")
     return "\n".join(lines)
 
 

@@ -19,6 +19,7 @@ JOBS = {
     "backfill.py": "backfill",
     "encrypt_table.py": "encrypt",
     "rotate_keys.py": "rotate",
+    "shred_keys.py": "shred",
     "verify_table.py": "verify",
 }
 FENCED = re.compile(r"^```\w*\n(.*?)^```", re.MULTILINE | re.DOTALL)

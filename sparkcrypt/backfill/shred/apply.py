@@ -1,0 +1,223 @@
+"""Keys of data past their retention are deleted, one after the other, each step so that a second command goes on.
+
+Of each key, under the lock of the audit of keys:
+
+1. tables, records and holds are looked at again, as they are now;
+2. the audit says what is about to be done, and why;
+3. the key service deletes the key;
+4. a process of its own is refused what the key had wrapped, since the key is gone;
+5. the audit gets the tombstone, and readers are left word of it.
+
+Killed after 2, the key is still there, and everything is looked at again; after 3, the key is gone, and 4 and 5 follow.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+from typing import TYPE_CHECKING
+
+from sparkcrypt import names
+from sparkcrypt.backfill.audit.key_audit import KeyAudit, key_audit
+from sparkcrypt.backfill.audit.key_facts import KeyFacts, read_key_facts
+from sparkcrypt.backfill.journal.entries import AuditHead
+from sparkcrypt.backfill.shred.plan import DarkTable, ShreddableKey, ShredPlan, time_text
+from sparkcrypt.backfill.shred.proof import make_probe, prove_gone
+from sparkcrypt.backfill.shred.report import ShreddedKey, ShredReport
+from sparkcrypt.backfill.shred.survey import Selection, Survey
+from sparkcrypt.backfill.state.directory import open_states
+from sparkcrypt.backfill.state.mac import MasterKeys
+from sparkcrypt.errors import ConfigError, KeyNotFoundError, VerificationError
+from sparkcrypt.keys.ids import key_digest
+from sparkcrypt.keys.open_service import open_key_service
+from sparkcrypt.keys.service import Deleting, KeyDeletion, KeyService
+from sparkcrypt.keys.tombstones import tombstone_name
+from sparkcrypt.policy.model import Policy
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from sparkcrypt.backfill.state.store import StateStore
+
+COMMAND = "shred apply"
+OVERDUE = "its retention is over"
+_CACHE_SECONDS = 600
+"""How long processes keep opened keys, unless their launch says otherwise."""
+_REMAINS = (
+    "backups of the key service, and exports of its keys, that hold the key",
+    "copies of the values elsewhere: caches and checkpoints of applications, exports, results that people kept",
+    "applications that were launched with a longer parquet.encryption.cache.lifetime.seconds, and tasks that have "
+    "opened a file already",
+)
+
+Confirm = Callable[[ShredPlan], None]
+"""Asks a person about a plan; raises unless the answer is right."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShredOptions:
+    """How keys are shredded.
+
+    Attributes:
+        reason: why, for the audit; needed where a key is named that has no date.
+        expected: a head of the audit of keys that was kept elsewhere.
+        attended: a person is asked, who is told where nothing is recorded of holds.
+    """
+
+    reason: str | None = None
+    expected: AuditHead | None = None
+    attended: bool = True
+
+
+def shred_keys(
+    spark: SparkSession,
+    policy: Policy,
+    selection: Selection,
+    options: ShredOptions,
+    *,
+    confirm: Confirm,
+    progress: Callable[[ShreddedKey], None] = lambda _: None,
+) -> ShredReport:
+    """Delete the keys that are due, or one that is named, as the module says.
+
+    Args:
+        spark: a classic session.
+        policy: whose keys.
+        selection: which.
+        options: why, and by whose word.
+        confirm: is asked once, before anything is deleted, about all keys that would be.
+        progress: hears of each key that is gone.
+
+    Raises:
+        ConfigError: the key service does not delete keys here, nobody knows of holds, or a reason is missing.
+        VerificationError: the audit of keys was changed or cut, the state directory may be an earlier copy, the key
+            that was named is held or needed, or a deletion is not proven.
+        KeyServiceError: the key service did not do what it was asked.
+    """
+    store = open_states(spark, policy.run_state, outside=f"{policy.run_state.rstrip('/')}/.nothing")
+    service = open_key_service(policy.key_service)
+    facts = read_key_facts(store, service, MasterKeys.of(policy), expected=options.expected)
+    _refuse_unknown_holds(facts, options)
+    _mark_tombstones(store, policy, facts)
+    survey = Survey(spark, policy, store, service, selection)
+    plan = survey.plan(expected=options.expected)
+    _refuse(plan, selection, service)
+    reason = options.reason or OVERDUE
+    report = ShredReport(plan, reason, head=plan.head)
+    if not plan.chosen:
+        return report
+    if options.reason is None and any(key.retention.over_at is None and not key.begun for key in plan.chosen):
+        raise ConfigError(f"key {selection.key_id!r} has no date; give --reason, for those who read the audit")
+    confirm(plan)
+    lifetime = _cache_seconds(spark, service)
+    for confirmed in plan.chosen:
+        with key_audit(store, policy, COMMAND) as audit:
+            now = survey.plan(expected=options.expected, facts=audit.facts)
+            left = _find_change(confirmed, now)
+            if left is not None:
+                report.left[confirmed.key_id] = left
+                continue
+            key = next(key for key in now.keys if key.key_id == confirmed.key_id)
+            gone = _shred_key(audit, policy, service, key, reason, lifetime)
+            report.head = audit.facts.head_text
+        report.shredded.append(gone)
+        progress(gone)
+    return report
+
+
+def _shred_key(
+    audit: KeyAudit, policy: Policy, service: KeyService, key: ShreddableKey, reason: str, lifetime: float
+) -> ShreddedKey:
+    """Delete one key, under the lock of the audit."""
+    key_id, config = key.key_id, policy.key_service
+    begun = audit.facts.begun.get(key_id)
+    dark = [table.to_dict() for table in key.dark]
+    if begun is None:
+        audit.begin(key_id, reason, make_probe(service, config, key_id) if key.is_there else None, dark)
+        begun = audit.facts.begun[key_id]
+    audit.check_lock()
+    deletion = _delete(service, key_id)
+    prove_gone(config, key_id, begun.probe)
+    uncached = time_text(datetime.now(timezone.utc) + timedelta(seconds=lifetime))
+    effective = max(uncached, deletion.final_at or "")
+    audit.bury(key_id, begun.reason, effective, begun.dark, deletion.promise)
+    remains = (*key.defeated_by, *_REMAINS)
+    return ShreddedKey(key_id, effective, deletion.promise, key.dark, remains)
+
+
+def _delete(service: KeyService, key_id: str) -> KeyDeletion:
+    if isinstance(service, Deleting):
+        with contextlib.suppress(KeyNotFoundError):  # an earlier command, or somebody by hand, deleted it
+            return service.delete_key(key_id)
+    return KeyDeletion(key_id, None, "the key service had the key no more")
+
+
+def _refuse(plan: ShredPlan, selection: Selection, service: KeyService) -> None:
+    """Refuse what no key may be deleted by.
+
+    Raises:
+        VerificationError, ConfigError: as `shred_keys`.
+    """
+    if plan.doubts:
+        raise VerificationError(f"{'; '.join(plan.doubts)}; nothing was deleted")
+    if selection.key_id is not None:
+        for key in plan.keys:
+            against = [*(f"is under {hold.to_text()}" for hold in key.holds), *key.refused]
+            if against:
+                raise VerificationError(f"key {key.key_id!r} is not shredded: {'; '.join(against)}")
+    there = [key.key_id for key in plan.chosen if key.is_there]
+    if there and not isinstance(service, Deleting):
+        raise ConfigError(
+            f"this policy's key service ({type(service).__name__}) does not delete keys here; delete "
+            f"{', '.join(map(repr, there))} with the service's own tools once `sparkcrypt shred plan` refuses none of "
+            "them, and give this command again, which proves it and writes the tombstones"
+        )
+
+
+def _refuse_unknown_holds(facts: KeyFacts, options: ShredOptions) -> None:
+    if facts.head is None and options.expected is None and not options.attended:
+        raise ConfigError(
+            "the state directory has no audit of keys, so nobody can tell whether there were holds; where no key was "
+            "ever held or shredded, give --head none; else restore the state directory's newest copy"
+        )
+
+
+def _mark_tombstones(store: StateStore, policy: Policy, facts: KeyFacts) -> None:
+    """Leave word of tombstones that a killed command did not leave."""
+    unmarked = [key_id for key_id in facts.tombstones if store.read(tombstone_name(key_digest(key_id))) is None]
+    if unmarked:
+        with key_audit(store, policy, COMMAND) as audit:
+            for key_id in unmarked:
+                audit.mark(key_id)
+
+
+def _find_change(confirmed: ShreddableKey, now: ShredPlan) -> str | None:
+    """Return why a key that was confirmed is not deleted after all; None where all is as it was."""
+    key = next((key for key in now.keys if key.key_id == confirmed.key_id), None)
+    if key is None:
+        return "another command shredded it meanwhile"
+    if not key.may_go:
+        return "; ".join([*(hold.to_text() for hold in key.holds), *key.refused])
+    if now.doubts:
+        return "; ".join(now.doubts)
+    more = _list_places(key.dark) - _list_places(confirmed.dark)
+    if more:
+        told = ", ".join(" of ".join(place) for place in sorted(more))
+        return f"more came under it since it was confirmed: {told}; look at it with `sparkcrypt shred plan`"
+    return None
+
+
+def _list_places(dark: Sequence[DarkTable]) -> set[tuple[str, str]]:
+    return {(column, table.table) for table in dark for column in table.columns}
+
+
+def _cache_seconds(spark: SparkSession, service: KeyService) -> float:
+    """Return how long after its deletion processes may still use a key that they have opened."""
+    told = spark.sparkContext.getConf().get(f"spark.hadoop.{names.CACHE_LIFETIME}", str(_CACHE_SECONDS))
+    try:
+        lifetime = max(float(_CACHE_SECONDS), float(told or _CACHE_SECONDS))
+    except ValueError:
+        lifetime = float(_CACHE_SECONDS)
+    return lifetime + float(getattr(service, "serve_stale_seconds", 0))
