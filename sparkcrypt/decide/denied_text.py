@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 from sparkcrypt.decide.context import parse_policy
 from sparkcrypt.decide.request import optional_text, require_text
 from sparkcrypt.errors import ConfigError, KeyAccessDeniedError, KeyNotFoundError, KeyServiceError
+from sparkcrypt.keys.tombstones import describe_tombstone
 from sparkcrypt.names import IN_SOME_PARTITIONS, STRICT_PROJECTION
 
 _ASK = "ask whoever grants the use of keys in the key service"
@@ -27,11 +28,18 @@ def refused_key(request: Mapping[str, Any], key_id: str, error: KeyServiceError)
     table, path = optional_text(request, "table"), optional_text(request, "path")
     whose = f"{owner} of table {table}" if table else owner
     principal = optional_text(request, "principal") or "this process"
+    shredded = _find_tombstone(request, key_id) if isinstance(error, KeyNotFoundError) else None
+    where = f" (file {path})" if path else ""
+    if shredded is not None:
+        return KeyNotFoundError(
+            f"{whose} cannot be read by anybody any more: its key {key_id!r} is not there, and {shredded}. Other "
+            f"columns can be read{where}"
+        )
     if isinstance(error, KeyNotFoundError):
         what = f"{whose} cannot be read by {principal}: its key {key_id!r} is not there"
     else:
         what = f"{whose} cannot be read: its key {key_id!r} is denied to {principal}"
-    return type(error)(f"{what}. To get access, {how_to_ask(request)}. {error}{f' (file {path})' if path else ''}")
+    return type(error)(f"{what}. To get access, {how_to_ask(request)}. {error}{where}")
 
 
 def refuse_named(request: Mapping[str, Any]) -> NoReturn:
@@ -65,3 +73,12 @@ def how_to_ask(request: Mapping[str, Any]) -> str:
         return (parse_policy(text).ask_for_access if text else None) or _ASK
     except ConfigError:
         return _ASK
+
+
+def _find_tombstone(request: Mapping[str, Any], key_id: str) -> str | None:
+    """Return what the state directory of the policy says of a key that is gone; None where that cannot be told."""
+    text = optional_text(request, "policy")
+    try:
+        return describe_tombstone(parse_policy(text).run_state, key_id) if text else None
+    except ConfigError:
+        return None

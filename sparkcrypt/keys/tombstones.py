@@ -42,4 +42,4 @@ def describe_tombstone(run_state: str, key_id: str) -> str | None:
         return None
     if told.get("key_id") != key_id or not _TIME.fullmatch(time):
         return None
-    return f"the state directory says that it was shredded on {time}: {show(reason)}"
+    return f"the state directory says that it was shredded on {time.partition('.')[0]}: {show(reason)}"
