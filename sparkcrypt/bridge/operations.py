@@ -10,7 +10,8 @@ import base64
 import json
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import sparkcrypt
@@ -21,6 +22,7 @@ from sparkcrypt.policy.key_service import KeyServiceConfig
 if TYPE_CHECKING:
     from sparkcrypt.access.log import AccessLog
     from sparkcrypt.keys.opened import OpenedKeyService
+    from sparkcrypt.keys.service import KeyService
 
 Request: TypeAlias = Mapping[str, Any]
 Answer: TypeAlias = "dict[str, Any]"
@@ -41,6 +43,7 @@ class Operations:
     def __init__(self) -> None:
         self._services: ExpiringCache[KeyServiceConfig, OpenedKeyService] = ExpiringCache(_FOREVER)
         self._access_logs: ExpiringCache[tuple[str, str], AccessLog] = ExpiringCache(_FOREVER)
+        self._buckets: ExpiringCache[tuple[str, str], tuple[str, ...]] = ExpiringCache(_FOREVER)
         self._by_name: dict[str, Callable[[Request], Answer]] = {
             "hello": lambda _: hello(),
             "wrap": self._wrap,
@@ -102,8 +105,21 @@ class Operations:
         if answer["encrypt"]:
             # Parquet's static caches hold wrapped keys per access token alone.
             config = _key_service(answer["key_service"])
-            answer["access_token"] = access_token(config, self._open(config).service)
+            service = self._open(config).service
+            answer["access_token"] = access_token(config, service)
+            self._make_keys(str(request["policy"]), service, answer["columns"])
         return answer
+
+    def _make_keys(self, policy: str, service: KeyService, columns: Sequence[Mapping[str, Any]]) -> None:
+        """Make the keys of new buckets, where the policy says so; each is asked for once in a helper's life."""
+        from sparkcrypt.decide.context import parse_policy
+        from sparkcrypt.keys.bucket_keys import make_bucket_keys
+        from sparkcrypt.keys.ids import decode_key_id
+
+        asked = {decode_key_id(column["key"]) for column in columns if column["key"] is not None}
+        parsed = parse_policy(policy)
+        for key_id in sorted(asked) if any(rule.create_keys for rule in parsed.tags) else ():
+            self._buckets.get((policy, key_id), partial(make_bucket_keys, parsed, service, (key_id,)))
 
     def _open(self, config: KeyServiceConfig) -> OpenedKeyService:
         from sparkcrypt.keys.opened import OpenedKeyService

@@ -60,7 +60,7 @@ def retention_of_key(policy: Policy, key_id: str) -> KeyRetention:
     ends = {rule.name: bucket_end(rule.key, key_id) for rule in rules if rule.key is not None}
     undated = [name for name, end in ends.items() if end is None]
     if undated:
-        by_name = not any(_is_dated(rule.key) for rule in rules if rule.key is not None)
+        by_name = not any(rule.key.is_dated for rule in rules if rule.key is not None)
         why = f"no date stands in it by the template of tag {undated[0]!r}, so its retention has no end that is known"
         return KeyRetention(key_id, tags, None, why, by_name)
     endless = [rule.name for rule in rules if rule.retention_seconds is None]
@@ -115,10 +115,6 @@ def _find_fixed_use(policy: Policy, key_id: str, rules: Sequence[TagRule]) -> st
         if not rule.key.columns:
             return f"it is the key of tag {rule.name!r} for all dates, so it has no bucket that ends"
     return None
-
-
-def _is_dated(template: KeyTemplate) -> bool:
-    return any(date_format for _, _, date_format, _ in Formatter().parse(template.text))
 
 
 def _read_values(parts: _Parts, text: str) -> Iterator[_Values]:

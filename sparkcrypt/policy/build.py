@@ -229,9 +229,15 @@ def _tag(name: str, rule: object, problems: Problems) -> TagRule:
     on_denied = section.choice("on_denied", ON_DENIED, None)
     sinks = section.choice("sinks", SINK_MODES, None)
     retention, rotate_every = duration_of(section, "retention"), duration_of(section, "rotate_every")
-    made = TagRule(name, _key(section, history), retention, history, on_denied, sinks, rotate_every)
+    key, create_keys = _key(section, history), section.boolean("create_keys", False)
+    if create_keys and (retention is None or key is None or not key.is_dated):
+        section.problem(
+            "create_keys",
+            "a write makes the keys of a template with a date, such as contact-{day:%Y-%m}, of a tag with retention, "
+            "so that no shredded key comes back; make other keys with `sparkcrypt keys create`",
+        )
     section.close()
-    return made
+    return TagRule(name, key, retention, history, on_denied, sinks, rotate_every, create_keys)
 
 
 def _key(section: Section, history: tuple[str, ...]) -> KeyTemplate | None:

@@ -54,6 +54,7 @@ class TagRule:
     error, ``error`` is an error whatever his session asks for, None leaves it to the session.
     ``sinks`` is what becomes of writes of its columns to sinks that encrypt nothing; None leaves it to the policy.
     ``rotate_every_seconds`` is how old the newest version of its key may become; None leaves it to the policy.
+    ``create_keys``: the first write into a bucket makes the bucket's key.
     """
 
     name: str
@@ -63,6 +64,7 @@ class TagRule:
     on_denied: OnDenied | None = None
     sinks: SinkMode | None = None
     rotate_every_seconds: int | None = None
+    create_keys: bool = False
 
     def to_dict(self) -> dict[str, Any] | str:
         """Return the rule as it stands in a policy file."""
@@ -79,6 +81,8 @@ class TagRule:
             document["sinks"] = self.sinks
         if self.rotate_every_seconds is not None:
             document["rotate_every"] = f"{self.rotate_every_seconds}s"
+        if self.create_keys:
+            document["create_keys"] = True
         return document
 
 

@@ -51,6 +51,11 @@ class KeyTemplate:
         """The partition columns that it needs, in order of appearance."""
         return tuple(dict.fromkeys(name for _, name, _, _ in Formatter().parse(self.text) if name is not None))
 
+    @property
+    def is_dated(self) -> bool:
+        """A date stands in it."""
+        return any(date_format for _, _, date_format, _ in Formatter().parse(self.text))
+
     def render(self, partition: Mapping[str, str]) -> str:
         """Return the key id of a partition.
 

@@ -25,6 +25,7 @@ from sparkcrypt.backfill.target.target import Target
 from sparkcrypt.backfill.target.unit import Folder, partition_of
 from sparkcrypt.decide.identity import FileIdentity
 from sparkcrypt.errors import SparkcryptError, UnsupportedFileError, VerificationError
+from sparkcrypt.keys.bucket_keys import make_bucket_keys
 from sparkcrypt.keys.open_service import open_key_service
 from sparkcrypt.native.orders import EncryptionOrder, FileOrder, FileOutcome, KeySettings
 from sparkcrypt.parquet import FileSummary
@@ -166,6 +167,7 @@ class NativeStager:
         }
         config, bits = self._policy.key_service, self._policy.data_key_bits
         service = open_key_service(config)
+        make_bucket_keys(self._policy, service, masters)
         keks = table_keks(
             self._store,
             self._target.table_id,

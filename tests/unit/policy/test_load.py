@@ -229,6 +229,10 @@ MISTAKES = {
     "grace negative": (GOOD + "old_files: {grace: -1h}\n", "is '-1h'; allowed"),
     "grace with a leading zero": (GOOD + "old_files: {grace: 01h}\n", "is '01h'; allowed"),
     "rotation number": (GOOD + "rotate_every: 365\n", ":8: rotate_every: is 365; allowed: a number and one of"),
+    "keys made without a date": (
+        GOOD.replace("pii: {key: pii}", "pii: {key: pii, retention: 1d, create_keys: true}"),
+        "create_keys: a write makes the keys of a template with a date",
+    ),
     "rotation of nothing": (GOOD + "rotate_every: 0d\n", "rotate_every: is '0d'; allowed"),
     "grace missing": (GOOD + "old_files: {}\n", ":8: old_files: 'grace' is missing"),
     "grace misspelt": (GOOD + "old_files: {grase: 1h}\n", "did you mean 'grace'?"),
