@@ -39,7 +39,7 @@ class Site:
         rules += f"  dataset: {{require_encryption: true, tags: {{note: fin}}, location: '{self.folder.as_uri()}'}}\n"
         log = (lake.root / "log").as_uri()
         principals = f"[root, {lake.spark.sparkContext.sparkUser()}]"
-        more = f"access_log: {{location: '{log}'}}\ndeclassify: {{principals: {principals}, tags: [pii]}}\n"
+        more = f"access_log: {{location: '{log}'}}\ndeclassify: {{principals: {principals}, tags: [pii, public]}}\n"
         self.policy: Policy = lake.policy(tables=rules, more=more)
         lake.sql("CREATE TABLE people (id INT, ssn STRING, note STRING) USING parquet")
         set_tags(lake.spark, "people", {"ssn": ["pii"]}, self.policy)
@@ -162,6 +162,7 @@ def test_nobody_declassifies_without_leave(site: Site) -> None:
     policy = replace(site.policy, declassify=DeclassifyRule(principals=("somebody else",), tags=("pii",)))
     session, name = sparkcrypt.session(policy), site.name()
     session.sql(f"USE {site.lake.database}")
+    session.table("people").collect()
     frame = session.createDataFrame(ROWS, NAMES)
     shown = frame.select(sparkcrypt.declassify(F.col("ssn"), "no value of a person").alias("ssn"), "note")
     assert "somebody else" in refusal(lambda: shown.write.format("parquet").saveAsTable(name))
@@ -179,3 +180,14 @@ def test_a_tag_that_was_taken_off_is_forgotten(site: Site) -> None:
     site.spark.table("former").collect()
     frame.write.format("parquet").saveAsTable(name)
     assert_encrypted(site.lake.path(name), site.policy, {"note": "fin"}, hidden=(PLAIN,), visible=(SECRET,))
+
+
+def test_a_name_is_held_against_each_tag_that_was_seen(site: Site) -> None:
+    """A column that is public in one table may come from another all the same, whichever was read first or last."""
+    for name, tags in (("first", ["public"]), ("middle", ["pii"]), ("last", ["public"])):
+        site.lake.sql(f"CREATE TABLE {name} (id INT, mail STRING) USING parquet")
+        set_tags(site.spark, name, {"mail": tags}, site.policy)
+        site.spark.table(name).collect()
+    frame, target = site.local(["id", "mail", "note"]), site.name()
+    assert "middle.mail" in refusal(lambda: frame.write.format("parquet").saveAsTable(target))
+    assert site.files(target) == []

@@ -164,12 +164,9 @@ final class PlanTags {
   /** Remembers what a column of a table carries, and finds what one of no table has lost. */
   private void noteLost(QueryPlan<?> leaf, Attribute column, Carried tags, String source) {
     if (source != null) {
-      SeenTags.note(source, column.name(), tags.tags());
+      tables.seen().note(source, column.name(), tags.tags());
     } else if (tags.isEmpty() && tables.isForWrite() && LostTagsGuard.isLocal(leaf)) {
-      Carried.Lost lost = SeenTags.of(column.name());
-      if (lost != null) {
-        tags.add(lost);
-      }
+      tables.seen().of(column.name()).forEach(tags::add);
     }
   }
 

@@ -1,37 +1,46 @@
 package io.sparkcrypt;
 
+import java.util.Collection;
+import java.util.Collections;
 import java.util.LinkedHashMap;
+import java.util.List;
 import java.util.Locale;
 import java.util.Map;
 import java.util.Set;
 
-/** Names of tagged columns that this application has read: what rows without lineage are held against. */
+/** Names of tagged columns that this application has read under one policy: what rows without lineage are held against. */
 final class SeenTags {
-  private static final int MOST = 10_000;
-  private static final Newest<String, Map<String, Set<String>>> BY_NAME = new Newest<>(MOST);
+  private static final int MOST_NAMES = 10_000;
+  private static final int MOST_TABLES = 1_000;
+  private static final int MOST_POLICIES = 100;
+  private static final Map<String, SeenTags> BY_POLICY = Collections.synchronizedMap(new Newest<>(MOST_POLICIES));
+
+  private final Newest<String, Map<String, Set<String>>> byName = new Newest<>(MOST_NAMES);
 
   private SeenTags() {}
 
+  static SeenTags under(SessionPolicy policy) {
+    return BY_POLICY.computeIfAbsent(policy.text(), unused -> new SeenTags());
+  }
+
   /** Notes what a column of a table, or folder, carries now; nothing, where it carried something before. */
-  static void note(String table, String column, Set<String> tags) {
-    synchronized (BY_NAME) {
-      String name = column.toLowerCase(Locale.ROOT);
-      Map<String, Set<String>> seen = BY_NAME.get(name);
-      if (!tags.isEmpty()) {
-        BY_NAME.computeIfAbsent(name, unused -> new LinkedHashMap<>()).put(table, Set.copyOf(tags));
-      } else if (seen != null) {
-        seen.remove(table);
-      }
+  synchronized void note(String table, String column, Set<String> tags) {
+    String name = column.toLowerCase(Locale.ROOT);
+    Map<String, Set<String>> seen = byName.get(name);
+    if (seen != null) {
+      seen.remove(table); // what was read last is named
+    }
+    if (!tags.isEmpty()) {
+      byName.computeIfAbsent(name, unused -> new Newest<>(MOST_TABLES)).put(table, Set.copyOf(tags));
     }
   }
 
-  /** What columns of a name have lost where they are read from no table: a column that was seen with tags, and these. */
-  static Carried.Lost of(String column) {
-    synchronized (BY_NAME) {
-      for (Map.Entry<String, Set<String>> seen : BY_NAME.getOrDefault(column.toLowerCase(Locale.ROOT), Map.of()).entrySet()) {
-        return new Carried.Lost(new Carried.Origin(seen.getKey(), column), seen.getValue());
-      }
-      return null;
-    }
+  /** What a column of a name has lost that is read from no table: for each set of tags that was seen, the column read last with it. */
+  synchronized Collection<Carried.Lost> of(String column) {
+    Map<Set<String>, Carried.Lost> byTags = new LinkedHashMap<>();
+    byName
+        .getOrDefault(column.toLowerCase(Locale.ROOT), Map.of())
+        .forEach((table, tags) -> byTags.put(tags, new Carried.Lost(new Carried.Origin(table, column), tags)));
+    return List.copyOf(byTags.values());
   }
 }

@@ -70,6 +70,11 @@ final class TableTags {
     return new Read(source, tagged ? byPlace(columns, ask(told, leaf.schema())) : Map.of());
   }
 
+  /** Names of tagged columns that were read under the session's policy. */
+  SeenTags seen() {
+    return SeenTags.under(policy);
+  }
+
   /** Whether the query's rows are written. */
   boolean isForWrite() {
     return forWrite;
