@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sparkcrypt.backfill.audit.key_facts import Hold, Tombstone
-from sparkcrypt.backfill.shred.scan import KeyPlace
 from sparkcrypt.errors import EXIT_DRIFT, VerificationError
 from sparkcrypt.policy.bucket import KeyRetention
+
+if TYPE_CHECKING:
+    from sparkcrypt.backfill.shred.scan import KeyPlace
 
 _TIME = "%Y-%m-%dT%H:%M:%SZ"
 
