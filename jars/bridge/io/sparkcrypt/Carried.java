@@ -8,7 +8,6 @@ final class Carried {
   private final Set<String> tags = new LinkedHashSet<>();
   private final Set<Origin> origins = new LinkedHashSet<>();
   private final Set<Origin> declassified = new LinkedHashSet<>();
-
   private final Set<Lost> lost = new LinkedHashSet<>();
 
   /** What a value has lost that comes from no table: a column of its name that was seen with tags, and these tags. */

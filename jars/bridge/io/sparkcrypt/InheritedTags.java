@@ -39,15 +39,14 @@ final class InheritedTags {
   /**
    * Judges one write.
    *
-   * @param command what writes
-   * @param written the columns that it writes, with all of their tags
+   * @param table that is written to, from tableOf
+   * @param written the columns that are written, with all of their tags
    * @param from where they come from
    * @return the columns of the table that stay without tags of what is written to them, and these tags
    */
-  Map<String, Set<String>> lacking(LogicalPlan command, StructType written, TableTags from) {
-    String schema = written.json();
-    Object table = schema.contains(TableEntry.TAGS_KEY) ? tableOf(command) : null;
-    if (table == null) {
+  Map<String, Set<String>> lacking(Object table, StructType written, TableTags from) {
+    String schema = table == null ? "" : written.json();
+    if (!schema.contains(TableEntry.TAGS_KEY)) {
       return Map.of();
     }
     ObjectNode request = policy.request("check_inherited", "/").put("schema", schema);

@@ -118,7 +118,8 @@ final class NamedColumnGuard extends Rule<LogicalPlan> {
     }
 
     private void refuseMasked(ColumnPath path) {
-      MaskedColumn column = masked.getOrDefault(path.column().exprId(), MaskedColumn.of(path.column(), null));
+      MaskedColumn known = masked.get(path.column().exprId());
+      MaskedColumn column = known == null ? MaskedColumn.of(path.column(), null) : known;
       String reason = column.reasonAt(path.steps());
       if (reason != null) {
         strict.refuse(path.dotted(column.name()), column.table(), reason);

@@ -32,6 +32,7 @@ final class TableTags {
 
   private final SessionPolicy policy;
   private final KnownTables tables;
+  private final SeenTags seen;
   private final boolean forWrite;
   private final Set<String> names = new TreeSet<>();
   private boolean requiresEncryption;
@@ -54,6 +55,7 @@ final class TableTags {
   TableTags(SparkSession session, SessionPolicy policy, boolean forWrite) {
     this.policy = policy;
     this.tables = new KnownTables(session, policy);
+    this.seen = SeenTags.under(policy);
     this.forWrite = forWrite;
   }
 
@@ -72,7 +74,7 @@ final class TableTags {
 
   /** Names of tagged columns that were read under the session's policy. */
   SeenTags seen() {
-    return SeenTags.under(policy);
+    return seen;
   }
 
   /** Whether the query's rows are written. */

@@ -62,7 +62,8 @@ final class TagRule extends Rule<LogicalPlan> {
     StructType written = WriteQueries.shown(query, tags).schema();
     SinkGuard.check(policy, plan, written, tables);
     InheritedTags inherited = new InheritedTags(session, policy);
-    new LostTagsGuard(session, policy).check(plan, query, tags, written, inherited.tableOf(plan));
-    return WriteQueries.tagged(plan, query, tags, inherited.lacking(plan, written, tables));
+    Object table = inherited.tableOf(plan);
+    new LostTagsGuard(session, policy).check(plan, query, tags, written, table);
+    return WriteQueries.tagged(plan, query, tags, inherited.lacking(table, written, tables));
   }
 }

@@ -52,11 +52,8 @@ final class Trees {
   }
 
   static <T> List<T> elements(Class<T> type, Object scalaCollection) {
-    Object iterator = get(scalaCollection.getClass(), scalaCollection, "iterator");
     List<T> found = new ArrayList<>();
-    while ((Boolean) get(iterator.getClass(), iterator, "hasNext")) {
-      found.add(type.cast(get(iterator.getClass(), iterator, "next")));
-    }
+    Calls.list(scalaCollection).forEach(element -> found.add(type.cast(element)));
     return found;
   }
 
