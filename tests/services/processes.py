@@ -8,7 +8,8 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -98,10 +99,26 @@ def wait_until(ready: Callable[[], bool], service: ServiceProcess, deadline_seco
 
 
 def free_port() -> int:
-    """Return a TCP port of 127.0.0.1 that is free now."""
-    with socket.socket() as listener:
-        listener.bind((LOCAL, 0))
-        return int(listener.getsockname()[1])
+    """Return a TCP port of 127.0.0.1 that is free now, and that this process has not dealt before.
+
+    It lies below the ports that the kernel gives to connections: none takes it before the service does, and whoever
+    polls it cannot be connected to himself.
+    """
+    for port in _PORTS:
+        with socket.socket() as listener, suppress(OSError):
+            listener.bind((LOCAL, port))
+            return port
+    raise ServiceFailedError("no TCP port from 10240 to 32239 is free on 127.0.0.1")
+
+
+def _ports_of_this_process() -> Iterator[int]:
+    """Yield ports from a place of this process, so that processes side by side do not deal the same ones."""
+    first, count, places = 10_240, 1_000, 22
+    mine = os.getpid() % places
+    return (first + (mine * count + number) % (count * places) for number in range(count * places))
+
+
+_PORTS = _ports_of_this_process()
 
 
 def accepts(port: int) -> bool:
