@@ -16,6 +16,7 @@ from typing import TypeAlias
 from sparkcrypt.access.log import AccessLog
 from sparkcrypt.access.records import ACCESS, LOST, Outcome, Record, make_record
 from sparkcrypt.errors import KeyAccessDeniedError, KeyNotFoundError, StorageError
+from sparkcrypt.keys.expiring_cache import ExpiringCache
 from sparkcrypt.policy.access_log import AccessLogRule
 
 ROUTE = "arrow"
@@ -88,8 +89,7 @@ class ProcessLog:
         self._kept = events[:MOST_KEPT]
 
 
-_LOGS: dict[tuple[int, AccessLogRule], ProcessLog] = {}
-_LOCK = threading.Lock()
+_LOGS: ExpiringCache[tuple[int, AccessLogRule], ProcessLog] = ExpiringCache(float("inf"))
 _READS = itertools.count(1)
 
 
@@ -97,8 +97,7 @@ def open_log(rule: AccessLogRule | None) -> ProcessLog | None:
     """Return the log of a policy, the same for all tables that this process reads; None where the policy has none."""
     if rule is None:
         return None
-    with _LOCK:
-        return _LOGS.setdefault((os.getpid(), rule), ProcessLog(rule))  # a forked process has files of its own
+    return _LOGS.get((os.getpid(), rule), lambda: ProcessLog(rule))  # a forked process has files of its own
 
 
 class ReadEvents:

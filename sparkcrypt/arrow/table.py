@@ -218,33 +218,23 @@ class GuardedTable:
         self, wanted: list[str], read: frozenset[str], condition: pc.Expression | None, batch_rows: int
     ) -> Iterator[pa.RecordBatch]:
         judge = self._judge(read)
-        with closing(judge.events):
-            for key, column, why in self.denied.keys_below(read):
-                judge.events.note_masked(key, column, why)
-            yield from self._judged_batches(judge, wanted, read, condition, batch_rows)
-
-    def _judged_batches(
-        self,
-        judge: Judge,
-        wanted: list[str],
-        read: frozenset[str],
-        condition: pc.Expression | None,
-        batch_rows: int,
-    ) -> Iterator[pa.RecordBatch]:
         by_path = {file.path: file for file in self.listed}
         names = [name for name in self.schema.names if name in read]
         left = [
             by_path[fragment.path] for fragment in self._dataset(self.listed, judge, names).get_fragments(condition)
         ]
-        for is_masked, files in groupby(left, key=lambda file: self._is_masked(file, read)):
-            if not is_masked:
-                scanner = self._dataset(list(files), judge, names).scanner(
-                    columns=wanted, filter=condition, batch_size=batch_rows
-                )
-                yield from scanner.to_batches()  # to_reader would hang where a file is refused: it keeps the GIL
-                continue
-            for file in files:
-                yield from self._masked_batches(file, judge, wanted, read, condition, batch_rows)
+        with closing(judge.events):
+            for key, column, why in self.denied.keys_below(read):
+                judge.events.note_masked(key, column, why)
+            for is_masked, files in groupby(left, key=lambda file: self._is_masked(file, read)):
+                if not is_masked:
+                    scanner = self._dataset(list(files), judge, names).scanner(
+                        columns=wanted, filter=condition, batch_size=batch_rows
+                    )
+                    yield from scanner.to_batches()  # to_reader would hang where a file is refused: it keeps the GIL
+                    continue
+                for file in files:
+                    yield from self._masked_batches(file, judge, wanted, read, condition, batch_rows)
 
     def _is_masked(self, file: DataFile, read: frozenset[str]) -> bool:
         return not read.isdisjoint(self.denied.of_file(file))
