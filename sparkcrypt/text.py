@@ -1,9 +1,12 @@
-"""Text that people read: numbers, sizes, and rows whose columns line up."""
+"""Text that people read: numbers, sizes, times, and rows whose columns line up."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime, timezone
 
+UTC_TIME = "%Y-%m-%dT%H:%M:%SZ"
+"""Times in reports, records and descriptions of keys: ISO 8601 in UTC, in whole seconds."""
 _UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
 
 
@@ -13,6 +16,11 @@ def size_of(total_bytes: float) -> str:
     while abs(amount) >= 999.95 and unit < len(_UNITS) - 1:
         amount, unit = amount / 1000, unit + 1
     return f"{amount:,.0f} B" if unit == 0 else f"{amount:,.1f} {_UNITS[unit]}"
+
+
+def utc_text(moment: datetime) -> str:
+    """Return a time that knows its zone as `UTC_TIME` has it."""
+    return moment.astimezone(timezone.utc).strftime(UTC_TIME)
 
 
 def count_of(number: float, noun: str) -> str:

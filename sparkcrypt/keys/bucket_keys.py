@@ -15,6 +15,7 @@ from sparkcrypt.keys.service import KeyService
 from sparkcrypt.keys.tombstones import describe_tombstone
 from sparkcrypt.policy.bucket import retention_of_key
 from sparkcrypt.policy.model import Policy
+from sparkcrypt.text import utc_text
 
 
 def make_bucket_keys(
@@ -47,7 +48,7 @@ def _make_key(policy: Policy, service: KeyService, key_id: str, now: datetime | 
     except KeyNotFoundError as absent:
         kept = retention_of_key(policy, key_id)
         if kept.over_at is None or kept.is_over(now or datetime.now(timezone.utc)):
-            why = kept.reason or f"its retention is over since {kept.over_at:%Y-%m-%dT%H:%M:%SZ}"
+            why = kept.reason if kept.over_at is None else f"its retention is over since {utc_text(kept.over_at)}"
             raise KeyNotFoundError(
                 f"key {key_id!r} is not there, and no write makes it: {why}; what is past its retention is not written"
             ) from absent

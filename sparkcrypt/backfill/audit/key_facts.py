@@ -136,7 +136,7 @@ class KeyFacts:
     @property
     def head_text(self) -> str:
         """The head as ``--head`` takes it."""
-        return "none" if self.head is None else f"{self.head.number}:{self.head.digest}"
+        return "none" if self.head is None else self.head.to_text()
 
     def refuse_shredded(self, key_id: str, doing: str) -> None:
         """Refuse to bring a shredded key back.
@@ -186,7 +186,7 @@ def read_key_facts(
     if head is not None and expected is not None and not expected.number:
         raise VerificationError(
             f"audit of {KEYS}: has {head.number} entries, where none is expected; look at them with `sparkcrypt audit "
-            f"show --table {KEYS}`, and give --head {head.number}:{head.digest} if they are right"
+            f"show --table {KEYS}`, and give --head {head.to_text()} if they are right"
         )
     facts = _sum_up([entry for entry, _ in authentic_entries(store, KEYS, mac.check)])
     if store.list("tombstones/") and not facts[2]:
@@ -214,7 +214,7 @@ def _read_head(store: StateStore, check_mac: CheckMac) -> AuditHead | None:
         return None
     expected = {"version": HEAD_VERSION, "table_id": KEYS}
     members = open_sealed(HEAD_PURPOSE, f"heads/{KEYS}", content, check_mac, expected)
-    return AuditHead(int(members["number"]), str(members["digest"]))
+    return AuditHead.from_dict(members)
 
 
 def _sum_up(

@@ -5,6 +5,7 @@ Every class has the record's ``kind``, and ``to_dict`` returns its fields; ``fro
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, TypeAlias
@@ -50,6 +51,16 @@ class AuditHead:
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON values."""
         return {"number": self.number, "digest": self.digest}
+
+    def to_text(self) -> str:
+        """Return it as ``--head`` takes it: ``NUMBER:DIGEST``."""
+        return f"{self.number}:{self.digest}"
+
+    @classmethod
+    def from_text(cls, text: str) -> AuditHead | None:
+        """Return it from what `to_text` gave; None where a text is none of an audit with entries."""
+        match = re.fullmatch(r"([1-9]\d*):([0-9a-f]{64})", text)
+        return None if match is None else cls(int(match[1]), match[2])
 
     @classmethod
     def from_dict(cls, fields: Fields) -> AuditHead:

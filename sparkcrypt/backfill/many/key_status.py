@@ -17,8 +17,7 @@ from sparkcrypt.errors import KeyAccessDeniedError, KeyNotFoundError
 from sparkcrypt.keys.ids import key_digest
 from sparkcrypt.keys.service import KeyDescription, KeyService
 from sparkcrypt.policy.model import Policy
-
-_TIME = "%Y-%m-%dT%H:%M:%SZ"
+from sparkcrypt.text import UTC_TIME, utc_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +47,7 @@ class Due:
 
     def to_text(self) -> str:
         """Return what a person is told of an overdue key."""
-        since, at = (None if moment is None else moment.strftime(_TIME) for moment in (self.since, self.at))
+        since, at = (None if moment is None else utc_text(moment) for moment in (self.since, self.at))
         return (
             f"key {self.key_id!r}: its newest version is of {since}, and rotate_every asks for another since {at}: "
             f"`sparkcrypt rotate --key {self.key_id}`"
@@ -98,7 +97,7 @@ class KeyStatus:
             "key_id": self.key_id,
             "versions": None if described is None else described.versions,
             "created": None if described is None else described.created,
-            "newest_created": None if made is None else made.strftime(_TIME),
+            "newest_created": None if made is None else utc_text(made),
             "age_days": None if made is None else (now - made).days,
             **self.amount.to_dict(),
             "files_on_old_versions": self.old.files,
@@ -107,7 +106,7 @@ class KeyStatus:
             "tables": [{"table": table, "reader_calls": calls} for table, calls in sorted(self.tables.items())],
             "retention_days": None if self.retention_seconds is None else self.retention_seconds // 86_400,
             "rotate_every_days": None if self.due is None else self.due.every // 86_400,
-            "rotation_due": None if self.due is None or self.due.at is None else self.due.at.strftime(_TIME),
+            "rotation_due": None if self.due is None or self.due.at is None else utc_text(self.due.at),
             "overdue": self.due is not None and self.due.is_overdue(now),
             "holds": None if self.holds is None else [hold.to_dict() for hold in self.holds],
             "shredded": None if self.tombstone is None else self.tombstone.to_dict(),
@@ -179,7 +178,7 @@ def newest_made(described: KeyDescription) -> datetime | None:
     """Return when the newest version of a key was made, as far as its key service tells."""
     told = described.rotated or (described.created if described.versions == 1 else None)
     try:
-        return None if told is None else datetime.strptime(told, _TIME).replace(tzinfo=timezone.utc)
+        return None if told is None else datetime.strptime(told, UTC_TIME).replace(tzinfo=timezone.utc)
     except ValueError:
         return None
 

@@ -23,7 +23,7 @@ from sparkcrypt import names
 from sparkcrypt.backfill.audit.key_audit import KeyAudit, key_audit
 from sparkcrypt.backfill.audit.key_facts import KeyFacts, read_key_facts
 from sparkcrypt.backfill.journal.entries import AuditHead
-from sparkcrypt.backfill.shred.plan import DarkTable, ShreddableKey, ShredPlan, time_text
+from sparkcrypt.backfill.shred.plan import DarkTable, ShreddableKey, ShredPlan
 from sparkcrypt.backfill.shred.proof import make_probe, prove_gone
 from sparkcrypt.backfill.shred.report import ShreddedKey, ShredReport
 from sparkcrypt.backfill.shred.survey import Selection, Survey
@@ -35,6 +35,7 @@ from sparkcrypt.keys.open_service import open_key_service
 from sparkcrypt.keys.service import Deleting, KeyDeletion, KeyService
 from sparkcrypt.keys.tombstones import tombstone_name
 from sparkcrypt.policy.model import Policy
+from sparkcrypt.text import utc_text
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -140,7 +141,7 @@ def _shred_key(
     audit.check_lock()
     deletion = _delete(service, key_id)
     prove_gone(config, key_id, begun.probe)
-    uncached = time_text(datetime.now(timezone.utc) + timedelta(seconds=lifetime))
+    uncached = utc_text(datetime.now(timezone.utc) + timedelta(seconds=lifetime))
     effective = max(uncached, deletion.final_at or "")
     audit.bury(key_id, begun.reason, effective, begun.dark, deletion.promise)
     remains = (*key.defeated_by, *_REMAINS)

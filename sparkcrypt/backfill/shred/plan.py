@@ -4,22 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from sparkcrypt.backfill.audit.key_facts import Hold, Tombstone
 from sparkcrypt.errors import EXIT_DRIFT, VerificationError
 from sparkcrypt.policy.bucket import KeyRetention
+from sparkcrypt.text import utc_text
 
 if TYPE_CHECKING:
     from sparkcrypt.backfill.shred.scan import KeyPlace
-
-_TIME = "%Y-%m-%dT%H:%M:%SZ"
-
-
-def time_text(moment: datetime) -> str:
-    """Return a time as reports and records have it: ISO 8601 in UTC, in whole seconds."""
-    return moment.astimezone(timezone.utc).strftime(_TIME)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +89,7 @@ class ShreddableKey:
         return {
             "key_id": self.key_id,
             "tags": list(self.retention.tags),
-            "retention_over": None if over is None else time_text(over),
+            "retention_over": None if over is None else utc_text(over),
             "is_there": self.is_there,
             "begun": self.begun,
             "dark": [table.to_dict() for table in self.dark],
@@ -146,7 +140,7 @@ class ShredPlan:
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON values."""
         return {
-            "as_of": time_text(self.as_of),
+            "as_of": utc_text(self.as_of),
             "keys": [key.to_dict() for key in self.keys],
             "left_out": [{"key_id": key_id, "reason": reason} for key_id, reason in sorted(self.left_out.items())],
             "shredded": [tombstone.to_dict() for tombstone in self.shredded],

@@ -74,10 +74,10 @@ def _head(context: click.Context, option: click.Parameter, value: str | None) ->
         return None
     if value == _NO_HEAD:
         return AuditHead(0, "")
-    match = re.fullmatch(r"([1-9]\d*):([0-9a-f]{64})", value)
-    if match is None:
+    head = AuditHead.from_text(value)
+    if head is None:
         raise click.BadParameter(f"{value!r} is neither NUMBER:DIGEST nor none", context, option)
-    return AuditHead(int(match[1]), match[2])
+    return head
 
 
 def _date(context: click.Context, option: click.Parameter, value: str | None) -> datetime | None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sparkcrypt.backfill.shred.plan import ShreddableKey, ShredPlan, time_text
+from sparkcrypt.backfill.shred.plan import ShreddableKey, ShredPlan
 from sparkcrypt.backfill.shred.report import ShredReport
 from sparkcrypt.cli.frame.output import align_table
-from sparkcrypt.text import count_of, size_of
+from sparkcrypt.text import count_of, size_of, utc_text
 
 _HEAD = ("goes dark: table", "partitions", "columns", "files", "bytes", "rows")
 _SHOWN = 20
@@ -15,7 +15,7 @@ _SHOWN = 20
 
 def shred_plan_text(plan: ShredPlan) -> str:
     """Return a plan as people read it."""
-    lines = [f"keys whose data are past retention as of {time_text(plan.as_of)}: {len(plan.keys)}"]
+    lines = [f"keys whose data are past retention as of {utc_text(plan.as_of)}: {len(plan.keys)}"]
     for key in plan.keys:
         lines += ["", *_describe_key(key)]
     lines.append("")
@@ -48,7 +48,7 @@ def shred_report_text(report: ShredReport) -> str:
 
 def _describe_key(key: ShreddableKey) -> Iterator[str]:
     over = key.retention.over_at
-    since = "named, without a date" if over is None else f"retention over since {time_text(over)}"
+    since = "named, without a date" if over is None else f"retention over since {utc_text(over)}"
     gone = "" if key.is_there else "; the key service has it no more"
     begun = "; a shredding of it was begun" if key.begun else ""
     yield f"key {key.key_id!r} ({', '.join(key.retention.tags)}): {since}{gone}{begun}"
@@ -64,9 +64,7 @@ def _describe_key(key: ShreddableKey) -> Iterator[str]:
         for table in key.dark
     ]
     if rows:
-        yield align_table(
-            rows, head=("goes dark: table", "partitions", "columns", "files", "bytes", "rows"), indent="  "
-        )
+        yield align_table(rows, head=_HEAD, indent="  ")
     else:
         yield "  no file of the tables that were looked at is under it"
     yield from (f"  HELD: {hold.to_text()}" for hold in key.holds)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import click
@@ -29,10 +28,10 @@ _table = click.option("--table", required=True, metavar="DB.TABLE", help="A tabl
 def _head(context: click.Context, option: click.Parameter, value: str | None) -> AuditHead | None:
     if value is None:
         return None
-    match = re.fullmatch(r"([1-9]\d*):([0-9a-f]{64})", value)
-    if match is None:
+    head = AuditHead.from_text(value)
+    if head is None:
         raise click.BadParameter(f"{value!r} is not NUMBER:DIGEST", context, option)
-    return AuditHead(int(match[1]), match[2])
+    return head
 
 
 @click.group(cls=Group)

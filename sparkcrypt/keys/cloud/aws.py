@@ -7,7 +7,6 @@ import binascii
 import hashlib
 import threading
 from collections.abc import Callable
-from datetime import timezone
 from functools import partial
 from typing import Any
 
@@ -27,6 +26,7 @@ from sparkcrypt.keys.cloud.aws_options import AwsOptions, KeyNames, aws_options
 from sparkcrypt.keys.ids import encode_key_id
 from sparkcrypt.keys.service import KeyDeletion, KeyDescription
 from sparkcrypt.policy.key_service import KeyServiceConfig
+from sparkcrypt.text import utc_text
 
 _PREFIX = "aws:v1:"
 _KEY_ID = "sparkcrypt:key_id"
@@ -105,7 +105,7 @@ class AwsKeyService:
                 f"AWS KMS key {key_id!r} is to be deleted on {data.get('DeletionDate')}; cancel that in AWS, or make "
                 "another with `sparkcrypt keys create` under another key id"
             )
-        return KeyDescription(key_id, 1 + self._rotations(key_id), _utc(data["CreationDate"]))
+        return KeyDescription(key_id, 1 + self._rotations(key_id), utc_text(data["CreationDate"]))
 
     def create(self, key_id: str) -> KeyDescription:
         """Make a symmetric key and its alias; one that is there already is left as it is.
@@ -162,7 +162,7 @@ class AwsKeyService:
         final = data.get("DeletionDate")
         return KeyDeletion(
             key_id,
-            None if final is None else _utc(final),
+            None if final is None else utc_text(final),
             f"AWS KMS uses {data['Arn']} for nothing from now on, and deletes it when its waiting period ends; until "
             "then whoever has kms:CancelKeyDeletion brings it back; replicas in other regions are keys of their own",
         )
@@ -295,7 +295,3 @@ def _blob(wrapped: str) -> bytes:
         return base64.b64decode(wrapped.removeprefix(_PREFIX), validate=True)
     except (binascii.Error, ValueError):
         return b""
-
-
-def _utc(moment: Any) -> str:
-    return str(moment.astimezone(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"))

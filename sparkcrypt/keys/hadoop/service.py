@@ -22,6 +22,7 @@ from sparkcrypt.keys.ids import check_key_id
 from sparkcrypt.keys.service import KeyDescription
 from sparkcrypt.keys.wrapping import seal_key, unseal_key
 from sparkcrypt.policy.key_service import KeyServiceConfig
+from sparkcrypt.text import utc_text
 
 _PREFIX = "hadoop:v1:"
 _HEAD = struct.Struct(">I16sB")
@@ -117,7 +118,7 @@ class HadoopKeyService:
             )
         try:
             moment = datetime.fromtimestamp(int(told["created"]) / 1000, timezone.utc)
-            return KeyDescription(key_id, int(told["versions"]), moment.strftime("%Y-%m-%dT%H:%M:%SZ"))
+            return KeyDescription(key_id, int(told["versions"]), utc_text(moment))
         except (KeyError, TypeError, ValueError):
             raise self._foreign(key_id) from None
 

@@ -21,6 +21,7 @@ from sparkcrypt.keys.local.keystore import MASTER_KEY_BYTES, KeyDirectory, KeyVe
 from sparkcrypt.keys.service import KeyDeletion, KeyDescription, check_options
 from sparkcrypt.keys.wrapping import seal_key, unseal_key
 from sparkcrypt.policy.key_service import KeyServiceConfig
+from sparkcrypt.text import utc_text
 
 _WRAPPED = re.compile(r"local:v([1-9][0-9]{0,8}):([A-Za-z0-9+/]+={0,2})", re.ASCII)
 _AAD = b"sparkcrypt local wrap\0"
@@ -246,7 +247,7 @@ class LocalKeyService:
 
 
 def _new_version(number: int) -> KeyVersion:
-    created = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+    created = utc_text(datetime.now(timezone.utc))
     return KeyVersion(number, created, os.urandom(MASTER_KEY_BYTES))
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from sparkcrypt.errors import KeyServiceUnavailableError
 from sparkcrypt.keys.service import KeyDescription
+from sparkcrypt.text import utc_text
 
 
 def data_of(answer: Any) -> dict[str, Any]:
@@ -57,7 +58,7 @@ def description_of(data: dict[str, Any], key_id: str) -> KeyDescription:
 
 
 def _utc(seconds: int) -> str:
-    return datetime.fromtimestamp(seconds, timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return utc_text(datetime.fromtimestamp(seconds, timezone.utc))
 
 
 def _not_transit(key_id: str) -> KeyServiceUnavailableError:
