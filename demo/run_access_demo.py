@@ -12,7 +12,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from rich.table import Table
-from showcase import HERE, ROOT, DemoError, console, fresh, say, tool
+from showcase import HERE, ROOT, DemoError, check, console, fresh, say, tool
 
 sys.path.insert(0, str(ROOT))
 
@@ -197,16 +197,6 @@ def show_footer(work: Path, table: str, encrypted: set[str]) -> None:
     found = {name for file in files for name, column in file["columns"].items() if column["encrypted"]}
     console.print(f"   {table}: {len(files)} files, encrypted by their footers: {', '.join(sorted(found))}")
     check(f"footers of {table}", sorted(found), sorted(encrypted))
-
-
-def check(what: str, found: object, wanted: object) -> None:
-    """Refuse an answer that is not the one that must be.
-
-    Raises:
-        DemoError: it is another.
-    """
-    if found != wanted:
-        raise DemoError(f"{what}: {found}, not {wanted}")
 
 
 if __name__ == "__main__":

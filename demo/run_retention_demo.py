@@ -9,7 +9,7 @@ from datetime import date, timedelta
 
 from rich.table import Table
 from run_demo import defaults
-from showcase import HERE, DemoError, Showcase, console, fresh, say
+from showcase import HERE, DemoError, Showcase, check, console, fresh, say
 
 WORK = HERE / "work-retention"
 MONTHS = 14
@@ -119,16 +119,6 @@ def check_answers(
     for route, answer in after[oldest].items():
         if "nulls" in route:
             check(route, answer, "3 nulls")
-
-
-def check(what: str, found: object, wanted: object) -> None:
-    """Refuse an answer that is not the one that must be.
-
-    Raises:
-        DemoError: it is another.
-    """
-    if found != wanted:
-        raise DemoError(f"{what}: {found}, not {wanted}")
 
 
 def last_months(today: date) -> list[str]:

@@ -202,6 +202,16 @@ def state(files: list[dict[str, Any]], column: str) -> str:
     return "mixed" if len(found) > 1 else "encrypted" if found.pop() else "plaintext"
 
 
+def check(what: str, found: object, wanted: object) -> None:
+    """Refuse an answer that is not the one that must be.
+
+    Raises:
+        DemoError: it is another.
+    """
+    if found != wanted:
+        raise DemoError(f"{what}: {found}, not {wanted}")
+
+
 def tool(name: str) -> str:
     """Return a program of this interpreter's environment."""
     return str(Path(sys.executable).parent / name)
