@@ -36,6 +36,7 @@ class ColumnAccess:
         partitions: the partitions, as ``{column: value}``; None for all.
         right: what the key service says of the key.
         result: what a read gives.
+        named: what a query gives that names the column, which strict projection makes an error where it would be null.
         why: the reason, as a sentence's end.
     """
 
@@ -45,6 +46,7 @@ class ColumnAccess:
     partitions: tuple[Mapping[str, str], ...] | None
     right: Right
     result: Result
+    named: Result
     why: str
 
     def to_dict(self) -> dict[str, Any]:
@@ -60,6 +62,7 @@ def explain_access(
     *,
     partitions: Sequence[Mapping[str, str]] = (),
     on_denied: OnDenied | None = None,
+    strict_projection: bool | None = None,
 ) -> tuple[ColumnAccess, ...]:
     """Return what a read of each column would give.
 
@@ -69,7 +72,9 @@ def explain_access(
         decide: key id -> what the key service says with the principal's credential; None: it cannot say.
         partitions: values of partition columns, for key templates.
         on_denied: what the session asks for; None: nothing.
+        strict_projection: what the session asks for; what the policy asks for, no session takes back.
     """
+    strict = policy.strict_projection or bool(strict_projection)
     known: dict[str, Right] = {}
 
     def right_of(key_id: str) -> Right:
@@ -84,11 +89,13 @@ def explain_access(
         for key_id, places in _keys(plan, column, partitions):
             if places == ():
                 why = "no partition is there from whose values its key could be made"
-                found.append(ColumnAccess(name, column.tag, key_id, places, "no key needed", "values", why))
+                found.append(ColumnAccess(name, column.tag, key_id, places, "no key needed", "values", "values", why))
                 continue
             right: Right = "no key needed" if key_id is None else right_of(key_id)
             result, why = _judge(key_id, right, mode, plan.footer_key, footer)
-            found.append(ColumnAccess(name, column.tag, key_id, places, right, result, why))
+            named: Result = "error" if strict and result == "null" else result
+            why += "; strict_projection makes naming the column an error" if named != result else ""
+            found.append(ColumnAccess(name, column.tag, key_id, places, right, result, named, why))
     return tuple(found)
 
 

@@ -43,6 +43,11 @@ def access() -> None:
     help="A policy whose key service has the principal's own credential; needed for anybody but yourself.",
 )
 @click.option("--on-denied", type=click.Choice(ON_DENIED), help="What the principal's session asks for.")
+@click.option(
+    "--strict-projection",
+    is_flag=True,
+    help="The principal's session makes it an error to name a column that would be null.",
+)
 @json_option
 @spark_options
 def explain(
@@ -51,6 +56,7 @@ def explain(
     policy: str,
     principal_policy: str | None,
     on_denied: OnDenied | None,
+    strict_projection: bool,
     as_json: bool,
     launch: Launch,
 ) -> None:
@@ -70,7 +76,7 @@ def explain(
         spark = workplace.spark
         if principal_policy is None:
             _refuse_another(spark, principal)
-        columns = _explain(spark, replace(loaded, key_service=asked.key_service), table, on_denied)
+        columns = _explain(spark, replace(loaded, key_service=asked.key_service), table, on_denied, strict_projection)
     document = {
         "principal": principal,
         "table": table,
@@ -98,7 +104,9 @@ def _refuse_another(spark: SparkSession, principal: str) -> None:
         )
 
 
-def _explain(spark: SparkSession, policy: Policy, table: str, on_denied: OnDenied | None) -> tuple[ColumnAccess, ...]:
+def _explain(
+    spark: SparkSession, policy: Policy, table: str, on_denied: OnDenied | None, strict_projection: bool
+) -> tuple[ColumnAccess, ...]:
     from sparkcrypt.spark.tables.catalog import Catalog
     from sparkcrypt.spark.tables.planning import plan_of
 
@@ -111,6 +119,7 @@ def _explain(spark: SparkSession, policy: Policy, table: str, on_denied: OnDenie
         lambda key_id: decisions.decide((key_id,), {}).get(key_id),
         partitions=[dict(partition.values) for partition in partitions],
         on_denied=on_denied,
+        strict_projection=strict_projection,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -20,10 +21,15 @@ MONTHS = [{"day": "2026-01-05"}, {"day": "2026-01-06"}, {"day": "2026-02-07"}, {
 
 
 def explained(
-    said: dict[str, Any], on_denied: OnDenied | None = None, partitions: list[dict[str, str]] = MONTHS
+    said: dict[str, Any],
+    on_denied: OnDenied | None = None,
+    partitions: list[dict[str, str]] = MONTHS,
+    *,
+    strict_projection: bool | None = None,
+    policy_is_strict: bool = False,
 ) -> dict[str, list[ColumnAccess]]:
     """Return what a principal would get of a table, by column; a key that is not named may be used."""
-    policy = _policy()
+    policy = replace(_policy(), strict_projection=policy_is_strict)
     fields = [
         {"name": name, "type": "string", "nullable": True, "metadata": {"tags": [tag]} if tag else {}}
         for name, tag in (("id", None), ("email", "pii"), ("pay", "pay"), ("secret", "strict"), ("soft", "soft"))
@@ -38,7 +44,8 @@ def explained(
         return answer  # type: ignore[no-any-return]
 
     found: dict[str, list[ColumnAccess]] = {}
-    for entry in explain_access(plan, policy, decide, partitions=partitions, on_denied=on_denied):
+    wanted: dict[str, Any] = {"on_denied": on_denied, "strict_projection": strict_projection}
+    for entry in explain_access(plan, policy, decide, partitions=partitions, **wanted):
         found.setdefault(entry.column, []).append(entry)
     return found
 
@@ -120,3 +127,20 @@ def test_what_cannot_be_told_is_not_claimed() -> None:
     """A key service without a word on rights leaves the result open."""
     entry = explained({"pii": None})["email"][0]
     assert (entry.right, entry.result) == ("undecided", "not known")
+
+
+@pytest.mark.parametrize(("asked", "policy_is_strict"), [(True, False), (None, True), (False, True)])
+def test_naming_a_null_under_strict_projection_is_an_error(asked: bool | None, policy_is_strict: bool) -> None:
+    """A star gives null and naming gives an error; what the policy asks for, no session takes back."""
+    found = explained({"pii": "denied"}, "mask", strict_projection=asked, policy_is_strict=policy_is_strict)
+    assert (found["email"][0].result, found["email"][0].named) == ("null", "error")
+    assert "strict_projection" in found["email"][0].why
+    assert {found[name][0].named for name in ("id", "secret", "soft")} == {"values"}
+
+
+def test_naming_gives_what_a_star_gives_without_strict_projection() -> None:
+    """Where nobody asks for it, a named column is what it is in a star."""
+    found = explained({"pii": "denied", "strict": "denied"}, "mask")
+    assert {name: entries[0].named for name, entries in found.items()} == {
+        name: entries[0].result for name, entries in found.items()
+    }
