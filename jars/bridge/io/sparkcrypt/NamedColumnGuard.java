@@ -9,7 +9,9 @@ import org.apache.spark.sql.SparkSession;
 import org.apache.spark.sql.catalyst.analysis.AnalysisContext;
 import org.apache.spark.sql.catalyst.expressions.Alias;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
+import org.apache.spark.sql.catalyst.expressions.CaseWhen;
 import org.apache.spark.sql.catalyst.expressions.Cast;
+import org.apache.spark.sql.catalyst.expressions.Coalesce;
 import org.apache.spark.sql.catalyst.expressions.ExprId;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.LambdaFunction;
@@ -28,8 +30,8 @@ import org.apache.spark.sql.catalyst.rules.Rule;
 /**
  * Refuses a query that names a masked column, in sessions under strict projection.
  *
- * <p>It goes by the marks of NameRule. Where names are no expressions of their own (USING, dropDuplicates, dropna), or lose their
- * marks (in a lambda), everything that is used there counts as named. It looks at a query before Spark cleans its aliases up, since marks
+ * <p>It goes by the marks of NameRule. Where names are no expressions of their own (USING, dropDuplicates, dropna, fillna), or lose
+ * their marks (in a lambda), everything that is used there counts as named. It looks at a query before Spark cleans its aliases up, since marks
  * on them are lost then.
  */
 final class NamedColumnGuard extends Rule<LogicalPlan> {
@@ -48,6 +50,9 @@ final class NamedColumnGuard extends Rule<LogicalPlan> {
     }
     return plan;
   }
+
+  /** No star gives these: {@code fillna} and {@code replace} resolve what they name themselves, and a lambda loses marks. */
+  private static final Set<Class<? extends Expression>> OVER_NAMED = Set.of(Coalesce.class, CaseWhen.class, LambdaFunction.class);
 
   private static final class Search {
     private final StrictProjection strict;
@@ -82,7 +87,7 @@ final class NamedColumnGuard extends Rule<LogicalPlan> {
       if (path != null && (isAllNamed || isListed || NameRule.isNamed(expression, strict.reader()))) {
         refuseMasked(path);
       }
-      boolean isAllBelow = isAllNamed || expression instanceof LambdaFunction;
+      boolean isAllBelow = isAllNamed || OVER_NAMED.stream().anyMatch(type -> type.isInstance(expression));
       Trees.children(expression).forEach(child -> find(node, child, isOfReader, isAllBelow, names));
       if (expression instanceof PlanExpression<?> subquery) {
         look(subquery.plan(), isOfReader);
