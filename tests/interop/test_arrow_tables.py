@@ -36,6 +36,7 @@ from sparkcrypt.native.open_places import place
 from sparkcrypt.policy.access_log import AccessLogRule
 from sparkcrypt.policy.model import Policy
 from tests.interop.lake_files import UUID, TableWriter
+from tests.services.hdfs import Hdfs
 from tests.services.installed import ROOT
 from tests.services.meddled_s3 import MeddledS3
 from tests.spark.fresh_scripts import calls
@@ -446,31 +447,48 @@ def test_folders_are_found_as_spark_finds_them(folder: Path, policy: Policy, tmp
         open_t(folder, policy)
 
 
-@pytest.mark.services
-def test_tables_on_s3(folder: Path, policy: Policy, tmp_path: Path, s3_server: MeddledS3) -> None:
-    """A table on S3 gives the same rows, denials and refusals as on a local disk."""
+@pytest.fixture
+def s3_place(s3_server: MeddledS3) -> tuple[str, dict[str, str]]:
+    """A folder of S3, and what opens it."""
     settings = {
         "fs.s3a.access.key": "all",
         "fs.s3a.secret.key": "all",
         "fs.s3a.endpoint": s3_server.endpoint,
         "fs.s3a.endpoint.region": "us-east-1",
     }
-    where = place("s3a://lake/t", settings)
+    return "s3a://lake/t", settings
+
+
+@pytest.fixture
+def hdfs_place(hdfs: Hdfs) -> tuple[str, dict[str, str]]:
+    """A folder of HDFS, and what opens it."""
+    return f"{hdfs.uri}/arrow/t", {"fs.defaultFS": hdfs.uri, "dfs.namenode.http-address": hdfs.http}
+
+
+@pytest.mark.services
+@pytest.mark.parametrize("system", ["s3", "hdfs"])
+def test_tables_on_remote_storage(
+    system: str, folder: Path, policy: Policy, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """A table there gives the same rows, denials and refusals as on a local disk."""
+    uri, settings = request.getfixturevalue(f"{system}_place")
+    where = place(uri, settings)
     assert not isinstance(where, str)
-    bucket, name = where
+    storage, name = where
     for file in folder.rglob("*.parquet"):
-        with bucket.open_output_stream(f"{name}/{file.relative_to(folder)}") as stream:
+        storage.create_dir(f"{name}/{file.relative_to(folder).parent}")
+        with storage.open_output_stream(f"{name}/{file.relative_to(folder)}") as stream:
             stream.write(file.read_bytes())
 
     def opened(reader: Policy, **options: Any) -> GuardedTable:
-        return open_t(["s3a://lake/t"], reader, settings=settings, **options)
+        return open_t([uri], reader, settings=settings, **options)
 
     assert opened(policy).to_table().equals(open_t(folder, policy).to_table())
     poor = lacking(policy, tmp_path, "pii")
-    with pytest.raises(KeyNotFoundError, match=r"column email of table db\.t .* \(file s3a://lake/t/p=1/"):
+    with pytest.raises(KeyNotFoundError, match=rf"column email of table db\.t .* \(file {uri}/p=1/"):
         opened(poor).to_table()
     assert opened(poor, on_denied="null").to_table(["email", "id"])["email"].null_count == 15
-    bucket.move(f"{name}/p=2/day=__HIVE_DEFAULT_PARTITION__/c.parquet", f"{name}/p=1/day=2026-01-31/c.parquet")
+    storage.move(f"{name}/p=2/day=__HIVE_DEFAULT_PARTITION__/c.parquet", f"{name}/p=1/day=2026-01-31/c.parquet")
     with pytest.raises(VerificationError, match="and moved to another"):
         opened(policy).to_table(["id"])
 
