@@ -66,7 +66,9 @@ def frame(session, *columns, email=False):
 def of_pandas(session, *columns, email=False):
     SparkSession.builder._options.clear()
     SparkSession._instantiatedSession = SparkSession._activeSession = session
-    session._jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(session._jsparkSession)
+    sessions = session._jvm.org.apache.spark.sql
+    sessions = sessions.SparkSession if session.version.startswith("3.") else sessions.classic.SparkSession
+    sessions.setActiveSession(session._jsparkSession)
     rows = session.table("default.customers").pandas_api()
     rows = rows[(rows["salary"] > 10) & (rows["p"] < 3)]
     rows = rows[rows["email"].isna()] if email else rows
