@@ -32,6 +32,11 @@ from sparkcrypt.schema import Path
 
 BATCH_ROWS = 131_072
 _OPENED_AT_A_TIME = 8
+SCANS_NEED_FEW_KEYS = int(pa.__version__.split(".")[0]) >= 26
+"""Whether a scan of this pyarrow's datasets asks for the keys of those columns alone that it reads.
+
+Before 26 it asks for as many of a file's first columns as it reads, whichever they are.  Reads of single files never do.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +159,8 @@ class GuardedTable:
 
         Raises:
             KeyAccessDeniedError, KeyNotFoundError: one of them is denied; with column, table, key, principal and file.
-            ConfigError: one of them is masked, which only `scan` gives, or is not there.
+            ConfigError: one of them is masked, which only `scan` gives, or is not there; or they are not the table's first
+                ones, and this pyarrow asks for the keys of others.
             VerificationError, FormatError, StorageError: as `scan`.
         """
         wanted = self._check(None if columns is None else list(dict.fromkeys(columns)))
@@ -164,6 +170,13 @@ class GuardedTable:
                 f"column {', '.join(masked)} is null in place of values whose key is denied, which a dataset of "
                 "pyarrow cannot say; use scan(), to_table() or to_batches(), leave the column out, or open the table "
                 "with on_denied='drop' or 'error'"
+            )
+        own = set(wanted).intersection(self.file_schema.names)
+        if not SCANS_NEED_FEW_KEYS and own != set(self.file_schema.names[: len(own)]):
+            raise ConfigError(
+                f"columns {', '.join(wanted)}: a dataset of pyarrow {pa.__version__} asks for the keys of columns that it "
+                "does not read, unless it reads the first ones of the table; install pyarrow 26 or later, use scan(), "
+                f"to_table() or to_batches(), or take columns in this order: {', '.join(self.file_schema.names)}"
             )
         judge = self._judge(frozenset(wanted))
         with closing(judge.events), ThreadPoolExecutor(_OPENED_AT_A_TIME) as pool:
@@ -226,20 +239,20 @@ class GuardedTable:
         with closing(judge.events):
             for key, column, why in self.denied.keys_below(read):
                 judge.events.note_masked(key, column, why)
-            for is_masked, files in groupby(left, key=lambda file: self._is_masked(file, read)):
-                if not is_masked:
+            for is_single, files in groupby(left, key=lambda file: self._is_read_singly(file, read)):
+                if not is_single:
                     scanner = self._dataset(list(files), judge, names).scanner(
                         columns=wanted, filter=condition, batch_size=batch_rows
                     )
                     yield from scanner.to_batches()  # to_reader would hang where a file is refused: it keeps the GIL
                     continue
                 for file in files:
-                    yield from self._masked_batches(file, judge, wanted, read, condition, batch_rows)
+                    yield from self._batches_of(file, judge, wanted, read, condition, batch_rows)
 
-    def _is_masked(self, file: DataFile, read: frozenset[str]) -> bool:
-        return not read.isdisjoint(self.denied.of_file(file))
+    def _is_read_singly(self, file: DataFile, read: frozenset[str]) -> bool:
+        return not SCANS_NEED_FEW_KEYS or not read.isdisjoint(self.denied.of_file(file))
 
-    def _masked_batches(
+    def _batches_of(
         self,
         file: DataFile,
         judge: Judge,

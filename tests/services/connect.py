@@ -6,9 +6,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.services.installed import spark_home
+from tests.services.maven import Jar, fetched_folder
 from tests.services.processes import LOCAL, ServiceProcess, free_port
 from tests.services.spark_server import start_spark_server
 
+JAR = Jar(
+    "org.apache.spark",
+    "spark-connect_2.12",
+    "3.5.7",
+    "15366e21273a874c760b51fa00743a2acb8fa78642cc35d7a076a3ade0c5eef6",
+)
+"""For Spark 3.5."""
 SERVER_CLASS = "org.apache.spark.sql.connect.service.SparkConnectServer"
 
 
@@ -35,14 +44,23 @@ def start_connect_server(
         jar: put on the class path of driver and executors.
 
     Raises:
-        ServiceUnavailableError: there is no JDK or no Spark.
+        ServiceUnavailableError: there is no JDK or no Spark, or Spark 3.5's jar of the server cannot be had.
         ServiceFailedError: it did not come up.
     """
     port = free_port()
+    given = dict(conf or {})
+    jars = [*_own_jars(), *([str(jar)] if jar else []), *filter(None, [given.pop("spark.jars", "")])]
     binding = {
         "spark.connect.grpc.binding.address": LOCAL,
         "spark.connect.grpc.binding.port": str(port),
-        **({"spark.jars": str(jar)} if jar else {}),
+        **({"spark.jars": ",".join(jars)} if jars else {}),
     }
-    process = start_spark_server("connect", SERVER_CLASS, port, work_dir, {**binding, **(conf or {})})
+    process = start_spark_server("connect", SERVER_CLASS, port, work_dir, {**binding, **given})
     return ConnectServer(f"sc://{LOCAL}:{port}", process)
+
+
+def _own_jars() -> list[str]:
+    """Return the server's jar where this Spark ships none: before 4.0."""
+    if any((spark_home() / "jars").glob("spark-connect_*.jar")):
+        return []
+    return [str(fetched_folder(f"connect-{JAR.revision}", (JAR,)) / JAR.file)]

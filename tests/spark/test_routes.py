@@ -16,9 +16,11 @@ import duckdb
 import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyspark
 import pytest
 
 from sparkcrypt.arrow import GuardedTable, open_table
+from sparkcrypt.arrow.table import SCANS_NEED_FEW_KEYS
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.spark.setup.options import defaults_lines, launch_conf
 from tests.conftest import require_service
@@ -30,7 +32,8 @@ from tests.services.thrift import start_thrift_server
 from tests.spark.route_scripts import ALLOWED, CLASSIC, CONNECT, DENIED, IN_PYTHON, MASKED, OWNER, SHELL
 from tests.spark.support import make_policy, with_keys, without_keys
 
-pytestmark = [pytest.mark.spark, pytest.mark.services, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.sparks, pytest.mark.services, pytest.mark.slow]
+IS_SPARK_35 = pyspark.__version__.startswith("3.5.")
 TAGS = """
   pii: {key: pii}
   fin: {key: fin}
@@ -117,10 +120,10 @@ def site(
     yield Site(folder, poor, environment, launched, table["path"], table["properties"], classic)
 
 
-def assert_answers(found: Mapping[str, Any]) -> None:
+def assert_answers(found: Mapping[str, Any], said: str = SAID) -> None:
     """Assert of one route's answers that they are those of all routes."""
     assert found["allowed"] == ROWS
-    assert SAID in (found["denied"] or "read")
+    assert said in (found["denied"] or "read")
     assert found["masked"] == NULLS
 
 
@@ -142,7 +145,8 @@ def test_spark_connect(site: Site) -> None:
     finally:
         server.stop()
     found = json.loads((site.folder / "connect.json").read_text())
-    assert_answers(found)
+    # Spark 3.5 cuts what its client is told before the cause.
+    assert_answers(found, "Encountered error while reading file" if IS_SPARK_35 else SAID)
     assert [said for said in found["named"] if "strict_projection of this session" not in (said or "read")] == []
     assert found["stars"] == [True] * 5
 
@@ -183,8 +187,8 @@ def by_pyarrow(table: GuardedTable, columns: list[str], condition: pc.Expression
 
 
 def by_dataset(table: GuardedTable, columns: list[str], condition: pc.Expression) -> pa.Table:
-    """Ask a dataset of pyarrow; masked columns come from a scan, which is all that is offered for them."""
-    if table.masked:
+    """Ask a dataset of pyarrow; masked columns, and some columns by an old pyarrow, come from a scan alone."""
+    if table.masked or not SCANS_NEED_FEW_KEYS:
         return table.scan(columns, condition).read_all()
     return table.dataset([*columns, "salary", "p"]).to_table(columns=columns, filter=condition)
 
