@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -27,7 +28,11 @@ from sparkcrypt.policy.template import KeyTemplate
 from sparkcrypt.spark.tables.catalog import Catalog
 from sparkcrypt.spark.tables.tagging import set_tags
 from tests.attacks import forge
+from tests.spark.fixtures import new_lake
 from tests.spark.support import Lake, data_files, key_service, make_policy, read_options, refusal, retriever, rows_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.spark
 TAGS = """
@@ -74,12 +79,43 @@ def make_victim(lake: Lake, **policy: Any) -> Victim:
     return Victim(lake, made, uuid)
 
 
+@contextmanager
+def shared_victim(spark: SparkSession, folder: Path, **policy: Any) -> Iterator[Victim]:
+    """Yield a table that can be read, beside a copy of its files, from which each test has them anew."""
+    with new_lake(spark, folder) as lake:
+        made = make_victim(lake, **policy)
+        assert [row[0] for row in made.read()] == [0, 1]
+        shutil.copytree(lake.root / "db", lake.root / "saved")
+        yield made
+
+
+def restore(victim: Victim) -> Victim:
+    """Put the files of the tables back, and take away what a test has left beside them."""
+    root = victim.lake.root
+    shutil.rmtree(root / "db")
+    shutil.copytree(root / "saved", root / "db")
+    shutil.rmtree(root / "forged", ignore_errors=True)
+    return victim
+
+
+@pytest.fixture(scope="module")
+def encrypted(spark: SparkSession, private_jar: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Victim]:
+    """The table with encrypted footers."""
+    with shared_victim(spark, tmp_path_factory.mktemp("encrypted")) as made:
+        yield made
+
+
 @pytest.fixture
-def victim(lake: Lake) -> Victim:
-    """The table, with encrypted footers, as it can be read before an attack."""
-    made = make_victim(lake)
-    assert [row[0] for row in made.read()] == [0, 1]
-    return made
+def victim(encrypted: Victim) -> Victim:
+    """The table, with encrypted footers, as it was before any attack."""
+    return restore(encrypted)
+
+
+@pytest.fixture(scope="module")
+def signed(spark: SparkSession, private_jar: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Victim]:
+    """The table with signed footers in plaintext."""
+    with shared_victim(spark, tmp_path_factory.mktemp("signed"), footer_mode="plaintext") as made:
+        yield made
 
 
 def test_file_moved_to_another_partition(victim: Victim) -> None:
@@ -340,10 +376,6 @@ def test_key_id_that_leaves_the_key_directory(victim: Victim) -> None:
     assert "Error" in victim.refusal()
 
 
-def _signed(lake: Lake) -> Victim:
-    return make_victim(lake, footer_mode="plaintext")
-
-
 def _change_plain_footer(file: Path, change: Callable[[Struct], None], *, keep_signature: bool) -> None:
     content = file.read_bytes()
     struct, end = decode_struct(content[forge.footer_start(file) : -8])
@@ -353,9 +385,9 @@ def _change_plain_footer(file: Path, change: Callable[[Struct], None], *, keep_s
 
 
 @pytest.mark.parametrize("how", ["signature and algorithm", "every trace of encryption", "signature", "a row count"])
-def test_plaintext_footer_stripped_or_changed(lake: Lake, how: str) -> None:
+def test_plaintext_footer_stripped_or_changed(signed: Victim, how: str) -> None:
     """A plaintext footer without its signature, or with another content, is refused."""
-    victim = _signed(lake)
+    victim = restore(signed)
     assert [row[1] for row in victim.read()] == ["e0", "e1"]
 
     def change(footer: Struct) -> None:
