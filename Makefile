@@ -63,7 +63,8 @@ test: $(JAR)  ## the whole test suite, in three processes (ARGS="-k word" to cho
 	@echo "make test: every test passed, or was skipped with its reason above"
 
 test-fast: $(JAR)  ## the tests that need no service and no Spark, and are not marked as slow
-	@$(WITH_JAVA) && $(PYTEST) $(SIDE_BY_SIDE) -m "not slow and not cluster and not services and not spark" $(ARGS)
+	@$(WITH_JAVA) && $(PYTEST) $(SIDE_BY_SIDE) $(addprefix --ignore=tests/,airflow cluster demo spark traps) \
+		-m "not slow and not cluster and not services and not spark" $(ARGS)
 	@echo "make test-fast: every fast test passed"
 
 test-sparks: $(addprefix test-spark-,$(SPARKS))  ## smoke tests on each Spark that is served, in environments of their own

@@ -133,6 +133,7 @@ def modules(path: Path) -> Iterator[Module]:
                 begin += len(frame)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("action", [*ACTIONS, rewrap])
 @pytest.mark.parametrize("mode", ["encrypted", "plaintext"])
 def test_every_byte_counts(tmp_path: Path, mode: str, action: Action) -> None:
@@ -166,6 +167,7 @@ def test_every_module_counts(tmp_path: Path, part: str, action: Action) -> None:
         refused(action, source, *(() if part == "length" else (VerificationError,)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("length", [0, 1, 11, 27, 28, 2**31 - 1, 2**31, 2**32 - 1])
 def test_lengths_that_lie(tmp_path: Path, length: int) -> None:
     """A module that claims another length is refused at once, whatever the length."""

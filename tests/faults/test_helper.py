@@ -61,6 +61,7 @@ def test_stray_output_does_not_reach_the_protocol(helper: HelperClient, faults: 
     assert helper.call("hello")["pid"] == helper.pid
 
 
+@pytest.mark.slow
 def test_slow_unwraps_do_not_hold_up_others(helper: HelperClient, faults: Faults) -> None:
     """While one unwrap takes 3 s, seven others and a ping are answered."""
     wrapped = wrap(helper, faults)
@@ -75,6 +76,7 @@ def test_slow_unwraps_do_not_hold_up_others(helper: HelperClient, faults: Faults
         assert slow.result() == KEY
 
 
+@pytest.mark.slow
 def test_ping_is_answered_while_every_thread_is_busy(helper: HelperClient, faults: Faults) -> None:
     """``hello`` needs no worker: it tells a slow key service from a helper that hangs."""
     wrapped = wrap(helper, faults)
@@ -166,6 +168,7 @@ def test_killed_helper_is_an_error_for_all_that_wait(jar: Path, faults: Faults) 
             client.call("hello")
 
 
+@pytest.mark.slow
 def test_call_has_a_deadline(jar: Path, faults: Faults) -> None:
     """A helper that stops is an error after the deadline, and is gone after the with block."""
     with HelperClient(helper_command(jar), environment=faults.environment, deadline_seconds=1) as client:

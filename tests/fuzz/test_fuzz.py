@@ -141,6 +141,7 @@ def test_levels_of_parquet_mrs_v2_pages_are_called_unauthenticated() -> None:
     assert all(gap.startswith("pages of column ") for gap in verified("spark_ctr_v2").not_authenticated)
 
 
+@pytest.mark.slow
 @given(st.integers(0, len(NAMES) - 1), st.randoms(use_true_random=False))
 @settings(max_examples=150, deadline=None)
 def test_a_changed_footer_struct_is_the_same_after_a_round_trip(which: int, chance: random.Random) -> None:
@@ -215,6 +216,7 @@ class TestMemory:
         piece = chance.choice([b"\xff\xff\xff\x7f", b"\x15\x00\x15\xfe\xff\xff\xff\x0f", *PIECES])
         return data[:at] + piece + data[at + len(piece) :]
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("which", [0, 1])
     @pytest.mark.parametrize("way", MEMORY_WAYS)
     def test_no_more_than_twice_the_file_is_held(

@@ -34,6 +34,7 @@ def test_results_are_medians_of_enough_runs(name: str) -> None:
             assert row["holds"] is (row["median"] <= float(bound) if sign == "<=" else row["median"] >= float(bound))
 
 
+@pytest.mark.slow
 def test_a_figure_that_was_changed_by_hand_is_found() -> None:
     """A table that is not the results' is written anew."""
     page = PAGE.read_text()

@@ -163,6 +163,7 @@ def test_what_is_no_local_directory_is_refused(uri: str) -> None:
         open_state_store(uri)
 
 
+@pytest.mark.slow
 @given(st.dictionaries(st.text() | st.integers(), JSON_VALUES))
 def test_every_json_object_is_a_record_with_one_text(body: dict[Any, Any]) -> None:
     """Encoding is one line that decodes to what encodes alike."""

@@ -76,6 +76,7 @@ def policy_of(document: dict[str, Any]) -> str:
     return json.dumps({"version": 1, "key_service": document, "tags": []})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", sorted(NETWORK))
 def test_table_cannot_change_address_endpoint_or_credentials(ask: Ask, kind: str) -> None:
     """Every single option that differs from the launch's is refused, in a policy and beside it, with the next step."""

@@ -63,6 +63,7 @@ def test_a_folder_of_both_formats_goes_there_and_back(
     assert pq.ParquetFile(tmp_path / "p" / "day=2026-02-05" / "part-0").read().equals(ROWS)
 
 
+@pytest.mark.slow
 def test_keys_are_wrapped_again_and_made_anew(tmp_path: Path, plain: Path, policy: Path, keys: KeyService) -> None:
     """--rewrap keeps every byte before the footer; --column-keys over an encrypted file changes each."""
     keys.create("other")

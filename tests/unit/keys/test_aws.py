@@ -206,6 +206,7 @@ def test_half_of_all_calls_fail(open_aws: OpenAws, aws_server: MeddledS3) -> Non
     assert [service.unwrap("pii", wrapped) for _ in range(15)] == [KEY] * 15
 
 
+@pytest.mark.slow
 def test_latency_beyond_the_deadline_is_one_clear_error(open_aws: OpenAws, aws_server: MeddledS3) -> None:
     """An answer that takes 2 s is waited for; where the deadline is shorter, the error names it and comes in time."""
     service = open_aws()

@@ -319,6 +319,7 @@ def test_half_of_all_calls_fail(open_gcp: OpenGcp, gcp_server: FakeGcpKms, pii: 
     assert [service.unwrap("pii", wrapped) for _ in range(15)] == [KEY] * 15
 
 
+@pytest.mark.slow
 def test_resets_and_latency(open_gcp: OpenGcp, gcp_server: FakeGcpKms, pii: CryptoKey) -> None:
     """Lost connections are tried again, an answer of 1.5 s is waited for, and the deadline ends what is later."""
     with running_proxy(gcp_server.address) as proxy:

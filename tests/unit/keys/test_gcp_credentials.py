@@ -170,6 +170,7 @@ def test_one_token_serves_until_it_ends_or_is_taken_back(open_gcp: OpenGcp, gcp_
         gcp_server.lifetime_seconds = 3600
 
 
+@pytest.mark.slow
 def test_refused_and_absent_givers_of_tokens(open_gcp: OpenGcp, gcp_server: FakeGcpKms) -> None:
     """A refused credential is a refusal that shows nothing of it; a giver of tokens that is down is tried again."""
     faults = [Answer(503, "<html>"), Answer(500, {"error": "internal_failure"})]

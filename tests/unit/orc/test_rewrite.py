@@ -200,6 +200,7 @@ def write_arrow(path: Path, *, rows: int = 40_000, **options: object) -> Path:
 ARROW = ["id", "many", "none", "all", "st.x", "st.y", "li._elem.n", "kv._value", "dec", "ts", "bin", "flag", "f"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("codec", ["uncompressed", "zlib", "snappy", "zstd", "lz4"])
 @pytest.mark.parametrize("stride", [1000, 10_000, 100_000])
 def test_files_of_the_other_writer_go_there_and_back(tmp_path: Path, codec: str, stride: int) -> None:

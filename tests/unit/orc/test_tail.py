@@ -179,6 +179,7 @@ def wide(columns: int, roots: Sequence[int]) -> bytes:
     return b"ORC" + footer + postscript + bytes((len(postscript),))
 
 
+@pytest.mark.slow
 def test_many_variants_of_many_columns_take_no_more_than_their_size() -> None:
     """Each column is looked up, not searched for; variants that lie over each other again and again are refused."""
     with deadline(6):

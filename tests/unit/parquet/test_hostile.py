@@ -74,6 +74,7 @@ def mutations(data: bytes, seed: int) -> Iterator[bytes]:
         yield data[:start] + footer + len(footer).to_bytes(4, "little") + data[-4:]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_flipped_byte_of_the_tail_is_refused_or_read(files: dict[str, bytes], kind: str) -> None:
     """Each byte of footer, length and magic inverted gives a FormatError or a clean footer."""
@@ -180,6 +181,7 @@ def sealed_file(template: bytes, footer: bytes) -> tuple[bytes, Keys]:
 SHAPES = {"a long name over all": ([b"n" * 500_000], 20_000), "deep groups": ([b"g"] * 250, 20_000)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sealed", [False, True])
 @pytest.mark.parametrize("shape", SHAPES)
 def test_paths_that_repeat_what_is_above_them_are_refused(files: dict[str, bytes], shape: str, sealed: bool) -> None:

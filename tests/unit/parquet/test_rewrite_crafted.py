@@ -82,6 +82,7 @@ CLAIMS: dict[str, Change] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("claim", CLAIMS)
 def test_row_groups_that_claim_the_first_ones_bytes(tmp_path: Path, claim: str) -> None:
     """Two thousand row groups that share pages, indexes or a filter are refused before these are read or written."""

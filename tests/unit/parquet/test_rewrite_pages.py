@@ -167,6 +167,7 @@ def test_index_pages_are_refused(tmp_path: Path, algorithm: str) -> None:
     assert left_over(tmp_path) == ["src"]
 
 
+@pytest.mark.slow
 def test_most_data_pages(tmp_path: Path) -> None:
     """32,768 data pages in a chunk are numbered, a dictionary beside them; one more is refused."""
     pages = [dictionary_page(), *[data_page()] * MOST]
@@ -428,6 +429,7 @@ def test_pages_under_the_module_of_another_type(
     assert left_over(tmp_path) == ["forged"]
 
 
+@pytest.mark.slow
 def test_thousand_row_groups(tmp_path: Path) -> None:
     """A thousand row groups keep their order, each with its ordinal."""
     content = pa.table({"n": range(1000), "s": [str(n) for n in range(1000)]})

@@ -138,6 +138,7 @@ def test_rows_must_agree_with_pages(plain: Path, rows: int) -> None:
         verify(plain, change)
 
 
+@pytest.mark.slow
 def test_no_altered_byte_of_a_plaintext_page_goes_unnoticed(plain: Path) -> None:
     """Each byte of headers and pages that is changed is refused, or is another content."""
     data, known = plain.read_bytes(), verify_file(plain).digest

@@ -58,6 +58,7 @@ STRUCTS = st.dictionaries(st.integers(-300, 32767), _VALUES, max_size=10).map(
 )
 
 
+@pytest.mark.slow
 @given(STRUCTS, st.binary(max_size=5))
 @settings(max_examples=300)
 def test_any_struct_survives_a_round_trip_in_order(struct: Struct, rest: bytes) -> None:
@@ -81,6 +82,7 @@ def test_any_bytes_decode_or_are_refused_with_an_offset(data: bytes) -> None:
         assert decode_struct(encode_struct(struct))[0] == struct
 
 
+@pytest.mark.slow
 @given(STRUCTS)
 @settings(max_examples=100)
 def test_every_truncation_is_refused(struct: Struct) -> None:
@@ -152,6 +154,7 @@ def test_the_number_of_values_is_bounded(monkeypatch: pytest.MonkeyPatch) -> Non
         decode_struct(b"\x1c" + fields + b"\x1c" + fields + b"\x00")
 
 
+@pytest.mark.slow
 def test_a_hostile_megabyte_is_decoded_or_refused_quickly() -> None:
     """A megabyte of empty structs takes seconds at most: time grows with the bytes, not with what they claim."""
     started = time.process_time()

@@ -70,6 +70,7 @@ def frozen(document: object) -> Policy:
     return policy_from_document(document, locate=lambda _: "here")
 
 
+@pytest.mark.slow
 @settings(max_examples=150)
 @given(documents())
 def test_canonical_json_is_the_policy(document: dict[str, Any]) -> None:
@@ -82,6 +83,7 @@ def test_canonical_json_is_the_policy(document: dict[str, Any]) -> None:
     assert [rule.name for rule in policy_from_canonical(text).tags] == list(document["tags"])
 
 
+@pytest.mark.slow
 @given(documents(), st.randoms(use_true_random=False))
 def test_order_of_tables_does_not_change_the_digest(document: dict[str, Any], random: Any) -> None:
     """Tables, columns of an overlay and options may be written in any order; tags may not."""
@@ -100,6 +102,7 @@ def test_any_json_is_a_policy_or_refused(value: object) -> None:
         policy_from_canonical(json.dumps(value))
 
 
+@pytest.mark.slow
 @settings(max_examples=200)
 @given(documents(), st.data())
 def test_any_change_of_a_policy_is_a_policy_or_refused(document: dict[str, Any], data: st.DataObject) -> None:

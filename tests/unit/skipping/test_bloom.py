@@ -75,6 +75,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_sparks_filters_say_the_same_here(folder: Path) -> None:
     """Filters of both versions and both owners are read, and say of 1,000 values what they say in the JVM."""
     files = sorted(folder.glob("*.spark"))

@@ -96,6 +96,7 @@ class World:
         return plain(name, self.chance.choice(["p", "q", "r"] if name == "part" else COLUMNS[name][2]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_no_object_with_a_row_is_skipped(seed: int) -> None:
     """Of thousands of random predicates none leaves out an object with a row for which it is true; nor does its NOT."""
