@@ -35,7 +35,7 @@ _OPENED_AT_A_TIME = 8
 SCANS_NEED_FEW_KEYS = int(pa.__version__.split(".")[0]) >= 26
 """Whether a scan of this pyarrow's datasets asks for the keys of those columns alone that it reads.
 
-Before 26 it asks for as many of a file's first columns as it reads, whichever they are.  Reads of single files never do.
+Before 26 it asks for as many of a file's first columns as it reads, whichever they are; reads of single files never do.
 """
 
 
@@ -159,8 +159,8 @@ class GuardedTable:
 
         Raises:
             KeyAccessDeniedError, KeyNotFoundError: one of them is denied; with column, table, key, principal and file.
-            ConfigError: one of them is masked, which only `scan` gives, or is not there; or they are not the table's first
-                ones, and this pyarrow asks for the keys of others.
+            ConfigError: one of them is masked, which only `scan` gives, or is not there; or they are not the first ones
+                of the table, and this pyarrow asks for the keys of others.
             VerificationError, FormatError, StorageError: as `scan`.
         """
         wanted = self._check(None if columns is None else list(dict.fromkeys(columns)))
@@ -174,9 +174,9 @@ class GuardedTable:
         own = set(wanted).intersection(self.file_schema.names)
         if not SCANS_NEED_FEW_KEYS and own != set(self.file_schema.names[: len(own)]):
             raise ConfigError(
-                f"columns {', '.join(wanted)}: a dataset of pyarrow {pa.__version__} asks for the keys of columns that it "
-                "does not read, unless it reads the first ones of the table; install pyarrow 26 or later, use scan(), "
-                f"to_table() or to_batches(), or take columns in this order: {', '.join(self.file_schema.names)}"
+                f"columns {', '.join(wanted)}: a dataset of pyarrow {pa.__version__} asks for the keys of columns "
+                "that it does not read, unless it reads the first ones of the table; install pyarrow 26 or later, use "
+                f"scan(), to_table() or to_batches(), or take them in the order {', '.join(self.file_schema.names)}"
             )
         judge = self._judge(frozenset(wanted))
         with closing(judge.events), ThreadPoolExecutor(_OPENED_AT_A_TIME) as pool:

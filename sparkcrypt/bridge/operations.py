@@ -99,7 +99,7 @@ class Operations:
 
     def _resolve_write(self, request: Request) -> Answer:
         from sparkcrypt.decide.file import resolve_write
-        from sparkcrypt.keys.access_token import access_token
+        from sparkcrypt.keys.opened import access_token
 
         answer = resolve_write(dict(request))
         if answer["encrypt"]:

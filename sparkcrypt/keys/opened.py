@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import hmac
+import os
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from sparkcrypt.keys.access_decisions import KeyDecisions, RefusalKeeper
 from sparkcrypt.keys.call_log import LoggingKeyService
 from sparkcrypt.keys.open_service import open_key_service
+from sparkcrypt.keys.service import CredentialBearer, KeyService
 from sparkcrypt.policy.key_service import KeyServiceConfig
 
 if TYPE_CHECKING:
     from sparkcrypt.keys.datakeys import DataKeyOpener
+
+_PROCESS_SECRET = os.urandom(32)
 
 
 class OpenedKeyService:
@@ -48,3 +55,22 @@ class OpenedKeyService:
         """Forget opened keys of a master key that is gone or denied: nothing serves beyond a known deletion."""
         if "opener" in self.__dict__:
             self.opener.forget(key_id)
+
+
+def access_token(config: KeyServiceConfig, service: KeyService) -> str:
+    """Return what keeps Parquet's static key caches apart: one value per key service and credential in this process.
+
+    Those caches are keyed by it before all else, so whoever can name another's value gets that one's keys.
+
+    Args:
+        config: the key service's configuration.
+        service: the open service; its ``credential_identity``, where it has one, tells credentials apart.
+
+    Returns:
+        Base64 of 32 bytes, which cannot be guessed, and are the same for the same arguments as long as this process
+        lives.
+    """
+    identity = service.credential_identity() if isinstance(service, CredentialBearer) else b""
+    credential = hmac.new(_PROCESS_SECRET, identity, hashlib.sha256).digest()
+    message = config.canonical().encode() + b"\0" + credential
+    return base64.b64encode(hmac.new(_PROCESS_SECRET, message, hashlib.sha256).digest()).decode()

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from sparkcrypt.errors import SparkcryptError, StorageError, error_named
 from sparkcrypt.keys.datakeys import DataKeyOpener
+from sparkcrypt.keys.material import Wrapping
 from sparkcrypt.keys.open_service import open_key_service
-from sparkcrypt.keys.wrappings import Wrapping
 from sparkcrypt.names import SPARK_SCHEMA
 from sparkcrypt.native.open_places import Settings, place
 from sparkcrypt.parquet import (

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sparkcrypt.errors import FormatError
-from sparkcrypt.keys.material import KeyMaterial, parse_key_material
-from sparkcrypt.keys.wrappings import Wrapping, wrapping_of
+from sparkcrypt.keys.material import KeyMaterial, Wrapping, parse_key_material, wrapping_of
 from sparkcrypt.names import Algorithm
 from sparkcrypt.parquet.file.columns import ColumnCrypto
 from sparkcrypt.parquet.file.footer import Footer, Mode, read_footer

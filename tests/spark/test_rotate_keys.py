@@ -22,10 +22,9 @@ from sparkcrypt.backfill.work.options import RunOptions
 from sparkcrypt.errors import ConfigError, KeyServiceError, VerificationError
 from sparkcrypt.keys.call_log import KEY_LOG
 from sparkcrypt.keys.datakeys import DataKeyOpener
-from sparkcrypt.keys.material import parse_key_material
+from sparkcrypt.keys.material import parse_key_material, version_of
 from sparkcrypt.keys.open_service import open_key_service
 from sparkcrypt.keys.service import KeyDescription, KeyService
-from sparkcrypt.keys.wrappings import version_of
 from sparkcrypt.parquet import KeyRequest, read_footer, verify_keys
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.spark.tables.catalog import Catalog

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from sparkcrypt.backfill.drift.difference import Drift, DriftKind
 from sparkcrypt.errors import VerificationError
 from sparkcrypt.keys.datakeys import WrappedKek
-from sparkcrypt.keys.wrappings import Wrapping, wrapping_of_kek
+from sparkcrypt.keys.material import Wrapping, wrapping_of_kek
 from sparkcrypt.parquet import FileSummary
 
 OLD_VERSION: DriftKind = "old_version"

@@ -12,7 +12,7 @@ from sparkcrypt.backfill.drift.inherited import Inherited
 from sparkcrypt.backfill.drift.scan import ScannedUnit
 from sparkcrypt.backfill.report.amount import Amount
 from sparkcrypt.backfill.target.unit import Unit
-from sparkcrypt.keys.wrappings import Wrapping
+from sparkcrypt.keys.material import Wrapping
 from sparkcrypt.plan import EncryptionPlan
 
 FileAction = Literal["encrypt", "decrypt", "re-key", "re-wrap", "quarantine"]

@@ -10,7 +10,7 @@ from sparkcrypt.backfill.journal.journal import Journal
 from sparkcrypt.backfill.report.amount import Amount
 from sparkcrypt.backfill.state.store import StateStore
 from sparkcrypt.errors import VerificationError
-from sparkcrypt.keys.wrappings import Wrapping
+from sparkcrypt.keys.material import Wrapping
 from sparkcrypt.native.footers import FooterFacts
 
 

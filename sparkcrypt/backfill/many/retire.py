@@ -17,9 +17,9 @@ from sparkcrypt.backfill.state.directory import open_states
 from sparkcrypt.backfill.state.store import StateStore
 from sparkcrypt.backfill.target.target import catalog_target
 from sparkcrypt.errors import ConfigError, VerificationError
+from sparkcrypt.keys.material import version_of
 from sparkcrypt.keys.open_service import open_key_service
 from sparkcrypt.keys.service import KeyDescription, Retiring
-from sparkcrypt.keys.wrappings import version_of
 from sparkcrypt.native.footers import FooterFacts
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.spark.files.hadoop import HadoopFiles

@@ -9,9 +9,8 @@ from typing import Any
 
 from sparkcrypt.errors import ConfigError
 from sparkcrypt.keys.address_checks import check_address, file_option, number_option, text_option
-from sparkcrypt.keys.ids import check_key_id
+from sparkcrypt.keys.ids import NameRule, check_key_id
 from sparkcrypt.keys.service import check_options
-from sparkcrypt.keys.service_key_names import NameRule
 from sparkcrypt.policy.key_service import ENDURANCE_OPTIONS, KEY_SERVICE_OPTIONS, KeyServiceConfig
 
 KIND = "aws"

@@ -10,9 +10,8 @@ from dataclasses import dataclass
 
 from sparkcrypt.errors import ConfigError
 from sparkcrypt.keys.address_checks import auth_option, check_address, file_option, number_option, text_option
-from sparkcrypt.keys.ids import check_key_id
+from sparkcrypt.keys.ids import NameRule, check_key_id
 from sparkcrypt.keys.service import check_options
-from sparkcrypt.keys.service_key_names import NameRule
 from sparkcrypt.policy.key_service import ENDURANCE_OPTIONS, KEY_SERVICE_OPTIONS, KeyServiceConfig
 
 KIND = "gcp"

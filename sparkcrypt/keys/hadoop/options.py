@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from sparkcrypt.errors import ConfigError
 from sparkcrypt.keys.address_checks import auth_option, check_address, file_option, number_option, text_option
 from sparkcrypt.keys.hadoop.tokens import TOKENS_VARIABLE, read_kms_token
+from sparkcrypt.keys.ids import NameRule
 from sparkcrypt.keys.service import check_options
-from sparkcrypt.keys.service_key_names import NameRule
 from sparkcrypt.policy.key_service import ENDURANCE_OPTIONS, KEY_SERVICE_OPTIONS, KeyServiceConfig
 
 KIND = "hadoop"

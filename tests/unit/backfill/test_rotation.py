@@ -18,8 +18,8 @@ from sparkcrypt.backfill.work.options import RunOptions
 from sparkcrypt.errors import ConfigError, KeyNotFoundError, KeyServiceError, VerificationError
 from sparkcrypt.keys.datakeys import WrappedKek
 from sparkcrypt.keys.local.service import LocalKeyService
+from sparkcrypt.keys.material import Wrapping
 from sparkcrypt.keys.service import KeyDescription
-from sparkcrypt.keys.wrappings import Wrapping
 from sparkcrypt.parquet import FileSummary
 from sparkcrypt.policy.key_service import KeyServiceConfig
 

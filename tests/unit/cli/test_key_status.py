@@ -16,8 +16,8 @@ from sparkcrypt.backfill.many.key_status import find_overdue
 from sparkcrypt.backfill.state.store import LocalStateStore
 from sparkcrypt.backfill.target.unit import SourceFile
 from sparkcrypt.keys.local.keystore import KeyDirectory, KeyVersion, MasterKey
+from sparkcrypt.keys.material import Wrapping
 from sparkcrypt.keys.service import KeyService
-from sparkcrypt.keys.wrappings import Wrapping
 from sparkcrypt.native.footers import FooterFacts
 from sparkcrypt.parquet import FileSummary
 from sparkcrypt.policy.load import load_policy

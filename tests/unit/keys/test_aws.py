@@ -17,8 +17,8 @@ from sparkcrypt.errors import (
     KeyServiceError,
     KeyServiceUnavailableError,
 )
-from sparkcrypt.keys.access_token import access_token
 from sparkcrypt.keys.cloud.aws_options import KeyNames
+from sparkcrypt.keys.opened import access_token
 from sparkcrypt.keys.service import Deleting
 from sparkcrypt.keys.steady import service as steady
 from sparkcrypt.policy.key_service import KeyServiceConfig

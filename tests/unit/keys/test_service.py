@@ -14,11 +14,11 @@ import pytest
 
 from sparkcrypt.errors import ConfigError, KeyNotFoundError
 from sparkcrypt.keys import open_service as opening
-from sparkcrypt.keys.access_token import access_token
 from sparkcrypt.keys.call_log import LoggingKeyService
 from sparkcrypt.keys.local.service import LocalKeyService
 from sparkcrypt.keys.memory_service import EphemeralKeyService
 from sparkcrypt.keys.open_service import open_key_service
+from sparkcrypt.keys.opened import access_token
 from sparkcrypt.policy.key_service import KeyServiceConfig
 from tests.unit.keys.conftest import opened
 
@@ -72,7 +72,7 @@ import sys
 from sparkcrypt.keys.open_service import open_key_service
 from sparkcrypt.policy.key_service import KeyServiceConfig
 open_key_service(KeyServiceConfig.from_dict({{"type": "local", "path": {str(tmp_path)!r}}})).create("pii")
-import sparkcrypt.keys.datakeys, sparkcrypt.keys.material, sparkcrypt.keys.call_log, sparkcrypt.keys.access_token
+import sparkcrypt.keys.datakeys, sparkcrypt.keys.material, sparkcrypt.keys.call_log, sparkcrypt.keys.opened
 print([name for name in ("hvac", "requests", "yaml", "pyarrow", "click", "rich") if name in sys.modules])
 """
     answer = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
@@ -153,7 +153,7 @@ def test_access_token_is_of_this_process(tmp_path: Path) -> None:
     """Another process has another value: nobody can compute it from what a policy holds."""
     script = """
 import sys
-from sparkcrypt.keys.access_token import access_token
+from sparkcrypt.keys.opened import access_token
 from sparkcrypt.keys.open_service import open_key_service
 from sparkcrypt.policy.key_service import KeyServiceConfig
 config = KeyServiceConfig.from_dict({"type": "local", "path": sys.argv[1]})

@@ -22,8 +22,8 @@ from sparkcrypt.errors import (
     KeyServiceUnavailableError,
 )
 from sparkcrypt.keys.access_decisions import AccessDecider
+from sparkcrypt.keys.material import version_of
 from sparkcrypt.keys.service import Deleting, KeyService, Retiring, Rotating
-from sparkcrypt.keys.wrappings import version_of
 from tests.services.vault_server import VaultServer, start_vault
 from tests.unit.keys.conftest import OpenVault, opened
 

@@ -6,8 +6,7 @@ import base64
 
 import pytest
 
-from sparkcrypt.keys.material import KeyMaterial
-from sparkcrypt.keys.wrappings import Wrapping, version_of, wrapping_of, wrapping_of_kek
+from sparkcrypt.keys.material import KeyMaterial, Wrapping, version_of, wrapping_of, wrapping_of_kek
 
 HADOOP = "hadoop:v1:" + base64.b64encode((7).to_bytes(4, "big") + bytes(40)).decode()
 
