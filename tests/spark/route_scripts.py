@@ -69,6 +69,7 @@ def of_pandas(session, *columns, email=False):
     sessions = session._jvm.org.apache.spark.sql
     sessions = sessions.SparkSession if session.version.startswith("3.") else sessions.classic.SparkSession
     sessions.setActiveSession(session._jsparkSession)
+    session.conf.set("pandas_on_Spark.compute.fail_on_ansi_mode", "false")  # 4.0 refuses otherwise
     rows = session.table("default.customers").pandas_api()
     rows = rows[(rows["salary"] > 10) & (rows["p"] < 3)]
     rows = rows[rows["email"].isna()] if email else rows
