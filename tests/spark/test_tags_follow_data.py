@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.sparks]
 _NUMBERS = itertools.count()
 ROWS = (
     "(1, 'a', 10, array('x', 'y'), 'n', named_struct('street', 's', 'city', 'c')),"
