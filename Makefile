@@ -119,7 +119,6 @@ $(INSTALLED): setup.cfg setup.py pyproject.toml constraints.txt
 	@grep -vE '^(pyspark|py4j|pandas|numpy|pyarrow)\b' constraints.txt > $(@D)/constraints.txt
 	@$(@D)/bin/python -m pip install -q -c $(@D)/constraints.txt pip setuptools
 	@PYTHONWARNINGS=ignore $(@D)/bin/python -m pip install -q --no-build-isolation -c $(@D)/constraints.txt \
-		-e . pyspark==$* $(if $(filter 3.5.%,$*),'pandas<2.3' 'numpy<2' 'pyarrow<18','pandas<3' pyarrow) \
-		pytest pytest-timeout hypothesis chispa 'moto[s3]' flask flask-cors fsspec polars duckdb \
-		grpcio grpcio-status googleapis-common-protos
+		-e . 'pyspark[connect]==$*' $(if $(filter 3.5.%,$*),'pandas<2.3' 'numpy<2' 'pyarrow<18','pandas<3' pyarrow) \
+		pytest pytest-timeout hypothesis chispa 'moto[s3]' flask flask-cors fsspec polars duckdb
 	@touch $@
