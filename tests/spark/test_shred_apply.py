@@ -8,8 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import hvac
 import pytest
 
+from sparkcrypt import configure
 from sparkcrypt.backfill.audit.key_audit import KeyAudit, key_audit
 from sparkcrypt.backfill.audit.key_facts import KeyFacts, read_key_facts
 from sparkcrypt.backfill.shred import apply as module
@@ -21,10 +23,12 @@ from sparkcrypt.backfill.shred.survey import Selection
 from sparkcrypt.backfill.state.mac import MasterKeys
 from sparkcrypt.errors import ConfigError, KeyNotFoundError, RunConflictError, VerificationError
 from sparkcrypt.keys.local.service import LocalKeyService
+from sparkcrypt.keys.open_service import open_key_service
 from sparkcrypt.policy.key_service import KeyServiceConfig
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.spark.tables.tagging import set_tags
 from tests.spark.shredding import (
+    KEYS,
     NEW,
     NEXT,
     OLD,
@@ -34,7 +38,7 @@ from tests.spark.shredding import (
     run_command,
     state_of,
 )
-from tests.spark.support import Lake, key_service, rows_of
+from tests.spark.support import Lake, key_service, refusal, rows_of
 
 pytestmark = pytest.mark.spark
 
@@ -82,6 +86,43 @@ def test_due_keys_are_deleted_and_the_rest_stays_readable(lake: Lake) -> None:
     session = lake.spark.newSession()
     session.sql(f"USE {lake.database}")
     assert rows_of(session.table("t").select("id", "ssn", "d")) == before
+
+
+def in_vault(vault: Any, lake: Lake) -> KeyServiceConfig:
+    """Return a real Vault as key service, with a mount of the test's own."""
+    mount = f"shred-{lake.database}"
+    hvac.Client(url=vault.address, token=vault.root_token).sys.enable_secrets_engine("transit", path=mount)
+    token = lake.root / "token"
+    token.touch(mode=0o600)
+    token.write_text(vault.root_token)
+    auth = {"method": "token", "token_file": str(token)}
+    return KeyServiceConfig.from_dict({"type": "vault", "address": vault.address, "mount_point": mount, "auth": auth})
+
+
+@pytest.mark.services
+def test_keys_of_vault_are_deleted(lake: Lake, vault: Any) -> None:
+    """A real Vault deletes the keys: nobody wraps or unwraps with them, as a fresh process proves; the rest is read."""
+    config = in_vault(vault, lake)
+    policy = replace(make_policy_of_months(lake), key_service=config)
+    service = open_key_service(config)
+    for key_id in ("footer", "pii", *KEYS):
+        service.create(key_id)
+    configure(lake.spark, policy)
+    make_table_of_months(lake, policy)
+    before = rows_of(lake.spark.table("t").select("id", "ssn", "d"))
+    report = shred(lake, policy, "t")
+    assert (report.outcome, report.exit_code) == ("done", 0)
+    facts = read_key_facts(state_of(policy), service, MasterKeys.of(policy))
+    assert list(facts.tombstones) == [key.key_id for key in report.shredded] == [OLD, NEXT]
+    for key_id in (OLD, NEXT):
+        with pytest.raises(KeyNotFoundError):
+            service.wrap(key_id, bytes(16))
+    service.wrap(NEW, bytes(16))
+    session = lake.spark.newSession()
+    session.sql(f"USE {lake.database}")
+    assert rows_of(session.table("t").select("id", "ssn", "d")) == before
+    assert session.table("t").where("d = '2026-10-01'").select("email").orderBy("id").collect() == [("e4",), ("e5",)]
+    assert OLD in refusal(lambda: session.table("t").where("d = '2025-01-05'").select("email").collect())
 
 
 def test_what_is_held_refused_or_not_confirmed_stays(lake: Lake) -> None:
