@@ -46,12 +46,17 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[Clock]:
 
 def kill(lake: Lake, policy: Policy, clock: Clock, patch: Callable[[pytest.MonkeyPatch], None], **options: Any) -> None:
     """Run the job until the patch kills it; then let its lock expire."""
+    kill_during(lambda: encrypt_table(lake.spark, "t", policy, **options), clock, patch)
+
+
+def kill_during(action: Callable[[], Any], clock: Clock, patch: Callable[[pytest.MonkeyPatch], None]) -> None:
+    """Do something until the patch kills it, without tidying; then let its lock expire."""
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.setattr(Runner, "_give_up", lambda *_: None)
         monkeypatch.setattr(RunLock, "release", lambda lock: None)
         patch(monkeypatch)
         with pytest.raises(Killed):
-            encrypt_table(lake.spark, "t", policy, **options)
+            action()
     clock.now += 1_000
 
 
@@ -75,3 +80,11 @@ def after_swap(monkeypatch: pytest.MonkeyPatch) -> None:
         raise Killed
 
     monkeypatch.setattr(runner_module, "record_swap", record)
+
+
+STEPS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
+    **{kind: after_record(kind) for kind in ("unit_listed", "unit_staged", "unit_verified", "unit_swapping")},
+    "the swap": after_swap,
+    "unit_swapped": after_record("unit_swapped"),
+}
+"""What kills a run after each step of its first unit."""

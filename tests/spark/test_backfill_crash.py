@@ -11,22 +11,15 @@ import pytest
 
 from sparkcrypt import verify_table
 from sparkcrypt.backfill.many.passes import PassOptions, backfill
-from sparkcrypt.backfill.state.lock import RunLock
 from sparkcrypt.backfill.work.options import RunOptions
-from sparkcrypt.backfill.work.unit import Runner
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.spark.tables.tagging import set_tags
-from tests.spark.killing import Clock, Killed, after_record, after_swap
+from tests.spark.killing import STEPS, Clock, after_record, after_swap, kill_during
 from tests.spark.support import Lake, rows_of
 from tests.spark.tables import PARTITIONED, tagged
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
-STEPS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
-    **{kind: after_record(kind) for kind in ("unit_listed", "unit_staged", "unit_verified", "unit_swapping")},
-    "the swap": after_swap,
-    "unit_swapped": after_record("unit_swapped"),
-}
 AGAIN: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "run_resumed": after_record("run_resumed"),
     "unit_staged": after_record("unit_staged"),
@@ -77,13 +70,7 @@ def looked_at(lake: Lake, policy: Policy, expected: list[Any]) -> Iterator[None]
 def killed(lake: Lake, policy: Policy, clock: Clock, patch: Callable[[pytest.MonkeyPatch], None]) -> None:
     """Run a pass until the patch kills it, without tidying; then let its lock expire."""
     options = PassOptions(run=RunOptions(keep_going=True, parallelism=1))
-    with pytest.MonkeyPatch.context() as monkeypatch:
-        monkeypatch.setattr(Runner, "_give_up", lambda *_: None)
-        monkeypatch.setattr(RunLock, "release", lambda lock: None)
-        patch(monkeypatch)
-        with pytest.raises(Killed):
-            backfill(lake.spark, policy, tables=["t"], options=options)
-    clock.now += 1_000
+    kill_during(lambda: backfill(lake.spark, policy, tables=["t"], options=options), clock, patch)
 
 
 @pytest.mark.parametrize("again", AGAIN)

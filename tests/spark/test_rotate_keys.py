@@ -32,6 +32,7 @@ from sparkcrypt.spark.tables.tagging import set_tags
 from sparkcrypt.tags.model import history_property
 from tests.conftest import FreshJvm
 from tests.spark.fresh_scripts import START, calls, run
+from tests.spark.killing import STEPS, Clock, kill_during
 from tests.spark.support import Lake, key_service, retriever, rows_of, with_keys, without_keys
 
 pytestmark = pytest.mark.spark
@@ -196,6 +197,28 @@ def test_many_writers_become_one_kek_a_master_key(
     with pytest.raises(VerificationError, match=r"audit/.*mac-key.json: holds a MAC key"):
         service.rotate("footer")
         retire_versions(lake.spark, policy, "footer", 2, leave_out=[lake.name("t")])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("step", STEPS)
+def test_killed_rotation_goes_on(lake: Lake, clock: Clock, step: str) -> None:
+    """Killed after a step, a rotation goes on under the version that it had made, and nothing but keys is another."""
+    policy = make_tables(lake, "t")
+    for number in range(4):
+        write(lake, "t", number)
+    before, rows = files_of(lake), rows_of(lake.spark.table("t"))
+    kill_during(lambda: rotate(lake, policy, tables=["t"], run={"parallelism": 1}), clock, STEPS[step])
+    assert rows_of(lake.spark.newSession().table(lake.name("t"))) == rows
+    done = rotate(lake, policy, tables=["t"])
+    assert (done.outcome, done.tables[0].verified) == ("done", True)
+    assert done.rotation is not None
+    assert done.rotation.to_dict() == {"key_id": "pii", "version": 2, "made": False, "rekeys": False}
+    after = files_of(lake)
+    assert {version for version, _ in keks_of(after, policy)["pii"]} == {2}
+    assert {file.name: data_of(file, policy) for file in after} == {file.name: data_of(file, policy) for file in before}
+    assert rows_of(lake.spark.table("t")) == rows
+    assert verify_table(lake.spark, "t", policy, manifest=True).ok
+    assert rotate(lake, policy, tables=["t"], keep_version=True).outcome == "nothing to do"
 
 
 def test_what_a_rotation_does_not_touch(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
