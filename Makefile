@@ -33,7 +33,7 @@ WITH_VAULT = if GO="$$(tools/ensure_go.sh $(BIN)/python)"; then export PATH="$$G
 WITH_CHROMIUM = if CHROMIUM="$$(tools/ensure_chromium.sh)"; then export CHROMIUM; \
 	else echo "Chromium cannot be had; the lines above say why" >&2; fi
 
-.PHONY: help demo demo-access demo-cluster demo-backfill demo-retention test test-fast test-sparks lint jar bench chaos clean
+.PHONY: help demo demo-access demo-cluster demo-backfill demo-retention test test-fast test-sparks lint sbom jar bench chaos clean
 
 help:  ## this list
 	@grep -hE '^[a-z][a-z0-9-]*:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -75,12 +75,16 @@ test-spark-%: $(JAR) .venv-spark-%/.installed
 	@$(WITH_JAVA) && .venv-spark-$*/bin/python -m pytest tests/spark tests/interop/test_arrow_tables.py \
 		-m "sparks and not newest" $(ARGS)
 
-lint: $(INSTALLED)  ## style, types, and the import contract
+lint: $(INSTALLED)  ## style, types, the import contract, and licences of what this stands on
 	@$(BIN)/ruff check
 	@$(BIN)/ruff format --check
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
-	@echo "make lint: style, types and imports are as they should be"
+	@$(BIN)/python tools/list_dependencies.py --check
+	@echo "make lint: style, types, imports and licences are as they should be"
+
+sbom: $(INSTALLED)  ## write a bill of materials of the package's dependencies to dist/
+	@$(BIN)/python tools/list_dependencies.py --sbom dist/sparkcrypt.cdx.json
 
 jar: $(JAR)  ## build the jar that goes into the wheel
 	@echo "make jar: $(JAR) is built from these sources"

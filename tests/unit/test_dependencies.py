@@ -1,0 +1,45 @@
+"""What the package stands on: every library with an allowed licence, and a bill of materials that is one."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+from cyclonedx.model.bom import Bom
+
+import sparkcrypt
+from tools.list_dependencies import Dependency, find_refused, list_dependencies, write_sbom
+
+
+def test_every_licence_is_allowed() -> None:
+    """Dependencies of dependencies count, and what only development needs does not."""
+    found = {dependency.name: dependency for dependency in list_dependencies()}
+    assert {"sparkcrypt", "cryptography", "pyspark", "urllib3", "cffi", "obstore", "pyrage"} <= set(found)
+    assert not {"pytest", "mypy", "hypothesis", "moto"} & set(found)
+    assert find_refused(found.values()) == []
+
+
+@pytest.mark.parametrize("licence", ["", "GPL-3.0-only", "MIT AND GPL-3.0-only", "Apache-2.0 OR LGPL-2.1", "free"])
+def test_other_licences_are_refused(licence: str) -> None:
+    """One part that is not allowed is enough, and so is none that is named."""
+    dependency = Dependency("a", "1", licence, ())
+    assert find_refused([dependency, replace(dependency, licence="(MIT OR Apache-2.0)")]) == [dependency]
+
+
+def test_sbom_is_valid_and_whole(tmp_path: Path) -> None:
+    """The standard's own library reads it; it says of each package its version, licence and what it requires."""
+    write_sbom(list_dependencies(), tmp_path / "dist" / "sbom.json")
+    document = json.loads((tmp_path / "dist" / "sbom.json").read_text())
+    assert document["metadata"]["component"]["version"] == sparkcrypt.__version__
+    components = {component["name"]: component for component in document["components"]}
+    assert components["cryptography"]["version"] == version("cryptography")
+    assert all(component["licenses"] for component in components.values())
+    below = {entry["ref"]: entry.get("dependsOn", []) for entry in document["dependencies"]}
+    own = next(names for ref, names in below.items() if ref.startswith("pkg:pypi/sparkcrypt@"))
+    assert f"pkg:pypi/cryptography@{version('cryptography')}" in own
+    assert f"pkg:pypi/cffi@{version('cffi')}" in below[f"pkg:pypi/cryptography@{version('cryptography')}"]
+    read = Bom.from_json(document)  # type: ignore[attr-defined]
+    assert (read.validate(), len(read.components)) == (True, len(components))
