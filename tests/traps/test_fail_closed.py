@@ -340,5 +340,6 @@ def test_probe_says_when_nothing_is_encrypted(lake: Lake, monkeypatch: pytest.Mo
         return {name: value for name, value in write_options(policy).items() if "factory" not in name}
 
     monkeypatch.setattr(session, "write_options", stripped)
+    monkeypatch.setattr(session, "_probed", set())
     with pytest.raises(BridgeError, match="another crypto factory is in force"):
         configure(lake.spark, policy)

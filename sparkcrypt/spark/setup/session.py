@@ -47,7 +47,8 @@ _OTHER_FACTORY = (
     "a probe row came out in clear: another crypto factory is in force; remove parquet.crypto.factory.class from the "
     "launch configuration"
 )
-_probed: set[tuple[str, str]] = set()
+_probed: set[str] = set()
+"""Applications in which a probe went well: jar, interpreter and factory are theirs, whichever policy comes."""
 
 
 def configure(
@@ -55,9 +56,9 @@ def configure(
 ) -> None:
     """Make every later Parquet write and read of a session obey a policy.
 
-    Brings the jar into a live classic session, sets the configuration, and probes a write and a read that no cache can
-    answer.  Other sessions of the application get the same settings, unless a program configures them too.  A Connect
-    server obeys the policy that it was launched with; there this compares, and probes.
+    Brings the jar into a live classic session, sets the configuration, and once in an application probes a write and a
+    read that no cache can answer.  Other sessions of the application get the same settings, unless a program configures
+    them too.  A Connect server obeys the policy that it was launched with; there this compares, and probes.
 
     Args:
         spark: a live session, classic or Connect.
@@ -80,7 +81,7 @@ def configure(
     if is_connect(spark):
         check_launched_policy(spark, policy)
         check_on_denied(spark, on_denied)
-        _probe_once(spark, policy)
+        _probe_once(spark)
         set_on_denied(spark, on_denied)
         set_strict_projection(spark, strict_projection)
         return
@@ -94,7 +95,7 @@ def configure(
     bring_jar(spark)
     check_on_denied(spark, on_denied)
     _name_interpreter(spark)
-    _probe_once(spark, policy)
+    _probe_once(spark)
     token, token_of_others = pin_session(spark, policy)
     own, others = {**options, names.SESSION_TOKEN: token}, {**options, names.SESSION_TOKEN: token_of_others}
     for name, value in own.items():
@@ -164,11 +165,11 @@ def _name_interpreter(spark: SparkSession) -> None:
         policy_register(spark).useInterpreter(sys.executable)
 
 
-def _probe_once(spark: SparkSession, policy: Policy) -> None:
-    key = (spark.conf.get("spark.app.id", "") or str(id(spark)), policy.digest())
-    if key not in _probed:
+def _probe_once(spark: SparkSession) -> None:
+    application = spark.conf.get("spark.app.id", "") or str(id(spark))
+    if application not in _probed:
         probe(spark)
-        _probed.add(key)
+        _probed.add(application)
 
 
 def probe(spark: SparkSession) -> None:
