@@ -212,7 +212,12 @@ def test_masked_nulls_are_not_stored(readers: Readers) -> None:
         "Hive": "CREATE TABLE c4 STORED AS PARQUET AS SELECT email FROM t",
         "CSV": f"INSERT OVERWRITE DIRECTORY '{readers.lake.root}/csv' USING csv SELECT email FROM t",
         "view": "CREATE VIEW kept AS SELECT email FROM t",
+        "without repeats": "CREATE TABLE c6 USING parquet AS SELECT count(*) c FROM (SELECT DISTINCT email FROM t)",
+        "taken away": "CREATE TABLE c7 USING parquet AS SELECT 'x' e EXCEPT SELECT email FROM t",
+        "script": "CREATE TABLE c8 USING json AS SELECT TRANSFORM(email) USING 'cat' AS (e STRING) FROM t",
+        "several tables": "FROM t INSERT INTO numbers SELECT id INSERT INTO into SELECT 1, coalesce(email, '0')",
     }
+    readers.rich.sql("CREATE TABLE numbers (id INT) USING parquet")
     said = {name: refusal(readers.ask, query) for name, query in queries.items()}
     assert {name for name, text in said.items() if "column email (key pii of tag pii is shredded)" not in text} == set()
     assert data_files(readers.lake.path("into")) == []
@@ -221,6 +226,24 @@ def test_masked_nulls_are_not_stored(readers: Readers) -> None:
     readers.ask(f"SET {names.ALLOW_MASKED}=true")
     readers.ask("INSERT INTO into SELECT id, 'known' FROM t WHERE email IS NULL")
     assert readers.ask("SELECT * FROM into") == [(1, "known")]
+
+
+def test_rows_of_a_checkpoint_are_masked_still(readers: Readers) -> None:
+    """Masked nulls that a checkpoint has kept decide on no write; its other columns can be written."""
+    columns = "(id INT, email STRING, s STRUCT<a:INT,b:INT>) USING parquet"
+    readers.make("t", columns, {"email": ["pii"], "s.a": ["pii"]}, "(1, 'a', struct(1, 2))")
+    kept = readers.poor.table("t").localCheckpoint()
+    folder = str(readers.lake.root / "kept")
+    frames = {
+        "condition": kept.where("email IS NULL").select("id"),
+        "aggregate": kept.select(F.count("email").alias("c")),
+        "computed": kept.select(F.coalesce("email", F.lit("0")).alias("e")),
+        "struct": kept.select(F.to_json("s").alias("j")),
+    }
+    said = {name: refusal(frame.write.json, folder) for name, frame in frames.items()}
+    assert {name for name, text in said.items() if "nulls in place of values" not in text} == set()
+    kept.select("id", "s.b").write.json(folder)
+    assert readers.rich.read.json(folder).collect() == [(2, 1)]
 
 
 def test_masks_need_rules(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,6 +27,9 @@ final class MaskedWriteGuard extends AbstractFunction1<LogicalPlan, BoxedUnit> {
           "InsertIntoHiveDirCommand", "InsertIntoHiveTable", "InsertIntoStatement", "SaveIntoDataSourceCommand");
   private static final String VIEW = "CreateViewCommand";
 
+  /** Nodes whose rows depend on every column below them, whatever is used above. */
+  private static final Set<String> WHOLE_ROWS = Set.of("Distinct", "Except", "Intersect", "ScriptTransformation");
+
   private final SparkSession session;
 
   MaskedWriteGuard(SparkSession session) {
@@ -39,7 +42,7 @@ final class MaskedWriteGuard extends AbstractFunction1<LogicalPlan, BoxedUnit> {
     return BoxedUnit.UNIT;
   }
 
-  /** Looks at one node; the answer ends the search, since no write has another below it. */
+  /** Looks at one node; the answer is always no, since one statement may insert into several tables. */
   private boolean check(LogicalPlan node) {
     String name = node.getClass().getSimpleName();
     boolean isView = name.equals(VIEW) && Calls.call(node, "viewType").toString().startsWith("PersistedView");
@@ -57,7 +60,7 @@ final class MaskedWriteGuard extends AbstractFunction1<LogicalPlan, BoxedUnit> {
               + "these columns, have it written by somebody who may read them, or SET " + Names.ALLOW_MASKED
               + "=true in this session to store nulls");
     }
-    return true;
+    return false;
   }
 
   private boolean isAllowed() {
@@ -77,6 +80,10 @@ final class MaskedWriteGuard extends AbstractFunction1<LogicalPlan, BoxedUnit> {
       addAll(live, node); // what refers to it has ids of its own
     } else if (name.equals("Union")) {
       addPlaces(live, node);
+    } else if (WHOLE_ROWS.contains(name)) {
+      Calls.list(Calls.call(node, "children")).forEach(child -> addAll(live, (LogicalPlan) child));
+    } else if (ReaderPlan.isRows(node)) {
+      addMaskedRows(node, live, masked);
     }
     String named = name.equals("Project") ? "projectList" : name.equals("Aggregate") ? "aggregateExpressions" : null;
     if (named != null) {
@@ -100,11 +107,25 @@ final class MaskedWriteGuard extends AbstractFunction1<LogicalPlan, BoxedUnit> {
     }
   }
 
+  /** Names the columns of rows that were made already, by a checkpoint say, with nulls in them. */
+  private static void addMaskedRows(LogicalPlan rows, Set<Object> live, Set<String> masked) {
+    for (Attribute column : Trees.output(rows)) {
+      if (live.contains(column.exprId())) {
+        addReason(column, MaskMark.reasonIn(column.metadata().json()), masked);
+      }
+    }
+  }
+
   /** Names a column where its values were replaced: what is computed from it has another alias, without its reason. */
   private static void addMasked(NamedExpression one, Set<String> masked) {
     String reason = MaskMark.reasonIn(one.metadata().json());
-    boolean isNested = reason == null && !(one instanceof Attribute) && ((Expression) one).dataType().json().contains(MaskMark.REASON);
-    if (reason != null || isNested) {
+    if (reason != null || !(one instanceof Attribute)) {
+      addReason(one, reason, masked);
+    }
+  }
+
+  private static void addReason(NamedExpression one, String reason, Set<String> masked) {
+    if (reason != null || ((Expression) one).dataType().json().contains(MaskMark.REASON)) {
       masked.add("column " + one.name() + " (" + (reason == null ? "of which some fields are denied" : reason) + ")");
     }
   }

@@ -92,7 +92,8 @@ final class ReaderPlan {
     }
   }
 
-  private static boolean isRows(LogicalPlan node) {
+  /** Whether a node holds rows that were made already. */
+  static boolean isRows(LogicalPlan node) {
     return node.getClass().getName().equals(ROWS);
   }
 
