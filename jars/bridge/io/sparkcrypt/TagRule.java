@@ -1,10 +1,13 @@
 package io.sparkcrypt;
 
+import java.util.ArrayList;
+import java.util.List;
 import org.apache.parquet.crypto.ParquetCryptoRuntimeException;
 import org.apache.spark.sql.SparkSession;
 import org.apache.spark.sql.catalyst.plans.logical.Command;
 import org.apache.spark.sql.catalyst.plans.logical.DeserializeToObject;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.plans.logical.Union;
 import org.apache.spark.sql.catalyst.rules.Rule;
 import org.apache.spark.sql.types.StructType;
 
@@ -45,6 +48,9 @@ final class TagRule extends Rule<LogicalPlan> {
     if (plan instanceof DeserializeToObject) {
       return plan; // rows that leave the plan; an encoder of Scala looks for this node at the top
     }
+    if (plan instanceof Union && Trees.children(plan).stream().allMatch(child -> child instanceof Command)) {
+      return taggedEach(plan, policy);
+    }
     LogicalPlan query = WriteQueries.query(plan);
     if (query == null && plan instanceof Command) {
       return plan;
@@ -65,5 +71,12 @@ final class TagRule extends Rule<LogicalPlan> {
     Object table = inherited.tableOf(plan);
     new LostTagsGuard(session, policy).check(plan, query, tags, written, table);
     return WriteQueries.tagged(plan, query, tags, inherited.lacking(table, written, tables));
+  }
+
+  /** A statement that inserts into several tables is a union of commands, which Spark runs without resolving each by itself. */
+  private LogicalPlan taggedEach(LogicalPlan commands, SessionPolicy policy) {
+    List<Object> each = new ArrayList<>();
+    Calls.list(Calls.call(commands, "children")).forEach(command -> each.add(tagged((LogicalPlan) command, policy)));
+    return (LogicalPlan) Calls.call(commands, "withNewChildren", Calls.scalaList(each));
   }
 }

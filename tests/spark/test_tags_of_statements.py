@@ -1,0 +1,75 @@
+"""Tags follow data through statements of several inserts, recursive queries, functions in SQL and nested structs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from sparkcrypt.policy.model import Policy
+from sparkcrypt.spark.tables.tagging import set_tags
+from tests.spark.fixtures import new_lake
+from tests.spark.support import Lake, encrypted_columns, footers, refusal, rows_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.sparks]
+
+
+@dataclass(frozen=True)
+class Site:
+    """A lake whose table ``people`` has tagged columns, and the policy that it is under."""
+
+    lake: Lake
+    policy: Policy
+
+    def judged(self, table: str) -> dict[str, str | None]:
+        """Return the encrypted columns of a table's files, by their footers."""
+        found = {}
+        for footer in footers(self.lake.path(table), self.policy):
+            found.update(encrypted_columns(footer))
+        return found
+
+    def made(self, table: str, query: str) -> dict[str, str | None]:
+        """Make a table of a query, and return its files' encrypted columns."""
+        self.lake.sql(f"CREATE TABLE {table} USING parquet AS {query}")
+        return self.judged(table)
+
+
+@pytest.fixture(scope="module")
+def site(spark: SparkSession, private_jar: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """One session and one set of tables for all of these tests."""
+    with new_lake(spark, tmp_path_factory.mktemp("statements")) as lake:
+        policy = lake.policy(more="sinks: deny\n")
+        lake.sql(
+            "CREATE TABLE people (id INT, ssn STRING, salary INT, home STRUCT<street: STRING, city: STRING>,"
+            " owner STRUCT<name: STRING>, pet STRUCT<name: STRING>) USING parquet"
+        )
+        tags = {"ssn": ["pii"], "salary": ["fin"], "home.street": ["pii"], "owner.name": ["pii"]}
+        set_tags(lake.spark, "people", tags, policy)
+        lake.sql(
+            "INSERT INTO people VALUES (1, 'a', 10, struct('s', 'c'), struct('o'), struct('p')),"
+            " (2, 'b', 20, struct('t', 'd'), struct('q'), struct('r'))"
+        )
+        yield Site(lake, policy)
+
+
+def test_each_insert_of_one_statement(site: Site) -> None:
+    """Every table of a statement that inserts into several is written by the tags of its own query."""
+    lake = site.lake
+    lake.sql("CREATE TABLE numbers (id INT) USING parquet")
+    lake.sql("CREATE TABLE words (word STRING, id INT) USING parquet")
+    lake.sql("FROM people INSERT INTO numbers SELECT id INSERT INTO words SELECT upper(ssn), id")
+    assert site.judged("numbers") == {}
+    assert site.judged("words") == {"word": "pii"}
+    assert rows_of(lake.spark.table("words")) == [("A", 1), ("B", 2)]
+    lake.sql("CREATE TABLE lines (line STRING) USING csv")
+    lake.sql("CREATE TABLE parts (id INT, word STRING) USING parquet PARTITIONED BY (word)")
+    several = "FROM people INSERT INTO numbers SELECT id INSERT INTO "
+    assert "is written to csv" in refusal(lambda: lake.sql(several + "lines SELECT lower(ssn)"))
+    assert "is a partition column" in refusal(lambda: lake.sql(several + "parts SELECT id, lower(ssn)"))
+    assert list(lake.path("parts").glob("word=*")) == []
