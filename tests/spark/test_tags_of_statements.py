@@ -73,3 +73,13 @@ def test_each_insert_of_one_statement(site: Site) -> None:
     assert "is written to csv" in refusal(lambda: lake.sql(several + "lines SELECT lower(ssn)"))
     assert "is a partition column" in refusal(lambda: lake.sql(several + "parts SELECT id, lower(ssn)"))
     assert list(lake.path("parts").glob("word=*")) == []
+
+
+@pytest.mark.newest
+def test_recursive_queries(site: Site) -> None:
+    """Values that a round moves to another column take their tags along, and counters stay open."""
+    text = (
+        "WITH RECURSIVE rounds(n, a, b, c) AS (SELECT 1, 'x', 'y', upper(ssn) FROM people"
+        " UNION ALL SELECT n + 1, b, c, 'z' FROM rounds WHERE n < 4) SELECT n, a, b, c FROM rounds"
+    )
+    assert site.made("recursive", text) == {"a": "pii", "b": "pii", "c": "pii"}

@@ -38,6 +38,11 @@ final class Carried {
     return tags.isEmpty() && origins.isEmpty() && declassified.isEmpty() && lost.isEmpty();
   }
 
+  /** How much is known of it, which only grows. */
+  int size() {
+    return tags.size() + origins.size() + declassified.size() + lost.size();
+  }
+
   void addAll(Set<String> more) {
     tags.addAll(more);
   }

@@ -38,11 +38,14 @@ final class PlanTags {
   private static final Set<String> MAKING = Set.of("Project", "Aggregate", "Window");
   private static final List<String> INSTRUCTIONS =
       List.of("matchedInstructions", "notMatchedInstructions", "notMatchedBySourceInstructions");
-  private static final Set<String> BY_POSITION = Set.of("Union", "Intersect", "UnionLoop", "View");
+  private static final Set<String> BY_POSITION = Set.of("Union", "Intersect", "View");
+  /** A recursive query, which Spark 3.5 does not have. */
+  private static final String LOOP = "UnionLoop";
 
   private final TableTags tables;
   private final Map<ExprId, Carried> byId = new HashMap<>();
   private final Map<Long, List<Carried>> byCte = new HashMap<>();
+  private final Map<Long, List<Carried>> byLoop = new HashMap<>();
   private final ExpressionTags values;
   private final Carried conditions = new Carried();
   private boolean anyTags;
@@ -92,9 +95,13 @@ final class PlanTags {
       return;
     }
     List<QueryPlan<?>> children = Trees.children(plan);
+    String name = plan.getClass().getSimpleName();
+    if (name.equals(LOOP)) {
+      visitLoop(plan, children);
+      return;
+    }
     children.forEach(this::visit);
     addConditions(plan);
-    String name = plan.getClass().getSimpleName();
     if (children.isEmpty()) {
       visitLeaf(plan);
     } else if (BY_POSITION.contains(name)) {
@@ -133,14 +140,34 @@ final class PlanTags {
 
   private void visitCte(CTERelationDef definition) {
     visit(definition.child());
-    byCte.put(definition.id(), Trees.output(definition.child()).stream().map(this::of).toList());
+    byCte.put(definition.id(), columnsOf(definition.child()));
+  }
+
+  /** A recursive query: each round may move values between its columns, so it is looked at until no column has more. */
+  private void visitLoop(QueryPlan<?> loop, List<QueryPlan<?>> children) {
+    Long id = (Long) Trees.get(loop.getClass(), loop, "id");
+    List<Carried> before;
+    do {
+      before = columnsOf(loop);
+      byLoop.put(id, before);
+      children.forEach(this::visit);
+      uniteByPosition(loop, children);
+    } while (!sizes(columnsOf(loop)).equals(sizes(before)));
+  }
+
+  private List<Carried> columnsOf(QueryPlan<?> plan) {
+    return Trees.output(plan).stream().map(this::of).toList();
+  }
+
+  private static List<Integer> sizes(List<Carried> columns) {
+    return columns.stream().map(Carried::size).toList();
   }
 
   private void visitLeaf(QueryPlan<?> leaf) {
     List<Attribute> columns = Trees.output(leaf);
-    if (leaf instanceof CTERelationRef) {
-      List<Carried> known = byCte.get(((CTERelationRef) leaf).cteId());
-      for (int i = 0; known != null && i < columns.size(); i++) {
+    List<Carried> known = namedBy(leaf);
+    if (known != null) {
+      for (int i = 0; i < columns.size(); i++) {
         put(columns.get(i), known.get(i));
       }
       return;
@@ -159,6 +186,14 @@ final class PlanTags {
       put(column, tags);
       anyTags |= below;
     }
+  }
+
+  /** What a leaf that stands for a common table expression has, or for the rows of a recursive query's last round; else null. */
+  private List<Carried> namedBy(QueryPlan<?> leaf) {
+    if (leaf instanceof CTERelationRef) {
+      return byCte.get(((CTERelationRef) leaf).cteId());
+    }
+    return leaf.getClass().getSimpleName().equals(LOOP + "Ref") ? byLoop.get((Long) Trees.get(leaf.getClass(), leaf, "loopId")) : null;
   }
 
   /** Remembers what a column of a table carries, and finds what one of no table has lost. */
