@@ -75,6 +75,14 @@ def test_each_insert_of_one_statement(site: Site) -> None:
     assert list(lake.path("parts").glob("word=*")) == []
 
 
+def test_places_in_structs(site: Site) -> None:
+    """A field's tag counts by its place: a union does not take it for that of another field of the same name."""
+    of_owner = "named_struct('owner', owner, 'pet', pet)"
+    of_pet = "named_struct('owner', pet, 'pet', owner)"
+    found = site.made("unions", f"SELECT {of_owner} AS both FROM people UNION ALL SELECT {of_pet} FROM people")
+    assert found == {"both.owner.name": "pii", "both.pet.name": "pii"}
+
+
 @pytest.mark.newest
 def test_recursive_queries(site: Site) -> None:
     """Values that a round moves to another column take their tags along, and counters stay open."""

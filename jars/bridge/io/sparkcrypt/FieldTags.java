@@ -111,11 +111,40 @@ final class FieldTags {
     }
   }
 
-  /** Adds the tags below a type that another type's fields of the same names do not carry. */
+  /** Adds the tags below a type that the same fields of another type do not carry. */
   static void addLost(Set<String> tags, DataType from, DataType to) {
-    if (isNested(from)) {
-      List<Nested> kept = nested(to);
-      nested(from).stream().filter(one -> !kept.contains(one)).forEach(one -> tags.add(one.tag));
+    if (from instanceof StructType && to instanceof StructType) {
+      addLostOfFields(tags, (StructType) from, (StructType) to);
+    } else if (from instanceof ArrayType && to instanceof ArrayType) {
+      addLost(tags, ((ArrayType) from).elementType(), ((ArrayType) to).elementType());
+    } else if (from instanceof MapType && to instanceof MapType) {
+      addLost(tags, ((MapType) from).keyType(), ((MapType) to).keyType());
+      addLost(tags, ((MapType) from).valueType(), ((MapType) to).valueType());
+    } else if (isNested(from)) {
+      addLostAnywhere(tags, from, to);
     }
+  }
+
+  /** Fields of one name are compared, else those of one place; a generator makes a struct of other fields around its input. */
+  private static void addLostOfFields(Set<String> tags, StructType from, StructType to) {
+    for (int i = 0; i < from.length(); i++) {
+      StructField field = from.fields()[i];
+      StructField same = from.length() == to.length() ? to.fields()[i] : null;
+      for (StructField other : to.fields()) {
+        same = other.name().equals(field.name()) ? other : same;
+      }
+      if (same == null) {
+        addLostAnywhere(tags, new StructType(new StructField[] {field}), to);
+      } else {
+        Set<String> kept = of(same.metadata());
+        of(field.metadata()).stream().filter(tag -> !kept.contains(tag)).forEach(tags::add);
+        addLost(tags, field.dataType(), same.dataType());
+      }
+    }
+  }
+
+  private static void addLostAnywhere(Set<String> tags, DataType from, DataType to) {
+    List<Nested> kept = nested(to);
+    nested(from).stream().filter(one -> !kept.contains(one)).forEach(one -> tags.add(one.tag));
   }
 }
