@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from pyspark.sql import functions as F
 
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.spark.tables.tagging import set_tags
@@ -81,6 +82,22 @@ def test_places_in_structs(site: Site) -> None:
     of_pet = "named_struct('owner', pet, 'pet', owner)"
     found = site.made("unions", f"SELECT {of_owner} AS both FROM people UNION ALL SELECT {of_pet} FROM people")
     assert found == {"both.owner.name": "pii", "both.pet.name": "pii"}
+
+
+def test_orders_of_windows(site: Site) -> None:
+    """What counts rows by an order of tagged values has their tags, however many arguments it takes."""
+    text = "SELECT id, ntile(2) OVER (ORDER BY salary) AS part, ntile(2) OVER (ORDER BY id) AS free FROM people"
+    assert site.made("windows", text) == {"part": "fin"}
+
+
+def test_changed_structs(site: Site) -> None:
+    """Structs with fields added or dropped can be asked for, and are tagged as what functions make of their input."""
+    people = site.lake.spark.table("people")
+    changed = people.select(F.col("home").withField("city", F.col("ssn")).alias("home"), "id")
+    changed.write.saveAsTable("changed")
+    people.select(F.col("home").dropFields("street").alias("home")).write.saveAsTable("dropped")
+    assert site.judged("changed") == {"home.street": "pii", "home.city": "pii"}
+    assert site.judged("dropped") == {"home.city": "pii"}
 
 
 @pytest.mark.newest

@@ -17,6 +17,7 @@ import org.apache.spark.sql.catalyst.expressions.GetArrayStructFields;
 import org.apache.spark.sql.catalyst.expressions.GetStructField;
 import org.apache.spark.sql.catalyst.expressions.OuterReference;
 import org.apache.spark.sql.catalyst.expressions.PlanExpression;
+import org.apache.spark.sql.catalyst.expressions.StructFieldsOperation;
 import org.apache.spark.sql.catalyst.expressions.WindowExpression;
 import org.apache.spark.sql.catalyst.expressions.aggregate.AggregateExpression;
 import org.apache.spark.sql.catalyst.plans.QueryPlan;
@@ -148,6 +149,9 @@ final class ExpressionTags {
     boolean handsOn = expression instanceof Alias || expression instanceof Cast || SELECTING.contains(name(expression));
     for (Expression child : Trees.children(expression)) {
       add(tags, child);
+      if (child instanceof StructFieldsOperation) {
+        continue; // it has no type; its own children's are looked at
+      }
       if (handsOn) {
         FieldTags.addLost(tags.tags(), child.dataType(), expression.dataType());
       } else {
@@ -183,7 +187,7 @@ final class ExpressionTags {
   private void addWindow(Carried tags, WindowExpression window) {
     Expression function = window.windowFunction();
     add(tags, function);
-    if (!(function instanceof AggregateExpression) && Trees.children(function).isEmpty()) {
+    if (!(function instanceof AggregateExpression) && Trees.children(function).stream().allMatch(Expression::foldable)) {
       Trees.expressions(window.windowSpec(), "orderSpec").forEach(order -> add(tags, order));
     }
   }
