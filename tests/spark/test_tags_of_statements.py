@@ -108,3 +108,11 @@ def test_recursive_queries(site: Site) -> None:
         " UNION ALL SELECT n + 1, b, c, 'z' FROM rounds WHERE n < 4) SELECT n, a, b, c FROM rounds"
     )
     assert site.made("recursive", text) == {"a": "pii", "b": "pii", "c": "pii"}
+
+
+@pytest.mark.newest
+def test_functions_in_sql(site: Site) -> None:
+    """A function whose body reads tagged columns can be called, and its result has their tags."""
+    site.lake.sql("CREATE FUNCTION peek(one INT) RETURNS STRING RETURN (SELECT max(ssn) FROM people WHERE id = one)")
+    assert rows_of(site.lake.sql("SELECT id, peek(id) AS word FROM people")) == [(1, "a"), (2, "b")]
+    assert site.made("called", "SELECT id, peek(id) AS word FROM people") == {"word": "pii"}

@@ -6,6 +6,7 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
+import org.apache.spark.sql.catalyst.expressions.Alias;
 import org.apache.spark.sql.catalyst.expressions.Alias$;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.ExprId;
@@ -102,7 +103,7 @@ final class WriteQueries {
         columns.add(column);
       } else {
         // An alias with the metadata of its column would be taken for redundant.
-        NamedExpression alias = alias(column.withMetadata(Metadata.empty()), metadata);
+        NamedExpression alias = alias(column.withMetadata(Metadata.empty()), column.name(), NamedExpression.newExprId(), metadata);
         renamed.put(column.exprId(), alias.toAttribute());
         columns.add(alias);
       }
@@ -110,23 +111,34 @@ final class WriteQueries {
     return renamed.isEmpty() ? query : project(columns, query);
   }
 
-  /** A query whose columns carry all of their tags, under the same ids; the same one where they do. */
+  /**
+   * A query whose columns carry all of their tags, under the same ids; the same one where they do.
+   *
+   * <p>A projection stays the top of its query: Spark takes the body of a function in SQL for one, and no other.
+   */
   static LogicalPlan shown(LogicalPlan query, PlanTags tags) {
+    List<Expression> made = query instanceof Project ? Trees.expressions(query, "projectList") : null;
     List<Object> columns = new ArrayList<>();
     boolean changed = false;
     for (Attribute column : Trees.output(query)) {
       Set<String> all = tags.of(column).tags();
       boolean carries = FieldTags.of(column.metadata()).containsAll(all);
       changed |= !carries;
-      columns.add(carries ? column : column.withMetadata(FieldTags.with(column.metadata(), all)));
+      Expression of = made == null ? column : made.get(columns.size());
+      columns.add(carries ? of : withMetadata(of, FieldTags.with(column.metadata(), all)));
     }
-    return changed ? project(columns, query) : query;
+    return !changed ? query : project(columns, made == null ? query : ((Project) query).child());
   }
 
-  private static NamedExpression alias(Attribute column, Metadata metadata) {
+  private static Expression withMetadata(Expression column, Metadata metadata) {
+    return column instanceof Alias alias
+        ? (Expression) alias(alias.child(), alias.name(), alias.exprId(), metadata)
+        : ((Attribute) column).withMetadata(metadata);
+  }
+
+  private static NamedExpression alias(Expression value, String name, ExprId id, Metadata metadata) {
     Object none = Calls.scalaList(List.of());
-    return (NamedExpression)
-        Calls.call(Alias$.MODULE$, "apply", column, column.name(), NamedExpression.newExprId(), none, Calls.some(metadata), none);
+    return (NamedExpression) Calls.call(Alias$.MODULE$, "apply", value, name, id, none, Calls.some(metadata), none);
   }
 
   private static LogicalPlan project(List<Object> columns, LogicalPlan child) {
