@@ -116,3 +116,22 @@ def test_functions_in_sql(site: Site) -> None:
     site.lake.sql("CREATE FUNCTION peek(one INT) RETURNS STRING RETURN (SELECT max(ssn) FROM people WHERE id = one)")
     assert rows_of(site.lake.sql("SELECT id, peek(id) AS word FROM people")) == [(1, "a"), (2, "b")]
     assert site.made("called", "SELECT id, peek(id) AS word FROM people") == {"word": "pii"}
+
+
+@pytest.mark.newest
+def test_variables(site: Site) -> None:
+    """A variable has the tags of the query that it was set from, until its session ends; others have none."""
+    sql = site.lake.sql
+    for name in ("most", "asked", "free"):
+        sql(f"DECLARE OR REPLACE VARIABLE {name} STRING")
+    assert site.made("before", "SELECT most AS a, id FROM people") == {}
+    sql("SET VAR (most, free) = (SELECT max(ssn), string(count(*)) FROM people)")
+    sql("EXECUTE IMMEDIATE 'SELECT upper(max(ssn)) FROM people' INTO asked")
+    assert site.made("after", "SELECT most AS a, concat(asked, '!') AS b, free AS c") == {"a": "pii", "b": "pii"}
+    sql("SET VAR free = most")
+    assert site.made("handed_on", "SELECT free AS c, id FROM people") == {"c": "pii"}
+    other = site.lake.spark.newSession()
+    other.sql("DECLARE VARIABLE most STRING DEFAULT 'mine'")
+    other.sql(f"USE {site.lake.database}")
+    other.sql("CREATE TABLE of_another USING parquet AS SELECT most AS a")
+    assert site.judged("of_another") == {}

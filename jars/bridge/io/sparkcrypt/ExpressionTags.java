@@ -121,6 +121,8 @@ final class ExpressionTags {
       addAggregate(tags, (AggregateExpression) expression);
     } else if (expression instanceof BoundReference) {
       tags.addAll(row.get());
+    } else if (VariableTags.of(expression) != null) {
+      tags.addAll(VariableTags.of(expression));
     } else {
       addFunction(tags, expression);
     }

@@ -59,6 +59,7 @@ final class PlanTags {
   PlanTags(TableTags tables, Set<String> safeAggregates) {
     this.tables = tables;
     this.values = new ExpressionTags(byId, safeAggregates, this::visit);
+    this.anyTags = VariableTags.isAny();
   }
 
   /** Whether any column of what was visited carries a tag. */

@@ -52,13 +52,18 @@ final class TagRule extends Rule<LogicalPlan> {
       return taggedEach(plan, policy);
     }
     LogicalPlan query = WriteQueries.query(plan);
-    if (query == null && plan instanceof Command) {
+    LogicalPlan ofVariables = VariableTags.query(plan);
+    if (query == null && ofVariables == null && plan instanceof Command) {
       return plan;
     }
     TableTags tables = new TableTags(session, policy, query != null);
     PlanTags tags = new PlanTags(tables, policy.safeAggregates());
-    tags.visit(query == null ? plan : query);
+    tags.visit(query != null ? query : ofVariables != null ? ofVariables : plan);
     if (!tags.anyTags()) {
+      return plan;
+    }
+    if (ofVariables != null) {
+      VariableTags.note(session, plan, ofVariables, tags);
       return plan;
     }
     DeclassifyGuard.check(session, policy, tags.declassified(), query != null);
