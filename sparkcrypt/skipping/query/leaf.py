@@ -6,7 +6,7 @@ be too large, and never too small.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal
@@ -53,11 +53,15 @@ Known: TypeAlias = Bounds | frozenset[Value] | Filter
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """What a store knows of a column: its type, and per row of the store what each index or the partition says."""
+    """What a store knows of a column: its type, and per row of the store what each index or the partition says.
+
+    ``names`` says of each index what kind it is.
+    """
 
     kind: str
     indexes: tuple[tuple[Known | None, ...], ...] = ()
     partition: tuple[object, ...] | None = None
+    names: tuple[str, ...] = ()
 
 
 def answer_leaf(column: Column, row: int, predicate: Compare | In | IsNull | StartsWith) -> Answer:
@@ -69,12 +73,27 @@ def answer_leaf(column: Column, row: int, predicate: Compare | In | IsNull | Sta
         value = column.partition[row]
         return ANY if value is UNKNOWN else _of_values([value], test)  # type: ignore[list-item]  # a value or null
     answer = ANY
-    for entries in column.indexes:
+    for _, item in _answer_indexes(column, row, predicate, test):
+        answer = Answer(answer.may_be_true and item.may_be_true, answer.may_be_false and item.may_be_false)
+    return answer
+
+
+def name_deciding_index(column: Column, row: int, predicate: Compare | In | IsNull | StartsWith, *, of: bool) -> str:
+    """Return the kind of the index by which a predicate cannot be ``of``; ``partition`` where a folder says so."""
+    test = _test(column.kind, predicate)
+    if column.partition is None and test is not None:
+        for name, item in _answer_indexes(column, row, predicate, test):
+            if not (item.may_be_true if of else item.may_be_false):
+                return name
+    return "partition"
+
+
+def _answer_indexes(column: Column, row: int, predicate: Any, test: _Test) -> Iterator[tuple[str, Answer]]:
+    """Yield what each index says of an object that it knows, with the index's kind."""
+    for name, entries in zip(column.names, column.indexes, strict=True):
         entry = entries[row]
         if entry is not None:
-            item = _of_entry(entry, column.kind, predicate, test)
-            answer = Answer(answer.may_be_true and item.may_be_true, answer.may_be_false and item.may_be_false)
-    return answer
+            yield name, _of_entry(entry, column.kind, predicate, test)
 
 
 def _of_entry(entry: Known, of: str, predicate: Any, test: _Test) -> Answer:

@@ -7,12 +7,20 @@ neither.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from sparkcrypt.skipping.format.merge import Store
 from sparkcrypt.skipping.format.naming import BLOOM, object_name
-from sparkcrypt.skipping.query.leaf import ANY, Answer, Column, Filter, Known, answer_leaf
+from sparkcrypt.skipping.query.leaf import (
+    ANY,
+    Answer,
+    Column,
+    Filter,
+    Known,
+    answer_leaf,
+    name_deciding_index,
+)
 from sparkcrypt.skipping.query.predicate import And, Not, Or, Predicate, Unsupported
 from sparkcrypt.skipping.trusted.sidecar import ObjectFacts
 
@@ -52,6 +60,11 @@ class Skipper:
         """
         return [self._is_kept(file, predicate) for file in files]
 
+    def name_indexes(self, file: Listed, predicate: Predicate) -> tuple[str, ...]:
+        """Return the indexes by which a file that `select_files` leaves out cannot match: ``column kind``, sorted."""
+        rows = self._rows[object_name(file.path, file.modified_ms)]
+        return tuple(sorted({name for row in rows for name in self._deciding(row, predicate, of=True)}))
+
     def answer(self, row: int, predicate: Predicate) -> Answer:
         """Return what a predicate may be over the rows of one object of the store."""
         match predicate:
@@ -70,6 +83,26 @@ class Skipper:
                 column = self._columns.get(predicate.column)
                 return ANY if column is None else answer_leaf(column, row, predicate)
 
+    def _deciding(self, row: int, predicate: Predicate, *, of: bool) -> Iterator[str]:
+        """Yield the indexes by which a predicate cannot be ``of``, true or false, for an object of which that holds."""
+        match predicate:
+            case And(parts) | Or(parts):
+                if isinstance(predicate, And) is of:  # one part that cannot be so is enough
+                    parts = (next(part for part in parts if not self._may_be(row, part, of=of)),)
+                for part in parts:
+                    yield from self._deciding(row, part, of=of)
+            case Not(part):
+                yield from self._deciding(row, part, of=not of)
+            case Unsupported():
+                return
+            case _:
+                kind = name_deciding_index(self._columns[predicate.column], row, predicate, of=of)
+                yield f"{predicate.column} {kind}"
+
+    def _may_be(self, row: int, predicate: Predicate, *, of: bool) -> bool:
+        answer = self.answer(row, predicate)
+        return answer.may_be_true if of else answer.may_be_false
+
     def _is_kept(self, file: Listed, predicate: Predicate) -> bool:
         name = object_name(file.path, file.modified_ms)
         facts, rows = self._objects.get(name), self._rows.get(name)
@@ -81,15 +114,20 @@ class Skipper:
 def _columns(store: Store, types: Mapping[str, str]) -> dict[str, Column]:
     """Return what is known of each column; two indexes of different types over one say nothing of it."""
     kinds: dict[str, set[str]] = {column: {kind} for column, kind in types.items()}
-    held: dict[str, list[tuple[Known | None, ...]]] = {}
+    held: dict[str, list[tuple[str, tuple[Known | None, ...]]]] = {}
     for index in store.indexes:
         if index.unused is None:
             (column,) = index.index.columns
-            held.setdefault(column, []).append(tuple([Filter(e) if isinstance(e, bytes) else e for e in index.entries]))
+            entries = tuple([Filter(e) if isinstance(e, bytes) else e for e in index.entries])
+            held.setdefault(column, []).append((index.index.kind, entries))
             if index.index.kind != BLOOM and index.index.type is not None:
                 kinds.setdefault(column, set()).add(index.index.type)
     found = {
-        column: Column(next(iter(kinds[column])), tuple(indexes))
+        column: Column(
+            next(iter(kinds[column])),
+            tuple(entries for _, entries in indexes),
+            names=tuple(name for name, _ in indexes),
+        )
         for column, indexes in held.items()
         if len(kinds.get(column, ())) == 1
     }

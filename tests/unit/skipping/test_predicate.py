@@ -203,3 +203,22 @@ def test_an_object_in_two_rows_is_skipped_only_if_both_say_so() -> None:
     twice = Skipper(Store(4, "/t", None, ("/t/a#5", "/t/a#5"), (), (index,)), {"/t/a#5": ObjectFacts(10)})
     kept = [twice.select_files([Listed("/t/a", 5, 10)], Compare("c", "=", value)) for value in (1, 5, 3)]
     assert kept == [[True], [True], [False]]
+
+
+def test_a_file_that_is_left_out_has_the_indexes_that_say_so() -> None:
+    """Of AND one part is named, of OR every part, and of a column with two indexes the one that excludes the value."""
+    bounds = IndexEntries(Index("", "minmax", ("c",), "long"), (Bounds(5, 9),))
+    values = IndexEntries(Index("", "valuelist", ("c",), "long"), (frozenset({5, 9}),))
+    other = IndexEntries(Index("", "minmax", ("e",), "long"), (Bounds(0, 0),))
+    both, file = skipper(bounds, values, other), Listed("/t/a", 5, 10)
+    low, between, zero = Compare("c", "<", 5), Compare("c", "=", 7), Compare("e", "=", 0)
+    for predicate, names in (
+        (low, ("c minmax",)),
+        (between, ("c valuelist",)),
+        (And((zero, between, low)), ("c valuelist",)),
+        (Or((low, between, Not(zero))), ("c minmax", "c valuelist", "e minmax")),
+        (Not(Or((zero, Unsupported()))), ("e minmax",)),
+        (Not(And((zero, Not(low)))), ("c minmax", "e minmax")),
+    ):
+        assert both.select_files([file], predicate) == [False]
+        assert both.name_indexes(file, predicate) == names
