@@ -1,0 +1,176 @@
+"""Stores that a process has opened, kept for the queries that come next: bounded in bytes and age."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+
+from sparkcrypt.errors import FormatError, SparkcryptError
+from sparkcrypt.parquet import RetrieveKey
+from sparkcrypt.skipping.format.values import Budget
+from sparkcrypt.skipping.query.skipper import Skipper
+from sparkcrypt.skipping.trusted.folder import StoreFolder
+from sparkcrypt.skipping.trusted.sidecar import MAX_BYTES, SIDECAR
+from sparkcrypt.skipping.trusted.trust import Expected, TrustedStore, open_store
+
+MOST_BYTES = 512 * 1024 * 1024
+LIFETIME_SECONDS = 600.0
+"""How long a store is kept: no longer than the keys that opened it."""
+_VALUE_BYTES = 200
+"""About what an entry of an index takes in Python."""
+_MOST_TABLES = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """Who asks for a store, and by what it is judged.
+
+    Attributes:
+        credential: what tells apart whose keys open it (`sparkcrypt.keys.access_token`).
+        expected: what the store must be.
+        types: column -> its Spark type in the table.
+        retrieve_key: opens data keys.
+    """
+
+    credential: str
+    expected: Expected
+    types: Mapping[str, str]
+    retrieve_key: RetrieveKey = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedStore:
+    """A store that answers queries.
+
+    Attributes:
+        skipper: answers which files need not be opened.
+        generation: of the store.
+        unused: index (``column kind``) -> why it is not used.
+    """
+
+    skipper: Skipper
+    generation: int
+    unused: Mapping[str, str]
+
+
+@dataclass(slots=True)
+class _Kept:
+    store: OpenedStore
+    bytes: int
+    made: float
+
+
+class OpenedStores:
+    """Opens stores and keeps them; safe for many threads.
+
+    A store that was written again is another one: each is known by the digest of its sidecar.  The last generation of
+    each table is remembered, so that no earlier one is used by this process.
+    """
+
+    def __init__(self, *, most_bytes: int = MOST_BYTES, lifetime_seconds: float = LIFETIME_SECONDS) -> None:
+        self._most_bytes, self._lifetime_seconds = most_bytes, lifetime_seconds
+        self._lock = threading.Lock()
+        self._kept: dict[bytes, _Kept] = {}
+        self._generations: dict[str, int] = {}
+
+    def __repr__(self) -> str:
+        return f"OpenedStores({len(self._kept)} stores)"
+
+    def open(self, folder: StoreFolder, reader: Reader, *, lifetime_seconds: float | None = None) -> OpenedStore | None:
+        """Return a table's store; None where there is none.
+
+        Args:
+            folder: of the store.
+            reader: who asks.
+            lifetime_seconds: how old a store this reader takes.
+
+        Raises:
+            As `open_store`.
+        """
+        digest = _sidecar_digest(folder)
+        if digest is None:
+            return None
+        lifetime = self._lifetime_seconds if lifetime_seconds is None else min(lifetime_seconds, self._lifetime_seconds)
+        key = _cache_key(folder.uri, digest, reader)
+        with self._lock:
+            kept = self._kept.get(key)
+        if kept is not None and time.monotonic() < kept.made + lifetime:
+            return kept.store
+        try:
+            return self._open(folder, key, reader)
+        except SparkcryptError:
+            again = _sidecar_digest(folder)
+            if again in (None, digest):
+                raise
+            return self._open(folder, _cache_key(folder.uri, again or digest, reader), reader)  # it was just written
+
+    def _open(self, folder: StoreFolder, key: bytes, reader: Reader) -> OpenedStore:
+        with self._lock:
+            latest = self._generations.get(folder.uri)
+        budget, whole = Budget(), Budget()
+        trusted = open_store(folder, reader.retrieve_key, replace(reader.expected, generation=latest), budget=budget)
+        size = whole.bytes - budget.bytes + _VALUE_BYTES * (whole.values - budget.values)
+        opened = _prepare_store(trusted, reader.types)
+        with self._lock:
+            self._generations[folder.uri] = max(opened.generation, self._generations.pop(folder.uri, 0))
+            self._kept.pop(key, None)
+            self._kept[key] = _Kept(opened, size, time.monotonic())
+            self._forget()
+        return opened
+
+    def _forget(self) -> None:
+        """Forget what is too old, then the oldest until the rest fits."""
+        now = time.monotonic()
+        for key in [key for key, kept in self._kept.items() if now >= kept.made + self._lifetime_seconds]:
+            del self._kept[key]
+        while sum(kept.bytes for kept in self._kept.values()) > self._most_bytes:
+            del self._kept[next(iter(self._kept))]
+        while len(self._generations) > _MOST_TABLES:
+            del self._generations[next(iter(self._generations))]
+
+
+def _prepare_store(trusted: TrustedStore, types: Mapping[str, str]) -> OpenedStore:
+    store = trusted.store
+    unused = {
+        f"{','.join(entries.index.columns)} {entries.index.kind}": entries.unused
+        for entries in store.indexes
+        if entries.unused is not None
+    }
+    known = {entries.index.columns[0] for entries in store.indexes if entries.unused is None}
+    skipper = Skipper(
+        store, trusted.sidecar.objects, {column: kind for column, kind in types.items() if column in known}
+    )
+    return OpenedStore(skipper, trusted.sidecar.generation, unused)
+
+
+def _sidecar_digest(folder: StoreFolder) -> bytes | None:
+    """Return the digest of a store's sidecar; None where there is none."""
+    with suppress(FileNotFoundError):
+        try:
+            with folder.open(SIDECAR) as file:
+                return hashlib.sha256(file.read(MAX_BYTES + 1)).digest()
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise FormatError(
+                f"{folder.uri}/{SIDECAR}: cannot be read ({error.strerror or error}); see that its storage lets you "
+                "read"
+            ) from error
+    return None
+
+
+def _cache_key(uri: str, digest: bytes, reader: Reader) -> bytes:
+    parts = (
+        uri,
+        digest.hex(),
+        reader.credential,
+        str(reader.expected.table_uuid),
+        repr(reader.expected.footer_keys),
+        repr(sorted((reader.expected.column_keys or {}).items())),
+        repr(sorted(reader.types.items())),
+    )
+    return hashlib.sha256("\n".join(parts).encode()).digest()
