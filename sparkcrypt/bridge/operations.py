@@ -23,13 +23,14 @@ if TYPE_CHECKING:
     from sparkcrypt.access.log import AccessLog
     from sparkcrypt.keys.opened import OpenedKeyService
     from sparkcrypt.keys.service import KeyService
+    from sparkcrypt.skipping.query.opened_stores import OpenedStores
 
 Request: TypeAlias = Mapping[str, Any]
 Answer: TypeAlias = "dict[str, Any]"
 _FOREVER = float("inf")
 
-OPERATIONS_ON_KEYS = frozenset({"wrap", "unwrap", "open_key"})
-"""Operations that hold key bytes: the text of an unforeseen error in one of them is not passed on."""
+OPERATIONS_ON_KEYS = frozenset({"wrap", "unwrap", "open_key", "skip_files"})
+"""Operations that hold key bytes or values of queries: the text of an unforeseen error in one is not passed on."""
 
 
 def hello() -> Answer:
@@ -44,6 +45,7 @@ class Operations:
         self._services: ExpiringCache[KeyServiceConfig, OpenedKeyService] = ExpiringCache(_FOREVER)
         self._access_logs: ExpiringCache[tuple[str, str], AccessLog] = ExpiringCache(_FOREVER)
         self._buckets: ExpiringCache[tuple[str, str], tuple[str, ...]] = ExpiringCache(_FOREVER)
+        self._stores: ExpiringCache[None, OpenedStores] = ExpiringCache(_FOREVER)
         self._by_name: dict[str, Callable[[Request], Answer]] = {
             "hello": lambda _: hello(),
             "wrap": self._wrap,
@@ -62,6 +64,7 @@ class Operations:
             "check_declassified": _check_declassified,
             "refuse_named": _refuse_named,
             "table_tags": _table_tags,
+            "skip_files": self._skip_files,
         }
 
     def answer(self, request: Request) -> Answer:
@@ -130,6 +133,13 @@ class Operations:
         from sparkcrypt.decide.masked_leaves import decide
 
         return decide(dict(request), self._open(_key_service_of(request)).decisions)
+
+    def _skip_files(self, request: Request) -> Answer:
+        from sparkcrypt.skipping.query.opened_stores import OpenedStores
+        from sparkcrypt.skipping.query.skip_files import skip_files
+
+        service, stores = self._open(_key_service_of(request)), self._stores.get(None, OpenedStores)
+        return skip_files(request, service, stores, lifetime_seconds=_lifetime_of(request))
 
     def _access_events(self, request: Request) -> Answer:
         from sparkcrypt.access.log import AccessLog

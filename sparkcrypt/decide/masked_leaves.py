@@ -45,7 +45,7 @@ def decide(request: Mapping[str, Any], decisions: KeyDecisions) -> dict[str, Any
     asked = [column.key.text for column in fixed if column.key] + [key for keys in rendered.values() for key in keys]
     if not columns:
         return {"table": context.name, "columns": [], "partition_columns": [], "undecided": []}
-    found = decisions.decide(dict.fromkeys((context.policy.footer_key, *asked)), _wrapped_keks(request))
+    found = decisions.decide(dict.fromkeys((context.policy.footer_key, *asked)), wrapped_keks(request))
     _refuse_footer(context, request, found)
     masked = [_answer(column, key, found[key], None) for column in fixed if _is_refused(found, key := _key(column))]
     masked += [
@@ -67,8 +67,19 @@ def _maskable(context: TableContext, request: Mapping[str, Any]) -> list[ColumnP
     said = optional_text(request, "on_denied")
     if said is not None and said not in ON_DENIED:
         raise BridgeError(f"on_denied is {show(said)}; allowed: {', '.join(ON_DENIED)}")
+    leaves = plan_leaves(context, require_text(request, "schema"))
+    return [entry for entry in leaves if _asks(context.policy, entry, said)]
+
+
+def plan_leaves(context: TableContext, schema_json: str) -> list[ColumnPlan]:
+    """Return the leaves of a table that are under keys of their own.
+
+    Args:
+        context: of the table.
+        schema_json: Spark schema JSON, less partition columns.
+    """
     policy = replace(context.policy, untagged="plaintext") if context.policy.untagged == "deny" else context.policy
-    schema = schema_from_spark(require_text(request, "schema"))
+    schema = schema_from_spark(schema_json)
     plan = build_plan(
         schema,
         unite_tags(schemas=[schema], known=context.tagged),
@@ -78,7 +89,7 @@ def _maskable(context: TableContext, request: Mapping[str, Any]) -> list[ColumnP
         history=context.history,
         skip_absent=True,
     )
-    return [entry for entry in plan.encrypted if entry.key is not None and _asks(policy, entry, said)]
+    return [entry for entry in plan.encrypted if entry.key is not None]
 
 
 def _asks(policy: Policy, column: ColumnPlan, said: str | None) -> bool:
@@ -133,7 +144,8 @@ def _answer(column: ColumnPlan, key_id: str, decision: Decision, places: list[in
     }
 
 
-def _wrapped_keks(request: Mapping[str, Any]) -> dict[str, str]:
+def wrapped_keks(request: Mapping[str, Any]) -> dict[str, str]:
+    """Return key id -> a KEK that this key wrapped, of the key metadata that a request brings from files."""
     found: dict[str, str] = {}
     for text in request.get("key_metadata") or ():
         try:

@@ -1,0 +1,170 @@
+"""Answers, when a query is planned, which of a table's listed files it need not open, by the table's store.
+
+Whatever is not certain keeps every file.  A query that reads a column whose key its reader is denied gets all files,
+so that it ends with the refusal that it would end with anyway.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from sparkcrypt.decide.context import TableContext, table_context
+from sparkcrypt.decide.masked_leaves import plan_leaves, wrapped_keks
+from sparkcrypt.decide.request import require_properties, require_text, require_texts
+from sparkcrypt.errors import BridgeError, PlanError
+from sparkcrypt.keys.access_decisions import KeyDecisions
+from sparkcrypt.keys.datakeys import DataKeyOpener
+from sparkcrypt.keys.ids import decode_key_id
+from sparkcrypt.keys.material import parse_key_material
+from sparkcrypt.keys.opened import OpenedKeyService, access_token
+from sparkcrypt.parquet import KeyRequest
+from sparkcrypt.paths import partition_values, trailing_partition
+from sparkcrypt.plan import ColumnPlan
+from sparkcrypt.skipping.query.opened_stores import OpenedStore, OpenedStores, Reader
+from sparkcrypt.skipping.query.predicate_json import read_predicate
+from sparkcrypt.skipping.query.skipper import Listed
+from sparkcrypt.skipping.trusted.folder import open_folder
+from sparkcrypt.skipping.trusted.trust import Expected
+
+_PLAINTEXT = "plaintext"
+
+
+def skip_files(
+    request: Mapping[str, Any],
+    service: OpenedKeyService,
+    stores: OpenedStores,
+    *,
+    lifetime_seconds: float | None = None,
+) -> dict[str, Any]:
+    """Decide which files a query need not open.
+
+    Args:
+        request: ``policy``, ``path`` (of the table), ``properties``, ``schema`` (Spark schema JSON, less partition
+            columns), ``types`` (column -> Spark type, of columns whose comparisons are sent), ``read`` (columns that
+            the query reads), ``predicate`` (`predicate_json`), ``folders`` (paths), ``files`` (each the number of its
+            folder, its name, time of change in milliseconds and length), ``key_metadata`` (of some columns of some
+            files, base64).
+        service: the policy's key service.
+        stores: what this process has opened.
+        lifetime_seconds: how old opened keys this session takes.
+
+    Returns:
+        ``skipped``: numbers of files, in order; ``by``: index -> of how many of them it decided; ``unused``: index ->
+        why it is not used; ``store`` and ``generation``; ``why``: why no store was asked, else None; ``undecided``: key
+        ids that no word of the key service decides, without a key that they wrapped: nothing is skipped then.
+
+    Raises:
+        SparkcryptError: the store cannot be used, or it cannot be told whether it may.
+    """
+    context = table_context(require_text(request, "policy"), require_text(request, "path"), require_properties(request))
+    location, uuid = context.policy.index_location, context.uuid
+    if location is None:
+        return _keep_all("the policy does not say where stores are; set index: {location: FOLDER} in it")
+    if uuid is None:
+        return _keep_all("the table has no UUID, by which its store would be found; tag it, or run `encrypt_table`")
+    files, types = _listed_files(request), _column_types(request)
+    plan = plan_leaves(context, require_text(request, "schema"))
+    undecided, why = _find_denied(request, context, plan, files, service.decisions)
+    if undecided or why is not None:
+        return _keep_all(why, undecided)
+    folder = open_folder(f"{location.rstrip('/')}/{uuid}", {})
+    expected = Expected.of(context.policy, uuid, _index_keys(plan))
+    credential = access_token(context.policy.key_service, service.service)
+    retrieve = partial(_retrieve, service.opener, lifetime_seconds)
+    opened = stores.open(folder, Reader(credential, expected, types, retrieve), lifetime_seconds=lifetime_seconds)
+    if opened is None:
+        return _keep_all(f"there is no store at {folder.uri}; make one with `sparkcrypt index create`")
+    return {**_select(opened, files, request, types), "store": folder.uri, "generation": opened.generation}
+
+
+def _select(
+    opened: OpenedStore, files: Sequence[Listed], request: Mapping[str, Any], types: Mapping[str, str]
+) -> dict[str, Any]:
+    predicate = read_predicate(request.get("predicate"), types)
+    kept = opened.skipper.select_files(files, predicate)
+    skipped = [number for number, must in enumerate(kept) if not must]
+    by = Counter(" and ".join(opened.skipper.name_indexes(files[number], predicate)) for number in skipped)
+    return {"skipped": skipped, "by": dict(by), "unused": dict(opened.unused), "why": None, "undecided": []}
+
+
+def _keep_all(why: str | None, undecided: Sequence[str] = ()) -> dict[str, Any]:
+    return {
+        "skipped": [],
+        "by": {},
+        "unused": {},
+        "why": why,
+        "undecided": list(undecided),
+        "store": None,
+        "generation": None,
+    }
+
+
+def _find_denied(
+    request: Mapping[str, Any],
+    context: TableContext,
+    plan: Sequence[ColumnPlan],
+    files: Sequence[Listed],
+    decisions: KeyDecisions,
+) -> tuple[list[str], str | None]:
+    """Return the keys that cannot be decided, or why the query gets all files: a key of what it reads is denied."""
+    read = frozenset(require_texts(request, "read"))
+    keys: dict[str, str] = {context.policy.footer_key: "the footer"}
+    for column in plan:
+        if column.leaf.logical[0] in read:
+            for key_id in _keys_of(column, files):
+                keys.setdefault(key_id, f"column {column.leaf.dotted}")
+    found = decisions.decide(keys, wrapped_keks(request))
+    denied = [key_id for key_id, decision in found.items() if decision != "allowed"]
+    if denied:
+        return [], f"{keys[denied[0]]} is under key {denied[0]!r}, which is {found[denied[0]]}, so files decide"
+    return [key_id for key_id in keys if key_id not in found and key_id != context.policy.footer_key], None
+
+
+def _keys_of(column: ColumnPlan, files: Sequence[Listed]) -> Iterator[str]:
+    """Yield the keys under which a column may be in files; a partition whose value makes no key has none."""
+    yield from (decode_key_id(key_id) for key_id in column.history if key_id != _PLAINTEXT)
+    if column.key is None:
+        return
+    if not column.key.columns:
+        yield column.key.text
+        return
+    for folder in {file.path.rpartition("/")[0] for file in files}:
+        try:
+            yield column.key.render(partition_values(trailing_partition(folder.split("/"))))
+        except PlanError:
+            continue
+
+
+def _index_keys(plan: Sequence[ColumnPlan]) -> dict[str, str]:
+    """Return top-level column -> the key that its indexes must be under.
+
+    A key of a template is another one for each partition: its text is nobody's key, so such an index is not used.
+    """
+    return {column.leaf.logical[0]: column.key.text for column in plan if column.key and len(column.leaf.logical) == 1}
+
+
+def _retrieve(opener: DataKeyOpener, lifetime_seconds: float | None, request: KeyRequest) -> bytes:
+    return opener.open(parse_key_material(request.key_metadata or b""), lifetime_seconds=lifetime_seconds)
+
+
+def _listed_files(request: Mapping[str, Any]) -> list[Listed]:
+    folders = require_texts(request, "folders")
+    try:
+        return [
+            Listed(f"{folders[folder]}/{name}", int(modified), int(length))
+            for folder, name, modified, length in request["files"]
+        ]
+    except (KeyError, TypeError, ValueError, IndexError) as error:
+        raise BridgeError(
+            "the request's 'files' are not as expected; the jar and this helper do not belong together"
+        ) from error
+
+
+def _column_types(request: Mapping[str, Any]) -> dict[str, str]:
+    types = request.get("types")
+    if not isinstance(types, dict) or not all(isinstance(kind, str) for kind in types.values()):
+        raise BridgeError("the request's 'types' are not as expected; the jar and this helper do not belong together")
+    return types
