@@ -64,7 +64,7 @@ final class ReaderDecision {
     }
     if (!answer.path("undecided").isEmpty()) {
       ArrayNode samples = request.putArray("key_metadata");
-      sample(table).forEach(samples::add);
+      sample(policy.hadoopConf(), table.files().stream().map(file -> new Path(java.net.URI.create(file))).toList()).forEach(samples::add);
       answer = Helper.ask(request);
     }
     note(table, request, answer);
@@ -110,14 +110,12 @@ final class ReaderDecision {
   }
 
   /** Key metadata of the columns of some files, for key services that can only be asked with a key to unwrap. */
-  private List<String> sample(ReadTable table) {
+  static List<String> sample(Configuration conf, List<Path> files) {
     Map<String, Boolean> found = new LinkedHashMap<>();
-    List<String> files = table.files();
-    Configuration conf = policy.hadoopConf();
     SessionConf session = new SessionConf(conf);
     int step = Math.max(1, files.size() / MOST_SAMPLES);
     for (int i = 0; i < files.size() && i / step < MOST_SAMPLES; i += step) {
-      Path path = new Path(java.net.URI.create(files.get(i)));
+      Path path = files.get(i);
       try {
         FooterFacts facts = FooterFacts.read(new Tail(conf, path), new FileKeys(session, conf, path));
         for (JsonNode column : facts.toJson().path("columns")) {

@@ -85,8 +85,13 @@ final class SessionConf {
     ObjectNode request = Wire.request("open_key").put("policy", policy).put("key_metadata", Wire.base64(keyMetadata));
     request.put("owner", owner).put("path", file.toString()).put("principal", principal);
     request.put("table", table());
+    addLifetime(request);
+    return Wire.bytes(Helper.ask(request), "key");
+  }
+
+  /** Says for how many seconds this session keeps opened keys at most; null: as long as is usual. */
+  void addLifetime(ObjectNode request) {
     String lifetime = properties.get(Names.CACHE_LIFETIME);
     request.put("lifetime_seconds", lifetime == null ? null : Double.valueOf(Launch.seconds(lifetime)));
-    return Wire.bytes(Helper.ask(request), "key");
   }
 }

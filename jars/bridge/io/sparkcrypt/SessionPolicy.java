@@ -99,6 +99,11 @@ final class SessionPolicy {
     PinnedPolicy.of(conf);
   }
 
+  /** Whether the policy says where stores for data skipping are. */
+  boolean hasStores() {
+    return document.path("index").path("location").isTextual();
+  }
+
   /** Whether a rule for some table or location lays tags over its columns. */
   boolean hasTaggedTables() {
     for (JsonNode rule : document.path("tables")) {

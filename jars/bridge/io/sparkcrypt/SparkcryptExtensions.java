@@ -29,6 +29,7 @@ public final class SparkcryptExtensions extends AbstractFunction1<SparkSessionEx
   @Override
   public BoxedUnit apply(SparkSessionExtensions extensions) {
     extensions.injectPreCBORule(rule(session -> new TableRule()));
+    extensions.injectPreCBORule(rule(session -> new SkipRule()));
     extensions.injectPostHocResolutionRule(rule(NamedColumnGuard::new));
     extensions.injectPostHocResolutionRule(rule(TagRule::new));
     extensions.injectResolutionRule(rule(MaskRule::new));
@@ -52,6 +53,7 @@ public final class SparkcryptExtensions extends AbstractFunction1<SparkSessionEx
       return;
     }
     rules.add(new TableRule());
+    rules.add(new SkipRule());
     Calls.call(experimental, "extraOptimizations_$eq", Calls.scalaList(rules));
     Object extensions = Calls.call(session, "extensions");
     synchronized (EXTENDED) {

@@ -2,6 +2,7 @@ package io.sparkcrypt;
 
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
+import com.fasterxml.jackson.databind.node.ArrayNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.io.DataInputStream;
 import java.io.IOException;
@@ -17,6 +18,10 @@ final class Wire {
 
   static ObjectNode object() {
     return JSON.createObjectNode();
+  }
+
+  static ArrayNode array() {
+    return JSON.createArrayNode();
   }
 
   static ObjectNode request(String op) {

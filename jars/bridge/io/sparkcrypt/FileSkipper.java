@@ -1,0 +1,164 @@
+package io.sparkcrypt;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.node.ArrayNode;
+import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.util.ArrayList;
+import java.util.HashSet;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Set;
+import org.apache.hadoop.conf.Configuration;
+import org.apache.hadoop.fs.Path;
+import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.execution.datasources.FileStatusWithMetadata;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+/**
+ * Asks the helper which listed files of one table a query need not open (sparkcrypt/skipping/query/skip_files.py).
+ *
+ * <p>Whatever goes wrong leaves every file in, with one warning: a store makes queries faster and never another result.
+ */
+final class FileSkipper {
+  private static final Logger LOG = LoggerFactory.getLogger(FileSkipper.class);
+
+  private final SessionPolicy policy;
+  private final ReadTable table;
+  private final FilterForms forms;
+  private final Set<String> read;
+  private final String obstacle;
+  private volatile ObjectNode outcome;
+  private volatile boolean isTold;
+
+  /**
+   * @param policy of the session
+   * @param table that is read
+   * @param forms of the filters over its columns
+   * @param read the columns that the query reads
+   * @param obstacle why no index may be used; null where one may
+   */
+  FileSkipper(SessionPolicy policy, ReadTable table, FilterForms forms, Set<String> read, String obstacle) {
+    this.policy = policy;
+    this.table = table;
+    this.forms = forms;
+    this.read = read;
+    this.obstacle = obstacle;
+  }
+
+  /** What came of the last listing, as sparkcrypt.skipping_report shows it; null where nothing was listed yet. */
+  ObjectNode outcome() {
+    return outcome;
+  }
+
+  /**
+   * The files that are to be opened, in their directories; null where that is all of them.
+   *
+   * @param directories of Spark's listing, each with values of partitions and files
+   */
+  List<Object> kept(List<Object> directories, List<Expression> filters) {
+    int listed = 0;
+    for (Object directory : directories) {
+      listed += Calls.list(Calls.call(directory, "files")).size();
+    }
+    ObjectNode noted = Wire.object().put("table", table.name()).put("listed", listed).put("opened", listed);
+    try {
+      ArrayNode predicate = forms.of(filters);
+      String why = obstacle != null ? obstacle : predicate == null ? "no filter says anything of a column in files" : null;
+      if (why != null || listed == 0) {
+        outcome = noted.put("why", why);
+        return null;
+      }
+      JsonNode answer = ask(directories, predicate);
+      Set<Integer> skipped = skipped(answer, listed);
+      List<Object> kept = skipped.isEmpty() ? null : without(directories, skipped);
+      outcome = note(noted, answer, listed - skipped.size());
+      return kept;
+    } catch (RuntimeException | RefusedError | LinkageError e) {
+      outcome = noted.put("why", e.getMessage());
+      if (!isTold) {
+        isTold = true;
+        LOG.warn("{}: no file is skipped, since its store cannot be used: {}", table.name(), e.getMessage());
+      }
+      return null;
+    }
+  }
+
+  private JsonNode ask(List<Object> directories, ArrayNode predicate) {
+    Configuration conf = policy.hadoopConf();
+    SessionConf session = new SessionConf(conf);
+    ObjectNode request = session.request("skip_files", new Path(table.folder()));
+    session.addLifetime(request);
+    ObjectNode properties = (ObjectNode) request.get("properties");
+    table.told().forEach(properties::put);
+    request.put("schema", table.schema().json()).set("types", forms.types());
+    read.forEach(request.putArray("read")::add);
+    request.set("predicate", predicate);
+    List<Path> paths = addFiles(request, directories);
+    JsonNode answer = Helper.ask(request);
+    if (!answer.path("undecided").isEmpty()) {
+      ReaderDecision.sample(conf, paths).forEach(request.putArray("key_metadata")::add);
+      answer = Helper.ask(request);
+      if (!answer.path("undecided").isEmpty()) {
+        throw Refusal.of("KeyServiceError", "whether keys of columns that it reads are denied cannot be told: " + answer.path("undecided"));
+      }
+    }
+    return answer;
+  }
+
+  private static List<Path> addFiles(ObjectNode request, List<Object> directories) {
+    Map<Path, Integer> folders = new LinkedHashMap<>();
+    List<Path> paths = new ArrayList<>();
+    ArrayNode files = request.putArray("files");
+    for (Object directory : directories) {
+      for (Object listed : Calls.list(Calls.call(directory, "files"))) {
+        FileStatusWithMetadata file = (FileStatusWithMetadata) listed;
+        Path path = file.getPath();
+        int folder = folders.computeIfAbsent(path.getParent(), unused -> folders.size());
+        files.addArray().add(folder).add(path.getName()).add(file.getModificationTime()).add(file.getLen());
+        paths.add(path);
+      }
+    }
+    ArrayNode named = request.putArray("folders");
+    folders.keySet().forEach(folder -> named.add(folder.toString()));
+    return paths;
+  }
+
+  private static Set<Integer> skipped(JsonNode answer, int listed) {
+    Set<Integer> found = new HashSet<>();
+    for (JsonNode number : SchemaTagCryptoFactory.required(answer, "skipped")) {
+      if (!number.isInt() || number.asInt() < 0 || number.asInt() >= listed || !found.add(number.asInt())) {
+        throw Refusal.of("BridgeError", "the helper names a file that was not listed; jar and helper do not belong together");
+      }
+    }
+    return found;
+  }
+
+  private static List<Object> without(List<Object> directories, Set<Integer> skipped) {
+    List<Object> found = new ArrayList<>();
+    int number = 0;
+    for (Object directory : directories) {
+      Object files = Calls.call(directory, "files");
+      List<Object> kept = new ArrayList<>();
+      for (Object file : Calls.list(files)) {
+        if (!skipped.contains(number++)) {
+          kept.add(file);
+        }
+      }
+      if (!kept.isEmpty()) {
+        found.add(Calls.copy(directory, files, Calls.scalaList(kept)));
+      }
+    }
+    return found;
+  }
+
+  private ObjectNode note(ObjectNode noted, JsonNode answer, int opened) {
+    noted.put("opened", opened);
+    for (String name : List.of("by", "unused", "store", "generation", "why")) {
+      noted.set(name, answer.path(name));
+    }
+    LOG.info("{}: {} of {} files are opened; {}", table.name(), opened, noted.path("listed"), noted);
+    return noted;
+  }
+}

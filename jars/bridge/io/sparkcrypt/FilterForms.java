@@ -1,0 +1,233 @@
+package io.sparkcrypt;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.node.ArrayNode;
+import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import org.apache.spark.sql.catalyst.expressions.And;
+import org.apache.spark.sql.catalyst.expressions.Attribute;
+import org.apache.spark.sql.catalyst.expressions.BinaryComparison;
+import org.apache.spark.sql.catalyst.expressions.EqualNullSafe;
+import org.apache.spark.sql.catalyst.expressions.EqualTo;
+import org.apache.spark.sql.catalyst.expressions.ExprId;
+import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.expressions.GreaterThan;
+import org.apache.spark.sql.catalyst.expressions.GreaterThanOrEqual;
+import org.apache.spark.sql.catalyst.expressions.In;
+import org.apache.spark.sql.catalyst.expressions.InSet;
+import org.apache.spark.sql.catalyst.expressions.IsNotNull;
+import org.apache.spark.sql.catalyst.expressions.IsNull;
+import org.apache.spark.sql.catalyst.expressions.LessThan;
+import org.apache.spark.sql.catalyst.expressions.LessThanOrEqual;
+import org.apache.spark.sql.catalyst.expressions.Literal;
+import org.apache.spark.sql.catalyst.expressions.Not;
+import org.apache.spark.sql.catalyst.expressions.Or;
+import org.apache.spark.sql.catalyst.expressions.StartsWith;
+import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.types.DataTypes;
+import org.apache.spark.sql.types.DecimalType;
+
+/**
+ * Filters of a scan in the form in which the helper judges them (sparkcrypt/skipping/query/predicate_json.py).
+ *
+ * <p>A comparison counts where one side is a column itself, by the id that its relation gave it, and the other a literal of the very
+ * same type. Everything else is "unknown": casts, functions (CHAR is padded by one), columns of metadata and of partitions, and text
+ * under a collation.
+ */
+final class FilterForms {
+  private final Map<ExprId, Attribute> columns = new HashMap<>();
+  private final ObjectNode types = Wire.object();
+
+  /**
+   * @param output the columns of a relation that its files hold
+   */
+  FilterForms(List<Attribute> output) {
+    for (Attribute attribute : output) {
+      String kind = kind(attribute);
+      if (kind != null) {
+        columns.put(attribute.exprId(), attribute);
+        types.put(attribute.name(), kind);
+      }
+    }
+  }
+
+  /** Column -> Spark's type, of the columns that comparisons are understood of. */
+  ObjectNode types() {
+    return types;
+  }
+
+  /** All of these filters together; null where none of them says anything of a column. */
+  ArrayNode of(List<Expression> filters) {
+    List<ArrayNode> parts = new ArrayList<>();
+    filters.forEach(filter -> parts.add(form(filter)));
+    return parts.stream().allMatch(FilterForms::isUnknown) ? null : joined("and", parts);
+  }
+
+  private static String kind(Attribute attribute) {
+    DataType type = attribute.dataType();
+    boolean isSimple =
+        List.of(
+                DataTypes.StringType,
+                DataTypes.BooleanType,
+                DataTypes.ByteType,
+                DataTypes.ShortType,
+                DataTypes.IntegerType,
+                DataTypes.LongType,
+                DataTypes.FloatType,
+                DataTypes.DoubleType,
+                DataTypes.BinaryType,
+                DataTypes.DateType,
+                DataTypes.TimestampType,
+                DataTypes.TimestampNTZType)
+            .contains(type);
+    return isSimple || type instanceof DecimalType ? type.typeName() : null;
+  }
+
+  private ArrayNode form(Expression expression) {
+    if (expression instanceof And || expression instanceof Or) {
+      List<ArrayNode> parts = new ArrayList<>();
+      addParts(expression, expression.getClass(), parts);
+      return joined(expression instanceof And ? "and" : "or", parts);
+    }
+    if (expression instanceof Not not) {
+      return negated(form(not.child()));
+    }
+    if (expression instanceof IsNull test) {
+      return nullTest(test.child());
+    }
+    if (expression instanceof IsNotNull test) {
+      return negated(nullTest(test.child()));
+    }
+    if (expression instanceof In in) {
+      return in(in);
+    }
+    if (expression instanceof InSet in) {
+      Attribute column = column(in.child());
+      return column == null ? unknown() : member(column, Calls.list(Calls.call(in, "hset")));
+    }
+    if (expression instanceof StartsWith start) {
+      Attribute column = column(start.left());
+      JsonNode prefix = column == null ? null : literal(start.right(), column);
+      return prefix == null || !prefix.isTextual() ? unknown() : leaf("starts", column).add(prefix);
+    }
+    if (expression instanceof BinaryComparison comparison) {
+      return comparison(comparison);
+    }
+    Attribute flag = column(expression);
+    return flag != null && flag.dataType().equals(DataTypes.BooleanType) ? leaf("=", flag).add(true) : unknown();
+  }
+
+  private void addParts(Expression expression, Class<?> joint, List<ArrayNode> parts) {
+    if (expression.getClass() == joint) {
+      Trees.children(expression).forEach(child -> addParts(child, joint, parts));
+    } else {
+      parts.add(form(expression));
+    }
+  }
+
+  private ArrayNode comparison(BinaryComparison comparison) {
+    boolean isTurned = column(comparison.left()) == null;
+    Attribute column = column(isTurned ? comparison.right() : comparison.left());
+    JsonNode literal = column == null ? null : literal(isTurned ? comparison.left() : comparison.right(), column);
+    if (literal == null) {
+      return unknown();
+    }
+    if (comparison instanceof EqualNullSafe) { // of a null it is false, never null
+      ArrayNode isNull = leaf("null", column);
+      return literal.isNull() ? isNull : joined("and", List.of(negated(isNull), leaf("=", column).add(literal)));
+    }
+    String operator = operator(comparison, isTurned);
+    return operator == null ? unknown() : leaf(operator, column).add(literal);
+  }
+
+  private static String operator(BinaryComparison comparison, boolean isTurned) {
+    if (comparison instanceof EqualTo) {
+      return "=";
+    }
+    if (comparison instanceof LessThan) {
+      return isTurned ? ">" : "<";
+    }
+    if (comparison instanceof LessThanOrEqual) {
+      return isTurned ? ">=" : "<=";
+    }
+    if (comparison instanceof GreaterThan) {
+      return isTurned ? "<" : ">";
+    }
+    if (comparison instanceof GreaterThanOrEqual) {
+      return isTurned ? "<=" : ">=";
+    }
+    return null;
+  }
+
+  private ArrayNode in(In in) {
+    Attribute column = column(in.value());
+    if (column == null) {
+      return unknown();
+    }
+    List<Object> values = new ArrayList<>();
+    for (Expression entry : Trees.expressions(in, "list")) {
+      if (!(entry instanceof Literal literal) || !literal.dataType().equals(column.dataType())) {
+        return unknown();
+      }
+      values.add(literal.value());
+    }
+    return member(column, values);
+  }
+
+  private static ArrayNode member(Attribute column, List<Object> values) {
+    ArrayNode form = leaf("in", column);
+    ArrayNode literals = form.addArray();
+    for (Object value : values) {
+      JsonNode literal = LiteralForms.of(value);
+      if (literal == null) {
+        return unknown();
+      }
+      literals.add(literal);
+    }
+    return form;
+  }
+
+  private ArrayNode nullTest(Expression tested) {
+    Attribute column = column(tested);
+    return column == null ? unknown() : leaf("null", column);
+  }
+
+  /** The column that an expression is, as the relation has it; null for any other expression. */
+  private Attribute column(Expression expression) {
+    if (!(expression instanceof Attribute attribute)) {
+      return null;
+    }
+    Attribute known = columns.get(attribute.exprId());
+    return known != null && known.dataType().equals(attribute.dataType()) ? known : null;
+  }
+
+  private static JsonNode literal(Expression expression, Attribute column) {
+    boolean fits = expression instanceof Literal literal && literal.dataType().equals(column.dataType());
+    return fits ? LiteralForms.of(((Literal) expression).value()) : null;
+  }
+
+  private static ArrayNode leaf(String word, Attribute column) {
+    return Wire.array().add(word).add(column.name());
+  }
+
+  private static ArrayNode joined(String word, List<ArrayNode> parts) {
+    ArrayNode form = Wire.array().add(word);
+    form.addArray().addAll(parts);
+    return form;
+  }
+
+  private static ArrayNode negated(ArrayNode form) {
+    return isUnknown(form) ? form : Wire.array().add("not").add(form);
+  }
+
+  private static ArrayNode unknown() {
+    return Wire.array().add("unknown");
+  }
+
+  private static boolean isUnknown(ArrayNode form) {
+    return form.get(0).asText().equals("unknown");
+  }
+}

@@ -1,0 +1,165 @@
+package io.sparkcrypt;
+
+import java.util.ArrayList;
+import java.util.HashSet;
+import java.util.IdentityHashMap;
+import java.util.LinkedHashSet;
+import java.util.List;
+import java.util.Locale;
+import java.util.Map;
+import java.util.Set;
+import java.util.concurrent.atomic.AtomicBoolean;
+import org.apache.spark.sql.SparkSession;
+import org.apache.spark.sql.catalyst.expressions.Attribute;
+import org.apache.spark.sql.catalyst.plans.QueryPlan;
+import org.apache.spark.sql.catalyst.plans.logical.Filter;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.plans.logical.Project;
+import org.apache.spark.sql.catalyst.rules.Rule;
+import org.apache.spark.sql.execution.datasources.FileIndex;
+import org.apache.spark.sql.types.StructType;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+/**
+ * Puts an index that asks the table's store for data skipping before the file index of each Parquet table that a query reads.
+ *
+ * <p>It runs when partitions are pruned and columns that nobody reads are gone. Only a session that asks for it and has a policy
+ * that says where stores are is served; reads under a policy of their own, as those of runs, never are.
+ */
+final class SkipRule extends Rule<LogicalPlan> {
+  static final String SKIPPING = "spark.sparkcrypt.skipping";
+  private static final Logger LOG = LoggerFactory.getLogger(SkipRule.class);
+  private static final AtomicBoolean TOLD = new AtomicBoolean();
+  private static final Set<String> INDEXES = Set.of("InMemoryFileIndex", "CatalogFileIndex");
+  private static final String CASE_SENSITIVE = "spark.sql.caseSensitive";
+  private static final String FIELD_IDS = "spark.sql.parquet.fieldId.read.enabled";
+
+  @Override
+  public LogicalPlan apply(LogicalPlan plan) {
+    if (plan.find(ReaderPlan.test(node -> ReadTable.relationOf(node) != null)).isEmpty()) {
+      return plan;
+    }
+    SparkSession session = SparkSession.active();
+    SessionPolicy policy = SessionPolicy.of(session);
+    if (policy == null || !policy.hasStores()) {
+      return plan;
+    }
+    boolean isAsked = isAsked(session);
+    Map<LogicalPlan, Set<String>> read = new IdentityHashMap<>();
+    addRead(plan, read);
+    Object catalog = Calls.call(Calls.call(session, "sessionState"), "catalog");
+    KnownTables tables = new KnownTables(session, policy);
+    return plan.transformUp(
+        new PlanSteps<LogicalPlan>(
+            node -> read.containsKey(node) && isServed(node, isAsked),
+            node -> skipping(new ReadTable(node, tables, catalog), policy, session, read.get(node))));
+  }
+
+  /** What cannot be planned otherwise is planned as ever. */
+  private static LogicalPlan skipping(ReadTable table, SessionPolicy policy, SparkSession session, Set<String> read) {
+    try {
+      return table.hasOwnPolicy() || !isSupported() ? table.node : wrapped(table, policy, session, read);
+    } catch (RuntimeException | LinkageError e) {
+      LOG.warn("{}: no file is skipped, since its plan cannot be changed: {}", table.name(), e.getMessage());
+      return table.node;
+    }
+  }
+
+  private static LogicalPlan wrapped(ReadTable table, SessionPolicy policy, SparkSession session, Set<String> read) {
+    Object relation = table.relation();
+    FileIndex location = (FileIndex) Calls.call(relation, "location");
+    Set<String> inFiles = lowerCase(table.schema());
+    inFiles.removeAll(lowerCase(location.partitionSchema()));
+    List<Attribute> columns = Trees.output(table.node);
+    columns.removeIf(column -> !inFiles.contains(column.name().toLowerCase(Locale.ROOT)));
+    FileSkipper skipper = new FileSkipper(policy, table, new FilterForms(columns), read, obstacle(session));
+    Object wrapped = Calls.copy(relation, location, new SkippingFileIndex(location, skipper));
+    return table.node.makeCopy(Calls.values(table.node, relation, wrapped));
+  }
+
+  private static Set<String> lowerCase(StructType schema) {
+    Set<String> names = new HashSet<>();
+    for (String name : schema.fieldNames()) {
+      names.add(name.toLowerCase(Locale.ROOT));
+    }
+    return names;
+  }
+
+  /** The session's own word. */
+  private static boolean isAsked(SparkSession session) {
+    return isTrue(String.valueOf(conf(session, SKIPPING)));
+  }
+
+  /** Whether a read is to be served: an option of its own goes before the session's word. */
+  private static boolean isServed(LogicalPlan node, boolean isAsked) {
+    Object relation = ReadTable.relationOf(node);
+    Object said = Calls.orNull(Calls.call(Calls.call(relation, "options"), "get", SKIPPING));
+    String index = Calls.call(relation, "location").getClass().getSimpleName();
+    return (said == null ? isAsked : isTrue((String) said)) && INDEXES.contains(index) && !node.isStreaming();
+  }
+
+  private static boolean isTrue(String said) {
+    String word = said.trim().toLowerCase(Locale.ROOT);
+    if (!word.isEmpty() && !word.equals("true") && !word.equals("false")) {
+      throw Refusal.of("ConfigError", SKIPPING + " is '" + said + "'; allowed: true, false");
+    }
+    return word.equals("true");
+  }
+
+  /** Why no index may be used in this session: columns of files are found by other ways than by their names alone. */
+  private static String obstacle(SparkSession session) {
+    for (String name : List.of(CASE_SENSITIVE, FIELD_IDS)) {
+      if ("true".equalsIgnoreCase(conf(session, name))) {
+        return name + " is true, and indexes know columns by their names, whatever their case";
+      }
+    }
+    return null;
+  }
+
+  private static String conf(SparkSession session, String name) {
+    return (String) Calls.call(Calls.call(Calls.call(session, "sessionState"), "conf"), "getConfString", name, name.equals(SKIPPING) ? "" : "false");
+  }
+
+  /** Whether this Spark lists files by the interface that is compiled here; Spark 3.5 has another Scala's collections. */
+  private static boolean isSupported() {
+    try {
+      if (FileIndex.class.getMethod("rootPaths").getReturnType().getName().equals("scala.collection.immutable.Seq")) {
+        return true;
+      }
+    } catch (NoSuchMethodException e) {
+      LOG.debug("files are listed by another interface", e);
+    }
+    if (TOLD.compareAndSet(false, true)) {
+      LOG.warn("{} is true, and has no effect on this version of Spark: skipping needs Spark 4.0 or later", SKIPPING);
+    }
+    return false;
+  }
+
+  /** Notes which columns are read of each table: what the projection over it, and filters between them, refer to; else all. */
+  private static void addRead(LogicalPlan node, Map<LogicalPlan, Set<String>> read) {
+    LogicalPlan below = node;
+    List<LogicalPlan> above = new ArrayList<>();
+    if (node instanceof Project project) {
+      above.add(project);
+      below = project.child();
+      while (below instanceof Filter filter) {
+        above.add(filter);
+        below = filter.child();
+      }
+    }
+    if (ReadTable.relationOf(below) != null) {
+      Set<String> names = read.computeIfAbsent(below, unused -> new LinkedHashSet<>());
+      if (above.isEmpty()) {
+        Trees.output(below).forEach(column -> names.add(column.name()));
+      }
+      for (LogicalPlan user : above) {
+        Calls.list(Calls.call(user, "references")).forEach(column -> names.add(((Attribute) column).name()));
+      }
+      return;
+    }
+    for (QueryPlan<?> child : Trees.children(below)) {
+      addRead((LogicalPlan) child, read);
+    }
+  }
+}

@@ -1,0 +1,87 @@
+package io.sparkcrypt;
+
+import java.util.List;
+import org.apache.hadoop.fs.Path;
+import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.execution.datasources.FileIndex;
+import org.apache.spark.sql.execution.datasources.PartitionDirectory;
+import org.apache.spark.sql.types.StructType;
+import scala.Option;
+import scala.collection.immutable.Seq;
+
+/**
+ * A table's file index that leaves out the files which the table's store proves to hold no row that a filter asks for.
+ *
+ * <p>It equals another over an equal index: what a scan leaves out follows from its filters, which Spark compares itself. The only
+ * class here that is compiled against Scala's collections, as Spark 4 has them; SkipRule does not make one on Spark 3.5.
+ */
+final class SkippingFileIndex implements FileIndex {
+  private final FileIndex whole;
+  private final FileSkipper skipper;
+
+  SkippingFileIndex(FileIndex whole, FileSkipper skipper) {
+    this.whole = whole;
+    this.skipper = skipper;
+  }
+
+  FileSkipper skipper() {
+    return skipper;
+  }
+
+  @Override
+  public Seq<PartitionDirectory> listFiles(Seq<Expression> partitionFilters, Seq<Expression> dataFilters) {
+    Seq<PartitionDirectory> listed = whole.listFiles(partitionFilters, dataFilters);
+    List<Object> kept = skipper.kept(Calls.list(listed), Trees.elements(Expression.class, dataFilters));
+    if (kept == null) {
+      return listed;
+    }
+    @SuppressWarnings("unchecked") // the elements are those that were listed, or copies of them
+    Seq<PartitionDirectory> fewer = (Seq<PartitionDirectory>) Calls.scalaList(kept);
+    return fewer;
+  }
+
+  @Override
+  public Seq<Path> rootPaths() {
+    return whole.rootPaths();
+  }
+
+  @Override
+  public String[] inputFiles() {
+    return whole.inputFiles();
+  }
+
+  @Override
+  public void refresh() {
+    whole.refresh();
+  }
+
+  @Override
+  public long sizeInBytes() {
+    return whole.sizeInBytes();
+  }
+
+  @Override
+  public StructType partitionSchema() {
+    return whole.partitionSchema();
+  }
+
+  @Override
+  public Option<Object> metadataOpsTimeNs() {
+    return whole.metadataOpsTimeNs();
+  }
+
+  @Override
+  public boolean equals(Object other) {
+    return other instanceof SkippingFileIndex index && index.whole.equals(whole);
+  }
+
+  @Override
+  public int hashCode() {
+    return whole.hashCode();
+  }
+
+  @Override
+  public String toString() {
+    return "SkippingFileIndex(" + whole + ")";
+  }
+}
