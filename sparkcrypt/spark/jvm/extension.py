@@ -12,19 +12,27 @@ from sparkcrypt.spark.jvm.gateway import java_session, jvm
 
 def install_extension(spark: SparkSession) -> None:
     """Bring the extension into a live classic session that has the jar, and into what its ``newSession`` makes."""
-    _call(spark, "install")
+    call_static(spark, EXTENSIONS_CLASS, "install", java_session(spark))
 
 
 def has_rules(spark: SparkSession) -> bool:
     """Tell whether a classic session resolves queries with the extension's rules, which only a new session takes."""
-    return bool(_call(spark, "hasRules"))
+    return bool(call_static(spark, EXTENSIONS_CLASS, "hasRules", java_session(spark)))
 
 
-def _call(spark: SparkSession, method: str) -> Any:
+def call_static(spark: SparkSession, name: str, method: str, argument: Any) -> Any:
+    """Call a static method of a class of the jar, which py4j does not find where the jar came into a live session.
+
+    Args:
+        spark: a classic session that has the jar.
+        name: of the class.
+        method: takes one Object.
+        argument: an object of the JVM.
+    """
     machine = jvm(spark)
     loader = machine.java.lang.Thread.currentThread().getContextClassLoader()
     kinds = machine.java.lang.reflect.Array.newInstance(machine.java.lang.Class.forName("java.lang.Class"), 1)
     kinds[0] = machine.java.lang.Class.forName("java.lang.Object")
     arguments = machine.java.lang.reflect.Array.newInstance(machine.java.lang.Class.forName("java.lang.Object"), 1)
-    arguments[0] = java_session(spark)
-    return loader.loadClass(EXTENSIONS_CLASS).getMethod(method, kinds).invoke(None, arguments)
+    arguments[0] = argument
+    return loader.loadClass(name).getMethod(method, kinds).invoke(None, arguments)
