@@ -75,6 +75,8 @@ def answer_leaf(column: Column, row: int, predicate: Compare | In | IsNull | Sta
     answer = ANY
     for _, item in _answer_indexes(column, row, predicate, test):
         answer = Answer(answer.may_be_true and item.may_be_true, answer.may_be_false and item.may_be_false)
+    if column.kind in FLOATS and isinstance(predicate, In) and 0.0 in predicate.literals:
+        return Answer(answer.may_be_true, True)  # Spark's sets take -0.0 and 0.0 for two values
     return answer
 
 

@@ -222,3 +222,12 @@ def test_a_file_that_is_left_out_has_the_indexes_that_say_so() -> None:
     ):
         assert both.select_files([file], predicate) == [False]
         assert both.name_indexes(file, predicate) == names
+
+
+def test_a_set_with_zero_may_be_left_by_the_other_zero() -> None:
+    """Spark looks floats up in a set by their bits, so NOT IN (0.0) may hold of -0.0, which bounds have as 0.0."""
+    zeros = over("minmax", Bounds(0.0, 0.0), of="double")
+    assert zeros.answer(0, In("c", (0.0, 1.0))) == (True, True)
+    assert zeros.answer(0, In("c", (1.0, 2.0))) == (False, True)
+    ones = over("minmax", Bounds(1.0, 1.0), of="double")
+    assert ones.answer(0, In("c", (1.0, 2.0))) == (True, False)
