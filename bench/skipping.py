@@ -1,0 +1,136 @@
+"""What queries gain by a store for data skipping: one table of many small encrypted files, with it and without."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bench.harness import Report, in_memory, process
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+FILES, ROWS_EACH = 2_000, 500
+WARM_UP, ROUNDS = 1, 5
+POLICY = """
+version: 1
+key_service: {type: local, path: keys}
+data_key_bits: 128
+footer: {key: footer}
+untagged: plaintext
+run_state: state
+index: {location: indexes}
+tags: {pii: {key: pii}}
+"""
+QUERIES = {
+    "one value": "SELECT count(*), max(note) FROM t WHERE email = 'e00700123'",
+    "a range": "SELECT count(*), max(note) FROM t WHERE id BETWEEN 400200 AND 401700",
+}
+"""Over a column that is clustered: its values are in one file, and in four."""
+MOST_MILLISECONDS = 1_000
+
+
+def run() -> Report:
+    """Let a process of Spark's measure, and record what it prints."""
+    report = Report(
+        "skipping", f"{FILES:,} files of {ROWS_EACH} rows, bounds of a column in clear and of an encrypted one"
+    )
+    with in_memory() as folder:
+        printed = process([sys.executable, "-m", "bench.skipping", str(folder)])[1]
+    lines = [line.split("|") for line in printed.splitlines() if line.startswith("round|")]
+    created = next(line.split("|")[1:] for line in printed.splitlines() if line.startswith("created|"))
+    report.facts = {
+        "index create, seconds": float(created[0]),
+        "store, bytes": int(created[1]),
+        "warm-up rounds": WARM_UP,
+    }
+    for what in QUERIES:
+        found = [[float(text) for text in line[2:]] for line in lines if line[1] == what][WARM_UP:]
+        for place, name in enumerate(("off", "on")):
+            opened, listing, wall = zip(*(line[3 * place : 3 * place + 3] for line in found), strict=True)
+            report.add(f"{what}, skipping {name}: files opened", "files", opened)
+            report.add(f"{what}, skipping {name}: listing", "ms", listing)
+            if name == "on":
+                report.at_most(f"{what}, skipping {name}: the whole query", "ms", wall, MOST_MILLISECONDS)
+            else:
+                report.add(f"{what}, skipping {name}: the whole query", "ms", wall)
+    return report
+
+
+def main(folder: Path) -> None:
+    """Make the table and its store; print files, listing time and elapsed time of each query, without and with it."""
+    import sparkcrypt
+    from bench.spark_write import session
+    from sparkcrypt.keys.open_service import open_key_service
+    from sparkcrypt.spark.tables.tagging import set_tags
+
+    (folder / "policy.yaml").write_text(POLICY)
+    policy = sparkcrypt.load_policy(folder / "policy.yaml")
+    for key in ("footer", "pii"):
+        open_key_service(policy.key_service).create(key)
+    spark = session()
+    spark.conf.set("spark.sql.files.maxPartitionBytes", "128m")
+    sparkcrypt.configure(spark, policy)
+    spark.sql(f"CREATE TABLE t (id BIGINT, email STRING, note STRING) USING parquet LOCATION '{folder / 't'}'")
+    set_tags(spark, "t", {"email": ["pii"]}, policy)
+    rows = spark.range(0, FILES * ROWS_EACH, 1, FILES)
+    rows.selectExpr("id", "concat('e', lpad(id, 8, '0')) email", "sha2(string(id), 256) note").write.insertInto("t")
+    _index(folder)
+    spark.sql("REFRESH TABLE t")
+    for _ in range(WARM_UP + ROUNDS):
+        for what, query in QUERIES.items():
+            pairs = [_measure(spark, query, word) for word in ("false", "true")]
+            if pairs[0][0] != pairs[1][0]:
+                raise SystemExit(f"{what}: the rows differ, so the figures would mean nothing")
+            print("round", what, *(figure for pair in pairs for figure in pair[1]), sep="|", flush=True)
+    spark.stop()
+
+
+def _index(folder: Path) -> None:
+    from click.testing import CliRunner
+
+    from sparkcrypt.cli.main import cli
+
+    for file in (folder / "t").glob("*.parquet"):
+        past = file.stat().st_mtime - 60
+        os.utime(file, (past, past))
+    begin = time.perf_counter()
+    place = [
+        "--path",
+        str(folder / "t"),
+        "--policy",
+        str(folder / "policy.yaml"),
+        "--column",
+        "id",
+        "--column",
+        "email",
+    ]
+    done = CliRunner().invoke(cli, ["index", "create", *place])
+    if done.exit_code:
+        raise SystemExit(done.output)
+    size = sum(file.stat().st_size for file in (folder / "indexes").rglob("*") if file.is_file())
+    print("created", round(time.perf_counter() - begin, 2), size, sep="|")
+
+
+def _measure(spark: SparkSession, query: str, word: str) -> tuple[list[Any], tuple[float, float, float]]:
+    """Return a query's rows, and its files opened, milliseconds of listing, and milliseconds in all."""
+    spark.conf.set("spark.sparkcrypt.skipping", word)
+    begin = time.perf_counter()
+    frame = spark.sql(query)
+    rows = frame.collect()
+    wall = (time.perf_counter() - begin) * 1000
+    plan = frame._jdf.queryExecution().executedPlan().executedPlan()
+    while plan.getClass().getSimpleName() != "FileSourceScanExec":
+        plan = plan.plan() if plan.getClass().getSimpleName().endswith("QueryStageExec") else plan.children().head()
+    return rows, (
+        plan.metrics().apply("numFiles").value(),
+        plan.metrics().apply("metadataTime").value(),
+        round(wall, 1),
+    )
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
