@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -28,6 +28,7 @@ from sparkcrypt.parquet import (
 )
 from sparkcrypt.parquet.codecs import codecs_of
 from sparkcrypt.parquet.file.source import Source
+from sparkcrypt.parquet.summary import columns_under
 from sparkcrypt.policy.key_service import KeyServiceConfig
 from sparkcrypt.tags.lineage import ColumnLineage, lineage_of_schema
 
@@ -50,7 +51,9 @@ class FooterFacts:
 Found: TypeAlias = "FooterFacts | SparkcryptError"
 
 
-def read_facts(path: str, source: Source, retrieve_key: RetrieveKey, *, every_key: bool = False) -> Found:
+def read_facts(
+    path: str, source: Source, retrieve_key: RetrieveKey, *, every_key: bool = False, shredded: Collection[str] = ()
+) -> Found:
     """Read one file's footer; what cannot be read is returned, not raised.
 
     Args:
@@ -58,12 +61,14 @@ def read_facts(path: str, source: Source, retrieve_key: RetrieveKey, *, every_ke
         source: what is opened.
         retrieve_key: reveals what an encrypted footer hides, and authenticates it.
         every_key: also open each column's own key, and authenticate what it protects in the footer.
+        shredded: master keys of which every_key does not ask for what they wrapped.
     """
     try:
-        if every_key:
-            verify_keys(source, retrieve_key=retrieve_key)
         footer = replace(read_footer(source, retrieve_key=retrieve_key), file=path)
-        return FooterFacts(summarise(footer), codecs_of(footer), _read_lineage(footer))
+        summary = summarise(footer)
+        if every_key:
+            verify_keys(source, retrieve_key=retrieve_key, dark=columns_under(summary, shredded))
+        return FooterFacts(summary, codecs_of(footer), _read_lineage(footer))
     except SparkcryptError as error:
         return error
     except OSError as error:
@@ -121,10 +126,17 @@ def unpack(packed: str) -> dict[str, Found]:
 
 
 def footer_reader(
-    chunks: Iterable[Iterable[str]], key_service: KeyServiceConfig, settings: Settings, *, every_key: bool = False
+    chunks: Iterable[Iterable[str]],
+    key_service: KeyServiceConfig,
+    settings: Settings,
+    *,
+    every_key: bool = False,
+    shredded: Collection[str] = (),
 ) -> Callable[[Iterable[RecordBatch]], Iterator[RecordBatch]]:
     """Return a function for ``mapInArrow`` over a column ``id``, each value the place of a chunk of paths."""
-    return partial(_run, tuple(map(tuple, chunks)), key_service.canonical(), dict(settings), every_key)
+    return partial(
+        _run, tuple(map(tuple, chunks)), key_service.canonical(), dict(settings), every_key, frozenset(shredded)
+    )
 
 
 def _run(
@@ -132,6 +144,7 @@ def _run(
     key_service: str,
     settings: Settings,
     every_key: bool,
+    shredded: frozenset[str],
     batches: Iterable[RecordBatch],
 ) -> Iterator[RecordBatch]:
     import pyarrow as pa
@@ -143,16 +156,18 @@ def _run(
 
     for batch in batches:
         for number in batch.column(0).to_pylist():
-            found = {path: _read_placed(path, settings, retrieve, every_key) for path in chunks[number]}
+            found = {path: _read_placed(path, settings, retrieve, every_key, shredded) for path in chunks[number]}
             yield pa.RecordBatch.from_pydict({"packed": [pack(found)]})
 
 
-def _read_placed(path: str, settings: Settings, retrieve_key: RetrieveKey, every_key: bool) -> Found:
+def _read_placed(
+    path: str, settings: Settings, retrieve_key: RetrieveKey, every_key: bool, shredded: Collection[str]
+) -> Found:
     try:
         where = place(path, settings)
     except SparkcryptError as error:
         return error
-    return read_facts(path, where, retrieve_key, every_key=every_key)
+    return read_facts(path, where, retrieve_key, every_key=every_key, shredded=shredded)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ import base64
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Literal, TypeAlias
 
 from sparkcrypt.errors import VerificationError
@@ -14,6 +15,8 @@ from sparkcrypt.names import Algorithm
 from sparkcrypt.parquet import FileSummary
 from sparkcrypt.parquet.rewrite.encryption import FooterMode
 from sparkcrypt.schema import Path
+
+_NONE: Mapping[Path, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +53,13 @@ class EncryptionOrder:
             values["key_values"],
         )
 
-    def unmet(self, found: FileSummary) -> str | None:
-        """Return in words how a file differs from the order, or None."""
+    def unmet(self, found: FileSummary, dark: Mapping[Path, str] = _NONE) -> str | None:
+        """Return in words how a file differs from the order, or None.
+
+        Args:
+            found: what its footer says.
+            dark: columns that were to stay as they are, and the master keys that they are under.
+        """
         if (found.footer, found.algorithm) != (
             "encrypted" if self.footer_mode == "encrypted" else "plaintext_signed",
             self.algorithm,
@@ -60,7 +68,7 @@ class EncryptionOrder:
         if found.footer_key != self.footer_key or (found.aad_prefix or b"") != self.aad_prefix:
             return "its footer key or AAD prefix is another"
         for path, column in (found.columns or {}).items():
-            wanted = (self.columns[path] or self.footer_key) if path in self.columns else None
+            wanted = (self.columns[path] or self.footer_key) if path in self.columns else dark.get(path)
             if column.encrypted is not None and column.key_id != wanted:
                 return f"column {'.'.join(path)} is under {column.key_id!r}, not {wanted!r}"
         return None
@@ -82,6 +90,8 @@ class FileOrder:
         source_algorithm: the algorithm that it was seen to have, which nothing in the file authenticates; None when it
             was plaintext.
         replace: an earlier attempt's target may be replaced, because nobody but this run knows of it.
+        dark: columns whose master keys were shredded, and these: for ``rewrap`` and ``copy``, where they stay as they
+            are.
     """
 
     source: str
@@ -91,6 +101,7 @@ class FileOrder:
     source_prefix: bytes | None = None
     source_algorithm: Algorithm | None = None
     replace: bool = False
+    dark: Mapping[Path, str] = field(default_factory=dict)
 
     def refuse_algorithm(self, found: Algorithm | None) -> None:
         """Refuse a source under another algorithm than the one that it was seen to have.
@@ -115,6 +126,7 @@ class FileOrder:
             "source_prefix": None if prefix is None else base64.b64encode(prefix).decode(),
             "source_algorithm": self.source_algorithm,
             "replace": self.replace,
+            "dark": [[list(path), key] for path, key in self.dark.items()],
         }
 
     @classmethod
@@ -129,6 +141,7 @@ class FileOrder:
             None if prefix is None else base64.b64decode(prefix),
             values["source_algorithm"],
             values["replace"],
+            {tuple(path): key for path, key in values["dark"]},
         )
 
     def master_keys(self) -> set[str]:

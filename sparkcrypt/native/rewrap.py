@@ -1,16 +1,34 @@
-"""Rewraps the data keys of one file, and proves that nothing else of it is another; no page is decrypted for that."""
+"""Rewraps the data keys of one file, or copies it, and proves that nothing else of it is another, without its pages.
+
+Columns that are dark, since their master keys were shredded, stay as they are: their key metadata, and every byte.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Collection, Sequence
 
 from sparkcrypt.errors import FormatError, VerificationError
 from sparkcrypt.native.open_places import Place, remove_file, size_of
 from sparkcrypt.native.orders import FileOrder, FileOutcome
-from sparkcrypt.parquet import Footer, RetrieveKey, VerifyAad, WrapKey, read_footer, rewrap_file, verify_keys
-from sparkcrypt.parquet.file.source import Input, open_source
+from sparkcrypt.parquet import (
+    FileSummary,
+    Footer,
+    RetrieveKey,
+    VerifyAad,
+    WrapKey,
+    read_footer,
+    rewrap_file,
+    summarise,
+    verify_keys,
+)
+from sparkcrypt.parquet.file.schema import leaf_paths
+from sparkcrypt.parquet.file.source import Input, Source, open_source
+from sparkcrypt.parquet.rewrite.output import open_target
 from sparkcrypt.parquet.thrift.compact import STRUCT, List, Struct
 from sparkcrypt.parquet.thrift.encode import encode_struct
 from sparkcrypt.parquet.thrift.metadata import ColumnChunk, ColumnCryptoMetaData, FileMetaData, KeyValue, RowGroup
 from sparkcrypt.parquet.verify.digest import OWN_KEYS_PREFIX
+from sparkcrypt.schema import Path, join_dotted
 
 COMPARED_BYTES = 4 << 20
 _LEFT_OUT = (
@@ -48,45 +66,114 @@ def rewrap_order(
     """
     before = read_footer(source, retrieve_key=retrieve_key, verify_aad=verify_aad)
     order.refuse_algorithm(before.algorithm)
+    refuse_other_keys(order, before)
     key_values = None if order.encryption is None else order.encryption.key_values
     result = rewrap_file(
-        source, target, retrieve_key=retrieve_key, wrap_key=wrap_key, verify_aad=verify_aad, key_values=key_values
+        source,
+        target,
+        retrieve_key=retrieve_key,
+        wrap_key=wrap_key,
+        verify_aad=verify_aad,
+        key_values=key_values,
+        dark=order.dark,
     )
     try:
-        rows = _prove(order, before, source, target, retrieve_key)
+        summary = prove_rewrapped(before, source, order.target, target, retrieve_key, order.dark)
+        unmet = None if order.encryption is None else order.encryption.unmet(summary, order.dark)
+        if unmet:
+            raise VerificationError(f"{order.target}: {unmet}; it was ordered otherwise")
     except BaseException:
         remove_file(target)
         raise
+    return _outcome(order, source, target, summary, result.unauthenticated)
+
+
+def copy_order(
+    order: FileOrder, source: Place, target: Place, retrieve_key: RetrieveKey, verify_aad: VerifyAad | None
+) -> FileOutcome:
+    """Copy a file with dark columns byte for byte, and prove it; the footer and its other keys are opened.
+
+    Args:
+        order: what is to be done.
+        source: what is copied.
+        target: where it goes; nothing is left there when this fails.
+        retrieve_key: opens data keys.
+        verify_aad: sees that the source is the file that was listed.
+
+    Raises:
+        FormatError, VerificationError: the source is not what it should be, or the target not the same.
+    """
+    before = read_footer(source, retrieve_key=retrieve_key, verify_aad=verify_aad)
+    order.refuse_algorithm(before.algorithm)
+    refuse_other_keys(order, before)
+    with open_source(source) as file, open_target(target, file.access) as output:
+        output.copy(file, 0, file.size, "the file")
+    try:
+        summary = prove_rewrapped(before, source, order.target, target, retrieve_key, order.dark)
+    except BaseException:
+        remove_file(target)
+        raise
+    return _outcome(order, source, target, summary, ("pages: copied, and only one module of each key was opened",))
+
+
+def _outcome(
+    order: FileOrder, source: Place, target: Place, summary: FileSummary, unauthenticated: tuple[str, ...]
+) -> FileOutcome:
     return FileOutcome(
         source=order.source,
         target=order.target,
-        rows=rows,
+        rows=summary.rows or 0,
         bytes_before=size_of(source),
         bytes_after=size_of(target),
-        unauthenticated=result.unauthenticated,
+        unauthenticated=unauthenticated,
     )
 
 
-def _prove(order: FileOrder, before: Footer, source: Place, target: Place, retrieve_key: RetrieveKey) -> int:
-    """See that the target is the source but for its key metadata, and that its keys open; return its rows.
+def refuse_other_keys(order: FileOrder, footer: Footer) -> None:
+    """Refuse a source of which a dark column is not under the shredded key that it was listed with.
+
+    Raises:
+        VerificationError: it names the column and both keys.
+    """
+    found = summarise(footer).columns or {}
+    for path, key_id in order.dark.items():
+        known = found[path].key_id if path in found else None
+        if known != key_id:
+            raise VerificationError(
+                f"{order.source}: column {join_dotted(path)} is under {known!r}, and was under the shredded {key_id!r} "
+                "when it was listed; someone replaced the file"
+            )
+
+
+def prove_rewrapped(
+    before: Footer, source: Source, name: str, target: Source, retrieve_key: RetrieveKey, dark: Collection[Path]
+) -> FileSummary:
+    """See that a file is another but for its key metadata, and that its keys open; return what its footer says.
+
+    Args:
+        before: the footer of what it was made of, revealed.
+        source: what it was made of.
+        name: what messages call the file.
+        target: the file.
+        retrieve_key: opens data keys.
+        dark: columns whose keys nothing opens; their key metadata must be the same bytes as well.
 
     Raises:
         VerificationError: it is not.
     """
     try:
-        summary = verify_keys(target, retrieve_key=retrieve_key)
+        summary = verify_keys(target, retrieve_key=retrieve_key, dark=dark)
         after = read_footer(target, retrieve_key=retrieve_key)
     except FormatError as error:
-        raise VerificationError(f"{order.target}: the rewrapped file cannot be read back: {error}") from error
-    unmet = None if order.encryption is None else order.encryption.unmet(summary)
-    if unmet:
-        raise VerificationError(f"{order.target}: {unmet}; it was ordered otherwise")
-    if before.metadata is None or after.metadata is None or _less_keys(before.metadata) != _less_keys(after.metadata):
-        raise VerificationError(f"{order.target}: its footer says something else than that of {order.source}")
-    with open_source(source) as old, open_source(target) as new:
-        if before.offset != after.offset or not _is_equal(old, new, before.offset):
-            raise VerificationError(f"{order.target}: its data are not the bytes of {order.source}")
-    return summary.rows or 0
+        raise VerificationError(f"{name}: the rewrapped file cannot be read back: {error}") from error
+    if before.metadata is None or after.metadata is None:
+        raise VerificationError(f"{name}: a footer is not revealed, so it is not proven")
+    if _less_keys(before.metadata, dark) != _less_keys(after.metadata, dark):
+        raise VerificationError(f"{name}: its footer says something else than that of {before.file}")
+    with open_source(source) as first, open_source(target) as second:
+        if before.offset != after.offset or not _is_equal(first, second, before.offset):
+            raise VerificationError(f"{name}: its data are not the bytes of {before.file}")
+    return summary
 
 
 def _is_equal(source: Input, target: Input, length: int) -> bool:
@@ -97,8 +184,13 @@ def _is_equal(source: Input, target: Input, length: int) -> bool:
     return True
 
 
-def _less_keys(metadata: FileMetaData) -> tuple[bytes, tuple[bytes, ...], tuple[bytes, ...]]:
-    """Return what a footer says, but for its key metadata and what is written for this package's own use."""
+def _less_keys(
+    metadata: FileMetaData, dark: Collection[Path] = ()
+) -> tuple[bytes, tuple[bytes, ...], tuple[bytes, ...]]:
+    """Return what a footer says, but for its key metadata and what is written for this package's own use.
+
+    That of dark columns is part of it.
+    """
     rest = {key: value for key, value in metadata.struct.items() if key not in _LEFT_OUT}
     entries = metadata.struct.get(FileMetaData.key_value_metadata.key)
     kept = sorted(
@@ -106,16 +198,17 @@ def _less_keys(metadata: FileMetaData) -> tuple[bytes, tuple[bytes, ...], tuple[
         for entry in (entries if isinstance(entries, List) else ())
         if isinstance(entry, Struct) and not _is_own(entry)
     )
-    groups = tuple(encode_struct(_group_less_keys(group)) for group in metadata.row_groups)
+    paths = leaf_paths(metadata)
+    groups = tuple(encode_struct(_group_less_keys(group, paths, dark)) for group in metadata.row_groups)
     return encode_struct(_sort_fields(Struct(rest))), tuple(kept), groups
 
 
-def _group_less_keys(group: RowGroup) -> Struct:
+def _group_less_keys(group: RowGroup, paths: Sequence[Path], dark: Collection[Path]) -> Struct:
     chunks = []
-    for chunk in group.columns:
+    for chunk, path in zip(group.columns, paths, strict=True):
         copy = Struct(chunk.struct)
         crypto = chunk.crypto_metadata
-        if crypto is not None and crypto.column_key() is not None:
+        if crypto is not None and crypto.column_key() is not None and path not in dark:
             copy[ColumnChunk.crypto_metadata.key] = Struct(
                 {ColumnCryptoMetaData.encryption_with_column_key.key: Struct()}
             )

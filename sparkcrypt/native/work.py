@@ -24,7 +24,7 @@ from sparkcrypt.keys.open_service import open_key_service
 from sparkcrypt.native.open_places import Place, Settings, place, remove_file, size_of
 from sparkcrypt.native.orc_work import rewrite_orc_order
 from sparkcrypt.native.orders import EncryptionOrder, FileOrder, FileOutcome, KeySettings, OrcOrder, Order
-from sparkcrypt.native.rewrap import rewrap_order
+from sparkcrypt.native.rewrap import copy_order, rewrap_order
 from sparkcrypt.parquet import (
     FOOTER_KEY,
     DataKey,
@@ -128,6 +128,8 @@ def _rewritten(order: Order, source: Place, target: Place, keys: KeySettings) ->
     if order.action == "rewrap":
         wrap_key = partial(worker.wrap, order.encryption)
         return rewrap_order(order, source, target, worker.retrieve, wrap_key, verify_aad)
+    if order.action == "copy" and order.dark:
+        return copy_order(order, source, target, worker.retrieve, verify_aad)
     before = verify_file(source, retrieve_key=worker.retrieve, verify_aad=verify_aad, digest_key=digest_key)
     order.refuse_algorithm(before.algorithm)
     notes: tuple[str, ...] = ()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -69,6 +69,15 @@ class FileSummary:
             if self.columns is None
             else {join_dotted(path): column.to_dict() for path, column in self.columns.items()},
         }
+
+
+def columns_under(summary: FileSummary, key_ids: Collection[str]) -> dict[Path, str]:
+    """Return the columns whose own data keys some master keys wrapped, and by which; not those of the footer's key."""
+    return {
+        path: column.key_id
+        for path, column in (summary.columns or {}).items()
+        if column.encrypted and column.key_id in key_ids and column.key_id not in (None, summary.footer_key)
+    }
 
 
 def inspect_file(

@@ -3,18 +3,36 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import sparkcrypt.arrow
 from sparkcrypt import configure, encrypt_table, read_table, verify_table
-from sparkcrypt.backfill.many.passes import backfill
+from sparkcrypt.backfill.after.expire import expire_run
+from sparkcrypt.backfill.audit.chain import authentic_entries
+from sparkcrypt.backfill.engine.names import ENGINES
+from sparkcrypt.backfill.many.check_keys import check_keys
+from sparkcrypt.backfill.many.passes import PassOptions, backfill
+from sparkcrypt.backfill.many.retire import retire_versions
 from sparkcrypt.backfill.many.rotate import rotate_key
 from sparkcrypt.backfill.shred.apply import ShredOptions, shred_keys
 from sparkcrypt.backfill.shred.survey import Selection
+from sparkcrypt.backfill.state.mac import MasterKeys, open_mac
+from sparkcrypt.backfill.work.options import RunOptions
+from sparkcrypt.errors import KeyNotFoundError, VerificationError
+from sparkcrypt.keys.ids import key_digest
+from sparkcrypt.keys.material import parse_key_material, version_of
+from sparkcrypt.keys.tombstones import tombstone_name
+from sparkcrypt.native import rewrap
+from sparkcrypt.parquet import read_footer
+from sparkcrypt.parquet.thrift.metadata import ColumnChunk
 from sparkcrypt.policy.model import Policy
-from tests.spark.shredding import NEXT, OLD, make_policy_of_months, make_table_of_months
-from tests.spark.support import Lake, key_service, refusal, rows_of
+from sparkcrypt.spark.tables.catalog import Catalog
+from sparkcrypt.spark.tables.tagging import set_tags
+from tests.spark.restored_state import restore
+from tests.spark.shredding import NEW, NEXT, OLD, make_policy_of_months, make_table_of_months, state_of
+from tests.spark.support import Lake, key_service, refusal, retriever, rows_of
 
 pytestmark = pytest.mark.spark
 DARK = [(1, None), (2, None), (3, None)]
@@ -67,29 +85,183 @@ def bytes_of(lake: Lake) -> dict[str, bytes]:
     return {"/".join(file.parts[-2:]): file.read_bytes() for file in files}
 
 
-def test_runs_leave_what_is_dark_as_it_is(lake: Lake, policy: Policy) -> None:
-    """A run finds nothing to do.  One that needs each key of a file does the month that is readable, names the others.
+def dark_chunks(policy: Policy, content: bytes) -> tuple[bytes, list[Any]]:
+    """Return the data of a file, and what its footer says of chunks of ``email``: key metadata, sealed metadata."""
+    footer = read_footer(content, retrieve_key=retriever(policy))
+    assert footer.metadata is not None
+    chunks = [group.columns[1].struct for group in footer.metadata.row_groups]
+    fields = (ColumnChunk.crypto_metadata.key, ColumnChunk.encrypted_column_metadata.key)
+    return content[: footer.offset], [chunk[field] for chunk in chunks for field in fields]
 
-    Rotations and new keys cannot reach files of which a column is dark: such a unit is quarantined, byte for byte as it
-    was, and its other columns are read as before.
-    """
+
+def dark_days(files: dict[str, bytes]) -> dict[str, bytes]:
+    """Return those of the months that are shredded, by their partitions."""
+    return {name.partition("/")[0]: content for name, content in files.items() if name.startswith("d=2025-")}
+
+
+def audited(policy: Policy, table_id: str) -> list[dict[str, Any]]:
+    """Return what the audit of a table says of its swaps."""
+    store, service = state_of(policy), key_service(policy)
+    mac = open_mac(store, table_id, service, MasterKeys.of(policy))
+    return [entry.entry for entry, _ in authentic_entries(store, table_id, mac.check)]
+
+
+def test_rotation_carries_dark_columns(lake: Lake, policy: Policy) -> None:
+    """Another key is rotated in every file; what is dark stays byte for byte, and report and audit say so."""
     before = bytes_of(lake)
     assert encrypt_table(lake.spark, "t", policy).files_rewritten == 0
     assert backfill(lake.spark, policy, tables=["t"]).outcome == "nothing to do"
     assert bytes_of(lake) == before
-    dark = {name: content for name, content in before.items() if name.startswith("d=2025-")}
-    assert len(dark) == 3
 
-    rotated = rotate_key(lake.spark, policy, "pii", tables=["t"])
-    (table,) = rotated.tables
-    assert (rotated.outcome, table.files_rewritten) == ("incomplete", 1)
+    done = rotate_key(lake.spark, policy, "pii", tables=["t"])
+    (table,) = done.tables
+    assert (done.outcome, table.files_rewritten, table.quarantined) == ("done", 4, ())
+    told = {unit["unit"]: unit["dark_columns"] for unit in table.units}
+    assert told == {
+        "d=2025-01-05": [{"column": "email", "key_id": OLD, "files": 1}],
+        "d=2025-01-31": [{"column": "email", "key_id": OLD, "files": 1}],
+        "d=2025-02-01": [{"column": "email", "key_id": NEXT, "files": 1}],
+        "d=2026-10-01": [],
+    }
+    assert any(f"column email stayed as it is, under the shredded key {OLD!r}" in line for line in table.warnings)
+    old, new = dark_days(before), dark_days(bytes_of(lake))
+    assert len(new) == 3
+    for day, content in new.items():
+        assert content != old[day]
+        assert dark_chunks(policy, content) == dark_chunks(policy, old[day])
+        (pii,) = {
+            parse_key_material(column.key_metadata or b"").wrapped_kek
+            for column in read_footer(content, retrieve_key=retriever(policy)).columns or ()
+            if column.path == ("ssn",)
+        }
+        assert version_of(pii or "") == 2
+    entries = audited(policy, str(Catalog(lake.spark).table("t").uuid))
+    changes = {entry["unit"]["unit"]: entry["changes"] for entry in entries if entry["what"] == "encrypt"}
+    assert [change["dark_columns"] for change in changes["d=2025-02-01"]] == [[{"column": "email", "key_id": NEXT}]]
+    assert "dark_columns" not in changes["d=2026-10-01"][0]
+    assert rows_of(lake.sql("SELECT id, ssn FROM t")) == [(number, f"s{number}") for number in range(1, 6)]
+    again = rotate_key(lake.spark, policy, "pii", tables=["t"], keep_version=True)
+    assert (again.outcome, again.tables[0].units_left) == ("nothing to do", 0)
+    assert backfill(lake.spark, policy, tables=["t"]).outcome == "nothing to do"
+
+
+def test_keys_of_dark_files_are_checked_and_retired(lake: Lake, policy: Policy) -> None:
+    """What can be opened is, shredded keys are counted, and no old version is needed for what nobody can open."""
+    checked = check_keys(lake.spark, policy, tables=["t"])
+    assert (checked.exit_code, checked.tables[0].encrypted, checked.tables[0].unopened) == (0, 4, [])
+    assert checked.tables[0].to_dict()["dark"] == {OLD: 2, NEXT: 1}
+    assert not {OLD, NEXT} & checked.tables[0].key_ids
+    assert rotate_key(lake.spark, policy, "pii", tables=["t"]).outcome == "done"
+    with pytest.raises(VerificationError, match="old files may be under an older version until"):
+        retire_versions(lake.spark, policy, "pii", 2)
+    expire_run(lake.spark, "t", policy)
+    assert retire_versions(lake.spark, policy, "pii", 2).versions == 2
+    assert check_keys(lake.spark, policy, tables=["t"]).exit_code == 0
+    for refused in (
+        lambda: rotate_key(lake.spark, policy, OLD, tables=["t"]),
+        lambda: retire_versions(lake.spark, policy, OLD, 2),
+    ):
+        with pytest.raises(
+            KeyNotFoundError, match=f"'{OLD}' was shredded by .*: retention of contacts; a shredded key"
+        ):
+            refused()
+
+
+def test_missing_key_is_not_taken_for_a_shredded_one(lake: Lake, policy: Policy) -> None:
+    """Without a tombstone, or where the key is there again, a unit whose key cannot be opened stays quarantined."""
+    before = bytes_of(lake)
+    key_service(policy).delete(NEW)
+    key_service(policy).create(NEXT)  # by hand, beside every rule
+    done = rotate_key(lake.spark, policy, "pii", tables=["t"])
+    (table,) = done.tables
+    assert (done.outcome, table.files_rewritten) == ("incomplete", 2)
     assert [(unit["unit"], unit["error"]) for unit in table.quarantined] == [
-        (day, "KeyNotFoundError") for day in ("d=2025-01-05", "d=2025-01-31", "d=2025-02-01")
+        ("d=2025-02-01", "KeyServiceError"),
+        ("d=2026-10-01", "KeyNotFoundError"),
     ]
+    after = bytes_of(lake)
+    assert {name for name in before if after.get(name) == before[name]} == {
+        name for name in before if name.startswith(("d=2025-02-01", "d=2026-10-01"))
+    }
+    checked = check_keys(lake.spark, policy, tables=["t"])
+    assert (checked.exit_code, len(checked.tables[0].unopened), dict(checked.tables[0].dark)) == (74, 2, {OLD: 2})
+
+
+def test_tombstone_that_is_not_authentic_makes_nothing_dark(lake: Lake, policy: Policy) -> None:
+    """The record for readers says nothing to a run; an audit of keys that was cut ends what would go by it."""
+    key_service(policy).delete(NEW)
+    store = state_of(policy)
+    told = store.read(tombstone_name(key_digest(OLD))) or b""
+    store.create(tombstone_name(key_digest(NEW)), told.replace(OLD.encode(), NEW.encode()))
+    done = rotate_key(lake.spark, policy, "pii", tables=["t"])
+    assert [(unit["unit"], unit["error"]) for unit in done.tables[0].quarantined] == [
+        ("d=2026-10-01", "KeyNotFoundError")
+    ]
+    Path(policy.run_state, "audit/keys/00000004.json").unlink()
+    again = rotate_key(lake.spark, policy, "pii", tables=["t"])
+    assert [error.error for error in again.failed] == ["VerificationError"]
+    assert "audit/keys/00000004.json: is missing" in again.failed[0].message
+
+
+def test_new_data_keys_are_refused_by_name(lake: Lake, policy: Policy) -> None:
+    """A dark column cannot follow a file to new data keys; the unit stays, and the message says what can be done."""
+    before = bytes_of(lake)
     key_service(policy).create("fin")
     moved = lake.changed("pii: {key: pii}", "pii: {key: fin, history: [pii]}")
     done = backfill(lake.spark, moved, tables=["t"])
-    assert (done.outcome, len(done.tables[0].quarantined), done.tables[0].files_rewritten) == ("incomplete", 3, 1)
-    after = bytes_of(lake)
-    assert {name: after[name] for name in dark} == dark
+    (table,) = done.tables
+    assert (done.outcome, len(table.quarantined), table.files_rewritten) == ("incomplete", 3, 1)
+    for unit, key_id in zip(table.quarantined, (OLD, OLD, NEXT), strict=True):
+        assert unit["error"] == "UnsupportedFileError"
+        said = f"new data keys would need the keys of columns that were shredded: email (key {key_id!r})"
+        assert said in unit["message"]
+        assert "give --rewrap" in unit["message"]
+    assert dark_days(bytes_of(lake)) == dark_days(before)
+    rewrapped = backfill(lake.spark, moved, tables=["t"], options=PassOptions(RunOptions(keep_going=True, rewrap=True)))
+    assert (rewrapped.outcome, rewrapped.tables[0].files_rewritten) == ("done", 3)
+    old, new = dark_days(before), dark_days(bytes_of(lake))
+    assert {day: dark_chunks(moved, content) for day, content in new.items()} == {
+        day: dark_chunks(moved, content) for day, content in old.items()
+    }
     assert rows_of(lake.sql("SELECT id, ssn FROM t")) == [(number, f"s{number}") for number in range(1, 6)]
+
+
+def test_tags_of_a_dark_column_ask_nothing_of_it(lake: Lake, policy: Policy) -> None:
+    """Whatever its tag becomes, a file with nothing else to do is not planned, again and again."""
+    before = bytes_of(lake)
+    set_tags(lake.spark, "t", {"email": ["pii"]}, policy)
+    done = backfill(lake.spark, policy, tables=["t"])
+    assert (done.outcome, done.tables[0].files_rewritten, done.tables[0].quarantined) == ("done", 1, ())
+    assert dark_days(bytes_of(lake)) == dark_days(before)
+    assert backfill(lake.spark, policy, tables=["t"]).outcome == "nothing to do"
+    set_tags(lake.spark, "t", {"id": ["pii"]}, policy)
+    for engine in ENGINES:
+        options = PassOptions(RunOptions(keep_going=True, engine=engine))
+        refused = backfill(lake.spark, policy, tables=["t"], options=options).tables[0].quarantined
+        assert [unit["error"] for unit in refused] == ["UnsupportedFileError"] * 3
+        assert all("email (key 'contact-2025-0" in unit["message"] for unit in refused)
+    assert dark_days(bytes_of(lake)) == dark_days(before)
+
+
+def test_rotation_that_no_journal_tells_of_is_proven_anew(
+    lake: Lake, policy: Policy, copies: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A state directory of the middle of a run: what is in use is compared with the old files, dark columns too."""
+    assert rotate_key(lake.spark, policy, "pii", tables=["t"]).outcome == "done"
+    now = bytes_of(lake)
+    restore(policy, copies["unit_staged"], locks=False)
+    with monkeypatch.context() as patch:
+        patch.setattr(rewrap, "_is_equal", lambda *_: False)
+        told = rotate_key(lake.spark, policy, "pii", tables=["t"], keep_version=True)
+        assert told.outcome == "incomplete"
+        assert "its data are not the bytes of" in str(told.tables[0].quarantined)
+    done = rotate_key(lake.spark, policy, "pii", tables=["t"], keep_version=True)
+    assert done.outcome == "done"
+    adopted = [unit for unit in done.tables[0].units if any("proven anew" in note for note in unit["notes"])]
+    assert {unit["unit"]: len(unit["dark_columns"]) for unit in adopted} == {
+        "d=2025-01-05": 1,
+        "d=2025-01-31": 1,
+        "d=2025-02-01": 1,
+        "d=2026-10-01": 0,
+    }
+    assert bytes_of(lake) == now

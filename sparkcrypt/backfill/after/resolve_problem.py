@@ -163,7 +163,9 @@ def _refuse_old(runner: Runner, found: Problem, state: UnitState, *, adopt: bool
         )
     there = replace(unit, location=outcome.old_location, folders=folders)
     footers = DriverFooters(run.files, own_keys(run.policy.key_service)).read(there.files)
-    scanned = scan_footers(there, sort_footers(footers, there.files), run.target)
+    scanned = scan_footers(
+        there, sort_footers(footers, there.files), run.target, tell_shredded=run.trust.shredded.select
+    )
     refuse_unit(scanned, run.target, run.policy, adopt=adopt)
 
 

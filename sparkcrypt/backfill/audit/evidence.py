@@ -14,6 +14,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import secrets
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -26,6 +27,7 @@ from sparkcrypt.keys.service import KeyService
 from sparkcrypt.parquet import FileSummary
 from sparkcrypt.paths import comparable_path
 from sparkcrypt.policy.key_service import canonical_json
+from sparkcrypt.schema import Path, join_dotted
 from sparkcrypt.spark.files.hadoop import HadoopFiles
 from sparkcrypt.spark.tasks.digest import RowsDigest
 
@@ -153,9 +155,38 @@ def evidence_of(
                 "targets": [made.to_dict()],
                 "pages": {"equal": True},
                 "rows": {"count": made.rows, "equal": True},
+                **_tell_dark(proof.carried.get(target, {})),
             }
         )
     return {"digests": {"of": "length and footer", "by": "HMAC-SHA256", "secret": secret.to_dict()}, "changes": changes}
+
+
+def _tell_dark(carried: Mapping[Path, str]) -> dict[str, Any]:
+    """Return what a change says of columns under shredded keys; nothing where there is none."""
+    columns = [{"column": join_dotted(path), "key_id": key_id} for path, key_id in sorted(carried.items())]
+    return {"dark_columns": columns} if columns else {}
+
+
+def list_dark_columns(evidence: Mapping[str, Any]) -> tuple[dict[str, Any], ...]:
+    """Return the columns under shredded keys that a unit's evidence tells of, with the number of files that hold each.
+
+    Args:
+        evidence: from `evidence_of`, or as a journal has kept it.
+    """
+    files: Counter[tuple[str, str]] = Counter()
+    for change in evidence.get("changes", ()):
+        files.update((told["column"], told["key_id"]) for told in change.get("dark_columns", ()))
+    return tuple(
+        {"column": column, "key_id": key_id, "files": count} for (column, key_id), count in sorted(files.items())
+    )
+
+
+def describe_dark_columns(evidence: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return what people are told of a unit's columns under shredded keys."""
+    return tuple(
+        f"column {told['column']} stayed as it is, under the shredded key {told['key_id']!r}: it cannot be read"
+        for told in list_dark_columns(evidence)
+    )
 
 
 def _key_ids(summary: FileSummary) -> tuple[str, ...]:

@@ -19,6 +19,7 @@ from functools import cache
 from sparkcrypt.backfill.audit.audit_index import AuditIndex
 from sparkcrypt.backfill.audit.chain import AuditEntry
 from sparkcrypt.backfill.audit.confined_paths import RunFolders, refuse_outside
+from sparkcrypt.backfill.audit.shredded_keys import ShreddedKeys
 from sparkcrypt.backfill.journal.journal import Journal
 from sparkcrypt.backfill.journal.run_steps import has_ended
 from sparkcrypt.backfill.journal.settled_runs import is_settled, settle
@@ -57,6 +58,7 @@ class TableTrust:
     _renewed: bool = False
     _audit: AuditIndex | None = None
     _named: dict[str | None, tuple[str, ...]] = field(default_factory=dict)
+    _shredded: ShreddedKeys | None = None
     unread: dict[str, str] = field(default_factory=dict)
 
     def mac(self, *, renew: bool = False) -> TableMac:
@@ -73,6 +75,13 @@ class TableTrust:
             service, masters = open_key_service(self.policy.key_service), MasterKeys.of(self.policy)
             self._mac, self._renewed = open_mac(self.store, self.table_id, service, masters, renew=renew), renew
         return self._mac
+
+    @property
+    def shredded(self) -> ShreddedKeys:
+        """Tells which master keys were shredded; the audit of keys is read when it is first needed."""
+        if self._shredded is None:
+            self._shredded = ShreddedKeys(self.store, self.policy)
+        return self._shredded
 
     def audit(self) -> AuditIndex:
         """Return what the table's audit says, once each entry is authentic.

@@ -65,6 +65,7 @@ def drift_of_file(
     *,
     table_uuid: str | None,
     inherited: Collection[Path] = (),
+    dark: Collection[Path] = (),
 ) -> tuple[Drift, ...]:
     """Compare one file with the plan.
 
@@ -75,21 +76,22 @@ def drift_of_file(
         partition: values of the file's partition, for key templates.
         table_uuid: the table's identity, or None.
         inherited: its columns that are encrypted by tags of the columns that they came from, which is no difference.
+        dark: its columns under shredded keys, which stay as they are, whatever is planned for them.
 
     Raises:
         PlanError: the partition's values cannot stand in a key template.
     """
     columns = summary.columns or {}
-    judged = [column for column in columns if column not in inherited]
+    judged = [column for column in columns if column not in inherited and column not in dark]
     try:
-        wanted = matched.key_ids(plan, partition)
+        wanted = {path: key for path, key in matched.key_ids(plan, partition).items() if path not in dark}
     except PlanError as error:
         raise PlanError(f"{summary.path}: {error}") from error
     if summary.footer == "plaintext":
         return (Drift("plaintext", summary.path, None, "the file is not encrypted"),) if wanted else ()
-    if not wanted and inherited and not any(columns[column].encrypted for column in judged):
+    if not wanted and inherited and not dark and not any(columns[column].encrypted for column in judged):
         return ()
-    if not wanted:
+    if not wanted and not dark:
         return (
             Drift("extra", summary.path, None, "the file is encrypted, and the plan has no encrypted column in it"),
         )

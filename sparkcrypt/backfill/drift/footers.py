@@ -52,11 +52,15 @@ class FooterReader(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class DriverFooters:
-    """Reads footers in this process, through Hadoop's file systems; with ``every_key`` each key of a file is opened."""
+    """Reads footers in this process, through Hadoop's file systems.
+
+    With ``every_key`` each key of a file is opened, but those that a master key of ``shredded`` wrapped.
+    """
 
     files: HadoopFiles
     retrieve_key: RetrieveKey
     every_key: bool = False
+    shredded: frozenset[str] = frozenset()
 
     def read(self, sources: Sequence[SourceFile]) -> Mapping[str, Found]:
         """Return path -> facts or error."""
@@ -73,7 +77,7 @@ class DriverFooters:
     def _facts(self, path: str) -> Found:
         try:
             with self.files.open(path) as stream:
-                return read_facts(path, stream, self.retrieve_key, every_key=self.every_key)
+                return read_facts(path, stream, self.retrieve_key, every_key=self.every_key, shredded=self.shredded)
         except SparkcryptError as error:
             return error
         except OSError as error:
@@ -93,8 +97,15 @@ class TaskFooters:
         if len(sources) <= FEW:
             return self.driver.read(sources)
         try:
-            paths, every_key = [source.path for source in sources], self.driver.every_key
-            found = dict(read_footers_in_tasks(self.spark, paths, self.key_service, every_key=every_key))
+            found = dict(
+                read_footers_in_tasks(
+                    self.spark,
+                    [source.path for source in sources],
+                    self.key_service,
+                    every_key=self.driver.every_key,
+                    shredded=self.driver.shredded,
+                )
+            )
         except ConfigError:  # executors without what tasks need can still do without the native engine
             return self.driver.read(sources)
         unreached = [source for source in sources if _elsewhere(found.get(source.path))]

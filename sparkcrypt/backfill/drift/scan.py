@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from sparkcrypt.backfill.drift.cache import FooterCache
 from sparkcrypt.backfill.drift.columns import FileColumns, match_columns
+from sparkcrypt.backfill.drift.dark import TellShredded, find_dark, tell_none
 from sparkcrypt.backfill.drift.difference import Drift, drift_of_file, missing_folder, unreadable
 from sparkcrypt.backfill.drift.footers import (
     DriverFooters,
@@ -22,10 +23,11 @@ from sparkcrypt.backfill.drift.inherited import Inherited, find_inherited
 from sparkcrypt.backfill.drift.rotation import Rotation, select_drift
 from sparkcrypt.backfill.target.target import Target
 from sparkcrypt.backfill.target.unit import Unit, list_unit, partition_of
-from sparkcrypt.errors import UnsupportedFileError
+from sparkcrypt.errors import SparkcryptError, UnsupportedFileError
 from sparkcrypt.native.footers import Found
 from sparkcrypt.parquet import FileSummary
 from sparkcrypt.policy.model import Policy
+from sparkcrypt.schema import Path
 from sparkcrypt.spark.files.hadoop import HadoopFiles
 from sparkcrypt.tags.lineage import ColumnLineage
 
@@ -48,6 +50,7 @@ class ScannedUnit:
         inherited: columns that are encrypted by tags which the table lacks.
         lineage: file -> where its columns came from.
         rotation: of a master key, for which it was scanned; then the drift is what that has to do with.
+        dark: file -> its columns under shredded keys, with these; only where there is drift.
     """
 
     unit: Unit
@@ -58,6 +61,7 @@ class ScannedUnit:
     inherited: tuple[Inherited, ...] = ()
     lineage: Mapping[str, tuple[ColumnLineage, ...]] = field(default_factory=dict)
     rotation: Rotation | None = None
+    dark: Mapping[str, Mapping[Path, str]] = field(default_factory=dict)
 
 
 class Scanner:
@@ -69,6 +73,7 @@ class Scanner:
         reader: reads footers.
         cache: facts of files that have not changed since they were read; None reads all.
         rotation: of a master key, whose files are looked for.
+        tell_shredded: says which master keys were shredded; asked where a file differs from the plan.
     """
 
     def __init__(
@@ -78,9 +83,10 @@ class Scanner:
         reader: FooterReader,
         cache: FooterCache | None = None,
         rotation: Rotation | None = None,
+        tell_shredded: TellShredded = tell_none,
     ) -> None:
         self._target, self._files, self._reader, self._cache = target, files, reader, cache
-        self._rotation = rotation
+        self._rotation, self._tell_shredded = rotation, tell_shredded
 
     def scan(self, units: Iterable[Unit]) -> Iterator[ScannedUnit]:
         """Yield each unit with its drift, some thousand files at a time.
@@ -111,7 +117,9 @@ class Scanner:
             }
             if cache is not None and len(facts) > len(known[unit.name]):
                 cache.keep(unit.name, unit.files, facts)
-            scanned = scan_footers(unit, sort_footers(facts, unit.files), self._target, self._rotation)
+            scanned = scan_footers(
+                unit, sort_footers(facts, unit.files), self._target, self._rotation, tell_shredded=self._tell_shredded
+            )
             if not unit.files and not self._files.exists(unit.location):
                 scanned = replace(scanned, drift=(missing_folder(unit.location),))
             yield scanned
@@ -124,32 +132,76 @@ class Scanner:
         return {} if self._cache is None else self._cache.find_known(unit.name, unit.files)
 
 
-def scan_footers(unit: Unit, footers: Footers, target: Target, rotation: Rotation | None = None) -> ScannedUnit:
+def scan_footers(
+    unit: Unit,
+    footers: Footers,
+    target: Target,
+    rotation: Rotation | None = None,
+    *,
+    tell_shredded: TellShredded = tell_none,
+) -> ScannedUnit:
     """Compare the footers of a unit's files with the plan, and with what a rotation asks.
+
+    Args:
+        unit: the unit, listed.
+        footers: of its files.
+        target: whose plan it is.
+        rotation: of a master key, where that is what the files are looked at for.
+        tell_shredded: says which master keys were shredded; asked where a file differs.
 
     Raises:
         PlanError: a file's columns are nested otherwise than the table's, or its partition cannot stand in a key.
     """
-    drift: list[Drift] = []
-    inherited: list[Inherited] = []
-    plan = target.plan
-    columns = {path: match_columns(summary, plan) for path, summary in footers.summaries.items()}
-    for folder in unit.folders:
-        values = partition_of(unit, folder)
-        for file in folder.files:
-            if file.path in footers.errors:
-                drift.append(unreadable(file.path, footers.errors[file.path]))
-            else:
-                summary, matched = footers.summaries[file.path], columns[file.path]
-                found = list(find_inherited(summary, matched, footers.lineage.get(file.path, ())))
-                paths = {entry.path for entry in found}
-                inherited.extend(found)
-                differing = drift_of_file(summary, matched, plan, values, table_uuid=target.uuid, inherited=paths)
-                drift.extend(differing if rotation is None else rotation.drift_of(summary, differing))
-    told = tuple(drift) if rotation is None else select_drift(tuple(drift))
-    return ScannedUnit(
-        unit, footers.summaries, columns, told, footers.codecs, tuple(inherited), footers.lineage, rotation
+    summaries = footers.summaries
+    columns = {path: match_columns(summary, target.plan) for path, summary in summaries.items()}
+    inherited = {
+        path: tuple(find_inherited(summary, columns[path], footers.lineage.get(path, ())))
+        for path, summary in summaries.items()
+    }
+    scanned = ScannedUnit(
+        unit,
+        summaries,
+        columns,
+        (),
+        footers.codecs,
+        tuple(found for file in unit.files for found in inherited.get(file.path, ())),
+        footers.lineage,
+        rotation,
     )
+    scanned = replace(scanned, drift=_find_drift(scanned, footers.errors, target))
+    if not scanned.drift:
+        return scanned
+    dark = {path: found for path, summary in summaries.items() if (found := find_dark(summary, tell_shredded))}
+    if not dark:
+        return scanned
+    scanned = replace(scanned, dark=dark)
+    return replace(scanned, drift=_find_drift(scanned, footers.errors, target))
+
+
+def _find_drift(scanned: ScannedUnit, errors: Mapping[str, SparkcryptError], target: Target) -> tuple[Drift, ...]:
+    inherited: dict[str, set[Path]] = {}
+    for entry in scanned.inherited:
+        inherited.setdefault(entry.file, set()).add(entry.path)
+    drift: list[Drift] = []
+    rotation = scanned.rotation
+    for folder in scanned.unit.folders:
+        values = partition_of(scanned.unit, folder)
+        for file in folder.files:
+            if file.path in errors:
+                drift.append(unreadable(file.path, errors[file.path]))
+                continue
+            summary = scanned.summaries[file.path]
+            differing = drift_of_file(
+                summary,
+                scanned.columns[file.path],
+                target.plan,
+                values,
+                table_uuid=target.uuid,
+                inherited=inherited.get(file.path, ()),
+                dark=scanned.dark.get(file.path, ()),
+            )
+            drift.extend(differing if rotation is None else rotation.drift_of(summary, differing))
+    return tuple(drift) if rotation is None else select_drift(tuple(drift))
 
 
 def scan_target(
@@ -160,6 +212,7 @@ def scan_target(
     where: str | None = None,
     retrieve_key: RetrieveKey | None = None,
     cache: FooterCache | None = None,
+    tell_shredded: TellShredded = tell_none,
 ) -> Iterator[ScannedUnit]:
     """Scan a target's units, by tasks of Spark where there are many files.
 
@@ -170,8 +223,9 @@ def scan_target(
         where: a predicate over partition columns.
         retrieve_key: opens footers on the driver, and no other does; the policy's key service by default.
         cache: as `Scanner`.
+        tell_shredded: as `Scanner`.
     """
     files = HadoopFiles(spark)
     driver = DriverFooters(files, retrieve_key or own_keys(policy.key_service))
     reader: FooterReader = driver if retrieve_key else TaskFooters(spark, policy.key_service, driver)
-    return Scanner(target, files, reader, cache).scan(target.units(where))
+    return Scanner(target, files, reader, cache, tell_shredded=tell_shredded).scan(target.units(where))

@@ -11,6 +11,7 @@ from sparkcrypt.backfill.drift.scan import ScannedUnit
 from sparkcrypt.backfill.engine.staged_files import StagedUnit
 from sparkcrypt.backfill.target.unit import Folder, Unit
 from sparkcrypt.errors import VerificationError
+from sparkcrypt.schema import Path
 from sparkcrypt.spark.files.hadoop import HadoopFiles
 from sparkcrypt.spark.files.storage_policies import keep_storage
 from sparkcrypt.spark.tasks.digest import RowsDigest
@@ -26,12 +27,14 @@ class Proof:
         rows: how many rows they hold.
         row_digests: folder -> digest of its rows, equal before and after, from an engine that wrote rows anew.
         pairs: new file -> old file of the same pages, from an engine that works file by file.
+        carried: new file -> its columns under shredded keys, with these, which are the old file's byte for byte.
     """
 
     unit: StagedUnit
     rows: int
     row_digests: Mapping[str, RowsDigest] = field(default_factory=dict)
     pairs: Mapping[str, str] = field(default_factory=dict)
+    carried: Mapping[str, Mapping[Path, str]] = field(default_factory=dict)
 
 
 class StagedWork(Protocol):

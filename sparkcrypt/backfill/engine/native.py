@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import sparkcrypt.errors
 from sparkcrypt import names
 from sparkcrypt.backfill.drift.columns import FileColumns
+from sparkcrypt.backfill.drift.dark import refuse_dark
 from sparkcrypt.backfill.drift.difference import Drift, drift_by_file
 from sparkcrypt.backfill.drift.footers import RetrieveKey
 from sparkcrypt.backfill.drift.rotation import Rotation
@@ -31,6 +32,7 @@ from sparkcrypt.native.orders import EncryptionOrder, FileOrder, FileOutcome, Ke
 from sparkcrypt.parquet import FileSummary
 from sparkcrypt.paths import trailing_partition
 from sparkcrypt.policy.model import Policy
+from sparkcrypt.schema import Path
 from sparkcrypt.spark.files.hadoop import HadoopFiles
 from sparkcrypt.spark.tasks.run import rewrite_in_tasks
 from sparkcrypt.spark.tasks.task_progress import Told
@@ -39,18 +41,20 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+_LEAVE = "leave such partitions out by --where"
 _EARLIER_RUN = re.compile(r"^run-[0-9a-f]{6}-")
 
 
 @dataclass(frozen=True, slots=True)
 class _File:
-    """A file of a unit: what its footer says, how it differs from the plan, and where its new one goes."""
+    """A file of a unit: what its footer says, how it differs from the plan, where its new one goes, what is dark."""
 
     source: str
     summary: FileSummary
     columns: FileColumns
     drift: Sequence[Drift]
     target: str
+    dark: Mapping[Path, str]
 
 
 class NativeStager:
@@ -111,6 +115,7 @@ class NativeStager:
             tuple(outcomes),
             codecs.pop() if len(codecs) == 1 else None,
             tuple(notes),
+            {order.target: order.dark for order in orders if order.dark},
             rotation=None if scanned.rotation is None else scanned.rotation.under(keys.keks),
         )
 
@@ -130,18 +135,24 @@ class NativeStager:
                     columns=scanned.columns[file.path],
                     drift=drift.get(file.path, []),
                     target=f"{place}/{name}",
+                    dark=scanned.dark.get(file.path, {}),
                 )
                 orders.append(self._order(found, values, FileIdentity(self._target.uuid, partition_path, name)))
         return orders
 
     def _order(self, file: _File, values: Mapping[str, str], identity: FileIdentity) -> FileOrder:
         plan, summary = self._target.plan, file.summary
-        order = FileOrder(file.source, file.target, "copy", None, summary.aad_prefix, summary.algorithm, replace=True)
+        order = FileOrder(
+            file.source, file.target, "copy", None, summary.aad_prefix, summary.algorithm, replace=True, dark=file.dark
+        )
         bound_to_name = self._renamed_by is not None and summary.footer != "plaintext"
         if not bound_to_name and not file.drift:
             return order
-        columns = file.columns.key_ids(plan, values)
-        if not columns:
+        rewraps = not bound_to_name and action_of(file.drift, rewrap=self._rewrap) == "re-wrap"
+        if not rewraps:
+            refuse_dark(file.source, file.dark, *self._advise(file, bound_to_name=bound_to_name))
+        columns = {path: key for path, key in file.columns.key_ids(plan, values).items() if path not in file.dark}
+        if not columns and not file.dark:
             return replace(order, action="decrypt")
         encryption = EncryptionOrder(
             footer_key=plan.footer_key,
@@ -151,9 +162,21 @@ class NativeStager:
             aad_prefix=identity.to_aad_prefix(),
             key_values={names.POLICY_DIGEST: plan.policy_digest},
         )
-        if not bound_to_name and action_of(file.drift, rewrap=self._rewrap) == "re-wrap":
+        if rewraps:
             return replace(order, action="rewrap", encryption=replace(encryption, aad_prefix=summary.aad_prefix or b""))
         return replace(order, action="encrypt", encryption=encryption)
+
+    @staticmethod
+    def _advise(file: _File, *, bound_to_name: bool) -> tuple[str, str]:
+        """Return what a file with dark columns is refused for, and what a person can do."""
+        if bound_to_name:
+            return "a new name, which is part of what its columns are bound to,", _LEAVE
+        if all(difference.only_keys for difference in file.drift):
+            return (
+                "new data keys",
+                "give --rewrap, which wraps the others' data keys again and leaves these as they are",
+            )
+        return "new data keys", _LEAVE
 
     def _keys(self, orders: Sequence[FileOrder]) -> KeySettings:
         masters = {
@@ -200,6 +223,7 @@ class _NativeWork:
     _outcomes: tuple[FileOutcome, ...] = field(repr=False)
     codec: str | None
     notes: tuple[str, ...]
+    _dark: Mapping[str, Mapping[Path, str]] = field(repr=False)
     engine: str = "native"
     rotation: Rotation | None = None
 
@@ -214,6 +238,7 @@ class _NativeWork:
                     f"{path}: has {found.get(path, 'no')} bytes, and {lengths.get(path, 'no')} were written and "
                     "proven; someone else writes to the staging folder; nothing was swapped"
                 )
+        dark = {self._files.qualify(target): columns for target, columns in self._dark.items()}
         unit = verify_footers(
             self._files,
             self._scanned.unit,
@@ -223,12 +248,13 @@ class _NativeWork:
             self._target.uuid,
             pages=False,
             rotation=self.rotation,
+            dark=dark,
         )
         weak = sorted({what for outcome in self._outcomes for what in outcome.unauthenticated})
         rows = sum(outcome.rows for outcome in self._outcomes)
         if rows != unit.rows:
             raise VerificationError(f"{self._scanned.unit.name}: {rows} rows became {unit.rows}; nothing was swapped")
-        return Proof(replace(unit, not_authenticated=tuple(weak)), rows, pairs=pairs)
+        return Proof(replace(unit, not_authenticated=tuple(weak)), rows, pairs=pairs, carried=dark)
 
 
 def new_name(name: str, run_id: str | None) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from sparkcrypt import names
+from sparkcrypt.backfill.drift.dark import refuse_dark
 from sparkcrypt.backfill.drift.footers import RetrieveKey
 from sparkcrypt.backfill.drift.scan import ScannedUnit
 from sparkcrypt.backfill.engine.base import Proof, make_fresh_folder
@@ -38,6 +39,8 @@ class SparkStager:
 
     def stage(self, scanned: ScannedUnit, staged: str, told: Told) -> SparkWork:
         """Write a unit's rows, encrypted, into a folder; see `Stager`.  Its tasks are no files, so nothing is told."""
+        for file, dark in scanned.dark.items():
+            refuse_dark(file, dark, "reading its rows", "leave such partitions out by --where")
         choice = choose_codec(scanned.codecs.values())
         before = self.digest(scanned.unit)
         self._write(scanned.unit, staged, choice.codec)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Any
 
 from sparkcrypt.backfill.drift.columns import match_columns
 from sparkcrypt.backfill.drift.difference import Drift, drift_of_file
@@ -13,8 +15,11 @@ from sparkcrypt.backfill.target.unit import Folder, Unit, partition_of
 from sparkcrypt.errors import FormatError, VerificationError
 from sparkcrypt.parquet import FileSummary, verify_file, verify_keys
 from sparkcrypt.plan import EncryptionPlan
+from sparkcrypt.schema import Path, join_dotted
 from sparkcrypt.spark.files.hadoop import HadoopFiles
 from sparkcrypt.spark.tasks.digest import RowsDigest
+
+_NONE: Mapping[Any, Any] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +43,7 @@ def verify_footers(
     *,
     pages: bool = True,
     rotation: Rotation | None = None,
+    dark: Mapping[str, Mapping[Path, str]] = _NONE,
 ) -> StagedUnit:
     """Check every staged file: its footer against the plan, each of its keys, and that its modules authenticate.
 
@@ -50,6 +56,7 @@ def verify_footers(
         table_uuid: the table's identity.
         pages: authenticate pages too; False where that was done when they were written.
         rotation: of a master key, for which they were made.
+        dark: staged file -> its columns under shredded keys, with these: they stay unopened, and under these keys.
 
     Raises:
         VerificationError: a file differs from the plan or does not authenticate; file and column are named.
@@ -59,14 +66,17 @@ def verify_footers(
     for folder in folders:
         values = partition_of(unit, folder)
         for file in folder.files:
+            columns = dark.get(file.path, _NONE)
             try:
                 with files.open(file.path) as stream:
-                    summary = replace(verify_keys(stream, retrieve_key=retrieve_key), path=file.path)
+                    summary = replace(verify_keys(stream, retrieve_key=retrieve_key, dark=columns), path=file.path)
                     if pages:
                         unauthenticated.extend(verify_file(stream, retrieve_key=retrieve_key).not_authenticated)
             except FormatError as error:
                 raise VerificationError(f"{file.path}: the staged file cannot be read back: {error}") from error
-            found = drift_of_file(summary, match_columns(summary, plan), plan, values, table_uuid=table_uuid)
+            _refuse_other_keys(summary, columns)
+            matched = match_columns(summary, plan)
+            found = drift_of_file(summary, matched, plan, values, table_uuid=table_uuid, dark=columns)
             refuse_drift(found if rotation is None else rotation.drift_of(summary, found))
             summaries[file.path] = summary
     return StagedUnit(
@@ -76,6 +86,21 @@ def verify_footers(
         rows=sum(summary.rows or 0 for summary in summaries.values()),
         not_authenticated=tuple(sorted(set(unauthenticated))),
     )
+
+
+def _refuse_other_keys(summary: FileSummary, dark: Mapping[Path, str]) -> None:
+    """Refuse a staged file of which a dark column is under another key than its source's.
+
+    Raises:
+        VerificationError: it names file, column and both keys.
+    """
+    for path, key_id in dark.items():
+        found = (summary.columns or {})[path].key_id
+        if found != key_id:
+            raise VerificationError(
+                f"{summary.path}: column {join_dotted(path)} is under {found!r}, and its source's under the shredded "
+                f"{key_id!r}; nothing was swapped"
+            )
 
 
 def refuse_drift(found: Iterable[Drift]) -> None:

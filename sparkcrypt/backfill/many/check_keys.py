@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from sparkcrypt.backfill.audit.shredded_keys import ShreddedKeys
 from sparkcrypt.backfill.drift.footers import DriverFooters, FooterReader, TaskFooters, own_keys
 from sparkcrypt.backfill.drift.scan import FILES_AT_ONCE
 from sparkcrypt.backfill.many.chosen_tables import Choice, choose_tables
@@ -17,6 +19,7 @@ from sparkcrypt.backfill.target.unit import SourceFile, list_unit
 from sparkcrypt.errors import PlanError, SparkcryptError, VerificationError
 from sparkcrypt.keys.open_service import open_key_service
 from sparkcrypt.native.footers import FooterFacts
+from sparkcrypt.parquet.summary import columns_under
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.spark.files.hadoop import HadoopFiles
 
@@ -48,6 +51,7 @@ class CheckedTable:
         plaintext: of these those that are not encrypted, so that no key is needed.
         key_ids: the master keys that were needed.
         unopened: what could not be opened, or read.
+        dark: shredded master key -> the files with columns under it, of which everything else was opened.
     """
 
     table: str
@@ -56,6 +60,7 @@ class CheckedTable:
     plaintext: int = 0
     key_ids: set[str] = field(default_factory=set)
     unopened: list[Unopened] = field(default_factory=list)
+    dark: Counter[str] = field(default_factory=Counter)
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON values."""
@@ -66,6 +71,7 @@ class CheckedTable:
             "plaintext": self.plaintext,
             "key_ids": sorted(self.key_ids),
             "unopened": [entry.to_dict() for entry in self.unopened],
+            "dark": dict(sorted(self.dark.items())),
         }
 
 
@@ -96,7 +102,8 @@ def check_keys(
     """Open every key of every file of some tables, by tasks of Spark where there are many files.
 
     Each key is opened by what a file says of it, and what it protects in the footer authenticates: so a reader who has
-    these keys can open the file.  Pages are not read.  The MAC keys of the tables' audits are opened as well.
+    these keys can open the file.  Pages are not read.  The MAC keys of the tables' audits are opened as well.  Keys
+    that were shredded, as the audit of keys says, are counted and not asked for.
 
     Args:
         spark: a classic session.
@@ -106,14 +113,17 @@ def check_keys(
 
     Raises:
         PlanError: a table or database is not there, or a table that was named is none of Parquet files.
+        VerificationError: the audit of keys was changed or cut.
     """
     gate = Gate(spark, accept_path_readers=True)
     chosen = choose_tables(spark, Choice(tuple(tables), tuple(databases)))
     files = HadoopFiles(spark)
-    driver = DriverFooters(files, own_keys(policy.key_service), every_key=True)
+    states = open_states(spark, policy.run_state, outside=f"{policy.run_state.rstrip('/')}/.nothing")
+    shredded = ShreddedKeys(states, policy).list_all()
+    driver = DriverFooters(files, own_keys(policy.key_service), every_key=True, shredded=shredded)
     reader = TaskFooters(spark, policy.key_service, driver)
     checked = [
-        _check_table(spark, catalog_target(spark, candidate.table, policy, None), policy, files, reader)
+        _check_table(spark, catalog_target(spark, candidate.table, policy, None), policy, driver, reader)
         for candidate in chosen
         if gate.of_kind(candidate)
     ]
@@ -123,10 +133,10 @@ def check_keys(
 
 
 def _check_table(
-    spark: SparkSession, target: CatalogTarget, policy: Policy, files: HadoopFiles, reader: FooterReader
+    spark: SparkSession, target: CatalogTarget, policy: Policy, driver: DriverFooters, reader: FooterReader
 ) -> CheckedTable:
     checked = CheckedTable(target.name)
-    for some in list_batches(target, files):
+    for some in list_batches(target, driver.files):
         found = reader.read(some)
         for file in some:
             facts = found[file.path]
@@ -135,7 +145,9 @@ def _check_table(
                 plaintext = facts.summary.footer == "plaintext"
                 checked.plaintext += plaintext
                 checked.encrypted += not plaintext
-                checked.key_ids.update(wrapping.key_id for wrapping in facts.summary.wrappings)
+                dark = set(columns_under(facts.summary, driver.shredded).values())
+                checked.dark.update(dark)
+                checked.key_ids.update({wrapping.key_id for wrapping in facts.summary.wrappings} - dark)
             else:
                 checked.unopened.append(Unopened(file.path, type(facts).__name__, str(facts)))
     store = open_states(spark, policy.run_state, outside=target.base)

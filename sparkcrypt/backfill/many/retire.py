@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from sparkcrypt.backfill.audit.shredded_keys import ShreddedKeys, describe_refused
 from sparkcrypt.backfill.drift.footers import DriverFooters, TaskFooters, own_keys
 from sparkcrypt.backfill.many.check_keys import list_batches
 from sparkcrypt.backfill.many.keys_in_use import TableUse, list_key_uses
@@ -16,7 +17,7 @@ from sparkcrypt.backfill.report.amount import Amount
 from sparkcrypt.backfill.state.directory import open_states
 from sparkcrypt.backfill.state.store import StateStore
 from sparkcrypt.backfill.target.target import catalog_target
-from sparkcrypt.errors import ConfigError, VerificationError
+from sparkcrypt.errors import ConfigError, KeyNotFoundError, VerificationError
 from sparkcrypt.keys.material import version_of
 from sparkcrypt.keys.open_service import open_key_service
 from sparkcrypt.keys.service import KeyDescription, Retiring
@@ -76,7 +77,11 @@ def retire_versions(
             f"this policy's key service ({type(service).__name__}) does not retire versions here; disable them with "
             "the service's own tools, once `sparkcrypt keys status` tells of no file under them"
         )
-    newest = service.describe(key_id).versions
+    store = open_states(spark, policy.run_state, outside=f"{policy.run_state.rstrip('/')}/.nothing")
+    try:
+        newest = service.describe(key_id).versions
+    except KeyNotFoundError as error:
+        raise describe_refused(ShreddedKeys(store, policy), key_id, error) from error
     if not 1 < below <= newest:
         raise ConfigError(
             f"--below {below}: key {key_id!r} has versions up to {newest}; allowed: 2 to {newest}, which stays"

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from sparkcrypt.backfill.audit.shredded_keys import ShreddedKeys, describe_refused
 from sparkcrypt.backfill.many.keys_in_use import list_key_uses
 from sparkcrypt.backfill.many.passes import PassOptions, backfill
 from sparkcrypt.backfill.many.report import PassReport, RotatedKey
@@ -13,7 +14,7 @@ from sparkcrypt.backfill.many.rotation_record import begin_version, finish_rotat
 from sparkcrypt.backfill.report.progress import Progress
 from sparkcrypt.backfill.state.directory import open_states
 from sparkcrypt.backfill.state.store import StateStore
-from sparkcrypt.errors import ConfigError
+from sparkcrypt.errors import ConfigError, KeyNotFoundError
 from sparkcrypt.keys.ids import key_digest
 from sparkcrypt.keys.open_service import open_key_service
 from sparkcrypt.policy.model import Policy
@@ -83,7 +84,10 @@ def rotate_key(
     if not chosen and not databases:
         chosen, missing = find_tables(spark, store, key_id)
     dry_run = options.run.dry_run
-    before = service.describe(key_id).versions
+    try:
+        before = service.describe(key_id).versions
+    except KeyNotFoundError as error:
+        raise describe_refused(ShreddedKeys(store, policy), key_id, error) from error
     choose = plan_version if dry_run else begin_version
     version = choose(store, service, key_id, keep_version=keep_version, rekeys=compromised)
     run = replace(options.run, rewrap=not compromised, rotate_key=key_id, rotate_to=version, keep_going=True)

@@ -95,7 +95,7 @@ def _rewrite_late_files(runner: Runner, unit: Unit, state: UnitState) -> None:
     outcome = refuse_replaced(runner, unit, state).outcome
     run.progress.step(unit.name, "carrying over")
     footers = DriverFooters(run.files, own_keys(run.policy.key_service)).read(unit.files)
-    scanned = scan_footers(unit, sort_footers(footers, unit.files), run.target)
+    scanned = scan_footers(unit, sort_footers(footers, unit.files), run.target, tell_shredded=run.trust.shredded.select)
     refuse_unit(scanned, run.target, run.policy, adopt=False)
     attempt = f"{attempt_folder(run.run_id, run.lock.token)}-carried-{len(state.carried_fields) + 1}"
     staged = f"{staging_folder(run.target.base)}/{attempt}/{unit.partition_path}".rstrip("/")

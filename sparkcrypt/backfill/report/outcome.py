@@ -29,6 +29,8 @@ class UnitOutcome:
         engine: what wrote the new files.
         seconds: how long the unit took; None where a crash came between.
         finished: when it was swapped (ISO 8601, UTC); None where that was not written down.
+        dark_columns: columns under shredded keys that were carried byte for byte: ``column``, ``key_id``, and ``files``
+            that hold it.
     """
 
     name: str
@@ -45,6 +47,7 @@ class UnitOutcome:
     engine: str = "spark"
     seconds: float | None = None
     finished: str | None = None
+    dark_columns: tuple[Mapping[str, Any], ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON values."""
@@ -63,6 +66,7 @@ class UnitOutcome:
             "engine": self.engine,
             "seconds": self.seconds,
             "finished": self.finished,
+            "dark_columns": [dict(column) for column in self.dark_columns],
         }
 
     @classmethod

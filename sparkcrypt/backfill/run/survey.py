@@ -48,7 +48,10 @@ def survey_units(job: TableJob, options: RunOptions) -> Surveyed:
             raise PlanError(text)
         warnings = (text,)
     rewrap = options.rewrap and not _gives_new_names(job, options)
-    for scanned in Scanner(job.target, job.files, job.reader, cache, rotation_of(options, job.trust)).scan(units):
+    scanner = Scanner(
+        job.target, job.files, job.reader, cache, rotation_of(options, job.trust), job.trust.shredded.select
+    )
+    for scanned in scanner.scan(units):
         if scanned.drift and not (options.keep_going or options.dry_run):
             _refuse(job, scanned, adopt=options.adopt)
         surveys.append(survey_unit(scanned, job.target.plan, rewrap=rewrap))

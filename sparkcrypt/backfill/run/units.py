@@ -59,7 +59,9 @@ class UnitWork:
         """
         run = self.runner.run
         rotation = rotation_of(self.options, run.trust)
-        (scanned,) = Scanner(run.target, run.files, self.reader, rotation=rotation).scan([survey.unit])
+        (scanned,) = Scanner(
+            run.target, run.files, self.reader, rotation=rotation, tell_shredded=run.trust.shredded.select
+        ).scan([survey.unit])
         if not scanned.drift:
             run.progress.advance(survey.amount.files, survey.total_bytes, 1)
             return None

@@ -10,7 +10,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from sparkcrypt.backfill.audit.evidence import FileEvidence, evidence_of, files_of
+from sparkcrypt.backfill.audit.evidence import (
+    FileEvidence,
+    describe_dark_columns,
+    evidence_of,
+    files_of,
+    list_dark_columns,
+)
 from sparkcrypt.backfill.journal.attempts import Attempt
 from sparkcrypt.backfill.journal.entries import Proven, UnitListed, UnitStaged, UnitSwapping, UnitVerified
 from sparkcrypt.backfill.journal.unit_steps import state_of_units
@@ -60,8 +66,9 @@ def adopt(runner: Runner, attempt: Attempt) -> UnitOutcome:
         new_location=new,
         verified=True,
         codec=known.codec,
-        notes=known.notes,
+        notes=(*known.notes, *describe_dark_columns(known.evidence)),
         engine=known.engine,
+        dark_columns=list_dark_columns(known.evidence),
     )
     record_swap(runner.run, unit, attempt.staged, outcome, known.evidence)
     state = settle_place(runner, unit.name, state_of_units(runner.run.journal.records)[unit.name])

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
+from sparkcrypt.backfill.drift.dark import find_dark
 from sparkcrypt.backfill.drift.footers import DriverFooters, RetrieveKey, own_keys, sort_footers
 from sparkcrypt.backfill.engine.base import Proof
 from sparkcrypt.backfill.engine.native import new_name
@@ -18,7 +19,9 @@ from sparkcrypt.backfill.target.record import by_place
 from sparkcrypt.backfill.target.unit import Folder, Unit
 from sparkcrypt.backfill.work.context import RunContext
 from sparkcrypt.errors import VerificationError
-from sparkcrypt.parquet import FileSummary, Verification, verify_file
+from sparkcrypt.native.rewrap import prove_rewrapped
+from sparkcrypt.parquet import FileSummary, Verification, read_footer, verify_file
+from sparkcrypt.schema import Path
 
 _REDACTED_PARTS = ("key_value_metadata", "sorting_columns")
 """What a plaintext footer may have to leave out, so as not to tell of encrypted columns."""
@@ -48,9 +51,15 @@ def compare_content(run: RunContext, sources: Unit, targets: Unit, renamed_by: s
         return _compare_rows(run, sources, targets), before
     made = _keep_files(targets, pairs)
     after = _summaries(run, targets.at(targets.location, made), run.fresh_keys)
-    weak = [_compare_file(run, source, target, keys) for target, source in pairs.items()]
+    dark = {target: find_dark(after[target], run.trust.shredded.select) for target in pairs}
+    weak = [
+        _compare_kept(run, source, target, keys, dark[target])
+        if dark[target]
+        else _compare_file(run, source, target, keys)
+        for target, source in pairs.items()
+    ]
     rows = sum(summary.rows or 0 for summary in after.values())
-    return Proof(_describe_staged(made, after, rows, weak), rows, pairs=pairs), before
+    return Proof(_describe_staged(made, after, rows, weak), rows, pairs=pairs, carried=dark), before
 
 
 def _compare_rows(run: RunContext, sources: Unit, targets: Unit) -> Proof:
@@ -97,6 +106,15 @@ def _compare_file(run: RunContext, source: str, target: str, keys: RetrieveKey) 
     if differing:
         raise VerificationError(f"{target}: differs from {source} in: {', '.join(differing)}")
     return after.not_authenticated
+
+
+def _compare_kept(
+    run: RunContext, source: str, target: str, keys: RetrieveKey, dark: Mapping[Path, str]
+) -> tuple[str, ...]:
+    """See that a file with columns under shredded keys is another but for the key metadata of the others."""
+    with run.files.open(source) as old, run.files.open(target) as new:
+        prove_rewrapped(read_footer(old, retrieve_key=keys), old, target, new, run.fresh_keys, dark)
+    return ("pages: only the footer and one module of each key were opened",)
 
 
 def _verify(run: RunContext, path: str, digest_key: bytes | None = None) -> Verification:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any
 
-from sparkcrypt.backfill.audit.evidence import evidence_of, files_of
+from sparkcrypt.backfill.audit.evidence import describe_dark_columns, evidence_of, files_of, list_dark_columns
 from sparkcrypt.backfill.drift.scan import ScannedUnit
 from sparkcrypt.backfill.drift.untouchable import refuse_unreadable
 from sparkcrypt.backfill.engine.base import Proof, StagedWork, Stager
@@ -106,10 +106,11 @@ class Runner:
             verified=True,
             not_authenticated=made.proof.unit.not_authenticated,
             codec=made.work.codec,
-            notes=(*notes, *made.work.notes, *told),
+            notes=(*notes, *made.work.notes, *describe_dark_columns(made.evidence), *told),
             engine=made.work.engine,
             seconds=round(time.monotonic() - started, 3),
             finished=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+            dark_columns=list_dark_columns(made.evidence),
         )
         try:
             record_swap(self.run, unit, staged, outcome, made.evidence)

@@ -61,7 +61,8 @@ def check_keys(
     """Prove that every file of some tables can be opened with the keys at hand; exits with 74 if one cannot.
 
     Footers are read anew, by tasks where there are many, and each key that a file names is opened and tried on what it
-    protects there.  Pages are not read: `sparkcrypt verify` reads them.
+    protects there.  Pages are not read: `sparkcrypt verify` reads them.  Columns under a shredded key are counted, and
+    are no reason to end with 74.
 
     Examples:
       sparkcrypt keys check --table sales.customers --policy policy.yaml
@@ -83,6 +84,11 @@ def check_keys(
     lines += [f"{entry.what}: {entry.error}: {entry.message}" for entry in unopened[:_SHOWN]]
     if len(unopened) > _SHOWN:
         lines.append(f"… and {len(unopened) - _SHOWN:,} more; --json lists all")
+    lines += [
+        f"{table.table}: {count_of(files, 'file')} with columns under {key_id!r}, which was shredded"
+        for table in found.tables
+        for key_id, files in sorted(table.dark.items())
+    ]
     lines += [f"skipped: {table}: {reason}" for table, reason in found.passed_over.items()]
     show(found.to_dict(), "\n".join(lines), as_json=as_json)
     context.exit(found.exit_code)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
-from sparkcrypt.errors import FormatError
+from sparkcrypt.errors import ConfigError, FormatError
 from sparkcrypt.parquet.file.schema import PATHS_SIZE, Path, leaf_paths
 from sparkcrypt.parquet.thrift.compact import BINARY, List, Struct
 from sparkcrypt.parquet.thrift.metadata import ColumnChunk, ColumnMetaData, EncryptionWithColumnKey, FileMetaData
@@ -63,6 +64,24 @@ def _wires(paths: tuple[Path, ...]) -> list[List]:
             if name not in raw:
                 raw[name] = name.encode()
     return [List(BINARY, [raw[name] for name in path]) for path in paths]
+
+
+def check_dark(columns: tuple[ColumnCrypto, ...], dark: Collection[Path]) -> None:
+    """See that columns which are said to be dark are under keys of their own: nothing else may be left unopened.
+
+    Args:
+        columns: of the file.
+        dark: paths of those whose keys nothing opens any more.
+
+    Raises:
+        ConfigError: one is not in the file, in plaintext, under the footer's key, or there twice.
+    """
+    counts = Counter(column.path for column in columns)
+    own = {column.path for column in columns if column.own_key and counts[column.path] == 1}
+    wrong = sorted(map(join_dotted, set(dark) - own))
+    if wrong:
+        allowed = ", ".join(sorted(map(join_dotted, own))) or "none"
+        raise ConfigError(f"dark columns {', '.join(wrong)}; allowed: columns with a key of their own, here {allowed}")
 
 
 def marks_encryption(metadata: FileMetaData) -> Iterator[str]:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from sparkcrypt.errors import ConfigError
+from sparkcrypt.parquet.file.columns import check_dark
 from sparkcrypt.parquet.file.footer import Footer, footer_of
 from sparkcrypt.parquet.file.keys import FileCiphers, RetrieveKey, VerifyAad
 from sparkcrypt.parquet.file.magic import check_magic_and_unique
+from sparkcrypt.parquet.file.schema import Path
 from sparkcrypt.parquet.file.source import Input, Source, naming, open_source
 from sparkcrypt.parquet.rewrite.source_chunk import source_chunks
 from sparkcrypt.parquet.summary import FileSummary, summarise
@@ -17,39 +21,44 @@ def verify_keys(
     retrieve_key: RetrieveKey,
     aad_prefix: bytes | None = None,
     verify_aad: VerifyAad | None = None,
+    dark: Collection[Path] = (),
 ) -> FileSummary:
     """Authenticate the footer, and the column metadata of every column that has a key of its own.
 
-    So each key that the file names was retrieved and is the right one; the pages were not looked at.
+    So each key that the file names, but those of dark columns, was retrieved and is the right one; the pages were not
+    looked at.
 
     Args:
         source: as `read_footer`.
         retrieve_key: asked once for every key of the file.
         aad_prefix: as `read_footer`.
         verify_aad: as `read_footer`.
+        dark: columns whose keys nothing opens any more; they are left unopened.
 
     Raises:
         FormatError, VerificationError: as `verify_file`.
-        ConfigError: the AAD prefix is not stored in the file and none was given.
+        ConfigError: the AAD prefix is not stored in the file and none was given; or a dark column has no own key.
     """
     with open_source(source) as file:
         ciphers = FileCiphers(file.name, retrieve_key)
         footer = footer_of(file, ciphers, aad_prefix, verify_aad)
         with naming(file.name):
             check_magic_and_unique(file, footer)
-            open_columns(file, footer, ciphers)
+            open_columns(file, footer, ciphers, dark)
         return summarise(footer)
 
 
-def open_columns(file: Input, footer: Footer, ciphers: FileCiphers) -> None:
-    """Open the metadata of every column chunk.
+def open_columns(file: Input, footer: Footer, ciphers: FileCiphers, dark: Collection[Path] = ()) -> None:
+    """Open the metadata of every column chunk, but those of dark columns.
 
     Raises:
+        ConfigError: the footer is not revealed, or a dark column has no key of its own.
         FormatError: two row groups have the same ordinal.
         VerificationError: one does not authenticate under its key and place.
     """
     if footer.metadata is None or footer.columns is None:
         raise ConfigError("the footer is encrypted and no key is given; pass retrieve_key")
-    for chunks in source_chunks(file, footer, ciphers):
+    check_dark(footer.columns, dark)
+    for chunks in source_chunks(file, footer, ciphers, dark):
         for _ in chunks:
             pass

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack
 from typing import TypeAlias
 
@@ -19,6 +19,7 @@ from sparkcrypt.parquet.rewrite.output import Target, open_target, target_name
 from sparkcrypt.parquet.rewrite.result import RewriteResult
 from sparkcrypt.parquet.thrift.compact import STRUCT, List, Struct
 from sparkcrypt.parquet.thrift.metadata import ColumnChunk, FileMetaData, RowGroup
+from sparkcrypt.schema import join_dotted
 
 WrapKey: TypeAlias = Callable[[KeyRequest, bytes], bytes]
 """Returns new key metadata for a data key; the request is the one that the key was retrieved for."""
@@ -33,6 +34,7 @@ def rewrap_file(
     aad_prefix: bytes | None = None,
     verify_aad: VerifyAad | None = None,
     key_values: Mapping[str, str] | None = None,
+    dark: Collection[Path] = (),
 ) -> RewriteResult:
     """Write a copy of an encrypted file whose data keys are wrapped anew.
 
@@ -48,11 +50,12 @@ def rewrap_file(
         aad_prefix: the source's AAD prefix, if it does not store it.
         verify_aad: called with the AAD prefix before any key is asked for.
         key_values: set in the footer's key-value metadata.
+        dark: columns whose keys nothing opens any more: no key is asked for, and their key metadata stays as it is.
 
     Raises:
         FormatError: the source is against the specification.
         VerificationError: the footer or a key's module does not authenticate.
-        ConfigError: the source is not encrypted, or the target is there already.
+        ConfigError: the source is not encrypted, the target is there already, or a dark column has no key of its own.
     """
     with ExitStack() as stack:
         file = stack.enter_context(open_source(source))
@@ -63,8 +66,8 @@ def rewrap_file(
         if footer.metadata is None or footer.columns is None or footer.mode == "plaintext":
             raise ConfigError(f"{file.name}: the file is not encrypted; rewrite it with an encryption instead")
         check_magic_and_unique(file, footer)
-        open_columns(file, footer, ciphers)
-        metadata = _rewrap_columns(footer.metadata, footer.columns, keys)
+        open_columns(file, footer, ciphers, dark)
+        metadata = _rewrap_columns(footer.metadata, footer.columns, keys, dark)
         seal = FooterSeal(
             ciphers.cipher(None, footer.footer_key_metadata),
             keys.wrapped[None],
@@ -88,7 +91,10 @@ def rewrap_file(
             bytes_after=output.position,
             columns={column.path: bool(column.encrypted) for column in footer.columns},
             source_authenticated="partial",
-            unauthenticated=("pages: only the footer and one module of each key were opened",),
+            unauthenticated=(
+                "pages: only the footer and one module of each key were opened",
+                *(f"column {join_dotted(path)}: its key is gone" for path in sorted(dark)),
+            ),
         )
 
 
@@ -111,7 +117,9 @@ class _Keys:
         self.wrapped = {column: self._wrap_key(request, key) for column, (request, key) in self._found.items()}
 
 
-def _rewrap_columns(metadata: FileMetaData, columns: tuple[ColumnCrypto, ...], keys: _Keys) -> Struct:
+def _rewrap_columns(
+    metadata: FileMetaData, columns: tuple[ColumnCrypto, ...], keys: _Keys, dark: Collection[Path]
+) -> Struct:
     keys.wrap_all()
     rewritten = Struct(metadata.struct)
     groups = []
@@ -119,7 +127,7 @@ def _rewrap_columns(metadata: FileMetaData, columns: tuple[ColumnCrypto, ...], k
         chunks = []
         for chunk, column in zip(group.columns, columns, strict=True):
             copy = Struct(chunk.struct)
-            if column.own_key:
+            if column.own_key and column.path not in dark:
                 copy[ColumnChunk.crypto_metadata.key] = crypto_metadata(column.path, keys.wrapped[column.path])
             chunks.append(in_id_order(copy))
         copied = Struct(group.struct)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
@@ -124,8 +124,16 @@ class SourceChunk:
             raise FormatError(f"{what} takes {found} bytes; expected {length}")
 
 
-def source_chunks(file: Input, footer: Footer, ciphers: FileCiphers | None) -> Iterator[Iterator[SourceChunk]]:
+def source_chunks(
+    file: Input, footer: Footer, ciphers: FileCiphers | None, dark: Collection[Path] = ()
+) -> Iterator[Iterator[SourceChunk]]:
     """Yield for each row group its column chunks in schema order.
+
+    Args:
+        file: the file.
+        footer: its footer, revealed.
+        ciphers: of its keys; None for a plaintext file.
+        dark: columns that are left out, since nothing opens their keys.
 
     Raises:
         FormatError: two row groups have the same ordinal, so that pages of one would pass for the other's; or a chunk
@@ -140,7 +148,7 @@ def source_chunks(file: Input, footer: Footer, ciphers: FileCiphers | None) -> I
         for column, level in zip(footer.columns, levels, strict=True)
     ]
     for number, (group, ordinal) in enumerate(order_row_groups(footer.metadata, encrypted=footer.mode != "plaintext")):
-        yield _chunks(file, footer, ciphers, leaves, _Group(group, number, ordinal))
+        yield _chunks(file, footer, ciphers, leaves, _Group(group, number, ordinal), dark)
 
 
 def column_chunks(file: Input, footer: Footer, ciphers: FileCiphers | None, column: int) -> Iterator[SourceChunk]:
@@ -179,12 +187,19 @@ _Leaf: TypeAlias = tuple[ColumnCrypto, str, bool]
 
 
 def _chunks(
-    file: Input, footer: Footer, ciphers: FileCiphers | None, leaves: list[_Leaf], group: _Group
+    file: Input,
+    footer: Footer,
+    ciphers: FileCiphers | None,
+    leaves: list[_Leaf],
+    group: _Group,
+    dark: Collection[Path],
 ) -> Iterator[SourceChunk]:
     rows = group.row_group.num_rows
     for column, (chunk, (crypto, path, repeated)) in enumerate(zip(group.row_group.columns, leaves, strict=True)):
         name = PartName(path, group.number)
         check_in_this_file(chunk, name)
+        if crypto.path in dark:
+            continue
         key = _key(footer, ciphers, crypto, group.ordinal, column) if crypto.encrypted else None
         metadata = _metadata(file, footer, chunk, key, name)
         yield SourceChunk(file, footer.offset, crypto.path, name, chunk, metadata, key, rows, repeated)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from pyspark.sql import SparkSession
 
@@ -16,9 +16,21 @@ TASKS_A_JOB = 80
 
 
 def read_footers_in_tasks(
-    spark: SparkSession, paths: Sequence[str], key_service: KeyServiceConfig, *, every_key: bool = False
+    spark: SparkSession,
+    paths: Sequence[str],
+    key_service: KeyServiceConfig,
+    *,
+    every_key: bool = False,
+    shredded: Collection[str] = (),
 ) -> Iterator[tuple[str, Found]]:
     """Yield each file's facts, or why its footer, or with ``every_key`` one of its keys, cannot be opened there.
+
+    Args:
+        spark: a classic session.
+        paths: the files.
+        key_service: opens footers.
+        every_key: open the keys of columns as well.
+        shredded: master keys of which every_key does not ask for what they wrapped.
 
     Raises:
         ConfigError: the executors' interpreter lacks what this needs.
@@ -30,7 +42,7 @@ def read_footers_in_tasks(
         some = chunks[start : start + TASKS_A_JOB]
         frame = spark.range(0, len(some), 1, len(some))
         with translated_failure():
-            reader = footer_reader(some, key_service, settings, every_key=every_key)
+            reader = footer_reader(some, key_service, settings, every_key=every_key, shredded=shredded)
             rows = frame.mapInArrow(reader, PACKED_SCHEMA).collect()
         for row in rows:
             yield from unpack(row.packed).items()

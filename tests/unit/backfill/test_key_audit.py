@@ -12,12 +12,20 @@ import pytest
 from sparkcrypt.backfill.audit.chain import AuditWriter
 from sparkcrypt.backfill.audit.key_audit import KeyAudit, key_audit
 from sparkcrypt.backfill.audit.key_facts import KeyFacts, read_key_facts
+from sparkcrypt.backfill.audit.shredded_keys import ShreddedKeys, describe_refused
 from sparkcrypt.backfill.journal.entries import AuditHead
 from sparkcrypt.backfill.state.mac import MasterKeys
 from sparkcrypt.backfill.state.store import LocalStateStore, encode_record
-from sparkcrypt.errors import ConfigError, KeyNotFoundError, RunConflictError, VerificationError
+from sparkcrypt.errors import (
+    ConfigError,
+    KeyAccessDeniedError,
+    KeyNotFoundError,
+    RunConflictError,
+    VerificationError,
+)
+from sparkcrypt.keys.ids import key_digest
 from sparkcrypt.keys.local.service import LocalKeyService
-from sparkcrypt.keys.tombstones import describe_tombstone
+from sparkcrypt.keys.tombstones import describe_tombstone, tombstone_name
 from sparkcrypt.policy.load import load_policy
 from sparkcrypt.policy.model import Policy
 
@@ -277,3 +285,52 @@ def test_planted_tombstone_shreds_nothing(policy: Policy, root: Path, reason: st
     assert facts_of(policy, root).tombstones[KEY].reason == "its retention is over"
     file.write_text(json.dumps({**body, "key_id": "other"}))
     assert describe_tombstone(policy.run_state, KEY) is None
+
+
+def test_keys_are_shredded_by_an_authentic_tombstone_of_what_is_gone(policy: Policy, root: Path) -> None:
+    """A key that is missing, begun, there again, or only marked for readers is not; each is asked for once."""
+    service, store = LocalKeyService(policy.key_service), LocalStateStore(root)
+    other = "contact-2025-02"
+
+    def selected() -> frozenset[str]:
+        return ShreddedKeys(store, policy).select((KEY, other, "none"))
+
+    assert selected() == ShreddedKeys(store, policy).list_all() == frozenset()
+    service.delete(KEY)
+    with key_audit(store, policy, "shred") as audit:
+        audit.begin(KEY, "over", "probe", [])
+    assert selected() == frozenset()
+    bury(policy, root)
+    assert selected() == ShreddedKeys(store, policy).list_all() == {KEY}
+    service.delete(other)
+    mark = store.read(tombstone_name(key_digest(KEY))) or b""
+    store.create(tombstone_name(key_digest(other)), mark.replace(KEY.encode(), other.encode()))
+    kept = ShreddedKeys(store, policy)
+    assert kept.select((KEY, other)) == {KEY}
+    assert kept.tombstone(KEY).reason == "its retention is over"
+    error = KeyNotFoundError("is not there")
+    assert "was shredded by" in str(describe_refused(kept, KEY, error))
+    assert describe_refused(kept, other, error) is error
+    service.create(KEY)
+    assert selected() == frozenset()
+    assert kept.select((KEY,)) == {KEY}
+    service.delete(KEY)
+    (root / "audit/keys/00000003.json").unlink()
+    with pytest.raises(VerificationError, match="is missing"):
+        selected()
+
+
+@pytest.mark.parametrize("verb", ["unwrap", "describe"])
+def test_who_may_not_look_is_told_of_no_shredded_key(
+    policy: Policy, root: Path, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    """Without the right to open audits, or to see whether the key is gone, it stays a key that cannot be opened."""
+    bury(policy, root)
+    LocalKeyService(policy.key_service).delete(KEY)
+    assert ShreddedKeys(LocalStateStore(root), policy).select((KEY,)) == {KEY}
+
+    def deny(*_: object) -> None:
+        raise KeyAccessDeniedError("denied")
+
+    monkeypatch.setattr(LocalKeyService, verb, deny)
+    assert ShreddedKeys(LocalStateStore(root), policy).select((KEY,)) == frozenset()

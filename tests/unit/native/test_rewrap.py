@@ -14,8 +14,13 @@ import pytest
 from sparkcrypt.errors import VerificationError
 from sparkcrypt.native import rewrap as module
 from sparkcrypt.native import work
-from sparkcrypt.native.orders import FileOrder
-from sparkcrypt.parquet import read_footer, rewrap_file, rewrite_file, verify_file
+from sparkcrypt.native.orders import Action, FileOrder
+from sparkcrypt.parquet import Footer, KeyRequest, read_footer, rewrap_file, rewrite_file, verify_file
+from sparkcrypt.parquet.file.footer import known_aad
+from sparkcrypt.parquet.file.modules import ModuleCipher
+from sparkcrypt.parquet.rewrite.footer_writer import FooterSeal, write_footer
+from sparkcrypt.parquet.rewrite.output import open_target
+from sparkcrypt.parquet.thrift.metadata import ColumnChunk
 from tests.unit.native.orders import GCM, failed, rewrite
 
 from .conftest import TABLE, Bench
@@ -118,6 +123,99 @@ def test_material_of_another_column_is_not_wrapped(bench: Bench) -> None:
     kind, message = failed(rewrite(bench, replace(order, source=forged)))
     assert kind == "VerificationError"
     assert "ssn" in message
+
+
+@pytest.fixture
+def dark(bench: Bench) -> FileOrder:
+    """The order to rewrap ``id`` of a file whose ``ssn`` is under a key that is gone."""
+    bench.service.create("moved")
+    encrypted(bench, "theirs.parquet", id="pii", ssn="other")
+    order = encrypted(bench, id="pii", ssn="other")
+    assert order.encryption is not None
+    bench.service.delete("other")  # type: ignore[attr-defined]  # a local key service has it
+    work._worker.cache_clear()
+    asked = replace(order.encryption, columns={("id",): "moved"})
+    return replace(order, encryption=asked, dark={("ssn",): "other"})
+
+
+def materials(bench: Bench, path: str) -> dict[str, bytes]:
+    """Return the key metadata of each column with a key of its own."""
+    columns = read_footer(path, retrieve_key=retrieve(bench)).columns or ()
+    return {column.path[0]: column.key_metadata or b"" for column in columns if column.own_key}
+
+
+@pytest.mark.parametrize("action", ["rewrap", "copy"])
+def test_dark_column_stays_byte_for_byte(bench: Bench, dark: FileOrder, action: Action) -> None:
+    """Its key is not asked for, and its key metadata and all data are those of the source."""
+    assert rewrite(bench, replace(dark, action=action)).error is None
+    end = read_footer(dark.source, retrieve_key=retrieve(bench)).offset
+    before, after = Path(dark.source).read_bytes(), Path(dark.target).read_bytes()
+    assert before[:end] == after[:end]
+    old, new = materials(bench, dark.source), materials(bench, dark.target)
+    assert old["ssn"] == new["ssn"]
+    assert json.loads(new["id"])["masterKeyID"] == ("moved" if action == "rewrap" else "pii")
+    assert (before == after) == (action == "copy")
+
+
+@pytest.mark.parametrize("action", ["rewrap", "copy"])
+def test_key_that_is_missing_does_not_make_a_column_dark(bench: Bench, dark: FileOrder, action: Action) -> None:
+    """A column whose key is gone, and which is not said to be dark, is not left unopened."""
+    kind, message = failed(rewrite(bench, replace(dark, action=action, dark={})))
+    assert (kind, "'other'" in message) == ("KeyNotFoundError", True)
+
+
+@pytest.mark.parametrize("action", ["rewrap", "copy"])
+@pytest.mark.parametrize(("column", "key"), [("ssn", "pii"), ("id", "other"), ("tel", "other"), ("none", "other")])
+def test_only_what_was_shredded_is_left_unopened(
+    bench: Bench, dark: FileOrder, action: Action, column: str, key: str
+) -> None:
+    """A column under another key than it was listed with, in plaintext or not there at all is refused by name."""
+    kind, message = failed(rewrite(bench, replace(dark, action=action, dark={(column,): key})))
+    assert kind == "VerificationError"
+    assert f"column {column} is under" in message
+    assert f"was under the shredded {key!r}" in message
+
+
+@pytest.mark.parametrize("wrong", ["key metadata", "column metadata", "a byte of the data"])
+def test_dark_column_that_is_another_does_not_pass(
+    bench: Bench, dark: FileOrder, monkeypatch: pytest.MonkeyPatch, wrong: str
+) -> None:
+    """Whatever the rewriter might do to a column that nobody can open, the proof by other code finds it."""
+    other = read_footer(f"{bench.folder}/theirs.parquet", retrieve_key=retrieve(bench))
+    field = ColumnChunk.crypto_metadata if wrong == "key metadata" else ColumnChunk.encrypted_column_metadata
+
+    def changed(source: Any, target: Any, **named: Any) -> Any:
+        result = rewrap_file(source, target, **named)
+        content = Path(target).read_bytes()
+        footer = read_footer(content, retrieve_key=retrieve(bench))
+        data = bytearray(content[: footer.offset])
+        assert footer.metadata is not None and other.metadata is not None
+        if wrong == "a byte of the data":
+            data[-1] ^= 1
+        else:
+            ours, theirs = (found.row_groups[0].columns[1].struct for found in (footer.metadata, other.metadata))
+            assert ours[field.key] != theirs[field.key]
+            ours[field.key] = theirs[field.key]
+        Path(target).unlink()
+        seal_again(bench, target, bytes(data), footer)
+        return result
+
+    monkeypatch.setattr(module, "rewrap_file", changed)
+    kind, message = failed(rewrite(bench, dark))
+    assert kind == "VerificationError"
+    assert dark.target in message
+
+
+def seal_again(bench: Bench, path: str, data: bytes, footer: Footer) -> None:
+    """Write a file with a footer that was changed, sealed as who has its key can."""
+    assert footer.metadata is not None
+    metadata = footer.footer_key_metadata or b""
+    cipher = ModuleCipher(retrieve(bench)(KeyRequest(path, None, metadata)))
+    unique, prefix = footer.aad_file_unique or b"", footer.aad_prefix
+    seal = FooterSeal(cipher, metadata, "encrypted", GCM, prefix, False, unique, known_aad(footer))
+    with open_target(path) as output:
+        output.write(data)
+        write_footer(output, footer.metadata.struct, seal, {})
 
 
 def test_only_key_material_is_new(bench: Bench) -> None:

@@ -9,7 +9,8 @@ import pytest
 
 from sparkcrypt.errors import ConfigError, FormatError, VerificationError
 from sparkcrypt.keys.material import KeyMaterial
-from sparkcrypt.parquet import FOOTER_KEY, KeyRequest, read_footer, rewrap_file, rewrite_file, verify_file
+from sparkcrypt.parquet import FOOTER_KEY, KeyRequest, read_footer, rewrap_file, rewrite_file, verify_file, verify_keys
+from sparkcrypt.parquet.file.columns import ColumnCrypto, check_dark
 from sparkcrypt.parquet.file.modules import ModuleCipher, ModuleType, module_aad
 from sparkcrypt.parquet.thrift.compact import List, Struct, decode_struct
 from sparkcrypt.parquet.thrift.encode import encode_struct
@@ -289,3 +290,39 @@ def test_a_file_of_no_rows(tmp_path: Path) -> None:
     rewrap_file(tmp_path / "src", tmp_path / "out", retrieve_key=Keys(), wrap_key=wrap)
     assert verify_file(tmp_path / "out", retrieve_key=Keys(change=only_new)).rows == 0
     assert set(metadata_of(tmp_path / "out", Keys())) == set(metadata_of(tmp_path / "src", Keys()))
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_dark_column_keeps_its_key_metadata(tmp_path: Path, mode: str) -> None:
+    """No key of it is asked for; with the key that it had, it is what it was."""
+    source, keys = encrypted(tmp_path, footer_mode=mode), Keys()
+    result = rewrap_file(source, tmp_path / "out", retrieve_key=keys, wrap_key=wrap, dark={SSN})
+    assert [request.column for request in keys.asked] == [None, NAME]
+    assert result.unauthenticated[1:] == ("column ssn: its key is gone",)
+    old, new = (read_footer(path, retrieve_key=Keys()).columns or () for path in (source, tmp_path / "out"))
+    kept = [column.path for before, column in zip(old, new, strict=True) if before == column and column.own_key]
+    assert kept == [SSN]
+    before = verify_file(source, retrieve_key=Keys())
+    assert verify_file(tmp_path / "out", retrieve_key=Keys(), equal_to=before.digest).authenticated == "all"
+    asked = Keys()
+    assert verify_keys(tmp_path / "out", retrieve_key=asked, dark={SSN}).rows == before.rows
+    assert [request.column for request in asked.asked] == [None, NAME]
+
+
+@pytest.mark.parametrize("column", [AMOUNT, ("id",), ("none",)])
+def test_only_columns_with_own_keys_can_be_dark(tmp_path: Path, column: tuple[str, ...]) -> None:
+    """One under the footer's key, in plaintext or not there at all is refused, and nothing is written."""
+    source = encrypted(tmp_path)
+    with pytest.raises(ConfigError, match=f"dark columns {column[0]}; allowed: .* here person.name, ssn"):
+        rewrap_file(source, tmp_path / "out", retrieve_key=Keys(), wrap_key=wrap, dark={column})
+    with pytest.raises(ConfigError, match=f"dark columns {column[0]}"):
+        verify_keys(source, retrieve_key=Keys(), dark={column})
+    assert not (tmp_path / "out").exists()
+
+
+def test_column_that_is_there_twice_is_never_dark() -> None:
+    """Of two leaves of one path nobody can tell which is under the key that is gone."""
+    twice = (ColumnCrypto(SSN, True, True, b"a"), ColumnCrypto(SSN, True, True, b"b"), ColumnCrypto(NAME, True, True))
+    check_dark(twice, {NAME})
+    with pytest.raises(ConfigError, match=r"dark columns ssn; allowed: .* here person\.name$"):
+        check_dark(twice, {SSN})
