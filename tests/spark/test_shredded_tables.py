@@ -30,6 +30,7 @@ from sparkcrypt.parquet.thrift.metadata import ColumnChunk
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.spark.tables.catalog import Catalog
 from sparkcrypt.spark.tables.tagging import set_tags
+from sparkcrypt.tags.model import history_property
 from tests.spark.restored_state import restore
 from tests.spark.shredding import NEW, NEXT, OLD, make_policy_of_months, make_table_of_months, state_of
 from tests.spark.support import Lake, key_service, refusal, retriever, rows_of
@@ -265,3 +266,18 @@ def test_rotation_that_no_journal_tells_of_is_proven_anew(
         "d=2026-10-01": 0,
     }
     assert bytes_of(lake) == now
+
+
+def test_history_of_dark_columns_is_kept(lake: Lake) -> None:
+    """A table that requires encryption is read on after the tag of a dark column became another."""
+    policy = make_policy_of_months(lake, tables=f"  {lake.name('t')}: {{require_encryption: true}}\n")
+    make_table_of_months(lake, policy)
+    shred_keys(lake.spark, policy, Selection(("t",)), ShredOptions("over"), confirm=lambda _: None)
+    set_tags(lake.spark, "t", {"email": ["pii"]}, policy)
+    catalog, kept = Catalog(lake.spark), f"{OLD},{NEXT},{NEW}"
+    catalog.set_options(catalog.table("t"), {history_property(("email",)): kept})
+    for outcome in ("done", "nothing to do"):
+        assert backfill(lake.spark, policy, tables=["t"]).outcome == outcome
+        assert catalog.table("t").options[history_property(("email",))] == kept
+    lake.sql("REFRESH TABLE t")
+    assert rows_of(lake.sql("SELECT id, ssn FROM t")) == [(number, f"s{number}") for number in range(1, 6)]

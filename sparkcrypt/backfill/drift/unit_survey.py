@@ -14,6 +14,7 @@ from sparkcrypt.backfill.report.amount import Amount
 from sparkcrypt.backfill.target.unit import Unit
 from sparkcrypt.keys.material import Wrapping
 from sparkcrypt.plan import EncryptionPlan
+from sparkcrypt.schema import Path
 
 FileAction = Literal["encrypt", "decrypt", "re-key", "re-wrap", "quarantine"]
 
@@ -42,6 +43,7 @@ class UnitSurvey:
         coverage: tag -> how far its columns match the plan.
         inherited: columns that are encrypted by tags which the table lacks.
         wrappings: what the data keys of its files are wrapped by.
+        dark: columns of the plan that are under a shredded key in a file, and would be planned for otherwise.
     """
 
     unit: Unit
@@ -52,6 +54,7 @@ class UnitSurvey:
     coverage: Mapping[str, Coverage] = field(default_factory=dict)
     inherited: tuple[Inherited, ...] = ()
     wrappings: frozenset[Wrapping] = frozenset()
+    dark: frozenset[Path] = frozenset()
 
     @property
     def name(self) -> str:
@@ -103,6 +106,12 @@ def survey_unit(scanned: ScannedUnit, plan: EncryptionPlan, *, rewrap: bool = Fa
         coverage=coverage,
         inherited=scanned.inherited,
         wrappings=frozenset(wrapping for summary in scanned.summaries.values() for wrapping in summary.wrappings),
+        dark=frozenset(
+            column.leaf.logical
+            for file, dark in scanned.dark.items()
+            for path, column in scanned.columns[file].planned.items()
+            if path in dark
+        ),
     )
 
 

@@ -91,7 +91,7 @@ def execute_run(job: TableJob, begun: Begun, lock: RunLock, so_far: SoFar) -> _E
     if options.move_old:
         refuse_other_file_systems(tuple(survey.unit for survey in drifted), job.target.base)
     if begun.journal is None and not drifted:
-        _settle_history(job, options, tagged_only=True)
+        _settle_history(job, options, surveyed.units, tagged_only=True)
         return _Ended(_report_run(job, begun, so_far, RunResult(begun.run_id, "nothing to do", surveyed.units)))
     journal = so_far.journal = begun.journal or Journal.start(
         job.store, job.run_record(begun.run_id, options, lock), authenticate_table(job.trust, job.target.name)
@@ -118,7 +118,7 @@ def execute_run(job: TableJob, begun: Begun, lock: RunLock, so_far: SoFar) -> _E
         progressed.failed.extend([*back, *compare_run(runner).failed])
         progressed.unsettled.extend(begun.recovered.problems)
         if progressed.outcome in ("done", "nothing to do") and not drifted_again:
-            _settle_history(job, options)
+            _settle_history(job, options, surveyed.units)
         result = _end_run(job, runner, progressed, surveyed.units, begun)
         return _Ended(_report_run(job, begun, so_far, result), drifted_again)
 
@@ -177,18 +177,24 @@ def _list_notes(job: TableJob, runner: Runner) -> tuple[str, ...]:
     return tuple(note for note in notes if note is not None)
 
 
-def _settle_history(job: TableJob, options: RunOptions, *, tagged_only: bool = False) -> None:
+def _settle_history(
+    job: TableJob, options: RunOptions, surveys: Sequence[UnitSurvey], *, tagged_only: bool = False
+) -> None:
     """Once no file of the whole table differs from the plan, readers need no history any more.
+
+    That of columns which stay under a shredded key is kept: without it readers would refuse their files.
 
     Args:
         job: of the table.
         options: of the run; one over some partitions, or of one key, has not seen the whole table.
+        surveys: its units, as they were surveyed.
         tagged_only: leave that of columns without a tag, which says that a tag was taken off, until a run has
             recorded the plan without it.
     """
     whole = options.where is None and options.rotate_key is None  # a rotation looks at one key's wrappings alone
     if job.target.table is not None and whole:
         paths = {column.leaf.logical for column in job.target.plan.columns if column.tags or not tagged_only}
+        paths -= {path for survey in surveys for path in survey.dark}
         Catalog(job.spark).unset_options(job.target.table, tuple(history_property(path) for path in sorted(paths)))
 
 
