@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from sparkcrypt.backfill.audit.manifest import ManifestCheck, check_manifest, read_manifest
+from sparkcrypt.backfill.audit.shredded_keys import ShreddedKeys
+from sparkcrypt.backfill.drift.dark import find_dark
 from sparkcrypt.backfill.drift.difference import Drift
 from sparkcrypt.backfill.drift.footers import fresh_keys
 from sparkcrypt.backfill.drift.scan import ScannedUnit, scan_target
@@ -14,12 +17,13 @@ from sparkcrypt.backfill.state.directory import open_states
 from sparkcrypt.backfill.target.target import Target, catalog_target, path_target
 from sparkcrypt.backfill.target.unit import Folder, Unit, list_unit, partition_of
 from sparkcrypt.decide.identity import check_aad_prefix
-from sparkcrypt.errors import FormatError, KeyServiceError, VerificationError
+from sparkcrypt.errors import FormatError, KeyNotFoundError, KeyServiceError, VerificationError
 from sparkcrypt.keys.open_service import open_key_service
 from sparkcrypt.parquet import verify_file
 from sparkcrypt.paths import trailing_partition
 from sparkcrypt.plan import EncryptionPlan
 from sparkcrypt.policy.model import Policy
+from sparkcrypt.schema import Path, join_dotted
 from sparkcrypt.spark.files.hadoop import HadoopFiles
 from sparkcrypt.spark.jvm.gateway import to_dict
 from sparkcrypt.spark.tables.catalog import Catalog
@@ -127,8 +131,16 @@ def verify_table(
     lacking: list[LackingFile] = []
     notes: list[str] = list(_metastore_notes(spark, target))
     rows, partial = 0, False
+
+    @cache
+    def open_shredded() -> ShreddedKeys:
+        return ShreddedKeys(open_states(spark, policy.run_state, outside=target.base), policy)
+
+    def tell_shredded(key_ids: Collection[str]) -> Collection[str]:
+        return open_shredded().select(key_ids)
+
     with fresh_keys(policy.key_service) as keys:
-        for scanned in scan_target(spark, target, policy, where=where, retrieve_key=keys):
+        for scanned in scan_target(spark, target, policy, where=where, retrieve_key=keys, tell_shredded=tell_shredded):
             drift.extend(scanned.drift)
             count += len(scanned.unit.files)
             lacking.extend(_lacking(scanned, target.plan))
@@ -136,7 +148,11 @@ def verify_table(
             for folder in scanned.unit.folders:
                 for file in folder.files:
                     if file.path in scanned.summaries and scanned.summaries[file.path].footer != "plaintext":
-                        found, weak = _authenticate(files, file.path, keys)
+                        found, weak, absent = _authenticate(files, file.path, keys)
+                        dark = find_dark(scanned.summaries[file.path], tell_shredded) if absent else {}
+                        if dark:
+                            found, weak, _ = _authenticate(files, file.path, keys, dark)
+                            notes.extend(_tell_dark(dark, open_shredded()))
                         drift.extend(found)
                         partial = partial or weak
                         notes.extend(
@@ -184,14 +200,23 @@ def _manifest(spark: SparkSession, target: Target, policy: Policy, where: str | 
     return check_manifest(files, listed, units)
 
 
-def _authenticate(files: HadoopFiles, path: str, keys: Any) -> tuple[list[Drift], bool]:
+def _authenticate(
+    files: HadoopFiles, path: str, keys: Any, dark: Collection[Path] = ()
+) -> tuple[list[Drift], bool, bool]:
+    """Return what is wrong with a file, whether some of it is not authenticated, and whether a key is not there."""
     try:
         with files.open(path) as stream:
-            return [], verify_file(stream, retrieve_key=keys).authenticated == "partial"
+            return [], verify_file(stream, retrieve_key=keys, dark=dark).authenticated == "partial", False
     except (FormatError, VerificationError) as error:
-        return [Drift("unreadable", path, None, str(error))], True
+        return [Drift("unreadable", path, None, str(error))], True, False
     except KeyServiceError as error:
-        return [Drift("unreadable", path, None, f"{type(error).__name__}: {error}")], True
+        absent = isinstance(error, KeyNotFoundError)
+        return [Drift("unreadable", path, None, f"{type(error).__name__}: {error}")], True, absent
+
+
+def _tell_dark(dark: Mapping[Path, str], shredded: ShreddedKeys) -> Iterator[str]:
+    for path, key_id in dark.items():
+        yield f"column {join_dotted(path)} cannot be read in some files: {shredded.tombstone(key_id).to_text()}"
 
 
 def _identity_note(target: Target, unit: Unit, folder: Folder, path: str, prefix: bytes | None) -> list[str]:

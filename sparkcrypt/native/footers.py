@@ -181,12 +181,16 @@ class _Shape:
     columns: dict[tuple[str, ...], ColumnSummary] | None
     codecs: dict[str, int]
     lineage: tuple[ColumnLineage, ...]
+    purged: dict[tuple[str, ...], str]
 
     @classmethod
     def of(cls, values: list[Any]) -> _Shape:
-        footer, algorithm, footer_key, supply, columns, codecs, lineage = values
+        footer, algorithm, footer_key, supply, columns, codecs, lineage, purged = values
         made = None if columns is None else {tuple(path): ColumnSummary(known, key) for path, known, key in columns}
-        return cls(footer, algorithm, footer_key, supply, made, codecs, tuple(map(ColumnLineage.from_list, lineage)))
+        known = tuple(map(ColumnLineage.from_list, lineage))
+        return cls(
+            footer, algorithm, footer_key, supply, made, codecs, known, {tuple(path): key for path, key in purged}
+        )
 
     def facts(
         self,
@@ -209,6 +213,7 @@ class _Shape:
             row_groups=groups,
             columns=self.columns,
             wrappings=wrappings,
+            purged=self.purged,
         )
         return FooterFacts(summary, self.codecs, self.lineage)
 
@@ -225,6 +230,7 @@ def _shape(facts: FooterFacts) -> list[Any]:
         listed,
         dict(sorted(facts.codecs.items())),
         [lineage.to_list() for lineage in facts.lineage],
+        [[list(path), key] for path, key in summary.purged.items()],
     ]
 
 

@@ -90,8 +90,8 @@ class FileOrder:
         source_algorithm: the algorithm that it was seen to have, which nothing in the file authenticates; None when it
             was plaintext.
         replace: an earlier attempt's target may be replaced, because nobody but this run knows of it.
-        dark: columns whose master keys were shredded, and these: for ``rewrap`` and ``copy``, where they stay as they
-            are.
+        dark: columns whose master keys were shredded, and these: ``rewrap`` and ``copy`` leave them as they are,
+            ``encrypt`` and ``decrypt`` put nulls in their place.
     """
 
     source: str

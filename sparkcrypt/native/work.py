@@ -24,7 +24,7 @@ from sparkcrypt.keys.open_service import open_key_service
 from sparkcrypt.native.open_places import Place, Settings, place, remove_file, size_of
 from sparkcrypt.native.orc_work import rewrite_orc_order
 from sparkcrypt.native.orders import EncryptionOrder, FileOrder, FileOutcome, KeySettings, OrcOrder, Order
-from sparkcrypt.native.rewrap import copy_order, rewrap_order
+from sparkcrypt.native.rewrap import copy_order, refuse_other_keys, rewrap_order
 from sparkcrypt.parquet import (
     FOOTER_KEY,
     DataKey,
@@ -33,6 +33,7 @@ from sparkcrypt.parquet import (
     KeyRequest,
     Verification,
     inspect_file,
+    read_footer,
     rewrite_file,
     verify_file,
 )
@@ -130,7 +131,11 @@ def _rewritten(order: Order, source: Place, target: Place, keys: KeySettings) ->
         return rewrap_order(order, source, target, worker.retrieve, wrap_key, verify_aad)
     if order.action == "copy" and order.dark:
         return copy_order(order, source, target, worker.retrieve, verify_aad)
-    before = verify_file(source, retrieve_key=worker.retrieve, verify_aad=verify_aad, digest_key=digest_key)
+    if order.dark:
+        refuse_other_keys(order, read_footer(source, retrieve_key=worker.retrieve, verify_aad=verify_aad))
+    before = verify_file(
+        source, retrieve_key=worker.retrieve, verify_aad=verify_aad, digest_key=digest_key, dark=order.dark
+    )
     order.refuse_algorithm(before.algorithm)
     notes: tuple[str, ...] = ()
     if order.action == "copy":
@@ -139,7 +144,12 @@ def _rewritten(order: Order, source: Place, target: Place, keys: KeySettings) ->
     else:
         encryption = None if order.encryption is None else partial(worker.encryption, order.encryption)
         result = rewrite_file(
-            source, target, retrieve_key=worker.retrieve, verify_aad=verify_aad, encryption=encryption
+            source,
+            target,
+            retrieve_key=worker.retrieve,
+            verify_aad=verify_aad,
+            encryption=encryption,
+            purge=order.dark,
         )
         notes = result.notes
     try:
@@ -172,9 +182,12 @@ def _proven(order: FileOrder, target: Place, worker: _Worker, before: Verificati
         VerificationError: it does not.
     """
     redacts = order.encryption is not None and order.encryption.footer_mode == "plaintext"
-    equal = {part: digest for part, digest in before.digests.items() if not (redacts and part in _REDACTED_PARTS)}
+    left_out = (*(_REDACTED_PARTS if redacts else ()), *(("sorting_columns",) if order.dark else ()))
+    equal = {part: digest for part, digest in before.digests.items() if part not in left_out}
     try:
-        after = verify_file(target, retrieve_key=worker.retrieve, equal_to=equal, digest_key=digest_key)
+        after = verify_file(
+            target, retrieve_key=worker.retrieve, equal_to=equal, digest_key=digest_key, nulls=order.dark
+        )
         summary = inspect_file(target, retrieve_key=worker.retrieve)
     except FormatError as error:
         raise VerificationError(f"{order.target}: the rewritten file cannot be read back: {error}") from error

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from sparkcrypt.errors import FormatError
 from sparkcrypt.keys.material import KeyMaterial, Wrapping, parse_key_material, wrapping_of
-from sparkcrypt.names import Algorithm
+from sparkcrypt.names import PURGED, Algorithm
 from sparkcrypt.parquet.file.columns import ColumnCrypto
 from sparkcrypt.parquet.file.footer import Footer, Mode, read_footer
 from sparkcrypt.parquet.file.keys import RetrieveKey, VerifyAad
@@ -39,7 +40,8 @@ class FileSummary:
     """A file's footer in short; None is what the footer hides or does not have.
 
     ``footer_key`` is a master key id, decoded, or None when the key metadata is foreign.  ``wrappings`` are what its
-    data keys are wrapped by, each once and sorted: a reader makes a call to the key service for each.
+    data keys are wrapped by, each once and sorted: a reader makes a call to the key service for each.  ``purged`` are
+    columns that were replaced by nulls, as the footer says, and the shredded keys that they were under.
     """
 
     path: str
@@ -53,6 +55,7 @@ class FileSummary:
     row_groups: int | None
     columns: Mapping[Path, ColumnSummary] | None
     wrappings: tuple[Wrapping, ...] = ()
+    purged: Mapping[Path, str] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the summary as JSON values: column paths dotted, bytes of the prefix that are no text as escapes."""
@@ -122,6 +125,7 @@ def summarise(footer: Footer) -> FileSummary:
         row_groups=None if metadata is None else len(metadata.row_groups),
         columns=None if columns is None else {column.path: _column(column, own, footer_key) for column in columns},
         wrappings=tuple(sorted({wrapping_of(material) for material in materials})),
+        purged=_read_purged(footer),
     )
 
 
@@ -132,6 +136,21 @@ def _column(column: ColumnCrypto, own: Mapping[Path, KeyMaterial | None], footer
         return ColumnSummary(True, footer_key)
     material = own[column.path]
     return ColumnSummary(True, None if material is None else material.master_key_id)
+
+
+def describe_purged(purged: Mapping[Path, str]) -> str:
+    """Return what a footer says of columns that were replaced by nulls, under the key `sparkcrypt.names.PURGED`."""
+    return json.dumps([[list(path), key_id] for path, key_id in sorted(purged.items())], separators=(",", ":"))
+
+
+def _read_purged(footer: Footer) -> dict[Path, str]:
+    """Return what `describe_purged` wrote; what another wrote under its name says nothing."""
+    entries = (footer.metadata and footer.metadata.key_value_metadata) or ()
+    text = next((entry.value for entry in entries if entry.key == PURGED), None)
+    try:
+        return {tuple(map(str, path)): str(key_id) for path, key_id in json.loads(text or "[]")}
+    except (ValueError, TypeError):
+        return {}
 
 
 def _material(key_metadata: bytes | None) -> KeyMaterial | None:

@@ -33,12 +33,16 @@ def make_policy_of_months(lake: Lake, **more: Any) -> Policy:
 
 
 def make_table_of_months(lake: Lake, policy: Policy, name: str = "t") -> None:
-    """Make a table of five rows in four days of three months; email is under the months' keys, ssn under one key."""
+    """Make a table of five rows in four days of three months; email is under the months' keys, ssn under one key.
+
+    Literals would make columns that are required in the files.
+    """
     lake.sql(f"CREATE TABLE {name} (id INT, email STRING, ssn STRING, d STRING) USING parquet PARTITIONED BY (d)")
     set_tags(lake.spark, name, {"email": ["contact"], "ssn": ["pii"]}, policy)
     rows = [("2025-01-05", 1), ("2025-01-31", 2), ("2025-02-01", 3), ("2026-10-01", 4), ("2026-10-01", 5)]
     values = ", ".join(f"({number}, 'e{number}', 's{number}', '{day}')" for day, number in rows)
-    lake.sql(f"INSERT INTO {name} SELECT * FROM VALUES {values}")
+    columns = "id, nullif(email, '') AS email, ssn, d"
+    lake.sql(f"INSERT INTO {name} SELECT {columns} FROM VALUES {values} AS v(id, email, ssn, d)")
 
 
 def state_of(policy: Policy) -> LocalStateStore:

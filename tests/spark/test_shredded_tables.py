@@ -20,7 +20,7 @@ from sparkcrypt.backfill.shred.apply import ShredOptions, shred_keys
 from sparkcrypt.backfill.shred.survey import Selection
 from sparkcrypt.backfill.state.mac import MasterKeys, open_mac
 from sparkcrypt.backfill.work.options import RunOptions
-from sparkcrypt.errors import KeyNotFoundError, VerificationError
+from sparkcrypt.errors import ConfigError, KeyNotFoundError, VerificationError
 from sparkcrypt.keys.ids import key_digest
 from sparkcrypt.keys.material import parse_key_material, version_of
 from sparkcrypt.keys.tombstones import tombstone_name
@@ -65,7 +65,12 @@ def test_readers_are_told_when_and_why(lake: Lake, policy: Policy) -> None:
     assert rows_of(lake.sql("SELECT id, ssn FROM t"))[0] == (1, "s1")
     assert [tuple(row) for row in rows_of(lake.sql("SELECT id, email FROM t WHERE d = '2026-10-01'"))] == READABLE
     checked = verify_table(lake.spark, "t", policy)
-    assert (checked.ok, [difference.kind for difference in checked.drift]) == (False, ["unreadable"] * 3)
+    assert (checked.ok, checked.drift, checked.authenticated) == (True, (), "partial")
+    told = [note for note in checked.notes if note.startswith("column email cannot be read in some files: key")]
+    assert [OLD in told[0], NEXT in told[1], len(told)] == [True, True, 2]
+    key_service(policy).delete(NEW)
+    missing = verify_table(lake.spark, "t", policy)
+    assert (missing.ok, [difference.kind for difference in missing.drift]) == (False, ["unreadable"])
 
 
 def test_nulls_stand_where_they_are_asked_for(lake: Lake, policy: Policy) -> None:
@@ -119,9 +124,9 @@ def test_rotation_carries_dark_columns(lake: Lake, policy: Policy) -> None:
     assert (done.outcome, table.files_rewritten, table.quarantined) == ("done", 4, ())
     told = {unit["unit"]: unit["dark_columns"] for unit in table.units}
     assert told == {
-        "d=2025-01-05": [{"column": "email", "key_id": OLD, "files": 1}],
-        "d=2025-01-31": [{"column": "email", "key_id": OLD, "files": 1}],
-        "d=2025-02-01": [{"column": "email", "key_id": NEXT, "files": 1}],
+        "d=2025-01-05": [{"column": "email", "key_id": OLD, "files": 1, "rows": 1}],
+        "d=2025-01-31": [{"column": "email", "key_id": OLD, "files": 1, "rows": 1}],
+        "d=2025-02-01": [{"column": "email", "key_id": NEXT, "files": 1, "rows": 1}],
         "d=2026-10-01": [],
     }
     assert any(f"column email stayed as it is, under the shredded key {OLD!r}" in line for line in table.warnings)
@@ -217,6 +222,11 @@ def test_new_data_keys_are_refused_by_name(lake: Lake, policy: Policy) -> None:
         said = f"new data keys would need the keys of columns that were shredded: email (key {key_id!r})"
         assert said in unit["message"]
         assert "give --rewrap" in unit["message"]
+    compromised = rotate_key(lake.spark, moved, "fin", tables=["t"], compromised=True).tables[0]
+    assert (compromised.files_rewritten, compromised.quarantined) == (1, ())
+    compromised = rotate_key(lake.spark, moved, "footer", tables=["t"], compromised=True).tables[0]
+    assert (compromised.files_rewritten, len(compromised.quarantined)) == (1, 3)
+    assert "run `sparkcrypt backfill --purge` first" in compromised.quarantined[0]["message"]
     assert dark_days(bytes_of(lake)) == dark_days(before)
     rewrapped = backfill(lake.spark, moved, tables=["t"], options=PassOptions(RunOptions(keep_going=True, rewrap=True)))
     assert (rewrapped.outcome, rewrapped.tables[0].files_rewritten) == ("done", 3)
@@ -281,3 +291,116 @@ def test_history_of_dark_columns_is_kept(lake: Lake) -> None:
         assert catalog.table("t").options[history_property(("email",))] == kept
     lake.sql("REFRESH TABLE t")
     assert rows_of(lake.sql("SELECT id, ssn FROM t")) == [(number, f"s{number}") for number in range(1, 6)]
+
+
+def purging(**more: Any) -> PassOptions:
+    """Ask a pass to put nulls in the place of dark columns."""
+    return PassOptions(RunOptions(keep_going=True, purge=True, **more))
+
+
+def test_purge_puts_nulls_in_the_place_of_dark_columns(lake: Lake, policy: Policy) -> None:
+    """What was dark is null in files that are otherwise what they were; report and audit say how many rows."""
+    before = bytes_of(lake)
+    planned = backfill(lake.spark, policy, tables=["t"], options=purging(dry_run=True)).tables[0]
+    assert [(unit["unit"], unit["drift"], list(unit["actions"])) for unit in planned.planned] == [
+        (day, {"dark": 1}, ["purge"]) for day in ("d=2025-01-05", "d=2025-01-31", "d=2025-02-01")
+    ]
+    assert bytes_of(lake) == before
+    done = backfill(lake.spark, policy, tables=["t"], options=purging())
+    (table,) = done.tables
+    assert (done.outcome, table.files_rewritten, table.quarantined) == ("done", 3, ())
+    assert {unit["unit"]: unit["purged_columns"] for unit in table.units} == {
+        day: [{"column": "email", "key_id": key_id, "files": 1, "rows": 1}]
+        for day, key_id in (("d=2025-01-05", OLD), ("d=2025-01-31", OLD), ("d=2025-02-01", NEXT))
+    }
+    entries = audited(policy, str(Catalog(lake.spark).table("t").uuid))
+    swaps = [entry for entry in entries if entry["what"] == "encrypt"]
+    assert [change["purged_columns"] for entry in swaps for change in entry["changes"]] == [
+        [{"column": "email", "key_id": key_id}] for key_id in (OLD, OLD, NEXT)
+    ]
+    fresh = lake.spark.newSession()
+    fresh.sql(f"USE {lake.database}")
+    assert [tuple(row) for row in rows_of(fresh.sql("SELECT id, email, ssn FROM t"))] == [
+        (number, email, f"s{number}") for number, email in [*DARK, *READABLE]
+    ]
+    assert fresh.sql("SELECT id FROM t WHERE email IS NULL").count() == 3
+    assert verify_table(lake.spark, "t", policy, manifest=True).ok
+    assert check_keys(lake.spark, policy, tables=["t"]).tables[0].to_dict()["dark"] == {}
+    for options in (None, purging()):
+        assert backfill(lake.spark, policy, tables=["t"], options=options).outcome == "nothing to do"
+    assert rotate_key(lake.spark, policy, "pii", tables=["t"]).outcome == "done"
+    set_tags(lake.spark, "t", {"id": ["pii"]}, policy)
+    assert backfill(lake.spark, policy, tables=["t"]).outcome == "done"
+    assert [tuple(row) for row in rows_of(fresh.sql("SELECT id, email FROM t"))] == [*DARK, *READABLE]
+
+
+def test_purge_that_no_journal_tells_of_is_proven_anew(lake: Lake, policy: Policy, copies: dict[str, Path]) -> None:
+    """A state directory of the middle of a run: the new files are compared with the old ones, but for what is null."""
+    assert backfill(lake.spark, policy, tables=["t"], options=purging()).outcome == "done"
+    now = bytes_of(lake)
+    restore(policy, copies["unit_staged"], locks=False)
+    done = backfill(lake.spark, policy, tables=["t"], options=purging())
+    assert done.outcome == "done"
+    assert [unit["purged_columns"][0]["key_id"] for unit in done.tables[0].units] == [OLD, OLD, NEXT]
+    assert bytes_of(lake) == now
+
+
+def test_purge_touches_nothing_without_a_tombstone(lake: Lake, policy: Policy) -> None:
+    """A column whose key is only missing, or there again, is never replaced; nor a required or a nested one."""
+    key_service(policy).delete(NEW)
+    key_service(policy).create(NEXT)  # by hand, beside every rule
+    before = bytes_of(lake)
+    done = backfill(lake.spark, policy, tables=["t"], options=purging())
+    assert (done.outcome, done.tables[0].files_rewritten) == ("done", 2)
+    after = bytes_of(lake)
+    kept = [name for name in before if name.startswith(("d=2025-02-01", "d=2026-10-01"))]
+    assert {name: after[name] for name in kept} == {name: before[name] for name in kept}
+    set_tags(lake.spark, "t", {"id": ["pii"]}, policy)
+    refused = backfill(lake.spark, policy, tables=["t"], options=purging()).tables[0].quarantined
+    assert [(unit["unit"], unit["error"]) for unit in refused] == [
+        ("d=2025-02-01", "KeyServiceError"),
+        ("d=2026-10-01", "KeyNotFoundError"),
+    ]
+    after = bytes_of(lake)
+    assert {name: after[name] for name in kept} == {name: before[name] for name in kept}
+    with pytest.raises(ConfigError, match="--purge leaves out pages that nobody can open, and --engine spark"):
+        backfill(lake.spark, policy, tables=["t"], options=purging(engine="spark"))
+
+
+def test_purge_asks_for_history_where_readers_would_refuse(lake: Lake) -> None:
+    """On a table that requires encryption the column's history must name the footer's key, since nulls are under it."""
+    policy = make_policy_of_months(lake, tables=f"  {lake.name('t')}: {{require_encryption: true}}\n")
+    make_table_of_months(lake, policy)
+    shred_keys(lake.spark, policy, Selection(("t",)), ShredOptions("over"), confirm=lambda _: None)
+    before = bytes_of(lake)
+    refused = backfill(lake.spark, policy, tables=["t"], options=purging()).tables[0].quarantined
+    assert [unit["error"] for unit in refused] == ["UnsupportedFileError"] * 3
+    assert "name 'footer' under 'history' of the column's tag in the policy first" in refused[0]["message"]
+    assert bytes_of(lake) == before
+    told = lake.changed("retention: 400d}\n  tenant", "retention: 400d, history: [footer]}\n  tenant")
+    assert backfill(lake.spark, told, tables=["t"], options=purging()).outcome == "done"
+    lake.sql("REFRESH TABLE t")
+    assert [tuple(row) for row in rows_of(lake.sql("SELECT id, email FROM t"))] == [*DARK, *READABLE]
+
+
+@pytest.mark.parametrize(
+    ("column", "kind", "value", "why"),
+    [
+        ("who.email", "who STRUCT<email: STRING>", "named_struct('email', nullif('e1', ''))", "is part of a nested"),
+        ("email", "email STRING", "'e1'", "is required"),
+    ],
+)
+def test_columns_that_cannot_be_null_are_refused_by_name(
+    lake: Lake, column: str, kind: str, value: str, why: str
+) -> None:
+    """What is nested, or required as what literals give is, cannot be replaced by nulls; the unit stays as it was."""
+    policy = make_policy_of_months(lake)
+    lake.sql(f"CREATE TABLE t (id INT, {kind}, d STRING) USING parquet PARTITIONED BY (d)")
+    set_tags(lake.spark, "t", {column: ["contact"]}, policy)
+    lake.sql(f"INSERT INTO t SELECT 1, {value}, '2025-01-05'")
+    shred_keys(lake.spark, policy, Selection(("t",)), ShredOptions("over"), confirm=lambda _: None)
+    before = bytes_of(lake)
+    (refused,) = backfill(lake.spark, policy, tables=["t"], options=purging()).tables[0].quarantined
+    assert refused["error"] == "UnsupportedFileError"
+    assert f"column {column} {why}" in refused["message"]
+    assert bytes_of(lake) == before

@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import IO, Any
+from typing import IO, Any, Literal, TypeAlias
 
 from sparkcrypt.backfill.engine.base import Proof
 from sparkcrypt.backfill.target.unit import Folder, SourceFile
@@ -33,6 +33,7 @@ from sparkcrypt.spark.tasks.digest import RowsDigest
 
 SECRET_BYTES = 32
 _TRAILER_BYTES = 8
+Member: TypeAlias = Literal["dark_columns", "purged_columns"]
 _FILE, _ROWS = b"sparkcrypt audit: length and footer\0", b"sparkcrypt audit: rows\0"
 _READERS = 4
 
@@ -155,38 +156,48 @@ def evidence_of(
                 "targets": [made.to_dict()],
                 "pages": {"equal": True},
                 "rows": {"count": made.rows, "equal": True},
-                **_tell_dark(proof.carried.get(target, {})),
+                **_tell_columns("dark_columns", proof.carried.get(target, {})),
+                **_tell_columns("purged_columns", proof.purged.get(target, {})),
             }
         )
     return {"digests": {"of": "length and footer", "by": "HMAC-SHA256", "secret": secret.to_dict()}, "changes": changes}
 
 
-def _tell_dark(carried: Mapping[Path, str]) -> dict[str, Any]:
-    """Return what a change says of columns under shredded keys; nothing where there is none."""
-    columns = [{"column": join_dotted(path), "key_id": key_id} for path, key_id in sorted(carried.items())]
-    return {"dark_columns": columns} if columns else {}
+def _tell_columns(member: Member, columns: Mapping[Path, str]) -> dict[str, Any]:
+    """Return what a change says of columns under shredded keys, or that were; nothing where there is none."""
+    told = [{"column": join_dotted(path), "key_id": key_id} for path, key_id in sorted(columns.items())]
+    return {member: told} if told else {}
 
 
-def list_dark_columns(evidence: Mapping[str, Any]) -> tuple[dict[str, Any], ...]:
-    """Return the columns under shredded keys that a unit's evidence tells of, with the number of files that hold each.
+def list_columns(evidence: Mapping[str, Any], member: Member) -> tuple[dict[str, Any], ...]:
+    """Return the columns that a unit's evidence tells of, each with its files and their rows.
 
     Args:
         evidence: from `evidence_of`, or as a journal has kept it.
+        member: ``dark_columns``, which stayed under shredded keys, or ``purged_columns``, which became nulls.
     """
-    files: Counter[tuple[str, str]] = Counter()
+    files, rows = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
     for change in evidence.get("changes", ()):
-        files.update((told["column"], told["key_id"]) for told in change.get("dark_columns", ()))
+        for told in change.get(member, ()):
+            files[told["column"], told["key_id"]] += 1
+            rows[told["column"], told["key_id"]] += change["rows"]["count"] or 0
     return tuple(
-        {"column": column, "key_id": key_id, "files": count} for (column, key_id), count in sorted(files.items())
+        {"column": column, "key_id": key_id, "files": count, "rows": rows[column, key_id]}
+        for (column, key_id), count in sorted(files.items())
     )
 
 
 def describe_dark_columns(evidence: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return what people are told of a unit's columns under shredded keys."""
-    return tuple(
+    """Return what people are told of a unit's columns under shredded keys, and of those that were."""
+    stayed = (
         f"column {told['column']} stayed as it is, under the shredded key {told['key_id']!r}: it cannot be read"
-        for told in list_dark_columns(evidence)
+        for told in list_columns(evidence, "dark_columns")
     )
+    purged = (
+        f"column {told['column']} was replaced by nulls, since its key {told['key_id']!r} was shredded"
+        for told in list_columns(evidence, "purged_columns")
+    )
+    return (*stayed, *purged)
 
 
 def _key_ids(summary: FileSummary) -> tuple[str, ...]:

@@ -6,9 +6,10 @@ encrypted is bound to the file's identity and to its place in it, and only its o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import TypeAlias
 
+from sparkcrypt.backfill.drift.difference import Drift
 from sparkcrypt.errors import UnsupportedFileError
 from sparkcrypt.parquet import FileSummary
 from sparkcrypt.parquet.summary import columns_under
@@ -32,6 +33,18 @@ def find_dark(summary: FileSummary, tell_shredded: TellShredded) -> dict[Path, s
     """
     named = {column.key_id for column in (summary.columns or {}).values() if column.key_id is not None}
     return columns_under(summary, tell_shredded(named)) if named else {}
+
+
+def find_dark_drift(dark: Mapping[str, Mapping[Path, str]]) -> Iterator[Drift]:
+    """Yield dark columns as differences from the plan, for a run that is to put nulls in their place.
+
+    Args:
+        dark: file -> its dark columns, with their keys.
+    """
+    for file, columns in dark.items():
+        for path, key_id in sorted(columns.items()):
+            detail = f"under the shredded key {key_id!r}, to be replaced by nulls"
+            yield Drift("dark", file, join_dotted(path), detail, key_id)
 
 
 def describe_dark(dark: Mapping[Path, str]) -> str:

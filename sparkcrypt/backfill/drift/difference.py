@@ -26,6 +26,7 @@ DriftKind = Literal[
     "missing_folder",
     "old_version",
     "other_kek",
+    "dark",
 ]
 
 
@@ -153,11 +154,23 @@ def _column_drift(
     if not actual.encrypted:
         return (Drift("missing", summary.path, name, f"plaintext, not {wanted[column] or plan.footer_key!r}"),)
     key = wanted[column] or plan.footer_key
-    if actual.key_id == key:
+    if actual.key_id == key or is_purged(summary, column, key):
         return ()
     if actual.key_id is None:
         return (Drift("foreign_key", summary.path, name, f"its key metadata names no master key, so not {key!r}"),)
     return (Drift("wrong_key", summary.path, name, f"encrypted with {actual.key_id!r}, not {key!r}", actual.key_id),)
+
+
+def is_purged(summary: FileSummary, column: Path, key_id: str | None) -> bool:
+    """Tell whether a column holds nulls under the footer's key, since the key that is planned for it was shredded.
+
+    Args:
+        summary: what the footer says, which whoever has its key wrote.
+        column: its path in the file.
+        key_id: that is planned.
+    """
+    under_footer = (summary.columns or {})[column].key_id == summary.footer_key
+    return under_footer and key_id is not None and summary.purged.get(column) == key_id
 
 
 def unreadable(file: str, error: Exception) -> Drift:

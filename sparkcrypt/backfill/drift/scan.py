@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from sparkcrypt.backfill.drift.cache import FooterCache
 from sparkcrypt.backfill.drift.columns import FileColumns, match_columns
-from sparkcrypt.backfill.drift.dark import TellShredded, find_dark, tell_none
+from sparkcrypt.backfill.drift.dark import TellShredded, find_dark, find_dark_drift, tell_none
 from sparkcrypt.backfill.drift.difference import Drift, drift_of_file, missing_folder, unreadable
 from sparkcrypt.backfill.drift.footers import (
     DriverFooters,
@@ -74,6 +74,7 @@ class Scanner:
         cache: facts of files that have not changed since they were read; None reads all.
         rotation: of a master key, whose files are looked for.
         tell_shredded: says which master keys were shredded; asked where a file differs from the plan.
+        purge: columns under shredded keys differ from the plan, since nulls are to stand in their place.
     """
 
     def __init__(
@@ -84,9 +85,11 @@ class Scanner:
         cache: FooterCache | None = None,
         rotation: Rotation | None = None,
         tell_shredded: TellShredded = tell_none,
+        *,
+        purge: bool = False,
     ) -> None:
         self._target, self._files, self._reader, self._cache = target, files, reader, cache
-        self._rotation, self._tell_shredded = rotation, tell_shredded
+        self._rotation, self._tell_shredded, self._purge = rotation, tell_shredded, purge
 
     def scan(self, units: Iterable[Unit]) -> Iterator[ScannedUnit]:
         """Yield each unit with its drift, some thousand files at a time.
@@ -118,7 +121,12 @@ class Scanner:
             if cache is not None and len(facts) > len(known[unit.name]):
                 cache.keep(unit.name, unit.files, facts)
             scanned = scan_footers(
-                unit, sort_footers(facts, unit.files), self._target, self._rotation, tell_shredded=self._tell_shredded
+                unit,
+                sort_footers(facts, unit.files),
+                self._target,
+                self._rotation,
+                tell_shredded=self._tell_shredded,
+                purge=self._purge,
             )
             if not unit.files and not self._files.exists(unit.location):
                 scanned = replace(scanned, drift=(missing_folder(unit.location),))
@@ -139,6 +147,7 @@ def scan_footers(
     rotation: Rotation | None = None,
     *,
     tell_shredded: TellShredded = tell_none,
+    purge: bool = False,
 ) -> ScannedUnit:
     """Compare the footers of a unit's files with the plan, and with what a rotation asks.
 
@@ -148,6 +157,7 @@ def scan_footers(
         target: whose plan it is.
         rotation: of a master key, where that is what the files are looked at for.
         tell_shredded: says which master keys were shredded; asked where a file differs.
+        purge: columns under these differ from the plan, since nulls are to stand in their place.
 
     Raises:
         PlanError: a file's columns are nested otherwise than the table's, or its partition cannot stand in a key.
@@ -169,13 +179,14 @@ def scan_footers(
         rotation,
     )
     scanned = replace(scanned, drift=_find_drift(scanned, footers.errors, target))
-    if not scanned.drift:
+    if not scanned.drift and not purge:
         return scanned
     dark = {path: found for path, summary in summaries.items() if (found := find_dark(summary, tell_shredded))}
     if not dark:
         return scanned
     scanned = replace(scanned, dark=dark)
-    return replace(scanned, drift=_find_drift(scanned, footers.errors, target))
+    drift = _find_drift(scanned, footers.errors, target)
+    return replace(scanned, drift=(*drift, *find_dark_drift(dark)) if purge else drift)
 
 
 def _find_drift(scanned: ScannedUnit, errors: Mapping[str, SparkcryptError], target: Target) -> tuple[Drift, ...]:

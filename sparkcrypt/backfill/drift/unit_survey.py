@@ -16,7 +16,7 @@ from sparkcrypt.keys.material import Wrapping
 from sparkcrypt.plan import EncryptionPlan
 from sparkcrypt.schema import Path
 
-FileAction = Literal["encrypt", "decrypt", "re-key", "re-wrap", "quarantine"]
+FileAction = Literal["encrypt", "decrypt", "re-key", "re-wrap", "purge", "quarantine"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,8 @@ class UnitSurvey:
         coverage: tag -> how far its columns match the plan.
         inherited: columns that are encrypted by tags which the table lacks.
         wrappings: what the data keys of its files are wrapped by.
-        dark: columns of the plan that are under a shredded key in a file, and would be planned for otherwise.
+        dark: columns of the plan that are under a shredded key in a file and would be planned for otherwise, or that
+            nulls have replaced for that.
     """
 
     unit: Unit
@@ -89,6 +90,8 @@ def survey_unit(scanned: ScannedUnit, plan: EncryptionPlan, *, rewrap: bool = Fa
         found, amount = by_file.get(file.path, []), Amount(1, file.length)
         if found:
             action = action_of(found, rewrap=rewrap)
+            if file.path in scanned.dark and action not in ("re-wrap", "purge"):
+                action = "quarantine"
             actions[action] += 1
             lengths[action] += file.length
         whole = any(difference.column is None for difference in found)
@@ -108,9 +111,9 @@ def survey_unit(scanned: ScannedUnit, plan: EncryptionPlan, *, rewrap: bool = Fa
         wrappings=frozenset(wrapping for summary in scanned.summaries.values() for wrapping in summary.wrappings),
         dark=frozenset(
             column.leaf.logical
-            for file, dark in scanned.dark.items()
+            for file, summary in scanned.summaries.items()
             for path, column in scanned.columns[file].planned.items()
-            if path in dark
+            if path in scanned.dark.get(file, ()) or path in summary.purged
         ),
     )
 
@@ -127,6 +130,8 @@ def action_of(drift: Sequence[Drift], *, rewrap: bool) -> FileAction:
         return "re-wrap"
     if "unreadable" in kinds:
         return "quarantine"
+    if "dark" in kinds:
+        return "purge"
     if kinds & {"plaintext", "missing"}:
         return "encrypt"
     return "decrypt" if kinds == {"extra"} else "re-key"

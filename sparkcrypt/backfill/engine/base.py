@@ -28,6 +28,7 @@ class Proof:
         row_digests: folder -> digest of its rows, equal before and after, from an engine that wrote rows anew.
         pairs: new file -> old file of the same pages, from an engine that works file by file.
         carried: new file -> its columns under shredded keys, with these, which are the old file's byte for byte.
+        purged: new file -> its columns that hold nulls now, with the shredded keys that the old file's were under.
     """
 
     unit: StagedUnit
@@ -35,6 +36,7 @@ class Proof:
     row_digests: Mapping[str, RowsDigest] = field(default_factory=dict)
     pairs: Mapping[str, str] = field(default_factory=dict)
     carried: Mapping[str, Mapping[Path, str]] = field(default_factory=dict)
+    purged: Mapping[str, Mapping[Path, str]] = field(default_factory=dict)
 
 
 class StagedWork(Protocol):

@@ -11,9 +11,9 @@ import sparkcrypt.errors
 from sparkcrypt import names
 from sparkcrypt.backfill.drift.columns import FileColumns
 from sparkcrypt.backfill.drift.dark import refuse_dark
-from sparkcrypt.backfill.drift.difference import Drift, drift_by_file
+from sparkcrypt.backfill.drift.difference import Drift, drift_by_file, is_purged
 from sparkcrypt.backfill.drift.footers import RetrieveKey
-from sparkcrypt.backfill.drift.rotation import Rotation
+from sparkcrypt.backfill.drift.rotation import KINDS, Rotation
 from sparkcrypt.backfill.drift.scan import ScannedUnit
 from sparkcrypt.backfill.drift.unit_survey import action_of
 from sparkcrypt.backfill.engine.base import Proof, StagedWork, make_fresh_folder
@@ -27,12 +27,14 @@ from sparkcrypt.backfill.target.unit import Folder, partition_of
 from sparkcrypt.decide.identity import FileIdentity
 from sparkcrypt.errors import SparkcryptError, UnsupportedFileError, VerificationError
 from sparkcrypt.keys.bucket_keys import make_bucket_keys
+from sparkcrypt.keys.ids import decode_key_id
 from sparkcrypt.keys.open_service import open_key_service
 from sparkcrypt.native.orders import EncryptionOrder, FileOrder, FileOutcome, KeySettings
 from sparkcrypt.parquet import FileSummary
+from sparkcrypt.parquet.summary import describe_purged
 from sparkcrypt.paths import trailing_partition
 from sparkcrypt.policy.model import Policy
-from sparkcrypt.schema import Path
+from sparkcrypt.schema import Path, join_dotted
 from sparkcrypt.spark.files.hadoop import HadoopFiles
 from sparkcrypt.spark.tasks.run import rewrite_in_tasks
 from sparkcrypt.spark.tasks.task_progress import Told
@@ -41,7 +43,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-_LEAVE = "leave such partitions out by --where"
+_LEAVE = "--purge, which puts nulls in their place, or leave such partitions out by --where"
 _EARLIER_RUN = re.compile(r"^run-[0-9a-f]{6}-")
 
 
@@ -71,6 +73,7 @@ class NativeStager:
         discard: deletes a folder that this made itself, if nobody uses it; returns those that are in use.
         renamed_by: the run that gives files new names, since they will stand where the old ones were; None keeps names.
         rewrap: where nothing but master keys differ, data keys stay and are rewrapped.
+        purge: nulls are put in the place of columns whose keys were shredded.
     """
 
     engine = "native"
@@ -86,9 +89,11 @@ class NativeStager:
         discard: Callable[[Sequence[str]], Mapping[str, str]],
         renamed_by: str | None,
         rewrap: bool = False,
+        purge: bool = False,
     ) -> None:
         self._spark, self._target, self._policy, self._store = spark, target, policy, store
         self._mac, self._discard, self._renamed_by, self._rewrap = mac, discard, renamed_by, rewrap
+        self._purge = purge
         self._files = HadoopFiles(spark)
 
     def stage(self, scanned: ScannedUnit, staged: str, told: Told) -> StagedWork:
@@ -104,6 +109,10 @@ class NativeStager:
                 f"{refused[0].refused}; a rotation rewraps keys and nothing else: `sparkcrypt backfill --engine spark` "
                 "writes such a unit anew"
             )
+        dark = {order.target for order in orders if order.dark}
+        for outcome in refused:
+            if outcome.target in dark:  # Spark's engine could do it as little
+                raise UnsupportedFileError(str(outcome.refused))
         if refused:
             return self._by_spark(scanned, staged, refused, told)
         notes = dict.fromkeys(note for outcome in outcomes for note in outcome.notes)
@@ -115,7 +124,8 @@ class NativeStager:
             tuple(outcomes),
             codecs.pop() if len(codecs) == 1 else None,
             tuple(notes),
-            {order.target: order.dark for order in orders if order.dark},
+            {order.target: order.dark for order in orders if order.dark and order.action in ("rewrap", "copy")},
+            {order.target: order.dark for order in orders if order.dark and order.action in ("encrypt", "decrypt")},
             rotation=None if scanned.rotation is None else scanned.rotation.under(keys.keks),
         )
 
@@ -149,34 +159,60 @@ class NativeStager:
         if not bound_to_name and not file.drift:
             return order
         rewraps = not bound_to_name and action_of(file.drift, rewrap=self._rewrap) == "re-wrap"
-        if not rewraps:
+        if not rewraps and not self._purge:
             refuse_dark(file.source, file.dark, *self._advise(file, bound_to_name=bound_to_name))
-        columns = {path: key for path, key in file.columns.key_ids(plan, values).items() if path not in file.dark}
-        if not columns and not file.dark:
+        columns = self._choose_keys(file, values, purges=not rewraps)
+        if not columns and (not file.dark or self._purge):
             return replace(order, action="decrypt")
+        key_values = {names.POLICY_DIGEST: plan.policy_digest}
+        if file.dark and not rewraps:
+            key_values[names.PURGED] = describe_purged({**summary.purged, **file.dark})
         encryption = EncryptionOrder(
             footer_key=plan.footer_key,
             footer_mode=plan.footer_mode,
             algorithm=plan.algorithm,
             columns=columns,
             aad_prefix=identity.to_aad_prefix(),
-            key_values={names.POLICY_DIGEST: plan.policy_digest},
+            key_values=key_values,
         )
         if rewraps:
             return replace(order, action="rewrap", encryption=replace(encryption, aad_prefix=summary.aad_prefix or b""))
         return replace(order, action="encrypt", encryption=encryption)
 
+    def _choose_keys(self, file: _File, values: Mapping[str, str], *, purges: bool) -> dict[Path, str | None]:
+        """Return the keys of a file's columns; nulls in the place of a dark one are under the footer's key.
+
+        Raises:
+            UnsupportedFileError: readers of the table would not believe that key.
+        """
+        keys: dict[Path, str | None] = {}
+        for path, key in file.columns.key_ids(self._target.plan, values).items():
+            if path not in file.dark:
+                keys[path] = None if is_purged(file.summary, path, key) else key
+            elif purges:
+                self._refuse_unbelieved(file, path)
+                keys[path] = None
+        return keys
+
+    def _refuse_unbelieved(self, file: _File, path: Path) -> None:
+        plan, history = self._target.plan, file.columns.planned[path].history
+        if plan.require_encryption and plan.footer_key not in map(decode_key_id, history):
+            raise UnsupportedFileError(
+                f"{file.source}: column {join_dotted(path)} would be under the footer's key {plan.footer_key!r} once "
+                f"nulls replace it, and {self._target.name} requires encryption, so its readers would refuse the "
+                f"file; name {plan.footer_key!r} under 'history' of the column's tag in the policy first; nothing was "
+                "changed"
+            )
+
     @staticmethod
     def _advise(file: _File, *, bound_to_name: bool) -> tuple[str, str]:
         """Return what a file with dark columns is refused for, and what a person can do."""
-        if bound_to_name:
-            return "a new name, which is part of what its columns are bound to,", _LEAVE
-        if all(difference.only_keys for difference in file.drift):
-            return (
-                "new data keys",
-                "give --rewrap, which wraps the others' data keys again and leaves these as they are",
-            )
-        return "new data keys", _LEAVE
+        doing = "a new name, which is part of what its columns are bound to," if bound_to_name else "new data keys"
+        if any(difference.kind in KINDS for difference in file.drift):
+            return doing, "run `sparkcrypt backfill --purge` first, which puts nulls in their place"
+        if not bound_to_name and all(difference.only_keys for difference in file.drift):
+            return doing, f"give --rewrap, which leaves data keys as they are, or {_LEAVE}"
+        return doing, f"give {_LEAVE}"
 
     def _keys(self, orders: Sequence[FileOrder]) -> KeySettings:
         masters = {
@@ -223,7 +259,8 @@ class _NativeWork:
     _outcomes: tuple[FileOutcome, ...] = field(repr=False)
     codec: str | None
     notes: tuple[str, ...]
-    _dark: Mapping[str, Mapping[Path, str]] = field(repr=False)
+    _carried: Mapping[str, Mapping[Path, str]] = field(repr=False)
+    _purged: Mapping[str, Mapping[Path, str]] = field(repr=False)
     engine: str = "native"
     rotation: Rotation | None = None
 
@@ -238,7 +275,10 @@ class _NativeWork:
                     f"{path}: has {found.get(path, 'no')} bytes, and {lengths.get(path, 'no')} were written and "
                     "proven; someone else writes to the staging folder; nothing was swapped"
                 )
-        dark = {self._files.qualify(target): columns for target, columns in self._dark.items()}
+        carried, purged = (
+            {self._files.qualify(target): columns for target, columns in told.items()}
+            for told in (self._carried, self._purged)
+        )
         unit = verify_footers(
             self._files,
             self._scanned.unit,
@@ -248,13 +288,13 @@ class _NativeWork:
             self._target.uuid,
             pages=False,
             rotation=self.rotation,
-            dark=dark,
+            dark=carried,
         )
         weak = sorted({what for outcome in self._outcomes for what in outcome.unauthenticated})
         rows = sum(outcome.rows for outcome in self._outcomes)
         if rows != unit.rows:
             raise VerificationError(f"{self._scanned.unit.name}: {rows} rows became {unit.rows}; nothing was swapped")
-        return Proof(replace(unit, not_authenticated=tuple(weak)), rows, pairs=pairs, carried=dark)
+        return Proof(replace(unit, not_authenticated=tuple(weak)), rows, pairs=pairs, carried=carried, purged=purged)
 
 
 def new_name(name: str, run_id: str | None) -> str:

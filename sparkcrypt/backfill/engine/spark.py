@@ -40,7 +40,7 @@ class SparkStager:
     def stage(self, scanned: ScannedUnit, staged: str, told: Told) -> SparkWork:
         """Write a unit's rows, encrypted, into a folder; see `Stager`.  Its tasks are no files, so nothing is told."""
         for file, dark in scanned.dark.items():
-            refuse_dark(file, dark, "reading its rows", "leave such partitions out by --where")
+            refuse_dark(file, dark, "reading its rows", "leave --engine spark out")
         choice = choose_codec(scanned.codecs.values())
         before = self.digest(scanned.unit)
         self._write(scanned.unit, staged, choice.codec)

@@ -29,8 +29,9 @@ class UnitOutcome:
         engine: what wrote the new files.
         seconds: how long the unit took; None where a crash came between.
         finished: when it was swapped (ISO 8601, UTC); None where that was not written down.
-        dark_columns: columns under shredded keys that were carried byte for byte: ``column``, ``key_id``, and ``files``
-            that hold it.
+        dark_columns: columns under shredded keys that were carried byte for byte: ``column``, ``key_id``, ``files`` and
+            ``rows``.
+        purged_columns: columns that nulls have replaced, likewise, with the keys that they had been under.
     """
 
     name: str
@@ -48,6 +49,7 @@ class UnitOutcome:
     seconds: float | None = None
     finished: str | None = None
     dark_columns: tuple[Mapping[str, Any], ...] = ()
+    purged_columns: tuple[Mapping[str, Any], ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON values."""
@@ -67,6 +69,7 @@ class UnitOutcome:
             "seconds": self.seconds,
             "finished": self.finished,
             "dark_columns": [dict(column) for column in self.dark_columns],
+            "purged_columns": [dict(column) for column in self.purged_columns],
         }
 
     @classmethod

@@ -49,7 +49,13 @@ def survey_units(job: TableJob, options: RunOptions) -> Surveyed:
         warnings = (text,)
     rewrap = options.rewrap and not _gives_new_names(job, options)
     scanner = Scanner(
-        job.target, job.files, job.reader, cache, rotation_of(options, job.trust), job.trust.shredded.select
+        job.target,
+        job.files,
+        job.reader,
+        cache,
+        rotation_of(options, job.trust),
+        job.trust.shredded.select,
+        purge=options.purge,
     )
     for scanned in scanner.scan(units):
         if scanned.drift and not (options.keep_going or options.dry_run):

@@ -60,7 +60,12 @@ class UnitWork:
         run = self.runner.run
         rotation = rotation_of(self.options, run.trust)
         (scanned,) = Scanner(
-            run.target, run.files, self.reader, rotation=rotation, tell_shredded=run.trust.shredded.select
+            run.target,
+            run.files,
+            self.reader,
+            rotation=rotation,
+            tell_shredded=run.trust.shredded.select,
+            purge=self.options.purge,
         ).scan([survey.unit])
         if not scanned.drift:
             run.progress.advance(survey.amount.files, survey.total_bytes, 1)

@@ -15,7 +15,7 @@ from sparkcrypt.backfill.audit.evidence import (
     describe_dark_columns,
     evidence_of,
     files_of,
-    list_dark_columns,
+    list_columns,
 )
 from sparkcrypt.backfill.journal.attempts import Attempt
 from sparkcrypt.backfill.journal.entries import Proven, UnitListed, UnitStaged, UnitSwapping, UnitVerified
@@ -68,7 +68,8 @@ def adopt(runner: Runner, attempt: Attempt) -> UnitOutcome:
         codec=known.codec,
         notes=(*known.notes, *describe_dark_columns(known.evidence)),
         engine=known.engine,
-        dark_columns=list_dark_columns(known.evidence),
+        dark_columns=list_columns(known.evidence, "dark_columns"),
+        purged_columns=list_columns(known.evidence, "purged_columns"),
     )
     record_swap(runner.run, unit, attempt.staged, outcome, known.evidence)
     state = settle_place(runner, unit.name, state_of_units(runner.run.journal.records)[unit.name])

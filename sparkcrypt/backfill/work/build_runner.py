@@ -40,5 +40,6 @@ def runner_of(context: RunContext, options: RunOptions, *, resumed: bool = False
             discard=context.disposal.delete,
             renamed_by=renamed_by,
             rewrap=options.rewrap,
+            purge=options.purge,
         )
     return Runner(context, stager, swap)

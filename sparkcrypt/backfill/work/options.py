@@ -35,6 +35,7 @@ class RunOptions:
         rotate_key: a master key whose rotation is all that the run is for: see `sparkcrypt.backfill.drift.rotation`.
             Without ``rewrap`` what is under it gets new data keys.
         rotate_to: the version of it that is to wrap; later ones will do.
+        purge: put nulls in the place of columns whose keys were shredded.
     """
 
     engine: Engine = "native"
@@ -52,6 +53,7 @@ class RunOptions:
     strict: bool = False
     rotate_key: str | None = None
     rotate_to: int | None = None
+    purge: bool = False
 
     def check(self) -> None:
         """See that the options can be used together.
@@ -70,6 +72,10 @@ class RunOptions:
             raise ConfigError(
                 "--rewrap leaves pages as they are, and --engine spark writes them anew; leave one of the two out"
             )
+        if self.purge and self.engine != "native":
+            raise ConfigError(
+                "--purge leaves out pages that nobody can open, and --engine spark reads every row; leave one out"
+            )
         if self.parallelism < 1:
             raise ConfigError(f"parallelism {self.parallelism} is not possible; allowed: 1 and more units at a time")
         unknown = [name for name in self.priority if name not in PRIORITIES]
@@ -87,6 +93,7 @@ class RunOptions:
             "exclusive": self.exclusive,
             "move_old": self.move_old,
             "rewrap": self.rewrap,
+            "purge": self.purge,
         }
 
     def under(self, policy: Policy, *, of_table: bool) -> RunOptions:
@@ -105,4 +112,5 @@ class RunOptions:
             rewrap=began.get("rewrap", False),
             rotate_key=began.get("rotate_key"),
             rotate_to=began.get("rotate_to"),
+            purge=began.get("purge", False),
         )

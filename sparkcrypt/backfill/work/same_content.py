@@ -7,7 +7,7 @@ state directory that was restored, left without a proof.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from sparkcrypt.backfill.drift.dark import find_dark
 from sparkcrypt.backfill.drift.footers import DriverFooters, RetrieveKey, own_keys, sort_footers
@@ -52,14 +52,17 @@ def compare_content(run: RunContext, sources: Unit, targets: Unit, renamed_by: s
     made = _keep_files(targets, pairs)
     after = _summaries(run, targets.at(targets.location, made), run.fresh_keys)
     dark = {target: find_dark(after[target], run.trust.shredded.select) for target in pairs}
+    purged = {
+        target: known for target, source in pairs.items() if (known := _find_purged(run, before[source], after[target]))
+    }
     weak = [
         _compare_kept(run, source, target, keys, dark[target])
         if dark[target]
-        else _compare_file(run, source, target, keys)
+        else _compare_file(run, source, target, keys, purged.get(target, {}))
         for target, source in pairs.items()
     ]
     rows = sum(summary.rows or 0 for summary in after.values())
-    return Proof(_describe_staged(made, after, rows, weak), rows, pairs=pairs, carried=dark), before
+    return Proof(_describe_staged(made, after, rows, weak), rows, pairs=pairs, carried=dark, purged=purged), before
 
 
 def _compare_rows(run: RunContext, sources: Unit, targets: Unit) -> Proof:
@@ -94,14 +97,23 @@ def _keep_files(unit: Unit, paths: Mapping[str, str]) -> tuple[Folder, ...]:
     return tuple(folder for folder in kept if folder.files)
 
 
-def _compare_file(run: RunContext, source: str, target: str, keys: RetrieveKey) -> tuple[str, ...]:
-    """See that two files say the same; return what of the new one nothing authenticates."""
+def _find_purged(run: RunContext, before: FileSummary, after: FileSummary) -> dict[Path, str]:
+    """Return the columns of a new file that nulls have replaced, of those under shredded keys in the old one."""
+    dark = find_dark(before, run.trust.shredded.select)
+    return {path: key_id for path, key_id in dark.items() if after.purged.get(path) == key_id}
+
+
+def _compare_file(
+    run: RunContext, source: str, target: str, keys: RetrieveKey, purged: Mapping[Path, str]
+) -> tuple[str, ...]:
+    """See that two files say the same, but for columns that are nulls now; return what nothing authenticates."""
     digest_key = os.urandom(32)  # digests are compared here, and kept nowhere
     with run.files.open(source) as stream:
-        before = verify_file(stream, retrieve_key=keys, digest_key=digest_key)
-    after = _verify(run, target, digest_key)
+        before = verify_file(stream, retrieve_key=keys, digest_key=digest_key, dark=purged)
+    after = _verify(run, target, digest_key, purged)
     redacts = after.footer == "plaintext_signed"
-    parts = [part for part in before.digests if not (redacts and part in _REDACTED_PARTS)]
+    left_out = (*(_REDACTED_PARTS if redacts else ()), *(("sorting_columns",) if purged else ()))
+    parts = [part for part in before.digests if part not in left_out]
     differing = [part for part in parts if before.digests[part] != after.digests[part]]
     if differing:
         raise VerificationError(f"{target}: differs from {source} in: {', '.join(differing)}")
@@ -117,9 +129,9 @@ def _compare_kept(
     return ("pages: only the footer and one module of each key were opened",)
 
 
-def _verify(run: RunContext, path: str, digest_key: bytes | None = None) -> Verification:
+def _verify(run: RunContext, path: str, digest_key: bytes | None = None, nulls: Collection[Path] = ()) -> Verification:
     with run.files.open(path) as stream:
-        return verify_file(stream, retrieve_key=run.fresh_keys, digest_key=digest_key)
+        return verify_file(stream, retrieve_key=run.fresh_keys, digest_key=digest_key, nulls=nulls)
 
 
 def _summaries(run: RunContext, unit: Unit, keys: RetrieveKey) -> Summaries:

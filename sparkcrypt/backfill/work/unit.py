@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any
 
-from sparkcrypt.backfill.audit.evidence import describe_dark_columns, evidence_of, files_of, list_dark_columns
+from sparkcrypt.backfill.audit.evidence import describe_dark_columns, evidence_of, files_of, list_columns
 from sparkcrypt.backfill.drift.scan import ScannedUnit
 from sparkcrypt.backfill.drift.untouchable import refuse_unreadable
 from sparkcrypt.backfill.engine.base import Proof, StagedWork, Stager
@@ -110,7 +110,8 @@ class Runner:
             engine=made.work.engine,
             seconds=round(time.monotonic() - started, 3),
             finished=datetime.now(timezone.utc).isoformat(timespec="seconds"),
-            dark_columns=list_dark_columns(made.evidence),
+            dark_columns=list_columns(made.evidence, "dark_columns"),
+            purged_columns=list_columns(made.evidence, "purged_columns"),
         )
         try:
             record_swap(self.run, unit, staged, outcome, made.evidence)

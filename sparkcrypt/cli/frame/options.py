@@ -53,6 +53,11 @@ exclusive_option = click.option(
 accept_option = click.option(
     "--accept-path-readers", is_flag=True, help="Rewrite tables that share a folder with another one too."
 )
+purge_option = click.option(
+    "--purge",
+    is_flag=True,
+    help="Put nulls in the place of columns whose keys were shredded; only an authentic tombstone counts.",
+)
 report_option = click.option(
     "--report", metavar="FILE", help="Also write the report there as JSON, a failed run's too: a path or a URI."
 )

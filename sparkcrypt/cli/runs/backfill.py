@@ -22,6 +22,7 @@ from sparkcrypt.cli.frame.options import (
     move_old_option,
     output_option,
     path_option,
+    purge_option,
     report_option,
     resume_option,
     spark_options,
@@ -84,6 +85,7 @@ def _priorities(context: click.Context, option: click.Parameter, value: str) -> 
     is_flag=True,
     help="Where only master keys differ, wrap data keys anew and leave the data: faster, and no revocation.",
 )
+@purge_option
 @resume_option("Continue a table's unfinished run.")
 @report_option
 @click.option("--html", metavar="FILE", help="Also write the report there as a page with pictures: a path or a URI.")

@@ -21,6 +21,7 @@ from sparkcrypt.cli.frame.options import (
     output_option,
     path_option,
     policy_option,
+    purge_option,
     report_option,
     resume_option,
     spark_options,
@@ -43,6 +44,7 @@ from sparkcrypt.cli.frame.progress import progress_on_stderr
 @where_option
 @strict_option
 @adopt_option
+@purge_option
 @move_old_option(
     "Move the old files out of the table's folder at once; readers in flight fail, and nothing brings them back."
 )
@@ -62,6 +64,7 @@ def encrypt(
     where: str | None,
     strict: bool,
     adopt: bool,
+    purge: bool,
     move_old: bool,
     resume: str,
     dry_run: bool,
@@ -98,6 +101,7 @@ def encrypt(
             exclusive=exclusive,
             dry_run=dry_run,
             adopt=adopt,
+            purge=purge,
             move_old=move_old,
             resume=resume,
         )

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import ExitStack
 from typing import TypeAlias
 
 from sparkcrypt.errors import ConfigError, FormatError, UnsupportedFileError
+from sparkcrypt.parquet.file.columns import check_dark
 from sparkcrypt.parquet.file.footer import Footer, footer_of
 from sparkcrypt.parquet.file.keys import FileCiphers, RetrieveKey, VerifyAad
 from sparkcrypt.parquet.file.layout import Layout
 from sparkcrypt.parquet.file.magic import check_magic_and_unique
 from sparkcrypt.parquet.file.modules import MAX_ORDINAL, ModuleType
-from sparkcrypt.parquet.file.schema import PATHS_SIZE, leaf_paths, paths_size
+from sparkcrypt.parquet.file.schema import PATHS_SIZE, Path, leaf_levels, leaf_paths, paths_size
 from sparkcrypt.parquet.file.source import Input, Source, naming, open_source
 from sparkcrypt.parquet.pages.claimed_regions import claim_regions
 from sparkcrypt.parquet.pages.leniency import check_row_group_size, row_count
@@ -21,6 +22,7 @@ from sparkcrypt.parquet.rewrite.chunk_writer import ChunkSeal
 from sparkcrypt.parquet.rewrite.encryption import FileCipherSuite, FileEncryption
 from sparkcrypt.parquet.rewrite.footer_writer import (
     FooterSeal,
+    cut_order,
     in_id_order,
     magic,
     protect,
@@ -28,6 +30,7 @@ from sparkcrypt.parquet.rewrite.footer_writer import (
     redact_order,
     write_footer,
 )
+from sparkcrypt.parquet.rewrite.null_chunk import make_null_chunk, refuse_not_nullable
 from sparkcrypt.parquet.rewrite.output import Output, Target, open_target, target_name
 from sparkcrypt.parquet.rewrite.result import RewriteResult
 from sparkcrypt.parquet.rewrite.source_chunk import SourceChunk, source_chunks
@@ -51,6 +54,7 @@ def rewrite_file(
     encryption: Encryption = None,
     aad_prefix: bytes | None = None,
     verify_aad: VerifyAad | None = None,
+    purge: Collection[Path] = (),
 ) -> RewriteResult:
     """Write the source's pages to the target under another encryption, or none.
 
@@ -66,13 +70,16 @@ def rewrite_file(
         aad_prefix: the source's AAD prefix, if it does not store it.
         verify_aad: called with the source's AAD prefix before any key is asked for; raises when it is not the expected
             one.
+        purge: columns whose keys are gone: nothing of theirs is read, and nulls stand in their place.
 
     Raises:
         FormatError: the source is against the specification.
-        UnsupportedFileError: it has something that no encrypted file can have: see the message.
+        UnsupportedFileError: it has something that no encrypted file can have, or a column to purge cannot hold nulls:
+            see the message.
         VerificationError: a module of the source does not authenticate, or the CRC of a page is not that of its
             bytes.
-        ConfigError: the target is there already, a key is missing, or the encryption names an unknown column.
+        ConfigError: the target is there already, a key is missing, the encryption names an unknown column, or one to
+            purge has no key of its own.
     """
     with ExitStack() as stack:
         file = stack.enter_context(open_source(source))
@@ -80,17 +87,17 @@ def rewrite_file(
         footer = footer_of(file, ciphers, aad_prefix, verify_aad)
         chosen = encryption(summarise(footer)) if callable(encryption) else encryption
         stack.enter_context(naming(file.name))
-        job = _Rewrite(file, footer, ciphers, chosen)
+        job = _Rewrite(file, footer, ciphers, chosen, purge)
         output = stack.enter_context(open_target(target, file.access))
-        job.write(output)
+        job.write(output, stack)
         return job.result(output, target_name(target))
 
 
-def _layout(row_groups: list[list[SourceChunk]], limit: int) -> Layout:
+def _layout(row_groups: list[list[SourceChunk]], limit: int, purge: Collection[Path]) -> Layout:
     """Return where the source's parts lie, once they are known to be apart, so that nothing is written twice."""
     layout = Layout(limit)
     for chunks in row_groups:
-        for chunk in chunks:
+        for chunk in (known for known in chunks if known.path not in purge):
             claim_regions(layout, chunk.chunk, chunk.metadata, chunk.part)
     layout.check_apart()
     return layout
@@ -100,7 +107,12 @@ class _Rewrite:
     """One rewrite under way."""
 
     def __init__(
-        self, file: Input, footer: Footer, ciphers: FileCiphers | None, encryption: FileEncryption | None
+        self,
+        file: Input,
+        footer: Footer,
+        ciphers: FileCiphers | None,
+        encryption: FileEncryption | None,
+        purge: Collection[Path],
     ) -> None:
         if footer.metadata is None or footer.columns is None or (footer.mode != "plaintext" and ciphers is None):
             raise ConfigError(f"{file.name}: the file is encrypted and no key is given; pass retrieve_key")
@@ -111,6 +123,11 @@ class _Rewrite:
         self.rows = row_count(footer.metadata)
         self.paths = leaf_paths(footer.metadata)
         self.notes = Notes()
+        self.purge = purge
+        check_dark(footer.columns, purge)
+        for path, levels in zip(self.paths, leaf_levels(footer.metadata), strict=True):
+            if path in purge:
+                refuse_not_nullable(path, levels)
         check_magic_and_unique(file, footer)
         self.suite = None if encryption is None else FileCipherSuite(encryption, self.paths)
         if encryption is not None and max(len(self.metadata.row_groups), len(self.paths)) > MAX_ORDINAL + 1:
@@ -127,9 +144,9 @@ class _Rewrite:
         if size > most:
             raise FormatError(f"column paths in all row groups would take {size} bytes; expected at most {most}")
 
-    def write(self, output: Output) -> None:
-        sources = [list(chunks) for chunks in source_chunks(self.file, self.footer, self.ciphers)]
-        layout = _layout(sources, self.footer.offset)
+    def write(self, output: Output, stack: ExitStack) -> None:
+        sources = self._sources(stack)
+        layout = _layout(sources, self.footer.offset, self.purge)
         self._check_sizes(sources)
         output.write(magic(self.suite))
         groups = [
@@ -150,8 +167,20 @@ class _Rewrite:
             {} if self.suite is None else self.suite.encryption.key_values,
         )
 
+    def _sources(self, stack: ExitStack) -> list[list[SourceChunk]]:
+        """Return the chunks of each row group in schema order, those of columns to purge as nulls."""
+        found = []
+        for number, chunks in enumerate(source_chunks(self.file, self.footer, self.ciphers, self.purge)):
+            found.append(
+                [
+                    make_null_chunk(stack, self.metadata, path, number) if path in self.purge else next(chunks)
+                    for path in self.paths
+                ]
+            )
+        return found
+
     def _check_sizes(self, sources: list[list[SourceChunk]]) -> None:
-        if self.footer.mode != "plaintext":  # old writers of plaintext files announced what they liked
+        if self.footer.mode != "plaintext" and not self.purge:  # old writers of plaintext files announced anything
             for index, (group, chunks) in enumerate(zip(self.metadata.row_groups, sources, strict=True)):
                 size = sum(chunk.metadata.total_compressed_size for chunk in chunks)
                 check_row_group_size(group, size, f"row group {index}")
@@ -200,6 +229,8 @@ class _Rewrite:
         rewritten.pop(RowGroup.ordinal.key, None)
         if index <= MAX_ORDINAL:
             rewritten[RowGroup.ordinal.key] = index
+        if self.purge and cut_order(rewritten, {self.paths.index(path) for path in self.purge}):
+            self.notes.tell("sorting columns were left out from the first on that was replaced by nulls")
         if self.suite is not None and self._redacts() and redact_order(rewritten, self.suite):
             self.notes.tell("sorting columns that are encrypted were left out of the plaintext footer")
         return in_id_order(rewritten)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from struct import pack
 
@@ -167,6 +167,16 @@ def crypto_metadata(path: Path, key_metadata: bytes | None) -> Struct:
 
 def redact_order(row_group: Struct, suite: FileCipherSuite) -> bool:
     """Cut a row group's sorting columns before the first encrypted one; True if some were."""
+    clear = {index for index, column in enumerate(suite.columns) if column is None}
+    return _cut_order(row_group, lambda index: index in clear)
+
+
+def cut_order(row_group: Struct, replaced: Collection[int]) -> bool:
+    """Cut a row group's sorting columns before the first of some columns; True if some were."""
+    return _cut_order(row_group, lambda index: index not in replaced)
+
+
+def _cut_order(row_group: Struct, keeps: Callable[[int], bool]) -> bool:
     key = RowGroup.sorting_columns.key
     columns = row_group.get(key)
     if not isinstance(columns, List):
@@ -174,7 +184,7 @@ def redact_order(row_group: Struct, suite: FileCipherSuite) -> bool:
     kept = []
     for column in columns:
         index = column.get(SortingColumn.column_idx.key) if isinstance(column, Struct) else None
-        if not isinstance(index, int) or not 0 <= index < len(suite.columns) or suite.columns[index] is not None:
+        if not isinstance(index, int) or not keeps(index):
             break
         kept.append(column)
     if kept:

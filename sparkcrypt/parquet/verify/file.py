@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
 from sparkcrypt.errors import ConfigError, FormatError, VerificationError
 from sparkcrypt.names import Algorithm
-from sparkcrypt.parquet.file.columns import ColumnCrypto
+from sparkcrypt.parquet.file.columns import ColumnCrypto, check_dark
 from sparkcrypt.parquet.file.footer import Footer, Mode, footer_of, known_aad
 from sparkcrypt.parquet.file.keys import FileCiphers, RetrieveKey, VerifyAad
 from sparkcrypt.parquet.file.layout import Layout
@@ -30,8 +30,9 @@ from sparkcrypt.parquet.thrift.compact import decode_struct
 from sparkcrypt.parquet.thrift.metadata import ColumnChunk, ColumnMetaData, FileMetaData, RowGroup
 from sparkcrypt.parquet.verify.chunk import ChunkCheck, ChunkPlace, FileCheck
 from sparkcrypt.parquet.verify.digest import DIGEST_PARTS, ContentDigest, combined_digest
+from sparkcrypt.parquet.verify.nulls import check_nulls
 from sparkcrypt.parquet.verify.pages import Unauthenticated
-from sparkcrypt.schema import join_dotted
+from sparkcrypt.schema import Path, join_dotted
 
 ExpectedDigest: TypeAlias = str | Mapping[str, str]
 """`Verification.digest` of another file, or those of its ``digests`` that must be equal."""
@@ -82,6 +83,8 @@ def verify_file(
     verify_aad: VerifyAad | None = None,
     equal_to: ExpectedDigest | None = None,
     digest_key: bytes | None = None,
+    dark: Collection[Path] = (),
+    nulls: Collection[Path] = (),
 ) -> Verification:
     """Authenticate a whole file and check its structure: footer, column metadata, pages, indexes and Bloom filters.
 
@@ -96,19 +99,21 @@ def verify_file(
         equal_to: the digest that the file must have, as `Verification.digest` of its source; or a mapping with those
             parts of `Verification.digests` that must be equal, where a rewrite has dropped some on purpose.
         digest_key: makes the digests HMACs.  Use one wherever they are kept: those of plaintext can be guessed.
+        dark: columns whose keys nothing opens any more: nothing of theirs is checked or digested.
+        nulls: columns that must hold nulls alone; their chunks are checked, and not digested.
 
     Raises:
         FormatError: the file is against the specification.
-        VerificationError: something does not authenticate, the file-unique is not 8 bytes, or the content is not that
-            of ``equal_to``.
+        VerificationError: something does not authenticate, the file-unique is not 8 bytes, the content is not that of
+            ``equal_to``, or a column of ``nulls`` holds a value.
         ConfigError: the file is encrypted and ``retrieve_key``, or a prefix that it does not store, is missing; or
-            ``equal_to`` has a part that is unknown.
+            ``equal_to`` has a part that is unknown, or a dark column no key of its own.
     """
     with open_source(source) as file:
         ciphers = None if retrieve_key is None else FileCiphers(file.name, retrieve_key)
         footer = footer_of(file, ciphers, aad_prefix, verify_aad)
         with naming(file.name):
-            found = _Check(file, footer, ciphers, digest_key).run()
+            found = _Check(file, footer, ciphers, digest_key, dark, nulls).run()
             if equal_to is not None:
                 _check_equal(found, equal_to)
             return found
@@ -136,11 +141,20 @@ _Chunk: TypeAlias = tuple[ChunkPlace, ColumnChunk, ColumnMetaData]
 class _Check:
     """One verification under way."""
 
-    def __init__(self, file: Input, footer: Footer, ciphers: FileCiphers | None, digest_key: bytes | None) -> None:
+    def __init__(
+        self,
+        file: Input,
+        footer: Footer,
+        ciphers: FileCiphers | None,
+        digest_key: bytes | None,
+        dark: Collection[Path],
+        nulls: Collection[Path],
+    ) -> None:
         self.file = file
         self.footer = footer
         self.ciphers = ciphers
         self.digest_key = digest_key
+        self.dark, self.nulls = dark, nulls
         metadata = footer.metadata
         self.writer = None if metadata is None else metadata.created_by
         self.shared = FileCheck(file, Layout(footer.offset), ContentDigest(digest_key))
@@ -153,6 +167,7 @@ class _Check:
             self.check_keys()
         if metadata is None or columns is None:
             raise ConfigError(f"{footer.file}: the footer is encrypted and no key is given; pass retrieve_key")
+        check_dark(columns, self.dark)
         shared.digest.footer(metadata, rows := row_count(metadata))
         leaves = [(*leaf, join_dotted(leaf[0].path)) for leaf in zip(columns, leaf_levels(metadata), strict=True)]
         for _, chunks in self.row_groups(metadata, leaves):  # before a page is read, so that none is read twice
@@ -163,11 +178,20 @@ class _Check:
             size = 0
             for place, chunk, meta_data in chunks:
                 shared.modules += place.key is not None and chunk.encrypted_column_metadata is not None
-                ChunkCheck(shared, place, chunk, meta_data).run()
+                self.check_chunk(place, chunk, meta_data, nulls=columns[place.column].path in self.nulls)
                 size += meta_data.total_compressed_size
-            if footer.mode != "plaintext":  # old writers of plaintext files announced what they liked
+            if footer.mode != "plaintext" and not self.dark:  # old writers of plaintext files announced anything
                 check_row_group_size(row_group, size, f"row group {index}")
         return self.result(metadata, columns, rows)
+
+    def check_chunk(self, place: ChunkPlace, chunk: ColumnChunk, meta_data: ColumnMetaData, *, nulls: bool) -> None:
+        if not nulls:
+            ChunkCheck(self.shared, place, chunk, meta_data).run()
+            return
+        apart = replace(self.shared, digest=ContentDigest(), modules=0)
+        ChunkCheck(apart, place, chunk, meta_data).run()
+        check_nulls(apart, place, meta_data)
+        self.shared.modules += apart.modules
 
     def row_groups(self, metadata: FileMetaData, leaves: list[_Leaf]) -> Iterator[tuple[RowGroup, Iterator[_Chunk]]]:
         """Yield each row group with its chunks, their metadata opened."""
@@ -178,12 +202,15 @@ class _Check:
 
     def chunks(self, row_group: RowGroup, index: int, ordinal: int, leaves: list[_Leaf]) -> Iterator[_Chunk]:
         for column, (chunk, leaf) in enumerate(zip(row_group.columns, leaves, strict=True)):
+            if leaf[0].path in self.dark:
+                continue
             place = self.place(row_group, (index, ordinal, column), leaf)
             yield place, chunk, self.open_meta_data(chunk, place)
 
     def result(self, metadata: FileMetaData, columns: tuple[ColumnCrypto, ...], rows: int) -> Verification:
         footer = self.footer
         gaps = [_gap(*gap) for gap in self.shared.gaps]
+        gaps.extend(f"column {join_dotted(path)}: its key is gone" for path in sorted(self.dark))
         if footer.mode == "plaintext":
             gaps.insert(0, "the file is not encrypted")
         digests = self.shared.digest.digests()

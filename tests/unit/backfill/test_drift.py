@@ -8,11 +8,13 @@ from typing import Any
 import pytest
 
 from sparkcrypt.backfill.drift.columns import match_columns, refuse_lost_columns
+from sparkcrypt.backfill.drift.dark import find_dark, find_dark_drift, refuse_dark, tell_none
 from sparkcrypt.backfill.drift.difference import Drift, drift_in_short, drift_of_file
 from sparkcrypt.backfill.drift.inherited import find_inherited, sum_up_inherited
 from sparkcrypt.backfill.drift.unit_survey import action_of
 from sparkcrypt.decide.identity import FileIdentity
-from sparkcrypt.errors import PlanError
+from sparkcrypt.errors import PlanError, UnsupportedFileError
+from sparkcrypt.native.footers import FooterFacts, pack, unpack
 from sparkcrypt.parquet import ColumnSummary, FileSummary
 from sparkcrypt.plan import EncryptionPlan, build_plan
 from sparkcrypt.policy.load import policy_from_text
@@ -186,3 +188,70 @@ def test_only_keys_differ_where_data_keys_can_stay(file: FileSummary, kinds: lis
     assert [difference.only_keys for difference in drift] == [only_keys] * len(kinds)
     assert all(action_of(drift, rewrap=False) != "re-wrap" for _ in drift)
     assert not drift or (action_of(drift, rewrap=True) == "re-wrap") == only_keys
+
+
+def dark_file(**columns: str | None) -> FileSummary:
+    """Return the summary of an encrypted file, with a key or plaintext for each column."""
+    made: dict[tuple[str, ...], ColumnSummary] = {
+        (name,): ColumnSummary(key is not None, key) for name, key in columns.items()
+    }
+    return replace(plain_file(), footer="encrypted", footer_key="footer", algorithm="AES_GCM_V1", columns=made)
+
+
+def test_dark_columns_are_those_of_shredded_keys_alone() -> None:
+    """A key that nobody says was shredded makes no column dark, and neither does the footer's, which was opened."""
+    file = dark_file(id=None, email="old", phones="footer")
+    assert find_dark(file, lambda key_ids: [key for key in key_ids if key == "old"]) == {("email",): "old"}
+    assert find_dark(file, lambda _: ["other"]) == find_dark(file, tell_none) == {}
+    assert find_dark(file, lambda key_ids: key_ids) == {("email",): "old"}
+    with pytest.raises(UnsupportedFileError, match=r"f: new keys would need .*: email \(key 'old'\); do this; nothing"):
+        refuse_dark("f", {("email",): "old"}, "new keys", "do this")
+    refuse_dark("f", {}, "new keys", "do this")
+
+
+def test_dark_column_asks_for_nothing() -> None:
+    """Whatever is planned for it; other columns of the file, and the file itself, are judged as ever."""
+    plan = planned()
+    for email in ("old", None):
+        file = dark_file(id=None, email=email)
+        found = drift_of_file(file, match_columns(file, plan), plan, {}, table_uuid=None)
+        assert [(drift.kind, drift.column) for drift in found] == [("wrong_key" if email else "missing", "email")]
+    file = dark_file(id="pii", email="old")
+    matched, email_alone = match_columns(file, plan), {("email",)}
+    found = drift_of_file(file, matched, plan, {}, table_uuid=None, dark=email_alone)
+    assert [(drift.kind, drift.column) for drift in found] == [("extra", "id")]
+    other = replace(dark_file(email="old"), footer_key="former")
+    found = drift_of_file(other, match_columns(other, plan), plan, {}, table_uuid=None, dark=email_alone)
+    assert [(drift.kind, drift.column, drift.key_id) for drift in found] == [("wrong_key", None, "former")]
+
+
+def test_purged_column_is_left_alone_while_its_key_is_planned() -> None:
+    """Nulls under the footer's key stand for the key that the footer names; any other difference is told."""
+    plan = planned()
+
+    def kinds(file: FileSummary) -> list[tuple[str, str | None]]:
+        found = drift_of_file(file, match_columns(file, plan), plan, {}, table_uuid=None)
+        return [(drift.kind, drift.column) for drift in found]
+
+    file = dark_file(id=None, email="footer")
+    assert kinds(file) == [("wrong_key", "email")]
+    assert kinds(replace(file, purged={("email",): "pii"})) == []
+    assert kinds(replace(file, purged={("email",): "former"})) == [("wrong_key", "email")]
+    assert kinds(replace(dark_file(email="other"), purged={("email",): "pii"})) == [("wrong_key", "email")]
+    assert kinds(replace(dark_file(email=None, phones="pii"), purged={("email",): "pii"}))[:1] == [("missing", "email")]
+
+
+def test_dark_column_is_planned_where_it_is_to_be_purged() -> None:
+    """Each is one difference with its key, and its file is purged, whatever else is to be done with it."""
+    found = tuple(find_dark_drift({"/t/f.parquet": {("email",): "old"}}))
+    assert [(drift.kind, drift.column, drift.key_id) for drift in found] == [("dark", "email", "old")]
+    more = Drift("missing", "/t/f.parquet", "id", "plaintext")
+    assert action_of(found, rewrap=True) == action_of([*found, more], rewrap=False) == "purge"
+    assert action_of([*found, Drift("unreadable", "/t/f.parquet", None, "torn")], rewrap=False) == "quarantine"
+
+
+def test_footers_travel_with_what_was_purged() -> None:
+    """Facts that are packed for tasks and for the cache say it, and so do footers, as far as it is well-formed."""
+    file = replace(dark_file(email="footer"), purged={("email",): "old"}, wrappings=())
+    facts = FooterFacts(file, {"SNAPPY": 1})
+    assert unpack(pack({file.path: facts})) == {file.path: facts}

@@ -157,14 +157,14 @@ def test_dark_column_stays_byte_for_byte(bench: Bench, dark: FileOrder, action: 
     assert (before == after) == (action == "copy")
 
 
-@pytest.mark.parametrize("action", ["rewrap", "copy"])
+@pytest.mark.parametrize("action", ["rewrap", "copy", "encrypt", "decrypt"])
 def test_key_that_is_missing_does_not_make_a_column_dark(bench: Bench, dark: FileOrder, action: Action) -> None:
     """A column whose key is gone, and which is not said to be dark, is not left unopened."""
     kind, message = failed(rewrite(bench, replace(dark, action=action, dark={})))
     assert (kind, "'other'" in message) == ("KeyNotFoundError", True)
 
 
-@pytest.mark.parametrize("action", ["rewrap", "copy"])
+@pytest.mark.parametrize("action", ["rewrap", "copy", "encrypt", "decrypt"])
 @pytest.mark.parametrize(("column", "key"), [("ssn", "pii"), ("id", "other"), ("tel", "other"), ("none", "other")])
 def test_only_what_was_shredded_is_left_unopened(
     bench: Bench, dark: FileOrder, action: Action, column: str, key: str
@@ -174,6 +174,42 @@ def test_only_what_was_shredded_is_left_unopened(
     assert kind == "VerificationError"
     assert f"column {column} is under" in message
     assert f"was under the shredded {key!r}" in message
+
+
+@pytest.mark.parametrize("action", ["encrypt", "decrypt"])
+def test_dark_column_is_replaced_by_nulls(bench: Bench, dark: FileOrder, action: Action) -> None:
+    """Where a file is encrypted anew, or decrypted, nulls stand for what nobody can open; all else is as it was."""
+    done = rewrite(bench, replace(dark, action=action, encryption=dark.encryption if action == "encrypt" else None))
+    assert (done.error, done.refused, done.rows) == (None, None, 3)
+    assert done.unauthenticated == ("source: column ssn: its key is gone",)
+    plain = f"{bench.folder}/plain"
+    if action == "decrypt":
+        plain = done.target
+    else:
+        order = FileOrder(done.target, plain, "decrypt", None, dark.source_prefix, GCM)
+        assert rewrite(bench, order).error is None
+    assert pq.ParquetFile(plain).read().equals(TABLE.set_column(1, "ssn", pa.nulls(3, pa.string())))
+
+
+@pytest.mark.parametrize("wrong", ["values instead of nulls", "another column"])
+def test_nulls_and_all_else_are_proven(
+    bench: Bench, dark: FileOrder, monkeypatch: pytest.MonkeyPatch, wrong: str
+) -> None:
+    """A rewrite that left values there, or changed another column, is found, and leaves no target."""
+    pq.write_table(TABLE.set_column(0, "id", pa.array([1, 2, 4])), bench.source)
+    bench.service.create("other")
+    work._worker.cache_clear()
+    theirs = encrypted(bench, "changed.parquet", id="pii", ssn="other").source
+
+    def changed(_source: Any, target: Any, **named: Any) -> Any:
+        if wrong == "another column":
+            return rewrite_file(theirs, target, **{**named, "verify_aad": None})
+        return rewrite_file(bench.source, target, encryption=named["encryption"])
+
+    monkeypatch.setattr(work, "rewrite_file", changed)
+    kind, message = failed(rewrite(bench, replace(dark, action="encrypt")))
+    assert kind == "VerificationError"
+    assert ("the content differs" if wrong == "another column" else "holds more than nulls") in message
 
 
 @pytest.mark.parametrize("wrong", ["key metadata", "column metadata", "a byte of the data"])

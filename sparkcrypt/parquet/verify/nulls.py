@@ -1,0 +1,49 @@
+"""Checks that a column chunk holds nulls alone: what stands in the place of a column whose key is gone."""
+
+from __future__ import annotations
+
+from sparkcrypt.errors import VerificationError
+from sparkcrypt.parquet.file.read_ahead import Window
+from sparkcrypt.parquet.pages.chunk import chunk_range
+from sparkcrypt.parquet.thrift.metadata import ColumnMetaData, PageType
+from sparkcrypt.parquet.verify.chunk import ChunkPlace, FileCheck
+from sparkcrypt.parquet.verify.pages import read_pages, read_plain_pages
+
+_LENGTH_BYTES = 4
+
+
+def check_nulls(shared: FileCheck, place: ChunkPlace, meta_data: ColumnMetaData) -> None:
+    """See that every page of a chunk is one run of definition level 0, uncompressed, without a value behind it.
+
+    Args:
+        shared: of its file.
+        place: which chunk; its counts agree already.
+        meta_data: of the chunk.
+
+    Raises:
+        VerificationError: there is something else in it.
+    """
+    window = Window(shared.file, *chunk_range(meta_data, shared.layout.limit, place.name))
+    key = place.key
+    for page in read_plain_pages(window, place.name) if key is None else read_pages(key, window):
+        runs = meta_data.codec == 0 and page.type == PageType.DATA_PAGE and not len(page.levels)
+        if not runs or not _is_run_of_nulls(bytes(page.body), page.values):
+            raise VerificationError(
+                f"{place.name} holds more than nulls; it was to be replaced by nulls, so keep the source"
+            )
+
+
+def _is_run_of_nulls(body: bytes, values: int) -> bool:
+    """Tell whether a V1 page's bytes are definition levels, of level 0 for each value, and nothing else."""
+    size = int.from_bytes(body[:_LENGTH_BYTES], "little")
+    levels = body[_LENGTH_BYTES:]
+    if size != len(levels) or not levels.endswith(b"\0"):
+        return False
+    header, shift = 0, 0
+    *groups, _ = levels
+    for number, group in enumerate(groups):
+        if (group < 0x80) != (number == len(groups) - 1):
+            return False
+        header |= (group & 0x7F) << shift
+        shift += 7
+    return header == values << 1
