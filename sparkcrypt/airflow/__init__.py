@@ -1,4 +1,4 @@
-"""Backfills and rotations on Airflow's schedule: operators and a sensor, thin over the jobs.
+"""Backfills, rotations and shreddings on Airflow's schedule: operators and a sensor, thin over the jobs.
 
 Install them where Airflow runs with ``pip install 'sparkcrypt[airflow]'``; nothing of Spark is needed there but a
 `spark-submit` on PATH.
@@ -6,7 +6,12 @@ Install them where Airflow runs with ``pip install 'sparkcrypt[airflow]'``; noth
 
 from __future__ import annotations
 
-from sparkcrypt.airflow.operators import SparkcryptBackfillOperator, SparkcryptPlanOperator, SparkcryptRotateOperator
+from sparkcrypt.airflow.operators import (
+    SparkcryptBackfillOperator,
+    SparkcryptPlanOperator,
+    SparkcryptRotateOperator,
+    SparkcryptShredOperator,
+)
 from sparkcrypt.airflow.reports import read_report
 from sparkcrypt.airflow.sensors import SparkcryptDriftSensor
 
@@ -15,5 +20,6 @@ __all__ = [
     "SparkcryptDriftSensor",
     "SparkcryptPlanOperator",
     "SparkcryptRotateOperator",
+    "SparkcryptShredOperator",
     "read_report",
 ]

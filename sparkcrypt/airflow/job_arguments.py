@@ -1,4 +1,4 @@
-"""What a task asks of `jobs/backfill.py` or `jobs/rotate_keys.py`, as its command line."""
+"""What a task asks of `jobs/backfill.py`, `jobs/rotate_keys.py` or `jobs/shred_keys.py`, as its command line."""
 
 from __future__ import annotations
 
@@ -73,9 +73,47 @@ def list_rotation(
     return [*line, "--policy", policy, *_further(options)]
 
 
-def _further(options: Iterable[str]) -> list[str]:
+def list_shredding(
+    *,
+    policy: str,
+    reason: str | None,
+    applies: bool,
+    head: str | None = None,
+    key: str | None = None,
+    table: str | Iterable[str] | None = None,
+    database: str | Iterable[str] | None = None,
+    options: Iterable[str] = (),
+) -> list[str]:
+    """Return the command line of a shredding, or of its plan, without a report.
+
+    Args:
+        policy: path or URI of the policy, where the driver finds it.
+        reason: why keys are shredded; a shredding needs one.
+        applies: shred them; else they are planned.
+        head: of the audit of keys, as it was kept; ``none`` where there was none.
+        key: this key alone.
+        table: a table or pattern, or several; with no database either: every table that is known.
+        database: a database, or several.
+        options: further options of the job, as on its command line.
+
+    Raises:
+        AirflowException: keys are to be shredded and nobody says why; or the options name what is a task's own.
+    """
+    if applies and not (reason or "").strip():
+        raise AirflowException("reason is empty; say why keys are shredded; after templating there may be none")
+    line = [
+        "apply" if applies else "plan",
+        *_each("--table", _several(table)),
+        *_each("--database", _several(database)),
+    ]
+    line += [*_each("--key", _several(key)), *_each("--head", _several(head)), "--policy", policy]
+    line += ["--yes", "--reason", str(reason)] if applies else []
+    return [*line, *_further(options, "--yes", "--reason")]
+
+
+def _further(options: Iterable[str], *more: str) -> list[str]:
     further = [str(option) for option in options]
-    own = {"--report", "--dry-run"} & {option.partition("=")[0] for option in further}
+    own = {"--report", "--dry-run", *more} & {option.partition("=")[0] for option in further}
     if own:
         raise AirflowException(f"options hold {', '.join(sorted(own))}, which the task sets itself; leave it out")
     return further

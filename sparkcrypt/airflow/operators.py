@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from airflow.exceptions import AirflowException
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 
-from sparkcrypt.airflow.job_arguments import JobArguments, list_rotation
-from sparkcrypt.airflow.reports import shorten_report
+from sparkcrypt.airflow.job_arguments import JobArguments, list_rotation, list_shredding
+from sparkcrypt.airflow.reports import KIND, SHRED, shorten_report
 from sparkcrypt.airflow.submission import ONE_ATTEMPT, submit_job
-from sparkcrypt.airflow.verdict import check_report, drifts
+from sparkcrypt.airflow.verdict import check_report, check_shredding, drifts, is_due
 
 
 class _JobOperator(SparkSubmitOperator):
@@ -20,6 +20,7 @@ class _JobOperator(SparkSubmitOperator):
 
     template_fields: Sequence[str] = (*SparkSubmitOperator.template_fields, "policy", "options", "report_folder")
     dry_run: bool
+    kind = KIND
     conf: dict[str, Any] | None
 
     def __init__(
@@ -53,17 +54,32 @@ class _JobOperator(SparkSubmitOperator):
         Raises:
             AirflowException: the job failed, left something out, or wrote no report.
         """
-        arguments = [*self.list_arguments(), *(["--dry-run"] if self.dry_run else [])]
+        arguments = self.list_job_arguments()
 
         def submit(line: list[str]) -> None:
             self.application_args = line
             self.conf = {**ONE_ATTEMPT, **(self.conf or {})}
             super(_JobOperator, self).execute(context)
 
-        done = submit_job(submit, arguments, context, folder=self.report_folder, conn_id=self.report_conn_id)
-        check_report(done.report, done.uri, dry_run=self.dry_run, allow_incomplete=self.allow_incomplete)
+        done = submit_job(
+            submit, arguments, context, folder=self.report_folder, conn_id=self.report_conn_id, kind=self.kind
+        )
+        told = self.judge_report(done.report, done.uri)
         self.log.info("%s; the whole report: %s", done.report["outcome"], done.uri)
-        return {**shorten_report(done.report, self.xcom_items), "drift": drifts(done.report), "report": done.uri}
+        return {**shorten_report(done.report, self.xcom_items), **told, "report": done.uri}
+
+    def list_job_arguments(self) -> list[str]:
+        """Return the job's command line, a dry run's option included."""
+        return [*self.list_arguments(), *(["--dry-run"] if self.dry_run else [])]
+
+    def judge_report(self, report: Mapping[str, Any], uri: str) -> dict[str, Any]:
+        """Return what the XCom says besides the report.
+
+        Raises:
+            AirflowException: the job failed, or left something out.
+        """
+        check_report(report, uri, dry_run=self.dry_run, allow_incomplete=self.allow_incomplete)
+        return {"drift": drifts(report)}
 
     @abstractmethod
     def list_arguments(self) -> list[str]:
@@ -208,3 +224,81 @@ class SparkcryptRotateOperator(_JobOperator):
         return list_rotation(
             self.key, policy=self.policy, table=self.table, database=self.database, options=self.options
         )
+
+
+class SparkcryptShredOperator(_JobOperator):
+    """Tell which master keys are past their retention; delete them for good where ``apply`` and ``reason`` say so.
+
+    A plan succeeds with and without keys that are due; the XCom says which, as ``due``.  A shredding deletes what is
+    due when its turn comes, not what an earlier plan showed; a try after a failed one goes on.  Holds keep keys and
+    fail nothing; a key that is due and refused fails the task.  The XCom's ``head`` is that of the audit of keys: keep
+    it, and give it to the next shredding.
+
+    Args:
+        application: path or URI of `jobs/shred_keys.py`. (templated)
+        policy: path or URI of the policy, where the driver finds it. (templated)
+        report_folder: a folder that the driver writes and this worker reads, as path or URI; each submission writes a
+            file of its own there. (templated)
+        apply: delete the keys; there is no way back.
+        reason: why, for those who read the audit of keys; a shredding needs it, and a plan takes none. (templated)
+        head: of the audit of keys, as ``NUMBER:DIGEST``; ``none`` where no key was ever held or shredded. (templated)
+        key: this key alone, such as a tenant's. (templated)
+        table: a table, a pattern such as ``sales.cust*``, or several; without table and database every table that the
+            state directory knows. (templated)
+        database: a database, or several. (templated)
+        options: further options of the job, such as ``["--leave-out", "sales.gone"]``. (templated)
+        allow_incomplete: succeed although keys were refused; ``keys``, ``kept`` and ``left`` in the XCom say which.
+        report_conn_id: the connection with which object storage is read.
+        xcom_items: how many entries of each list the XCom keeps; the report has all.
+    """
+
+    template_fields: Sequence[str] = (*_JobOperator.template_fields, "reason", "head", "key", "table", "database")
+    kind = SHRED
+
+    def __init__(
+        self,
+        *,
+        apply: bool = False,
+        reason: str | None = None,
+        head: str | None = None,
+        key: str | None = None,
+        table: str | Sequence[str] | None = None,
+        database: str | Sequence[str] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        if apply != (reason is not None):
+            raise AirflowException("apply and reason go together: give both to shred keys, and none to plan")
+        super().__init__(**kwargs)
+        self.apply = apply
+        self.dry_run = not apply
+        self.reason = reason
+        self.head = head
+        self.key = key
+        self.table = table
+        self.database = database
+
+    def list_arguments(self) -> list[str]:
+        """Return the command line of `jobs/shred_keys.py`."""
+        return list_shredding(
+            policy=self.policy,
+            reason=self.reason,
+            applies=self.apply,
+            head=self.head,
+            key=self.key,
+            table=self.table,
+            database=self.database,
+            options=self.options,
+        )
+
+    def list_job_arguments(self) -> list[str]:
+        """Return the job's command line, whose first word says whether it plans."""
+        return self.list_arguments()
+
+    def judge_report(self, report: Mapping[str, Any], uri: str) -> dict[str, Any]:
+        """Return whether keys are due, of a plan.
+
+        Raises:
+            AirflowException: the job failed, or refused a key.
+        """
+        check_shredding(report, uri, plans=self.dry_run, allow_incomplete=self.allow_incomplete)
+        return {"due": is_due(report)} if self.dry_run else {}

@@ -8,14 +8,15 @@ from __future__ import annotations
 import json
 import re
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from airflow.exceptions import AirflowException
 
-KIND, VERSION = "sparkcrypt backfill", 1
+KIND, SHRED, VERSION = "sparkcrypt backfill", "sparkcrypt shred", 1
+"""Kinds of reports: of passes and rotations, and of shreddings; and their version."""
 _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 _NAME_CHARACTERS = 60
 
@@ -57,16 +58,16 @@ def read_report(uri: str, conn_id: str | None = None) -> dict[str, Any]:
         conn_id: the connection for object storage.
 
     Raises:
-        AirflowException: it is not there, cannot be read, or is not the report of a backfill.
+        AirflowException: it is not there, cannot be read, or is not the report of a job.
     """
-    found = find_report(uri, conn_id)
+    found = find_report(uri, conn_id, (KIND, SHRED))
     if found is None:
         raise AirflowException(f"report {uri}: is not there")
     return found
 
 
-def find_report(uri: str, conn_id: str | None = None) -> dict[str, Any] | None:
-    """Read a report like `read_report`; None when it is not there."""
+def find_report(uri: str, conn_id: str | None = None, kinds: Sequence[str] = (KIND,)) -> dict[str, Any] | None:
+    """Read a report of one of some kinds, like `read_report`; None when it is not there."""
     try:
         text = _text(uri, conn_id)
     except FileNotFoundError:
@@ -81,8 +82,9 @@ def find_report(uri: str, conn_id: str | None = None) -> dict[str, Any] | None:
         report = json.loads(text)
     except ValueError as error:
         raise AirflowException(f"report {uri}: is not JSON; was it cut off?") from error
-    if not isinstance(report, dict) or (report.get("kind"), report.get("version")) != (KIND, VERSION):
-        raise AirflowException(f"report {uri}: is not a report of {KIND}, version {VERSION}; name one that is")
+    if not isinstance(report, dict) or report.get("kind") not in kinds or report.get("version") != VERSION:
+        wanted = " or ".join(kinds)
+        raise AirflowException(f"report {uri}: is not a report of {wanted}, version {VERSION}; name one that is")
     return report
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from airflow.exceptions import AirflowException
 
-from sparkcrypt.airflow.reports import find_report, new_report
+from sparkcrypt.airflow.reports import KIND, find_report, new_report
 
 ONE_ATTEMPT = {"spark.yarn.maxAppAttempts": "1"}
 """YARN starts a driver again that ended with another code than 0, a plan's 2 for drift included; trying again is
@@ -28,7 +28,13 @@ class Reported:
 
 
 def submit_job(
-    submit: Submit, arguments: Sequence[str], context: Mapping[str, Any], *, folder: str, conn_id: str | None
+    submit: Submit,
+    arguments: Sequence[str],
+    context: Mapping[str, Any],
+    *,
+    folder: str,
+    conn_id: str | None,
+    kind: str = KIND,
 ) -> Reported:
     """Submit the job once, and return the report that it wrote.
 
@@ -38,13 +44,14 @@ def submit_job(
         context: Airflow's.
         folder: of reports.
         conn_id: the connection for object storage, where the folder is there.
+        kind: of the report.
 
     Raises:
         AirflowException: there is no report, so nobody knows what was done; or it cannot be read.
     """
     uri = new_report(folder, context)
     failure = _failure(submit, [*arguments, "--report", uri])
-    report = find_report(uri, conn_id)
+    report = find_report(uri, conn_id, (kind,))
     if report is not None:
         if failure is not None:
             logging.getLogger(__name__).info("spark-submit ended with an error; the report tells what it means")

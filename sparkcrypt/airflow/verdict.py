@@ -26,6 +26,49 @@ def check_report(report: Mapping[str, Any], uri: str, *, dry_run: bool, allow_in
     Raises:
         AirflowException: the job failed, or left something out; the message says what and why.
     """
+    outcome = _check_outcome(report, uri, "plan" if dry_run else "backfill", dry_run=dry_run)
+    problems = list(_problems(report)) or (["it does not say what"] if outcome == "incomplete" else [])
+    if problems and not allow_incomplete:
+        more = f"; and {len(problems) - _SHOWN} more" if len(problems) > _SHOWN else ""
+        raise AirflowException(
+            f"sparkcrypt could not {'plan' if dry_run else 'do'} everything: {'; '.join(problems[:_SHOWN])}{more} "
+            f"(report {uri}); {_REST[dry_run]}"
+        )
+
+
+def check_shredding(report: Mapping[str, Any], uri: str, *, plans: bool, allow_incomplete: bool) -> None:
+    """See that a report is of the shredding that was asked for, and that nothing stood against it.
+
+    Args:
+        report: the whole one.
+        uri: where it is, for messages.
+        plans: nothing was to be shredded.
+        allow_incomplete: keys that are due and were refused are the next task's business; holds never are a failure.
+
+    Raises:
+        AirflowException: the job failed, or refused a key; the message says which and why.
+    """
+    _check_outcome(report, uri, "plan" if plans else "shredding", dry_run=plans)
+    problems = list(_find_refused(report))
+    if problems and not allow_incomplete:
+        more = f"; and {len(problems) - _SHOWN} more" if len(problems) > _SHOWN else ""
+        rest = "nothing was changed" if plans else "the other keys that were due are gone"
+        raise AirflowException(
+            f"sparkcrypt refused to shred: {'; '.join(problems[:_SHOWN])}{more} (report {uri}); {rest}"
+        )
+
+
+def is_due(report: Mapping[str, Any]) -> bool:
+    """Tell whether a plan has a key that would be shredded."""
+    return any(not key.get("holds") and not key.get("refused") for key in report.get("keys", ()))
+
+
+def _check_outcome(report: Mapping[str, Any], uri: str, what: str, *, dry_run: bool) -> Any:
+    """Return the outcome of a report, once it is of what was asked for.
+
+    Raises:
+        AirflowException: the job failed, or did something else.
+    """
     outcome, error = report.get("outcome"), report.get("error")
     if error or outcome == "failed":
         error = error or {}
@@ -34,16 +77,19 @@ def check_report(report: Mapping[str, Any], uri: str, *, dry_run: bool, allow_in
             f"(exit code {error.get('exit_code', 'not known')}; report {uri})"
         )
     if (outcome == "dry run") != dry_run:
-        raise AirflowException(
-            f"report {uri}: its outcome is {outcome!r}, which is not that of a {'plan' if dry_run else 'backfill'}"
-        )
-    problems = list(_problems(report)) or (["it does not say what"] if outcome == "incomplete" else [])
-    if problems and not allow_incomplete:
-        more = f"; and {len(problems) - _SHOWN} more" if len(problems) > _SHOWN else ""
-        raise AirflowException(
-            f"sparkcrypt could not {'plan' if dry_run else 'do'} everything: {'; '.join(problems[:_SHOWN])}{more} "
-            f"(report {uri}); {_REST[dry_run]}"
-        )
+        raise AirflowException(f"report {uri}: its outcome is {outcome!r}, which is not that of a {what}")
+    return outcome
+
+
+def _find_refused(report: Mapping[str, Any]) -> Iterator[str]:
+    for key in (*report.get("keys", ()), *report.get("kept", ())):
+        for reason in key.get("refused", ()):
+            yield f"{key['key_id']}: {reason}"
+    for entry in report.get("left", ()):
+        yield f"{entry['key_id']}: {entry['reason']}"
+    for entry in report.get("not_scanned", ()):
+        yield f"{entry['table']}: {entry['reason']}"
+    yield from report.get("doubts", ())
 
 
 def drifts(report: Mapping[str, Any]) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from datetime import datetime, timezone
 from pathlib import Path
@@ -182,6 +183,12 @@ def test_plan_as_a_command(lake: Lake) -> None:
     (file,) = lake.root.glob("policy-*/policy.yaml")
     code, document, _ = run_command(file, "shred", "plan", "--table", lake.name("t"))
     assert (code, [key["key_id"] for key in document["keys"]]) == (2, [OLD, NEXT])
+    to = ("--report", str(lake.root / "plan.json"))
+    run_command(file, "shred", "plan", "--table", lake.name("t"), *to)
+    report = json.loads((lake.root / "plan.json").read_text())
+    assert (report["kind"], report["outcome"], report["keys"]) == ("sparkcrypt shred", "dry run", document["keys"])
+    run_command(file, "shred", "plan", "--table", lake.name("none"), *to)
+    assert json.loads((lake.root / "plan.json").read_text())["outcome"] == "failed"
     code, document, _ = run_command(file, "shred", "plan", "--table", lake.name("t"), "--as-of", "2026-03-07")
     assert (code, document["keys"], document["as_of"]) == (0, [], "2026-03-07T00:00:00Z")
     code, _, errors = run_command(file, "shred", "plan", "--table", lake.name("t"), "--as-of", "2026-13-07")

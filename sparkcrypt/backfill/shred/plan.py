@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from sparkcrypt.backfill.shred.scan import KeyPlace
 
 
+REPORT_KIND, REPORT_VERSION = "sparkcrypt shred", 1
+
+
 @dataclass(frozen=True, slots=True)
 class DarkTable:
     """What of one table goes dark with a key: values of these columns in these partitions."""
@@ -136,6 +139,10 @@ class ShredPlan:
         if any(key.refused for key in self.keys) or self.not_scanned or self.doubts:
             return VerificationError.exit_code
         return EXIT_DRIFT if self.chosen else 0
+
+    def to_report(self) -> dict[str, Any]:
+        """Return it as a report of a shredding that was only planned, as JSON values."""
+        return {"kind": REPORT_KIND, "version": REPORT_VERSION, "outcome": "dry run", **self.to_dict()}
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON values."""

@@ -5,10 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from sparkcrypt.backfill.shred.plan import DarkTable, ShreddableKey, ShredPlan
+from sparkcrypt.backfill.shred.plan import REPORT_KIND, REPORT_VERSION, DarkTable, ShreddableKey, ShredPlan
 from sparkcrypt.errors import VerificationError
-
-REPORT_KIND = "sparkcrypt shred"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +77,7 @@ class ShredReport:
         """Return it as JSON values."""
         return {
             "kind": REPORT_KIND,
-            "version": 1,
+            "version": REPORT_VERSION,
             "outcome": self.outcome,
             "reason": self.reason,
             "shredded": [key.to_dict() for key in self.shredded],

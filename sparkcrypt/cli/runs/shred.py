@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from sparkcrypt.backfill.journal.entries import AuditHead
-from sparkcrypt.backfill.shred.report import REPORT_KIND, ShreddedKey
+from sparkcrypt.backfill.shred.plan import REPORT_KIND, REPORT_VERSION
+from sparkcrypt.backfill.shred.report import ShreddedKey
 from sparkcrypt.cli.frame.command import Command, Group
 from sparkcrypt.cli.frame.command_context import Workplace, check_writable
 from sparkcrypt.cli.frame.failed_report import failed_report
@@ -94,6 +95,7 @@ def _date(context: click.Context, option: click.Parameter, value: str | None) ->
 @shred.command(cls=Command)
 @_choice_options
 @click.option("--as-of", metavar="DATE", callback=_date, help="What is due at the beginning of this day, in UTC.")
+@report_option
 @click.pass_context
 def plan(
     context: click.Context,
@@ -103,6 +105,7 @@ def plan(
     leave_out: tuple[str, ...],
     head: AuditHead | None,
     as_of: datetime | None,
+    report: str | None,
     policy: str,
     as_json: bool,
     launch: Launch,
@@ -117,7 +120,11 @@ def plan(
       sparkcrypt shred plan --policy policy.yaml
       sparkcrypt shred plan --table sales.customers --as-of 2027-01-01 --policy policy.yaml --json
     """
-    with Workplace("sparkcrypt shred", launch) as workplace:
+    check_writable(report)
+    with (
+        Workplace("sparkcrypt shred", launch) as workplace,
+        failed_report(workplace, report, None, kind=REPORT_KIND, version=REPORT_VERSION),
+    ):
         loaded, spark = workplace.policy(policy), workplace.spark
         from sparkcrypt.backfill.shred.survey import Selection, Survey
         from sparkcrypt.cli.runs.shred_text import shred_plan_text
@@ -126,6 +133,8 @@ def plan(
         store, service = workplace.states(loaded.run_state), open_key_service(loaded.key_service)
         selection = Selection(tables, databases, key_id, leave_out)
         found = Survey(spark, loaded, store, service, selection).plan(as_of=as_of, expected=head)
+        if report is not None:
+            workplace.write(report, json.dumps(found.to_report(), indent=2, ensure_ascii=False) + "\n")
     show(found.to_dict(), shred_plan_text(found), as_json=as_json)
     context.exit(found.exit_code)
 
@@ -168,7 +177,7 @@ def apply_plan(
     check_writable(report)
     with (
         Workplace("sparkcrypt shred", launch) as workplace,
-        failed_report(workplace, report, None, kind=REPORT_KIND, version=1, shredded=[]) as known,
+        failed_report(workplace, report, None, kind=REPORT_KIND, version=REPORT_VERSION, shredded=[]) as known,
     ):
 
         def tell(gone: ShreddedKey) -> None:

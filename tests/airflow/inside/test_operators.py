@@ -14,6 +14,7 @@ from sparkcrypt.airflow import (
     SparkcryptBackfillOperator,
     SparkcryptPlanOperator,
     SparkcryptRotateOperator,
+    SparkcryptShredOperator,
     read_report,
 )
 from tests.airflow.inside.conftest import SparkSubmit, report, table, trying
@@ -302,6 +303,124 @@ def test_rotations_are_templated_and_expanded(rotation: dict[str, Any]) -> None:
     operator.render_template_fields({"params": {"k": "pii"}})
     assert operator.key == "pii"
     assert set(mapped.template_fields) >= {"key", "table", "database", "policy", "options", "report_folder", "conf"}
+
+
+@pytest.fixture
+def shredding(arguments: dict[str, Any]) -> dict[str, Any]:
+    """What a shredding of all that is due is made from."""
+    return {name: value for name, value in arguments.items() if name != "table"}
+
+
+def due_key(key_id: str = "contact-2025-01", **fields: Any) -> dict[str, Any]:
+    """Return what a report says of a key that is due."""
+    return {"key_id": key_id, "is_there": True, "holds": [], "refused": [], **fields}
+
+
+def shred_report(**fields: Any) -> dict[str, Any]:
+    """Return the report of a shredding, or of its plan, with other fields."""
+    return {"kind": "sparkcrypt shred", "version": 1, "outcome": "dry run", "keys": [], "head": "2:ab", **fields}
+
+
+def test_shredding_is_only_planned_unless_somebody_says_more(
+    spark_submit: SparkSubmit, context: dict[str, Any], shredding: dict[str, Any]
+) -> None:
+    """By itself the operator plans: it succeeds, and its XCom says whether a key is due; one that is held is not."""
+    held = due_key("contact-2025-02", holds=[{"number": 1}])
+    spark_submit.will((shred_report(keys=[held, due_key()]), 2), (shred_report(keys=[held]), 0), (shred_report(), 0))
+    for due in (True, False, False):
+        told = SparkcryptShredOperator(**shredding).execute(context)
+        assert (told["due"], told["head"], told["outcome"]) == (due, "2:ab", "dry run")
+    assert spark_submit.jobs == [["plan", "--policy", "policy.yaml"]] * 3
+
+
+def test_shredding_reaches_the_job(
+    spark_submit: SparkSubmit, context: dict[str, Any], shredding: dict[str, Any]
+) -> None:
+    """With apply and a reason keys are deleted; which, where, and by which head stands on the job's command line."""
+    spark_submit.will(*[(shred_report(outcome="done", shredded=[due_key()]), 0)] * 2)
+    told = SparkcryptShredOperator(**shredding, apply=True, reason="retention of contacts").execute(context)
+    assert (told["outcome"], "due" in told) == ("done", False)
+    more: dict[str, Any] = {
+        "table": ["sales.a*", ""],
+        "database": "hr",
+        "key": "tenant-acme",
+        "head": "7:3f",
+        "options": ["--leave-out", "sales.gone"],
+    }
+    SparkcryptShredOperator(**shredding, apply=True, reason="contract ended", **more).execute(context)
+    ending = ["--yes", "--reason", "retention of contacts"]
+    assert spark_submit.jobs[0] == ["apply", "--policy", "policy.yaml", *ending]
+    assert spark_submit.jobs[1][:5] == ["apply", "--table", "sales.a*", "--database", "hr"]
+    assert spark_submit.jobs[1][5:11] == ["--key", "tenant-acme", "--head", "7:3f", "--policy", "policy.yaml"]
+    assert spark_submit.jobs[1][11:] == ["--yes", "--reason", "contract ended", "--leave-out", "sales.gone"]
+
+
+@pytest.mark.parametrize(
+    ("more", "ending", "said"),
+    [
+        ({}, shred_report(keys=[due_key(refused=["t: is needed"])]), "contact-2025-01: t: is needed .*nothing was"),
+        ({}, shred_report(not_scanned=[{"table": "t", "reason": "torn"}]), "refused to shred: t: torn"),
+        ({}, shred_report(doubts=["no record of it"]), "refused to shred: no record of it"),
+        ({}, shred_report(outcome="done"), "is not that of a plan"),
+        ({}, report(outcome="dry run"), "is not a report of sparkcrypt shred, version 1"),
+        (
+            {"apply": True, "reason": "r"},
+            shred_report(outcome="incomplete", kept=[due_key(refused=["needed"])], left=[]),
+            "contact-2025-01: needed .*the other keys that were due are gone",
+        ),
+        (
+            {"apply": True, "reason": "r"},
+            shred_report(outcome="incomplete", left=[{"key_id": "k", "reason": "is held"}]),
+            "refused to shred: k: is held",
+        ),
+        ({"apply": True, "reason": "r"}, shred_report(), "is not that of a shredding"),
+        (
+            {"apply": True, "reason": "r"},
+            shred_report(outcome="failed", error={"type": "ConfigError", "message": "give --head", "exit_code": 78}),
+            "ConfigError: give --head",
+        ),
+    ],
+)
+def test_shredding_that_was_refused_fails(
+    more: dict[str, Any],
+    ending: dict[str, Any],
+    said: str,
+    spark_submit: SparkSubmit,
+    context: dict[str, Any],
+    shredding: dict[str, Any],
+) -> None:
+    """What stood against a key that is due, and a report of something else, fails the task with the reason."""
+    spark_submit.will((ending, 74))
+    with pytest.raises(AirflowException, match=said):
+        SparkcryptShredOperator(**shredding, **more).execute(context)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"apply": True}, "apply and reason go together"),
+        ({"reason": "r"}, "apply and reason go together"),
+        ({"apply": True, "reason": " "}, "reason is empty"),
+        ({"options": ["--yes"]}, "options hold --yes, which the task sets"),
+        ({"apply": True, "reason": "r", "options": ["--reason=x"]}, "options hold --reason, which the task sets"),
+    ],
+)
+def test_shredding_that_nobody_justifies_is_refused_before(
+    changes: dict[str, Any], said: str, spark_submit: SparkSubmit, context: dict[str, Any], shredding: dict[str, Any]
+) -> None:
+    """No key is deleted by a flag alone, by options, or for a reason that a template left empty."""
+    with pytest.raises(AirflowException, match=said):
+        SparkcryptShredOperator(**{**shredding, **changes}).execute(context)
+    assert spark_submit.calls == []
+
+
+def test_shredding_is_templated(shredding: dict[str, Any]) -> None:
+    """Reason and head can be rendered, such as from the parameters of a run."""
+    with DAG("d"):
+        made = {**shredding, "task_id": "s", "apply": True, "reason": "{{ params.r }}", "head": "{{ params.h }}"}
+        operator = SparkcryptShredOperator(**made)
+    operator.render_template_fields({"params": {"r": "over", "h": "7:3f"}})
+    assert (operator.reason, operator.head) == ("over", "7:3f")
 
 
 def test_arguments_of_the_job_are_not_the_dags_to_set(arguments: dict[str, Any]) -> None:
