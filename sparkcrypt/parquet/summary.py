@@ -144,12 +144,12 @@ def describe_purged(purged: Mapping[Path, str]) -> str:
 
 
 def _read_purged(footer: Footer) -> dict[Path, str]:
-    """Return what `describe_purged` wrote; what another wrote under its name says nothing."""
-    entries = (footer.metadata and footer.metadata.key_value_metadata) or ()
-    text = next((entry.value for entry in entries if entry.key == PURGED), None)
+    """Return what `describe_purged` wrote; what another wrote under its name, or in entries beside it, says nothing."""
     try:
+        entries = (footer.metadata and footer.metadata.key_value_metadata) or ()
+        text = next((entry.value for entry in entries if entry.key == PURGED), None)
         return {tuple(map(str, path)): str(key_id) for path, key_id in json.loads(text or "[]")}
-    except (ValueError, TypeError):
+    except (FormatError, ValueError, TypeError, RecursionError):
         return {}
 
 
