@@ -16,7 +16,6 @@ from sparkcrypt.cli.frame.options import json_option, optional_policy_option
 from sparkcrypt.cli.frame.output import align_table, show
 from sparkcrypt.parquet import FileSummary, summarise
 from sparkcrypt.skipping.format.merge import Store, merge_parts
-from sparkcrypt.skipping.format.naming import BLOOM
 from sparkcrypt.skipping.format.store import IndexEntries, StoreFile, StorePart, read_part
 from sparkcrypt.skipping.format.values import Budget
 from sparkcrypt.skipping.query.skipper import Skipper
@@ -67,10 +66,8 @@ def show_index(folder: str, policy: str | None, where: str | None, as_json: bool
 
 def _count_kept(store: Store, where: str) -> int:
     """Return how many objects a predicate must open, going by the store alone."""
-    types = {
-        entry.index.columns[0]: entry.index.type
-        for entry in store.indexes
-        if not entry.unused and entry.index.kind != BLOOM
+    types: dict[str, str | None] = {
+        entry.index.columns[0]: entry.index.column_type for entry in store.indexes if not entry.unused
     }
     types |= {column.column: column.type for column, _ in store.partitions}
     predicate = parse_where(where, {column: kind for column, kind in types.items() if kind is not None})
@@ -125,7 +122,7 @@ def _index(entries: IndexEntries, parts: Sequence[StorePart]) -> dict[str, Any]:
     return {
         "columns": list(held.columns),
         "kind": held.kind,
-        "type": held.type,
+        "type": held.column_type or held.type,
         "params": dict(held.params),
         "label": held.key,
         "keys": _keys(held.field, parts),

@@ -13,7 +13,15 @@ from sparkcrypt.cli.frame.command_context import Workplace
 from sparkcrypt.cli.frame.options import json_option, policy_option
 from sparkcrypt.cli.frame.output import show
 from sparkcrypt.errors import VerificationError
+from sparkcrypt.skipping.format.naming import BLOOM, MINMAX, VALUES
 from sparkcrypt.skipping.keep.create import Built, Wanted, create_store, plan_store
+from sparkcrypt.skipping.keep.gatherers import (
+    FILTER_SHARE,
+    LIST_VALUES,
+    MAX_FILTER_SHARE,
+    MAX_LIST_VALUES,
+    MIN_FILTER_SHARE,
+)
 from sparkcrypt.skipping.keep.refresh import refresh_store
 from sparkcrypt.skipping.keep.verify import Comparison, compare_files
 from sparkcrypt.skipping.trusted.drop import drop_store
@@ -21,6 +29,7 @@ from sparkcrypt.text import count_of
 
 F = TypeVar("F", bound=Callable[..., Any])
 _SHOWN = 20
+_KINDS_OF_INDEXES = {"minmax": MINMAX, "values": VALUES, "bloom": BLOOM}
 
 
 def _store_options(function: F) -> F:
@@ -44,7 +53,30 @@ def _store_options(function: F) -> F:
 
 @click.command("create", cls=Command)
 @_store_options
-@click.option("--column", "columns", multiple=True, required=True, metavar="COL", help="A column; may be repeated.")
+@click.option(
+    "--column",
+    "columns",
+    multiple=True,
+    required=True,
+    metavar="COL[:KIND…]",
+    help="A column and the kinds of its indexes: minmax (bounds, the default), values or bloom; may be repeated.",
+)
+@click.option(
+    "--most-values",
+    type=click.IntRange(1, MAX_LIST_VALUES),
+    default=LIST_VALUES,
+    show_default=True,
+    metavar="NUMBER",
+    help="How many distinct values of a file its list has at most; the list of a file with more is unknown.",
+)
+@click.option(
+    "--false-positives",
+    type=click.FloatRange(MIN_FILTER_SHARE, MAX_FILTER_SHARE),
+    default=FILTER_SHARE,
+    show_default=True,
+    metavar="SHARE",
+    help="The share of other values that a Bloom filter may take for one of its own.",
+)
 @click.option(
     "--partition", "types", multiple=True, metavar="COL=TYPE", help="The type of a partition column that is no string."
 )
@@ -57,10 +89,15 @@ def create_index(
     policy: str,
     as_json: bool,
     columns: tuple[str, ...],
+    most_values: int,
+    false_positives: float,
     types: tuple[str, ...],
     given: tuple[str, ...],
 ) -> None:
-    """Write a store with the bounds of columns over a table's files, from their footers alone.
+    """Write a store over a table's files: bounds of columns, lists of their values, or Bloom filters.
+
+    Bounds come from footers alone; for values and bloom the pages of that column are read.  A file whose bounds or
+    values are unknown is opened by every query.  Where a column's own name ends as a kind, two colons follow it.
 
     A column's index is encrypted with the key that the files encrypt the column with, everything else with the footer's
     key.  Folders named column=value make partition columns.  Files that changed less than two seconds ago are left out.
@@ -68,10 +105,20 @@ def create_index(
 
     Examples:
       sparkcrypt index create --path warehouse/flights --column id --policy policy.yaml
+      sparkcrypt index create --path warehouse/flights --column email:bloom --column city:values:minmax \
+--policy policy.yaml
       sparkcrypt index create --path warehouse/flights --to indexes/flights --column id --partition day=date \
 --policy policy.yaml
     """
-    wanted = Wanted(tuple(dict.fromkeys(columns)), _read_pairs("--partition", types), _read_pairs("--value", given))
+    kinds = _read_kinds(columns)
+    wanted = Wanted(
+        tuple(kinds),
+        _read_pairs("--partition", types),
+        _read_pairs("--value", given),
+        kinds,
+        most_values,
+        false_positives,
+    )
     with Workplace("sparkcrypt index") as workplace:
         desk = open_desk(workplace, path, to, policy)
         if to is not None:
@@ -172,6 +219,14 @@ def _describe_comparison(store: str, generation: int, found: Comparison) -> str:
     return "\n".join(lines)
 
 
+_UNKNOWN = {
+    MINMAX: ("unknown", "bounds"),
+    VALUES: ("unknown_values", "values"),
+    BLOOM: ("unknown_filters", "Bloom filter"),
+}
+"""Kind of index -> the field that says of which files it is unknown, and what people read."""
+
+
 def _show_built(path: str, store: str, built: Built, as_json: bool) -> None:
     objects = len(built.sidecar.objects)
     document = {
@@ -183,15 +238,32 @@ def _show_built(path: str, store: str, built: Built, as_json: bool) -> None:
         "read": built.read,
         "written": built.written,
         "left_out": list(built.left_out),
-        "unknown": {column: dict(reasons) for column, reasons in built.unknown.items()},
+        **{
+            key: {column: dict(reasons) for (column, of), reasons in built.unknown.items() if of == kind}
+            for kind, (key, _) in _UNKNOWN.items()
+        },
     }
     state = f"{count_of(built.read, 'file')} read" if built.written else "nothing has changed"
     lines = [f"{store}: generation {built.sidecar.generation}, {count_of(objects, 'object')}, {state}"]
     if built.left_out:
         lines.append(f"  left out, since they were changed a moment ago: {count_of(len(built.left_out), 'file')}")
-    for column, reasons in built.unknown.items():
-        lines += [f"  {column}: bounds unknown of {count_of(number, 'file')}: {why}" for why, number in reasons.items()]
+    for (column, kind), reasons in built.unknown.items():
+        what = f"  {column}: {_UNKNOWN[kind][1]} unknown of"
+        lines += [f"{what} {count_of(number, 'file')}: {why}" for why, number in reasons.items()]
     show(document, "\n".join(lines), as_json=as_json)
+
+
+def _read_kinds(values: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
+    """Return column -> the kinds of its indexes; a column that is named twice has those of both."""
+    found: dict[str, dict[str, None]] = {}
+    for value in values:
+        column, kinds = value, dict[str, None]()
+        while (parts := column.rpartition(":"))[0] and parts[2] in _KINDS_OF_INDEXES:
+            column, kinds = parts[0], {_KINDS_OF_INDEXES[parts[2]]: None, **kinds}
+        if kinds:
+            column = column.removesuffix(":")  # which parts a name that ends as a kind from what follows it
+        found.setdefault(column, {}).update(kinds or {MINMAX: None})
+    return {column: tuple(kinds) for column, kinds in found.items()}
 
 
 def _read_pairs(option: str, values: tuple[str, ...]) -> dict[str, str]:

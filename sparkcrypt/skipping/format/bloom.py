@@ -101,18 +101,21 @@ class BloomFilter:
 
     def add(self, value: int | str) -> None:
         """Put a value in."""
+        self.add_hashes(hash_value(value, self._seed))
+
+    def add_hashes(self, hashes: int) -> None:
+        """Put a value in of which only `hash_value` is known, under the seed of this filter."""
         bits = self._bits
-        for place in self._places(value):
+        for place in self._places(hashes):
             bits[_byte(place)] |= 1 << (place & 7)
 
     def may_hold(self, value: int | str) -> bool:
         """Tell whether a value may be in; False is certain."""
         bits = self._bits
-        return all(bits[_byte(place)] >> (place & 7) & 1 for place in self._places(value))
+        return all(bits[_byte(place)] >> (place & 7) & 1 for place in self._places(hash_value(value, self._seed)))
 
-    def _places(self, value: int | str) -> Iterable[int]:
-        first = _hash(value, self._seed)
-        second = _hash(value, first)
+    def _places(self, hashes: int) -> Iterable[int]:
+        first, second = hashes >> 32, _sign(hashes, 32)
         size = self._size
         if self._version == _V2:
             combined = first * _MAX_INT
@@ -123,6 +126,17 @@ class BloomFilter:
         for number in range(1, self._hashes + 1):
             combined = _sign(first + number * second, 32)
             yield (combined if combined >= 0 else ~combined) % size
+
+
+def hash_value(value: int | str, seed: int = 0) -> int:
+    """Return both hashes of a value, all that a filter knows of it: the first above the second's 32 bits, signed."""
+    first = _hash(value, seed)
+    return first << 32 | _hash(value, first) & _MASK
+
+
+def count_fitting(size: int, false_positives: float) -> int:
+    """Return how many distinct values a filter of a size in bytes holds at a share of false positives."""
+    return int(size * 8 * math.log(2) * math.log(2) / -math.log(false_positives))
 
 
 def _byte(place: int) -> int:

@@ -15,6 +15,7 @@ from sparkcrypt.names import SPARK_SCHEMA
 from sparkcrypt.parquet.thrift.metadata import FileMetaData
 from sparkcrypt.skipping.format.naming import (
     BLOOM,
+    COLUMN_TYPE,
     FIRST_VERSION,
     MINMAX,
     OBJECT,
@@ -55,6 +56,11 @@ class Index:
     params: Params = ()
     key: str | None = None
     unused: str | None = None
+
+    @property
+    def column_type(self) -> str | None:
+        """The Spark type of the column; None where the index does not tell it, as upstream's Bloom filters do not."""
+        return dict(self.params).get(COLUMN_TYPE) if self.kind == BLOOM else self.type
 
 
 @dataclass(frozen=True, slots=True)

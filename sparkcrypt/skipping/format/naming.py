@@ -15,6 +15,12 @@ FIRST_VERSION, VERSION = 1, 4
 """The oldest version that is read, and the newest, which is written."""
 MINMAX, VALUES, BLOOM = "minmax", "valuelist", "bloomfilter"
 """The kinds of indexes that are used."""
+FALSE_POSITIVES = "io.xskipper.index.bloom.fpp"
+"""Parameter of an index: the share of values that a Bloom filter may take for one of its own.  Upstream's name."""
+MOST_VALUES = "io.sparkcrypt.index.values.most"
+"""Parameter of an index: how many distinct values an object may have for its list to be kept."""
+COLUMN_TYPE = "io.sparkcrypt.index.column.type"
+"""Parameter of an index: the Spark type of the column that a Bloom filter is of, which its bytes do not tell."""
 """Key of the footer's key-value metadata under which Spark keeps a schema."""
 
 

@@ -1,1 +1,1 @@
-"""Stores made of data files and kept true: bounds, partitions, refreshed and verified."""
+"""Stores made of data files and kept true: bounds, lists, filters and partitions, refreshed and verified."""

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from sparkcrypt.decide.identity import table_uuid_of
 from sparkcrypt.errors import ConfigError
 from sparkcrypt.native.listing import ListedFile
+from sparkcrypt.skipping.keep.data_file import column_type
 from sparkcrypt.skipping.keep.files import DataFolder, keys_of, one_key
-from sparkcrypt.skipping.keep.footer_bounds import column_type
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Makes the store of a table: looks at all its footers first, then writes what they say."""
+"""Makes the store of a table: looks at all its footers first, then reads and writes what its indexes hold."""
 
 from __future__ import annotations
 
@@ -10,8 +10,11 @@ from sparkcrypt.skipping.format.description import Index, PartitionColumn
 from sparkcrypt.skipping.format.merge import Store
 from sparkcrypt.skipping.format.naming import MINMAX, VERSION, table_identifier
 from sparkcrypt.skipping.format.store import IndexEntries
+from sparkcrypt.skipping.format.values import Budget
 from sparkcrypt.skipping.keep.columns import Column, look_at_columns
+from sparkcrypt.skipping.keep.entries import make_index
 from sparkcrypt.skipping.keep.files import DataFolder, FileRow, Listing, changed_since, list_folder, read_rows
+from sparkcrypt.skipping.keep.gatherers import FILTER_SHARE, LIST_VALUES
 from sparkcrypt.skipping.keep.partitions import folder_values, partition_columns, partition_value
 from sparkcrypt.skipping.trusted.folder import StoreFolder
 from sparkcrypt.skipping.trusted.sidecar import Sidecar, new_digest_key
@@ -23,14 +26,20 @@ class Wanted:
     """What a store is to hold.
 
     Attributes:
-        columns: top-level columns whose bounds it shall have.
+        columns: top-level columns that are to be indexed.
         types: partition column -> its type, where it is no string.
         given: partition column -> its value in every file, where no folder tells it.
+        kinds: column -> the kinds of its indexes; columns that it does not have get bounds alone.
+        most_values: how many distinct values of an object its lists have at most.
+        false_positives: the share of values that a Bloom filter may take for its own.
     """
 
     columns: tuple[str, ...]
     types: Mapping[str, str] = field(default_factory=dict)
     given: Mapping[str, str] = field(default_factory=dict)
+    kinds: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    most_values: int = LIST_VALUES
+    false_positives: float = FILTER_SHARE
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +51,7 @@ class Plan:
         listing: the files.
         table_uuid: whose files they say that they are; None of a bare folder.
         columns: column -> its type and key.
+        indexes: what is made of them.
         partitions: the partition columns.
         given: as `Wanted` has it.
     """
@@ -50,6 +60,7 @@ class Plan:
     listing: Listing
     table_uuid: str | None
     columns: Mapping[str, Column]
+    indexes: tuple[Index, ...]
     partitions: tuple[PartitionColumn, ...]
     given: Mapping[str, str]
 
@@ -62,14 +73,14 @@ class Built:
         sidecar: of the store.
         read: how many files were read for it.
         left_out: files that were changed a moment ago, or while they were read.
-        unknown: column -> why its bounds are not known -> of how many of the files that were read.
+        unknown: column and kind of index -> why nothing is known -> of how many of the files that were read.
         written: False where nothing had changed, so that nothing was written.
     """
 
     sidecar: Sidecar
     read: int
     left_out: tuple[str, ...]
-    unknown: Mapping[str, Mapping[str, int]]
+    unknown: Mapping[tuple[str, str], Mapping[str, int]]
     written: bool = True
 
 
@@ -77,7 +88,7 @@ def plan_store(data: DataFolder, wanted: Wanted) -> Plan:
     """Look at every footer, and refuse what cannot be indexed before anything is written.
 
     Raises:
-        ConfigError: there is no file, a column has no bounds that could be used, or a partition is not understood.
+        ConfigError: there is no file, a column cannot be indexed so, or a partition is not understood.
         VerificationError: a file was moved, or is under an algorithm that was never the policy's.
         FormatError: a file is damaged.
         KeyServiceError: a key is denied or cannot be had.
@@ -90,7 +101,18 @@ def plan_store(data: DataFolder, wanted: Wanted) -> Plan:
     if twice := [column for column in wanted.columns if column.lower() in taken]:
         raise ConfigError(f"column {twice[0]!r}: is a partition column, which every store has; leave it out")
     uuid, columns = look_at_columns(data, listing.settled, wanted.columns)
-    return Plan(data, listing, uuid, columns, partitions, dict(wanted.given))
+    indexes = tuple(
+        make_index(
+            name,
+            kind,
+            column.kind,
+            most_values=wanted.most_values,
+            false_positives=wanted.false_positives,
+        )
+        for name, column in columns.items()
+        for kind in wanted.kinds.get(name, (MINMAX,))
+    )
+    return Plan(data, listing, uuid, columns, indexes, partitions, dict(wanted.given))
 
 
 def create_store(folder: StoreFolder, plan: Plan, keys: StoreKeys, *, generation: int = 0) -> Built:
@@ -106,8 +128,7 @@ def create_store(folder: StoreFolder, plan: Plan, keys: StoreKeys, *, generation
         As `plan_store` and `write_store`.
     """
     digest_key = new_digest_key()
-    kinds = {name: column.kind for name, column in plan.columns.items()}
-    rows = list(read_rows(plan.data, plan.listing.settled, kinds, digest_key))
+    rows = list(read_rows(plan.data, plan.listing.settled, plan.indexes, digest_key, Budget()))
     changed = changed_since(plan.data, plan.listing.settled)
     kept = [row for row in rows if row.name not in changed]
     store = Store(
@@ -116,10 +137,7 @@ def create_store(folder: StoreFolder, plan: Plan, keys: StoreKeys, *, generation
         None,
         tuple(row.object for row in kept),
         tuple((column, partition_entries(column, kept, plan.given)) for column in plan.partitions),
-        tuple(
-            IndexEntries(Index("", MINMAX, (name,), kind), tuple(row.bounds[name] for row in kept))
-            for name, kind in kinds.items()
-        ),
+        tuple(IndexEntries(index, tuple(row.entries[index] for row in kept)) for index in plan.indexes),
     )
     sidecar = write_store(
         folder,
@@ -154,11 +172,11 @@ def partition_entries(column: PartitionColumn, rows: Sequence[FileRow], given: M
     return tuple(partition_value(text, column.type) for text in texts)
 
 
-def count_unknown(rows: Sequence[FileRow]) -> dict[str, dict[str, int]]:
-    """Return for each column why its bounds are not known, and of how many files."""
-    counts: dict[str, dict[str, int]] = {}
+def count_unknown(rows: Sequence[FileRow]) -> dict[tuple[str, str], dict[str, int]]:
+    """Return for each index why nothing is known, and of how many files."""
+    counts: dict[tuple[str, str], dict[str, int]] = {}
     for row in rows:
-        for column, why in row.unknown.items():
-            reasons = counts.setdefault(column, {})
+        for index, why in row.unknown.items():
+            reasons = counts.setdefault((index.columns[0], index.kind), {})
             reasons[why] = reasons.get(why, 0) + 1
     return counts

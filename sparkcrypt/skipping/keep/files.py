@@ -11,9 +11,11 @@ from sparkcrypt.errors import ConfigError, FormatError
 from sparkcrypt.native.listing import ListedFile, list_files
 from sparkcrypt.native.open_places import Settings, place
 from sparkcrypt.parquet import FileSummary, Footer, RetrieveKey, Source, read_footer, summarise
+from sparkcrypt.skipping.format.description import Index
 from sparkcrypt.skipping.format.naming import object_name
-from sparkcrypt.skipping.format.store import Bounds
-from sparkcrypt.skipping.keep.footer_bounds import FileBounds, read_bounds
+from sparkcrypt.skipping.format.store import Entry
+from sparkcrypt.skipping.format.values import Budget
+from sparkcrypt.skipping.keep.entries import FileEntries, read_entries, take_room
 from sparkcrypt.skipping.trusted.sidecar import ObjectFacts, keyed_digest
 
 SETTLED_SECONDS = 2.0
@@ -80,57 +82,59 @@ def list_folder(data: DataFolder) -> Listing:
 
 @dataclass(frozen=True, slots=True)
 class FileRow:
-    """What is known of a file: its object's name and facts, the bounds of its columns, and its keys.
+    """What is known of a file: its object's name and facts, what each index holds of it, and its keys.
 
-    ``unknown`` says of a column why its bounds are not known, ``keys`` which master keys the file has it under (None:
-    in clear), ``table_uuid`` which table's file it says that it is.
+    ``unknown`` says of an index why it holds nothing, ``keys`` of a column which master keys the file has it under
+    (None: in clear), ``table_uuid`` which table's file it says that it is.
     """
 
     name: str
     object: str
     facts: ObjectFacts
-    bounds: Mapping[str, Bounds | None]
-    unknown: Mapping[str, str]
+    entries: Mapping[Index, Entry | None]
+    unknown: Mapping[Index, str]
     keys: Mapping[str, frozenset[str | None]]
     table_uuid: str | None
 
 
 def read_rows(
-    data: DataFolder, files: Sequence[ListedFile], kinds: Mapping[str, str], digest_key: bytes
+    data: DataFolder, files: Sequence[ListedFile], indexes: Sequence[Index], digest_key: bytes, budget: Budget
 ) -> Iterator[FileRow]:
-    """Read what a store says of files, footers alone; a file that is gone by now is left out.
+    """Read what a store says of files; a file that is gone by now is left out.
 
     Args:
         data: their folder.
         files: which, as they were listed.
-        kinds: column -> its Spark type.
+        indexes: what is wanted of each.
         digest_key: under which footers are digested.
+        budget: what the store may hold.
 
     Raises:
-        ConfigError: a column is of a kind that has no bounds.
+        ConfigError: a column cannot be indexed, or the store would hold more than is read of one.
         FormatError: a file is damaged.
         VerificationError: it does not authenticate, or is not what ``check_file`` takes.
         KeyServiceError: a key is denied or cannot be had.
     """
     for file in files:
         try:
-            found = read_bounds(data.source(file.name), kinds, retrieve_key=data.retrieve_key)
+            found = read_entries(data.source(file.name), indexes, retrieve_key=data.retrieve_key)
         except FormatError:
             if file.name in changed_since(data, (file,)):
                 continue
             raise
-        yield _row(data, file, found, kinds, digest_key)
+        take_room(budget, data.object_of(file), found.entries.values())
+        yield _row(data, file, found, {index.columns[0] for index in indexes}, digest_key)
 
 
-def _row(data: DataFolder, file: ListedFile, found: FileBounds, kinds: Mapping[str, str], digest_key: bytes) -> FileRow:
+def _row(data: DataFolder, file: ListedFile, found: FileEntries, columns: set[str], digest_key: bytes) -> FileRow:
     summary = data.summary(file.name, found.footer)
     return FileRow(
         file.name,
         data.object_of(file),
         ObjectFacts(found.length, found.file_unique, keyed_digest(digest_key, found.tail)),
-        found.bounds,
+        found.entries,
         found.unknown,
-        {column: keys_of(column, summary) for column in kinds},
+        {column: keys_of(column, summary) for column in columns},
         table_uuid_of(summary.aad_prefix),
     )
 

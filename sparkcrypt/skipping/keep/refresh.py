@@ -12,10 +12,11 @@ from dataclasses import replace
 
 from sparkcrypt.errors import ConfigError, KeyAccessDeniedError, VerificationError
 from sparkcrypt.skipping.format.merge import Store
-from sparkcrypt.skipping.format.naming import MINMAX, table_identifier
-from sparkcrypt.skipping.format.store import IndexEntries
+from sparkcrypt.skipping.format.naming import table_identifier
+from sparkcrypt.skipping.format.values import Budget
 from sparkcrypt.skipping.keep.columns import one_uuid
 from sparkcrypt.skipping.keep.create import Built, count_unknown, partition_entries
+from sparkcrypt.skipping.keep.entries import take_room
 from sparkcrypt.skipping.keep.files import DataFolder, FileRow, changed_since, list_folder, read_rows
 from sparkcrypt.skipping.keep.partitions import check_folders
 from sparkcrypt.skipping.trusted.folder import StoreFolder
@@ -55,8 +56,9 @@ def refresh_store(
     partitions = [column.column for column, _ in opened.store.partitions if column.column not in opened.sidecar.given]
     for file in new:
         check_folders(file.name, partitions)
-    kinds = {entry.index.columns[0]: str(entry.index.type) for entry in opened.store.indexes if _is_minmax(entry)}
-    rows = list(read_rows(data, new, kinds, opened.sidecar.digest_key))
+    indexes = [held.index for held in opened.store.indexes]
+    budget = _left_budget(opened.store, carried)
+    rows = list(read_rows(data, new, indexes, opened.sidecar.digest_key, budget))
     changed = changed_since(data, new)
     kept = [row for row in rows if row.name not in changed]
     _check_rows(data, kept, opened, keys)
@@ -79,8 +81,13 @@ def keys_of_store(store: Store, footer_key: str) -> dict[str, str]:
     return {column: key for column, key in found.items() if key is not None and key != footer_key}
 
 
-def _is_minmax(entries: IndexEntries) -> bool:
-    return entries.index.kind == MINMAX
+def _left_budget(store: Store, carried: set[str]) -> Budget:
+    """Return what a store may still hold beside what is carried over."""
+    budget = Budget()
+    for row, name in enumerate(store.objects):
+        if name in carried:
+            take_room(budget, name, [held.entries[row] for held in store.indexes])
+    return budget
 
 
 def _check_store(data: DataFolder, opened: TrustedStore) -> None:
@@ -134,7 +141,7 @@ def _store(store: Store, carried: set[str], rows: Sequence[FileRow], sidecar: Si
                 entry,
                 entries=(
                     *(entry.entries[number] for number in kept),
-                    *(row.bounds[entry.index.columns[0]] if _is_minmax(entry) else None for row in rows),
+                    *(row.entries[entry.index] for row in rows),
                 ),
             )
             for entry in store.indexes

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from sparkcrypt.skipping.format.merge import Store
-from sparkcrypt.skipping.format.naming import BLOOM, object_name
+from sparkcrypt.skipping.format.naming import object_name
 from sparkcrypt.skipping.query.leaf import (
     ANY,
     Answer,
@@ -40,7 +40,7 @@ class Skipper:
     Args:
         store: the store, as `open_store` gave it.
         objects: what its objects were when they were indexed.
-        types: column -> its Spark type in the table, for columns that have a Bloom filter alone.
+        types: column -> its Spark type in the table, for columns whose indexes do not tell it.
     """
 
     def __init__(
@@ -120,8 +120,8 @@ def _columns(store: Store, types: Mapping[str, str]) -> dict[str, Column]:
             (column,) = index.index.columns
             entries = tuple([Filter(e) if isinstance(e, bytes) else e for e in index.entries])
             held.setdefault(column, []).append((index.index.kind, entries))
-            if index.index.kind != BLOOM and index.index.type is not None:
-                kinds.setdefault(column, set()).add(index.index.type)
+            if index.index.column_type is not None:
+                kinds.setdefault(column, set()).add(index.index.column_type)
     found = {
         column: Column(
             next(iter(kinds[column])),

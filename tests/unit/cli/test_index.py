@@ -212,7 +212,7 @@ def test_what_cannot_be_indexed_is_refused_by_name(data: Path, policy: Path) -> 
     """A column that is nowhere or has no bounds, and a store among the data, end with 78 and leave nothing."""
     pq.write_table(pa.table({"id": pa.array([1]), "kind": pa.array([[1]])}), data / "day=1" / "a.parquet")
     aged(data / "day=1" / "a.parquet")
-    for columns, said in ((("nosuch",), "'nosuch': is in none"), (("kind",), "'kind': has no minmax index")):
+    for columns, said in ((("nosuch",), "'nosuch': is in none"), (("kind",), "'kind': cannot be indexed")):
         done = created(data, policy, *columns)
         assert done.code == 78 and said in done.errors
     for folder in (data, data / "store", data.parent):
@@ -230,3 +230,68 @@ def test_a_column_under_two_keys_is_refused(data: Path, policy: Path, keys: KeyS
     aged(path)
     done = created(data, policy, "ssn")
     assert done.code == 78 and "other, pii" in done.errors
+
+
+def test_lists_and_filters_are_made_by_name(data: Path, policy: Path) -> None:
+    """Kinds follow a column's name; a refresh keeps them, and each index is under its column's key."""
+    made = created(data, policy, "ssn:bloom", "score:values:minmax", "ssn:values").document
+    assert made["unknown_values"] == made["unknown"] == {"score": {"the file does not have the column": 1}}
+    assert (made["unknown_filters"], made["objects"]) == ({}, 5)
+
+    def shown() -> list[tuple[Any, ...]]:
+        found = run("index", "show", "--path", data.parent / "st", "--policy", policy, "--json").document
+        return [(*index["columns"], index["kind"], index["type"], *index["keys"]) for index in found["indexes"]]
+
+    wanted = [
+        ("ssn", "bloomfilter", "string", "pii"),
+        ("ssn", "valuelist", "string", "pii"),
+        ("score", "valuelist", "double", "footer"),
+        ("score", "minmax", "double", "footer"),
+    ]
+    assert shown() == wanted
+    aged(data / "day=1" / "3.parquet")
+    at = ("--path", data, "--to", data.parent / "st", "--policy", policy, "--json")
+    assert run("index", "refresh", *at).document["read"] == 1
+    assert shown() == wanted
+    where = ("--where", "ssn = '031-secret' AND score > 15", "--policy", policy, "--json")
+    assert run("index", "show", "--path", data.parent / "st", *where).document["kept"] == 1
+    assert not any(b"secret" in path.read_bytes() for path in (data.parent / "st").iterdir())
+
+
+def test_a_filter_alone_answers_where(data: Path, policy: Path) -> None:
+    """A filter says of which type its column is, so ``--where`` compares literals with it."""
+    created(data, policy, "ssn:bloom")
+    where = ("--policy", policy, "--json", "--where", "ssn = '031-secret'")
+    assert run("index", "show", "--path", data.parent / "st", *where).document["kept"] == 1
+
+
+def test_limits_of_lists_and_filters_are_options(data: Path, policy: Path) -> None:
+    """A file with more values than the limit is told; a larger share makes smaller filters; others are refused."""
+    place = ("--path", data, "--to", data.parent / "st", "--policy", policy, "--json")
+    few = run("index", "create", *place, "--column", "id:values", "--most-values", 9).document
+    assert few["unknown_values"] == {"id": {"it has more than 9 distinct values": 5}}
+    enough = run("index", "create", *place, "--column", "id:values", "--most-values", 10).document
+    assert enough["unknown_values"] == {}
+    text = run("index", "create", *place[:-1], "--column", "id:values", "--most-values", 9).output
+    assert "  id: values unknown of 5 files: it has more than 9 distinct values" in text.splitlines()
+    for option, wrong in (("--most-values", 0), ("--most-values", 100_001), ("--false-positives", 0.6)):
+        assert run("index", "create", *place, "--column", "id:values", option, wrong).code == 64
+
+
+def test_a_kind_that_a_type_does_not_have_is_refused_by_name(data: Path, policy: Path) -> None:
+    """A filter of doubles ends with 78 and says what there is; a kind that is not known is part of the name."""
+    done = created(data, policy, "score:bloom")
+    assert done.code == 78
+    assert "'score': has no Bloom filter, since it is of type double; allowed: byte, short" in done.errors
+    names = {"id:blom": "id:blom", ":bloom": ":bloom", "odd:bloom::minmax:values": "odd:bloom", "odd:": "odd:"}
+    for name, column in names.items():
+        assert f"'{column}': is in none" in created(data, policy, name).errors
+    assert not (data.parent / "st").exists()
+
+
+def test_a_denied_key_of_a_list_is_an_error(data: Path, policy: Path, tmp_path: Path) -> None:
+    """Without the key of a column that is to be indexed nothing is written."""
+    next((tmp_path / "keys").glob("pii*")).unlink()
+    done = created(data, policy, "ssn:values")
+    assert done.code in (69, 77) and "pii" in done.errors
+    assert not (data.parent / "st").exists()

@@ -3,8 +3,9 @@
     python -m tests.unit.skipping.differential --predicates 10000 --seed 1
 
 Files are written by pyarrow into partitions: all types, nulls, NaN, -0.0, columns that are absent or of an older type,
-statistics cut or left out.  Between rounds files come, go and are written again, under one name and time too; the store
-is asked while it is stale, and after a refresh.
+statistics cut or left out, pages of several codecs and encodings.  Each column has bounds, a list of values, a Bloom
+filter, or several of these.  Between rounds files come, go and are written again, under one name and time too; the
+store is asked while it is stale, and after a refresh.
 """
 
 from __future__ import annotations
@@ -23,8 +24,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from sparkcrypt.skipping.format.naming import BLOOM, MINMAX, VALUES
 from sparkcrypt.skipping.format.types import Value
 from sparkcrypt.skipping.keep.create import Wanted, create_store, plan_store
+from sparkcrypt.skipping.keep.entries import FILTER_TYPES
 from sparkcrypt.skipping.keep.files import DataFolder
 from sparkcrypt.skipping.keep.refresh import keys_of_store, refresh_store
 from sparkcrypt.skipping.query.predicate import Predicate
@@ -74,9 +77,16 @@ class Lake:
         for _ in range(FILES):
             self.add()
         kinds = {name: PARTITIONS[name][0] for name in self.partitions}
-        plan = plan_store(self.data, Wanted(tuple(self.columns), kinds))
+        indexes = {name: self._kinds(name) for name in self.columns}
+        wanted = Wanted(tuple(self.columns), kinds, kinds=indexes, most_values=self.chance.choice([2, 3, 1000]))
+        plan = plan_store(self.data, wanted)
         create_store(self.folder, plan, StoreKeys(self.keys.keys.maker, "footer", {}))
         self.types = {name: COLUMNS[name][0] for name in self.columns} | kinds
+
+    def _kinds(self, name: str) -> tuple[str, ...]:
+        """Return the kinds of indexes of a column: one or more of those that its type has."""
+        kinds = [MINMAX, VALUES, BLOOM] if COLUMNS[name][0] in FILTER_TYPES else [MINMAX, VALUES]
+        return tuple(self.chance.sample(kinds, k=self.chance.randint(1, len(kinds))))
 
     def add(self, path: Path | None = None, at: float | None = None) -> None:
         """Write a file, new or in place of another."""
@@ -106,6 +116,8 @@ class Lake:
             row_group_size=chance.choice([1, 2, ROWS]),
             write_statistics=statistics,
             use_dictionary=chance.random() < 0.5,
+            compression=chance.choice(["none", "snappy", "gzip", "zstd"]),
+            data_page_version=chance.choice(["1.0", "2.0"]),
             store_decimal_as_integer=chance.random() < 0.5,
         )
         self.clock += 1

@@ -1,8 +1,10 @@
-"""Files of one column by pyarrow, and the same with other statistics in their footers."""
+"""Files of one column by pyarrow, the same with other statistics in their footers, and what is read of either."""
 
 from __future__ import annotations
 
 import io
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -12,6 +14,40 @@ from sparkcrypt.parquet import read_footer
 from sparkcrypt.parquet.thrift.compact import Struct, decode_struct
 from sparkcrypt.parquet.thrift.encode import encode_struct
 from sparkcrypt.parquet.thrift.metadata import ColumnMetaData, FileMetaData, Statistics
+from sparkcrypt.skipping.format.description import Index
+from sparkcrypt.skipping.format.naming import MINMAX
+from sparkcrypt.skipping.keep.entries import FileEntries, make_index, read_entries
+
+
+@dataclass(frozen=True)
+class ReadFile:
+    """What was read of a file, by the names of its columns."""
+
+    file: FileEntries
+    bounds: Mapping[str, Any]
+    unknown: Mapping[str, str]
+
+
+def read_bounds(source: Any, columns: Mapping[str, str], **named: Any) -> ReadFile:
+    """Read the bounds of columns, given with their types."""
+    found = read_entries(source, [index_of(MINMAX, kind, name) for name, kind in columns.items()], **named)
+    return ReadFile(
+        found,
+        {index.columns[0]: entry for index, entry in found.entries.items()},
+        {index.columns[0]: why for index, why in found.unknown.items()},
+    )
+
+
+def index_of(kind: str, column_type: str, column: str = "c", *, most: int = 1000, share: float = 0.01) -> Index:
+    """Return an index of one column."""
+    return make_index(column, kind, column_type, most_values=most, false_positives=share)
+
+
+def entry_of(source: Any, index: Index, **named: Any) -> Any:
+    """Return what an index holds of a file, or why it holds nothing."""
+    found = read_entries(source, [index], **named)
+    entry = found.entries[index]
+    return found.unknown[index] if entry is None else entry
 
 
 def file_of(column: pa.Array, *, metadata: dict[str, str] | None = None, name: str = "c", **writer: Any) -> bytes:

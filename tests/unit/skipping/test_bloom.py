@@ -4,13 +4,17 @@ import base64
 import random
 import subprocess
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from sparkcrypt.errors import ConfigError, FormatError
 from sparkcrypt.skipping.format.bloom import BloomFilter
 from sparkcrypt.skipping.format.java_stream import OWNERS, pack_filter, unpack_filter
+from sparkcrypt.skipping.format.naming import BLOOM
 from tests.services.installed import java_home, spark_home
+from tests.unit.skipping.footers import entry_of, file_of, index_of
 
 JAVA = Path(__file__).parent / "java" / "Filters.java"
 BASES = ("0x603f5d1b7b764446L", "0xf7b012bf742b86a4L")
@@ -53,6 +57,15 @@ def made(values: int, share: float) -> BloomFilter:
     return filter_
 
 
+def of_pages(values: list[Any]) -> bytes:
+    """Return the filter of a data file with these values in several row groups, some of them twice."""
+    column = pa.array([*values, None, *values[:9]])
+    kind = "string" if isinstance(values[0], str) else "long"
+    entry = entry_of(file_of(column, row_group_size=7), index_of(BLOOM, kind))
+    assert isinstance(entry, bytes)
+    return entry
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What Spark's own classes made, and what they said of our filters."""
@@ -61,6 +74,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "probes.txt").write_text("\n".join(map(line, PROBES)))
     for values, share in ((1, 0.5), (130, 0.01), (5000, 0.0001)):
         (folder / f"{values}.ours").write_bytes(made(values, share).to_bytes())
+    for name, column in (("texts", TEXTS), ("longs", LONGS)):
+        (folder / f"{name}.ours").write_bytes(of_pages([*column]))
     sources = [JAVA]
     for owner, uid in zip(OWNERS, BASES, strict=True):
         package = owner.rpartition(".")[0]
@@ -89,12 +104,22 @@ def test_sparks_filters_say_the_same_here(folder: Path) -> None:
 def test_the_jvm_reads_what_is_written_here(folder: Path) -> None:
     """Java's own deserialisation takes our bytes, and the filter says there what it says here."""
     files = sorted(folder.glob("*.ours"))
-    assert len(files) == 3
+    assert len(files) == 5
     for file in files:
         filter_ = BloomFilter.of_bytes(file.read_bytes())
         assert filter_ is not None
         assert answers(filter_) == (folder / f"{file.name}.answers").read_text(), file.name
         assert filter_.to_bytes() == file.read_bytes()
+
+
+def test_the_filter_of_a_file_holds_its_values(folder: Path) -> None:
+    """A filter made of pages holds each value of theirs, here and, by the test before, in the JVM, and few others."""
+    for name, values in (("texts", TEXTS), ("longs", LONGS)):
+        filter_ = BloomFilter.of_bytes((folder / f"{name}.ours").read_bytes())
+        assert filter_ is not None
+        assert all(filter_.may_hold(value) for value in values)
+        assert sum(filter_.may_hold(value) for value in PROBES if value not in values) < 40
+        assert (folder / f"{name}.ours.answers").read_text().count("1") < len(values) + 40
 
 
 def test_a_filter_has_the_size_that_spark_gives_it() -> None:

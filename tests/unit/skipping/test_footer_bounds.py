@@ -19,8 +19,8 @@ from sparkcrypt.parquet.thrift.compact import STRUCT, List, Struct, decode_struc
 from sparkcrypt.parquet.thrift.encode import encode_struct
 from sparkcrypt.parquet.thrift.metadata import FileMetaData
 from sparkcrypt.skipping.format.store import Bounds
-from sparkcrypt.skipping.keep.footer_bounds import FileBounds, column_type, read_bounds
-from tests.unit.skipping.footers import changed, file_of
+from sparkcrypt.skipping.keep.data_file import column_type
+from tests.unit.skipping.footers import changed, file_of, read_bounds
 
 NOON = datetime.datetime(2020, 2, 29, 12, 0, 0, 5)
 
@@ -28,7 +28,7 @@ NOON = datetime.datetime(2020, 2, 29, 12, 0, 0, 5)
 def bounds_of(data: bytes, kind: str) -> Bounds | str:
     """Return the bounds of ``c``, or why they are not known."""
     found = read_bounds(data, {"c": kind})
-    bounds = found.bounds["c"]
+    bounds: Bounds | None = found.bounds["c"]
     return found.unknown["c"] if bounds is None else bounds
 
 
@@ -152,9 +152,9 @@ def test_another_type_or_no_column_says_nothing() -> None:
         (pa.array([{"c": 1}]), "nested or repeated"),
     ],
 )
-def test_types_without_bounds_are_refused_by_name(column: pa.Array, said: str) -> None:
-    """What Spark does not compare as its bytes, or not at all, has no minmax index; the message names the column."""
-    with pytest.raises(ConfigError, match=f"column 'c': has no minmax index.*({said})"):
+def test_types_that_are_not_compared_are_refused_by_name(column: pa.Array, said: str) -> None:
+    """What Spark does not compare as its bytes, or not at all, cannot be indexed; the message names the column."""
+    with pytest.raises(ConfigError, match=f"column 'c': cannot be indexed.*({said})"):
         bounds_of(file_of(column), "long")
 
 
@@ -224,7 +224,7 @@ def test_bounds_of_an_encrypted_file_take_its_keys(sealed: Path) -> None:
 
 def test_a_file_is_told_with_its_end(sealed: Path) -> None:
     """Length, file-unique and the bytes of the footer are what a sidecar notes of an object."""
-    found: FileBounds = read_bounds(sealed, {}, retrieve_key=lambda request: FOOTER.key)
+    found = read_bounds(sealed, {}, retrieve_key=lambda request: FOOTER.key).file
     footer = read_footer(sealed)
     assert (found.length, found.file_unique) == (sealed.stat().st_size, (footer.aad_file_unique or b"").hex())
     assert found.tail == sealed.read_bytes()[footer.offset :]

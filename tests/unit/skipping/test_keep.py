@@ -19,8 +19,8 @@ from sparkcrypt.parquet import KeyRequest, rewrite_file
 from sparkcrypt.skipping.format.store import Bounds
 from sparkcrypt.skipping.keep import files as kept_files
 from sparkcrypt.skipping.keep.create import Wanted, plan_store
+from sparkcrypt.skipping.keep.entries import read_entries
 from sparkcrypt.skipping.keep.files import DataFolder
-from sparkcrypt.skipping.keep.footer_bounds import read_bounds
 from sparkcrypt.skipping.keep.refresh import keys_of_store, refresh_store
 from sparkcrypt.skipping.keep.verify import Comparison
 from sparkcrypt.skipping.trusted import write
@@ -100,14 +100,14 @@ def test_files_that_change_while_they_are_read_are_left_out(table: Table, monkey
     """A file that is written again or deleted during the work is not in the store, and the next refresh takes it up."""
 
     def meanwhile(source: Any, *rest: Any, **named: Any) -> Any:
-        found = read_bounds(source, *rest, **named)
+        found = read_entries(source, *rest, **named)
         if Path(source).name == "a.parquet":
             table.write("a.parquet", 7)
             (table.root / "data" / "c.parquet").unlink(missing_ok=True)
         return found
 
     with monkeypatch.context() as patched:
-        patched.setattr(kept_files, "read_bounds", meanwhile)
+        patched.setattr(kept_files, "read_entries", meanwhile)
         built = table.create()
     assert [Path(path).name for path in built.left_out] == ["a.parquet", "c.parquet"]
     assert table.known() == {"b.parquet": Bounds(10, 15)}

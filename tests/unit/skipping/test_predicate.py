@@ -16,7 +16,6 @@ from sparkcrypt.skipping.format.bloom import BloomFilter
 from sparkcrypt.skipping.format.description import Index, PartitionColumn
 from sparkcrypt.skipping.format.merge import Store
 from sparkcrypt.skipping.format.store import UNKNOWN, Bounds, Entry, IndexEntries
-from sparkcrypt.skipping.keep.footer_bounds import read_bounds
 from sparkcrypt.skipping.query.leaf import Answer
 from sparkcrypt.skipping.query.predicate import (
     And,
@@ -30,6 +29,7 @@ from sparkcrypt.skipping.query.predicate import (
 )
 from sparkcrypt.skipping.query.skipper import Listed, Skipper
 from sparkcrypt.skipping.trusted.sidecar import ObjectFacts
+from tests.unit.skipping.footers import read_bounds
 from tests.unit.skipping.random_rows import COLUMNS, Chooser, drawn, evaluated, plain
 
 OBJECTS, ROWS, PREDICATES = 40, 6, 700

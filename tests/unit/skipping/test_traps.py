@@ -147,5 +147,5 @@ REFUSED = {
 def test_a_trap_is_refused_by_name(tmp_path: Path, keys: Keys, trap: str) -> None:
     """What Spark compares otherwise than a footer's bounds say is refused, in whichever file it is, before a write."""
     content, said = REFUSED[trap]
-    with pytest.raises(ConfigError, match=f"column 'c': has no minmax index, since .*{said}"):
+    with pytest.raises(ConfigError, match=f"column 'c': cannot be indexed, since .*{said}"):
         plan(tmp_path, keys, {"a": file_of(pa.array(["b"])), "b": content})

@@ -1,0 +1,198 @@
+"""What a store says of one data file: bounds from its footer, lists of values and Bloom filters from its pages.
+
+A list or a filter holds every value of the column but null, or is unknown as a whole: a value that cannot be compared,
+too many values, or a file without the column leave nothing that a query may go by.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from sparkcrypt.errors import ConfigError, FormatError
+from sparkcrypt.parquet import Footer, RetrieveKey, Source
+from sparkcrypt.parquet.file.keys import VerifyAad
+from sparkcrypt.skipping.format.description import Index
+from sparkcrypt.skipping.format.naming import BLOOM, COLUMN_TYPE, FALSE_POSITIVES, MINMAX, MOST_VALUES, VALUES
+from sparkcrypt.skipping.format.store import Entry
+from sparkcrypt.skipping.format.types import INTEGERS, Value, converter, modern_calendar
+from sparkcrypt.skipping.format.values import Budget
+from sparkcrypt.skipping.keep.data_file import DataFile, FileColumn, find_column, open_data_file
+from sparkcrypt.skipping.keep.footer_bounds import find_bounds
+from sparkcrypt.skipping.keep.gatherers import (
+    MAX_FILTER_SHARE,
+    MAX_LIST_VALUES,
+    MIN_FILTER_SHARE,
+    FilterGatherer,
+    ListGatherer,
+    size_of,
+)
+from sparkcrypt.skipping.keep.page_values import distinct_values
+
+FILTER_TYPES = (*INTEGERS, "string")
+"""Types of which filters are made: those that upstream's readers, and Spark's filters, take."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileEntries:
+    """What is known of a data file.
+
+    Attributes:
+        length: of the file in bytes.
+        file_unique: of an encrypted file, in hexadecimal.
+        tail: the file's end, footer and all, for a digest.
+        footer: as it was read.
+        entries: index -> what it holds of the file, or None where that is not known.
+        unknown: index -> why it is not known.
+    """
+
+    length: int
+    file_unique: str | None
+    tail: bytes
+    footer: Footer
+    entries: Mapping[Index, Entry | None]
+    unknown: Mapping[Index, str]
+
+
+def make_index(column: str, kind: str, column_type: str, *, most_values: int, false_positives: float) -> Index:
+    """Return an index that can be made.
+
+    Args:
+        column: a top-level column.
+        kind: `MINMAX`, `VALUES` or `BLOOM`.
+        column_type: its Spark type.
+        most_values: how many values a list has at most.
+        false_positives: the share of values that a filter may take for its own.
+
+    Raises:
+        ConfigError: Bloom filters are not made of the type, or a limit is not one that is allowed.
+    """
+    if kind == MINMAX:
+        return Index("", MINMAX, (column,), column_type)
+    if kind == VALUES:
+        if not 1 <= most_values <= MAX_LIST_VALUES:
+            raise ConfigError(f"a list of at most {most_values} values; allowed: 1 to {MAX_LIST_VALUES:,}")
+        return Index("", VALUES, (column,), column_type, ((MOST_VALUES, str(most_values)),))
+    if column_type not in FILTER_TYPES:
+        raise ConfigError(
+            f"column {column!r}: has no Bloom filter, since it is of type {column_type}; allowed: "
+            f"{', '.join(FILTER_TYPES)}; index it by minmax or values"
+        )
+    if not MIN_FILTER_SHARE <= false_positives <= MAX_FILTER_SHARE:
+        raise ConfigError(
+            f"a share of {false_positives} false positives; allowed: {MIN_FILTER_SHARE} to {MAX_FILTER_SHARE}"
+        )
+    return Index("", BLOOM, (column,), "binary", ((FALSE_POSITIVES, str(false_positives)), (COLUMN_TYPE, column_type)))
+
+
+def read_entries(
+    source: Source,
+    indexes: Sequence[Index],
+    *,
+    retrieve_key: RetrieveKey | None = None,
+    verify_aad: VerifyAad | None = None,
+) -> FileEntries:
+    """Read what indexes hold of a file: its footer, and the pages of columns with a list or a filter.
+
+    Args:
+        source: the data file.
+        indexes: what is wanted of it, each over one column.
+        retrieve_key: asked for the keys of the footer and of these columns.
+        verify_aad: called with the file's AAD prefix before any key is asked for.
+
+    Raises:
+        FormatError: the file is damaged.
+        VerificationError: what is read of it does not authenticate.
+        ConfigError: no key is given and one is needed, or a column cannot be indexed.
+        KeyServiceError: a key is denied or cannot be had.
+    """
+    found: dict[Index, Entry | str] = {}
+    with open_data_file(source, retrieve_key, verify_aad) as data:
+        for name, kind, wanted in _by_column(indexes):
+            column = find_column(data, name, kind) if kind is not None else "its index does not tell its type"
+            if isinstance(column, str) or kind is None:
+                found |= {index: str(column) for index in wanted}
+                continue
+            for index in wanted:
+                if index.kind == MINMAX:
+                    found[index] = find_bounds(data, column, kind)
+            found |= _read_values(data, column, kind, [index for index in wanted if index.kind != MINMAX])
+    unique = data.footer.aad_file_unique
+    return FileEntries(
+        data.file.size,
+        None if unique is None else unique.hex(),
+        data.tail,
+        data.footer,
+        {index: None if isinstance(entry, str) else entry for index, entry in found.items()},
+        {index: entry for index, entry in found.items() if isinstance(entry, str)},
+    )
+
+
+def take_room(budget: Budget, name: str, entries: Iterable[Entry | None]) -> None:
+    """Take what an object will take of a store that is read.
+
+    Args:
+        budget: what is left of the store.
+        name: the object's.
+        entries: what the store's indexes hold of it.
+
+    Raises:
+        ConfigError: it would be more than is read of one.
+    """
+    size, values = size_of(name), 1
+    for entry in entries:
+        if isinstance(entry, bytes):
+            size, values = size + 4 + len(entry), values + 1
+        elif isinstance(entry, frozenset):
+            size, values = size + sum(map(size_of, entry)), values + max(1, len(entry))
+        elif entry is not None:
+            sides = [side for side in (entry.least, entry.greatest) if side is not None]
+            size, values = size + sum(map(size_of, sides)), values + 2
+    try:
+        budget.take(size, values)
+    except FormatError as error:
+        raise ConfigError(
+            "the store would hold more than is read of one: 1 GiB and 16 million values; index fewer columns by values "
+            "or Bloom filters, take a lower limit of values, or a larger share of false positives"
+        ) from error
+
+
+def _by_column(indexes: Sequence[Index]) -> Iterator[tuple[str, str | None, list[Index]]]:
+    """Yield each column with its type and the indexes over it."""
+    columns: dict[tuple[str, str | None], list[Index]] = {}
+    for index in indexes:
+        columns.setdefault((index.columns[0], index.column_type), []).append(index)
+    for (name, kind), wanted in columns.items():
+        yield name, kind, wanted
+
+
+def _read_values(data: DataFile, column: FileColumn, kind: str, indexes: Sequence[Index]) -> dict[Index, Entry | str]:
+    """Return lists and filters of a column, whose pages are read once for all of them."""
+    if not indexes:
+        return {}
+    gatherers = {index: FilterGatherer(index) if index.kind == BLOOM else ListGatherer(index) for index in indexes}
+    most = max(gatherer.most for gatherer in gatherers.values())
+    convert = converter(kind, column.element, modern_calendar=modern_calendar(data.metadata))
+    for raw in distinct_values(data, column, most):
+        values = raw if isinstance(raw, str) else _compare_values([convert(value) for value in raw])
+        if isinstance(values, str):
+            return dict.fromkeys(indexes, values)
+        for gatherer in gatherers.values():
+            if not gatherer.is_full:
+                gatherer.add(values)
+        if all(gatherer.is_full for gatherer in gatherers.values()):
+            break
+    return {index: gatherer.entry() for index, gatherer in gatherers.items()}
+
+
+_NAN = float("nan")
+
+
+def _compare_values(values: Sequence[Value | None]) -> list[Value] | str:
+    """Return values with one object for every NaN, so that a set has one; or why they are not known."""
+    found: list[Value] = []
+    for value in values:
+        if value is None:
+            return "it has a value that is no UTF-8, is none of its type, or is before 1900 in an unknown calendar"
+        found.append(value if value == value else _NAN)
+    return found

@@ -1,0 +1,109 @@
+"""Gathers the distinct values of one object into a list or a Bloom filter, within limits.
+
+A list or a filter holds all values or none: one value too many, or one byte, makes it unknown.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from sparkcrypt.errors import FormatError, show
+from sparkcrypt.skipping.format.bloom import BloomFilter, count_fitting, hash_value
+from sparkcrypt.skipping.format.description import Index
+from sparkcrypt.skipping.format.naming import FALSE_POSITIVES, MOST_VALUES
+from sparkcrypt.skipping.format.store import Entry
+from sparkcrypt.skipping.format.types import Value
+
+LIST_VALUES, MAX_LIST_VALUES = 1000, 100_000
+"""How many distinct values of an object a list has at most: by default, and as can be asked for."""
+FILTER_SHARE, MIN_FILTER_SHARE, MAX_FILTER_SHARE = 0.01, 1e-9, 0.5
+"""The share of other values that a filter may take for its own: by default, and what can be asked for."""
+MAX_ENTRY_BYTES = 1024 * 1024
+"""What a list or a filter of one object may take; at the default share such a filter holds 875,000 distinct values."""
+
+
+class ListGatherer:
+    """Gathers the distinct values of an object, as many as a list has at most."""
+
+    def __init__(self, index: Index) -> None:
+        self.most = int(_read_number(index, MOST_VALUES, LIST_VALUES, 1, MAX_LIST_VALUES))
+        self._values: set[Value] = set()
+        self._bytes = 0
+
+    @property
+    def is_full(self) -> bool:
+        """Whether there were more values than the list can have, so that no more are of use."""
+        return len(self._values) > self.most or self._bytes > MAX_ENTRY_BYTES
+
+    def add(self, values: Iterable[Value]) -> None:
+        """Take values, which may have come before."""
+        for value in values:
+            if value not in self._values:
+                self._values.add(value)
+                self._bytes += size_of(value)
+                if self.is_full:
+                    return
+
+    def entry(self) -> Entry | str:
+        """Return the list, or why there is none."""
+        if len(self._values) > self.most:
+            return f"it has more than {self.most:,} distinct values"
+        return "its distinct values take more than 1 MiB" if self.is_full else frozenset(self._values)
+
+
+class FilterGatherer:
+    """Gathers the hashes of an object's values, which is all that its filter is made of."""
+
+    def __init__(self, index: Index) -> None:
+        self._share = _read_number(index, FALSE_POSITIVES, FILTER_SHARE, MIN_FILTER_SHARE, MAX_FILTER_SHARE)
+        self.most = count_fitting(MAX_ENTRY_BYTES, self._share)
+        self._hashes: set[int] = set()
+
+    @property
+    def is_full(self) -> bool:
+        """Whether there were more values than a filter can hold, so that no more are of use."""
+        return len(self._hashes) > self.most
+
+    def add(self, values: Iterable[Value]) -> None:
+        """Take values, which may have come before."""
+        self._hashes.update(hash_value(_as_hashed(value)) for value in values)
+
+    def entry(self) -> Entry | str:
+        """Return the filter, sized by the distinct values, or why there is none."""
+        if self.is_full:
+            return f"it has more than {self.most:,} distinct values, whose filter would take more than 1 MiB"
+        made = BloomFilter.for_values(max(1, len(self._hashes)), self._share)
+        for hashes in self._hashes:
+            made.add_hashes(hashes)
+        return made.to_bytes()
+
+
+def size_of(value: Value) -> int:
+    """Return what a value takes of a store, in bytes, rounded up."""
+    return 16 if not isinstance(value, (str, bytes)) else 4 + len(value.encode() if isinstance(value, str) else value)
+
+
+def _as_hashed(value: Value) -> int | str:
+    if isinstance(value, (int, str)):
+        return value
+    raise FormatError(f"a filter of values of type {type(value).__name__}; expected integers or text")
+
+
+def _read_number(index: Index, name: str, default: float, least: float, most: float) -> float:
+    """Return a number that an index was made with, or the default where it does not say.
+
+    Raises:
+        FormatError: it is no number of this range.
+    """
+    text = dict(index.params).get(name, str(default))
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not least <= number <= most:
+        raise FormatError(
+            f"the index of {index.columns[0]!r} has {name} {show(text)}; expected {least} to {most}: create the store "
+            "anew"
+        )
+    return number
