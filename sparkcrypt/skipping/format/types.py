@@ -45,6 +45,9 @@ _PHYSICAL = {
 _DECIMAL = re.compile(r"decimal\((\d{1,2}),(\d{1,2})\)")
 _MILLIS, _MICROS = 9, 10
 _LOGICAL_TIMESTAMP, _UNIT = field_key(8, STRUCT), field_key(2, STRUCT)
+_DECIMAL_BYTES = 64
+"""What a decimal may take: 38 digits take 16 bytes, and more begin with the sign's."""
+_MAX_MICROS = (1 << 63) - 1
 _DAY_MICROS = 86_400_000_000
 _EPOCH_JULIAN_DAY = 2_440_588
 _SAFE_DAY = -25_567
@@ -77,7 +80,8 @@ def converter(kind: str, element: SchemaElement, *, modern_calendar: bool) -> Ca
     if scale is not None:
         if (element.scale or 0) != scale:
             raise FormatError(f"field {element.name!r} has scale {element.scale} for {kind}; expected that of its type")
-        return lambda raw: _decimal(raw, scale)
+        most = 10 ** int(kind.partition("(")[2].partition(",")[0])
+        return lambda raw: _decimal(raw, scale, most)
     if kind == "date":
         return lambda raw: raw if modern_calendar or raw >= _SAFE_DAY else None
     if kind in TIMESTAMPS:
@@ -87,6 +91,9 @@ def converter(kind: str, element: SchemaElement, *, modern_calendar: bool) -> Ca
         return _text
     if kind in FLOATS:
         return lambda raw: raw + 0.0  # of -0.0 this makes 0.0
+    if kind in ("byte", "short"):
+        half = 1 << (INTEGERS[kind] - 1)
+        return lambda raw: raw if -half <= raw < half else None  # Spark would cut it
     return lambda raw: raw
 
 
@@ -97,8 +104,12 @@ def modern_calendar(metadata: FileMetaData) -> bool:
     return match is not None and (int(match[1]), int(match[2])) >= (3, 1) and not entries.keys() & set(_LEGACY_KEYS)
 
 
-def _decimal(raw: Raw, scale: int) -> Decimal:
+def _decimal(raw: Raw, scale: int, most: int) -> Decimal | None:
+    if isinstance(raw, bytes) and len(raw) > _DECIMAL_BYTES:
+        return None
     unscaled = int.from_bytes(raw, "big", signed=True) if isinstance(raw, bytes) else raw
+    if abs(unscaled) >= most:
+        return None
     return Decimal((int(unscaled < 0), tuple(map(int, str(abs(unscaled)))), -scale))
 
 
@@ -129,4 +140,6 @@ def _micros_of_int96(raw: Raw) -> int | None:
 
 
 def _safe_time(micros: int | None, modern: bool) -> int | None:
-    return micros if micros is not None and (modern or micros >= _SAFE_DAY * _DAY_MICROS) else None
+    if micros is None or abs(micros) > _MAX_MICROS:
+        return None
+    return micros if modern or micros >= _SAFE_DAY * _DAY_MICROS else None

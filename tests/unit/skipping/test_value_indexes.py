@@ -24,7 +24,7 @@ from sparkcrypt.parquet.thrift.encode import encode_struct
 from sparkcrypt.parquet.thrift.metadata import DataPageHeader, DictionaryPageHeader, FileMetaData, PageHeader
 from sparkcrypt.skipping.format.bloom import BloomFilter
 from sparkcrypt.skipping.format.description import Index
-from sparkcrypt.skipping.format.naming import BLOOM, FALSE_POSITIVES, MOST_VALUES, VALUES
+from sparkcrypt.skipping.format.naming import BLOOM, FALSE_POSITIVES, MINMAX, MOST_VALUES, VALUES
 from sparkcrypt.skipping.format.values import Budget
 from sparkcrypt.skipping.keep import gatherers, page_values
 from sparkcrypt.skipping.keep.entries import FILTER_TYPES, make_index, take_room
@@ -211,6 +211,25 @@ def test_old_days_of_an_unknown_calendar_are_unknown() -> None:
     days = [datetime.date(1500, 1, 1), datetime.date(1950, 1, 1)]
     assert "calendar" in str(entry_of(file_of(pa.array(days), metadata={"writer": "o"}), index_of(VALUES, "date")))
     assert entry_of(file_of(pa.array(days[1:]), metadata={"writer": "o"}), index_of(VALUES, "date")) == {-7305}
+
+
+@pytest.mark.parametrize("kind", [MINMAX, VALUES])
+def test_numbers_that_do_not_fit_their_type_are_unknown(kind: str) -> None:
+    """What Spark would cut to a byte, and digits beyond a decimal's precision, are never compared as they stand."""
+    whole = file_of(pa.array([5, 300], pa.int32()))
+    footer = read_footer(whole)
+    metadata, _ = decode_struct(whole, start=footer.offset)
+    for converted, said in ((15, "byte"), (5, "decimal(2,1)")):
+        leaf = FileMetaData(metadata).schema[1].struct
+        extra: dict[int, Any] = {6 << 4 | 5: converted}
+        if converted == 5:
+            extra |= {7 << 4 | 5: 1, 8 << 4 | 5: 2}
+        plain = {key: value for key, value in leaf.items() if key >> 4 < 6}
+        leaf.clear()
+        leaf.update({**plain, **extra})
+        encoded = encode_struct(metadata)
+        data = whole[: footer.offset] + encoded + len(encoded).to_bytes(4, "little") + b"PAR1"
+        assert isinstance(entry_of(data, index_of(kind, said)), str)
 
 
 def test_delta_byte_arrays_are_unknown() -> None:
