@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from struct import Struct, error
+from struct import Struct, error, unpack_from
 
 from sparkcrypt.errors import ConfigError, FormatError
 from sparkcrypt.skipping.format.java_stream import pack_filter, unpack_filter
@@ -130,8 +130,9 @@ class BloomFilter:
 
 def hash_value(value: int | str, seed: int = 0) -> int:
     """Return both hashes of a value, all that a filter knows of it: the first above the second's 32 bits, signed."""
-    first = _hash(value, seed)
-    return first << 32 | _hash(value, first) & _MASK
+    words, length = _mix_words(value)
+    first = _hash_words(words, length, seed)
+    return first << 32 | _hash_words(words, length, first) & _MASK
 
 
 def count_fitting(size: int, false_positives: float) -> int:
@@ -144,24 +145,28 @@ def _byte(place: int) -> int:
     return (place >> 6 << 3) + 7 - (place >> 3 & 7)
 
 
-def _hash(value: int | str, seed: int) -> int:
-    """Return Murmur3 of a value, signed: of a long, or of UTF-8 whose last bytes are mixed in one by one."""
+def _mix_words(value: int | str) -> tuple[list[int], int]:
+    """Return what Murmur3 hashes of a value, whatever the seed, and its length in bytes.
+
+    A long is two words; of UTF-8 the last bytes that fill no word are mixed in one by one.
+    """
     if isinstance(value, str):
         data = value.encode("utf-8", "surrogatepass")
-        whole = len(data) & ~3
-        words = [int.from_bytes(data[at : at + 4], "little") for at in range(0, whole, 4)]
-        return _mix_words([*words, *(byte - 256 if byte > 127 else byte for byte in data[whole:])], seed, len(data))
-    return _mix_words([value & _MASK, value >> 32 & _MASK], seed, 8)
+        length = len(data)
+        whole = length & ~3
+        words = [*unpack_from(f"<{whole >> 2}I", data), *unpack_from(f"<{length - whole}b", data, whole)]
+    else:
+        words, length = [value & _MASK, value >> 32 & _MASK], 8
+    mixed = [word * _C1 & _MASK for word in words]
+    return [(word << 15 | word >> 17) * _C2 & _MASK for word in mixed], length
 
 
-def _mix_words(words: list[int], seed: int, length: int) -> int:
+def _hash_words(words: list[int], length: int, seed: int) -> int:
+    """Return Murmur3 of mixed words, signed."""
     state = seed & _MASK
     for word in words:
-        word = word * _C1 & _MASK
-        word = (word << 15 | word >> 17) & _MASK
-        state ^= word * _C2 & _MASK
-        state = (state << 13 | state >> 19) & _MASK
-        state = (state * 5 + 0xE654_6B64) & _MASK
+        state ^= word
+        state = ((state << 13 | state >> 19) * 5 + 0xE654_6B64) & _MASK
     state ^= length
     state = (state ^ state >> 16) * 0x85EB_CA6B & _MASK
     state = (state ^ state >> 13) * 0xC2B2_AE35 & _MASK
