@@ -9,6 +9,7 @@ import random
 import tracemalloc
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ from sparkcrypt.skipping.format.bloom import BloomFilter
 from sparkcrypt.skipping.format.description import Index
 from sparkcrypt.skipping.format.naming import BLOOM, FALSE_POSITIVES, MINMAX, MOST_VALUES, VALUES
 from sparkcrypt.skipping.format.values import Budget
-from sparkcrypt.skipping.keep import gatherers, page_values
+from sparkcrypt.skipping.keep import create, gatherers, page_values, refresh
 from sparkcrypt.skipping.keep.entries import FILTER_TYPES, make_index, take_room
 from tests.fuzz.attempt import deadline
 from tests.fuzz.mutate import mutate_bytes
@@ -394,6 +395,20 @@ def test_a_store_with_other_limits_is_refused(text: str) -> None:
             entry_of(file_of(pa.array([1])), index)
 
 
+def test_a_filter_that_does_not_tell_its_type_is_unknown(table: Table) -> None:
+    """Filters as upstream notes them are carried over, and new files get none: integers and text hash otherwise."""
+    assert "does not tell its type" in entry_of(file_of(pa.array([1])), Index("f", BLOOM, ("c",), "binary"))
+    table.create("id", kinds={"id": (BLOOM,)})
+    opened = table.opened(UUID)
+    untold = [replace(entry, index=replace(entry.index, params=())) for entry in opened.store.indexes]
+    other = replace(opened, store=replace(opened.store, indexes=tuple(untold)))
+    table.write("c.parquet", 5, uuid=UUID, key="pii")
+    built = refresh.refresh_store(table.folder, table.data, other, table.with_keys({}))
+    assert built.unknown == {("id", BLOOM): {"its index does not tell its type": 1}}
+    found = held(table)["id", BLOOM]
+    assert (found["a.parquet"], found["c.parquet"]) == (filter_with({1, 2}), None)
+
+
 def test_a_store_that_could_not_be_read_is_not_written() -> None:
     """Lists and filters take of what is read of a store; beyond it the error says what to do."""
     budget = Budget(bytes=1000, values=10)
@@ -441,6 +456,28 @@ def test_a_refresh_makes_what_the_store_was_made_with(table: Table) -> None:
     assert found["ssn", BLOOM]["c.parquet"] == filter_with({"005-secret", "006-secret", "007-secret"}, 0.2)
     keys = {(entry.index.columns[0], entry.index.kind): entry.index.key for entry in table.opened(UUID).store.indexes}
     assert keys == {("id", VALUES): "footer", ("ssn", BLOOM): "pii", ("ssn", VALUES): "pii"}
+
+
+def test_what_is_made_and_carried_over_takes_of_the_store(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A store is refused once new and old files together hold more than is read of one, and the old one stays."""
+
+    def allow(values: int) -> None:
+        for module in (create, refresh):
+            monkeypatch.setattr(module, "Budget", lambda: Budget(values=values))
+
+    allow(5)  # of two files with a name and two values each
+    with pytest.raises(ConfigError, match="would hold more than is read of one"):
+        table.create("id", kinds={"id": (VALUES,)})
+    assert not (table.root / "store").exists()
+    allow(6)
+    table.create("id", kinds={"id": (VALUES,)})
+    table.write("c.parquet", 5, 6, uuid=UUID, key="pii")
+    allow(8)
+    with pytest.raises(ConfigError, match="would hold more than is read of one"):
+        table.refresh(UUID)
+    assert table.opened(UUID).sidecar.generation == 1
+    allow(9)
+    assert table.refresh(UUID).sidecar.generation == 2
 
 
 def test_values_of_a_store_are_under_their_keys(table: Table) -> None:
