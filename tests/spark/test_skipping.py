@@ -600,3 +600,20 @@ def test_key_that_is_another_for_each_partition(lake: Lake) -> None:
     assert (scan.opened, scan.listed) == (2, 2)
     assert "column pay is under key 'pay-2026-02'" in str(scan.why)
     assert check(lake, "SELECT pay FROM t WHERE id = 1 AND day < '2026-02'", poor).listed == 1
+
+
+def test_filters_and_lists_serve_columns_that_are_scattered(lake: Lake) -> None:
+    """Where bounds say nothing, a filter of an encrypted column and a list leave files out, with the same rows."""
+    lake.policy(more="index: {location: indexes/}\n")
+    lake.sql("CREATE TABLE t (id INT, email STRING, city STRING) USING parquet")
+    set_tags(lake.spark, "t", {"email": ["pii"]}, None)
+    rows = lake.spark.range(0, ROWS).selectExpr(
+        "CAST(id AS INT) id", "concat('e', lpad(id * 7919 % 10007, 5, '0')) email", "concat('c', id DIV 30) city"
+    )
+    rows.repartitionByRange(FILES, "id").write.insertInto("t")
+    index(lake, "t", "email:bloom", "city:values")
+    lake.spark.conf.set(names.SKIPPING, "true")
+    for where, by in (("email = 'e07919'", "email bloomfilter"), ("city IN ('c3', 'none')", "city valuelist")):
+        scan = check(lake, f"SELECT id FROM t WHERE {where}")
+        assert scan.by.get(by, 0) >= FILES - 2, scan
+        assert lake.sql(f"SELECT id FROM t WHERE {where}").count() > 0
