@@ -98,6 +98,7 @@ def test_a_service_that_is_never_ready_is_stopped_at_its_deadline(tmp_path: Path
     assert not _runs(process.pid)
 
 
+@pytest.mark.slow
 def test_stopping_ends_children_that_ignore_the_request(tmp_path: Path) -> None:
     """A child that ignores SIGTERM ends with its group, and a second stop does nothing."""
     script = (

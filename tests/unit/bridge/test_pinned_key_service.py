@@ -97,6 +97,7 @@ def test_table_cannot_change_address_endpoint_or_credentials(ask: Ask, kind: str
         assert "/run/victim/secret" not in told
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", sorted(NETWORK))
 def test_table_that_says_the_same_or_nothing_is_under_the_launch(ask: Ask, kind: str) -> None:
     """The launch's text, its options in another order, and properties of other names leave the launch's in force."""

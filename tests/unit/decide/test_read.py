@@ -503,6 +503,7 @@ JUNK = st.recursive(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(st.data())
 def test_malformed_requests_are_refused_in_our_tree(data: st.DataObject) -> None:

@@ -169,6 +169,7 @@ def test_description_says_when_the_key_was_made(storing: KeyService) -> None:
     assert str(storing.describe("pii").created).endswith("Z")
 
 
+@pytest.mark.slow
 def test_many_threads_use_one_service(storing: KeyService) -> None:
     """Threads that create, wrap and unwrap at the same time do not disturb each other."""
 

@@ -200,6 +200,7 @@ def test_paths_that_repeat_what_is_above_them_are_refused(files: dict[str, bytes
     assert time.process_time() - started < 10
 
 
+@pytest.mark.slow
 def test_wide_honest_tables_pass(files: dict[str, bytes]) -> None:
     """Ten thousand columns in groups with long names are read, in clear and encrypted, though no row is there."""
     footer = wide([b"a_rather_long_name_of_a_struct_%d" % level + b"x" * 60 for level in range(5)], 10_000)

@@ -176,6 +176,7 @@ def test_an_altered_page_is_found_under_gcm(tmp_path: Path, algorithm: str, plac
         assert verify_file(bytes(data), retrieve_key=keys).authenticated == "partial"
 
 
+@pytest.mark.slow
 def test_every_encrypted_byte_counts(tmp_path: Path) -> None:
     """Flipping bytes all over a file under one key is always found: nothing in it is out of authentication."""
     data = write_uniform(tmp_path / "f.parquet", KEY, write_page_index=True).read_bytes()

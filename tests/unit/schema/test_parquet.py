@@ -110,6 +110,7 @@ def test_both_sources_have_the_same_leaves(document: dict[str, Any]) -> None:
     assert schema_from_parquet(message_type(document)).leaves() == schema_from_spark(document).leaves()
 
 
+@pytest.mark.slow
 @settings(max_examples=200)
 @given(
     st.recursive(

@@ -154,6 +154,7 @@ def test_deep_nesting_is_refused_without_overflow(kind: str) -> None:
         schema_from_spark(struct(("c", inner)))
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(JSON_VALUES)
 def test_any_json_is_a_schema_or_refused(value: Any) -> None:

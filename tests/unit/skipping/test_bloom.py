@@ -101,6 +101,7 @@ def test_sparks_filters_say_the_same_here(folder: Path) -> None:
         assert answers(filter_) == (folder / f"{file.name}.answers").read_text(), file.name
 
 
+@pytest.mark.slow
 def test_the_jvm_reads_what_is_written_here(folder: Path) -> None:
     """Java's own deserialisation takes our bytes, and the filter says there what it says here."""
     files = sorted(folder.glob("*.ours"))

@@ -183,6 +183,7 @@ def test_malformed_schema_is_refused_with_its_place(name: str) -> None:
         schema_from_avro(document if isinstance(document, str) else json.dumps(document), where="S")
 
 
+@pytest.mark.slow
 def test_reused_types_do_not_grow_without_bound() -> None:
     """Types that hold the one before them twice are refused at the number of columns that Parquet has."""
     kinds: Any = record(field("x", "int"), name="R0")
