@@ -121,9 +121,8 @@ final class ExpressionTags {
       addAggregate(tags, (AggregateExpression) expression);
     } else if (expression instanceof BoundReference) {
       tags.addAll(row.get());
-    } else if (VariableTags.of(expression) != null) {
-      tags.addAll(VariableTags.of(expression));
     } else {
+      tags.addAll(VariableTags.of(expression));
       addFunction(tags, expression);
     }
   }

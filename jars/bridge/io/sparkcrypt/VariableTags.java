@@ -17,6 +17,7 @@ import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
  */
 final class VariableTags {
   private static final int MOST_VARIABLES = 10_000;
+  private static final Carried NOTHING = new Carried();
   private static final Map<SparkSession, Map<String, Carried>> BY_SESSION = Collections.synchronizedMap(new WeakHashMap<>());
 
   private VariableTags() {}
@@ -34,16 +35,24 @@ final class VariableTags {
       Carried found = tags.of(columns.get(i));
       if (!found.isEmpty()) {
         Map<String, Carried> known = BY_SESSION.computeIfAbsent(session, unused -> Collections.synchronizedMap(new Newest<>(MOST_VARIABLES)));
-        known.computeIfAbsent(name(variables.get(i)), unused -> new Carried()).addAll(found);
+        known.merge(name(variables.get(i)), found, VariableTags::united);
       }
     }
   }
 
-  /** What a variable has; null for other expressions, and where it has nothing. */
+  /** What a variable has; nothing for other expressions. */
   static Carried of(Expression expression) {
     boolean isVariable = expression.getClass().getSimpleName().equals("VariableReference");
     Map<String, Carried> known = isVariable ? BY_SESSION.get(SparkSession.active()) : null;
-    return known == null ? null : known.get(name(expression));
+    return known == null ? NOTHING : known.getOrDefault(name(expression), NOTHING);
+  }
+
+  /** Both together, in a new one: queries of other threads may be reading what is known. */
+  private static Carried united(Carried before, Carried more) {
+    Carried all = new Carried();
+    all.addAll(before);
+    all.addAll(more);
+    return all;
   }
 
   /** Whether the active session has a variable that has something. */
