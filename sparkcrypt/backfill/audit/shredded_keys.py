@@ -7,6 +7,7 @@ keys, all of it authentic, has a tombstone of its key, and the key service says 
 from __future__ import annotations
 
 from collections.abc import Collection
+from functools import cached_property
 
 from sparkcrypt.backfill.audit.key_facts import KeyFacts, Tombstone, read_key_facts
 from sparkcrypt.backfill.state.mac import MasterKeys
@@ -70,7 +71,7 @@ class ShreddedKeys:
         if key_id not in self._read().tombstones:
             return False
         try:
-            self._service().describe(key_id)
+            self._service.describe(key_id)
         except KeyNotFoundError:
             return True
         except KeyAccessDeniedError:  # nobody says that it is gone
@@ -80,11 +81,12 @@ class ShreddedKeys:
     def _read(self) -> KeyFacts:
         if self._facts is None:
             try:
-                self._facts = read_key_facts(self._store, self._service(), MasterKeys.of(self._policy))
+                self._facts = read_key_facts(self._store, self._service, MasterKeys.of(self._policy))
             except KeyAccessDeniedError:  # who may not open audits is told nothing, and what he cannot open stays so
                 self._facts = KeyFacts()
         return self._facts
 
+    @cached_property
     def _service(self) -> KeyService:
         return open_key_service(self._policy.key_service)
 
