@@ -143,6 +143,7 @@ final class AccessEvents {
   }
 
   private static void start() {
+    Helper.beforeEnd(AccessEvents::flushAtEnd);
     Thread thread = new Thread(AccessEvents::run, "sparkcrypt-access-events");
     thread.setDaemon(true);
     thread.setContextClassLoader(AccessEvents.class.getClassLoader());
@@ -170,12 +171,7 @@ final class AccessEvents {
   }
 
   /** Sends what waits as this JVM ends, and waits for it no longer than some seconds. */
-  static void flushAtEnd() {
-    synchronized (WAKE) {
-      if (!started) {
-        return;
-      }
-    }
+  private static void flushAtEnd() {
     Thread last = new Thread(AccessEvents::flush, "sparkcrypt-access-events-end");
     last.setDaemon(true);
     last.start();

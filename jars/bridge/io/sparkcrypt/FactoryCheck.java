@@ -20,7 +20,7 @@ final class FactoryCheck {
 
   static void check(Configuration conf) {
     String factory = conf.get(FACTORY);
-    if (SchemaTagCryptoFactory.class.getName().equals(factory) || namesKeys(conf)) {
+    if (Names.CRYPTO_FACTORY_CLASS.equals(factory) || namesKeys(conf)) {
       return;
     }
     String schema = conf.get(ROW_SCHEMA); // Parquet's writer alone sets it
@@ -29,7 +29,7 @@ final class FactoryCheck {
       throw Refusal.of(
           "ConfigError",
           FACTORY + " is " + (factory == null ? "not set" : factory) + " for this write, with which " + tagged + " would be written "
-              + "in clear; it comes from SET or from an option; allowed: " + SchemaTagCryptoFactory.class.getName()
+              + "in clear; it comes from SET or from an option; allowed: " + Names.CRYPTO_FACTORY_CLASS
               + ", or the stock factory with the options of sparkcrypt.parquet_options; RESET " + FACTORY
               + ", or take the option away");
     }

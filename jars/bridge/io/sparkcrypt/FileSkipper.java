@@ -127,7 +127,7 @@ final class FileSkipper {
 
   private static Set<Integer> skipped(JsonNode answer, int listed) {
     Set<Integer> found = new HashSet<>();
-    for (JsonNode number : SchemaTagCryptoFactory.required(answer, "skipped")) {
+    for (JsonNode number : Wire.required(answer, "skipped")) {
       if (!number.isInt() || number.asInt() < 0 || number.asInt() >= listed || !found.add(number.asInt())) {
         throw Refusal.of("BridgeError", "the helper names a file that was not listed; jar and helper do not belong together");
       }

@@ -18,6 +18,7 @@ final class Helper {
   private static final long PING_SECONDS = 5;
   private static HelperProcess current; // guarded by the class
   private static boolean hookAdded; // guarded by the class
+  private static volatile Runnable beforeEnd = () -> {}; // what is to be sent before this JVM's helper ends
   private static boolean ending; // guarded by the class
 
   private Helper() {}
@@ -48,6 +49,11 @@ final class Helper {
             secondEnd);
       }
     }
+  }
+
+  /** Sets what is done before the helper ends in order, while it still answers; what was set before is not done then. */
+  static void beforeEnd(Runnable task) {
+    beforeEnd = task;
   }
 
   private static synchronized HelperProcess running() {
@@ -90,7 +96,7 @@ final class Helper {
   }
 
   private static void endCurrent() {
-    AccessEvents.flushAtEnd();
+    beforeEnd.run();
     HelperProcess last;
     synchronized (Helper.class) {
       ending = true; // a request in flight must not start another

@@ -14,8 +14,14 @@ final class Interpreter {
   static final String PYTHON_CONF = "spark.sparkcrypt.python";
   private static final String DEADLINE_CONF = "spark.sparkcrypt.helper.deadline.seconds";
   private static final long DEFAULT_DEADLINE_SECONDS = 60;
+  private static volatile String ofProgram;
 
   private Interpreter() {}
+
+  /** Uses the interpreter that runs the program, where Spark's launcher names none. */
+  static void useOfProgram(String path) {
+    ofProgram = path;
+  }
 
   /** The interpreter and this jar: running the jar puts it, and no folder, first on Python's path. */
   static List<String> command() {
@@ -69,6 +75,6 @@ final class Interpreter {
 
   /** SQL can set a system property, by reflect: where there is Spark, none says what is executed. */
   private static String byProgram() {
-    return Launch.isSpark() ? PolicyRegister.interpreter() : System.getProperty("sparkcrypt.python");
+    return Launch.isSpark() ? ofProgram : System.getProperty("sparkcrypt.python");
   }
 }

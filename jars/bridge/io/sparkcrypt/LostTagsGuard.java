@@ -3,7 +3,6 @@ package io.sparkcrypt;
 import com.fasterxml.jackson.databind.node.ArrayNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.util.Map;
-import java.util.Set;
 import org.apache.spark.sql.SparkSession;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
@@ -15,9 +14,6 @@ import org.apache.spark.sql.types.StructType;
  * <p>Rows that leave the plan and come back, by an RDD, pandas or a list, have lost their tags; the name is all that is left.
  */
 final class LostTagsGuard {
-  /** Leaves whose rows come from a program. */
-  private static final Set<String> LOCAL = Set.of("LocalRelation", "LogicalRDD", "ExternalRDD");
-
   private final SessionPolicy policy;
   private final KnownTables tables;
   private final Object catalog;
@@ -26,10 +22,6 @@ final class LostTagsGuard {
     this.policy = policy;
     this.tables = new KnownTables(session, policy);
     this.catalog = Calls.call(Calls.call(session, "sessionState"), "catalog");
-  }
-
-  static boolean isLocal(Object leaf) {
-    return LOCAL.contains(leaf.getClass().getSimpleName());
   }
 
   /**

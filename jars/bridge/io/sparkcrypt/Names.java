@@ -1,7 +1,9 @@
 package io.sparkcrypt;
 
-/** Configuration property names; sparkcrypt/names.py has the same. */
+/** Names of configuration properties, and of classes that stand in them; sparkcrypt/names.py has the same. */
 final class Names {
+  static final String CRYPTO_FACTORY_CLASS = "io.sparkcrypt.SchemaTagCryptoFactory";
+  static final String KMS_CLIENT_CLASS = "io.sparkcrypt.BridgeKmsClient";
   static final String PREFIX = "parquet.sparkcrypt.";
   static final String POLICY = PREFIX + "policy";
   static final String KEY_SERVICE = PREFIX + "key_service";

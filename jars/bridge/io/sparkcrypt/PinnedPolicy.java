@@ -14,7 +14,7 @@ import org.apache.hadoop.conf.Configuration;
  *
  * <p>A configuration is what the session, the table and the options say together, and whoever writes a table's options would
  * otherwise choose where the reader's credentials are sent. They come from the launch, or from sparkcrypt.configure by the token
- * that it put into the session (PolicyRegister); what differs is refused, and never replaced in silence.
+ * that it put into the session (RegisteredPolicies); what differs is refused, and never replaced in silence.
  */
 final class PinnedPolicy {
   private static final int SHOWN = 120;
@@ -75,7 +75,7 @@ final class PinnedPolicy {
     if (token == null) {
       return launched();
     }
-    if (token.equals(PolicyRegister.SEVERAL)) {
+    if (token.equals(RegisteredPolicies.SEVERAL)) {
       throw Refusal.of(
           "ConfigError",
           "this session was put under no policy, and others of this application are under policies with different key services; "
@@ -83,7 +83,7 @@ final class PinnedPolicy {
     }
     String policy;
     try {
-      policy = PolicyRegister.find(token);
+      policy = RegisteredPolicies.find(token);
     } catch (RuntimeException e) {
       throw Refusal.of("BridgeError", "the driver does not say which policy this session is under: " + e.getMessage(), e);
     }

@@ -29,6 +29,8 @@ import org.apache.spark.sql.catalyst.trees.TreePattern;
  * makes the tags of all its input.
  */
 final class PlanTags {
+  /** Leaves whose rows come from a program. */
+  private static final Set<String> LOCAL = Set.of("LocalRelation", "LogicalRDD", "ExternalRDD");
   /** Nodes whose columns are those of their children. */
   private static final Set<String> PASSING =
       Set.of(
@@ -201,7 +203,7 @@ final class PlanTags {
   private void noteLost(QueryPlan<?> leaf, Attribute column, Carried tags, String source) {
     if (source != null) {
       tables.seen().note(source, column.name(), tags.tags());
-    } else if (tags.isEmpty() && tables.isForWrite() && LostTagsGuard.isLocal(leaf)) {
+    } else if (tags.isEmpty() && tables.isForWrite() && LOCAL.contains(leaf.getClass().getSimpleName())) {
       tables.seen().of(column.name()).forEach(tags::add);
     }
   }

@@ -44,7 +44,7 @@ final class PolicyEndpoint implements RpcEndpoint {
       if (!isDefinedAt(message)) {
         return otherwise.apply(message);
       }
-      String known = PolicyRegister.known((String) message);
+      String known = RegisteredPolicies.known((String) message);
       context.reply(known == null ? "" : known);
       return (B) BoxedUnit.UNIT;
     }

@@ -47,7 +47,8 @@ final class PrincipalBinding {
     Object conf = Calls.call(Calls.call(session, "sessionState"), "conf");
     set(conf, Names.POLICY, rendered);
     set(conf, Names.KEY_SERVICE, PinnedPolicy.keyServiceIn(rendered));
-    set(conf, Names.SESSION_TOKEN, new PolicyRegister(session.sparkContext()).addPrincipal(principal, rendered));
+    RegisteredPolicies.serve(session.sparkContext().env().rpcEnv());
+    set(conf, Names.SESSION_TOKEN, RegisteredPolicies.addPrincipal(principal, rendered));
     BOUND.put(session, principal);
     return rendered;
   }

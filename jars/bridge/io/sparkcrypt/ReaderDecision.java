@@ -132,7 +132,7 @@ final class ReaderDecision {
 
   private static List<Leaf> leaves(JsonNode answer) {
     List<Leaf> found = new ArrayList<>();
-    for (JsonNode column : SchemaTagCryptoFactory.required(answer, "columns")) {
+    for (JsonNode column : Wire.required(answer, "columns")) {
       List<String> path = new ArrayList<>();
       column.path("path").forEach(name -> path.add(name.asText()));
       List<Integer> partitions = column.path("partitions").isArray() ? new ArrayList<>() : null;

@@ -39,8 +39,8 @@ public class SchemaTagCryptoFactory extends PropertiesDrivenCryptoFactory {
             .put("schema", context.getExtraMetaData().get(Names.SPARK_SCHEMA));
     SchemaJson.addFields(request.putArray("message_type"), context.getSchema());
     JsonNode answer = Helper.ask(request);
-    FooterNote.add(context, Names.POLICY_DIGEST, required(answer, "policy_digest").asText());
-    if (!required(answer, "encrypt").asBoolean(true)) {
+    FooterNote.add(context, Names.POLICY_DIGEST, Wire.required(answer, "policy_digest").asText());
+    if (!Wire.required(answer, "encrypt").asBoolean(true)) {
       return null;
     }
     WriteKeys keys = new WriteKeys(answer);
@@ -64,14 +64,6 @@ public class SchemaTagCryptoFactory extends PropertiesDrivenCryptoFactory {
     } catch (IOException e) {
       throw Sneaky.<RuntimeException>of(e); // Spark treats a missing file, or a failing file system, by the class of the exception
     }
-  }
-
-  static JsonNode required(JsonNode answer, String field) {
-    JsonNode value = answer.get(field);
-    if (value == null || value.isNull()) {
-      throw Refusal.of("BridgeError", "the helper's answer has no '" + field + "'; jar and helper do not belong together");
-    }
-    return value;
   }
 
   /** Passes a checked exception through an interface that declares none. */

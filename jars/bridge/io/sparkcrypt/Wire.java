@@ -70,4 +70,13 @@ final class Wire {
     JsonNode value = document.get(field);
     return value == null || value.isNull() ? null : Base64.getDecoder().decode(value.asText());
   }
+
+  /** A field that every answer of the helper has. */
+  static JsonNode required(JsonNode answer, String field) {
+    JsonNode value = answer.get(field);
+    if (value == null || value.isNull()) {
+      throw Refusal.of("BridgeError", "the helper's answer has no '" + field + "'; jar and helper do not belong together");
+    }
+    return value;
+  }
 }

@@ -26,7 +26,7 @@ final class WriteKeys {
   WriteKeys(JsonNode answer) {
     this.answer = answer;
     int number = 0;
-    for (JsonNode column : SchemaTagCryptoFactory.required(answer, "columns")) {
+    for (JsonNode column : Wire.required(answer, "columns")) {
       JsonNode key = column.path("key");
       String alias = key.isTextual() ? "c" + number++ : null;
       if (aliases.put(path(column.path("path")), alias) != null) {
@@ -61,7 +61,7 @@ final class WriteKeys {
     copy.set(PREFIX + "kek.length.bits", text("data_key_bits"));
     copy.set(PREFIX + "double.wrapping", "true");
     copy.set(PREFIX + "key.material.store.internally", "true");
-    copy.set(PREFIX + "kms.client.class", BridgeKmsClient.class.getName());
+    copy.set(PREFIX + "kms.client.class", Names.KMS_CLIENT_CLASS);
     copy.set(PREFIX + "key.access.token", text("access_token"));
     copy.set(Names.KEY_SERVICE, text("key_service"));
     return copy;
@@ -89,7 +89,7 @@ final class WriteKeys {
   }
 
   private String text(String field) {
-    return SchemaTagCryptoFactory.required(answer, field).asText();
+    return Wire.required(answer, field).asText();
   }
 
   private static ColumnPath path(JsonNode names) {
