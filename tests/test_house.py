@@ -52,6 +52,22 @@ THIRD_PARTY = {
 }
 """Which part of the package may import what it did not write; a name that is not here is imported nowhere."""
 
+JAVA_ROOMS = (
+    "entry",
+    "skipping",
+    "writes",
+    "reads",
+    "lineage",
+    "tables",
+    "files",
+    "policy",
+    "events",
+    "helper",
+    "catalyst",
+    "frame",
+)
+"""Folders of the jar's sources from the top; a class names classes of its own folder and of those below it."""
+
 BUILT_IN_ERRORS = {
     name for name, kind in vars(builtins).items() if isinstance(kind, type) and issubclass(kind, Exception)
 }
@@ -173,6 +189,35 @@ def test_imports_point_down() -> None:
     linter = Path(sys.executable).with_name("lint-imports")
     result = subprocess.run([linter, "--no-cache"], cwd=ROOT, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stdout
+
+
+def test_java_classes_name_those_below_them() -> None:
+    """Java's compiler does not see the folders, since all classes are of one package."""
+    sources = list((ROOT / "jars" / "bridge").rglob("*.java"))
+    rooms = {source.stem: source.parent.name for source in sources}
+    assert {source.parent.parent.name for source in sources} == {"bridge"} and set(rooms.values()) == set(JAVA_ROOMS)
+    upwards = []
+    for source in sources:
+        code = re.sub(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\])*"', "", source.read_text(), flags=re.DOTALL)
+        imported = set(re.findall(r"^import .*\.(\w+);", code, re.MULTILINE))
+        for name in (set(re.findall(r"(?<![\w.])[A-Z]\w*", code)) & rooms.keys()) - imported:
+            if JAVA_ROOMS.index(rooms[name]) < JAVA_ROOMS.index(source.parent.name):
+                upwards.append(f"{source.parent.name}/{source.name} names {rooms[name]}/{name}")
+    assert upwards == []
+
+
+def test_sql_cannot_call_static_methods_of_the_jar() -> None:
+    """SQL calls public static methods of any class with texts and numbers (reflect).
+
+    Therefore all classes are of one package, whatever their folder, and a public static method takes an object.
+    """
+    texts_and_numbers = {"String", "boolean", "byte", "short", "int", "long", "float", "double"}
+    for source in (ROOT / "jars" / "bridge").rglob("*.java"):
+        code = source.read_text()
+        assert code.startswith("package io.sparkcrypt;\n"), source
+        for method in re.finditer(r"public static [^;={]*\(([^)]*)\)", code):
+            taken = {parameter.split()[0] for parameter in method[1].split(",") if parameter.strip()}
+            assert taken - texts_and_numbers, f"{source.name}: SQL can call {method[0]}"
 
 
 def test_third_party_libraries_are_imported_where_they_belong() -> None:

@@ -30,6 +30,7 @@ import org.apache.spark.sql.catalyst.trees.TreePattern;
  */
 final class PlanTags {
   /** Leaves whose rows come from a program. */
+  /** Leaves whose rows come from a program. */
   private static final Set<String> LOCAL = Set.of("LocalRelation", "LogicalRDD", "ExternalRDD");
   /** Nodes whose columns are those of their children. */
   private static final Set<String> PASSING =
