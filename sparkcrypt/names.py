@@ -14,6 +14,10 @@ AES_GCM_V1: Final[Algorithm] = "AES_GCM_V1"
 AES_GCM_CTR_V1: Final[Algorithm] = "AES_GCM_CTR_V1"
 ALGORITHMS: tuple[Algorithm, ...] = (AES_GCM_V1, AES_GCM_CTR_V1)
 
+FileFormat = Literal["parquet", "orc"]
+"""A format of data files whose columns are encrypted, by the name that Spark has for it."""
+FILE_FORMATS: tuple[FileFormat, ...] = ("parquet", "orc")
+
 CRYPTO_FACTORY_CLASS = "io.sparkcrypt.SchemaTagCryptoFactory"
 KMS_CLIENT_CLASS = "io.sparkcrypt.BridgeKmsClient"
 STOCK_CRYPTO_FACTORY_CLASS = "org.apache.parquet.crypto.keytools.PropertiesDrivenCryptoFactory"

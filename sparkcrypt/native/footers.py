@@ -10,12 +10,14 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from sparkcrypt.errors import SparkcryptError, StorageError, error_named
+from sparkcrypt.errors import FormatError, SparkcryptError, StorageError, error_named
 from sparkcrypt.keys.datakeys import DataKeyOpener
 from sparkcrypt.keys.material import Wrapping
 from sparkcrypt.keys.open_service import open_key_service
-from sparkcrypt.names import SPARK_SCHEMA
+from sparkcrypt.names import SPARK_SCHEMA, FileFormat
 from sparkcrypt.native.open_places import Settings, place
+from sparkcrypt.native.orc_footers import read_orc_footer
+from sparkcrypt.orc import is_orc
 from sparkcrypt.parquet import (
     ColumnSummary,
     FileSummary,
@@ -41,7 +43,10 @@ PACKED_SCHEMA = "packed string"
 
 @dataclass(frozen=True, slots=True)
 class FooterFacts:
-    """What a footer says of its file, how many column chunks have each codec, and where columns came from."""
+    """What a footer says of its file, how many column chunks have each codec, and where columns came from.
+
+    Of an ORC file it is stripes that have a codec, and nothing says where columns came from.
+    """
 
     summary: FileSummary
     codecs: Mapping[str, int]
@@ -54,7 +59,7 @@ Found: TypeAlias = "FooterFacts | SparkcryptError"
 def read_facts(
     path: str, source: Source, retrieve_key: RetrieveKey, *, every_key: bool = False, shredded: Collection[str] = ()
 ) -> Found:
-    """Read one file's footer; what cannot be read is returned, not raised.
+    """Read the footer of a Parquet or ORC file; what cannot be read is returned, not raised.
 
     Args:
         path: how the file is called in what is returned.
@@ -64,7 +69,12 @@ def read_facts(
         shredded: master keys of which every_key does not ask for what they wrapped.
     """
     try:
-        footer = replace(read_footer(source, retrieve_key=retrieve_key), file=path)
+        try:
+            footer = replace(read_footer(source, retrieve_key=retrieve_key), file=path)
+        except FormatError:
+            if not is_orc(source):
+                raise
+            return _read_orc_facts(path, source, retrieve_key if every_key else None, shredded)
         summary = summarise(footer)
         if every_key:
             verify_keys(source, retrieve_key=retrieve_key, dark=columns_under(summary, shredded))
@@ -78,6 +88,13 @@ def read_facts(
     except Exception as error:  # noqa: BLE001 - one file never hides what is known of the others
         _LOG.error("%s: unforeseen error", path, exc_info=error)
         return SparkcryptError(f"{path}: {type(error).__name__}: {error}")
+
+
+def _read_orc_facts(
+    path: str, source: Source, retrieve_key: RetrieveKey | None, shredded: Collection[str]
+) -> FooterFacts:
+    summary, codec = read_orc_footer(path, source, retrieve_key, shredded=shredded)
+    return FooterFacts(summary, {codec: summary.row_groups or 0})
 
 
 def _read_lineage(footer: Footer) -> tuple[ColumnLineage, ...]:
@@ -182,15 +199,15 @@ class _Shape:
     codecs: dict[str, int]
     lineage: tuple[ColumnLineage, ...]
     purged: dict[tuple[str, ...], str]
+    format: FileFormat
 
     @classmethod
     def of(cls, values: list[Any]) -> _Shape:
-        footer, algorithm, footer_key, supply, columns, codecs, lineage, purged = values
+        footer, algorithm, footer_key, supply, columns, codecs, lineage, purged, file_format = values
         made = None if columns is None else {tuple(path): ColumnSummary(known, key) for path, known, key in columns}
         known = tuple(map(ColumnLineage.from_list, lineage))
-        return cls(
-            footer, algorithm, footer_key, supply, made, codecs, known, {tuple(path): key for path, key in purged}
-        )
+        nulls = {tuple(path): key for path, key in purged}
+        return cls(footer, algorithm, footer_key, supply, made, codecs, known, nulls, file_format)
 
     def facts(
         self,
@@ -214,6 +231,7 @@ class _Shape:
             columns=self.columns,
             wrappings=wrappings,
             purged=self.purged,
+            format=self.format,
         )
         return FooterFacts(summary, self.codecs, self.lineage)
 
@@ -231,6 +249,7 @@ def _shape(facts: FooterFacts) -> list[Any]:
         dict(sorted(facts.codecs.items())),
         [lineage.to_list() for lineage in facts.lineage],
         [[list(path), key] for path, key in summary.purged.items()],
+        summary.format,
     ]
 
 

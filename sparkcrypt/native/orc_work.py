@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from functools import partial
 
 from sparkcrypt.errors import FormatError, VerificationError
@@ -21,9 +22,12 @@ from sparkcrypt.orc import (
     verify_orc,
 )
 from sparkcrypt.parquet import KeyRequest, RetrieveKey
+from sparkcrypt.parquet.file.source import open_source
+from sparkcrypt.parquet.rewrite.output import open_target
 from sparkcrypt.schema import join_dotted
 
-_NOTHING = "all of it: ORC authenticates nothing"
+UNAUTHENTICATED_ORC = "all of it: ORC authenticates nothing"
+"""Said of an encrypted file where others say what of them is not authenticated."""
 
 
 def rewrite_orc_order(
@@ -42,36 +46,53 @@ def rewrite_orc_order(
         SparkcryptError: as `rewrite_orc`, `rewrap_orc` and `verify_orc`.
     """
     digest_key = os.urandom(32)  # digests are compared here, and kept nowhere
-    will_encrypt = None if order.action == "rewrap" else tuple(order.columns) if order.action == "encrypt" else ()
+    rewrites = order.action in ("encrypt", "decrypt")
+    will_encrypt = None if not rewrites else tuple(order.columns)
     before = verify_orc(source, retrieve_key=retrieve_key, digest_key=digest_key, will_encrypt=will_encrypt)
-    result = _carry_out(order, source, target, retrieve_key, maker)
+    made = _carry_out(order, source, target, retrieve_key, maker)
     try:
-        after = _prove_equal(order, target, retrieve_key, before, result, digest_key)
+        after = _prove_equal(order, target, retrieve_key, before, made, digest_key)
     except BaseException:
         remove_file(target)
         raise
-    weak = (*((_NOTHING,) if after.columns else ()), *((f"source: {_NOTHING}",) if before.columns else ()))
+    weak = [UNAUTHENTICATED_ORC] if after.columns else []
+    if before.columns:
+        weak.append(f"source: {UNAUTHENTICATED_ORC}")
     return FileOutcome(
         source=order.source,
         target=order.target,
         rows=after.rows,
         bytes_before=size_of(source),
         bytes_after=size_of(target),
-        unauthenticated=weak,
-        notes=result.notes,
+        unauthenticated=tuple(weak),
+        notes=made.notes,
     )
 
 
-def _carry_out(
-    order: OrcOrder, source: Place, target: Place, retrieve_key: RetrieveKey, maker: DataKeyMaker
-) -> OrcRewriteResult:
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """What is to be said of a target, and whether it lost user metadata."""
+
+    notes: tuple[str, ...] = ()
+    left_out: bool = False
+
+    @classmethod
+    def of(cls, result: OrcRewriteResult) -> _Made:
+        return cls(tuple(result.notes), bool(result.left_out))
+
+
+def _carry_out(order: OrcOrder, source: Place, target: Place, retrieve_key: RetrieveKey, maker: DataKeyMaker) -> _Made:
+    if order.action == "copy":
+        with open_source(source) as file, open_target(target, file.access) as output:
+            output.copy(file, 0, file.size, "the file")
+        return _Made()
     if order.action == "rewrap":
-        return rewrap_orc(source, target, retrieve_key=retrieve_key, wrap_key=partial(_wrap_again, maker))
+        return _Made.of(rewrap_orc(source, target, retrieve_key=retrieve_key, wrap_key=partial(_wrap_again, maker)))
     encryption = None
     if order.action == "encrypt":
         keys = {path: (*maker.make(master, is_footer_key=False), master) for path, master in order.columns.items()}
         encryption = OrcEncryption({path: OrcKey(*key) for path, key in keys.items()})
-    return rewrite_orc(source, target, retrieve_key=retrieve_key, encryption=encryption)
+    return _Made.of(rewrite_orc(source, target, retrieve_key=retrieve_key, encryption=encryption))
 
 
 def _wrap_again(maker: DataKeyMaker, request: KeyRequest, key: bytes) -> tuple[bytes, str]:
@@ -84,7 +105,7 @@ def _prove_equal(
     target: Place,
     retrieve_key: RetrieveKey,
     before: OrcVerification,
-    result: OrcRewriteResult,
+    made: _Made,
     digest_key: bytes,
 ) -> OrcVerification:
     """See that the target says what the source says, encrypted as ordered.
@@ -92,7 +113,8 @@ def _prove_equal(
     Raises:
         VerificationError: it does not.
     """
-    left_out = {"user_metadata"} if result.left_out else set()
+    left_out = {"user_metadata"} if made.left_out else set()
+    ordered = before.columns if order.action == "copy" else order.columns
     equal = {part: digest for part, digest in before.digests.items() if part not in left_out}
     try:
         after = verify_orc(target, retrieve_key=retrieve_key, equal_to=equal, digest_key=digest_key)
@@ -100,7 +122,7 @@ def _prove_equal(
     except FormatError as error:
         raise VerificationError(f"{order.target}: the rewritten file cannot be read back: {error}") from error
     for path, column in found.columns.items():
-        covering = [key for root, key in order.columns.items() if path[: len(root)] == root]
+        covering = [key for root, key in ordered.items() if path[: len(root)] == root]
         wanted = covering[0] if covering else None
         if column.key_id != wanted:
             raise VerificationError(

@@ -75,6 +75,7 @@ class EncryptionOrder:
 
 
 Action = Literal["encrypt", "decrypt", "rewrap", "copy"]
+_ORC = "orc"
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +155,7 @@ class FileOrder:
 
 @dataclass(frozen=True, slots=True)
 class OrcOrder:
-    """One ORC file to make: encrypted anew, in plaintext, or with its keys wrapped anew.
+    """One ORC file to make: encrypted anew, in plaintext, with its keys wrapped anew, or as it is, byte for byte.
 
     Attributes:
         source, target: paths as Hadoop prints them.
@@ -166,16 +167,43 @@ class OrcOrder:
 
     source: str
     target: str
-    action: Literal["encrypt", "decrypt", "rewrap"]
+    action: Action
     columns: Mapping[Path, str]
     replace: bool = False
 
+    @property
+    def dark(self) -> Mapping[Path, str]:
+        """No column: a file with columns under shredded keys is given no order."""
+        return _NONE
+
     def master_keys(self) -> set[str]:
         """Return the master keys that keys of the target will be wrapped by."""
-        return set(self.columns.values())
+        return set() if self.action == "copy" else set(self.columns.values())
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the order as JSON values."""
+        return {
+            "format": _ORC,
+            "source": self.source,
+            "target": self.target,
+            "action": self.action,
+            "columns": [[list(path), key] for path, key in self.columns.items()],
+            "replace": self.replace,
+        }
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> OrcOrder:
+        """Return the order that `to_dict` gave."""
+        columns = {tuple(path): key for path, key in values["columns"]}
+        return cls(values["source"], values["target"], values["action"], columns, values["replace"])
 
 
 Order: TypeAlias = FileOrder | OrcOrder
+
+
+def order_from_dict(values: Mapping[str, Any]) -> Order:
+    """Return the order of either format that its own ``to_dict`` gave."""
+    return OrcOrder.from_dict(values) if values.get("format") == _ORC else FileOrder.from_dict(values)
 
 
 @dataclass(frozen=True, slots=True)

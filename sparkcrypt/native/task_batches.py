@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from sparkcrypt.native.open_places import Settings
-from sparkcrypt.native.orders import FileOrder, KeySettings
+from sparkcrypt.native.orders import KeySettings, Order, order_from_dict
 from sparkcrypt.native.work import rewrite
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ OUTCOME_SCHEMA = "outcome string"
 
 
 def rewriter(
-    orders: tuple[FileOrder, ...], keys: KeySettings, settings: Settings
+    orders: tuple[Order, ...], keys: KeySettings, settings: Settings
 ) -> Callable[[Iterable[RecordBatch]], Iterator[RecordBatch]]:
     """Return a function for ``mapInArrow`` over a column ``id``, each value the place of an order in ``orders``."""
     texts = tuple(json.dumps(order.to_dict()) for order in orders)
@@ -33,6 +33,5 @@ def _run(
     key_settings = KeySettings.from_json(keys)
     for batch in batches:
         for place in batch.column(0).to_pylist():
-            order = FileOrder.from_dict(json.loads(orders[place]))
-            outcome = rewrite(order, key_settings, settings)
+            outcome = rewrite(order_from_dict(json.loads(orders[place])), key_settings, settings)
             yield pa.RecordBatch.from_pydict({"outcome": [outcome.to_json()]})

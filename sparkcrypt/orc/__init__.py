@@ -13,6 +13,7 @@ from sparkcrypt.orc.rewrite.result import OrcRewriteResult
 from sparkcrypt.orc.rewrite.rewrap import rewrap_orc
 from sparkcrypt.orc.summary import ColumnSummary, OrcSummary, inspect_orc, summarise_orc
 from sparkcrypt.orc.verify.file import OrcVerification, verify_orc
+from sparkcrypt.orc.verify.key_check import check_key_name, verify_orc_keys
 
 __all__ = [
     "ColumnSummary",
@@ -22,6 +23,7 @@ __all__ = [
     "OrcSummary",
     "OrcVerification",
     "Tail",
+    "check_key_name",
     "inspect_orc",
     "is_orc",
     "read_tail",
@@ -29,4 +31,5 @@ __all__ = [
     "rewrite_orc",
     "summarise_orc",
     "verify_orc",
+    "verify_orc_keys",
 ]

@@ -9,7 +9,7 @@ from typing import Any
 
 from sparkcrypt.errors import FormatError
 from sparkcrypt.keys.material import KeyMaterial, Wrapping, parse_key_material, wrapping_of
-from sparkcrypt.names import PURGED, Algorithm
+from sparkcrypt.names import PURGED, Algorithm, FileFormat
 from sparkcrypt.parquet.file.columns import ColumnCrypto
 from sparkcrypt.parquet.file.footer import Footer, Mode, read_footer
 from sparkcrypt.parquet.file.keys import RetrieveKey, VerifyAad
@@ -42,6 +42,9 @@ class FileSummary:
     ``footer_key`` is a master key id, decoded, or None when the key metadata is foreign.  ``wrappings`` are what its
     data keys are wrapped by, each once and sorted: a reader makes a call to the key service for each.  ``purged`` are
     columns that were replaced by nulls, as the footer says, and the shredded keys that they were under.
+
+    Of an ORC file ``columns`` are as ORC names them, ``footer`` is ``plaintext`` even where columns are encrypted, and
+    ``row_groups`` are its stripes; it has neither algorithm nor AAD prefix.
     """
 
     path: str
@@ -56,6 +59,12 @@ class FileSummary:
     columns: Mapping[Path, ColumnSummary] | None
     wrappings: tuple[Wrapping, ...] = ()
     purged: Mapping[Path, str] = field(default_factory=dict)
+    format: FileFormat = "parquet"
+
+    @property
+    def encrypted(self) -> bool:
+        """Whether anything in the file stands encrypted."""
+        return self.footer != "plaintext" or any(column.encrypted for column in (self.columns or {}).values())
 
     def to_dict(self) -> dict[str, Any]:
         """Return the summary as JSON values: column paths dotted, bytes of the prefix that are no text as escapes."""

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from sparkcrypt.errors import ConfigError, PlanError, show
-from sparkcrypt.names import ALGORITHMS, Algorithm
+from sparkcrypt.names import ALGORITHMS, FILE_FORMATS, Algorithm, FileFormat
 from sparkcrypt.paths import is_within
 from sparkcrypt.policy.access_log import access_log_of
 from sparkcrypt.policy.derived import check_declassify, declassify_of, safe_aggregates_of
@@ -120,6 +120,7 @@ def _policy(root: Section, problems: Problems, resolve: Callable[[str], str]) ->
         declassify=declassify_of(root),
         rotate_every_seconds=duration_of(root, "rotate_every"),
         strict_projection=root.boolean("strict_projection", False),
+        formats=_formats(root),
     )
     footer.close()
     root.close()
@@ -138,6 +139,18 @@ def _algorithms(root: Section) -> tuple[Algorithm, ...]:
         if value not in ALGORITHMS:
             root.problem("algorithm_history", f"{show(value)} is not known; allowed: {', '.join(ALGORITHMS)}")
     return tuple(entry for entry in ALGORITHMS if entry in values)
+
+
+def _formats(root: Section) -> tuple[FileFormat, ...]:
+    """Return the formats whose files runs encrypt; Parquet is always one, since every write of Spark encrypts it."""
+    if "formats" not in root.names():
+        root.raw("formats", None)
+        return ("parquet",)
+    values = root.texts("formats")
+    found = tuple(entry for entry in FILE_FORMATS if entry in values)
+    if len(found) != len(values) or "parquet" not in found:
+        root.problem("formats", f"is {show(list(values))}; allowed: [parquet], or [parquet, orc]")
+    return found
 
 
 def _check_footer_key(policy: Policy, footer: Section) -> None:

@@ -6,7 +6,7 @@ import hashlib
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from sparkcrypt.names import Algorithm
+from sparkcrypt.names import Algorithm, FileFormat
 from sparkcrypt.policy.access_log import AccessLogRule
 from sparkcrypt.policy.key_service import KeyServiceConfig, canonical_json
 from sparkcrypt.policy.template import KeyTemplate
@@ -142,6 +142,7 @@ class Policy:
     ``declassify`` says who may take tags off values; None: nobody.
     ``rotate_every_seconds`` is how old the newest version of a master key may become before its rotation is due.
     ``strict_projection`` makes it an error to name a column that would be null for want of its key.
+    ``formats`` are those whose files runs encrypt; tables in others are left alone.
     """
 
     key_service: KeyServiceConfig
@@ -167,6 +168,7 @@ class Policy:
     declassify: DeclassifyRule | None = None
     rotate_every_seconds: int | None = None
     strict_projection: bool = False
+    formats: tuple[FileFormat, ...] = ("parquet",)
 
     @property
     def readable_algorithms(self) -> tuple[Algorithm, ...]:
@@ -253,6 +255,7 @@ class Policy:
             "declassify": self.declassify and self.declassify.to_dict(),
             "rotate_every": None if period is None else f"{period}s",
             "strict_projection": self.strict_projection or None,
+            "formats": None if self.formats == ("parquet",) else list(self.formats),
         }
         return document | {name: value for name, value in optional.items() if value is not None}
 

@@ -14,6 +14,8 @@ from functools import cache
 from pathlib import Path
 
 from sparkcrypt.errors import ConfigError, FormatError, SparkcryptError, UnsupportedFileError, VerificationError
+from sparkcrypt.native.footers import FooterFacts, pack
+from sparkcrypt.native.orc_footers import read_orc_footer
 from sparkcrypt.orc import OrcEncryption, inspect_orc, read_tail, rewrap_orc, rewrite_orc, verify_orc
 from sparkcrypt.orc.file.protobuf import Field, Message, decode
 from sparkcrypt.orc.file.stripe import read_stripe_footer
@@ -179,6 +181,11 @@ def _inspect(data: bytes) -> None:
     inspect_orc(data).to_dict()
 
 
+def _summarise(data: bytes) -> None:
+    summary, codec = read_orc_footer("f", data, None)
+    pack({"f": FooterFacts(summary, {codec: 1})})
+
+
 def _verify(data: bytes) -> None:
     verify_orc(data, retrieve_key=retrieve_key).to_dict()
 
@@ -239,6 +246,7 @@ def _hold_equal(
 
 READS: dict[str, Callable[[bytes], None]] = {
     "inspect": _inspect,
+    "summarise": _summarise,
     "stripes": _stripes,
     "verify": _verify,
     "rewrite": _rewrite,

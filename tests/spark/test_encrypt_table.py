@@ -229,7 +229,7 @@ def test_directory_is_renamed_under_exclusive(lake: Lake) -> None:
     ("make", "reason"),
     [
         ("CREATE VIEW t AS SELECT 1 AS id", "is a view"),
-        ("CREATE TABLE t (id INT, email STRING) USING orc", "is a orc table"),
+        ("CREATE TABLE t (id INT, email STRING) USING orc", "runs leave alone unless the policy says"),
     ],
 )
 def test_what_cannot_be_swapped_is_refused(lake: Lake, make: str, reason: str) -> None:
@@ -264,7 +264,7 @@ def test_acid_table_is_refused(lake: Lake) -> None:
     lake.sql(UNPARTITIONED["hive"])
     table = replace(Catalog(lake.spark).table("t"), properties={"transactional": "true"})
     with pytest.raises(PlanError, match="ACID"):
-        refuse_kinds(table)
+        refuse_kinds(table, lake.policy())
 
 
 @pytest.mark.parametrize("folder", ["_spark_metadata", "_delta_log", ".hoodie"])

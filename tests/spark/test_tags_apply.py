@@ -141,7 +141,7 @@ def test_formats_that_nothing_encrypts(lake: Lake, kind: str) -> None:
     lake.sql(f"CREATE TABLE t (id INT, email STRING) {kind}")
     with pytest.raises(PlanError, match=r"its format is .*allowed: parquet") as caught:
         set_tags(lake.spark, "t", {"email": ["pii"]})
-    assert ("not encrypted yet" in str(caught.value)) == ("orc" in kind.lower())
+    assert ("only where the policy says" in str(caught.value)) == ("orc" in kind.lower())
     assert TABLE_UUID not in Catalog(lake.spark).table("t").options
     lake.sql("CREATE VIEW v AS SELECT 1 AS id")
     with pytest.raises(PlanError, match="is a view"):

@@ -175,7 +175,7 @@ class OrphanSearch:
     def _pair_by_name(self, table: Table) -> Iterator[tuple[str, str]]:
         """Yield the folders that a table's units would have by their names, and where a run put them instead."""
         base = base_location(table.location)
-        partitions = self._catalog.partitions(table) if table.is_parquet and table.partition_columns else ()
+        partitions = self._catalog.partitions(table) if table.format and table.partition_columns else ()
         if not table.partition_columns and is_staged(table.location):
             yield base, table.location
         for partition in partitions:

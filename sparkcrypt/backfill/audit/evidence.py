@@ -4,7 +4,8 @@ One form for every engine: a list of changes, each of source files that became t
 file by file gives a change for each file; one that reads and writes anew gives a change for each folder.
 
 A file's digest covers its length and its whole footer: it tells one file from another and costs one small read, but
-says nothing of the pages of a plaintext file.  What the rows were is said by the digest of the rows, which is equal
+says nothing of the pages of a plaintext file.  An ORC file, in which nothing is authenticated, has all of its bytes
+digested.  What the rows were is said by the digest of the rows, which is equal
 before and after.  Both are HMACs under a secret of the run, so that nobody can try values against them; the secret
 stands beside them, wrapped by the master key that wraps the audit's MAC key.
 """
@@ -24,6 +25,7 @@ from sparkcrypt.backfill.engine.base import Proof
 from sparkcrypt.backfill.target.unit import Folder, SourceFile
 from sparkcrypt.errors import FormatError
 from sparkcrypt.keys.service import KeyService
+from sparkcrypt.names import FileFormat
 from sparkcrypt.parquet import FileSummary
 from sparkcrypt.paths import comparable_path
 from sparkcrypt.policy.key_service import canonical_json
@@ -35,6 +37,9 @@ SECRET_BYTES = 32
 _TRAILER_BYTES = 8
 Member: TypeAlias = Literal["dark_columns", "purged_columns"]
 _FILE, _ROWS = b"sparkcrypt audit: length and footer\0", b"sparkcrypt audit: rows\0"
+_WHOLE = b"sparkcrypt audit: whole file\0"
+_OF: Mapping[FileFormat, str] = {"parquet": "length and footer", "orc": "whole file"}
+_ORC_MAGIC, _PIECE_BYTES = b"ORC", 1 << 20
 _READERS = 4
 
 
@@ -57,11 +62,14 @@ class DigestSecret:
         return {"key_id": self.key_id, "wrapped": self.wrapped}
 
     def of_file(self, stream: IO[bytes]) -> str:
-        """Return the digest of a file's length and footer, in hex.
+        """Return the digest of a Parquet file's length and footer, or of all of an ORC file, in hex.
 
         Raises:
             FormatError: the file is too short for its footer.
         """
+        stream.seek(0)
+        if stream.read(len(_ORC_MAGIC)) == _ORC_MAGIC:
+            return self._digest_all(stream)
         size = stream.seek(0, 2)
         stream.seek(max(0, size - _TRAILER_BYTES))
         trailer = stream.read(_TRAILER_BYTES)
@@ -70,6 +78,13 @@ class DigestSecret:
             raise FormatError("the file is shorter than its footer says; it is no Parquet file, or was cut")
         stream.seek(start)
         return self._make_digest(_FILE + size.to_bytes(8, "little") + stream.read(size - start))
+
+    def _digest_all(self, stream: IO[bytes]) -> str:
+        made = hmac.new(self.secret, _WHOLE, hashlib.sha256)
+        stream.seek(0)
+        while piece := stream.read(_PIECE_BYTES):
+            made.update(piece)
+        return made.hexdigest()
 
     def of_rows(self, rows: RowsDigest) -> str:
         """Return the digest of a digest of rows, in hex."""
@@ -108,7 +123,7 @@ def files_of(
     """Return the evidence of files, folder by folder.
 
     Raises:
-        FormatError: one is no Parquet file.
+        FormatError: one is neither a Parquet nor an ORC file.
     """
 
     def read_evidence(file: SourceFile) -> FileEvidence:
@@ -126,6 +141,7 @@ def evidence_of(
     targets: Mapping[str, list[FileEvidence]],
     proof: Proof,
     secret: DigestSecret,
+    file_format: FileFormat = "parquet",
 ) -> dict[str, Any]:
     """Return what a journal and an audit say of a unit's files, as JSON values.
 
@@ -134,6 +150,7 @@ def evidence_of(
         targets: folder -> its new files.
         proof: in which way they were seen to be equal.
         secret: of this execution.
+        file_format: of every file.
     """
     changes = [
         {
@@ -160,7 +177,7 @@ def evidence_of(
                 **_tell_columns("purged_columns", proof.purged.get(target, {})),
             }
         )
-    return {"digests": {"of": "length and footer", "by": "HMAC-SHA256", "secret": secret.to_dict()}, "changes": changes}
+    return {"digests": {"of": _OF[file_format], "by": "HMAC-SHA256", "secret": secret.to_dict()}, "changes": changes}
 
 
 def _tell_columns(member: Member, columns: Mapping[Path, str]) -> dict[str, Any]:

@@ -2,7 +2,8 @@
 
 Nothing in a Parquet file says that it is the newest of its name, or that another one should lie beside it.  The audit's
 entries name every file that runs have put into use, with a keyed digest of its length and footer (which holds the
-file-unique, and so tells two versions apart); each entry is authenticated, and so is their order.
+file-unique, and so tells two versions apart), or of all of an ORC file; each entry is authenticated, and so is their
+order.
 """
 
 from __future__ import annotations

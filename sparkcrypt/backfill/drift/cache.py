@@ -19,7 +19,7 @@ from sparkcrypt.backfill.state.store import StateStore
 from sparkcrypt.backfill.target.unit import SourceFile
 from sparkcrypt.native.footers import FooterFacts, Found, pack, unpack
 
-VERSION = 4
+VERSION = 5
 
 
 class FooterCache:

@@ -9,6 +9,7 @@ from sparkcrypt.decide.file_schema import schema_of_columns
 from sparkcrypt.errors import PlanError
 from sparkcrypt.parquet import FileSummary
 from sparkcrypt.plan import ColumnPlan, EncryptionPlan
+from sparkcrypt.plan.orc import match_orc_columns
 from sparkcrypt.schema import Path, join_dotted
 from sparkcrypt.tags.match import fold
 
@@ -54,8 +55,13 @@ def match_columns(summary: FileSummary, plan: EncryptionPlan) -> FileColumns:
         plan: of the file's table.
 
     Raises:
-        PlanError: a column of the file is no list or map where the table has one; it names the file.
+        PlanError: a column of the file is nested otherwise than the table's; it names the file.
     """
+    if summary.format == "orc":
+        try:
+            return FileColumns(*match_orc_columns(summary.columns or (), plan))
+        except PlanError as error:
+            raise PlanError(f"{summary.path}: {error}") from error
     exact = {column.leaf.logical: column for column in plan.columns}
     folded = {fold(logical): column for logical, column in exact.items()}
     planned: dict[Path, ColumnPlan] = {}

@@ -88,6 +88,8 @@ def drift_of_file(
         wanted = {path: key for path, key in matched.key_ids(plan, partition).items() if path not in dark}
     except PlanError as error:
         raise PlanError(f"{summary.path}: {error}") from error
+    if summary.format == "orc":
+        return _orc_drift(summary, plan, judged, wanted)
     if summary.footer == "plaintext":
         return (Drift("plaintext", summary.path, None, "the file is not encrypted"),) if wanted else ()
     if not wanted and inherited and not dark and not any(columns[column].encrypted for column in judged):
@@ -102,6 +104,16 @@ def drift_of_file(
     )
     if _only_keys(summary, plan, wanted, drift):
         return tuple(replace(difference, only_keys=True) for difference in drift)
+    return drift
+
+
+def _orc_drift(
+    summary: FileSummary, plan: EncryptionPlan, judged: Collection[Path], wanted: Mapping[Path, str | None]
+) -> tuple[Drift, ...]:
+    """Compare an ORC file, of which nothing but columns and their keys can differ."""
+    drift = tuple(found for column in judged for found in _column_drift(summary, plan, column, wanted))
+    if drift and not summary.encrypted:
+        return (Drift("plaintext", summary.path, None, "the file is not encrypted"),)
     return drift
 
 

@@ -43,7 +43,8 @@ class Rotation:
         stale = [wrapping for wrapping in summary.wrappings if self._is_stale(wrapping)]
         if not stale:
             return drift
-        only_keys = summary.aad_prefix is not None and all(difference.only_keys for difference in drift)
+        bound = summary.format == "orc" or summary.aad_prefix is not None
+        only_keys = bound and all(difference.only_keys for difference in drift)
         oldest = min(stale)
         return (*drift, replace(self._describe(summary.path, oldest, len(stale)), only_keys=only_keys))
 

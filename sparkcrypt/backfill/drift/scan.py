@@ -24,6 +24,7 @@ from sparkcrypt.backfill.drift.rotation import Rotation, select_drift
 from sparkcrypt.backfill.target.target import Target
 from sparkcrypt.backfill.target.unit import Unit, list_unit, partition_of
 from sparkcrypt.errors import SparkcryptError, UnsupportedFileError
+from sparkcrypt.names import FileFormat
 from sparkcrypt.native.footers import Found
 from sparkcrypt.parquet import FileSummary
 from sparkcrypt.policy.model import Policy
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 FILES_AT_ONCE = 5_000
+_FORMAT_NAMES: Mapping[FileFormat, str] = {"parquet": "Parquet", "orc": "ORC"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,8 +136,10 @@ class Scanner:
 
     def _look_up(self, unit: Unit) -> Mapping[str, Found]:
         """Return what need not be read."""
-        if unit.other_format:
-            why = f"its partition is not Parquet ({unit.other_format}); convert it, or leave it out by --where"
+        serde = unit.find_other_serde(self._target.format)
+        if serde:
+            wanted = _FORMAT_NAMES[self._target.format]
+            why = f"its partition is not {wanted} ({serde}); convert it, or leave it out by --where"
             return dict.fromkeys((file.path for file in unit.files), UnsupportedFileError(why))
         return {} if self._cache is None else self._cache.find_known(unit.name, unit.files)
 
@@ -162,6 +166,7 @@ def scan_footers(
     Raises:
         PlanError: a file's columns are nested otherwise than the table's, or its partition cannot stand in a key.
     """
+    footers = _part_other_formats(footers, target.format)
     summaries = footers.summaries
     columns = {path: match_columns(summary, target.plan) for path, summary in summaries.items()}
     inherited = {
@@ -187,6 +192,22 @@ def scan_footers(
     scanned = replace(scanned, dark=dark)
     drift = _find_drift(scanned, footers.errors, target)
     return replace(scanned, drift=(*drift, *find_dark_drift(dark)) if purge else drift)
+
+
+def _part_other_formats(footers: Footers, expected: FileFormat) -> Footers:
+    """Return footers with errors in the place of those of another format than the target's."""
+    errors = {
+        path: UnsupportedFileError(
+            f"is a file of {_FORMAT_NAMES[summary.format]} among files of {_FORMAT_NAMES[expected]}; a table's files, "
+            "and those of a folder, are of one format: move it elsewhere"
+        )
+        for path, summary in footers.summaries.items()
+        if summary.format != expected
+    }
+    if not errors:
+        return footers
+    summaries = {path: summary for path, summary in footers.summaries.items() if path not in errors}
+    return replace(footers, summaries=summaries, errors={**footers.errors, **errors})
 
 
 def _find_drift(scanned: ScannedUnit, errors: Mapping[str, SparkcryptError], target: Target) -> tuple[Drift, ...]:

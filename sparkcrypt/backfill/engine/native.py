@@ -18,6 +18,7 @@ from sparkcrypt.backfill.drift.scan import ScannedUnit
 from sparkcrypt.backfill.drift.unit_survey import action_of
 from sparkcrypt.backfill.engine.base import Proof, StagedWork, make_fresh_folder
 from sparkcrypt.backfill.engine.keks import table_keks
+from sparkcrypt.backfill.engine.orc_orders import order_orc_file, refuse_dark_orc
 from sparkcrypt.backfill.engine.spark import SparkStager
 from sparkcrypt.backfill.engine.staged_files import verify_footers
 from sparkcrypt.backfill.state.mac import Mac
@@ -29,7 +30,7 @@ from sparkcrypt.errors import SparkcryptError, UnsupportedFileError, Verificatio
 from sparkcrypt.keys.bucket_keys import make_bucket_keys
 from sparkcrypt.keys.ids import decode_key_id
 from sparkcrypt.keys.open_service import open_key_service
-from sparkcrypt.native.orders import EncryptionOrder, FileOrder, FileOutcome, KeySettings
+from sparkcrypt.native.orders import EncryptionOrder, FileOrder, FileOutcome, KeySettings, Order
 from sparkcrypt.parquet import FileSummary
 from sparkcrypt.parquet.summary import describe_purged
 from sparkcrypt.paths import trailing_partition
@@ -104,6 +105,10 @@ class NativeStager:
         outcomes = rewrite_in_tasks(self._spark, orders, keys, told)
         refused = [outcome for outcome in outcomes if outcome.refused]
         _raise_first([outcome for outcome in outcomes if outcome.error])
+        if refused and self._target.format == "orc":
+            raise UnsupportedFileError(
+                f"{refused[0].refused}; the engine of Spark rewrites Parquet alone, so this unit stays as it is"
+            )
         if refused and scanned.rotation is not None:
             raise UnsupportedFileError(
                 f"{refused[0].refused}; a rotation rewraps keys and nothing else: `sparkcrypt backfill --engine spark` "
@@ -129,10 +134,10 @@ class NativeStager:
             rotation=None if scanned.rotation is None else scanned.rotation.under(keys.keks),
         )
 
-    def _orders(self, scanned: ScannedUnit, staged: str) -> list[FileOrder]:
+    def _orders(self, scanned: ScannedUnit, staged: str) -> list[Order]:
         unit = scanned.unit
         drift = drift_by_file(scanned.drift)
-        orders = []
+        orders: list[Order] = []
         for folder in unit.folders:
             values = partition_of(unit, folder)
             partition_path = unit.partition_path or trailing_partition(folder.relative.split("/"))
@@ -150,8 +155,13 @@ class NativeStager:
                 orders.append(self._order(found, values, FileIdentity(self._target.uuid, partition_path, name)))
         return orders
 
-    def _order(self, file: _File, values: Mapping[str, str], identity: FileIdentity) -> FileOrder:
+    def _order(self, file: _File, values: Mapping[str, str], identity: FileIdentity) -> Order:
         plan, summary = self._target.plan, file.summary
+        if summary.format == "orc":
+            refuse_dark_orc(file.source, file.dark)
+            rewraps = action_of(file.drift, rewrap=self._rewrap) == "re-wrap"
+            drifts = bool(file.drift)
+            return order_orc_file(summary, file.target, file.columns, plan, values, drifts=drifts, rewraps=rewraps)
         order = FileOrder(
             file.source, file.target, "copy", None, summary.aad_prefix, summary.algorithm, replace=True, dark=file.dark
         )
@@ -214,16 +224,8 @@ class NativeStager:
             return doing, f"give --rewrap, which leaves data keys as they are, or {_LEAVE}"
         return doing, f"give {_LEAVE}"
 
-    def _keys(self, orders: Sequence[FileOrder]) -> KeySettings:
-        masters = {
-            key
-            for order in orders
-            if (encryption := order.encryption) is not None
-            for key in (
-                encryption.footer_key,
-                *(column_key for column_key in encryption.columns.values() if column_key is not None),
-            )
-        }
+    def _keys(self, orders: Sequence[Order]) -> KeySettings:
+        masters = {key for order in orders for key in order.master_keys()}
         config, bits = self._policy.key_service, self._policy.data_key_bits
         service = open_key_service(config)
         make_bucket_keys(self._policy, service, masters)
@@ -287,6 +289,7 @@ class _NativeWork:
             retrieve_key,
             self._target.uuid,
             pages=False,
+            file_format=self._target.format,
             rotation=self.rotation,
             dark=carried,
         )

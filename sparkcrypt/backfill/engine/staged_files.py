@@ -13,6 +13,8 @@ from sparkcrypt.backfill.drift.footers import RetrieveKey
 from sparkcrypt.backfill.drift.rotation import Rotation
 from sparkcrypt.backfill.target.unit import Folder, Unit, partition_of
 from sparkcrypt.errors import FormatError, VerificationError
+from sparkcrypt.names import FileFormat
+from sparkcrypt.native.orc_footers import read_orc_footer
 from sparkcrypt.parquet import FileSummary, verify_file, verify_keys
 from sparkcrypt.plan import EncryptionPlan
 from sparkcrypt.schema import Path, join_dotted
@@ -42,6 +44,7 @@ def verify_footers(
     table_uuid: str | None,
     *,
     pages: bool = True,
+    file_format: FileFormat = "parquet",
     rotation: Rotation | None = None,
     dark: Mapping[str, Mapping[Path, str]] = _NONE,
 ) -> StagedUnit:
@@ -54,7 +57,8 @@ def verify_footers(
         plan: what they must be.
         retrieve_key: asks a helper of its own, so that no cache here can answer.
         table_uuid: the table's identity.
-        pages: authenticate pages too; False where that was done when they were written.
+        pages: authenticate pages too; False where that was done when they were written, as always for ORC.
+        file_format: of every file.
         rotation: of a master key, for which they were made.
         dark: staged file -> its columns under shredded keys, with these: they stay unopened, and under these keys.
 
@@ -69,7 +73,10 @@ def verify_footers(
             columns = dark.get(file.path, _NONE)
             try:
                 with files.open(file.path) as stream:
-                    summary = replace(verify_keys(stream, retrieve_key=retrieve_key, dark=columns), path=file.path)
+                    if file_format == "orc":
+                        summary, _ = read_orc_footer(file.path, stream, retrieve_key)
+                    else:
+                        summary = replace(verify_keys(stream, retrieve_key=retrieve_key, dark=columns), path=file.path)
                     if pages:
                         unauthenticated.extend(verify_file(stream, retrieve_key=retrieve_key).not_authenticated)
             except FormatError as error:

@@ -109,13 +109,13 @@ def check_keys(
         spark: a classic session.
         policy: whose key service opens.
         tables: names or patterns.
-        databases: of which every Parquet table is looked at.
+        databases: of which every table in a format of the policy is looked at.
 
     Raises:
         PlanError: a table or database is not there, or a table that was named is none of Parquet files.
         VerificationError: the audit of keys was changed or cut.
     """
-    gate = Gate(spark, accept_path_readers=True)
+    gate = Gate(spark, policy, accept_path_readers=True)
     chosen = choose_tables(spark, Choice(tuple(tables), tuple(databases)))
     files = HadoopFiles(spark)
     states = open_states(spark, policy.run_state, outside=f"{policy.run_state.rstrip('/')}/.nothing")
@@ -142,9 +142,8 @@ def _check_table(
             facts = found[file.path]
             checked.files += 1
             if isinstance(facts, FooterFacts):
-                plaintext = facts.summary.footer == "plaintext"
-                checked.plaintext += plaintext
-                checked.encrypted += not plaintext
+                checked.plaintext += not facts.summary.encrypted
+                checked.encrypted += facts.summary.encrypted
                 dark = set(columns_under(facts.summary, driver.shredded).values())
                 checked.dark.update(dark)
                 checked.key_ids.update({wrapping.key_id for wrapping in facts.summary.wrappings} - dark)

@@ -85,7 +85,7 @@ def backfill(
         spark: a classic session; it is configured with the policy.
         policy: what the tags mean.
         tables: names, or patterns such as ``sales.cust*``.
-        databases: of which every Parquet table is chosen.
+        databases: of which every table in a format of the policy is chosen.
         path: a bare folder instead.
         options: what else is asked.
         progress: hears how far the pass is.
@@ -118,7 +118,7 @@ class _Pass:
         self._meter, self._files = Meter(progress), HadoopFiles(spark)
         self._budget = Budget(options.max_bytes, options.max_seconds)
         self._others = OtherTables(spark)
-        self._gate = Gate(spark, accept_path_readers=options.accept_path_readers)
+        self._gate = Gate(spark, policy, accept_path_readers=options.accept_path_readers)
         self._reports: list[Report] = []
         self._failed: list[TableError] = []
         self._unchanged: list[str] = []

@@ -113,7 +113,7 @@ def plan_target(
     """
     options = RunOptions(where=where, parallelism=parallelism, dry_run=True)
     job = open_job(spark, target, policy, options, Silent())
-    refused = _find_refusal(spark, target, job.store, accept_path_readers=accept_path_readers)
+    refused = _find_refusal(spark, target, policy, job.store, accept_path_readers=accept_path_readers)
     report, surveyed = report_dry_run(job)
     missing = rule_lines(spark, target.table, policy) if target.table is not None else ()
     overdue = find_overdue(open_key_service(policy.key_service), policy, _list_keys(surveyed.units))
@@ -125,9 +125,11 @@ def _list_keys(surveys: Sequence[UnitSurvey]) -> set[str]:
     return {wrapping.key_id for survey in surveys for wrapping in survey.wrappings}
 
 
-def _find_refusal(spark: SparkSession, target: Target, store: StateStore, *, accept_path_readers: bool) -> str | None:
+def _find_refusal(
+    spark: SparkSession, target: Target, policy: Policy, store: StateStore, *, accept_path_readers: bool
+) -> str | None:
     if target.table is None:
         return None
-    gate = Gate(spark, accept_path_readers=accept_path_readers)
+    gate = Gate(spark, policy, accept_path_readers=accept_path_readers)
     gate.safe(target, store)
     return gate.away.refused.get(target.name)

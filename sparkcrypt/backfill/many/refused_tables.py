@@ -12,6 +12,7 @@ from sparkcrypt.backfill.target.shared_folders import folders_of_tables, shared_
 from sparkcrypt.backfill.target.target import Target, refuse_kinds
 from sparkcrypt.errors import PlanError, VerificationError
 from sparkcrypt.plan import EncryptionPlan
+from sparkcrypt.policy.model import Policy
 from sparkcrypt.spark.tables.catalog import Catalog
 from sparkcrypt.spark.tables.table import Table
 
@@ -23,7 +24,8 @@ if TYPE_CHECKING:
 class TurnedAway:
     """Tables that were not begun: table -> reason.
 
-    ``refused`` should have been done; ``passed_over`` are what a database holds besides Parquet tables.
+    ``refused`` should have been done; ``passed_over`` are what a database holds besides tables that the
+    policy has encrypted.
     """
 
     refused: dict[str, str] = field(default_factory=dict)
@@ -33,15 +35,15 @@ class TurnedAway:
 class Gate:
     """Decides which tables a pass may work on, and notes the others."""
 
-    def __init__(self, spark: SparkSession, *, accept_path_readers: bool) -> None:
-        self._spark, self._accept = spark, accept_path_readers
+    def __init__(self, spark: SparkSession, policy: Policy, *, accept_path_readers: bool) -> None:
+        self._spark, self._policy, self._accept = spark, policy, accept_path_readers
         self.away = TurnedAway()
         self._known: dict[str, dict[str, frozenset[str]]] = {}
 
     def of_kind(self, chosen: Chosen) -> bool:
         """Tell whether a table is of a kind that can be rewritten; one that was named itself should be."""
         try:
-            refuse_kinds(chosen.table)
+            refuse_kinds(chosen.table, self._policy)
         except PlanError as error:
             away = self.away.refused if chosen.named else self.away.passed_over
             away[chosen.table.full_name] = str(error)

@@ -105,7 +105,7 @@ def _rewrite_late_files(runner: Runner, unit: Unit, state: UnitState) -> None:
     folders = list_folders(run.files, staged)
     proof = work.prove(folders, run.fresh_keys)
     targets = files_of(run.files, folders, proof.unit.summaries, run.secret)
-    evidence = evidence_of(sources, targets, proof, run.secret)
+    evidence = evidence_of(sources, targets, proof, run.secret, run.target.format)
     changes = place_changes(evidence["changes"], unit, staged, unit.location, outcome.new_location)
     carrying = UnitCarrying(
         name=unit.name,

@@ -43,7 +43,7 @@ def encrypt_table(
         spark: a classic session; it is configured with the policy.
         table: ``db.table``, or None with ``path``.
         policy: what the tags mean.
-        path: a bare folder of Parquet files.
+        path: a bare folder of Parquet or ORC files.
         avro: an Avro schema whose tags are united with the target's own.
         options: what else is asked; single options may be given by name instead (``engine="native"``).
         progress: hears how far the run is.
@@ -80,10 +80,16 @@ def find_target(
         PlanError: there is no such thing, or its files cannot be swapped.
         ConfigError: the engine cannot rewrite it.
     """
+    target: Target
     if path is not None:
-        return path_target(spark, path, policy, avro)
-    target = catalog_target(spark, Catalog(spark).table(table or ""), policy, avro)
-    if target.table.bucketed and engine == "spark":
+        target = path_target(spark, path, policy, avro)
+    else:
+        target = catalog_target(spark, Catalog(spark).table(table or ""), policy, avro)
+    if target.format == "orc" and engine == "spark":
+        raise ConfigError(
+            f"{target.name}: Spark's engine rewrites Parquet alone; use --engine native, which rewrites ORC too"
+        )
+    if target.table is not None and target.table.bucketed and engine == "spark":
         raise ConfigError(
             f"{target.name} is bucketed: Spark's engine would give its files other names, by which buckets are told; "
             "use --engine native, which keeps them"

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
+from sparkcrypt.backfill.drift.columns import match_columns
 from sparkcrypt.backfill.drift.footers import FooterReader
 from sparkcrypt.backfill.drift.scan import FILES_AT_ONCE
 from sparkcrypt.backfill.report.amount import Amount
@@ -16,8 +18,11 @@ from sparkcrypt.backfill.target.target import CatalogTarget
 from sparkcrypt.backfill.target.unit import SourceFile, Unit, list_unit, partition_of
 from sparkcrypt.errors import PlanError, SparkcryptError
 from sparkcrypt.native.footers import FooterFacts, Found
+from sparkcrypt.parquet import FileSummary
 from sparkcrypt.schema import Path, join_dotted
 from sparkcrypt.spark.files.hadoop import HadoopFiles
+
+_Columns: TypeAlias = tuple[tuple[Path, bool | None, str | None], ...]
 
 
 @dataclass(slots=True)
@@ -48,7 +53,7 @@ class _Shape:
     """What a footer says of keys; the files of one job have it in common."""
 
     footer_key: str | None
-    columns: tuple[tuple[Path, bool | None, str | None], ...] | None
+    columns: _Columns | None
 
     @property
     def is_known(self) -> bool:
@@ -124,9 +129,7 @@ class TableScan:
         facts = found.get(file.path)
         if isinstance(facts, FooterFacts):
             summary = facts.summary
-            columns = None
-            if summary.columns is not None:
-                columns = tuple((path, known.encrypted, known.key_id) for path, known in summary.columns.items())
+            columns = self._list_columns(summary)
             shape = _Shape(summary.footer_key, columns)
             shape = self._shapes.setdefault(shape, shape)
             self._seen[file.path] = _Seen(file.length, file.modified_ms, shape, summary.rows or 0)
@@ -139,6 +142,22 @@ class TableScan:
             self.unread = (count + 1, first or told)
             return None
         return seen
+
+    def _list_columns(self, summary: FileSummary) -> _Columns | None:
+        """Return path, state and key of each column, those of an ORC file by the paths that the plan has.
+
+        None where the file does not tell, or an ORC file's columns are nested otherwise than the table's.
+        """
+        if summary.columns is None:
+            return None
+        names: dict[Path, Path] = {}
+        if summary.format == "orc":
+            try:
+                planned = match_columns(summary, self.target.plan).planned
+            except PlanError:
+                return None
+            names = {path: column.path for path, column in planned.items()}
+        return tuple((names.get(path, path), known.encrypted, known.key_id) for path, known in summary.columns.items())
 
     def _expect(self, values: Mapping[str, str]) -> dict[Path, str | None]:
         """Return the keys that the plan gives the columns of a partition; none where it gives none."""

@@ -82,7 +82,7 @@ class Survey:
         self._reader = TaskFooters(spark, policy.key_service, driver)
         self._scans: dict[str, TableScan] = {}
         self._names: dict[str, str] | None = None
-        gate = Gate(spark, accept_path_readers=True)
+        gate = Gate(spark, policy, accept_path_readers=True)
         for chosen in choose_tables(spark, Choice(selection.tables, selection.databases)):
             if gate.of_kind(chosen):
                 self._add(chosen.table.full_name, selected=True)

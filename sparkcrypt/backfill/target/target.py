@@ -9,8 +9,11 @@ from typing import TYPE_CHECKING, Protocol
 from sparkcrypt import names
 from sparkcrypt.backfill.target.unit import Folder, Unit, base_location, list_folders, refuse_formats, refuse_overlaps
 from sparkcrypt.errors import PlanError, SourceChangedError
+from sparkcrypt.names import FileFormat
+from sparkcrypt.orc import is_orc
 from sparkcrypt.paths import comparable_path, partition_values, trailing_partition
 from sparkcrypt.plan import EncryptionPlan
+from sparkcrypt.plan.orc import refuse_orc_plan
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.schema import Schema
 from sparkcrypt.spark.files.hadoop import HadoopFiles
@@ -26,6 +29,11 @@ from sparkcrypt.tags.model import TaggedColumn, tag_property
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
+
+_LEFT_ALONE = (
+    "holds ORC files, which runs leave alone unless the policy says `formats: [parquet, orc]`; say so to have its "
+    "tagged columns encrypted, once its readers have what opens encrypted ORC: others see nulls there"
+)
 
 
 class Target(Protocol):
@@ -61,6 +69,10 @@ class Target(Protocol):
     @property
     def plan(self) -> EncryptionPlan:
         """The plan of every file."""
+
+    @property
+    def format(self) -> FileFormat:
+        """The format of every file."""
 
     @property
     def schema(self) -> StructType:
@@ -114,6 +126,11 @@ class CatalogTarget:
         return self.table.uuid
 
     @property
+    def format(self) -> FileFormat:
+        """The format of the table."""
+        return self.table.format or "parquet"
+
+    @property
     def schema(self) -> StructType:
         """The table's data columns."""
         return data_schema(self.table)
@@ -159,7 +176,7 @@ class CatalogTarget:
 
     def with_identity(self) -> CatalogTarget:
         """Return the table with a UUID and its rule in its properties; it is given what it lacks."""
-        put_rule(self.spark, rule_change(self.spark, self.table, self.plan.rule), self.policy)
+        put_rule(self.spark, rule_change(self.spark, self.table, self.plan.rule, self.policy), self.policy)
         return replace(self, table=ensure_identity(self.spark, self.name))
 
     def options(self) -> dict[str, str]:
@@ -171,12 +188,13 @@ class CatalogTarget:
 
 @dataclass(frozen=True, slots=True)
 class PathTarget:
-    """A bare folder of Parquet files."""
+    """A bare folder of files of one format."""
 
     spark: SparkSession
     path: str
     plan: EncryptionPlan
     schema: StructType
+    format: FileFormat = "parquet"
 
     @property
     def name(self) -> str:
@@ -246,25 +264,30 @@ def catalog_target(spark: SparkSession, table: Table, policy: Policy, avro: Sche
     """Return a table as a target.
 
     Raises:
-        PlanError: it is not a Parquet table whose files can be swapped; the reason is told.
+        PlanError: it is not a table whose files can be encrypted and swapped; the reason is told.
     """
-    refuse_kinds(table)
+    refuse_kinds(table, policy)
     avro_tags = tags_of_avro(avro) if avro is not None else ()
-    return CatalogTarget(spark, table, policy, plan_of(spark, table, policy, avro=avro), avro_tags)
+    plan = plan_of(spark, table, policy, avro=avro)
+    if table.format == "orc":
+        refuse_orc_plan(plan)
+    return CatalogTarget(spark, table, policy, plan, avro_tags)
 
 
-def refuse_kinds(table: Table) -> None:
-    """Refuse what is not a plain Parquet table.
+def refuse_kinds(table: Table, policy: Policy) -> None:
+    """Refuse what is not a plain table in a format that the policy has encrypted.
 
     Raises:
         PlanError: it says what the table is.
     """
     if table.kind == "VIEW":
         raise PlanError(f"{table.full_name} is a view and has no files; name the tables that it reads")
-    if not table.is_parquet:
+    if table.format == "orc" and "orc" not in policy.formats:
+        raise PlanError(f"{table.full_name} {_LEFT_ALONE}")
+    if table.format is None:
         raise PlanError(
-            f"{table.full_name} is a {table.provider} table, not Parquet; convert it first (CREATE TABLE … USING "
-            "parquet AS SELECT …)"
+            f"{table.full_name} is a {table.provider} table, neither Parquet nor ORC; convert it first "
+            "(CREATE TABLE … USING parquet AS SELECT …)"
         )
     if table.properties.get("transactional", "").lower() == "true":
         raise PlanError(
@@ -276,21 +299,32 @@ def path_target(spark: SparkSession, path: str, policy: Policy, avro: Schema | N
     """Return a bare folder as a target; its schema comes from its files, tags from it and the Avro schema.
 
     Raises:
-        PlanError: there is no such folder, or it holds no Parquet files.
+        PlanError: there is no such folder, or it holds no Parquet files, nor ORC files that the policy has encrypted.
     """
     files = HadoopFiles(spark)
     path = files.qualify(path.rstrip("/"))
     if not files.exists(path):
-        raise PlanError(f"{path}: is not there; name a folder of Parquet files")
+        raise PlanError(f"{path}: is not there; name a folder of data files")
     folders = list_folders(files, path)
     if not folders:
-        raise PlanError(f"{path}: holds no data files; name a folder of Parquet files")
-    name = _table_at(policy, path)
+        raise PlanError(f"{path}: holds no data files; name a folder of data files")
+    name, first = _table_at(policy, path), next(file.path for folder in folders for file in folder.files)
+    found = _format_of(files, first)
+    if found not in policy.formats:
+        raise PlanError(f"{path} {_LEFT_ALONE}")
     reader = spark.read.options(**({names.TABLE: name} if name else {}))
-    schema = reader.parquet(*[file.path for folder in folders for file in folder.files][:1]).schema
+    schema = reader.format(found).load(first).schema
     partition_columns = tuple(dict.fromkeys(column for folder in folders for column in partition_values(_hive(folder))))
     plan = plan_path(schema.json(), policy, partition_columns=partition_columns, table=name, avro=avro)
-    return PathTarget(spark, path, plan, schema)
+    if found == "orc":
+        refuse_orc_plan(plan)
+    return PathTarget(spark, path, plan, schema, found)
+
+
+def _format_of(files: HadoopFiles, path: str) -> FileFormat:
+    """Return the format of a file by its first bytes; what is not ORC is read as Parquet."""
+    with files.open(path) as stream:
+        return "orc" if is_orc(stream) else "parquet"
 
 
 def _hive(folder: Folder) -> str:

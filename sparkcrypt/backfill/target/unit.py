@@ -11,6 +11,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from sparkcrypt.errors import PlanError, SourceChangedError, SparkcryptError
+from sparkcrypt.names import FileFormat
 from sparkcrypt.paths import comparable_path, partition_values, trailing_partition
 from sparkcrypt.spark.files.listing import data_files
 from sparkcrypt.spark.tables.table import Partition
@@ -79,11 +80,10 @@ class Unit:
         """The length of all files together."""
         return sum(file.length for file in self.files)
 
-    @property
-    def other_format(self) -> str:
-        """The SerDe of a partition that is not Parquet, though its table is; empty for all others."""
+    def find_other_serde(self, table_format: FileFormat) -> str:
+        """Return the SerDe of a partition that is in another format than its table; empty for all others."""
         serde = self.partition.serde if self.partition else ""
-        return "" if "parquet" in serde.lower() else serde
+        return "" if table_format in serde.rpartition(".")[2].lower() else serde
 
     def at(self, location: str, folders: tuple[Folder, ...]) -> Unit:
         """Return the unit as it would be elsewhere, with other files."""

@@ -104,6 +104,7 @@ def _prove(runner: Runner, unit: Unit, attempt: Attempt, old: str, new: str) -> 
         _place_evidence(after, new, attempt.staged),
         replace(proof, pairs=pairs),
         run.secret,
+        run.target.format,
     )
     proven = Proven(proof.rows, evidence, {"engine": _ENGINE[bool(pairs)], "notes": [_NOTE]})
     run.journal.write(UnitListed(unit, attempt.staged))

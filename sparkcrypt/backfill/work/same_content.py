@@ -19,12 +19,16 @@ from sparkcrypt.backfill.target.record import by_place
 from sparkcrypt.backfill.target.unit import Folder, Unit
 from sparkcrypt.backfill.work.context import RunContext
 from sparkcrypt.errors import VerificationError
+from sparkcrypt.native.orc_work import UNAUTHENTICATED_ORC
 from sparkcrypt.native.rewrap import prove_rewrapped
+from sparkcrypt.orc import verify_orc
 from sparkcrypt.parquet import FileSummary, Verification, read_footer, verify_file
 from sparkcrypt.schema import Path
 
 _REDACTED_PARTS = ("key_value_metadata", "sorting_columns")
 """What a plaintext footer may have to leave out, so as not to tell of encrypted columns."""
+
+_LEFT_OUT_OF_ORC = ("bloom_filters", "user_metadata")
 
 Summaries = Mapping[str, FileSummary]
 
@@ -47,6 +51,8 @@ def compare_content(run: RunContext, sources: Unit, targets: Unit, renamed_by: s
     keys = own_keys(run.policy.key_service)
     before = _summaries(run, sources, keys)
     pairs = _pair_files(sources, targets, renamed_by)
+    if pairs is None and run.target.format == "orc":
+        raise VerificationError(f"{targets.location}: lacks files that were made of those in {sources.location}")
     if pairs is None:
         return _compare_rows(run, sources, targets), before
     made = _keep_files(targets, pairs)
@@ -56,7 +62,9 @@ def compare_content(run: RunContext, sources: Unit, targets: Unit, renamed_by: s
         target: known for target, source in pairs.items() if (known := _find_purged(run, before[source], after[target]))
     }
     weak = [
-        _compare_kept(run, source, target, keys, dark[target])
+        _compare_orc(run, source, target, keys)
+        if after[target].format == "orc"
+        else _compare_kept(run, source, target, keys, dark[target])
         if dark[target]
         else _compare_file(run, source, target, keys, purged.get(target, {}))
         for target, source in pairs.items()
@@ -118,6 +126,20 @@ def _compare_file(
     if differing:
         raise VerificationError(f"{target}: differs from {source} in: {', '.join(differing)}")
     return after.not_authenticated
+
+
+def _compare_orc(run: RunContext, source: str, target: str, keys: RetrieveKey) -> tuple[str, ...]:
+    """See that two ORC files say the same to readers with the keys; return what nothing authenticates.
+
+    Bloom filters and user metadata are not compared, since a rewrite leaves out those that tell of encrypted columns.
+    """
+    digest_key = os.urandom(32)  # digests are compared here, and kept nowhere
+    with run.files.open(source) as stream:
+        before = verify_orc(stream, retrieve_key=keys, digest_key=digest_key, will_encrypt=())
+    equal = {part: digest for part, digest in before.digests.items() if part not in _LEFT_OUT_OF_ORC}
+    with run.files.open(target) as stream:
+        verify_orc(stream, retrieve_key=run.fresh_keys, digest_key=digest_key, equal_to=equal)
+    return (UNAUTHENTICATED_ORC,)
 
 
 def _compare_kept(

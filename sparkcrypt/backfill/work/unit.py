@@ -146,7 +146,7 @@ class Runner:
                 f"{unit.name}: the staged folder's access differs: {'; '.join(differing)}; nothing was swapped"
             )
         targets = files_of(self._files, folders, proof.unit.summaries, run.secret)
-        evidence = evidence_of(sources, targets, proof, run.secret)
+        evidence = evidence_of(sources, targets, proof, run.secret, run.target.format)
         about = {"codec": work.codec, "notes": [*notes, *work.notes], "engine": work.engine}
         run.journal.write(UnitVerified(unit.name, staged, Proven(proof.rows, evidence, about)))
         return _Staged(work, proof, evidence)

@@ -33,9 +33,13 @@ policy_option = click.option(
 optional_policy_option = click.option("--policy", metavar="FILE", help="The policy file: a path or a URI.")
 table_option = click.option("--table", metavar="DB.TABLE", help="A table of the session catalog.")
 databases_option = click.option(
-    "--database", "databases", multiple=True, metavar="NAME", help="Every Parquet table of a database."
+    "--database",
+    "databases",
+    multiple=True,
+    metavar="NAME",
+    help="Every table of a database in a format of the policy.",
 )
-path_option = click.option("--path", metavar="DIR", help="A bare folder of Parquet files: a path or a URI.")
+path_option = click.option("--path", metavar="DIR", help="A bare folder of data files: a path or a URI.")
 avro_option = click.option(
     "--avro-schema", "avro_schema", metavar="FILE", help="An .avsc file whose tags (confluent:tags) are used as well."
 )

@@ -154,7 +154,7 @@ def apply(file: str, prune: bool, dry_run: bool, policy: str | None, as_json: bo
         rules = workplace.rules(file)
         from sparkcrypt.spark.tables.rules import put_rule, rule_changes
 
-        changes, absent = rule_changes(workplace.spark, rules, prune=prune)
+        changes, absent = rule_changes(workplace.spark, rules, loaded, prune=prune)
         for change in () if dry_run else changes:
             put_rule(workplace.spark, change, loaded)
     document = {"dry_run": dry_run, "changes": [change.to_dict() for change in changes], "absent": list(absent)}

@@ -2,16 +2,41 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from sparkcrypt.errors import FormatError, VerificationError
-from sparkcrypt.keys.material import parse_key_material
+from sparkcrypt.keys.material import KeyMaterial, parse_key_material
 from sparkcrypt.orc.file.cipher import LocalKey, LocalKeys
 from sparkcrypt.orc.file.encryption import Encryption, Variant
-from sparkcrypt.orc.file.tail import Tail
+from sparkcrypt.orc.file.tail import Tail, read_tail
+from sparkcrypt.parquet.file.keys import RetrieveKey
+from sparkcrypt.parquet.file.source import Source, naming
 from sparkcrypt.schema import join_dotted
 
 
-def check_keys(tail: Tail, encryption: Encryption, keys: LocalKeys) -> None:
-    """Open every local key.
+def verify_orc_keys(source: Source, *, retrieve_key: RetrieveKey, shredded: Collection[str] = ()) -> Tail:
+    """Open every local key of a file, and read none of its streams.
+
+    Args:
+        source: as `read_tail`.
+        retrieve_key: asked once for each local key.
+        shredded: master keys whose local keys are not asked for.
+
+    Returns:
+        The file's end.
+
+    Raises:
+        FormatError, VerificationError: as `check_keys`.
+    """
+    tail = read_tail(source)
+    if tail.encryption is not None:
+        with naming(tail.file):
+            check_keys(tail, tail.encryption, LocalKeys(tail.file, retrieve_key), shredded)
+    return tail
+
+
+def check_keys(tail: Tail, encryption: Encryption, keys: LocalKeys, shredded: Collection[str] = ()) -> None:
+    """Open every local key, but those that a master key of ``shredded`` wrapped.
 
     Raises:
         FormatError: a key has another length than its algorithm's.
@@ -33,7 +58,9 @@ def check_keys(tail: Tail, encryption: Encryption, keys: LocalKeys) -> None:
                 )
             ids[wrapped].add(stripe_id)
         for wrapped in dict.fromkeys(wrapped for wrapped, _ in uses):
-            _check_name(variant, wrapped)
+            material = check_key_name(variant, wrapped)
+            if material is not None and material.master_key_id in shredded:
+                continue
             key = keys.open(variant, wrapped)
             if key in seen:
                 raise VerificationError(
@@ -43,13 +70,19 @@ def check_keys(tail: Tail, encryption: Encryption, keys: LocalKeys) -> None:
             seen[key] = variant
 
 
-def _check_name(variant: Variant, wrapped: bytes) -> None:
+def check_key_name(variant: Variant, wrapped: bytes) -> KeyMaterial | None:
+    """Return what wrapped a local key of a variant, or None for another writer's own form.
+
+    Raises:
+        VerificationError: the file names another master key for the variant.
+    """
     try:
         material = parse_key_material(wrapped)
-    except FormatError:  # another writer's own form
-        return
+    except FormatError:
+        return None
     if material.master_key_id != variant.key.key_id:
         raise VerificationError(
             f"{join_dotted(variant.root.path)} is said to be under {variant.key.key_id!r}, and its local key is "
             f"wrapped by {material.master_key_id!r}; expected one master key: somebody altered the file"
         )
+    return material

@@ -70,13 +70,16 @@ class RuleChange:
         yield from (f"{column}: {','.join(names) or 'no tags'} (taken back)" for column, names in self.taken.items())
 
 
-def rule_change(spark: SparkSession, table: Table, rule: TableRule, *, prune: bool = False) -> RuleChange:
+def rule_change(
+    spark: SparkSession, table: Table, rule: TableRule, policy: Policy | None = None, *, prune: bool = False
+) -> RuleChange:
     """Compare a table's properties with its rule.
 
     Args:
         spark: a classic session.
         table: as the catalog has it now.
         rule: what the policy says of it; a rule that only observes puts nothing.
+        policy: which formats runs encrypt; None: Parquet alone.
         prune: take back what an earlier rule put there and this one does not say.
 
     Raises:
@@ -84,7 +87,7 @@ def rule_change(spark: SparkSession, table: Table, rule: TableRule, *, prune: bo
     """
     wanted = rule if rule.enforce else TableRule(rule.name)
     if wanted.tags or wanted.require_encryption:
-        refuse_formats_without_keys(table)
+        refuse_formats_without_keys(table, policy)
     laid, required_by_rule = _read_mark(table)
     present = _present(spark, table)
     overlay = {join_dotted(path): tags for path, tags in resolved_paths(table, dict(wanted.tags)).items()}
@@ -132,12 +135,12 @@ def rule_lines(spark: SparkSession, table: Table, policy: Policy) -> tuple[str, 
     rule = policy.table(table.full_name)
     if not rule.tags and not rule.require_encryption and RULE_MARK not in table.properties:
         return ()
-    change = rule_change(spark, table, rule, prune=True)
+    change = rule_change(spark, table, rule, policy, prune=True)
     return tuple(change.lines()) if change.is_needed else ()
 
 
 def rule_changes(
-    spark: SparkSession, rules: Iterable[TableRule], *, prune: bool
+    spark: SparkSession, rules: Iterable[TableRule], policy: Policy | None = None, *, prune: bool
 ) -> tuple[tuple[RuleChange, ...], tuple[str, ...]]:
     """Compare many tables with their rules.
 
@@ -152,7 +155,7 @@ def rule_changes(
     if prune:
         for table in catalog.holding(RULE_MARK):
             tables.setdefault(table.quoted, TableRule(table.full_name))
-    changes = (rule_change(spark, catalog.table(name), rule, prune=prune) for name, rule in tables.items())
+    changes = (rule_change(spark, catalog.table(name), rule, policy, prune=prune) for name, rule in tables.items())
     return tuple(change for change in changes if change.is_needed), absent
 
 

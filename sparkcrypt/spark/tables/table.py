@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from sparkcrypt.names import TABLE_UUID
+from sparkcrypt.names import TABLE_UUID, FileFormat
 
 HIVE = "hive"
 NULL_VALUE = "__HIVE_DEFAULT_PARTITION__"
@@ -80,6 +80,14 @@ class Table:
     def is_parquet(self) -> bool:
         """Its files are Parquet."""
         return self.provider == "parquet" or (self.is_hive and "parquet" in self.serde.lower())
+
+    @property
+    def format(self) -> FileFormat | None:
+        """The format of its files; None where it is neither Parquet nor ORC."""
+        if self.is_parquet:
+            return "parquet"
+        by_serde = self.is_hive and self.serde.rpartition(".")[2].lower().startswith("orc")
+        return "orc" if by_serde or self.provider == "orc" else None
 
     @property
     def uuid(self) -> str | None:

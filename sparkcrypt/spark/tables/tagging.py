@@ -82,7 +82,7 @@ def set_tags(spark: SparkSession, name: str, tags: Mapping[str, Iterable[str]], 
     """
     catalog = Catalog(spark)
     table = catalog.table(name)
-    refuse_formats_without_keys(table)
+    refuse_formats_without_keys(table, policy)
     wanted = {path: tuple(dict.fromkeys(names)) for path, names in resolved_paths(table, tags).items()}
     if policy is not None:
         _refuse_unknown(wanted, policy)
@@ -183,20 +183,28 @@ def copy_tags(spark: SparkSession, name: str, avro: Schema, policy: Policy | Non
     return found
 
 
-def refuse_formats_without_keys(table: Table) -> None:
+def refuse_formats_without_keys(table: Table, policy: Policy | None) -> None:
     """Refuse a table whose files no tag can encrypt.
 
+    Args:
+        table: as the catalog has it.
+        policy: which formats runs encrypt; None: Parquet alone.
+
     Raises:
-        PlanError: it is a view, or its format is not Parquet.
+        PlanError: it is a view, or its format is not one of these.
     """
+    formats = ("parquet",) if policy is None else policy.formats
     if table.kind == "VIEW":
         raise PlanError(f"{table.full_name} is a view, which has no files; tag the columns of the tables below it")
-    if not table.is_parquet:
+    if table.format not in formats:
         found = table.provider if not table.is_hive else table.serde.rpartition(".")[2] or "unknown"
-        reason = "ORC is not encrypted yet" if "orc" in found.lower() else "nothing of ours writes that format"
+        reason, advice = "nothing of ours writes that format", "make a Parquet table of it, and tag that"
+        if table.format == "orc":
+            reason = "runs encrypt ORC only where the policy says `formats: [parquet, orc]`"
+            advice = f"say so, and give the policy (--policy), or {advice}"
         raise PlanError(
-            f"{table.full_name}: its format is {found}, so its tags would encrypt nothing: {reason}; allowed: parquet; "
-            "make a Parquet table of it, and tag that"
+            f"{table.full_name}: its format is {found}, so its tags would encrypt nothing: {reason}; allowed: "
+            f"{', '.join(formats)}; {advice}"
         )
 
 

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from sparkcrypt.errors import ConfigError
 from sparkcrypt.native.open_places import S3_BUCKETS, worker_settings
-from sparkcrypt.native.orders import FileOrder, FileOutcome, KeySettings
+from sparkcrypt.native.orders import FileOutcome, KeySettings, Order
 from sparkcrypt.native.task_batches import OUTCOME_SCHEMA, rewriter
 from sparkcrypt.native.webhdfs.name_nodes import HADOOP_USER
 from sparkcrypt.spark.jvm.failures import short_text
@@ -27,9 +27,7 @@ ORDERS_A_JOB = 2000
 """Orders travel with the job's code, so that each task finds its own; more would make that code large."""
 
 
-def rewrite_in_tasks(
-    spark: SparkSession, orders: Sequence[FileOrder], keys: KeySettings, told: Told
-) -> list[FileOutcome]:
+def rewrite_in_tasks(spark: SparkSession, orders: Sequence[Order], keys: KeySettings, told: Told) -> list[FileOutcome]:
     """Carry out orders on the executors; the order of outcomes is that of the orders.
 
     Args:

@@ -16,11 +16,8 @@ from sparkcrypt.decide.identity import FileIdentity
 from sparkcrypt.errors import PlanError, UnsupportedFileError
 from sparkcrypt.native.footers import FooterFacts, pack, unpack
 from sparkcrypt.parquet import ColumnSummary, FileSummary
-from sparkcrypt.plan import EncryptionPlan, build_plan
-from sparkcrypt.policy.load import policy_from_text
-from sparkcrypt.schema import schema_from_spark
 from sparkcrypt.tags.lineage import ColumnLineage
-from sparkcrypt.tags.model import tags_of_schema
+from tests.unit.backfill.plans import planned
 
 
 def test_each_kind_is_one_line_with_its_count_and_first_files() -> None:
@@ -41,31 +38,6 @@ def test_no_drift_is_no_line() -> None:
 def drift_in(file: FileSummary, table_uuid: str | None) -> tuple[Drift, ...]:
     """Return how a file differs from the plan."""
     return drift_of_file(file, match_columns(file, planned()), planned(), {}, table_uuid=table_uuid)
-
-
-def planned(*, untagged: str = "plaintext") -> EncryptionPlan:
-    """Return the plan of a table of ``id, email, phones: array<string>`` whose last two are pii."""
-    text = f"""
-version: 1
-key_service: {{type: local, path: /keys}}
-footer: {{key: footer}}
-untagged: {untagged}
-tags: {{pii: {{key: pii}}}}
-"""
-    policy = policy_from_text(text, where="policy.yaml", base="/")
-    tags = {"tags": ["pii"]}
-    fields = [
-        {"name": "id", "type": "long", "nullable": True, "metadata": {}},
-        {"name": "email", "type": "string", "nullable": True, "metadata": tags},
-        {
-            "name": "phones",
-            "type": {"type": "array", "elementType": "string", "containsNull": True},
-            "nullable": True,
-            "metadata": tags,
-        },
-    ]
-    schema = schema_from_spark({"type": "struct", "fields": fields})
-    return build_plan(schema, tags_of_schema(schema), policy, table="db.t")
 
 
 def test_columns_that_inherited_their_tags_are_no_drift_and_are_listed_once() -> None:

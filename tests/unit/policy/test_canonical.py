@@ -235,6 +235,23 @@ def test_rotation_periods_stand_where_they_are_written_and_the_tags_own_goes_fir
     assert frozen({**document, "rotate_every": "52w", "tags": shorter}).rotation_period("pii") == day
 
 
+def test_formats_are_parquet_alone_unless_they_are_written() -> None:
+    """A silent policy, and one that writes the default, have the digest that policies always had."""
+    document = {
+        "version": 1,
+        "key_service": {"type": "local", "path": "/keys"},
+        "footer": {"key": "footer"},
+        "untagged": "plaintext",
+        "tags": {"pii": {"key": "pii"}},
+    }
+    silent = frozen(document)
+    assert (silent.formats, "formats" in silent.canonical()) == (("parquet",), False)
+    assert frozen({**document, "formats": ["parquet"]}).digest() == silent.digest()
+    both = frozen({**document, "formats": ["orc", "parquet"]})
+    assert both.formats == ("parquet", "orc")
+    assert policy_from_canonical(both.canonical()) == both
+
+
 def test_data_are_kept_as_long_as_the_longest_of_a_keys_tags_says() -> None:
     """A tag without an end keeps what is under its key, whatever another tag of the key says."""
     document = {

@@ -61,8 +61,8 @@ EXACT = {
     "unknown key": (
         GOOD.replace("untagged:", "untaged:"),
         "policy.yaml:4: untaged: is not a known key; did you mean 'untagged'? allowed: access_log, algorithm, "
-        "algorithm_history, ask_for_access, audit, data_key_bits, declassify, footer, index, inherit, key_service, "
-        "old_files, rotate_every, run_state, safe_aggregates, sinks, strict_projection, tables, tags, "
+        "algorithm_history, ask_for_access, audit, data_key_bits, declassify, footer, formats, index, inherit, "
+        "key_service, old_files, rotate_every, run_state, safe_aggregates, sinks, strict_projection, tables, tags, "
         "untagged, version",
     ),
     "missing untagged": (
@@ -228,6 +228,13 @@ MISTAKES = {
     "grace number": (GOOD + "old_files: {grace: 24}\n", ":8: old_files.grace: is 24; allowed: a number and one of"),
     "grace negative": (GOOD + "old_files: {grace: -1h}\n", "is '-1h'; allowed"),
     "grace with a leading zero": (GOOD + "old_files: {grace: 01h}\n", "is '01h'; allowed"),
+    "formats without Parquet": (
+        GOOD + "formats: [orc]\n",
+        ":8: formats: is ['orc']; allowed: [parquet], or [parquet, orc]",
+    ),
+    "formats unknown": (GOOD + "formats: [parquet, avro]\n", "allowed: [parquet], or [parquet, orc]"),
+    "formats written twice": (GOOD + "formats: [parquet, orc, orc]\n", "allowed: [parquet], or [parquet, orc]"),
+    "formats that are no list": (GOOD + "formats: orc\n", ":8: formats: is 'orc'; allowed: a list of names"),
     "rotation number": (GOOD + "rotate_every: 365\n", ":8: rotate_every: is 365; allowed: a number and one of"),
     "keys made without a date": (
         GOOD.replace("pii: {key: pii}", "pii: {key: pii, retention: 1d, create_keys: true}"),

@@ -1,0 +1,61 @@
+"""Orders for ORC files: which columns stand encrypted as a whole, and what such a file cannot be given."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from sparkcrypt.backfill.drift.columns import FileColumns
+from sparkcrypt.backfill.drift.dark import describe_dark
+from sparkcrypt.errors import UnsupportedFileError
+from sparkcrypt.native.orders import OrcOrder
+from sparkcrypt.parquet import FileSummary
+from sparkcrypt.plan import EncryptionPlan
+from sparkcrypt.plan.orc import cover_columns
+from sparkcrypt.schema import Path
+
+
+def order_orc_file(
+    summary: FileSummary,
+    target: str,
+    columns: FileColumns,
+    plan: EncryptionPlan,
+    values: Mapping[str, str],
+    *,
+    drifts: bool,
+    rewraps: bool,
+) -> OrcOrder:
+    """Return the order of one ORC file.
+
+    Nothing in the file is bound to its name, so that a file without drift is copied whatever its new name is.
+
+    Args:
+        summary: what its end says.
+        target: where the new file goes.
+        columns: its columns, matched with the table's.
+        plan: of the table.
+        values: of the file's partition, for key templates.
+        drifts: it differs from the plan.
+        rewraps: nothing but what wraps its local keys is to change.
+
+    Raises:
+        PlanError: a key needs a partition value that is not there or cannot stand in it.
+    """
+    found = {path: column.key_id for path, column in (summary.columns or {}).items() if column.key_id is not None}
+    if not drifts or rewraps:
+        return OrcOrder(summary.path, target, "rewrap" if drifts else "copy", found, replace=True)
+    wanted = {path: key or plan.footer_key for path, key in columns.key_ids(plan, values).items()}
+    roots = cover_columns(summary.columns or (), wanted)
+    return OrcOrder(summary.path, target, "encrypt" if roots else "decrypt", roots, replace=True)
+
+
+def refuse_dark_orc(file: str, dark: Mapping[Path, str]) -> None:
+    """Refuse a unit's ORC file with columns under shredded keys.
+
+    Raises:
+        UnsupportedFileError: it names the columns and their keys.
+    """
+    if dark:
+        raise UnsupportedFileError(
+            f"{file}: columns of it are under shredded keys, and in ORC files they can neither be carried along nor "
+            f"replaced by nulls: {describe_dark(dark)}; leave such partitions out by --where; nothing was changed"
+        )

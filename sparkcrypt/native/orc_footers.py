@@ -1,0 +1,75 @@
+"""The end of an ORC file, in the words in which plans are compared with the footers of Parquet files."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from sparkcrypt.keys.material import KeyMaterial, wrapping_of
+from sparkcrypt.orc import ColumnSummary as OrcColumn
+from sparkcrypt.orc import Tail, check_key_name, read_tail, summarise_orc, verify_orc_keys
+from sparkcrypt.parquet import ColumnSummary, FileSummary, RetrieveKey
+from sparkcrypt.parquet.file.source import Source
+from sparkcrypt.schema import Path
+
+
+def read_orc_footer(
+    path: str, source: Source, retrieve_key: RetrieveKey | None, *, shredded: Collection[str] = ()
+) -> tuple[FileSummary, str]:
+    """Return what the end of an ORC file says, and its codec.
+
+    Args:
+        path: how the file is called in what is returned.
+        source: what is opened.
+        retrieve_key: opens each local key; None opens none.
+        shredded: master keys whose local keys are not asked for.
+
+    Raises:
+        FormatError: it is no ORC file, or its end is against the specification.
+        VerificationError: a local key is wrapped by another master key than the file names, or is used twice.
+    """
+    if retrieve_key is None:
+        tail = read_tail(source)
+    else:
+        tail = verify_orc_keys(source, retrieve_key=retrieve_key, shredded=shredded)
+    return summarise_orc_footer(path, tail), tail.compression.codec
+
+
+def summarise_orc_footer(path: str, tail: Tail) -> FileSummary:
+    """Return the summary of an end that was read.
+
+    Raises:
+        VerificationError: a local key is wrapped by another master key than the file names.
+    """
+    found = summarise_orc(tail)
+    of_stripes = {id(stripe.local_keys): stripe.local_keys for stripe in tail.stripes}  # most stripes share theirs
+    variants = () if tail.encryption is None else tail.encryption.variants
+    materials: set[KeyMaterial] = set()
+    foreign: set[Path] = set()
+    for variant in variants:
+        for wrapped in dict.fromkeys((variant.encrypted_key, *(keys[variant.number] for keys in of_stripes.values()))):
+            material = check_key_name(variant, wrapped)
+            if material is None:
+                foreign.add(variant.root.path)
+            else:
+                materials.add(material)
+    return FileSummary(
+        path=path,
+        footer="plaintext",
+        algorithm=None,
+        footer_key=None,
+        aad_prefix=None,
+        supply_aad_prefix=False,
+        aad_file_unique=None,
+        rows=found.rows,
+        row_groups=found.stripes,
+        columns={place: _column(column, foreign, found.stripes) for place, column in found.columns.items()},
+        wrappings=tuple(sorted(set(map(wrapping_of, materials)))),
+        format="orc",
+    )
+
+
+def _column(column: OrcColumn, foreign: Collection[Path | None], stripes: int) -> ColumnSummary:
+    """Return how a column stands; a local key in another writer's own form names no master key."""
+    if not column.encrypted:
+        return ColumnSummary(False if stripes else None, None)
+    return ColumnSummary(True, None if column.root in foreign else column.key_id)

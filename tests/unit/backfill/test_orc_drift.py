@@ -1,0 +1,136 @@
+"""How ORC files differ from a plan, what they are ordered to become, and what an audit says of them."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from sparkcrypt.backfill.audit.evidence import DigestSecret
+from sparkcrypt.backfill.drift.columns import match_columns, refuse_lost_columns
+from sparkcrypt.backfill.drift.difference import Drift, drift_of_file
+from sparkcrypt.backfill.drift.rotation import Rotation
+from sparkcrypt.backfill.drift.unit_survey import action_of
+from sparkcrypt.backfill.engine.orc_orders import order_orc_file, refuse_dark_orc
+from sparkcrypt.errors import FormatError, PlanError, UnsupportedFileError
+from sparkcrypt.keys.material import Wrapping
+from sparkcrypt.native.orders import OrcOrder
+from sparkcrypt.parquet import ColumnSummary, FileSummary
+from sparkcrypt.schema import Path
+from tests.unit.backfill.plans import planned
+
+FILE = "/t/f.orc"
+TAGGED = {"email": "pii", "phones._elem": "pii"}
+
+
+def orc_file(
+    keys: Mapping[str, str | None] | None = None, *, rows: int = 1, names: str = "id email phones._elem"
+) -> Any:
+    """Return the summary of an ORC file; columns of ``keys`` are encrypted."""
+    held = keys or {}
+    return FileSummary(
+        path=FILE,
+        footer="plaintext",
+        algorithm=None,
+        footer_key=None,
+        aad_prefix=None,
+        supply_aad_prefix=False,
+        aad_file_unique=None,
+        rows=rows,
+        row_groups=rows,
+        columns={
+            tuple(name.split(".")): ColumnSummary(True, held[name])
+            if name in held
+            else ColumnSummary(False if rows else None, None)
+            for name in names.split()
+        },
+        wrappings=(Wrapping("pii", 1, "wrapped"),) if held else (),
+        format="orc",
+    )
+
+
+def drift_in(file: FileSummary, **more: Any) -> list[tuple[str, str | None]]:
+    """Return kind and column of each difference of a file."""
+    found = drift_of_file(file, match_columns(file, planned()), planned(), {}, table_uuid="uuid", **more)
+    assert not any(difference.only_keys for difference in found)
+    return [(difference.kind, difference.column) for difference in found]
+
+
+def test_columns_and_keys_are_all_that_differs() -> None:
+    """A file has no algorithm, no footer key and no AAD prefix that could differ."""
+    assert drift_in(orc_file(TAGGED)) == []
+    assert drift_in(orc_file()) == [("plaintext", None)]
+    assert drift_in(orc_file(rows=0)) == []
+    assert drift_in(orc_file({"email": "pii"})) == [("missing", "phones._elem")]
+    assert drift_in(orc_file({**TAGGED, "id": "pii"})) == [("extra", "id")]
+    assert drift_in(orc_file({**TAGGED, "email": "fin"})) == [("wrong_key", "email")]
+    assert drift_in(orc_file({**TAGGED, "email": None})) == [("foreign_key", "email")]
+    assert drift_in(orc_file(names="id other")) == []
+
+
+def test_untagged_columns_are_under_the_footers_key_where_the_policy_says_so() -> None:
+    """ORC has no footer key; the master key is the same."""
+    plan = planned(untagged="footer_key")
+    for key, expected in (("footer", []), ("pii", ["wrong_key"])):
+        file = orc_file({**TAGGED, "id": key})
+        found = drift_of_file(file, match_columns(file, plan), plan, {}, table_uuid=None)
+        assert [difference.kind for difference in found] == expected
+    order = order_orc_file(file, "/n", match_columns(file, plan), plan, {}, drifts=True, rewraps=False)
+    assert order.columns == {("id",): "footer", ("email",): "pii", ("phones",): "pii"}
+
+
+def test_column_that_the_table_lacks_is_refused() -> None:
+    """What has no tag would stay in clear; so would what is nested otherwise than the table's."""
+    file = orc_file(names="email former")
+    with pytest.raises(PlanError, match=r"f\.orc: holds column former, which the table's schema"):
+        refuse_lost_columns({FILE: match_columns(file, planned())}, planned())
+    with pytest.raises(PlanError, match=r"f\.orc: column phones\.element is read as a list"):
+        match_columns(orc_file(names="phones.element"), planned())
+
+
+def test_orders_follow_the_drift() -> None:
+    """Without drift a file is copied, whatever is in it; keys are wrapped again; else it is encrypted or decrypted."""
+
+    def order(file: FileSummary, *, drifts: bool = True, rewraps: bool = False, plan: Any = None) -> OrcOrder:
+        made, plan = "/t/new.orc", plan or planned()
+        return order_orc_file(file, made, match_columns(file, plan), plan, {}, drifts=drifts, rewraps=rewraps)
+
+    held: dict[Path, str] = {("email",): "pii", ("phones", "_elem"): "pii"}
+    whole: dict[Path, str] = {("email",): "pii", ("phones",): "pii"}
+    assert order(orc_file(TAGGED), drifts=False) == OrcOrder(FILE, "/t/new.orc", "copy", held, replace=True)
+    assert order(orc_file(TAGGED), drifts=False).master_keys() == set()
+    assert order(orc_file(TAGGED), rewraps=True) == OrcOrder(FILE, "/t/new.orc", "rewrap", held, replace=True)
+    assert order(orc_file()) == OrcOrder(FILE, "/t/new.orc", "encrypt", whole, replace=True)
+    assert order(orc_file({"id": "pii"}, names="id")) == OrcOrder(FILE, "/t/new.orc", "decrypt", {}, replace=True)
+
+
+def test_rotation_rewraps_what_matches_its_plan() -> None:
+    """The local keys of a file can be wrapped again; where its plan differs too, it gets new ones."""
+    rotation = Rotation("pii", 2, None)
+    (found,) = rotation.drift_of(orc_file(TAGGED), ())
+    assert (found.kind, found.only_keys, action_of([found], rewrap=True)) == ("old_version", True, "re-wrap")
+    drift = Drift("wrong_key", FILE, "email", "encrypted with 'fin', not 'pii'", "fin")
+    found = rotation.drift_of(orc_file(TAGGED), (drift,))[-1]
+    assert not found.only_keys
+
+
+def test_columns_under_shredded_keys_are_refused() -> None:
+    """Their streams cannot be proven, and no mask of nulls is made in their place."""
+    refuse_dark_orc(FILE, {})
+    with pytest.raises(UnsupportedFileError, match=r"under shredded keys.*email \(key 'pii'\).*nothing was changed"):
+        refuse_dark_orc(FILE, {("email",): "pii"})
+
+
+def test_digest_of_an_orc_file_is_of_every_byte() -> None:
+    """One changed bit anywhere gives another digest, and so does another secret; a Parquet file needs a footer."""
+    secret, content = DigestSecret("k", "w", bytes(32)), b"ORC" + bytes(3_000_000) + b"ORC\x05"
+    digest, other = secret.of_file(io.BytesIO(content)), DigestSecret("k", "w", b"\1" * 32)
+    assert secret.of_file(io.BytesIO(content)) == digest != other.of_file(io.BytesIO(content))
+    for place in (3, 1_500_000, len(content) - 1):
+        changed = bytearray(content)
+        changed[place] ^= 1
+        assert secret.of_file(io.BytesIO(bytes(changed))) != digest
+    with pytest.raises(FormatError, match="shorter than its footer says"):
+        secret.of_file(io.BytesIO(b"OR" + bytes([0, 255, 255, 0])))
