@@ -24,6 +24,7 @@ LEFT_OUT = frozenset({"spark", "cli", "backfill", "airflow", "_jar", "__pycache_
 FIXED_TIME = (1980, 1, 1, 0, 0, 0)
 REGULAR_FILE = 0o100644 << 16
 MANIFEST = b"Manifest-Version: 1.0\r\nCreated-By: sparkcrypt\r\n\r\n"
+ORC_KEYS = ("META-INF/services/org.apache.orc.impl.KeyProvider$Factory", b"io.sparkcrypt.OrcKeyProviderFactory\n")
 MAIN = b"from sparkcrypt.bridge.server import main\n\nmain()\n"
 
 
@@ -78,6 +79,7 @@ def entries(classes: Path) -> Iterator[tuple[str, bytes]]:
     """Yield name and content of every entry: manifest, the helper's starter, classes, the package less Spark's side."""
     yield "META-INF/MANIFEST.MF", MANIFEST
     yield "__main__.py", MAIN
+    yield ORC_KEYS
     for path in classes.rglob("*.class"):
         yield path.relative_to(classes).as_posix(), path.read_bytes()
     for path in PACKAGE.rglob("*.py"):

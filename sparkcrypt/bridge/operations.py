@@ -15,12 +15,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import sparkcrypt
-from sparkcrypt.errors import BridgeError, ConfigError, KeyAccessDeniedError, KeyNotFoundError
+from sparkcrypt.errors import BridgeError, ConfigError, KeyAccessDeniedError, KeyNotFoundError, VerificationError
 from sparkcrypt.keys.expiring_cache import ExpiringCache
 from sparkcrypt.policy.key_service import KeyServiceConfig
 
 if TYPE_CHECKING:
     from sparkcrypt.access.log import AccessLog
+    from sparkcrypt.keys.datakeys import DataKeyMaker
     from sparkcrypt.keys.opened import OpenedKeyService
     from sparkcrypt.keys.service import KeyService
     from sparkcrypt.skipping.query.opened_stores import OpenedStores
@@ -28,8 +29,10 @@ if TYPE_CHECKING:
 Request: TypeAlias = Mapping[str, Any]
 Answer: TypeAlias = "dict[str, Any]"
 _FOREVER = float("inf")
+_KEK_SECONDS = 600.0
+"""For how long new local keys of ORC files are wrapped by one KEK, as parquet-mr does with data keys."""
 
-OPERATIONS_ON_KEYS = frozenset({"wrap", "unwrap", "open_key", "skip_files"})
+OPERATIONS_ON_KEYS = frozenset({"wrap", "unwrap", "open_key", "make_key", "skip_files"})
 """Operations that hold key bytes or values of queries: the text of an unforeseen error in one is not passed on."""
 
 
@@ -45,15 +48,18 @@ class Operations:
         self._services: ExpiringCache[KeyServiceConfig, OpenedKeyService] = ExpiringCache(_FOREVER)
         self._access_logs: ExpiringCache[tuple[str, str], AccessLog] = ExpiringCache(_FOREVER)
         self._buckets: ExpiringCache[tuple[str, str], tuple[str, ...]] = ExpiringCache(_FOREVER)
+        self._makers: ExpiringCache[tuple[KeyServiceConfig, int], DataKeyMaker] = ExpiringCache(_KEK_SECONDS)
         self._stores: ExpiringCache[None, OpenedStores] = ExpiringCache(_FOREVER)
         self._by_name: dict[str, Callable[[Request], Answer]] = {
             "hello": lambda _: hello(),
             "wrap": self._wrap,
             "unwrap": self._unwrap,
             "open_key": self._open_key,
+            "make_key": self._make_key,
             "decide": self._decide,
             "access_events": self._access_events,
             "resolve_write": self._resolve_write,
+            "resolve_orc_write": self._resolve_orc_write,
             "resolve_read": _resolve_read,
             "encrypted_columns": _encrypted_columns,
             "check_partitioning": _check_partitioning,
@@ -92,6 +98,7 @@ class Operations:
         from sparkcrypt.keys.material import parse_key_material
 
         material = parse_key_material(base64.b64decode(request["key_metadata"]))
+        _refuse_other_key(request, material.master_key_id)
         config = _key_service_of(request)
         opener = self._open(config).opener
         try:
@@ -99,6 +106,24 @@ class Operations:
         except (KeyAccessDeniedError, KeyNotFoundError) as error:
             raise refused_key(request, material.master_key_id, error) from error
         return {"key": base64.b64encode(key).decode()}
+
+    def _make_key(self, request: Request) -> Answer:
+        from sparkcrypt.keys.datakeys import DataKeyMaker
+
+        config, bits = _key_service_of(request), int(request["bits"])
+        service = self._open(config).service
+        maker = self._makers.get((config, bits), lambda: DataKeyMaker(service, data_key_bits=bits))
+        key, material = maker.make(_key_id_of(request), is_footer_key=False)
+        return {"key": base64.b64encode(key).decode(), "key_metadata": base64.b64encode(material).decode()}
+
+    def _resolve_orc_write(self, request: Request) -> Answer:
+        from sparkcrypt.decide.orc_write import resolve_orc_write
+
+        answer = resolve_orc_write(dict(request))
+        if answer["encrypt"]:
+            service = self._open(_key_service_of(request)).service
+            self._make_keys(str(request["policy"]), service, answer["keys"])
+        return answer
 
     def _resolve_write(self, request: Request) -> Answer:
         from sparkcrypt.decide.file import resolve_write
@@ -110,16 +135,16 @@ class Operations:
             config = _key_service(answer["key_service"])
             service = self._open(config).service
             answer["access_token"] = access_token(config, service)
-            self._make_keys(str(request["policy"]), service, answer["columns"])
+            self._make_keys(str(request["policy"]), service, [column["key"] for column in answer["columns"]])
         return answer
 
-    def _make_keys(self, policy: str, service: KeyService, columns: Sequence[Mapping[str, Any]]) -> None:
+    def _make_keys(self, policy: str, service: KeyService, keys: Sequence[str | None]) -> None:
         """Make the keys of new buckets, where the policy says so; each is asked for once in a helper's life."""
         from sparkcrypt.decide.context import parse_policy
         from sparkcrypt.keys.bucket_keys import make_bucket_keys
         from sparkcrypt.keys.ids import decode_key_id
 
-        asked = {decode_key_id(column["key"]) for column in columns if column["key"] is not None}
+        asked = {decode_key_id(key) for key in keys if key is not None}
         parsed = parse_policy(policy)
         for key_id in sorted(asked) if any(rule.create_keys for rule in parsed.tags) else ():
             self._buckets.get((policy, key_id), partial(make_bucket_keys, parsed, service, (key_id,)))
@@ -241,6 +266,18 @@ def _lifetime_of(request: Request) -> float | None:
     """Return for how many seconds a session keeps keys at most; None: as long as is usual."""
     asked = request.get("lifetime_seconds")
     return None if asked is None else float(max(0, int(asked)))
+
+
+def _refuse_other_key(request: Request, master_key_id: str) -> None:
+    """Refuse key material under another master key than the file names beside it."""
+    from sparkcrypt.keys.ids import decode_key_id
+
+    expected = request.get("expected_key_id")
+    if expected is not None and decode_key_id(expected) != master_key_id:
+        raise VerificationError(
+            f"{request.get('path')}: a local key is wrapped by master key {master_key_id!r}, and the file names "
+            f"{decode_key_id(expected)!r}; restore the file, or write it again"
+        )
 
 
 def _key_id_of(request: Request) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -18,6 +19,12 @@ from sparkcrypt.tags.unite import unite_tags
 _WHAT_TO_DO = (
     "write a Parquet table, leave the column out, or have the policy's owner allow it: sinks: warn or allow, at the "
     "tag or for all"
+)
+_ORC = re.compile(r"\borc|\bOrcSerde\b", re.IGNORECASE)
+_NOT_CONVERTED = (
+    "the policy's formats have orc, and this write is one by Hive's own writer, or by another commit protocol than "
+    "sparkcrypt's, which encrypt no ORC; leave spark.sql.hive.convertMetastoreOrc and its like at true, say USING orc "
+    "where a folder is written, or leave the column out"
 )
 _NOT_SERVED = "the format loses tags, and its log would hold values of encrypted columns in clear"
 
@@ -76,17 +83,18 @@ def check_sink(request: Mapping[str, Any]) -> dict[str, Any]:
     policy, sink = parse_policy(require_text(request, "policy")), require_text(request, "sink")
     sources, requires = require_texts(request, "sources"), request.get("requires_encryption")
     requiring = requires is True or any(policy.table(name).require_encryption for name in sources)
-    warnings = []
+    of_orc, warnings = "orc" in policy.formats and _ORC.search(sink) is not None, []
     for column in tags_of_schema(schema_from_spark(require_text(request, "schema"))):
         rule = _rule(policy, join_dotted(column.path), column.tags)
-        mode = policy.sink_mode(rule, requires_encryption=requiring)
+        mode = "deny" if of_orc else policy.sink_mode(rule, requires_encryption=requiring)
         if rule.key is None or mode == "allow":
             continue
         what = (
             f"column {join_dotted(column.path)} carries the tag {rule.name!r}, which encrypts, and is written to {sink}"
         )
         if mode == "deny":
-            raise PlanError(f"{what}, where it would be in clear: {_say_why(policy, rule)}; {_WHAT_TO_DO}")
+            why = _NOT_CONVERTED if of_orc else f"{_say_why(policy, rule)}; {_WHAT_TO_DO}"
+            raise PlanError(f"{what}, where it would be in clear: {why}")
         warnings.append(f"{what}, where it is in clear; say sinks: allow or deny in the policy, or at the tag")
     return {"warnings": warnings}
 

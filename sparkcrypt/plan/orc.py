@@ -71,6 +71,18 @@ def match_orc_columns(paths: Iterable[Path], plan: EncryptionPlan) -> tuple[dict
     return planned, tuple(unknown)
 
 
+def name_orc_columns(schema: Schema) -> dict[Path, Path]:
+    """Return what each leaf column is called in ORC files that Spark writes: Parquet column path -> ORC's path."""
+    names = {kind: {name: spelt for spelt, name in below.items()} for kind, below in _NAMES.items()}
+    found = {}
+    for leaf, chain in schema.walk_leaves():
+        kinds = [None, *(node.kind for _, _, node in chain)]
+        found[leaf.parquet] = tuple(
+            names.get(kind or "", {}).get(name, name) for kind, name in zip(kinds, leaf.logical, strict=False)
+        )
+    return found
+
+
 def cover_columns(paths: Iterable[Path], wanted: Mapping[Path, str]) -> dict[Path, str]:
     """Return the columns that are to stand encrypted, each with its key and with all below it.
 

@@ -41,6 +41,7 @@ _GLOBAL = (
     "parquet.sparkcrypt.",
     "parquet.summary.",
     "parquet.enable.summary",
+    "orc.key.provider",
 )
 
 
@@ -289,10 +290,7 @@ def quiet(session: SparkSession) -> None:
 @contextlib.contextmanager
 def _cleared(conf: Any) -> Iterator[None]:
     """Take what ``configure`` set for all sessions out of the Hadoop configuration for a while."""
-    entries = {
-        entry.getKey(): entry.getValue() for entry in copy_collection(conf.getPropsWithPrefix("parquet.").entrySet())
-    }
-    mine = {f"parquet.{name}": value for name, value in entries.items() if f"parquet.{name}".startswith(_GLOBAL)}
+    mine = _of_sparkcrypt(conf)
     for name in mine:
         conf.unset(name)
     try:
@@ -302,12 +300,21 @@ def _cleared(conf: Any) -> Iterator[None]:
             conf.set(name, value)
 
 
+def _of_sparkcrypt(conf: Any) -> dict[str, str]:
+    """Return what ``configure`` sets for all sessions, as a Hadoop configuration has it."""
+    entries = [
+        (f"{prefix}{entry.getKey()}", entry.getValue())
+        for prefix in ("parquet.", "orc.")
+        for entry in copy_collection(conf.getPropsWithPrefix(prefix).entrySet())
+    ]
+    return {name: value for name, value in entries if name.startswith(_GLOBAL)}
+
+
 def clear_global(session: SparkSession) -> None:
     """Take what ``configure`` set for all sessions away for good."""
     conf = session.sparkContext._jsc.hadoopConfiguration()
-    for entry in copy_collection(conf.getPropsWithPrefix("parquet.").entrySet()):
-        if f"parquet.{entry.getKey()}".startswith(_GLOBAL):
-            conf.unset(f"parquet.{entry.getKey()}")
+    for name in _of_sparkcrypt(conf):
+        conf.unset(name)
     for conf in (java_session(session).sharedState().conf(), session.sparkContext._jsc.sc().conf()):
         for name in _PROTOCOLS:
             conf.remove(name)

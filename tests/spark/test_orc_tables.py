@@ -104,7 +104,7 @@ def test_orc_table_is_brought_to_its_plan(
     """Every file is encrypted as the tags say; with keys ORC's reader sees the old values, without them nulls."""
     make_orc_table(lake, TABLES[kind])
     set_tags(lake.spark, "t", TAGGED, policy)
-    before = rows_of(lake.spark.table("t").select("id", "note", "addr.zip"))
+    before = rows_of(lake.spark.table("t"))
     old = {name: shutil.copy(file, tmp_path / str(n)) for n, (name, file) in enumerate(orc_files(lake).items())}
     dry = backfill(lake.spark, policy, tables=["t"], options=PassOptions(run=RunOptions(keep_going=True, dry_run=True)))
     assert {name for unit in dry.tables[0].planned for name in unit["actions"]} == {"encrypt"}
@@ -120,8 +120,9 @@ def test_orc_table_is_brought_to_its_plan(
         assert read_with_keys(orc_reader, policy, file, tmp_path) == source
         assert orc_reader.read([file], None)[0]["email"].nulls > 0 == source["email"].nulls
     lake.spark.catalog.refreshTable("t")
-    assert rows_of(lake.spark.table("t").select("id", "note", "addr.zip")) == before
-    assert lake.spark.table("t").where("email IS NOT NULL OR tels IS NOT NULL").count() == 0
+    assert rows_of(lake.spark.table("t")) == before
+    with lake.stranger() as stranger:
+        assert stranger.table("t").where("email IS NOT NULL OR tels IS NOT NULL").count() == 0
     found = verify_table(lake.spark, "t", policy, manifest=True)
     assert (found.ok, found.authenticated, found.files) == (True, "partial", len(old))
     assert any("ORC authenticates nothing" in note for note in found.notes)
@@ -220,14 +221,14 @@ def test_state_of_the_middle_of_a_run_loses_nothing(
 ) -> None:
     """The state directory of an ended run is put back to its middle: what is in use is proven by the old files."""
     make_orc_table(lake)
-    before = rows_of(lake.spark.table("t").select("id", "note", "addr.zip"))
+    before = rows_of(lake.spark.table("t"))
     set_tags(lake.spark, "t", TAGGED, policy)
     encrypt_table(lake.spark, "t", policy)
     clock.now += 1_000
     restore(policy, copies[step])
     assert encrypt_table(lake.spark, "t", policy).outcome == "done"
     lake.spark.catalog.refreshTable("t")
-    assert rows_of(lake.spark.table("t").select("id", "note", "addr.zip")) == before
+    assert rows_of(lake.spark.table("t")) == before
     assert all(found_keys(file) == KEYS for file in orc_files(lake).values())
     assert verify_table(lake.spark, "t", policy, manifest=True).ok
 

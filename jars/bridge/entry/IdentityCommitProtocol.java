@@ -4,6 +4,7 @@ import org.apache.hadoop.mapreduce.JobContext;
 import org.apache.hadoop.mapreduce.TaskAttemptContext;
 import org.apache.spark.internal.io.FileNameSpec;
 import org.apache.spark.sql.execution.datasources.SQLHadoopMapReduceCommitProtocol;
+import scala.Option;
 
 /**
  * Spark's own commit protocol, which also remembers where files for custom partition locations will be moved, and refuses a write
@@ -30,9 +31,18 @@ public class IdentityCommitProtocol extends SQLHadoopMapReduceCommitProtocol {
   }
 
   @Override
+  public String newTaskTempFile(TaskAttemptContext taskContext, Option<String> dir, FileNameSpec spec) {
+    String temporary = super.newTaskTempFile(taskContext, dir, spec);
+    OrcWrite.prepare(taskContext.getConfiguration(), temporary, null);
+    return temporary;
+  }
+
+  @Override
   public String newTaskTempFileAbsPath(TaskAttemptContext taskContext, String absoluteDir, FileNameSpec spec) {
     String temporary = super.newTaskTempFileAbsPath(taskContext, absoluteDir, spec);
-    Targets.remember(temporary, absoluteDir + "/" + getFilename(taskContext, spec));
+    String target = absoluteDir + "/" + getFilename(taskContext, spec);
+    Targets.remember(temporary, target);
+    OrcWrite.prepare(taskContext.getConfiguration(), temporary, target);
     return temporary;
   }
 }

@@ -8,8 +8,11 @@ import java.util.Set;
 import java.util.UUID;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.mapreduce.JobContext;
+import org.apache.hadoop.mapreduce.TaskAttemptContext;
+import org.apache.spark.internal.io.FileNameSpec;
 import org.apache.spark.sql.SparkSession;
 import org.apache.spark.sql.execution.streaming.ManifestFileCommitProtocol;
+import scala.Option;
 
 /**
  * The commit protocol of Spark's streaming file sink, which also tells its writers of the table that a stream writes.
@@ -39,7 +42,7 @@ public class StreamCommitProtocol extends ManifestFileCommitProtocol {
     Object known = Calls.orNull(Calls.call(write, "catalogTable")); // as it was when the query started; none: a mere folder
     SessionPolicy policy = SessionPolicy.of(session);
     if (policy != null) {
-      new PartitionGuard(policy).check(partitionColumns(Calls.call(query, "sink"), Calls.call(write, "query")), folder);
+      new PartitionGuard(policy).check(partitionColumns(query, Calls.call(write, "query")), folder);
     }
     if (known == null && policy != null) {
       new KnownTables(session, policy).toldByFolder(folder).forEach(job.getConfiguration()::set);
@@ -48,9 +51,19 @@ public class StreamCommitProtocol extends ManifestFileCommitProtocol {
       Object catalog = Calls.call(Calls.call(session, "sessionState"), "catalog");
       describe(Calls.call(catalog, "getTableMetadata", Calls.call(known, "identifier")), job.getConfiguration());
     }
+    if (policy != null && policy.encryptsOrc() && isOrc(Calls.field(Calls.call(query, "sink"), "fileFormat"))) {
+      job.getConfiguration().set(Names.ORC_SCHEMA, OrcWrite.schemaOf(partitionNames(query), analyzed(query)).json());
+    }
     FactoryCheck.check(job.getConfiguration());
     job.getConfiguration().set(Names.STREAM, "told");
     super.setupJob(job);
+  }
+
+  @Override
+  public String newTaskTempFile(TaskAttemptContext taskContext, Option<String> dir, FileNameSpec spec) {
+    String path = super.newTaskTempFile(taskContext, dir, spec);
+    OrcWrite.prepare(taskContext.getConfiguration(), path, null);
+    return path;
   }
 
   /** The query of this thread. */
@@ -64,12 +77,27 @@ public class StreamCommitProtocol extends ManifestFileCommitProtocol {
     return query;
   }
 
-  /** What the file sink was told by partitionBy, as columns of what it writes. */
-  private static List<Object> partitionColumns(Object sink, Object query) {
+  private static boolean isOrc(Object format) {
+    return format.getClass().getSimpleName().equals("OrcFileFormat");
+  }
+
+  /** What the micro-batch writes, with the tags of its columns. */
+  private static Object analyzed(Object query) {
+    return Calls.call(Calls.call(Calls.call(query, "lastExecution"), "analyzed"), "query");
+  }
+
+  /** What the file sink was told by partitionBy, in lower case. */
+  private static Set<String> partitionNames(Object query) {
     Set<String> names = new HashSet<>();
-    for (Object name : Calls.list(Calls.field(sink, "partitionColumnNames"))) {
+    for (Object name : Calls.list(Calls.field(Calls.call(query, "sink"), "partitionColumnNames"))) {
       names.add(((String) name).toLowerCase(Locale.ROOT));
     }
+    return names;
+  }
+
+  /** The same as columns of what is written. */
+  private static List<Object> partitionColumns(Object stream, Object query) {
+    Set<String> names = partitionNames(stream);
     List<Object> columns = Calls.list(Calls.call(query, "output"));
     columns.removeIf(column -> !names.contains(((String) Calls.call(column, "name")).toLowerCase(Locale.ROOT)));
     return columns;

@@ -3,6 +3,8 @@ package io.sparkcrypt;
 /** Names of configuration properties, and of classes that stand in them; sparkcrypt/names.py has the same. */
 final class Names {
   static final String CRYPTO_FACTORY_CLASS = "io.sparkcrypt.SchemaTagCryptoFactory";
+  static final String COMMIT_PROTOCOL_CLASS = "io.sparkcrypt.IdentityCommitProtocol";
+  static final String STREAM_COMMIT_PROTOCOL_CLASS = "io.sparkcrypt.StreamCommitProtocol";
   static final String KMS_CLIENT_CLASS = "io.sparkcrypt.BridgeKmsClient";
   static final String PREFIX = "parquet.sparkcrypt.";
   static final String POLICY = PREFIX + "policy";
@@ -19,6 +21,8 @@ final class Names {
   static final String ALLOW_MASKED = PREFIX + "allow_masked";
   static final String REQUIRE_ENCRYPTION = PREFIX + "require_encryption";
   static final String ENCRYPTION_PREFIX = "parquet.encryption.";
+  static final String ORC_SCHEMA = PREFIX + "orc.schema";
+  static final String ORC_KEY_PROVIDER = "orc.key.provider";
   static final String SUMMARY_LEVEL = "parquet.summary.metadata.level";
   static final String SUMMARY_ENABLED = "parquet.enable.summary-metadata";
   static final String CACHE_LIFETIME = ENCRYPTION_PREFIX + "cache.lifetime.seconds";

@@ -48,7 +48,9 @@ final class PrincipalBinding {
     set(conf, Names.POLICY, rendered);
     set(conf, Names.KEY_SERVICE, PinnedPolicy.keyServiceIn(rendered));
     RegisteredPolicies.serve(session.sparkContext().env().rpcEnv());
-    set(conf, Names.SESSION_TOKEN, RegisteredPolicies.addPrincipal(principal, rendered));
+    String token = RegisteredPolicies.addPrincipal(principal, rendered);
+    set(conf, Names.SESSION_TOKEN, token);
+    set(conf, Names.ORC_KEY_PROVIDER, RegisteredPolicies.orcKeyProvider(token));
     BOUND.put(session, principal);
     return rendered;
   }

@@ -20,6 +20,7 @@ import scala.reflect.ClassTag$;
 final class RegisteredPolicies {
   static final String ENDPOINT = "sparkcrypt-policies";
   static final String SEVERAL = "several";
+  static final String ORC_KIND = "sparkcrypt";
   private static final int TOKEN_BYTES = 32;
   /** What an executor was told last: probes and runs have tokens of their own, and applications may live for months. */
   private static final int MOST_TOLD = 1_024;
@@ -43,6 +44,11 @@ final class RegisteredPolicies {
   /** Registers a principal's policy, and returns the token that all of his sessions carry. */
   static String addPrincipal(String principal, String policy) {
     return PRINCIPALS.computeIfAbsent(principal + "\n" + policy, RegisteredPolicies::add);
+  }
+
+  /** What orc.key.provider is in a session with this token; ORC keeps one provider for each such text. */
+  static String orcKeyProvider(String token) {
+    return token == null || token.isBlank() ? ORC_KIND : ORC_KIND + ":" + token;
   }
 
   /** Forgets a token of add. */

@@ -73,6 +73,11 @@ final class SessionPolicy {
     return PinnedPolicy.keyServiceOf(text, token.isBlank() ? session.sparkContext().hadoopConfiguration().get(Names.SESSION_TOKEN) : token);
   }
 
+  /** What the session's configuration says under a name; empty where it says nothing. */
+  String setting(String name) {
+    return (String) Calls.call(Calls.call(Calls.call(session, "sessionState"), "conf"), "getConfString", name, "");
+  }
+
   /** Who reads and writes by this session. */
   String principal() {
     return PrincipalBinding.principalOf(session);
@@ -102,6 +107,16 @@ final class SessionPolicy {
   /** Whether the policy says where stores for data skipping are. */
   boolean hasStores() {
     return document.path("index").path("location").isTextual();
+  }
+
+  /** Whether tagged columns of ORC files are encrypted, and not refused. */
+  boolean encryptsOrc() {
+    for (JsonNode format : document.path("formats")) {
+      if (format.asText().equals("orc")) {
+        return true;
+      }
+    }
+    return false;
   }
 
   /** Whether a rule for some table or location lays tags over its columns. */

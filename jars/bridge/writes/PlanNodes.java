@@ -1,5 +1,6 @@
 package io.sparkcrypt;
 
+import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.util.HashSet;
 import java.util.List;
 import java.util.Locale;
@@ -28,6 +29,8 @@ final class PlanNodes {
   private static final Set<String> JUDGED =
       Set.of(READ, HIVE_READ, WRITE, HIVE_WRITE, HIVE_FOLDER, CREATE, HIVE_CREATE, CREATE_EMPTY, HIVE_CREATE_EMPTY);
   private static final String PARQUET = DATASOURCES + "parquet.ParquetFileFormat";
+  private static final String ORC = DATASOURCES + "orc.OrcFileFormat";
+  private static final String COMMIT_PROTOCOL = "spark.sql.sources.commitProtocolClass";
 
   private final SessionPolicy policy;
   private final KnownTables tables;
@@ -63,10 +66,17 @@ final class PlanNodes {
 
   private LogicalPlan read(LogicalPlan node) {
     Object relation = Calls.call(node, "relation");
-    if (!relation.getClass().getName().equals(DATASOURCES + "HadoopFsRelation") || !isParquet(relation)) {
+    if (!relation.getClass().getName().equals(DATASOURCES + "HadoopFsRelation")) {
       return node;
     }
     Object options = Calls.call(relation, "options");
+    if (isOrc(relation)) {
+      Object more = Calls.with(options, Map.of(Names.ORC_KEY_PROVIDER, OrcKeyProvider.kind(policy.hadoopConf())));
+      return more == options ? node : changed(node, relation, Calls.copy(relation, options, more));
+    }
+    if (!isParquet(relation)) {
+      return node;
+    }
     Object table = Calls.orNull(Calls.call(node, "catalogTable"));
     Map<String, String> told = Map.of();
     if (table != null) {
@@ -87,7 +97,8 @@ final class PlanNodes {
   }
 
   private LogicalPlan write(LogicalPlan node) {
-    if (!isParquet(node)) {
+    boolean isOrc = isOrc(node);
+    if (isOrc ? !policy.encryptsOrc() : !isParquet(node)) {
       return node;
     }
     Object options = Calls.call(node, "options");
@@ -98,6 +109,11 @@ final class PlanNodes {
       told = TableEntry.told(tables.fresh(Calls.call(table, "identifier")));
     } else {
       told = isTold(options) ? Map.of() : tables.toldByFolder(text(Calls.call(node, "outputPath")), uuidIn(options));
+    }
+    if (isOrc) {
+      told = new TreeMap<>(told);
+      told.put(Names.ORC_SCHEMA, OrcWrite.schemaOf(names(Calls.list(Calls.call(node, "partitionColumns"))), Calls.call(node, "query")).json());
+      refuseOtherProtocol(told, text(Calls.call(node, "outputPath")));
     }
     Object more = Calls.with(options, told);
     return more == options ? node : changed(node, options, more);
@@ -131,11 +147,7 @@ final class PlanNodes {
 
   /** Hive's SerDe is given no schema with metadata, so the tags of what is selected go along as a property. */
   private static void addQuery(Map<String, String> told, LogicalPlan node, List<Object> partitionColumns) {
-    Set<String> left = new HashSet<>();
-    for (Object column : partitionColumns) {
-      left.add(((String) Calls.call(column, "name")).toLowerCase(Locale.ROOT));
-    }
-    String schema = TableEntry.tagsIn((StructType) Calls.call(Calls.call(node, "query"), "schema"), left);
+    String schema = TableEntry.tagsIn((StructType) Calls.call(Calls.call(node, "query"), "schema"), names(partitionColumns));
     if (schema != null) {
       told.put(Names.QUERY_SCHEMA, schema);
     }
@@ -198,6 +210,35 @@ final class PlanNodes {
 
   private static boolean isParquet(Object described) {
     return Calls.call(described, "fileFormat").getClass().getName().equals(PARQUET);
+  }
+
+  private static boolean isOrc(Object described) {
+    return Calls.call(described, "fileFormat").getClass().getName().equals(ORC);
+  }
+
+  /** Which columns of an ORC file are encrypted is said by the commit protocol: under another they would be in clear. */
+  private void refuseOtherProtocol(Map<String, String> told, String folder) {
+    String protocol = policy.setting(COMMIT_PROTOCOL);
+    if (protocol.equals(Names.COMMIT_PROTOCOL_CLASS)) {
+      return;
+    }
+    ObjectNode request = policy.request("resolve_orc_write", folder).put("schema", told.get(Names.ORC_SCHEMA));
+    told.forEach((name, value) -> ((ObjectNode) request.get("properties")).put(name, value));
+    ((ObjectNode) request.get("properties")).remove(Names.ORC_SCHEMA);
+    if (Wire.required(Helper.ask(request), "encrypt").asBoolean(true)) {
+      throw Refusal.of(
+          "ConfigError",
+          COMMIT_PROTOCOL + " is '" + protocol + "', under which columns of ORC files are not encrypted; allowed: "
+              + Names.COMMIT_PROTOCOL_CLASS + ", which sparkcrypt.configure sets; RESET it, or write Parquet");
+    }
+  }
+
+  private static Set<String> names(List<Object> columns) {
+    Set<String> names = new HashSet<>();
+    for (Object column : columns) {
+      names.add(((String) Calls.call(column, "name")).toLowerCase(Locale.ROOT));
+    }
+    return names;
   }
 
   private static String text(Object path) {

@@ -20,6 +20,7 @@ import org.slf4j.LoggerFactory;
 final class SinkGuard {
   private static final Logger LOG = LoggerFactory.getLogger(SinkGuard.class);
   private static final String PARQUET = "parquet";
+  private static final String STREAM_PROTOCOL = "spark.sql.streaming.commitProtocolClass";
 
   /** What stores nothing; what hands rows to code whose own writes are judged; what keeps them in the driver's memory. */
   private static final Set<String> NO_SINKS = Set.of("noop", "foreachbatch", "memory");
@@ -51,7 +52,7 @@ final class SinkGuard {
   static void check(SessionPolicy policy, LogicalPlan command, StructType written, TableTags read) {
     String schema = written.json();
     String sink = schema.contains(TableEntry.TAGS_KEY) ? sinkOf(command) : null;
-    if (sink == null) {
+    if (sink == null || policy.encryptsOrc() && isEncryptedOrc(policy, command, sink)) {
       return;
     }
     ObjectNode request = policy.request("check_sink", "/").put("sink", sink).put("schema", schema);
@@ -76,6 +77,17 @@ final class SinkGuard {
       case "CreateDataSourceTableAsSelectCommand" -> ofProvider(Calls.call(Calls.call(node, "table"), "provider"));
       case "InsertIntoDataSourceDirCommand" -> null; // plans a write into a folder
       default -> ofVersion2(node);
+    };
+  }
+
+  /** Writes of ORC files that a commit protocol encrypts, and commands that plan such a write. */
+  private static boolean isEncryptedOrc(SessionPolicy policy, LogicalPlan node, String sink) {
+    return switch (node.getClass().getSimpleName()) {
+      case "InsertIntoHadoopFsRelationCommand", "CreateDataSourceTableAsSelectCommand" -> sink.equalsIgnoreCase("orc");
+      case "WriteToMicroBatchDataSourceV1" ->
+          sink.equalsIgnoreCase("orc") && policy.setting(STREAM_PROTOCOL).equals(Names.STREAM_COMMIT_PROTOCOL_CLASS);
+      case "CreateHiveTableAsSelectCommand", "OptimizedCreateHiveTableAsSelectCommand" -> sink.endsWith(" OrcSerde");
+      default -> false;
     };
   }
 

@@ -24,6 +24,7 @@ def session_options(policy: Policy, locations: Mapping[str, Mapping[str, str | N
         names.CRYPTO_FACTORY: names.CRYPTO_FACTORY_CLASS,
         names.KMS_CLIENT: names.KMS_CLIENT_CLASS,
         names.POLICY: policy.canonical(),
+        names.ORC_KEY_PROVIDER: names.ORC_KEY_PROVIDER_KIND,
         names.SUMMARY_LEVEL: "NONE",
         names.COMMIT_PROTOCOL: names.COMMIT_PROTOCOL_CLASS,
         names.STREAM_COMMIT_PROTOCOL: names.STREAM_COMMIT_PROTOCOL_CLASS,
@@ -32,6 +33,11 @@ def session_options(policy: Policy, locations: Mapping[str, Mapping[str, str | N
     if locations:
         options[names.LOCATIONS] = json.dumps(locations, sort_keys=True)
     return options
+
+
+def token_options(token: str) -> dict[str, str]:
+    """Return the settings that carry the register's token; ORC keeps one key provider for each text."""
+    return {names.SESSION_TOKEN: token, names.ORC_KEY_PROVIDER: f"{names.ORC_KEY_PROVIDER_KIND}:{token}"}
 
 
 def write_options(policy: Policy) -> dict[str, str]:

@@ -25,7 +25,7 @@ from sparkcrypt.spark.setup.masks import (
     set_on_denied,
     set_strict_projection,
 )
-from sparkcrypt.spark.setup.options import refuse_throw_away_keys, session_options, write_options
+from sparkcrypt.spark.setup.options import refuse_throw_away_keys, session_options, token_options, write_options
 from sparkcrypt.spark.setup.session_policy import (
     check_launched_policy,
     pin_session,
@@ -97,7 +97,7 @@ def configure(
     _name_interpreter(spark)
     _probe_once(spark)
     token, token_of_others = pin_session(spark, policy)
-    own, others = {**options, names.SESSION_TOKEN: token}, {**options, names.SESSION_TOKEN: token_of_others}
+    own, others = {**options, **token_options(token)}, {**options, **token_options(token_of_others)}
     for name, value in own.items():
         spark.conf.set(name, value)
     set_for_application(spark, others)

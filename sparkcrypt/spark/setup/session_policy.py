@@ -20,6 +20,7 @@ from sparkcrypt.errors import ConfigError
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.spark.jvm.gateway import java_session, jvm
 from sparkcrypt.spark.setup.launch import allows_http
+from sparkcrypt.spark.setup.options import token_options
 
 _LAUNCHED = f"spark.hadoop.{names.POLICY}"
 _HTTP_VARIABLE = "SPARKCRYPT_ALLOW_HTTP"
@@ -47,7 +48,7 @@ def registered_policy(spark: SparkSession, policy: Policy) -> Iterator[dict[str,
     register = policy_register(spark)
     token = register.add(policy.canonical())
     try:
-        yield {names.POLICY: policy.canonical(), names.SESSION_TOKEN: str(token)}
+        yield {names.POLICY: policy.canonical(), **token_options(str(token))}
     finally:
         register.remove(token)
 

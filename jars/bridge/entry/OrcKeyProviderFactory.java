@@ -1,0 +1,18 @@
+package io.sparkcrypt;
+
+import java.util.Random;
+import org.apache.hadoop.conf.Configuration;
+import org.apache.orc.impl.KeyProvider;
+
+/** What ORC finds by Java's ServiceLoader: the door to sparkcrypt's key services, where {@code orc.key.provider} names it. */
+public final class OrcKeyProviderFactory implements KeyProvider.Factory {
+  static {
+    Preload.classes();
+  }
+
+  @Override
+  public KeyProvider create(String kind, Configuration conf, Random random) {
+    boolean isOurs = kind.equals(RegisteredPolicies.ORC_KIND) || kind.startsWith(RegisteredPolicies.ORC_KIND + ":");
+    return isOurs ? new OrcKeyProvider(kind, conf) : null;
+  }
+}

@@ -1,0 +1,117 @@
+package io.sparkcrypt;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.io.IOException;
+import java.security.Key;
+import java.util.List;
+import javax.crypto.spec.SecretKeySpec;
+import org.apache.hadoop.conf.Configuration;
+import org.apache.orc.EncryptionAlgorithm;
+import org.apache.orc.impl.HadoopShims;
+import org.apache.orc.impl.KeyProvider;
+import org.apache.orc.impl.LocalKey;
+import org.apache.parquet.crypto.ParquetCryptoRuntimeException;
+
+/**
+ * Local keys of ORC files, wrapped as the data keys of Parquet files are.
+ *
+ * <p>ORC keeps one provider for each text that {@code orc.key.provider} has, for the whole JVM. The text ends with the session's
+ * token, so readers of other policies and principals have providers of their own.
+ *
+ * <p>ORC takes an IOException of a provider for a denied key, and gives masked values in its place. Whatever goes wrong here is
+ * therefore an Error: with {@code ignoreCorruptFiles} Spark would pass over any exception.
+ */
+final class OrcKeyProvider implements KeyProvider {
+  private final PinnedPolicy pinned;
+  private final EncryptionAlgorithm algorithm;
+
+  OrcKeyProvider(String kind, Configuration conf) {
+    try {
+      if (!kind.equals(kind(conf))) {
+        throw Refusal.of("ConfigError", Names.ORC_KEY_PROVIDER + " is not that of this session; take it away, or RESET it");
+      }
+      pinned = PinnedPolicy.of(conf);
+      algorithm = algorithmOf(pinned);
+    } catch (ParquetCryptoRuntimeException e) {
+      throw new RefusedError(e.getMessage());
+    }
+  }
+
+  /** What {@code orc.key.provider} must be in a session. */
+  static String kind(Configuration conf) {
+    return RegisteredPolicies.orcKeyProvider(conf.get(Names.SESSION_TOKEN));
+  }
+
+  private static EncryptionAlgorithm algorithmOf(PinnedPolicy pinned) {
+    try {
+      JsonNode policy = pinned.policy == null ? null : Wire.parse(pinned.policy.getBytes(java.nio.charset.StandardCharsets.UTF_8));
+      return policy != null && policy.path("data_key_bits").asInt() == 256
+          ? EncryptionAlgorithm.AES_CTR_256
+          : EncryptionAlgorithm.AES_CTR_128;
+    } catch (IOException e) {
+      throw Refusal.of("ConfigError", Names.POLICY + " is not a policy; leave it to sparkcrypt.configure", e);
+    }
+  }
+
+  @Override
+  public List<String> getKeyNames() {
+    return List.of();
+  }
+
+  @Override
+  public HadoopShims.KeyMetadata getCurrentKeyVersion(String keyName) {
+    return new HadoopShims.KeyMetadata(keyName, 0, algorithm);
+  }
+
+  @Override
+  public LocalKey createLocalKey(HadoopShims.KeyMetadata key) {
+    ObjectNode request = request("make_key").put("key_id", key.getKeyName()).put("bits", key.getAlgorithm().keyLength() * 8);
+    JsonNode answer = asked(request);
+    return new LocalKey(key.getAlgorithm(), Wire.bytes(answer, "key"), Wire.bytes(answer, "key_metadata"));
+  }
+
+  @Override
+  public Key decryptLocalKey(HadoopShims.KeyMetadata key, byte[] encryptedKey) {
+    AccessPlace place = AccessPlace.of(pinned.policy);
+    if (place != null && place.isRequired) {
+      throw new RefusedError(
+          "ConfigError: " + currentFile() + ": the policy's access_log is required, and reads of ORC leave no access events; "
+              + "allowed: an access_log that is not required, or the data in Parquet");
+    }
+    ObjectNode request = request("open_key").put("key_metadata", Wire.base64(encryptedKey)).put("expected_key_id", key.getKeyName());
+    request.put("owner", "a column under key " + key.getKeyName()).put("path", currentFile()).put("principal", pinned.principal);
+    byte[] opened = Wire.bytes(asked(request), "key");
+    if (opened == null || opened.length != key.getAlgorithm().keyLength()) {
+      throw new RefusedError("VerificationError: " + currentFile() + ": a local key is not as long as its algorithm says");
+    }
+    return new SecretKeySpec(opened, key.getAlgorithm().getAlgorithm());
+  }
+
+  @Override
+  public HadoopShims.KeyProviderKind getKind() {
+    return HadoopShims.KeyProviderKind.UNKNOWN;
+  }
+
+  private ObjectNode request(String op) {
+    return Wire.request(op).put("policy", pinned.policy).put("key_service", pinned.keyService);
+  }
+
+  private static JsonNode asked(ObjectNode request) {
+    try {
+      return Helper.ask(request);
+    } catch (ParquetCryptoRuntimeException e) {
+      throw new RefusedError(e.getMessage());
+    }
+  }
+
+  /** The file that this thread's task reads, as far as Spark says. */
+  private static String currentFile() {
+    try {
+      String known = org.apache.spark.rdd.InputFileBlockHolder.getInputFilePath().toString();
+      return known.isEmpty() ? "an ORC file" : known;
+    } catch (LinkageError e) {
+      return "an ORC file";
+    }
+  }
+}

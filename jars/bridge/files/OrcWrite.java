@@ -1,0 +1,92 @@
+package io.sparkcrypt;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Locale;
+import java.util.Set;
+import org.apache.hadoop.conf.Configuration;
+import org.apache.hadoop.fs.Path;
+import org.apache.spark.sql.types.StructField;
+import org.apache.spark.sql.types.StructType;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+/**
+ * The encryption of one ORC file that Spark writes, in the configuration that its writer goes by.
+ *
+ * <p>ORC's writer knows nothing of tags, so a rule puts the schema of what is written among the options (PlanNodes), and the
+ * commit protocol asks here before each file is opened. What somebody else set for ORC's encryption is taken away.
+ */
+final class OrcWrite {
+  static final String ENCRYPT = "orc.encrypt";
+  static final String MASK = "orc.mask";
+  static final String BLOOM_COLUMNS = "orc.bloom.filter.columns";
+  private static final Logger LOG = LoggerFactory.getLogger(OrcWrite.class);
+
+  private OrcWrite() {}
+
+  /**
+   * What files of a write hold: the columns of its query, less those of partitions.
+   *
+   * @param partitions their names in lower case
+   * @param query a resolved plan
+   */
+  static StructType schemaOf(Set<String> partitions, Object query) {
+    StructType written = new StructType();
+    for (StructField field : ((StructType) Calls.call(query, "schema")).fields()) {
+      written = partitions.contains(field.name().toLowerCase(Locale.ROOT)) ? written : written.add(field);
+    }
+    return written;
+  }
+
+  /**
+   * Prepares the configuration of the file that is opened next; files of another format are left alone.
+   *
+   * @param conf of the task
+   * @param temporary where the file is written
+   * @param target where it will be moved, or null where its own path shows it
+   * @throws RuntimeException the file may not be written like this
+   */
+  static void prepare(Configuration conf, String temporary, String target) {
+    String schema = conf.get(Names.ORC_SCHEMA);
+    if (schema == null) {
+      return;
+    }
+    ObjectNode request =
+        new SessionConf(conf).request("resolve_orc_write", new Path(temporary)).put("target", target).put("schema", schema);
+    ((ObjectNode) request.get("properties")).remove(Names.ORC_SCHEMA);
+    JsonNode answer = Helper.ask(request);
+    conf.unset(MASK);
+    conf.unset(ENCRYPT);
+    if (Wire.required(answer, "encrypt").asBoolean(true)) {
+      conf.set(ENCRYPT, Wire.required(answer, "orc_encrypt").asText());
+      conf.set(MASK, Wire.required(answer, "orc_mask").asText());
+      conf.set(Names.ORC_KEY_PROVIDER, OrcKeyProvider.kind(conf));
+      removeBloomFilters(conf, Wire.required(answer, "columns"), temporary);
+    }
+  }
+
+  /** ORC writes Bloom filters of encrypted columns in clear, where anybody can probe for a value. */
+  private static void removeBloomFilters(Configuration conf, JsonNode encrypted, String file) {
+    List<String> kept = new ArrayList<>();
+    List<String> removed = new ArrayList<>();
+    for (String column : conf.getTrimmedStrings(BLOOM_COLUMNS)) {
+      (overlaps(column, encrypted) ? removed : kept).add(column);
+    }
+    if (!removed.isEmpty()) {
+      LOG.warn("{} gets no Bloom filter of {}: it would be in clear", file, String.join(", ", removed));
+      conf.set(BLOOM_COLUMNS, String.join(",", kept));
+    }
+  }
+
+  private static boolean overlaps(String column, JsonNode encrypted) {
+    for (JsonNode other : encrypted) {
+      if ((other.asText() + ".").startsWith(column + ".") || (column + ".").startsWith(other.asText() + ".")) {
+        return true;
+      }
+    }
+    return false;
+  }
+}
