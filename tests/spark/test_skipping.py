@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,19 +13,28 @@ from click.testing import CliRunner
 
 import sparkcrypt
 from sparkcrypt import masked_columns, names, skipping_report
-from sparkcrypt.cli.files.index_place import open_known_store
 from sparkcrypt.cli.main import cli
 from sparkcrypt.skipping.trusted.sidecar import SIDECAR
-from sparkcrypt.spark.setup.skipping import ScanReport
 from sparkcrypt.spark.tables.tagging import set_tags
 from tests.spark.fixtures import new_lake
+from tests.spark.stored_tables import (
+    FILES,
+    ROWS,
+    append,
+    check,
+    heard,
+    index,
+    make,
+    policy_file,
+    store_of,
+    without_skipping,
+)
 from tests.spark.support import Lake, data_files, refusal, rows_of, with_keys, without_keys
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.spark
-FILES, ROWS = 8, 240
 KINDS = """(id INT, b BOOLEAN, ti TINYINT, si SMALLINT, bi BIGINT, f FLOAT, d DOUBLE, n DECIMAL(12,2), s STRING,
     x BINARY, da DATE, ts TIMESTAMP, ntz TIMESTAMP_NTZ, plain STRING) USING parquet"""
 """Column s of file 3 has nulls alone, d of file 5 has a NaN, d of file 2 -0.0."""
@@ -116,112 +124,6 @@ SKIPPED = {
     "id = 7 AND 1 = 1": 7,
 }
 """A predicate -> how many of the eight files are skipped; the greatest double of each file may be a NaN."""
-
-
-def settle(folder: Path) -> None:
-    """Let the files of a table be old enough to be indexed."""
-    for file in data_files(folder):
-        past = file.stat().st_mtime - 60
-        os.utime(file, (past, past))
-
-
-def policy_file(lake: Lake) -> str:
-    """Return the policy that was made last."""
-    return str(max(lake.root.glob("policy-*")) / "policy.yaml")
-
-
-def index(lake: Lake, table: str, *columns: str, verb: str = "create", more: Sequence[str] = ()) -> None:
-    """Make or refresh a table's store by the command."""
-    settle(lake.path(table))
-    wanted = [part for column in columns for part in ("--column", column)]
-    place = ("--path", str(lake.path(table)), "--policy", policy_file(lake))
-    done = CliRunner().invoke(cli, ["index", verb, *place, *wanted, *more])
-    assert done.exit_code == 0, done.output
-    lake.sql(f"REFRESH TABLE {table}")
-
-
-def make(lake: Lake, name: str = "t", *, columns: str = "(id INT, email STRING, plain STRING) USING parquet") -> None:
-    """Make a table of eight files, its column ``email`` under a key, with bounds of all columns."""
-    lake.sql(f"CREATE TABLE {name} {columns}")
-    set_tags(lake.spark, name, {"email": ["pii"]}, None)
-    append(lake, name, 0, ROWS)
-    index(lake, name, "id", "email", "plain")
-    lake.spark.conf.set(names.SKIPPING, "true")
-
-
-def append(lake: Lake, name: str, start: int, end: int, files: int = FILES) -> None:
-    """Append rows to a table, clustered by their id."""
-    made = lake.spark.range(start, end).selectExpr(
-        "CAST(id AS INT) id", "concat('e', lpad(id, 4, '0')) email", "concat('p', lpad(id, 4, '0')) plain"
-    )
-    made.repartitionByRange(files, "id").write.insertInto(name)
-
-
-def store_of(lake: Lake, table: str = "t") -> Path:
-    """Return the folder of a table's store."""
-    with open_known_store(str(lake.path(table)), None, policy_file(lake)) as known:
-        return Path(known.folder.uri)
-
-
-def report(frame: DataFrame) -> ScanReport:
-    """Return what skipping did for the only scan of a query that ran once; Spark's own count of files must agree."""
-    (scan,) = [leaf for leaf in leaves(frame._jdf.queryExecution().executedPlan()) if is_scan(leaf)]
-    (found,) = skipping_report(frame)
-    assert scan.metrics().apply("numFiles").value() == found.opened
-    assert found.skipped == sum(found.by.values())
-    return found
-
-
-def is_scan(plan: Any) -> bool:
-    """Tell whether a node of a physical plan reads files."""
-    return str(plan.getClass().getSimpleName()) == "FileSourceScanExec"
-
-
-def leaves(plan: Any) -> list[Any]:
-    """Return the leaves of a physical plan, those of a plan that adapts itself included."""
-    if plan.getClass().getSimpleName() == "AdaptiveSparkPlanExec":
-        return leaves(plan.executedPlan())
-    if plan.getClass().getSimpleName().endswith("QueryStageExec"):
-        return leaves(plan.plan())
-    children = plan.children()
-    return [leaf for i in range(children.size()) for leaf in leaves(children.apply(i))] or [plan]
-
-
-@contextmanager
-def heard(lake: Lake, name: str = "io.sparkcrypt.FileSkipper") -> Iterator[Any]:
-    """Yield a writer that gets the warnings of a class."""
-    log4j = lake.jvm.org.apache.logging.log4j
-    writer = lake.jvm.java.io.StringWriter()
-    logger = log4j.LogManager.getLogger(name)
-    appender = log4j.core.appender.WriterAppender.createAppender(None, None, writer, "heard", False, True)
-    appender.start()
-    level = logger.getLevel()
-    logger.addAppender(appender)
-    logger.setLevel(log4j.Level.WARN)
-    try:
-        yield writer
-    finally:
-        logger.setLevel(level)
-        logger.removeAppender(appender)
-
-
-def without_skipping(spark: SparkSession, query: str) -> list[Any]:
-    """Return the rows of a query that opens every file."""
-    spark.conf.set(names.SKIPPING, "false")
-    try:
-        frame = spark.sql(query)
-        assert skipping_report(frame) == ()
-        return rows_of(frame)
-    finally:
-        spark.conf.set(names.SKIPPING, "true")
-
-
-def check(lake: Lake, query: str, session: SparkSession | None = None) -> ScanReport:
-    """Hold a query's rows against those that it has without skipping; return what was skipped."""
-    spark = session or lake.spark
-    frame = spark.sql(query)
-    assert rows_of(frame) == without_skipping(spark, query), query
-    return report(frame)
 
 
 @pytest.fixture(scope="module")

@@ -9,6 +9,7 @@ from sparkcrypt.backfill.after.rollback import refuse_later, roll_back_unit
 from sparkcrypt.backfill.drift.footers import DriverFooters, own_keys, sort_footers
 from sparkcrypt.backfill.drift.scan import scan_footers
 from sparkcrypt.backfill.drift.untouchable import refuse_unit
+from sparkcrypt.backfill.index.carry_names import carry_index
 from sparkcrypt.backfill.journal.attempts import undone_attempts
 from sparkcrypt.backfill.journal.later_entries import UnitResolved
 from sparkcrypt.backfill.journal.run_steps import has_ended, is_paused
@@ -118,6 +119,10 @@ def _resolve(runner: Runner, found: Problem, keep: str, reason: str, *, adopt: b
         journal.resume(runner.run.lock.token)
         if state.swapped:
             roll_back_unit(runner, found.unit, state.unit, state)
+            run = runner.run
+            carry_index(
+                run.target, run.policy, run.store, run.files, (state,), back=True
+            )  # a stale one: the run says so
         note_resolution(runner, found, keep, reason)
     else:
         journal.resume(runner.run.lock.token)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from sparkcrypt.backfill.index.carry_names import carry_index
 from sparkcrypt.backfill.journal.entries import RunFinished
 from sparkcrypt.backfill.journal.journal import Journal
 from sparkcrypt.backfill.journal.later_entries import RunRolledBack, UnitRolledBack, UnitRollingBack
@@ -31,13 +32,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RolledBack:
-    """What was put back."""
+    """What was put back; ``index`` is what became of the table's store for data skipping, as a run's report has it."""
 
     table: str
     run_id: str
     units: tuple[str, ...]
     files: int
     dry_run: bool
+    index: Mapping[str, Any] | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON values."""
@@ -47,6 +49,7 @@ class RolledBack:
             "units": list(self.units),
             "files": self.files,
             "dry_run": self.dry_run,
+            "index": dict(self.index) if self.index else None,
         }
 
 
@@ -98,7 +101,8 @@ def _roll_back(runs: PastRuns, runner: Runner, journal: Journal, *, dry_run: boo
         journal.resume(runs.lock.token)
         if not has_ended(journal):
             recover(runner).refuse_problems()
-    states = {name: state for name, state in state_of_units(journal.records).items() if state.swapped}
+    every = state_of_units(journal.records)
+    states = {name: state for name, state in every.items() if state.swapped}
     runs.trust.forget_audit()  # what was recovered has entries since
     for name, state in states.items():
         runs.trust.refuse_unaudited(journal, name, state)
@@ -106,14 +110,17 @@ def _roll_back(runs: PastRuns, runner: Runner, journal: Journal, *, dry_run: boo
             refuse_change(runner, name, state)
     _refuse_used(runs, runner, states)
     units = [(name, state.unit, state) for name, state in states.items()]
+    index = None
     if not dry_run:
         for name, unit, state in reversed(units):
             roll_back_unit(runner, name, unit, state)
         if not has_ended(journal):
             journal.write(RunFinished("rolled back"))
+        back = [state for state in every.values() if state.swapped or state.step == "unit_rolled_back"]
+        index = carry_index(runs.target, runs.policy, runs.store, runs.files, back, back=True)
         journal.write(RunRolledBack(tuple(states)))
     files = sum(len(unit.files) for _, unit, _ in units)
-    return RolledBack(runs.target.name, journal.run.run_id, tuple(sorted(states)), files, dry_run)
+    return RolledBack(runs.target.name, journal.run.run_id, tuple(sorted(states)), files, dry_run, index)
 
 
 def _refuse_used(runs: PastRuns, runner: Runner, states: Mapping[str, UnitState]) -> None:

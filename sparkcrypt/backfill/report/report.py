@@ -47,6 +47,8 @@ class Report:
             `sparkcrypt.backfill.old_files.awaiting_expiry.Awaiting` counts them.
         key_calls: how many calls to the key service a reader of all files needs: ``before`` this execution, and
             ``after`` it where a rotation looked again.
+        index: of the table's store for data skipping, where it has one and a unit was swapped: ``state`` (``carried``
+            or ``stale``), ``reason``, ``store``, ``generation``, ``known`` (of how many of the new files it tells).
         audit: number and digest of the audit's newest entry, worth keeping where others cannot write; None without one.
     """
 
@@ -81,6 +83,7 @@ class Report:
     problems: tuple[Mapping[str, Any], ...] = ()
     awaiting_expiry: Mapping[str, Any] | None = None
     key_calls: Mapping[str, int] = field(default_factory=dict)
+    index: Mapping[str, Any] | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON values."""
@@ -93,6 +96,7 @@ class Report:
             "this_pass": dict(self.this_pass),
             "earlier": list(self.earlier),
             "audit": dict(self.audit) if self.audit else None,
+            "index": dict(self.index) if self.index else None,
             "quarantined": [dict(unit) for unit in self.quarantined],
             "planned": [dict(unit) for unit in self.planned],
             "problems": [dict(problem) for problem in self.problems],
@@ -126,6 +130,8 @@ class Report:
         if self.earlier:
             amount = f"{self.this_pass['files_rewritten']:,} files, {self.this_pass['rows']:,} rows"
             facts.append(("this pass", f"{amount}; {len(self.earlier):,} units were done before it"))
+        if self.index:
+            facts.append(("index", self.index["state"]))
         if self.audit:
             facts.append(("audit", f"head {self.audit['number']}:{self.audit['digest']}"))
         lines = align_rows(facts)

@@ -25,7 +25,8 @@ class RunResult:
 
     ``notes`` are what people should know of the run as a whole; ``audit`` is the head that its journal recorded last;
     ``earlier`` are those of the outcomes that passes before this one had reached;
-    ``bytes_a_second`` is how fast a run would be, where that can be told.
+    ``bytes_a_second`` is how fast a run would be, where that can be told; ``index`` is what became of the table's store
+    for data skipping.
     """
 
     run_id: str
@@ -39,6 +40,7 @@ class RunResult:
     notes: tuple[str, ...] = ()
     audit: Mapping[str, Any] | None = None
     bytes_a_second: float | None = None
+    index: Mapping[str, Any] | None = None
 
     def report(self, target: Target, engine: str, seconds: float) -> Report:
         """Return the report."""
@@ -73,6 +75,7 @@ class RunResult:
             estimated_seconds=self._estimate_seconds(undone),
             this_pass=_sum_up([outcome for outcome in self.outcomes if outcome not in self.earlier]),
             earlier=tuple(outcome.name for outcome in self.earlier),
+            index=self.index,
             key_calls={"before": count_calls(self.surveys)},
         )
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import Any
 
 from sparkcrypt.backfill.audit.journal_migration import authenticate_table
 from sparkcrypt.backfill.drift.unit_survey import UnitSurvey
+from sparkcrypt.backfill.index.carry_names import carry_index, explain_stale
 from sparkcrypt.backfill.journal.entries import RunFinished, RunPaused
 from sparkcrypt.backfill.journal.journal import Journal, new_run_id
+from sparkcrypt.backfill.journal.unit_steps import state_of_units
 from sparkcrypt.backfill.old_files.compare import compare_run
 from sparkcrypt.backfill.report.report import Report
 from sparkcrypt.backfill.run import units
@@ -119,7 +122,9 @@ def execute_run(job: TableJob, begun: Begun, lock: RunLock, so_far: SoFar) -> _E
         progressed.unsettled.extend(begun.recovered.problems)
         if progressed.outcome in ("done", "nothing to do") and not drifted_again:
             _settle_history(job, options, surveyed.units)
-        result = _end_run(job, runner, progressed, surveyed.units, begun)
+        index = None if runner.swap.copies else _carry_index(job, journal)
+        so_far.warnings = (*so_far.warnings, *explain_stale(job.target.name, index))
+        result = replace(_end_run(job, runner, progressed, surveyed.units, begun), index=index)
         return _Ended(_report_run(job, begun, so_far, result), drifted_again)
 
 
@@ -169,6 +174,13 @@ def _end_run(
         notes=_list_notes(job, runner) if progressed.outcomes else (),
         audit=find_last_audit(journal),
     )
+
+
+def _carry_index(job: TableJob, journal: Journal) -> dict[str, Any] | None:
+    """Carry the table's store over to all files that this run has swapped in, by this execution or one before it."""
+    states = state_of_units(journal.records).values()
+    swapped = [state for state in states if state.swapped]
+    return carry_index(job.target, job.policy, job.store, job.files, swapped, back=False)
 
 
 def _list_notes(job: TableJob, runner: Runner) -> tuple[str, ...]:

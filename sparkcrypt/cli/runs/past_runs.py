@@ -96,11 +96,13 @@ def rollback(run_id: str, policy: str, table: str, dry_run: bool, as_json: bool,
     with Workplace(_APP, launch) as workplace:
         loaded, spark = workplace.policy(policy), workplace.spark
         from sparkcrypt.backfill.after.rollback import rollback_run
+        from sparkcrypt.backfill.index.carry_names import explain_stale
 
         done = rollback_run(spark, table, loaded, run_id, dry_run=dry_run, progress=progress_on_stderr())
     verb = "would be put back" if dry_run else "put back"
     what = f"{count_of(len(done.units), 'unit')}, {count_of(done.files, 'file')}"
-    text = "\n".join([f"{done.table}: run {done.run_id}: {what} {verb}", *(f"  {unit}" for unit in done.units)])
+    stale = [f"warning: {line}" for line in explain_stale(done.table, done.index)]
+    text = "\n".join([f"{done.table}: run {done.run_id}: {what} {verb}", *(f"  {unit}" for unit in done.units), *stale])
     show(done.to_dict(), text, as_json=as_json)
 
 

@@ -95,6 +95,15 @@ def _check_store(data: DataFolder, opened: TrustedStore) -> None:
         raise ConfigError(
             f"{data.path}: the store is that of {opened.store.table}; name that folder, or {_CREATE} of this one"
         )
+    refuse_denied_indexes(opened)
+
+
+def refuse_denied_indexes(opened: TrustedStore) -> None:
+    """Refuse a store with an index that was not read: it would be lost.
+
+    Raises:
+        KeyAccessDeniedError: with the index's column.
+    """
     for entry in opened.store.indexes:
         if entry.unused is not None:
             raise KeyAccessDeniedError(

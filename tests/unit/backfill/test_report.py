@@ -15,7 +15,7 @@ FIELDS = [
     "bytes_before", "bytes_after", "columns", "verified", "seconds", "old_location",
     "outcome", "swap", "units", "warnings", "audit",
     "files_left", "bytes_left", "units_left", "quarantined", "drift", "coverage", "planned",
-    "estimated_seconds", "this_pass", "earlier", "problems", "awaiting_expiry", "key_calls",
+    "estimated_seconds", "this_pass", "earlier", "problems", "awaiting_expiry", "key_calls", "index",
 ]  # fmt: skip
 
 

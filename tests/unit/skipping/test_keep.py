@@ -16,8 +16,10 @@ from sparkcrypt.errors import (
 )
 from sparkcrypt.keys.material import parse_key_material
 from sparkcrypt.parquet import KeyRequest, rewrite_file
+from sparkcrypt.skipping.format.naming import object_name
 from sparkcrypt.skipping.format.store import Bounds
 from sparkcrypt.skipping.keep import files as kept_files
+from sparkcrypt.skipping.keep.carry import NewObject, carry_store
 from sparkcrypt.skipping.keep.create import Wanted, plan_store
 from sparkcrypt.skipping.keep.entries import read_entries
 from sparkcrypt.skipping.keep.files import DataFolder
@@ -26,7 +28,7 @@ from sparkcrypt.skipping.keep.verify import Comparison
 from sparkcrypt.skipping.trusted import write
 from sparkcrypt.skipping.trusted.drop import drop_store
 from sparkcrypt.skipping.trusted.local_folder import LOCK, LocalFolder
-from sparkcrypt.skipping.trusted.sidecar import SIDECAR
+from sparkcrypt.skipping.trusted.sidecar import SIDECAR, ObjectFacts
 from tests.unit.skipping.keys import Keys
 from tests.unit.skipping.tables import UUID, Table
 
@@ -345,3 +347,51 @@ def test_a_drop_that_is_killed_can_be_ended(table: Table, monkeypatch: pytest.Mo
     if at == 0:
         drop_store(table.folder, None, lambda _: None, lambda _: None)
         assert not (table.root / "store").exists()
+
+
+def new_object(table: Table, name: str, at: int) -> NewObject:
+    """Return a file of the table as a store would call it, with made-up facts."""
+    return NewObject(object_name(str(table.root / "data" / name), at * 1000), ObjectFacts(99, "ab", None))
+
+
+def test_carrying_over_renames_objects_and_drops_those_that_are_gone(table: Table) -> None:
+    """What was known of an old name is known of the new one, under the next generation; of the gone nothing is."""
+    table.create()
+    opened = table.opened()
+    first, second, third = sorted(opened.store.objects)
+    made = new_object(table, "x.parquet", 1_800_000_000)
+    own = table.with_keys(keys_of_store(opened.store, "footer"))
+    written = carry_store(table.folder, opened, {first: made}, {second}, own, generation=7)
+    assert written.generation == 8
+    assert written.objects == {made.name: made.facts, third: opened.sidecar.objects[third]}
+    assert written.digest_key == opened.sidecar.digest_key
+    assert table.known() == {"x.parquet": Bounds(0, 5), "c.parquet": Bounds(20, 25)}
+    assert table.read == []
+
+
+def test_carrying_over_puts_an_index_under_another_key(table: Table) -> None:
+    """An index whose column has got another key is written under that, and opens by it alone."""
+    table.write("d.parquet", 30, key="pii", uuid=UUID)
+    table.create("ssn")
+    opened = table.opened(UUID)
+    carry_store(table.folder, opened, {}, (), table.with_keys({"ssn": "other"}))
+    again = table.opened(UUID)
+    assert keys_of_store(again.store, "footer") == {"ssn": "other"}
+    assert [entry.unused for entry in again.store.indexes] == [None]
+
+
+def test_an_index_whose_key_is_denied_is_not_carried_over(table: Table) -> None:
+    """It would be lost: the store stays as it was."""
+    table.write("d.parquet", 30, key="pii", uuid=UUID)
+    table.create("ssn")
+
+    def refuse(request: KeyRequest) -> bytes:
+        if parse_key_material(request.key_metadata or b"").master_key_id == "pii":
+            raise KeyAccessDeniedError("pii")
+        return table.keys(request)
+
+    table.retrieve = refuse
+    opened = table.opened(UUID)
+    with pytest.raises(KeyAccessDeniedError, match="the index of ssn cannot be carried over"):
+        carry_store(table.folder, opened, {}, (), table.with_keys({"ssn": "other"}))
+    assert table.opened(UUID).sidecar.generation == 1

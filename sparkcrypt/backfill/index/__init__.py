@@ -1,0 +1,1 @@
+"""Stores for data skipping, as runs and tables know them: found by the table's UUID, and kept true."""

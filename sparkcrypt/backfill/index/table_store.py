@@ -1,0 +1,91 @@
+"""The store of one table, found by the table's UUID below the policy's place of stores, and the keys of its indexes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from sparkcrypt.backfill.drift.footers import own_keys
+from sparkcrypt.backfill.state.mac import MasterKeys
+from sparkcrypt.backfill.state.store import StateStore
+from sparkcrypt.backfill.state.store_generation import StoreGeneration
+from sparkcrypt.keys.datakeys import DataKeyMaker
+from sparkcrypt.keys.open_service import open_key_service
+from sparkcrypt.keys.service import KeyService
+from sparkcrypt.parquet import RetrieveKey
+from sparkcrypt.plan import EncryptionPlan
+from sparkcrypt.policy.model import Policy
+from sparkcrypt.skipping.keep.refresh import keys_of_store
+from sparkcrypt.skipping.trusted.folder import StoreFolder, open_folder
+from sparkcrypt.skipping.trusted.trust import Expected, TrustedStore, open_store
+from sparkcrypt.skipping.trusted.write import StoreKeys
+
+
+@dataclass(frozen=True, slots=True)
+class TableStore:
+    """A table's store, whether or not it is there.
+
+    Attributes:
+        policy: names the keys.
+        uuid: of the table.
+        folder: of the store.
+        record: of its last generation.
+        service: wraps and opens keys.
+    """
+
+    policy: Policy
+    uuid: str
+    folder: StoreFolder
+    record: StoreGeneration
+    service: KeyService
+    _retrieve: RetrieveKey = field(repr=False)
+
+    def open(self, generation: int) -> TrustedStore:
+        """Open the store, which may not be older than a generation; its own labels name the keys of its indexes.
+
+        Raises:
+            As `open_store`.
+        """
+        return open_store(self.folder, self._retrieve, Expected.of(self.policy, self.uuid, None, generation or None))
+
+    def choose_keys(self, opened: TrustedStore, plan: EncryptionPlan) -> StoreKeys:
+        """Return what the store is to be encrypted with: each index with the key that the plan gives its column.
+
+        A key of a template is another one for each partition: an index of its column stays under the key that it has.
+        """
+        before = keys_of_store(opened.store, self.policy.footer_key)
+        planned = {column.leaf.logical[0]: column for column in plan.columns if len(column.leaf.logical) == 1}
+        keys: dict[str, str] = {}
+        for column in {entries.index.columns[0] for entries in opened.store.indexes}:
+            found = planned.get(column)
+            key = None if found is None else found.key
+            if key is not None and not key.columns:
+                keys[column] = key.text
+            elif (found is None or key is not None) and column in before:
+                keys[column] = before[column]
+        return self.make_keys(keys)
+
+    def make_keys(self, columns: Mapping[str, str]) -> StoreKeys:
+        """Return what a store is encrypted with, by the keys of its columns."""
+        own = {column: key for column, key in columns.items() if key != self.policy.footer_key}
+        maker = DataKeyMaker(self.service, data_key_bits=self.policy.data_key_bits)
+        return StoreKeys(maker, self.policy.footer_key, own)
+
+
+def find_store(policy: Policy, uuid: str | None, states: StateStore) -> TableStore | None:
+    """Return the store of a table; None where the policy has no place of stores, or the table no UUID.
+
+    Args:
+        policy: says where stores are.
+        uuid: of the table.
+        states: the state directory.
+
+    Raises:
+        ConfigError: stores are not kept on that file system.
+    """
+    if policy.index_location is None or uuid is None:
+        return None
+    folder = open_folder(f"{policy.index_location.rstrip('/')}/{uuid}", {})
+    service = open_key_service(policy.key_service)
+    record = StoreGeneration(states, uuid, service, MasterKeys.of(policy))
+    return TableStore(policy, uuid, folder, record, service, own_keys(policy.key_service))
