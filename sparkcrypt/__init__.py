@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from sparkcrypt.backfill.index.table_index import index_table
     from sparkcrypt.backfill.run.encrypt import encrypt_table
     from sparkcrypt.backfill.verify import verify_table
     from sparkcrypt.plan import EncryptionPlan
@@ -30,6 +31,7 @@ _HOMES = {
     "configure": "sparkcrypt.spark.setup.session",
     "declassify": "sparkcrypt.spark.setup.declassify",
     "encrypt_table": "sparkcrypt.backfill.run.encrypt",
+    "index_table": "sparkcrypt.backfill.index.table_index",
     "load_policy": "sparkcrypt.policy.load",
     "masked_columns": "sparkcrypt.spark.setup.masks",
     "parquet_options": "sparkcrypt.spark.setup.options",
@@ -47,6 +49,7 @@ __all__ = [
     "configure",
     "declassify",
     "encrypt_table",
+    "index_table",
     "load_policy",
     "masked_columns",
     "parquet_options",

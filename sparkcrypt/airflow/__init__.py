@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from sparkcrypt.airflow.operators import (
     SparkcryptBackfillOperator,
+    SparkcryptIndexOperator,
     SparkcryptPlanOperator,
     SparkcryptRotateOperator,
     SparkcryptShredOperator,
@@ -18,6 +19,7 @@ from sparkcrypt.airflow.sensors import SparkcryptDriftSensor
 __all__ = [
     "SparkcryptBackfillOperator",
     "SparkcryptDriftSensor",
+    "SparkcryptIndexOperator",
     "SparkcryptPlanOperator",
     "SparkcryptRotateOperator",
     "SparkcryptShredOperator",

@@ -1,4 +1,4 @@
-"""What a task asks of `jobs/backfill.py`, `jobs/rotate_keys.py` or `jobs/shred_keys.py`, as its command line."""
+"""What a task asks of one of the jobs, as that job's command line."""
 
 from __future__ import annotations
 
@@ -109,6 +109,25 @@ def list_shredding(
     line += [*_each("--key", _several(key)), *_each("--head", _several(head)), "--policy", policy]
     line += ["--yes", "--reason", str(reason)] if applies else []
     return [*line, *_further(options, "--yes", "--reason")]
+
+
+def list_indexing(*, policy: str, table: str, columns: Iterable[str] = (), options: Iterable[str] = ()) -> list[str]:
+    """Return the command line of the making of a store, or of its refresh where no column is named, without a report.
+
+    Args:
+        policy: path or URI of the policy, where the driver finds it.
+        table: ``db.table``.
+        columns: each ``COL`` or ``COL:KIND…``.
+        options: further options of the job, as on its command line.
+
+    Raises:
+        AirflowException: there is no table; or the options name what is a task's own.
+    """
+    if not table:
+        raise AirflowException("table is empty; name one; after templating there may be none")
+    wanted = _several(columns)
+    line = ["create" if wanted else "refresh", "--table", table, *_each("--column", wanted), "--policy", policy]
+    return [*line, *_further(options, "--table", "--column", "--path")]
 
 
 def _further(options: Iterable[str], *more: str) -> list[str]:

@@ -9,10 +9,10 @@ from typing import Any
 from airflow.exceptions import AirflowException
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 
-from sparkcrypt.airflow.job_arguments import JobArguments, list_rotation, list_shredding
-from sparkcrypt.airflow.reports import KIND, SHRED, shorten_report
+from sparkcrypt.airflow.job_arguments import JobArguments, list_indexing, list_rotation, list_shredding
+from sparkcrypt.airflow.reports import INDEX, KIND, SHRED, shorten_report
 from sparkcrypt.airflow.submission import ONE_ATTEMPT, submit_job
-from sparkcrypt.airflow.verdict import check_report, check_shredding, drifts, is_due
+from sparkcrypt.airflow.verdict import check_indexing, check_report, check_shredding, drifts, is_due
 
 
 class _JobOperator(SparkSubmitOperator):
@@ -302,3 +302,45 @@ class SparkcryptShredOperator(_JobOperator):
         """
         check_shredding(report, uri, plans=self.dry_run, allow_incomplete=self.allow_incomplete)
         return {"due": is_due(report)} if self.dry_run else {}
+
+
+class SparkcryptIndexOperator(_JobOperator):
+    """Bring a table's store for data skipping up to date; with columns, make it anew.
+
+    A refresh reads new and changed files alone, so it fits behind whatever writes the table.  A store that could not be
+    written is as it was, and queries open what it does not know: trying again is always safe.
+
+    Args:
+        application: path or URI of `jobs/index_table.py`. (templated)
+        table: ``db.table``. (templated)
+        columns: each ``COL`` or ``COL:KIND…``, to make the store anew with indexes of these; none to refresh the one
+            that is there. (templated)
+        policy: path or URI of the policy, where the driver finds it. (templated)
+        report_folder: a folder that the driver writes and this worker reads, as path or URI; each submission writes a
+            file of its own there. (templated)
+        options: further options of the job, such as ``["--most-values", "5000"]``. (templated)
+        report_conn_id: the connection with which object storage is read.
+        xcom_items: how many entries of each list the XCom keeps; the report has all.
+    """
+
+    template_fields: Sequence[str] = (*_JobOperator.template_fields, "table", "columns")
+    kind = INDEX
+    dry_run = False
+
+    def __init__(self, *, table: str, columns: Sequence[str] = (), **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.table = table
+        self.columns = columns
+
+    def list_arguments(self) -> list[str]:
+        """Return the command line of `jobs/index_table.py`."""
+        return list_indexing(policy=self.policy, table=self.table, columns=self.columns, options=self.options)
+
+    def judge_report(self, report: Mapping[str, Any], uri: str) -> dict[str, Any]:
+        """Return nothing besides the report.
+
+        Raises:
+            AirflowException: the job failed.
+        """
+        check_indexing(report, uri)
+        return {}

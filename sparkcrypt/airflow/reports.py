@@ -15,8 +15,8 @@ from urllib.parse import unquote, urlsplit
 
 from airflow.exceptions import AirflowException
 
-KIND, SHRED, VERSION = "sparkcrypt backfill", "sparkcrypt shred", 1
-"""Kinds of reports: of passes and rotations, and of shreddings; and their version."""
+KIND, SHRED, INDEX, VERSION = "sparkcrypt backfill", "sparkcrypt shred", "sparkcrypt index", 1
+"""Kinds of reports: of passes and rotations, of shreddings, and of stores for data skipping; and their version."""
 _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 _NAME_CHARACTERS = 60
 
@@ -60,7 +60,7 @@ def read_report(uri: str, conn_id: str | None = None) -> dict[str, Any]:
     Raises:
         AirflowException: it is not there, cannot be read, or is not the report of a job.
     """
-    found = find_report(uri, conn_id, (KIND, SHRED))
+    found = find_report(uri, conn_id, (KIND, SHRED, INDEX))
     if found is None:
         raise AirflowException(f"report {uri}: is not there")
     return found

@@ -58,6 +58,19 @@ def check_shredding(report: Mapping[str, Any], uri: str, *, plans: bool, allow_i
         )
 
 
+def check_indexing(report: Mapping[str, Any], uri: str) -> None:
+    """See that a report is of a store that was made or refreshed.
+
+    Args:
+        report: the whole one.
+        uri: where it is, for messages.
+
+    Raises:
+        AirflowException: the job failed; the store is as it was.
+    """
+    _check_outcome(report, uri, "store", dry_run=False)
+
+
 def is_due(report: Mapping[str, Any]) -> bool:
     """Tell whether a plan has a key that would be shredded."""
     return any(not key.get("holds") and not key.get("refused") for key in report.get("keys", ()))

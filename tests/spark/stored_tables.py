@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from click.testing import CliRunner
 
 from sparkcrypt import names, skipping_report
-from sparkcrypt.cli.files.index_place import open_known_store
+from sparkcrypt.cli.files.index_place import find_known_store
+from sparkcrypt.cli.frame.command_context import Workplace
 from sparkcrypt.cli.main import cli
 from sparkcrypt.spark.setup.skipping import ScanReport
 from sparkcrypt.spark.tables.tagging import set_tags
@@ -64,8 +65,8 @@ def append(lake: Lake, name: str, start: int, end: int, files: int = FILES) -> N
 
 def store_of(lake: Lake, table: str = "t") -> Path:
     """Return the folder of a table's store."""
-    with open_known_store(str(lake.path(table)), None, policy_file(lake)) as known:
-        return Path(known.folder.uri)
+    with Workplace("store") as workplace:
+        return Path(find_known_store(workplace, str(lake.path(table)), None, policy_file(lake)).folder.uri)
 
 
 def report(frame: DataFrame) -> ScanReport:

@@ -7,12 +7,22 @@ from typing import Any
 
 import click
 
-from sparkcrypt.cli.files.index_keep import create_index, drop_index, refresh_index, verify_index
+from sparkcrypt.cli.files.index_drop import drop_index
+from sparkcrypt.cli.files.index_frame import open_table
+from sparkcrypt.cli.files.index_keep import create_index, refresh_index
+from sparkcrypt.cli.files.index_verify import verify_index
 from sparkcrypt.cli.files.where_parser import parse_where
 from sparkcrypt.cli.frame.command import Command, Group
 from sparkcrypt.cli.frame.command_context import Workplace
 from sparkcrypt.cli.frame.named_files import named_files, policy_keys
-from sparkcrypt.cli.frame.options import json_option, optional_policy_option
+from sparkcrypt.cli.frame.options import (
+    Launch,
+    json_option,
+    one_of,
+    optional_policy_option,
+    spark_options,
+    table_option,
+)
 from sparkcrypt.cli.frame.output import align_table, show
 from sparkcrypt.parquet import FileSummary, summarise
 from sparkcrypt.skipping.format.merge import Store, merge_parts
@@ -30,11 +40,15 @@ def index() -> None:
 
 
 @index.command("show", cls=Command)
-@click.option("--path", "folder", required=True, metavar="FOLDER", help="The folder of one table's store.")
+@table_option
+@click.option("--path", "folder", metavar="FOLDER", help="The folder of one table's store instead.")
 @optional_policy_option
 @click.option("--where", metavar="PREDICATE", help="Also say how many objects a query with this need not open.")
 @json_option
-def show_index(folder: str, policy: str | None, where: str | None, as_json: bool) -> None:
+@spark_options
+def show_index(
+    table: str | None, folder: str | None, policy: str | None, where: str | None, as_json: bool, launch: Launch
+) -> None:
     """Show what a store holds: its version, table, objects, indexes and keys.
 
     FOLDER holds a Parquet metadata store of version 1 to 4, by whichever writer.  What is encrypted is read with the
@@ -44,20 +58,26 @@ def show_index(folder: str, policy: str | None, where: str | None, as_json: bool
     and NOT; a timestamp without a zone is UTC.  What is not known keeps every object.
 
     Examples:
+      sparkcrypt index show --table sales.customers --policy policy.yaml
       sparkcrypt index show --path indexes/customers
       sparkcrypt index show --path indexes/customers --policy policy.yaml --json
       sparkcrypt index show --path indexes/customers --policy policy.yaml --where "id BETWEEN 10 AND 20"
     """
-    with Workplace("sparkcrypt index") as workplace:
+    one_of(table, folder)
+    if table is not None and policy is None:
+        raise click.UsageError("--table needs --policy, which says where stores are")
+    with Workplace("sparkcrypt index", launch) as workplace:
+        if table is not None:
+            folder = open_table(workplace, table, str(policy)).store.folder.uri
         retrieve = policy_keys(workplace.policy(policy)) if policy else None
         budget = Budget()
         parts = [
             read_part(StoreFile(file.path, file.open), retrieve_key=retrieve, budget=budget)
-            for file in named_files(workplace, (folder,))
+            for file in named_files(workplace, (str(folder),))
         ]
     store = merge_parts(parts)
     kept = None if where is None or store is None else _count_kept(store, where)
-    document, text = _document(folder, parts, store), _text(folder, parts, store)
+    document, text = _document(str(folder), parts, store), _text(str(folder), parts, store)
     if where is not None:
         document["kept"] = kept
         text += "\n  what it would skip is hidden" if kept is None or store is None else _describe_skipped(kept, store)

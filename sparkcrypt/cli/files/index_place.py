@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from sparkcrypt.backfill.state.mac import MasterKeys
 from sparkcrypt.backfill.state.store_generation import StoreGeneration, data_folder_id
 from sparkcrypt.cli.frame.command_context import Workplace, is_local, local_path
-from sparkcrypt.cli.frame.named_files import check_claims, policy_keys
+from sparkcrypt.cli.frame.named_files import full_path, policy_keys
+from sparkcrypt.decide.claims import check_claims
 from sparkcrypt.errors import ConfigError
 from sparkcrypt.keys.datakeys import DataKeyMaker
 from sparkcrypt.keys.open_service import open_key_service
@@ -146,11 +146,11 @@ class KnownStore:
         return self.desk.open_store(self.folder, self.uuid, generation)
 
 
-@contextmanager
-def open_known_store(path: str, to: str | None, policy: str) -> Iterator[KnownStore]:
-    """Find the store of a folder's files, for the time of a ``with`` block.
+def find_known_store(workplace: Workplace, path: str, to: str | None, policy: str) -> KnownStore:
+    """Find the store of a folder's files.
 
     Args:
+        workplace: of the command.
         path: the folder of the files.
         to: the folder of the store, None where the policy says it.
         policy: the policy's file.
@@ -158,16 +158,15 @@ def open_known_store(path: str, to: str | None, policy: str) -> Iterator[KnownSt
     Raises:
         ConfigError: as `open_desk`, or nothing says where the store is.
     """
-    with Workplace("sparkcrypt index") as workplace:
-        desk = open_desk(workplace, path, to, policy)
-        uuid = desk.find_uuid()
-        yield KnownStore(desk, uuid, desk.folder(uuid), desk.generation(uuid))
+    desk = open_desk(workplace, path, to, policy)
+    uuid = desk.find_uuid()
+    return KnownStore(desk, uuid, desk.folder(uuid), desk.generation(uuid))
 
 
 def _checker(policy: Policy) -> Callable[[str, FileSummary], None]:
     def check(path: str, summary: FileSummary) -> None:
         if summary.footer != "plaintext":
-            check_claims(policy, path, summary.aad_prefix, summary.algorithm)
+            check_claims(policy, path, summary.aad_prefix, summary.algorithm, place=full_path(path))
 
     return check
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from sparkcrypt import names
-from sparkcrypt.cli.frame.named_files import check_claims, full_path, policy_keys
+from sparkcrypt.cli.frame.named_files import full_path, policy_keys
+from sparkcrypt.decide.claims import check_claims
 from sparkcrypt.decide.identity import check_aad_prefix, identity_of_write
 from sparkcrypt.errors import ConfigError, PlanError
 from sparkcrypt.keys.datakeys import DataKeyMaker, WrappedKek
@@ -88,7 +89,7 @@ class Orders:
         found = inspect_file(where)
         order = FileOrder(source, target, self.action, None, found.aad_prefix, found.algorithm)
         if found.footer != "plaintext":
-            check_claims(self.policy, source, found.aad_prefix, found.algorithm)
+            check_claims(self.policy, source, found.aad_prefix, found.algorithm, place=full_path(source))
             if self.action == "rewrap":  # which keeps the file's identity
                 check_aad_prefix(found.aad_prefix, full_path(target), table_uuid=None, strict=False)
             if self.action != "decrypt":

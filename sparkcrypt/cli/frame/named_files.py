@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from sparkcrypt.cli.frame.command_context import Workplace, is_local, local_path
-from sparkcrypt.decide.identity import check_aad_prefix
-from sparkcrypt.errors import ConfigError, FormatError, SparkcryptError, VerificationError
+from sparkcrypt.errors import ConfigError, FormatError, SparkcryptError
 from sparkcrypt.keys.datakeys import DataKeyOpener
 from sparkcrypt.keys.open_service import open_key_service
 from sparkcrypt.parquet import KeyRequest, RetrieveKey
@@ -44,25 +43,6 @@ def named_files(workplace: Workplace, paths: tuple[str, ...]) -> list[NamedFile]
 def full_path(path: str) -> str:
     """Return a path with the folders that it has below the current one, since they tell a file's partition."""
     return str(Path(path).absolute()) if is_local(path) and not path.startswith("file:") else path
-
-
-def check_claims(policy: Policy, path: str, prefix: bytes | None, algorithm: str | None) -> str | None:
-    """Check what an encrypted file says of itself and nothing in it authenticates.
-
-    Returns:
-        What ties it to its place less than it could, or None.
-
-    Raises:
-        VerificationError: its algorithm was never the policy's, or it was moved since it was written.
-    """
-    weak = check_aad_prefix(prefix, full_path(path), table_uuid=None, strict=False)
-    allowed = policy.readable_algorithms
-    if algorithm not in allowed:
-        raise VerificationError(
-            f"{path}: its algorithm is {algorithm}; allowed by the policy: {', '.join(allowed)}; name it under "
-            "algorithm_history if it was the policy's once, else the file was altered"
-        )
-    return weak
 
 
 def policy_keys(policy: Policy) -> RetrieveKey:

@@ -10,7 +10,7 @@ import click
 from sparkcrypt.cli.frame.command import Command
 from sparkcrypt.cli.frame.command_context import Workplace, check_writable
 from sparkcrypt.cli.frame.failed_report import failed_report
-from sparkcrypt.cli.frame.named_files import NamedFile, check_claims, named_files, policy_keys
+from sparkcrypt.cli.frame.named_files import NamedFile, full_path, named_files, policy_keys
 from sparkcrypt.cli.frame.options import (
     Launch,
     json_option,
@@ -23,6 +23,7 @@ from sparkcrypt.cli.frame.options import (
     where_option,
 )
 from sparkcrypt.cli.frame.output import say, show
+from sparkcrypt.decide.claims import check_claims
 from sparkcrypt.errors import FormatError, VerificationError
 from sparkcrypt.orc import is_orc, verify_orc
 from sparkcrypt.parquet import RetrieveKey, read_footer, verify_file
@@ -174,7 +175,9 @@ def _verify_file(file: NamedFile, policy: Policy, retrieve: RetrieveKey) -> dict
                 return {**verify_orc(stream, retrieve_key=retrieve).to_dict(), "file": file.path, "error": None}
             claimed, weak = read_footer(stream), None
             if claimed.mode != "plaintext":
-                weak = check_claims(policy, file.path, claimed.aad_prefix, claimed.algorithm)
+                weak = check_claims(
+                    policy, file.path, claimed.aad_prefix, claimed.algorithm, place=full_path(file.path)
+                )
             found = verify_file(stream, retrieve_key=retrieve)
         except (FormatError, VerificationError) as error:
             return {"file": file.path, "error": str(error)}

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from sparkcrypt.errors import ConfigError
+from sparkcrypt.errors import ConfigError, VerificationError
 from sparkcrypt.skipping.format.description import Index, PartitionColumn
 from sparkcrypt.skipping.format.merge import Store
-from sparkcrypt.skipping.format.naming import MINMAX, VERSION, table_identifier
+from sparkcrypt.skipping.format.naming import BLOOM, MINMAX, VALUES, VERSION, table_identifier
 from sparkcrypt.skipping.format.store import IndexEntries
 from sparkcrypt.skipping.format.values import Budget
 from sparkcrypt.skipping.keep.columns import Column, look_at_columns
@@ -19,6 +19,9 @@ from sparkcrypt.skipping.keep.partitions import folder_values, partition_columns
 from sparkcrypt.skipping.trusted.folder import StoreFolder
 from sparkcrypt.skipping.trusted.sidecar import Sidecar, new_digest_key
 from sparkcrypt.skipping.trusted.write import StoreIdentity, StoreKeys, standing_generation, write_store
+
+KINDS = {"minmax": MINMAX, "values": VALUES, "bloom": BLOOM}
+"""What people call kinds of indexes -> what stores call them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +87,23 @@ class Built:
     written: bool = True
 
 
+def read_kinds(columns: Iterable[str]) -> dict[str, tuple[str, ...]]:
+    """Return column -> the kinds of its indexes, as stores call them; a column that is named twice has those of both.
+
+    Args:
+        columns: each ``COL`` or ``COL:KIND…``; two colons follow a name that ends as a kind.
+    """
+    found: dict[str, dict[str, None]] = {}
+    for value in columns:
+        column, kinds = value, dict[str, None]()
+        while (parts := column.rpartition(":"))[0] and parts[2] in KINDS:
+            column, kinds = parts[0], {KINDS[parts[2]]: None, **kinds}
+        if kinds:
+            column = column.removesuffix(":")  # which parts a name that ends as a kind from what follows it
+        found.setdefault(column, {}).update(kinds or {MINMAX: None})
+    return {column: tuple(kinds) for column, kinds in found.items()}
+
+
 def plan_store(data: DataFolder, wanted: Wanted) -> Plan:
     """Look at every footer, and refuse what cannot be indexed before anything is written.
 
@@ -131,6 +151,7 @@ def create_store(folder: StoreFolder, plan: Plan, keys: StoreKeys, *, generation
     rows = list(read_rows(plan.data, plan.listing.settled, plan.indexes, digest_key, Budget()))
     changed = changed_since(plan.data, plan.listing.settled)
     kept = [row for row in rows if row.name not in changed]
+    _refuse_other_tables(plan, kept)
     store = Store(
         VERSION,
         table_identifier(plan.data.path),
@@ -150,6 +171,20 @@ def create_store(folder: StoreFolder, plan: Plan, keys: StoreKeys, *, generation
     )
     left_out = (*plan.listing.too_young, *(plan.data.path_of(name) for name in sorted(changed)))
     return Built(sidecar, len(rows), left_out, count_unknown(kept))
+
+
+def _refuse_other_tables(plan: Plan, rows: Sequence[FileRow]) -> None:
+    """Refuse files of another table.
+
+    Raises:
+        VerificationError: with the file's name.
+    """
+    for row in rows:
+        if row.table_uuid not in (None, plan.table_uuid):
+            raise VerificationError(
+                f"{plan.data.path_of(row.name)}: is a file of table {row.table_uuid}, and the index is that of "
+                f"{plan.table_uuid or 'a bare folder'}; move the file to its table, then run again"
+            )
 
 
 def next_generation(folder: StoreFolder, known: int) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from sparkcrypt.decide.identity import table_uuid_of
 from sparkcrypt.errors import ConfigError, FormatError
@@ -31,16 +31,39 @@ class DataFolder:
         retrieve_key: opens data keys.
         check_file: is given a file's path and what its footer says; raises where it is not what it should be.
         settings: what of Hadoop's configuration reaches the files.
+        partitions: partition path -> the folder of its files, of a table whose folders the metastore knows, under an
+            empty path where it has no partitions; their files are then named as if all lay below ``path``.  None
+            where ``path`` is all that is known.
+        depth: how many partition columns such a table has.
     """
 
     path: str
     retrieve_key: RetrieveKey
     check_file: Callable[[str, FileSummary], None]
     settings: Settings = field(default_factory=dict)
+    partitions: Mapping[str, str] | None = None
+    depth: int = 0
 
     def path_of(self, name: str) -> str:
         """Return a file's whole path."""
-        return f"{self.path.rstrip('/')}/{name}" if name else self.path
+        if self.partitions is None:
+            return f"{self.path.rstrip('/')}/{name}" if name else self.path
+        parts = name.split("/")
+        return "/".join((self.partitions["/".join(parts[: self.depth])].rstrip("/"), *parts[self.depth :]))
+
+    def list_files(self) -> tuple[ListedFile, ...]:
+        """List the files.
+
+        Raises:
+            VerificationError: there is a symbolic link among them.
+        """
+        if self.partitions is None:
+            return list_files(self.path, self.settings)
+        return tuple(
+            replace(file, name=f"{partition}/{file.name}" if partition else file.name)
+            for partition, folder in self.partitions.items()
+            for file in list_files(folder, self.settings)
+        )
 
     def source(self, name: str) -> Source:
         """Return what a file is read from."""
@@ -72,7 +95,7 @@ class Listing:
 
 def list_folder(data: DataFolder) -> Listing:
     """List a table's files."""
-    files, now = list_files(data.path, data.settings), time.time_ns()
+    files, now = data.list_files(), time.time_ns()
     young = {file.name for file in files if now - file.modified_ns < SETTLED_SECONDS * 1e9}
     return Listing(
         tuple(file for file in files if file.name not in young),
@@ -141,7 +164,7 @@ def _row(data: DataFolder, file: ListedFile, found: FileEntries, columns: set[st
 
 def changed_since(data: DataFolder, files: Sequence[ListedFile]) -> set[str]:
     """Return the names of those files that are gone, or another than when they were listed."""
-    there = {file.name: file for file in list_files(data.path, data.settings)}
+    there = {file.name: file for file in data.list_files()}
     return {file.name for file in files if there.get(file.name) != file}
 
 

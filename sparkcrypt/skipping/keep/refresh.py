@@ -36,7 +36,7 @@ def refresh_store(
         folder: of the store.
         data: the files' folder, the one that was indexed.
         opened: the store, with all its indexes.
-        keys: to encrypt with; its columns are those of `keys_of_store`.
+        keys: to encrypt with; its columns are those of `keys_of_store`, or of a table's plan.
         generation: the last one that is known elsewhere; the new store's is later.
 
     Raises:
@@ -51,7 +51,7 @@ def refresh_store(
     there = {data.object_of(file): file for file in listing.settled}
     carried = {name for name, file in there.items() if name in known and known[name].length == file.length}
     new = [file for name, file in there.items() if name not in carried]
-    if not new and carried == known.keys():
+    if not new and carried == known.keys() and keys.columns == keys_of_store(opened.store, keys.footer):
         return Built(opened.sidecar, 0, listing.too_young, {}, written=False)
     partitions = [column.column for column, _ in opened.store.partitions if column.column not in opened.sidecar.given]
     for file in new:
@@ -91,7 +91,8 @@ def _left_budget(store: Store, carried: set[str]) -> Budget:
 
 
 def _check_store(data: DataFolder, opened: TrustedStore) -> None:
-    if opened.store.table != table_identifier(data.path):
+    """Refuse the store of another folder; that of a table is known by the table's UUID, wherever its files lie."""
+    if data.partitions is None and opened.store.table != table_identifier(data.path):
         raise ConfigError(
             f"{data.path}: the store is that of {opened.store.table}; name that folder, or {_CREATE} of this one"
         )
@@ -115,6 +116,8 @@ def refuse_denied_indexes(opened: TrustedStore) -> None:
 def _check_rows(data: DataFolder, rows: Sequence[FileRow], opened: TrustedStore, keys: StoreKeys) -> None:
     """Refuse files of another table, and a column under another key than its index: bounds would leak by the old one.
 
+    The indexes of a table are under the keys of its plan, whatever the keys of files that no run has rewritten yet.
+
     Raises:
         ConfigError, VerificationError: with the file's name.
     """
@@ -127,7 +130,7 @@ def _check_rows(data: DataFolder, rows: Sequence[FileRow], opened: TrustedStore,
             )
         for column, found in row.keys.items():
             others = {key for key in found if key is not None} - {keys.columns.get(column)}
-            if others:
+            if others and data.partitions is None:
                 there, own = ", ".join(sorted(others)), keys.columns.get(column, keys.footer)
                 raise ConfigError(
                     f"{data.path_of(row.name)}: has column {column!r} under {there}, and its index is under {own}; "

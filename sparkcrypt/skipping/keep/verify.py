@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sparkcrypt.errors import FormatError
-from sparkcrypt.native.listing import ListedFile, list_files
+from sparkcrypt.native.listing import ListedFile
 from sparkcrypt.parquet.file.footer import footer_of
 from sparkcrypt.parquet.file.source import open_source
 from sparkcrypt.skipping.keep.files import DataFolder
@@ -47,7 +47,7 @@ def compare_files(data: DataFolder, sidecar: Sidecar) -> Comparison:
     same = 0
     found: dict[str, list[str]] = {"altered": [], "changed": [], "new": []}
     seen: set[str] = set()
-    for file in list_files(data.path, data.settings):
+    for file in data.list_files():
         name = data.object_of(file)
         seen.add(name)
         state = _compare_file(data, file, sidecar, sidecar.objects.get(name))

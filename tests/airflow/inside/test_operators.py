@@ -12,6 +12,7 @@ from airflow.sdk import DAG
 
 from sparkcrypt.airflow import (
     SparkcryptBackfillOperator,
+    SparkcryptIndexOperator,
     SparkcryptPlanOperator,
     SparkcryptRotateOperator,
     SparkcryptShredOperator,
@@ -483,3 +484,77 @@ def test_on_kill_ends_the_submission(
     monkeypatch.setattr(operator._hook, "on_kill", lambda: ended.append(operator._hook._application_args))
     operator.on_kill()
     assert len(ended) == 1 and spark_submit.reports[0] in ended[0]
+
+
+def index_report(**fields: Any) -> dict[str, Any]:
+    """Return the report of a store that was refreshed, with other fields."""
+    made = {"store": "/indexes/u", "generation": 3, "objects": 40, "read": 2, "written": True, "left_out": []}
+    return {"kind": "sparkcrypt index", "version": 1, "table": "sales.orders", "outcome": "done", **made, **fields}
+
+
+def test_store_is_refreshed_unless_columns_are_named(
+    spark_submit: SparkSubmit, context: dict[str, Any], arguments: dict[str, Any]
+) -> None:
+    """Without columns the store that is there is brought up to date; with columns it is made anew."""
+    spark_submit.will((index_report(left_out=["a", "b", "c"]), 0), (index_report(), 0))
+    told = SparkcryptIndexOperator(**arguments, xcom_items=2).execute(context)
+    assert (told["outcome"], told["generation"], told["left_out"], told["left_out_left_out"]) == (
+        "done",
+        3,
+        ["a", "b"],
+        1,
+    )
+    more: dict[str, Any] = {"columns": ["id", "", "email:bloom"], "options": ["--most-values", "5000"]}
+    SparkcryptIndexOperator(**arguments, **more).execute(context)
+    assert spark_submit.jobs[0] == ["refresh", "--table", "sales.orders", "--policy", "policy.yaml"]
+    assert spark_submit.jobs[1][:5] == ["create", "--table", "sales.orders", "--column", "id"]
+    assert spark_submit.jobs[1][5:] == ["--column", "email:bloom", "--policy", "policy.yaml", "--most-values", "5000"]
+
+
+@pytest.mark.parametrize(
+    ("ending", "said"),
+    [
+        (
+            {
+                "error": {"type": "KeyAccessDeniedError", "message": "key pii: denied", "exit_code": 77},
+                "outcome": "failed",
+            },
+            r"KeyAccessDeniedError: key pii: denied \(exit code 77",
+        ),
+        ({"kind": "sparkcrypt backfill"}, "is not a report of sparkcrypt index, version 1"),
+        ({"outcome": "dry run"}, "is not that of a store"),
+    ],
+)
+def test_store_that_was_not_written_fails_the_task(
+    ending: dict[str, Any], said: str, spark_submit: SparkSubmit, context: dict[str, Any], arguments: dict[str, Any]
+) -> None:
+    """The report's error is the task's, and another job's report is no store's."""
+    spark_submit.will((index_report(**ending), 0))
+    with pytest.raises(AirflowException, match=said):
+        SparkcryptIndexOperator(**arguments).execute(context)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [({"table": ""}, "table is empty"), ({"options": ["--column", "x"]}, "options hold --column, which the task sets")],
+)
+def test_store_that_cannot_be_submitted_is_refused_before(
+    changes: dict[str, Any], said: str, spark_submit: SparkSubmit, context: dict[str, Any], arguments: dict[str, Any]
+) -> None:
+    """A template that was rendered to no table indexes none, and columns are named by the task alone."""
+    with pytest.raises(AirflowException, match=said):
+        SparkcryptIndexOperator(**{**arguments, **changes}).execute(context)
+    assert spark_submit.calls == []
+
+
+def test_stores_are_templated_and_expanded(arguments: dict[str, Any]) -> None:
+    """Tables can be expanded into tasks, and be rendered."""
+    rest = {name: value for name, value in arguments.items() if name != "table"}
+    with DAG("d"):
+        mapped = SparkcryptIndexOperator.partial(**rest).expand(table=["sales.a", "sales.b"])
+        operator = SparkcryptIndexOperator(
+            **{**rest, "task_id": "i", "table": "{{ params.t }}", "columns": ["{{ params.c }}"]}
+        )
+    operator.render_template_fields({"params": {"t": "sales.a", "c": "id:bloom"}})
+    assert (operator.table, operator.columns) == ("sales.a", ["id:bloom"])
+    assert set(mapped.template_fields) >= {"table", "columns", "policy", "options", "report_folder", "conf"}

@@ -18,6 +18,7 @@ PAGES = [*sorted((ROOT / "docs").glob("*.md")), *sorted(ROOT.glob("*.md"))]
 JOBS = {
     "backfill.py": "backfill",
     "encrypt_table.py": "encrypt",
+    "index_table.py": "index",
     "rotate_keys.py": "rotate",
     "shred_keys.py": "shred",
     "verify_table.py": "verify",

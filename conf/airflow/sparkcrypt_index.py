@@ -1,0 +1,51 @@
+"""Example: each night, bring the stores for data skipping of tables up to date.
+
+refresh, a task for each table
+
+Copy it into the DAGs folder and set the parameters below; docs/deploy.md tells what Airflow and Spark need for it.
+`sparkcrypt index create --table T --column COL --policy policy.yaml` makes a table's store first.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+from typing import Any
+
+from airflow.sdk import dag, task
+
+from sparkcrypt.airflow import SparkcryptIndexOperator
+
+
+@dag(
+    schedule="0 5 * * *",
+    start_date=datetime(2026, 1, 1, tzinfo=timezone.utc),
+    catchup=False,
+    max_active_runs=1,
+    # A refresh that failed leaves the store as it was.
+    default_args={"retries": 2},
+    params={
+        "tables": ["sales.orders"],
+        "policy": "/etc/sparkcrypt/policy.yaml",
+        "jobs": "/opt/sparkcrypt/jobs",
+        "reports": "/mnt/shared/sparkcrypt/reports",
+    },
+    tags=["sparkcrypt"],
+)
+def sparkcrypt_index() -> None:
+    """Refresh the stores of tables."""
+
+    @task
+    def tables(params: dict[str, Any]) -> list[str]:
+        """Return the names of the tables."""
+        return list(params["tables"])
+
+    SparkcryptIndexOperator.partial(
+        task_id="refresh",
+        conn_id="spark_default",
+        application="{{ params.jobs }}/index_table.py",
+        policy="{{ params.policy }}",
+        report_folder="{{ params.reports }}",
+    ).expand(table=tables())
+
+
+sparkcrypt_index()

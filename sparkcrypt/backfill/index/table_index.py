@@ -1,0 +1,271 @@
+"""The store of a table of the catalog: made, refreshed, verified and dropped by the table's name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from sparkcrypt.backfill.index.table_files import choose_columns, find_files, partition_types
+from sparkcrypt.backfill.index.table_store import TableStore, find_store
+from sparkcrypt.backfill.state.directory import open_states
+from sparkcrypt.backfill.target.shared_folders import locations_of_tables
+from sparkcrypt.errors import ConfigError
+from sparkcrypt.paths import is_within, split_path
+from sparkcrypt.plan import EncryptionPlan
+from sparkcrypt.policy.model import Policy
+from sparkcrypt.skipping.keep.create import Built, Plan, create_store, read_kinds
+from sparkcrypt.skipping.keep.entries import make_index
+from sparkcrypt.skipping.keep.files import DataFolder, list_folder
+from sparkcrypt.skipping.keep.gatherers import FILTER_SHARE, LIST_VALUES
+from sparkcrypt.skipping.keep.partitions import partition_columns
+from sparkcrypt.skipping.keep.refresh import refresh_store
+from sparkcrypt.skipping.keep.verify import Comparison, compare_files
+from sparkcrypt.skipping.trusted.drop import drop_store
+from sparkcrypt.skipping.trusted.write import standing_generation
+from sparkcrypt.spark.setup.session import configure
+from sparkcrypt.spark.tables.catalog import Catalog
+from sparkcrypt.spark.tables.planning import plan_of
+from sparkcrypt.spark.tables.table import Table
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_OUTSIDE = ".nothing"
+_NO_PLACE = "the policy does not say where stores are; set index: {location: FOLDER} in it"
+
+
+@dataclass(frozen=True, slots=True)
+class IndexedTable:
+    """What became of a table's store.
+
+    Attributes:
+        table: ``db.table``.
+        store: its folder.
+        generation: of the store.
+        objects: how many files it knows.
+        read: how many files were read for it.
+        written: False where nothing had changed.
+        left_out: files that were changed a moment ago, or while they were read.
+        unknown: ``column kind`` -> why nothing is known -> of how many of the files that were read.
+    """
+
+    table: str
+    store: str
+    generation: int
+    objects: int
+    read: int
+    written: bool
+    left_out: tuple[str, ...]
+    unknown: Mapping[str, Mapping[str, int]]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON values."""
+        return {
+            "table": self.table,
+            "store": self.store,
+            "generation": self.generation,
+            "objects": self.objects,
+            "read": self.read,
+            "written": self.written,
+            "left_out": list(self.left_out),
+            "unknown": {index: dict(reasons) for index, reasons in self.unknown.items()},
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class TableIndex:
+    """A table, its files, and the place of its store; `open_table_index` makes it.
+
+    Attributes:
+        table: as the catalog has it.
+        plan: of its columns.
+        data: its files.
+        store: where its store is, or is to be.
+    """
+
+    table: Table
+    plan: EncryptionPlan
+    data: DataFolder
+    store: TableStore
+
+    def create(
+        self, kinds: Mapping[str, Sequence[str]], *, most_values: int = LIST_VALUES, share: float = FILTER_SHARE
+    ) -> Built:
+        """Write a store, in place of one that is there.
+
+        Args:
+            kinds: column -> the kinds of its indexes, as stores call them.
+            most_values: how many distinct values of a file its list has at most.
+            share: of values that a Bloom filter may take for its own.
+
+        Raises:
+            ConfigError: a column cannot be indexed, or the store cannot be written.
+            VerificationError: a file is another table's, or does not authenticate.
+            KeyServiceError: a key is denied or cannot be had.
+        """
+        columns = choose_columns(self.table, self.plan, tuple(kinds))
+        listing = list_folder(self.data)
+        by_name = {name.lower(): chosen for name, chosen in kinds.items()}
+        indexes = tuple(
+            make_index(name, kind, column.kind, most_values=most_values, false_positives=share)
+            for name, column in columns.items()
+            for kind in by_name[name.lower()]
+        )
+        names = [file.name for file in listing.settled]
+        partitions = partition_columns(names, partition_types(self.table) if names else {}, {})
+        plan = Plan(self.data, listing, self.store.uuid, columns, indexes, partitions, {})
+        keys = self.store.make_keys({name: column.key for name, column in columns.items() if column.key is not None})
+        built = create_store(self.store.folder, plan, keys, generation=self.store.record.read())
+        self.store.record.keep(built.sidecar.generation)
+        return built
+
+    def refresh(self) -> Built:
+        """Bring the store up to date: new and changed files are read, and each index is under its column's present key.
+
+        Raises:
+            ConfigError: there is no store, or a file does not go with it.
+            KeyAccessDeniedError: an index cannot be carried over without its key.
+            RunConflictError: another process wrote the store meanwhile.
+        """
+        last = self._refuse_missing()
+        opened = self.store.open(last)
+        keys = self.store.choose_keys(opened, self.plan)
+        built = refresh_store(self.store.folder, self.data, opened, keys, generation=last)
+        self.store.record.keep(built.sidecar.generation)
+        return built
+
+    def verify(self) -> tuple[int, Comparison]:
+        """Return the store's generation, and how the table's files are to it.
+
+        Raises:
+            ConfigError: there is no store.
+            FormatError, VerificationError: it is damaged, or forged.
+        """
+        opened = self.store.open(self._refuse_missing())
+        return opened.sidecar.generation, compare_files(self.data, opened.sidecar)
+
+    def describe(self, built: Built) -> IndexedTable:
+        """Return what became of the store."""
+        return IndexedTable(
+            self.table.full_name,
+            self.store.folder.uri,
+            built.sidecar.generation,
+            len(built.sidecar.objects),
+            built.read,
+            built.written,
+            built.left_out,
+            {f"{column} {kind}": reasons for (column, kind), reasons in built.unknown.items()},
+        )
+
+    def _refuse_missing(self) -> int:
+        """Return the last generation of a store that is there."""
+        if standing_generation(self.store.folder) is None:
+            raise ConfigError(
+                f"{self.table.full_name} has no store at {self.store.folder.uri}; make one with `sparkcrypt index "
+                "create`"
+            )
+        return self.store.record.read()
+
+
+def open_table_index(spark: SparkSession, name: str, policy: Policy) -> TableIndex:
+    """Look a table up, with its files and the place of its store; nothing is read of either.
+
+    Args:
+        spark: a classic session.
+        name: ``db.table``.
+        policy: says where stores are, and names the keys.
+
+    Raises:
+        PlanError: there is no such table, it is no Parquet table, or its tags make no plan.
+        ConfigError: the policy has no place of stores, or the table no UUID.
+    """
+    table = Catalog(spark).table(name)
+    data, plan = find_files(spark, table, policy), plan_of(spark, table, policy)
+    store = find_store(policy, table.uuid, open_states(spark, policy.run_state, outside=_OUTSIDE))
+    if store is None:
+        raise ConfigError(
+            _NO_PLACE
+            if policy.index_location is None
+            else f"{table.full_name} has no UUID, by which its store would be found; tag a column of it, or run "
+            "`encrypt_table`"
+        )
+    for folder in (table.location, *(data.partitions or {}).values()):
+        if is_within(store.folder.uri, folder) or is_within(folder, store.folder.uri):
+            raise ConfigError(
+                f"{store.folder.uri}: is inside or above {folder}, where {table.full_name} has files; give stores "
+                "another place in the policy"
+            )
+    return TableIndex(table, plan, data, store)
+
+
+def index_table(
+    spark: SparkSession,
+    table: str,
+    policy: Policy,
+    *,
+    columns: Iterable[str] = (),
+    most_values: int = LIST_VALUES,
+    false_positives: float = FILTER_SHARE,
+) -> IndexedTable:
+    """Make a table's store for data skipping; without columns, bring the one that is there up to date.
+
+    Args:
+        spark: a classic session; it is configured with the policy.
+        table: ``db.table``.
+        policy: says where stores are (``index.location``), and names the keys.
+        columns: each ``COL`` or ``COL:KIND…`` with the kinds ``minmax`` (the default), ``values`` and ``bloom``.
+        most_values: how many distinct values of a file its list has at most.
+        false_positives: the share of other values that a Bloom filter may take for one of its own.
+
+    Raises:
+        PlanError: there is no such table, or it is no Parquet table.
+        ConfigError: a column cannot be indexed, the policy has no place of stores, or there is no store to refresh.
+        VerificationError: a file or the store is not what it should be.
+        KeyServiceError: a key is denied or cannot be had.
+        RunConflictError: another process writes the store.
+    """
+    configure(spark, policy)
+    found = open_table_index(spark, table, policy)
+    kinds = read_kinds(columns)
+    built = found.create(kinds, most_values=most_values, share=false_positives) if kinds else found.refresh()
+    return found.describe(built)
+
+
+def drop_index(spark: SparkSession, policy: Policy, uuid: str) -> tuple[str, tuple[str, ...]]:
+    """Delete the store of a table, whether or not the table is still there, once no table lies at its folder.
+
+    Args:
+        spark: a classic session, whose metastore is asked.
+        policy: says where stores are.
+        uuid: of the table.
+
+    Returns:
+        The store's folder, and the names of the files that were deleted.
+
+    Raises:
+        ConfigError: the policy has no place of stores, there is no store, or there are other files.
+        VerificationError: a table lies at, in or above the folder; nothing was deleted.
+        RunConflictError: a writer is at work.
+    """
+    store = find_store(policy, uuid, open_states(spark, policy.run_state, outside=_OUTSIDE))
+    if store is None:
+        raise ConfigError(_NO_PLACE)
+
+    def note(generation: int) -> None:
+        store.record.keep(generation + 1)
+
+    deleted = drop_store(store.folder, uuid, lambda folder: _find_user(spark, policy, folder), note)
+    return store.folder.uri, deleted
+
+
+def _find_user(spark: SparkSession, policy: Policy, folder: str) -> str | None:
+    """Return which table uses a folder, by the policy and by the metastore, which may name it by another scheme."""
+    here = split_path(folder)[2]
+    known = ((rule.name, rule.location, "by the policy") for rule in policy.tables if rule.location)
+    by_metastore = ((name, place, "by the metastore") for name, place, _ in locations_of_tables(spark))
+    for name, place, source in (*known, *by_metastore):
+        there = split_path(place)[2]
+        if place and (is_within(there, here) or is_within(here, there)):
+            return f"table {name} is at {place} {source}"
+    return None

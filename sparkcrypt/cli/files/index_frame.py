@@ -1,0 +1,102 @@
+"""What the commands of `sparkcrypt index` share: how a table is named, and what is told of a store that was made."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from sparkcrypt.cli.files.index_text import describe_built, document_built
+from sparkcrypt.cli.frame.command_context import Workplace, check_writable
+from sparkcrypt.cli.frame.failed_report import failed_report
+from sparkcrypt.cli.frame.options import Launch, json_option, one_of, policy_option, spark_options, table_option
+from sparkcrypt.cli.frame.output import show
+from sparkcrypt.skipping.keep.create import Built
+
+if TYPE_CHECKING:
+    from sparkcrypt.backfill.index.table_index import TableIndex
+
+F = TypeVar("F", bound=Callable[..., Any])
+APP = "sparkcrypt index"
+REPORT_KIND, REPORT_VERSION = "sparkcrypt index", 1
+
+
+def store_options(function: F) -> F:
+    """Add the options that name a table, or a folder of files with its store, and how Spark is started."""
+    options = (
+        table_option,
+        click.option("--path", metavar="FOLDER", help="A folder of files instead, without Spark: a path, webhdfs://…"),
+        click.option(
+            "--to",
+            "--store",
+            "to",
+            metavar="STORE",
+            help="With --path: the store's own folder, outside of the files'; by default the table's below "
+            "index.location of the policy.",
+        ),
+        policy_option,
+        json_option,
+        spark_options,
+    )
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
+def check_names(table: str | None, path: str | None, to: str | None) -> None:
+    """Refuse a call that does not name either a table or a folder of files.
+
+    Raises:
+        click.UsageError: it names the options.
+    """
+    one_of(table, path)
+    if table is not None and to is not None:
+        raise click.UsageError("--to goes with --path; a table's store is below index.location of the policy")
+
+
+def open_table(workplace: Workplace, table: str, policy: str) -> TableIndex:
+    """Look a table and the place of its store up in the catalog."""
+    loaded, spark = workplace.policy(policy), workplace.spark
+    from sparkcrypt.backfill.index.table_index import open_table_index
+
+    return open_table_index(spark, table, loaded)
+
+
+class BuiltStore:
+    """What a command has made of a store, to be reported and shown."""
+
+    def __init__(self) -> None:
+        self.document: dict[str, Any] = {}
+        self._text = ""
+
+    def __call__(self, store: str, built: Built, **named: Any) -> None:
+        """Take what was made."""
+        self.document, self._text = document_built(named, store, built), describe_built(store, built)
+
+    def show(self, *, as_json: bool) -> None:
+        """Print it."""
+        show(self.document, self._text, as_json=as_json)
+
+
+@contextmanager
+def reporting(report: str | None, target: str | None, launch: Launch) -> Iterator[tuple[Workplace, BuiltStore]]:
+    """Yield what a command works with; what it made is written to its report, and so is why it failed."""
+    check_writable(report)
+    built_at = BuiltStore()
+    with (
+        Workplace(APP, launch) as workplace,
+        failed_report(workplace, report, target, kind=REPORT_KIND, version=REPORT_VERSION),
+    ):
+        yield workplace, built_at
+        if report is not None:
+            document = {
+                "kind": REPORT_KIND,
+                "version": REPORT_VERSION,
+                "table": target,
+                "outcome": "done",
+                **built_at.document,
+            }
+            workplace.write(report, json.dumps(document, indent=2, ensure_ascii=False) + "\n")
