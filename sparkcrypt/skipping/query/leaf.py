@@ -6,10 +6,11 @@ be too large, and never too small.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 from sparkcrypt.errors import FormatError
@@ -27,6 +28,7 @@ class Answer(NamedTuple):
 
 
 ANY, _NEITHER = Answer(True, True), Answer(False, False)
+Refute: TypeAlias = Callable[[int], "str | None"]
 _Test: TypeAlias = Callable[["Value | None"], "bool | None"]
 
 
@@ -64,49 +66,63 @@ class Column:
     names: tuple[str, ...] = ()
 
 
-def answer_leaf(column: Column, row: int, predicate: Compare | In | IsNull | StartsWith) -> Answer:
-    """Return what all that is known of a column says of a predicate over the rows of one object."""
+def refute_leaf(column: Column, predicate: Compare | In | IsNull | StartsWith, *, of: bool) -> Refute:
+    """Return what tells of an object by which index no row of it can make a predicate ``of``, true or false.
+
+    What is the same for all objects is done here, once.
+
+    Args:
+        column: what is known of the predicate's column.
+        predicate: over that column.
+        of: which of the two is asked for.
+
+    Returns:
+        Row of the store -> the kind of the index, ``partition`` where a folder says so; None where some row may.
+    """
     test = _test(column.kind, predicate)
     if test is None:
-        return ANY
+        return _refute_nothing
     if column.partition is not None:
-        value = column.partition[row]
-        return ANY if value is UNKNOWN else _of_values([value], test)  # type: ignore[list-item]  # a value or null
-    answer = ANY
-    for _, item in _answer_indexes(column, row, predicate, test):
-        answer = Answer(answer.may_be_true and item.may_be_true, answer.may_be_false and item.may_be_false)
-    if column.kind in FLOATS and isinstance(predicate, In) and 0.0 in predicate.literals:
-        return Answer(answer.may_be_true, True)  # Spark's sets take -0.0 and 0.0 for two values
-    return answer
+        return _refute_partition(column.partition, test, of)
+    if not of and column.kind in FLOATS and isinstance(predicate, In) and 0.0 in predicate.literals:
+        return _refute_nothing  # Spark's sets take -0.0 and 0.0 for two values
+    judge, side = _judge_entry(column.kind, predicate, test), 0 if of else 1
+    indexes = tuple(zip(column.names, column.indexes, strict=True))
 
-
-def name_deciding_index(column: Column, row: int, predicate: Compare | In | IsNull | StartsWith, *, of: bool) -> str:
-    """Return the kind of the index by which a predicate cannot be ``of``; ``partition`` where a folder says so."""
-    test = _test(column.kind, predicate)
-    if column.partition is None and test is not None:
-        for name, item in _answer_indexes(column, row, predicate, test):
-            if not (item.may_be_true if of else item.may_be_false):
+    def refute(row: int) -> str | None:
+        for name, entries in indexes:
+            entry = entries[row]
+            if entry is not None and not judge(entry)[side]:
                 return name
-    return "partition"
+        return None
+
+    return refute
 
 
-def _answer_indexes(column: Column, row: int, predicate: Any, test: _Test) -> Iterator[tuple[str, Answer]]:
-    """Yield what each index says of an object that it knows, with the index's kind."""
-    for name, entries in zip(column.names, column.indexes, strict=True):
-        entry = entries[row]
-        if entry is not None:
-            yield name, _of_entry(entry, column.kind, predicate, test)
+def _refute_nothing(_: int) -> str | None:
+    return None
 
 
-def _of_entry(entry: Known, of: str, predicate: Any, test: _Test) -> Answer:
+def _refute_partition(values: tuple[object, ...], test: _Test, of: bool) -> Refute:
+    def refute(row: int) -> str | None:
+        value: Any = values[row]
+        return None if value is UNKNOWN or test(value) is of else "partition"
+
+    return refute
+
+
+def _judge_entry(kind: str, predicate: Any, test: _Test) -> Callable[[Known], Answer]:
+    """Return what tells what an index says of an object that it knows."""
     if isinstance(predicate, IsNull):  # no index counts nulls; without a value there is nothing that is not null
-        empty = entry == Bounds(None, None) or entry == frozenset()
-        return Answer(True, not empty)
-    if isinstance(entry, frozenset):
-        return _of_values(entry, test)
-    if isinstance(entry, Bounds):
-        return _of_bounds(entry, predicate)
-    return _of_filter(entry, of, predicate)
+        return lambda entry: Answer(True, entry not in (Bounds(None, None), frozenset()))
+    of_bounds = _judge_bounds(kind, predicate)
+
+    def judge(entry: Known) -> Answer:
+        if isinstance(entry, Bounds):
+            return _NEITHER if entry.least is None or entry.greatest is None else of_bounds(entry.least, entry.greatest)
+        return _of_values(entry, test) if isinstance(entry, frozenset) else _of_filter(entry, kind, predicate)
+
+    return judge
 
 
 def _of_values(values: Iterable[Value | None], test: _Test) -> Answer:
@@ -114,26 +130,45 @@ def _of_values(values: Iterable[Value | None], test: _Test) -> Answer:
     return Answer(True in found, False in found)
 
 
-def _of_bounds(bounds: Bounds, predicate: Any) -> Answer:
-    if bounds.least is None or bounds.greatest is None:
-        return _NEITHER
-    least, greatest = order(bounds.least), order(bounds.greatest)
+def _judge_bounds(kind: str, predicate: Any) -> Callable[[Any, Any], Answer]:
+    """Return what tells what a least and a greatest value say."""
+    ordered: Callable[[Any], Any] = order if kind in FLOATS else _keep_value
     if isinstance(predicate, StartsWith):
-        heads = str(bounds.least)[: len(predicate.prefix)], str(bounds.greatest)[: len(predicate.prefix)]
-        return Answer(heads[0] <= predicate.prefix <= heads[1], not heads[0] == heads[1] == predicate.prefix)
+        return partial(_judge_prefix, predicate.prefix)
     if isinstance(predicate, In):
-        literals = [order(literal) for literal in predicate.literals if literal is not None]
-        nulls = len(literals) < len(predicate.literals)
-        single = least == greatest and least in literals
-        return Answer(any(least <= literal <= greatest for literal in literals), not nulls and not single)
+        literals = [ordered(literal) for literal in predicate.literals if literal is not None]
+        return partial(_judge_list, ordered, literals, len(literals) < len(predicate.literals))
     if predicate.literal is None:
-        return _NEITHER
-    literal = order(predicate.literal)
+        return lambda _, __: _NEITHER
+    literal, holds = ordered(predicate.literal), _COMPARISONS[predicate.operator]
     if predicate.operator == "=":
-        return Answer(least <= literal <= greatest, not least == literal == greatest)
-    holds = _COMPARISONS[predicate.operator]
-    either = holds(least, literal), holds(greatest, literal)
-    return Answer(any(either), not all(either))
+        return partial(_judge_equality, ordered, literal)
+
+    def judge(least: Any, greatest: Any) -> Answer:
+        first, last = holds(ordered(least), literal), holds(ordered(greatest), literal)
+        return Answer(first or last, not (first and last))
+
+    return judge
+
+
+def _judge_prefix(prefix: str, least: Any, greatest: Any) -> Answer:
+    heads = str(least)[: len(prefix)], str(greatest)[: len(prefix)]
+    return Answer(heads[0] <= prefix <= heads[1], not heads[0] == heads[1] == prefix)
+
+
+def _judge_list(ordered: Callable[[Any], Any], literals: list[Any], nulls: bool, least: Any, greatest: Any) -> Answer:
+    least, greatest = ordered(least), ordered(greatest)
+    single = least == greatest and least in literals
+    return Answer(any(least <= literal <= greatest for literal in literals), not nulls and not single)
+
+
+def _judge_equality(ordered: Callable[[Any], Any], literal: Any, least: Any, greatest: Any) -> Answer:
+    least, greatest = ordered(least), ordered(greatest)
+    return Answer(least <= literal <= greatest, not least == literal == greatest)
+
+
+def _keep_value(value: Any) -> Any:
+    return value
 
 
 def _of_filter(entry: Filter, of: str, predicate: Any) -> Answer:

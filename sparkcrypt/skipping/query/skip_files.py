@@ -84,9 +84,9 @@ def _select(
     opened: OpenedStore, files: Sequence[Listed], request: Mapping[str, Any], types: Mapping[str, str]
 ) -> dict[str, Any]:
     predicate = read_predicate(request.get("predicate"), types)
-    kept = opened.skipper.select_files(files, predicate)
-    skipped = [number for number, must in enumerate(kept) if not must]
-    by = Counter(" and ".join(opened.skipper.name_indexes(files[number], predicate)) for number in skipped)
+    named = list(opened.skipper.name_indexes(files, predicate))
+    skipped = [number for number, names in enumerate(named) if names is not None]
+    by = Counter(" and ".join(names) for names in named if names is not None)
     return {"skipped": skipped, "by": dict(by), "unused": dict(opened.unused), "why": None, "undecided": []}
 
 

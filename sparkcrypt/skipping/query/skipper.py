@@ -1,28 +1,25 @@
 """Answers which files a predicate need not open, going by a store.
 
-`Skipper.answer` says of an object whether some row may make a predicate true, and whether some row may make it false.
-That is enough for AND, OR and NOT: ``NOT p`` may be true where ``p`` may be false, and a null makes a comparison
-neither.
+Of an object it is asked whether some row may make a predicate true, and whether some row may make it false.  That is
+enough for AND, OR and NOT: ``NOT p`` may be true where ``p`` may be false, and a null makes a comparison neither.  A
+predicate is taken apart once, and each object is then asked only for what the whole needs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import TypeAlias
 
 from sparkcrypt.skipping.format.merge import Store
 from sparkcrypt.skipping.format.naming import object_name
-from sparkcrypt.skipping.query.leaf import (
-    ANY,
-    Answer,
-    Column,
-    Filter,
-    Known,
-    answer_leaf,
-    name_deciding_index,
-)
+from sparkcrypt.skipping.query.leaf import Answer, Column, Filter, Known, refute_leaf
 from sparkcrypt.skipping.query.predicate import And, Not, Or, Predicate, Unsupported
 from sparkcrypt.skipping.trusted.sidecar import ObjectFacts
+
+_Names: TypeAlias = "tuple[str, ...]"
+_RefuteRow: TypeAlias = Callable[[int], "_Names | None"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,57 +55,80 @@ class Skipper:
         A file is left out only if it is the one that was indexed, by name, time of change and length, and no row of it
         can make the predicate true.
         """
-        return [self._is_kept(file, predicate) for file in files]
+        return [names is None for names in self.name_indexes(files, predicate)]
 
-    def name_indexes(self, file: Listed, predicate: Predicate) -> tuple[str, ...]:
-        """Return the indexes by which a file that `select_files` leaves out cannot match: ``column kind``, sorted."""
-        rows = self._rows[object_name(file.path, file.modified_ms)]
-        return tuple(sorted({name for row in rows for name in self._deciding(row, predicate, of=True)}))
+    def name_indexes(self, files: Iterable[Listed], predicate: Predicate) -> Iterator[tuple[str, ...] | None]:
+        """Yield for each file the indexes by which it cannot match (``column kind``, sorted); None of one to open."""
+        refute, sorted_names = self._refute(predicate, of=True), dict[_Names, _Names]()
+        for file in files:
+            names = self._refute_file(file, refute)
+            if names is None:
+                yield None
+            else:
+                if names not in sorted_names:
+                    sorted_names[names] = tuple(sorted(set(names)))
+                yield sorted_names[names]
 
     def answer(self, row: int, predicate: Predicate) -> Answer:
         """Return what a predicate may be over the rows of one object of the store."""
-        match predicate:
-            case And(parts):
-                found = [self.answer(row, part) for part in parts]
-                return Answer(all(entry[0] for entry in found), any(answer[1] for answer in found))
-            case Or(parts):
-                found = [self.answer(row, part) for part in parts]
-                return Answer(any(entry[0] for entry in found), all(answer[1] for answer in found))
-            case Not(part):
-                inner = self.answer(row, part)
-                return Answer(inner.may_be_false, inner.may_be_true)
-            case Unsupported():
-                return ANY
-            case _:
-                column = self._columns.get(predicate.column)
-                return ANY if column is None else answer_leaf(column, row, predicate)
+        return Answer(*(self._refute(predicate, of=of)(row) is None for of in (True, False)))
 
-    def _deciding(self, row: int, predicate: Predicate, *, of: bool) -> Iterator[str]:
-        """Yield the indexes by which a predicate cannot be ``of``, true or false, for an object of which that holds."""
-        match predicate:
-            case And(parts) | Or(parts):
-                if isinstance(predicate, And) is of:  # one part that cannot be so is enough
-                    parts = (next(part for part in parts if not self._may_be(row, part, of=of)),)
-                for part in parts:
-                    yield from self._deciding(row, part, of=of)
-            case Not(part):
-                yield from self._deciding(row, part, of=not of)
-            case Unsupported():
-                return
-            case _:
-                kind = name_deciding_index(self._columns[predicate.column], row, predicate, of=of)
-                yield f"{predicate.column} {kind}"
-
-    def _may_be(self, row: int, predicate: Predicate, *, of: bool) -> bool:
-        answer = self.answer(row, predicate)
-        return answer.may_be_true if of else answer.may_be_false
-
-    def _is_kept(self, file: Listed, predicate: Predicate) -> bool:
+    def _refute_file(self, file: Listed, refute: _RefuteRow) -> _Names | None:
         name = object_name(file.path, file.modified_ms)
         facts, rows = self._objects.get(name), self._rows.get(name)
         if facts is None or not rows or facts.length != file.length:
-            return True
-        return any(self.answer(row, predicate).may_be_true for row in rows)
+            return None
+        found: _Names = ()
+        for row in rows:
+            names = refute(row)
+            if names is None:
+                return None
+            found = found + names if found else names
+        return found
+
+    def _refute(self, predicate: Predicate, *, of: bool) -> _RefuteRow:
+        """Return what tells of an object by which indexes no row of it can make a predicate ``of``, true or false.
+
+        It returns None where some row may.  A conjunction cannot be true if one part cannot, and cannot be false if no
+        part can; a disjunction the other way round.
+        """
+        match predicate:
+            case And(parts) | Or(parts):
+                inner = [self._refute(part, of=of) for part in parts]
+                return partial(_refute_by_one if isinstance(predicate, And) is of else _refute_by_all, inner)
+            case Not(part):
+                return self._refute(part, of=not of)
+            case Unsupported():
+                return _refute_nothing
+            case _:
+                column = self._columns.get(predicate.column)
+                if column is None:
+                    return _refute_nothing
+                kinds = {kind: (f"{predicate.column} {kind}",) for kind in (*column.names, "partition")}
+                refute = refute_leaf(column, predicate, of=of)
+                return lambda row: None if (kind := refute(row)) is None else kinds[kind]
+
+
+def _refute_nothing(_: int) -> _Names | None:
+    return None
+
+
+def _refute_by_one(parts: Sequence[_RefuteRow], row: int) -> _Names | None:
+    for part in parts:
+        names = part(row)
+        if names is not None:
+            return names
+    return None
+
+
+def _refute_by_all(parts: Sequence[_RefuteRow], row: int) -> _Names | None:
+    found: _Names = ()
+    for part in parts:
+        names = part(row)
+        if names is None:
+            return None
+        found += names
+    return found
 
 
 def _columns(store: Store, types: Mapping[str, str]) -> dict[str, Column]:

@@ -221,7 +221,7 @@ def test_a_file_that_is_left_out_has_the_indexes_that_say_so() -> None:
         (Not(And((zero, Not(low)))), ("c minmax", "e minmax")),
     ):
         assert both.select_files([file], predicate) == [False]
-        assert both.name_indexes(file, predicate) == names
+        assert list(both.name_indexes([file], predicate)) == [names]
 
 
 def test_a_set_with_zero_may_be_left_by_the_other_zero() -> None:
