@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import time
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +13,15 @@ import pytest
 from click.testing import CliRunner
 
 from sparkcrypt import encrypt_table, index_table, names
+from sparkcrypt.backfill.after.orphan_search import Orphan
+from sparkcrypt.backfill.after.orphans import find_orphans
 from sparkcrypt.backfill.index.table_index import drop_index, open_table_index
 from sparkcrypt.cli.frame.command_context import Workplace
 from sparkcrypt.cli.main import cli
 from sparkcrypt.errors import ConfigError, PlanError, VerificationError
+from sparkcrypt.policy.model import Policy
 from sparkcrypt.skipping.keep.refresh import keys_of_store
+from sparkcrypt.skipping.trusted.sidecar import SIDECAR
 from sparkcrypt.spark.tables.catalog import Catalog
 from sparkcrypt.spark.tables.tagging import set_tags
 from tests.spark.stored_tables import append, check, policy_file, settle
@@ -187,3 +193,52 @@ def test_store_is_not_dropped_while_a_table_is_at_its_folder(lake: Lake, command
     said = json.loads(commands("drop", "--uuid", uuid, "--json").output)
     assert (said["uuid"], said["store"], len(said["deleted"])) == (uuid, str(store), 2)
     assert not store.exists()
+
+
+def test_store_of_a_dropped_table_is_listed_and_stays(lake: Lake, commands: Any) -> None:
+    """Orphans name it, with the command that drops it, and delete nothing of it, nor anything beside it."""
+    policy = lake.policy(more=PLACES)
+    stores = []
+    for name in ("t", "other"):
+        lake.sql(f"CREATE TABLE {name} (id INT, email STRING, plain STRING) USING parquet")
+        set_tags(lake.spark, name, {"email": ["pii"]}, policy)
+        append(lake, name, 0, 10, 1)
+        settle(lake.path(name))
+        stores.append(Path(index_table(lake.spark, name, policy, columns=["id"]).store))
+    (stores[0].parent / "no store").mkdir()
+    lake.sql("DROP TABLE t")
+    assert [entry for entry in list_orphans(lake, policy) if entry.kind == "store"] == []  # it is too young
+    make_old(stores[0].parent)
+    for delete in (False, True):
+        (found,) = [entry for entry in list_orphans(lake, policy, delete=delete) if entry.kind == "store"]
+        assert (found.folder.removeprefix("file:"), found.files, found.deleted) == (str(stores[0]), 3, False)
+        assert f"`sparkcrypt index drop --uuid {stores[0].name}`" in str(found.why_kept)
+    assert all((store / SIDECAR).is_file() for store in stores)
+    commands("drop", "--uuid", stores[0].name)
+    assert [entry.kind for entry in list_orphans(lake, policy)] == []
+
+
+def test_stores_are_no_leftovers_of_runs(lake: Lake) -> None:
+    """Where the policy puts stores below the folder that runs use, orphans take none of them for a run's."""
+    policy = lake.policy(more=f"index: {{location: {lake.root / 'db' / '.sparkcrypt' / 't'}}}\n")
+    lake.sql("CREATE TABLE t (id INT, email STRING, plain STRING) USING parquet")
+    set_tags(lake.spark, "t", {"email": ["pii"]}, policy)
+    append(lake, "t", 0, 10, 1)
+    settle(lake.path("t"))
+    store = Path(index_table(lake.spark, "t", policy, columns=["id"]).store)
+    make_old(store.parent)
+    assert find_orphans(lake.spark, policy, databases=(lake.database,), delete=True) == []
+    assert (store / SIDECAR).is_file()
+
+
+def list_orphans(lake: Lake, policy: Policy, *, delete: bool = False) -> list[Orphan]:
+    """Return the orphans of this test's folders; other tests' tables may be in the metastore, too."""
+    found = find_orphans(lake.spark, policy, delete=delete)
+    return [entry for entry in found if str(lake.root) in entry.folder]
+
+
+def make_old(folder: Path) -> None:
+    """Let everything below a folder be a month old."""
+    then = time.time() - 30 * 86_400
+    for path in [*folder.rglob("*"), folder]:
+        os.utime(path, (then, then))

@@ -9,6 +9,7 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 from sparkcrypt.backfill.after.leftover_folders import Leftover, left_of_table, leftovers_of_journals
+from sparkcrypt.backfill.index.gone_tables import find_gone_stores, holds_stores
 from sparkcrypt.backfill.state.directory import open_states
 from sparkcrypt.backfill.target.in_use import InUse, OtherTables
 from sparkcrypt.backfill.target.unit import STAGING_FOLDER, base_location, is_staged
@@ -34,7 +35,7 @@ class Orphan:
 
     Attributes:
         folder: where it is.
-        kind: ``old`` files, what was ``staged``, or ``new`` files, which were the table's.
+        kind: ``old`` files, what was ``staged``, ``new`` files, which were the table's, or a ``store`` (data skipping).
         files: how many.
         total_bytes: their length.
         newest_ms: when anything in it changed last, in milliseconds since the epoch.
@@ -93,9 +94,16 @@ class OrphanSearch:
         roots = self._roots(wanted) if path is None else [self.files.qualify(path.rstrip("/"))]
         for orphan in (*self._find_staged(roots), *self._find_left_behind(roots, wanted, path)):
             place = comparable_path(orphan.folder).rstrip("/")
-            if place not in seen and place not in self._known:
+            if place not in seen and place not in self._known and not holds_stores(self.policy, orphan.folder):
                 seen.add(place)
                 yield orphan
+        if path is None and not wanted:
+            yield from self._find_gone_stores()
+
+    def _find_gone_stores(self) -> Iterator[Orphan]:
+        uuids = {table.uuid for table in self._tables if table.uuid}
+        for folder, why in find_gone_stores(self.files, self.policy, uuids):
+            yield self._describe_orphan(folder, Leftover(folder, "store", base_location(folder), why))
 
     def find_left_of(self, table_id: str) -> Iterator[Orphan]:
         """Yield the old folders of one table that is gone, or of a bare folder."""

@@ -45,7 +45,8 @@ def orphans(
 ) -> None:
     """Find folders of runs that nobody knows: of dropped tables, or where a state directory was lost.
 
-    All databases are looked through, unless one is named.
+    All databases are looked through, unless one is named.  Without --database and --path, stores for data skipping
+    whose table is gone are listed too, with the command that drops them; they are never deleted here.
 
     Examples:
       sparkcrypt backfill orphans --policy policy.yaml
@@ -65,7 +66,7 @@ def orphans(
 
 def _text(found: list[Orphan]) -> str:
     if not found:
-        return "no folder of a run that nobody knows"
+        return "no folder of a run, and no store, that nobody knows"
     whole = f"{count_of(len(found), 'folder')}, {size_of(sum(orphan.total_bytes for orphan in found))}"
     rows = [
         (entry.folder, entry.kind, f"{entry.files:,}", size_of(entry.total_bytes), orphan_fate(entry))
