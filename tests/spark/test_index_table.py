@@ -18,12 +18,13 @@ from sparkcrypt.backfill.after.orphans import find_orphans
 from sparkcrypt.backfill.index.table_index import drop_index, open_table_index
 from sparkcrypt.cli.frame.command_context import Workplace
 from sparkcrypt.cli.main import cli
-from sparkcrypt.errors import ConfigError, PlanError, VerificationError
+from sparkcrypt.errors import ConfigError, FormatError, PlanError, VerificationError
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.skipping.keep.refresh import keys_of_store
 from sparkcrypt.skipping.trusted.sidecar import SIDECAR
 from sparkcrypt.spark.tables.catalog import Catalog
 from sparkcrypt.spark.tables.tagging import set_tags
+from sparkcrypt.spark.tasks import index_rows
 from tests.spark.stored_tables import append, check, policy_file, settle
 from tests.spark.support import Lake, assert_plaintext, data_files
 
@@ -242,3 +243,48 @@ def make_old(folder: Path) -> None:
     then = time.time() - 30 * 86_400
     for path in [*folder.rglob("*"), folder]:
         os.utime(path, (then, then))
+
+
+def test_many_files_are_read_by_tasks(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tasks say of each file what the driver says, in stores that are alike; a torn file ends the work by its name."""
+    policy = lake.policy(more=PLACES)
+    lake.sql("CREATE TABLE t (id INT, email STRING, plain STRING) USING parquet")
+    set_tags(lake.spark, "t", {"email": ["pii"]}, policy)
+    append(lake, "t", 0, 40, 4)
+    settle(lake.path("t"))
+    columns = ("id", "email:bloom", "plain:values:minmax")
+    index_table(lake.spark, "t", policy, columns=columns)
+    by_driver = open_table_index(lake.spark, "t", policy).store.open(1)
+    monkeypatch.setattr(index_rows, "FEW", 1)
+    monkeypatch.setattr(index_rows, "FILES_A_TASK", 1)
+    monkeypatch.setattr(index_rows, "TASKS_A_JOB", 3)
+    with monkeypatch.context() as patched:
+        patched.setattr(index_rows, "read_rows", None)  # the driver reads none
+        index_table(lake.spark, "t", policy, columns=columns)
+    by_tasks = open_table_index(lake.spark, "t", policy).store.open(2)
+    assert by_tasks.store == by_driver.store
+    assert {name: (facts.length, facts.file_unique) for name, facts in by_tasks.sidecar.objects.items()} == {
+        name: (facts.length, facts.file_unique) for name, facts in by_driver.sidecar.objects.items()
+    }
+    assert open_table_index(lake.spark, "t", policy).verify()[1].is_fresh
+    torn = data_files(lake.path("t"))[2]
+    torn.write_bytes(torn.read_bytes()[:-9] + b"\x00\x00\x00\x00\x00PARE")
+    settle(lake.path("t"))
+    with pytest.raises(FormatError, match=torn.name):
+        index_table(lake.spark, "t", policy, columns=columns)
+
+
+def test_driver_reads_where_tasks_cannot(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Executors that lack what the work needs cost time, and nothing else."""
+    policy = lake.policy(more=PLACES)
+    lake.sql("CREATE TABLE t (id INT, email STRING, plain STRING) USING parquet")
+    set_tags(lake.spark, "t", {"email": ["pii"]}, policy)
+    append(lake, "t", 0, 10, 2)
+    settle(lake.path("t"))
+
+    def refuse(*_: Any) -> Any:
+        raise ConfigError("the executors lack pyarrow")
+
+    monkeypatch.setattr(index_rows, "FEW", 1)
+    monkeypatch.setattr(index_rows, "_read_in_tasks", refuse)
+    assert index_table(lake.spark, "t", policy, columns=["id"]).read == 2

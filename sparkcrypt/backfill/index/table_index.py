@@ -16,7 +16,7 @@ from sparkcrypt.plan import EncryptionPlan
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.skipping.keep.create import Built, Plan, create_store, read_kinds
 from sparkcrypt.skipping.keep.entries import make_index
-from sparkcrypt.skipping.keep.files import DataFolder, list_folder
+from sparkcrypt.skipping.keep.files import DataFolder, RowReader, list_folder
 from sparkcrypt.skipping.keep.gatherers import FILTER_SHARE, LIST_VALUES
 from sparkcrypt.skipping.keep.partitions import partition_columns
 from sparkcrypt.skipping.keep.refresh import refresh_store
@@ -27,6 +27,7 @@ from sparkcrypt.spark.setup.session import configure
 from sparkcrypt.spark.tables.catalog import Catalog
 from sparkcrypt.spark.tables.planning import plan_of
 from sparkcrypt.spark.tables.table import Table
+from sparkcrypt.spark.tasks.index_rows import rows_in_tasks
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -82,12 +83,14 @@ class TableIndex:
         plan: of its columns.
         data: its files.
         store: where its store is, or is to be.
+        read: reads its files.
     """
 
     table: Table
     plan: EncryptionPlan
     data: DataFolder
     store: TableStore
+    read: RowReader
 
     def create(
         self, kinds: Mapping[str, Sequence[str]], *, most_values: int = LIST_VALUES, share: float = FILTER_SHARE
@@ -116,7 +119,7 @@ class TableIndex:
         partitions = partition_columns(names, partition_types(self.table) if names else {}, {})
         plan = Plan(self.data, listing, self.store.uuid, columns, indexes, partitions, {})
         keys = self.store.make_keys({name: column.key for name, column in columns.items() if column.key is not None})
-        built = create_store(self.store.folder, plan, keys, generation=self.store.record.read())
+        built = create_store(self.store.folder, plan, keys, generation=self.store.record.read(), read=self.read)
         self.store.record.keep(built.sidecar.generation)
         return built
 
@@ -131,7 +134,7 @@ class TableIndex:
         last = self._refuse_missing()
         opened = self.store.open(last)
         keys = self.store.choose_keys(opened, self.plan)
-        built = refresh_store(self.store.folder, self.data, opened, keys, generation=last)
+        built = refresh_store(self.store.folder, self.data, opened, keys, generation=last, read=self.read)
         self.store.record.keep(built.sidecar.generation)
         return built
 
@@ -196,7 +199,7 @@ def open_table_index(spark: SparkSession, name: str, policy: Policy) -> TableInd
                 f"{store.folder.uri}: is inside or above {folder}, where {table.full_name} has files; give stores "
                 "another place in the policy"
             )
-    return TableIndex(table, plan, data, store)
+    return TableIndex(table, plan, data, store, rows_in_tasks(spark, policy.key_service))
 
 
 def index_table(

@@ -13,7 +13,15 @@ from sparkcrypt.skipping.format.store import IndexEntries
 from sparkcrypt.skipping.format.values import Budget
 from sparkcrypt.skipping.keep.columns import Column, look_at_columns
 from sparkcrypt.skipping.keep.entries import make_index
-from sparkcrypt.skipping.keep.files import DataFolder, FileRow, Listing, changed_since, list_folder, read_rows
+from sparkcrypt.skipping.keep.files import (
+    DataFolder,
+    FileRow,
+    Listing,
+    RowReader,
+    changed_since,
+    list_folder,
+    read_rows,
+)
 from sparkcrypt.skipping.keep.gatherers import FILTER_SHARE, LIST_VALUES
 from sparkcrypt.skipping.keep.partitions import folder_values, partition_columns, partition_value
 from sparkcrypt.skipping.trusted.folder import StoreFolder
@@ -135,7 +143,9 @@ def plan_store(data: DataFolder, wanted: Wanted) -> Plan:
     return Plan(data, listing, uuid, columns, indexes, partitions, dict(wanted.given))
 
 
-def create_store(folder: StoreFolder, plan: Plan, keys: StoreKeys, *, generation: int = 0) -> Built:
+def create_store(
+    folder: StoreFolder, plan: Plan, keys: StoreKeys, *, generation: int = 0, read: RowReader = read_rows
+) -> Built:
     """Write a store, in place of one that is there.
 
     Args:
@@ -143,12 +153,13 @@ def create_store(folder: StoreFolder, plan: Plan, keys: StoreKeys, *, generation
         plan: what to write.
         keys: to encrypt with; its columns are those of the plan.
         generation: the last one that is known elsewhere; the store's is later.
+        read: reads the files.
 
     Raises:
         As `plan_store` and `write_store`.
     """
     digest_key = new_digest_key()
-    rows = list(read_rows(plan.data, plan.listing.settled, plan.indexes, digest_key, Budget()))
+    rows = list(read(plan.data, plan.listing.settled, plan.indexes, digest_key, Budget()))
     changed = changed_since(plan.data, plan.listing.settled)
     kept = [row for row in rows if row.name not in changed]
     _refuse_other_tables(plan, kept)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypeAlias
 
 from sparkcrypt.decide.identity import table_uuid_of
 from sparkcrypt.errors import ConfigError, FormatError
@@ -15,8 +16,9 @@ from sparkcrypt.skipping.format.description import Index
 from sparkcrypt.skipping.format.naming import object_name
 from sparkcrypt.skipping.format.store import Entry
 from sparkcrypt.skipping.format.values import Budget
-from sparkcrypt.skipping.keep.entries import FileEntries, read_entries, take_room
-from sparkcrypt.skipping.trusted.sidecar import ObjectFacts, keyed_digest
+from sparkcrypt.skipping.keep.entries import take_room
+from sparkcrypt.skipping.keep.packed_rows import ReadFile, read_file
+from sparkcrypt.skipping.trusted.sidecar import ObjectFacts
 
 SETTLED_SECONDS = 2.0
 """How old a file must be: one that was written again in the same moment has the same time of change."""
@@ -120,6 +122,10 @@ class FileRow:
     table_uuid: str | None
 
 
+RowReader: TypeAlias = "Callable[[DataFolder, Sequence[ListedFile], Sequence[Index], bytes, Budget], Iterator[FileRow]]"
+"""What reads the rows of files: `read_rows`, or Spark's tasks."""
+
+
 def read_rows(
     data: DataFolder, files: Sequence[ListedFile], indexes: Sequence[Index], digest_key: bytes, budget: Budget
 ) -> Iterator[FileRow]:
@@ -140,25 +146,32 @@ def read_rows(
     """
     for file in files:
         try:
-            found = read_entries(data.source(file.name), indexes, retrieve_key=data.retrieve_key)
+            found = read_file(data.path_of(file.name), data.settings, indexes, data.retrieve_key, digest_key)
         except FormatError:
             if file.name in changed_since(data, (file,)):
                 continue
             raise
-        take_room(budget, data.object_of(file), found.entries.values())
-        yield _row(data, file, found, {index.columns[0] for index in indexes}, digest_key)
+        yield make_row(data, file, found, budget)
 
 
-def _row(data: DataFolder, file: ListedFile, found: FileEntries, columns: set[str], digest_key: bytes) -> FileRow:
-    summary = data.summary(file.name, found.footer)
+def make_row(data: DataFolder, file: ListedFile, found: ReadFile, budget: Budget) -> FileRow:
+    """Return what is known of a file that was read, once it is checked and the store has room for it.
+
+    Raises:
+        ConfigError: the store would hold more than is read of one.
+        VerificationError: the file is not what ``check_file`` takes.
+    """
+    take_room(budget, data.object_of(file), found.entries.values())
+    data.check_file(data.path_of(file.name), found.summary)
+    columns = {index.columns[0] for index in found.entries}
     return FileRow(
         file.name,
         data.object_of(file),
-        ObjectFacts(found.length, found.file_unique, keyed_digest(digest_key, found.tail)),
+        found.facts,
         found.entries,
         found.unknown,
-        {column: keys_of(column, summary) for column in columns},
-        table_uuid_of(summary.aad_prefix),
+        {column: keys_of(column, found.summary) for column in columns},
+        table_uuid_of(found.summary.aad_prefix),
     )
 
 

@@ -17,7 +17,7 @@ from sparkcrypt.skipping.format.values import Budget
 from sparkcrypt.skipping.keep.columns import one_uuid
 from sparkcrypt.skipping.keep.create import Built, count_unknown, partition_entries
 from sparkcrypt.skipping.keep.entries import take_room
-from sparkcrypt.skipping.keep.files import DataFolder, FileRow, changed_since, list_folder, read_rows
+from sparkcrypt.skipping.keep.files import DataFolder, FileRow, RowReader, changed_since, list_folder, read_rows
 from sparkcrypt.skipping.keep.partitions import check_folders
 from sparkcrypt.skipping.trusted.folder import StoreFolder
 from sparkcrypt.skipping.trusted.sidecar import Sidecar
@@ -28,7 +28,13 @@ _CREATE = "`sparkcrypt index create` makes the store anew"
 
 
 def refresh_store(
-    folder: StoreFolder, data: DataFolder, opened: TrustedStore, keys: StoreKeys, *, generation: int = 0
+    folder: StoreFolder,
+    data: DataFolder,
+    opened: TrustedStore,
+    keys: StoreKeys,
+    *,
+    generation: int = 0,
+    read: RowReader = read_rows,
 ) -> Built:
     """Bring a store up to date.
 
@@ -38,6 +44,7 @@ def refresh_store(
         opened: the store, with all its indexes.
         keys: to encrypt with; its columns are those of `keys_of_store`, or of a table's plan.
         generation: the last one that is known elsewhere; the new store's is later.
+        read: reads the files.
 
     Raises:
         ConfigError: it is the store of another folder, or a new file does not go with it: the message says why.
@@ -58,7 +65,7 @@ def refresh_store(
         check_folders(file.name, partitions)
     indexes = [held.index for held in opened.store.indexes]
     budget = _left_budget(opened.store, carried)
-    rows = list(read_rows(data, new, indexes, opened.sidecar.digest_key, budget))
+    rows = list(read(data, new, indexes, opened.sidecar.digest_key, budget))
     changed = changed_since(data, new)
     kept = [row for row in rows if row.name not in changed]
     _check_rows(data, kept, opened, keys)

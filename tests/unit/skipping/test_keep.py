@@ -18,7 +18,7 @@ from sparkcrypt.keys.material import parse_key_material
 from sparkcrypt.parquet import KeyRequest, rewrite_file
 from sparkcrypt.skipping.format.naming import object_name
 from sparkcrypt.skipping.format.store import Bounds
-from sparkcrypt.skipping.keep import files as kept_files
+from sparkcrypt.skipping.keep import packed_rows
 from sparkcrypt.skipping.keep.carry import NewObject, carry_store
 from sparkcrypt.skipping.keep.create import Wanted, plan_store
 from sparkcrypt.skipping.keep.entries import read_entries
@@ -109,7 +109,7 @@ def test_files_that_change_while_they_are_read_are_left_out(table: Table, monkey
         return found
 
     with monkeypatch.context() as patched:
-        patched.setattr(kept_files, "read_entries", meanwhile)
+        patched.setattr(packed_rows, "read_entries", meanwhile)
         built = table.create()
     assert [Path(path).name for path in built.left_out] == ["a.parquet", "c.parquet"]
     assert table.known() == {"b.parquet": Bounds(10, 15)}

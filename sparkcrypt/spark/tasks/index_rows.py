@@ -1,0 +1,82 @@
+"""Reads what a store for data skipping says of many files as tasks of Spark, where the files are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+from pyspark.sql import SparkSession
+
+from sparkcrypt.errors import ConfigError, FormatError, SparkcryptError
+from sparkcrypt.native.footers import PACKED_SCHEMA
+from sparkcrypt.native.listing import ListedFile
+from sparkcrypt.policy.key_service import KeyServiceConfig
+from sparkcrypt.skipping.format.description import Index
+from sparkcrypt.skipping.format.values import Budget
+from sparkcrypt.skipping.keep.files import DataFolder, FileRow, RowReader, changed_since, make_row, read_rows
+from sparkcrypt.skipping.keep.packed_rows import ReadFile, index_reader, unpack_file
+from sparkcrypt.spark.tasks.run import bring_package, hadoop_settings, translated_failure
+
+FEW = 64
+"""So many files the driver reads faster than tasks start."""
+FILES_A_TASK, TASKS_A_JOB = 50, 80
+"""Paths travel with the job's code, so that each task finds its own; more would make that code large."""
+
+
+def rows_in_tasks(spark: SparkSession, key_service: KeyServiceConfig) -> RowReader:
+    """Return what reads the rows of few files on the driver, and of many by tasks.
+
+    Executors whose interpreter lacks what this needs are no error: the driver reads the files then.
+
+    Args:
+        spark: a classic session.
+        key_service: opens the keys of files.
+    """
+    return partial(_read_rows, spark, key_service)
+
+
+def _read_rows(
+    spark: SparkSession,
+    key_service: KeyServiceConfig,
+    data: DataFolder,
+    files: Sequence[ListedFile],
+    indexes: Sequence[Index],
+    digest_key: bytes,
+    budget: Budget,
+) -> Iterator[FileRow]:
+    for start in range(0, len(files), FILES_A_TASK * TASKS_A_JOB):
+        some = files[start : start + FILES_A_TASK * TASKS_A_JOB]
+        try:
+            read = {} if len(files) <= FEW else _read_in_tasks(spark, key_service, data, some, indexes, digest_key)
+        except ConfigError:
+            read = {}
+        for file in some:
+            found = read.get(data.path_of(file.name))
+            if found is None:
+                yield from read_rows(data, (file,), indexes, digest_key, budget)
+            elif isinstance(found, ReadFile):
+                yield make_row(data, file, found, budget)
+            elif not (isinstance(found, FormatError) and file.name in changed_since(data, (file,))):
+                raise found
+
+
+def _read_in_tasks(
+    spark: SparkSession,
+    key_service: KeyServiceConfig,
+    data: DataFolder,
+    files: Sequence[ListedFile],
+    indexes: Sequence[Index],
+    digest_key: bytes,
+) -> dict[str, ReadFile | SparkcryptError]:
+    """Return what each file holds, or why that cannot be read.
+
+    Raises:
+        ConfigError: the executors' interpreter lacks what this needs.
+    """
+    bring_package(spark)
+    paths = [data.path_of(file.name) for file in files]
+    chunks = [paths[start : start + FILES_A_TASK] for start in range(0, len(paths), FILES_A_TASK)]
+    reader = index_reader(chunks, indexes, key_service, hadoop_settings(spark), digest_key)
+    with translated_failure():
+        rows = spark.range(0, len(chunks), 1, len(chunks)).mapInArrow(reader, PACKED_SCHEMA).collect()
+    return dict(unpack_file(row.packed, indexes) for row in rows)
