@@ -31,6 +31,11 @@ QUERIES = {
 }
 """Over a column that is clustered: its values are in one file, and in four."""
 MOST_MILLISECONDS = 1_000
+MOST_WARM_MILLISECONDS, MOST_COLD_MILLISECONDS = 100, 1_500
+"""What the listing of a query's files may take, with the request to the helper: once the store is open, and before."""
+OBJECTS = 100_000
+MOST_MEGABYTES = 256
+"""What a process may take for an open store of so many objects."""
 
 
 def run() -> Report:
@@ -40,11 +45,14 @@ def run() -> Report:
     )
     with in_memory() as folder:
         printed = process([sys.executable, "-m", "bench.skipping", str(folder)])[1]
+    cold = [float(line.split("|")[1]) for line in printed.splitlines() if line.startswith("cold|")]
     lines = [line.split("|") for line in printed.splitlines() if line.startswith("round|")]
     created = next(line.split("|")[1:] for line in printed.splitlines() if line.startswith("created|"))
+    first = next(line.split("|")[1] for line in printed.splitlines() if line.startswith("first|"))
     report.facts = {
         "index create, seconds": float(created[0]),
         "store, bytes": int(created[1]),
+        "first listing of the process, ms": float(first),
         "warm-up rounds": WARM_UP,
     }
     for what in QUERIES:
@@ -52,12 +60,27 @@ def run() -> Report:
         for place, name in enumerate(("off", "on")):
             opened, listing, wall = zip(*(line[3 * place : 3 * place + 3] for line in found), strict=True)
             report.add(f"{what}, skipping {name}: files opened", "files", opened)
-            report.add(f"{what}, skipping {name}: listing", "ms", listing)
             if name == "on":
+                report.at_most(f"{what}, skipping {name}: listing", "ms", listing, MOST_WARM_MILLISECONDS)
                 report.at_most(f"{what}, skipping {name}: the whole query", "ms", wall, MOST_MILLISECONDS)
             else:
+                report.add(f"{what}, skipping {name}: listing", "ms", listing)
                 report.add(f"{what}, skipping {name}: the whole query", "ms", wall)
+    report.at_most("one value, skipping on: listing after the store was written", "ms", cold, MOST_COLD_MILLISECONDS)
+    _add_large_store(report)
     return report
+
+
+def _add_large_store(report: Report) -> None:
+    """Measure a store of many objects in processes of their own: opening it, what it takes, and one decision."""
+    with in_memory() as folder:
+        process([sys.executable, "-m", "bench.skipping_store", "write", str(folder), str(OBJECTS)])
+        read = [sys.executable, "-m", "bench.skipping_store", "read", str(folder), str(OBJECTS)]
+        found = [[float(text) for text in process(read)[1].split()] for _ in range(ROUNDS)]
+    opened, decided, megabytes = zip(*found, strict=True)
+    report.add(f"a store of {OBJECTS:,} objects: opened", "s", opened)
+    report.add(f"a store of {OBJECTS:,} objects: one decision over all", "ms", decided)
+    report.at_most(f"a store of {OBJECTS:,} objects: memory of the process", "MB", megabytes, MOST_MEGABYTES)
 
 
 def main(folder: Path) -> None:
@@ -78,8 +101,11 @@ def main(folder: Path) -> None:
     set_tags(spark, "t", {"email": ["pii"]}, policy)
     rows = spark.range(0, FILES * ROWS_EACH, 1, FILES)
     rows.selectExpr("id", "concat('e', lpad(id, 8, '0')) email", "sha2(string(id), 256) note").write.insertInto("t")
-    _index(folder)
-    spark.sql("REFRESH TABLE t")
+    for number in range(1 + ROUNDS):  # each time the helper has to open the store anew
+        _index(folder)
+        spark.sql("REFRESH TABLE t")
+        listing = _measure(spark, QUERIES["one value"], "true")[1][1]
+        print("cold" if number else "first", listing, sep="|", flush=True)
     for _ in range(WARM_UP + ROUNDS):
         for what, query in QUERIES.items():
             pairs = [_measure(spark, query, word) for word in ("false", "true")]
