@@ -16,6 +16,8 @@ from sparkcrypt.decide.file import resolve_read
 from sparkcrypt.errors import FormatError, StorageError
 from sparkcrypt.native.open_places import Settings, place
 from sparkcrypt.parquet import Footer, KeyRequest, read_footer
+from sparkcrypt.parquet.file.beside import Beside, beside_on, beside_path
+from sparkcrypt.parquet.rewrite.rewrap import inline_footer
 from sparkcrypt.schema import Path
 
 End: TypeAlias = "tuple[int, int, bytes]"
@@ -28,9 +30,10 @@ class JudgedFile:
     Args:
         file: open, of pyarrow.
         name: its path, for messages.
+        beside: reads what else is in its folder.
     """
 
-    def __init__(self, file: Any, name: str) -> None:
+    def __init__(self, file: Any, name: str, beside: Beside) -> None:
         self._file = file
         self._position = 0
         self._size = file.size()
@@ -39,6 +42,7 @@ class JudgedFile:
         self._end_starts = self._size
         self._end: bytes = b""
         self.name = name
+        self.beside = beside
 
     def seal(self) -> End:
         """Serve from now on what was read of the file's end, and tell what it is."""
@@ -48,6 +52,11 @@ class JudgedFile:
                 self._end_starts = start
         self._kept, self._is_sealed = {}, True
         return self._size, self._end_starts, hashlib.sha256(self._end).digest()
+
+    def end_with(self, offset: int, data: bytes) -> None:
+        """Serve these bytes in the place of what the sealed file holds from an offset on."""
+        self._end = self._end[: offset - self._end_starts] + data
+        self._size = offset + len(data)
 
     def ends_with(self, end: End) -> bool:
         """Tell whether the file ends as one that was sealed, and seal it if it does."""
@@ -128,6 +137,7 @@ class Judge:
     needed: Callable[[str], frozenset[Path]] = lambda path: frozenset()
     _keys: dict[str, FileKeys] = field(default_factory=dict)
     _judged: dict[str, End] = field(default_factory=dict)
+    _inlined: dict[str, tuple[int, bytes]] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def keys(self, path: str) -> FileKeys:
@@ -149,6 +159,8 @@ class Judge:
             known = self._judged.get(path)
             if known is not None:
                 if file.ends_with(known):
+                    if path in self._inlined:
+                        file.end_with(*self._inlined[path])
                     return file
                 file.close()
                 file = open_file(path, self.settings)  # somebody wrote it again: it is judged again
@@ -171,10 +183,11 @@ class Judge:
             file.close()
 
     def _judge(self, path: str, file: JudgedFile) -> Footer:
-        keys = self.keys(path)
+        keys, opened = self.keys(path), []
 
         def retrieve(request: KeyRequest) -> bytes:
-            return keys.open_footer(request.key_metadata or b"")
+            opened.append(keys.open_footer(request.key_metadata or b""))
+            return opened[0]
 
         footer = read_footer(file, retrieve_key=retrieve)  # type: ignore[arg-type]  # it reads, seeks and has a name
         end = file.seal()
@@ -193,6 +206,10 @@ class Judge:
         for column in footer.columns or ():
             if column.own_key and column.path in needed:
                 keys.open_column(column.key_metadata or b"", column.path)
+        self._inlined.pop(path, None)
+        if footer.external_material:  # pyarrow takes key material from inside a file alone
+            self._inlined[path] = footer.offset, inline_footer(footer, opened[0])
+            file.end_with(*self._inlined[path])
         self._judged[path] = end
         return footer
 
@@ -208,8 +225,9 @@ def open_file(path: str, settings: Settings) -> JudgedFile:
 
     where = place(path, settings)
     filesystem, name = (LocalFileSystem(), where) if isinstance(where, str) else where
+    beside = beside_path(where) if isinstance(where, str) else beside_on(*where)
     try:
-        return JudgedFile(filesystem.open_input_file(name), path)
+        return JudgedFile(filesystem.open_input_file(name), path, beside)
     except FileNotFoundError as error:
         raise FormatError(f"{path}: is gone since the folder was listed; open the table again") from error
     except OSError as error:

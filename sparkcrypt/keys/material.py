@@ -17,7 +17,7 @@ from typing import Any
 from sparkcrypt.errors import FormatError
 from sparkcrypt.keys.ids import decode_key_id, encode_key_id
 
-_TYPE = "PKMT1"
+MATERIAL_TYPE = "PKMT1"
 _TOLD = re.compile(r"(?:local|vault):v([1-9][0-9]{0,8}):", re.ASCII)
 _HADOOP, _HADOOP_VERSION_BYTES = "hadoop:v1:", 4
 """What a Hadoop KMS is asked to open begins with the number of its version; ``v1`` is that of the form."""
@@ -55,7 +55,7 @@ class KeyMaterial:
     def to_bytes(self) -> bytes:
         """Return the UTF-8 JSON that goes into key metadata."""
         document: dict[str, Any] = {
-            "keyMaterialType": _TYPE,
+            "keyMaterialType": MATERIAL_TYPE,
             "internalStorage": True,
             "isFooterKey": self.is_footer_key,
         }
@@ -78,16 +78,17 @@ def parse_key_material(key_metadata: bytes) -> KeyMaterial:
         FormatError: it is not PKMT1 JSON, a field is missing or of another type, or the material is stored outside the
             file.
     """
-    document = _json_object(key_metadata)
+    document = parse_json_object(key_metadata)
     kind = document.get("keyMaterialType")
-    if kind != _TYPE:
+    if kind != MATERIAL_TYPE:
         raise FormatError(
-            f"key metadata is of type {_shorten(kind)}; allowed: {_TYPE}, which Parquet's key tools write"
+            f"key metadata is of type {_shorten(kind)}; allowed: {MATERIAL_TYPE}, which Parquet's key tools write"
         )
     if not _field(document, "internalStorage", bool):
         raise FormatError(
-            "key metadata refers to key material outside the file (_KEY_MATERIAL_FOR_*.json); allowed: material "
-            "stored in the file; write it with parquet.encryption.key.material.store.internally=true"
+            "key metadata refers to key material outside the file (_KEY_MATERIAL_FOR_*.json), and that was not read; "
+            "allowed here: material stored in the file, as sparkcrypt writes it, and others do with "
+            "parquet.encryption.key.material.store.internally=true"
         )
     is_footer_key = _field(document, "isFooterKey", bool)
     double = _field(document, "doubleWrapping", bool)
@@ -102,16 +103,25 @@ def parse_key_material(key_metadata: bytes) -> KeyMaterial:
     )
 
 
-def _json_object(data: bytes) -> dict[str, Any]:
+def parse_json_object(data: bytes, what: str = "key metadata") -> dict[str, Any]:
+    """Read a JSON object in which no field stands twice.
+
+    Args:
+        data: UTF-8.
+        what: it is, for messages.
+
+    Raises:
+        FormatError: it is none.
+    """
     try:
         document = json.loads(data.decode(), object_pairs_hook=_unique)
     except (ValueError, RecursionError) as error:
         raise FormatError(
-            f"key metadata of {len(data)} bytes is not key material; allowed: {_TYPE} JSON, which Parquet's key "
+            f"{what} of {len(data)} bytes is not key material; allowed: {MATERIAL_TYPE} JSON, which Parquet's key "
             "tools write"
         ) from error
     if not isinstance(document, dict):
-        raise FormatError(f"key metadata is a JSON {type(document).__name__}; allowed: an object of type {_TYPE}")
+        raise FormatError(f"{what} is a JSON {type(document).__name__}; allowed: an object of type {MATERIAL_TYPE}")
     return document
 
 

@@ -200,14 +200,15 @@ class _Shape:
     lineage: tuple[ColumnLineage, ...]
     purged: dict[tuple[str, ...], str]
     format: FileFormat
+    external_material: bool
 
     @classmethod
     def of(cls, values: list[Any]) -> _Shape:
-        footer, algorithm, footer_key, supply, columns, codecs, lineage, purged, file_format = values
+        footer, algorithm, footer_key, supply, columns, codecs, lineage, purged, file_format, external = values
         made = None if columns is None else {tuple(path): ColumnSummary(known, key) for path, known, key in columns}
         known = tuple(map(ColumnLineage.from_list, lineage))
         nulls = {tuple(path): key for path, key in purged}
-        return cls(footer, algorithm, footer_key, supply, made, codecs, known, nulls, file_format)
+        return cls(footer, algorithm, footer_key, supply, made, codecs, known, nulls, file_format, external)
 
     def facts(
         self,
@@ -232,6 +233,7 @@ class _Shape:
             wrappings=wrappings,
             purged=self.purged,
             format=self.format,
+            external_material=self.external_material,
         )
         return FooterFacts(summary, self.codecs, self.lineage)
 
@@ -250,6 +252,7 @@ def _shape(facts: FooterFacts) -> list[Any]:
         [lineage.to_list() for lineage in facts.lineage],
         [[list(path), key] for path, key in summary.purged.items()],
         summary.format,
+        summary.external_material,
     ]
 
 

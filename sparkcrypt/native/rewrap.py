@@ -23,6 +23,7 @@ from sparkcrypt.parquet import (
 )
 from sparkcrypt.parquet.file.schema import leaf_paths
 from sparkcrypt.parquet.file.source import Input, Source, open_source
+from sparkcrypt.parquet.rewrite.footer_writer import crypto_metadata
 from sparkcrypt.parquet.rewrite.output import open_target
 from sparkcrypt.parquet.thrift.compact import STRUCT, List, Struct
 from sparkcrypt.parquet.thrift.encode import encode_struct
@@ -106,6 +107,7 @@ def copy_order(
     before = read_footer(source, retrieve_key=retrieve_key, verify_aad=verify_aad)
     order.refuse_algorithm(before.algorithm)
     refuse_other_keys(order, before)
+    refuse_material_beside(order.source, external=before.external_material)
     with open_source(source) as file, open_target(target, file.access) as output:
         output.copy(file, 0, file.size, "the file")
     try:
@@ -127,6 +129,23 @@ def _outcome(
         bytes_after=size_of(target),
         unauthenticated=unauthenticated,
     )
+
+
+def refuse_material_beside(source: str, *, external: bool) -> None:
+    """Refuse to copy a file whose key material stands beside it: nothing would open the copy.
+
+    Args:
+        source: the file.
+        external: whether its key material does.
+
+    Raises:
+        VerificationError: it does; the file was listed with its key material inside, and was replaced since.
+    """
+    if external:
+        raise VerificationError(
+            f"{source}: its key material stands in a file beside it now, so nothing would open a copy; someone "
+            "replaced the file; run again, which looks at it anew"
+        )
 
 
 def refuse_other_keys(order: FileOrder, footer: Footer) -> None:
@@ -168,7 +187,7 @@ def prove_rewrapped(
         raise VerificationError(f"{name}: the rewrapped file cannot be read back: {error}") from error
     if before.metadata is None or after.metadata is None:
         raise VerificationError(f"{name}: a footer is not revealed, so it is not proven")
-    if _less_keys(before.metadata, dark) != _less_keys(after.metadata, dark):
+    if _less_keys(before, before.metadata, dark) != _less_keys(after, after.metadata, dark):
         raise VerificationError(f"{name}: its footer says something else than that of {before.file}")
     with open_source(source) as first, open_source(target) as second:
         if before.offset != after.offset or not _is_equal(first, second, before.offset):
@@ -185,11 +204,11 @@ def _is_equal(source: Input, target: Input, length: int) -> bool:
 
 
 def _less_keys(
-    metadata: FileMetaData, dark: Collection[Path] = ()
+    footer: Footer, metadata: FileMetaData, dark: Collection[Path]
 ) -> tuple[bytes, tuple[bytes, ...], tuple[bytes, ...]]:
     """Return what a footer says, but for its key metadata and what is written for this package's own use.
 
-    That of dark columns is part of it.
+    That of dark columns is part of it, as it would stand inside the file.
     """
     rest = {key: value for key, value in metadata.struct.items() if key not in _LEFT_OUT}
     entries = metadata.struct.get(FileMetaData.key_value_metadata.key)
@@ -199,19 +218,25 @@ def _less_keys(
         if isinstance(entry, Struct) and not _is_own(entry)
     )
     paths = leaf_paths(metadata)
-    groups = tuple(encode_struct(_group_less_keys(group, paths, dark)) for group in metadata.row_groups)
+    materials = [column.key_metadata for column in footer.columns or ()] if footer.external_material else None
+    groups = tuple(encode_struct(_group_less_keys(group, paths, dark, materials)) for group in metadata.row_groups)
     return encode_struct(_sort_fields(Struct(rest))), tuple(kept), groups
 
 
-def _group_less_keys(group: RowGroup, paths: Sequence[Path], dark: Collection[Path]) -> Struct:
+def _group_less_keys(
+    group: RowGroup, paths: Sequence[Path], dark: Collection[Path], materials: Sequence[bytes | None] | None
+) -> Struct:
     chunks = []
-    for chunk, path in zip(group.columns, paths, strict=True):
+    for place, (chunk, path) in enumerate(zip(group.columns, paths, strict=True)):
         copy = Struct(chunk.struct)
         crypto = chunk.crypto_metadata
-        if crypto is not None and crypto.column_key() is not None and path not in dark:
-            copy[ColumnChunk.crypto_metadata.key] = Struct(
-                {ColumnCryptoMetaData.encryption_with_column_key.key: Struct()}
-            )
+        if crypto is not None and crypto.column_key() is not None:
+            if path not in dark:
+                copy[ColumnChunk.crypto_metadata.key] = Struct(
+                    {ColumnCryptoMetaData.encryption_with_column_key.key: Struct()}
+                )
+            elif materials is not None:
+                copy[ColumnChunk.crypto_metadata.key] = crypto_metadata(path, materials[place])
         chunks.append(_sort_fields(copy))
     return _sort_fields(Struct({**group.struct, RowGroup.columns.key: List(STRUCT, chunks)}))
 

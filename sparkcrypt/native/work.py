@@ -24,7 +24,7 @@ from sparkcrypt.keys.open_service import open_key_service
 from sparkcrypt.native.open_places import Place, Settings, place, remove_file, size_of
 from sparkcrypt.native.orc_work import rewrite_orc_order
 from sparkcrypt.native.orders import EncryptionOrder, FileOrder, FileOutcome, KeySettings, OrcOrder, Order
-from sparkcrypt.native.rewrap import copy_order, refuse_other_keys, rewrap_order
+from sparkcrypt.native.rewrap import copy_order, refuse_material_beside, refuse_other_keys, rewrap_order
 from sparkcrypt.parquet import (
     FOOTER_KEY,
     DataKey,
@@ -139,6 +139,8 @@ def _rewritten(order: Order, source: Place, target: Place, keys: KeySettings) ->
     order.refuse_algorithm(before.algorithm)
     notes: tuple[str, ...] = ()
     if order.action == "copy":
+        external = read_footer(source, retrieve_key=worker.retrieve).external_material
+        refuse_material_beside(order.source, external=external)
         with open_source(source) as file, open_target(target, file.access) as output:
             output.copy(file, 0, file.size, "the file")
     else:

@@ -24,7 +24,7 @@ class ColumnSummary:
     """How a leaf column is encrypted.
 
     ``encrypted`` is None when the file has no row group.  ``key_id`` is the master key's, decoded; None when the column
-    is not encrypted or its key metadata is not key material of internal storage.
+    is not encrypted or its key metadata is not key material.
     """
 
     encrypted: bool | None
@@ -42,6 +42,7 @@ class FileSummary:
     ``footer_key`` is a master key id, decoded, or None when the key metadata is foreign.  ``wrappings`` are what its
     data keys are wrapped by, each once and sorted: a reader makes a call to the key service for each.  ``purged`` are
     columns that were replaced by nulls, as the footer says, and the shredded keys that they were under.
+    ``external_material`` tells that key material stands in a file beside this one.
 
     Of an ORC file ``columns`` are as ORC names them, ``footer`` is ``plaintext`` even where columns are encrypted, and
     ``row_groups`` are its stripes; it has neither algorithm nor AAD prefix.
@@ -60,6 +61,7 @@ class FileSummary:
     wrappings: tuple[Wrapping, ...] = ()
     purged: Mapping[Path, str] = field(default_factory=dict)
     format: FileFormat = "parquet"
+    external_material: bool = False
 
     @property
     def encrypted(self) -> bool:
@@ -75,6 +77,7 @@ class FileSummary:
             "algorithm": self.algorithm,
             "footer_key": self.footer_key,
             "aad_prefix": None if prefix is None else prefix.decode("utf-8", "backslashreplace"),
+            **({"external_material": True} if self.external_material else {}),
             "rows": self.rows,
             "row_groups": self.row_groups,
             "columns": None
@@ -135,6 +138,7 @@ def summarise(footer: Footer) -> FileSummary:
         columns=None if columns is None else {column.path: _column(column, own, footer_key) for column in columns},
         wrappings=tuple(sorted({wrapping_of(material) for material in materials})),
         purged=_read_purged(footer),
+        external_material=footer.external_material,
     )
 
 

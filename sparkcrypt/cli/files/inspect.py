@@ -60,6 +60,8 @@ def summary_text(summary: FileSummary | OrcSummary) -> str:
     head = f"{summary.path}: {_FOOTERS[summary.footer]}"
     if summary.algorithm:
         head += f", {summary.algorithm}, footer key {summary.footer_key or 'not told'}"
+    if summary.external_material:
+        head += ", key material in a file beside it"
     if summary.rows is not None and summary.row_groups is not None:
         head += f"; {count_of(summary.rows, 'row')} in {count_of(summary.row_groups, 'row group')}"
     if summary.columns is None:

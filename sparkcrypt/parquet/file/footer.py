@@ -8,6 +8,7 @@ from typing import Literal
 from sparkcrypt.errors import ConfigError, FormatError, VerificationError
 from sparkcrypt.names import Algorithm
 from sparkcrypt.parquet.file.columns import ColumnCrypto, column_crypto, marks_encryption
+from sparkcrypt.parquet.file.key_material import KeyMaterials
 from sparkcrypt.parquet.file.keys import FileCiphers, RetrieveKey, VerifyAad
 from sparkcrypt.parquet.file.modules import NONCE_BYTES, SIGNATURE_BYTES, TAG_BYTES, ModuleType, module_aad, unframe
 from sparkcrypt.parquet.file.source import Input, Source, naming, open_source
@@ -36,6 +37,7 @@ class Footer:
     ``footer_authenticated`` is True when a key was given and the footer is what that key's holder wrote.
     ``file_aad`` (prefix, then file-unique) begins the AAD of every module; None when a prefix is needed and unknown.
     ``columns`` are the leaves in schema order, None when hidden.
+    ``external_material`` tells that key material stands beside the file; key metadata are here as if it stood inside.
     """
 
     file: str
@@ -51,6 +53,7 @@ class Footer:
     columns: tuple[ColumnCrypto, ...] | None = field(default=None, repr=False)
     footer_authenticated: bool = False
     file_aad: bytes | None = None
+    external_material: bool = False
 
 
 def read_footer(
@@ -86,19 +89,20 @@ def footer_of(
     """Read the footer of an open file; see `read_footer`."""
     with naming(file.name):
         data, offset, encrypted = _tail(file)
-        place = _Place(file.name, file.size, offset, aad_prefix, verify_aad)
+        place = _Place(file.name, file.size, offset, aad_prefix, verify_aad, KeyMaterials(file))
         return _parse_encrypted(data, place, ciphers) if encrypted else _plaintext(data, place, ciphers)
 
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where a footer stands, and what the caller says of its AAD prefix."""
+    """Where a footer stands, what the caller says of its AAD prefix, and where its key material is."""
 
     file: str
     size: int
     offset: int
     aad_prefix: bytes | None
     verify_aad: VerifyAad | None
+    materials: KeyMaterials
 
     @property
     def max_values(self) -> int:
@@ -133,7 +137,7 @@ def _plaintext(data: bytes, place: _Place, ciphers: FileCiphers | None) -> Foote
     rest = len(data) - end
     if algorithm is None:
         _check_unencrypted(metadata, rest, place)
-        columns = _columns(metadata, place.size)
+        columns = _columns(metadata, place)
         return Footer(place.file, place.size, place.offset, "plaintext", metadata=metadata, columns=columns)
     if rest != SIGNATURE_BYTES:
         raise FormatError(
@@ -143,8 +147,8 @@ def _plaintext(data: bytes, place: _Place, ciphers: FileCiphers | None) -> Foote
     footer = _identify_keys(place, "plaintext_signed", algorithm, key_metadata)
     if ciphers is not None:
         aad = module_aad(known_aad(footer), ModuleType.FOOTER)
-        ciphers.cipher(None, key_metadata).verify_signature(data[:end], data[end:], aad)
-    return _reveal_columns(footer, metadata, authenticated=ciphers is not None)
+        ciphers.cipher(None, footer.footer_key_metadata).verify_signature(data[:end], data[end:], aad)
+    return _reveal_columns(footer, metadata, place, authenticated=ciphers is not None)
 
 
 def _check_unencrypted(metadata: FileMetaData, rest: int, place: _Place) -> None:
@@ -171,23 +175,32 @@ def _parse_encrypted(data: bytes, place: _Place, ciphers: FileCiphers | None) ->
     if ciphers is None:
         return footer
     aad = module_aad(known_aad(footer), ModuleType.FOOTER)
-    plaintext = ciphers.cipher(None, crypto.key_metadata).decrypt(module, aad, what)
+    plaintext = ciphers.cipher(None, footer.footer_key_metadata).decrypt(module, aad, what)
     # Bytes may follow: parquet-mr encrypts the whole buffer that it serialised into, its unused end included.
     struct, _ = decode_struct(plaintext, max_values=place.max_values)
-    return _reveal_columns(footer, FileMetaData(struct), authenticated=True)
+    return _reveal_columns(footer, FileMetaData(struct), place, authenticated=True)
 
 
-def _reveal_columns(footer: Footer, metadata: FileMetaData, *, authenticated: bool) -> Footer:
+def _reveal_columns(footer: Footer, metadata: FileMetaData, place: _Place, *, authenticated: bool) -> Footer:
+    columns = _columns(metadata, place)
     return replace(
-        footer, metadata=metadata, columns=_columns(metadata, footer.size), footer_authenticated=authenticated
+        footer,
+        metadata=metadata,
+        columns=columns,
+        footer_authenticated=authenticated,
+        external_material=place.materials.external,
     )
 
 
-def _columns(metadata: FileMetaData, file_bytes: int) -> tuple[ColumnCrypto, ...]:
-    """Return the columns of a footer whose own counts are there and can be."""
+def _columns(metadata: FileMetaData, place: _Place) -> tuple[ColumnCrypto, ...]:
+    """Return the columns of a footer whose own counts are there and can be, with their key material."""
     if metadata.num_rows < 0:
         raise FormatError(f"the footer announces {metadata.num_rows} rows; expected a count")
-    return column_crypto(metadata, file_bytes)
+    columns = column_crypto(metadata, place.size)
+    inlined = [place.materials.inline(column.key_metadata) for column in columns]
+    if not place.materials.external:
+        return columns
+    return tuple(replace(column, key_metadata=key) for column, key in zip(columns, inlined, strict=True))
 
 
 def _identify_keys(place: _Place, mode: Mode, algorithm: EncryptionAlgorithm, key_metadata: bytes | None) -> Footer:
@@ -195,10 +208,11 @@ def _identify_keys(place: _Place, mode: Mode, algorithm: EncryptionAlgorithm, ke
     name, parameters = algorithm.choose_algorithm()
     stored, supply = parameters.aad_prefix, bool(parameters.supply_aad_prefix)
     prefix = _agreed_prefix(place, stored, supply)
-    unique = parameters.aad_file_unique
+    unique, key_metadata = parameters.aad_file_unique, place.materials.inline(key_metadata)
     return Footer(
         *(place.file, place.size, place.offset, mode, name, stored, supply, unique, key_metadata),
         file_aad=None if prefix is None else prefix + (unique or b""),
+        external_material=place.materials.external,
     )
 
 

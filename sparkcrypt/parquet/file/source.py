@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias, Union
 
 from sparkcrypt.errors import FormatError, StorageError, UnsupportedFileError, VerificationError
 from sparkcrypt.parquet.file.access import PRIVATE, FileAccess, access_of
+from sparkcrypt.parquet.file.beside import Beside, beside_on, beside_path, beside_stream
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
@@ -24,7 +25,7 @@ _NOT_A_FILE = (FileNotFoundError, IsADirectoryError, NotADirectoryError, ValueEr
 class Input:
     """A file of known name and size, read by ranges.  Its messages leave the name to `naming`."""
 
-    __slots__ = ("_buffer", "_file", "access", "descriptor", "name", "size")
+    __slots__ = ("_buffer", "_file", "access", "beside", "descriptor", "name", "size")
 
     def __init__(
         self,
@@ -33,6 +34,7 @@ class Input:
         size: int,
         descriptor: int | None = None,
         access: FileAccess | None = None,
+        beside: Beside | None = None,
     ) -> None:
         self._file = file
         self._buffer = bytearray()
@@ -42,6 +44,8 @@ class Input:
         """Of an unbuffered local file, else None."""
         self.access = access
         """What a file that is made of it is given; None where it is no stored file."""
+        self.beside = beside
+        """What else is in its folder; None where that is not known."""
 
     def read(self, offset: int, length: int, what: str) -> bytes:
         """Return the bytes of a range.
@@ -108,18 +112,20 @@ def open_source(source: Source) -> Iterator[Input]:
         with _open_path(os.fspath(source)) as file:
             descriptor = file.fileno()
             size = os.fstat(descriptor).st_size
-            yield Input(file, os.fspath(source), size, descriptor, access_of(descriptor))
+            path = os.fspath(source)
+            yield Input(file, path, size, descriptor, access_of(descriptor), beside_path(path))
     elif isinstance(source, tuple):
         with _opened_on(*source) as native:
             try:
                 size = native.size()
             except OSError as error:
                 raise StorageError(f"{source[1]}: {_MAY_BE_RIGHT.format(error)}") from error
-            yield Input(native, source[1], size, access=_stored_access(*source))
+            yield Input(native, source[1], size, access=_stored_access(*source), beside=beside_on(*source))
     elif isinstance(source, bytes):
         yield Input(io.BytesIO(source), "<bytes>", len(source))
     else:
-        yield Input(source, str(getattr(source, "name", "<file>")), source.seek(0, io.SEEK_END))
+        name, size = str(getattr(source, "name", "<file>")), source.seek(0, io.SEEK_END)
+        yield Input(source, name, size, beside=beside_stream(source))
 
 
 @contextmanager

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack
 from typing import TypeAlias
 
 from sparkcrypt.errors import ConfigError
 from sparkcrypt.parquet.file.columns import ColumnCrypto
-from sparkcrypt.parquet.file.footer import footer_of, known_aad
+from sparkcrypt.parquet.file.footer import Footer, footer_of, known_aad
 from sparkcrypt.parquet.file.keys import FileCiphers, KeyRequest, RetrieveKey, VerifyAad
 from sparkcrypt.parquet.file.magic import check_magic_and_unique
+from sparkcrypt.parquet.file.modules import ModuleCipher
 from sparkcrypt.parquet.file.schema import Path
 from sparkcrypt.parquet.file.source import Source, naming, open_source
 from sparkcrypt.parquet.rewrite.footer_writer import FooterSeal, crypto_metadata, in_id_order, write_footer
 from sparkcrypt.parquet.rewrite.open_keys import open_columns
-from sparkcrypt.parquet.rewrite.output import Target, open_target, target_name
+from sparkcrypt.parquet.rewrite.output import Output, Target, open_target, target_name
 from sparkcrypt.parquet.rewrite.result import RewriteResult
 from sparkcrypt.parquet.thrift.compact import STRUCT, List, Struct
 from sparkcrypt.parquet.thrift.metadata import ColumnChunk, FileMetaData, RowGroup
@@ -50,7 +52,7 @@ def rewrap_file(
         aad_prefix: the source's AAD prefix, if it does not store it.
         verify_aad: called with the AAD prefix before any key is asked for.
         key_values: set in the footer's key-value metadata.
-        dark: columns whose keys nothing opens any more: no key is asked for, and their key metadata stays as it is.
+        dark: columns whose keys nothing opens any more: no key is asked for, and their key material stays as it is.
 
     Raises:
         FormatError: the source is against the specification.
@@ -67,17 +69,9 @@ def rewrap_file(
             raise ConfigError(f"{file.name}: the file is not encrypted; rewrite it with an encryption instead")
         check_magic_and_unique(file, footer)
         open_columns(file, footer, ciphers, dark)
-        metadata = _rewrap_columns(footer.metadata, footer.columns, keys, dark)
-        seal = FooterSeal(
-            ciphers.cipher(None, footer.footer_key_metadata),
-            keys.wrapped[None],
-            "encrypted" if footer.mode == "encrypted" else "plaintext",
-            footer.algorithm or "AES_GCM_V1",
-            footer.aad_prefix,
-            footer.supply_aad_prefix,
-            footer.aad_file_unique or b"",
-            known_aad(footer),
-        )
+        keys.wrap_all()
+        metadata = _rewrap_columns(footer, footer.metadata, footer.columns, keys.wrapped, dark)
+        seal = _seal(footer, ciphers.cipher(None, footer.footer_key_metadata), keys.wrapped[None])
         output = stack.enter_context(open_target(target, file.access))
         output.copy(file, 0, footer.offset, "the data")
         write_footer(output, metadata, seal, key_values or {})
@@ -117,10 +111,47 @@ class _Keys:
         self.wrapped = {column: self._wrap_key(request, key) for column, (request, key) in self._found.items()}
 
 
+def inline_footer(footer: Footer, footer_key: bytes) -> bytes:
+    """Return what a file would end with, from its footer on, if its key material stood inside.
+
+    Args:
+        footer: revealed, of a file whose key material stands beside it.
+        footer_key: the data key of the footer.
+
+    Raises:
+        ConfigError: the footer is not revealed, or its file not encrypted.
+    """
+    if footer.metadata is None or footer.columns is None or footer.mode == "plaintext":
+        raise ConfigError(f"{footer.file}: its footer is not revealed; pass retrieve_key when you read it")
+    inside: dict[Path | None, bytes] = {column.path: column.key_metadata or b"" for column in footer.columns}
+    end = io.BytesIO()
+    output = Output(end, None)
+    seal = _seal(footer, ModuleCipher(footer_key), footer.footer_key_metadata or b"")
+    write_footer(output, _rewrap_columns(footer, footer.metadata, footer.columns, inside, ()), seal, {})
+    output.flush()
+    return end.getvalue()
+
+
+def _seal(footer: Footer, cipher: ModuleCipher, key_metadata: bytes) -> FooterSeal:
+    return FooterSeal(
+        cipher,
+        key_metadata,
+        "encrypted" if footer.mode == "encrypted" else "plaintext",
+        footer.algorithm or "AES_GCM_V1",
+        footer.aad_prefix,
+        footer.supply_aad_prefix,
+        footer.aad_file_unique or b"",
+        known_aad(footer),
+    )
+
+
 def _rewrap_columns(
-    metadata: FileMetaData, columns: tuple[ColumnCrypto, ...], keys: _Keys, dark: Collection[Path]
+    footer: Footer,
+    metadata: FileMetaData,
+    columns: tuple[ColumnCrypto, ...],
+    wrapped: Mapping[Path | None, bytes],
+    dark: Collection[Path],
 ) -> Struct:
-    keys.wrap_all()
     rewritten = Struct(metadata.struct)
     groups = []
     for group in metadata.row_groups:
@@ -128,7 +159,9 @@ def _rewrap_columns(
         for chunk, column in zip(group.columns, columns, strict=True):
             copy = Struct(chunk.struct)
             if column.own_key and column.path not in dark:
-                copy[ColumnChunk.crypto_metadata.key] = crypto_metadata(column.path, keys.wrapped[column.path])
+                copy[ColumnChunk.crypto_metadata.key] = crypto_metadata(column.path, wrapped[column.path])
+            elif column.own_key and footer.external_material:  # beside the new file no file of key material will be
+                copy[ColumnChunk.crypto_metadata.key] = crypto_metadata(column.path, column.key_metadata)
             chunks.append(in_id_order(copy))
         copied = Struct(group.struct)
         copied[RowGroup.columns.key] = List(STRUCT, chunks)

@@ -5,14 +5,16 @@ from __future__ import annotations
 import contextlib
 import io
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from pyspark.sql import SparkSession
 
 from sparkcrypt.errors import ConfigError, SparkcryptError
+from sparkcrypt.parquet.file.beside import Beside
 from sparkcrypt.paths import is_hidden
-from sparkcrypt.spark.files.hadoop_stream import open_buffered
+from sparkcrypt.spark.files.hadoop_stream import HadoopFile
 from sparkcrypt.spark.files.status import Access, FileStatus, local_path, read_local_access
 from sparkcrypt.spark.jvm.gateway import JVM_ERRORS, hadoop_conf, jvm, read_java_error
 
@@ -226,7 +228,15 @@ class HadoopFiles:
         system, where = self.locate(path)
         length = self.status(path).length
         stream = self.call("open", path, lambda: system.open(where))
-        return open_buffered(self._jvm, stream, length)
+        folder, _, name = path.rpartition("/")
+        return HadoopFile(self._jvm, stream, length, Beside(name, partial(self._read_beside, folder)))
+
+    def _read_beside(self, folder: str, name: str, most_bytes: int) -> bytes | None:
+        path = f"{folder}/{name}"
+        if not self.is_file(path):
+            return None
+        with self.open(path) as stream:
+            return stream.read(most_bytes + 1)
 
     def access(self, path: str) -> Access:
         """Return who may do what with a file or folder."""

@@ -5,16 +5,22 @@ from __future__ import annotations
 import io
 from typing import Any
 
+from sparkcrypt.parquet.file.beside import Beside
 
-def open_buffered(machine: Any, stream: Any, length: int) -> io.BufferedReader:
-    """Return an FSDataInputStream as Python reads it, with seek.
+
+class HadoopFile(io.BufferedReader):
+    """An FSDataInputStream as Python reads it, with seek.
 
     Args:
         machine: py4j's view of the JVM.
         stream: of a file that was opened.
         length: of the file, in bytes.
+        beside: reads what else is in its folder.
     """
-    return io.BufferedReader(_HadoopStream(machine, stream, length), buffer_size=1 << 16)
+
+    def __init__(self, machine: Any, stream: Any, length: int, beside: Beside) -> None:
+        super().__init__(_HadoopStream(machine, stream, length), buffer_size=1 << 16)
+        self.beside = beside
 
 
 class _HadoopStream(io.RawIOBase):

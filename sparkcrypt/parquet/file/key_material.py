@@ -1,0 +1,90 @@
+"""Puts key material that stands beside a file where the file's key metadata refer to it, so that all of it is known."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from sparkcrypt.errors import FormatError
+from sparkcrypt.keys.external_material import (
+    inline_material,
+    name_material_files,
+    parse_material_file,
+    read_reference,
+)
+from sparkcrypt.parquet.file.source import Input
+
+LEAST_BOUND = 1 << 20
+MOST_BYTES = 64 << 20
+BYTES_PER_BYTE = 4
+"""A file of key material may be so many times as long as its data file (and always `LEAST_BOUND`): each key's chunks
+take some hundred bytes of the data file, and its key material about twice as many."""
+
+
+class KeyMaterials:
+    """The key material of one open file: what stands beside it is read once, when a reference to it is met.
+
+    Like key material inside a file nothing authenticates it.  A wrong key opens no module.
+
+    Attributes:
+        external: whether some of it stands beside the file.
+    """
+
+    __slots__ = ("_file", "_found", "_known", "external")
+
+    def __init__(self, file: Input) -> None:
+        self._file = file
+        self._known: dict[bytes, bytes] = {}
+        self._found: tuple[str, Mapping[str, str]] | None = None
+        self.external = False
+
+    def inline(self, key_metadata: bytes | None) -> bytes | None:
+        """Return key metadata as it would be with the material inside; what is no reference is returned as it is.
+
+        Raises:
+            FormatError: the file of key material is missing, too long, or not what parquet-mr writes.
+            StorageError: it cannot be reached.
+        """
+        reference = _reference(key_metadata)
+        if key_metadata is None or reference is None:
+            return key_metadata
+        self.external = True
+        if key_metadata not in self._known:
+            if self._found is None:
+                self._found = self._read()
+            name, materials = self._found
+            try:
+                self._known[key_metadata] = inline_material(reference, materials)
+            except FormatError as error:
+                raise FormatError(f"its key material file {name}: {error}") from error
+        return self._known[key_metadata]
+
+    def _read(self) -> tuple[str, Mapping[str, str]]:
+        beside = self._file.beside
+        if beside is None:
+            raise FormatError(
+                "its key material stands outside of it, in a file _KEY_MATERIAL_FOR_<its name>.json, and only its "
+                "bytes were given; give the path at which both are"
+            )
+        usual, temporary = name_material_files(beside.name)
+        most = min(MOST_BYTES, max(LEAST_BOUND, BYTES_PER_BYTE * self._file.size))
+        for name in (usual, temporary, usual):  # a rotation may rename one to the other meanwhile
+            content = beside.read(name, most)
+            if content is None:
+                continue
+            if len(content) > most:
+                raise FormatError(f"its key material file {name} has more than {most:,} bytes, which is the most here")
+            try:
+                return name, parse_material_file(content)
+            except FormatError as error:
+                raise FormatError(f"its key material file {name}: {error}") from error
+        raise FormatError(
+            f"its key material file {usual} is not beside it, so nothing opens it; restore that file from where the "
+            "data file came from"
+        )
+
+
+def _reference(key_metadata: bytes | None) -> str | None:
+    try:
+        return read_reference(key_metadata)
+    except FormatError:
+        return None  # foreign key metadata, which who opens the key judges
