@@ -19,7 +19,7 @@ from sparkcrypt.backfill.state.store import StateStore
 from sparkcrypt.backfill.target.unit import SourceFile
 from sparkcrypt.native.footers import FooterFacts, Found, pack, unpack
 
-VERSION = 5
+VERSION = 6
 
 
 class FooterCache:
@@ -35,7 +35,10 @@ class FooterCache:
         self._store, self._folder, self._keeps = store, f"footers/{table_id}", keeps
 
     def find_known(self, unit: str, sources: Sequence[SourceFile]) -> dict[str, Found]:
-        """Return the facts of those files of a unit that have not changed since they were read."""
+        """Return the facts of those files of a unit that have not changed since they were read.
+
+        A file whose key material stands beside it is read again: that may have changed without it.
+        """
         kept = self._newest(unit)
         if kept is None:
             return {}
@@ -43,7 +46,9 @@ class FooterCache:
         return {
             source.path: facts[source.path]
             for source in sources
-            if source.path in facts and stamps.get(source.path) == [source.length, source.modified_ms]
+            if source.path in facts
+            and stamps.get(source.path) == [source.length, source.modified_ms]
+            and not _is_external(facts[source.path])
         }
 
     def read_all(self) -> Iterator[tuple[str, Mapping[str, int], Mapping[str, FooterFacts]]]:
@@ -85,6 +90,10 @@ class FooterCache:
 
     def _record(self, unit: str) -> LatestRecord:
         return LatestRecord(self._store, f"{self._folder}/{hashlib.sha256(unit.encode()).hexdigest()[:32]}/")
+
+
+def _is_external(found: Found) -> bool:
+    return isinstance(found, FooterFacts) and found.summary.external_material
 
 
 def _understood(content: bytes) -> tuple[str, dict[str, list[int]], dict[str, Found]] | None:

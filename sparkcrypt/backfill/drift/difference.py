@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -27,9 +27,12 @@ DriftKind = Literal[
     "old_version",
     "other_kek",
     "dark",
+    "external_material",
 ]
+EXTERNAL_MATERIAL: DriftKind = "external_material"
 
 
+_OF_KEYS = ("wrong_key", "external_material")
 _SHOWN = 3
 
 
@@ -93,12 +96,13 @@ def drift_of_file(
     if summary.footer == "plaintext":
         return (Drift("plaintext", summary.path, None, "the file is not encrypted"),) if wanted else ()
     if not wanted and inherited and not dark and not any(columns[column].encrypted for column in judged):
-        return ()
+        return tuple(_material_drift(summary))
     if not wanted and not dark:
         return (
             Drift("extra", summary.path, None, "the file is encrypted, and the plan has no encrypted column in it"),
         )
     drift = (
+        *_material_drift(summary),
         *_file_drift(summary, plan, table_uuid),
         *(found for column in judged for found in _column_drift(summary, plan, column, wanted)),
     )
@@ -124,11 +128,16 @@ def _only_keys(
 
     A column under the footer's master key may have none; where that would matter, it is taken to have none.
     """
-    if summary.aad_prefix is None or any(difference.kind != "wrong_key" for difference in drift):
+    if summary.aad_prefix is None or any(difference.kind not in _OF_KEYS for difference in drift):
         return False
     own = [column for column, key in wanted.items() if key is not None]
     shared = [column for column in own if (summary.columns or {})[column].key_id == summary.footer_key]
     return all(wanted[column] == summary.footer_key == plan.footer_key for column in shared)
+
+
+def _material_drift(summary: FileSummary) -> Iterator[Drift]:
+    if summary.external_material:
+        yield Drift(EXTERNAL_MATERIAL, summary.path, None, "its key material stands in a file beside it, not inside")
 
 
 def _file_drift(summary: FileSummary, plan: EncryptionPlan, table_uuid: str | None) -> tuple[Drift, ...]:

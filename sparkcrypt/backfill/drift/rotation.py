@@ -14,7 +14,7 @@ from sparkcrypt.parquet import FileSummary
 OLD_VERSION: DriftKind = "old_version"
 OTHER_KEK: DriftKind = "other_kek"
 KINDS: tuple[DriftKind, ...] = (OLD_VERSION, OTHER_KEK)
-_TAKES_PART = (*KINDS, "wrong_key", "unreadable", "missing_folder")
+_TAKES_PART = (*KINDS, "wrong_key", "external_material", "unreadable", "missing_folder")
 """Differences with which a unit may still be rewrapped, or which refuse it by themselves."""
 
 

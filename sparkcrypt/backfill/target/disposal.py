@@ -9,7 +9,8 @@ from urllib.parse import urlsplit
 
 from sparkcrypt.backfill.target.in_use import InUse, Places
 from sparkcrypt.backfill.target.unit import staging_folder
-from sparkcrypt.paths import comparable_path
+from sparkcrypt.keys.external_material import is_material_file
+from sparkcrypt.paths import comparable_path, is_hidden
 from sparkcrypt.spark.files.hadoop import HadoopFiles
 
 
@@ -147,11 +148,24 @@ class Disposal:
         if aside and not self.files.exists(folder):
             return _Going(aside)
         if not self.files.renames_at_once(folder) or urlsplit(folder)[:2] != urlsplit(self._base(folder))[:2]:
-            return _Going(folder, tuple(file.path for file in self.files.data_files(folder)))
+            return _Going(folder, self._list(folder))
         aside = self._place_aside(folder)
         self.files.make_folder(self._trash(folder))
         self.files.rename(folder, aside)
         return _Going(aside)
+
+    def _list(self, folder: str) -> tuple[str, ...]:
+        """Return data files, and after them the files of their key material.
+
+        A writer commits such a pair one file after the other.  Key material is listed first, and what comes later
+        stays with its data file; whoever inspects the folder then finds that one, or the writer at work.
+        """
+        root = folder.rstrip("/")
+        materials = [file.path for file in self.files.walk(folder) if is_material_file(file.name)]
+        data = [file.path for file in self.files.data_files(folder)]
+        depth = len(self.files.qualify(root)) + 1
+        seen = (path for path in materials if not any(map(is_hidden, path[depth:].split("/")[:-1])))
+        return (*data, *seen)
 
     def _delete(self, going: _Going) -> None:
         for file in going.listed or ():
