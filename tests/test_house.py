@@ -31,6 +31,7 @@ TREE_LINE = re.compile(r"^    (?P<indent>[│├└─ ]*)(?P<name>[A-Z]\w+)\s+(
 THIRD_PARTY = {
     "airflow": {"airflow"},
     "boto3": {"keys.cloud"},
+    "azure": {"keys.cloud"},
     "botocore": {"keys.cloud"},
     "click": {"cli"},
     "cryptography": {"keys", "orc", "parquet"},

@@ -24,9 +24,10 @@ _BUILT_IN = {
     "aws": ("sparkcrypt.keys.cloud.aws", "AwsKeyService"),
     "hadoop": ("sparkcrypt.keys.hadoop.service", "HadoopKeyService"),
     "gcp": ("sparkcrypt.keys.cloud.gcp", "GcpKeyService"),
+    "azure": ("sparkcrypt.keys.cloud.azure", "AzureKeyService"),
     "ephemeral": ("sparkcrypt.keys.memory_service", "EphemeralKeyService"),
 }
-_EXTRAS = {kind: f"sparkcrypt[{kind}]" for kind in ("aws", "gcp")}
+_EXTRAS = {kind: f"sparkcrypt[{kind}]" for kind in ("aws", "azure", "gcp")}
 
 
 def open_key_service(config: KeyServiceConfig) -> KeyService:

@@ -149,6 +149,16 @@ KEY_SERVICE_OPTIONS: dict[str, tuple[str, ...]] = {
         "max_retries",
         *ENDURANCE_OPTIONS,
     ),
+    "azure": (
+        "type",
+        "address",
+        "auth",
+        "key_type",
+        "ca_bundle",
+        "timeout_seconds",
+        "max_retries",
+        *ENDURANCE_OPTIONS,
+    ),
 }
 """Options of the built-in key services; a service that is an installed entry point checks its own."""
 REPLICA_OPTIONS = {

@@ -28,7 +28,7 @@ from sparkcrypt.keys.service import KeyDescription, KeyService, Rotating
 def keys() -> None:
     """Make and look at the master keys of a policy's key service.
 
-    Its type is local, vault, aws, gcp or hadoop, or that of an installed package (docs/keys.md).
+    Its type is local, vault, aws, gcp, azure or hadoop, or that of an installed package (docs/keys.md).
     """
 
 

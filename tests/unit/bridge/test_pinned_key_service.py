@@ -24,6 +24,7 @@ NETWORK: dict[str, dict[str, Any]] = {
     "vault": {"address": "https://vault:8200", "auth": {"method": "token", "token_file": "/run/token"}},
     "aws": {"region": "eu-west-1", "profile": "data", "role_arn": "arn:aws:iam::123456789012:role/etl"},
     "gcp": {"key_ring": "projects/p1/locations/l/keyRings/r", "auth": {"method": "file", "credentials_file": "/run/g"}},
+    "azure": {"address": "https://acme.vault.azure.net", "auth": {"method": "managed", "client_id": "0-1"}},
     "hadoop": {"address": "https://kms:9600/kms", "auth": {"method": "token", "token_file": "/run/tokens"}},
 }
 """A configuration of each key service over a network, as a launch would have it."""

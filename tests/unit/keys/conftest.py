@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import secrets
+import ssl
 import sys
 from collections.abc import Callable, Iterator
 from functools import lru_cache
@@ -19,6 +20,7 @@ from sparkcrypt.policy.key_service import KeyServiceConfig
 from tests.conftest import require_service
 from tests.services import ServiceUnavailableError
 from tests.services.fake_gcp_kms import FakeGcpKms
+from tests.services.fake_key_vault import CLIENT, SECRET, TENANT, FakeKeyVault
 from tests.services.hadoop_kms import HadoopKms, start_hadoop_kms
 from tests.services.installed import ROOT
 from tests.services.meddled_s3 import MeddledS3
@@ -158,12 +160,52 @@ def open_gcp(gcp_server: FakeGcpKms, gcp_account: Path, monkeypatch: pytest.Monk
     gcp_server.denied.clear()
 
 
+@pytest.fixture(scope="session")
+def vault_authority(tmp_path_factory: pytest.TempPathFactory) -> tuple[ssl.SSLContext, str]:
+    """The TLS settings of the fake of Azure Key Vault, and the file that its clients trust."""
+    from tests.unit.keys.vault_proxy import Authority
+
+    folder, authority = tmp_path_factory.mktemp("azure"), Authority("azure")
+    return authority.server_context(folder), authority.bundle(folder / "ca.pem")
+
+
+@pytest.fixture(scope="session")
+def key_vault(vault_authority: tuple[ssl.SSLContext, str]) -> Iterator[FakeKeyVault]:
+    """A fake of Azure Key Vault, over TLS: Azure's library asks for tokens over nothing else."""
+    running = FakeKeyVault(vault_authority[0])
+    yield running
+    running.stop()
+
+
+OpenAzure = Callable[..., KeyService]
+
+
+@pytest.fixture
+def open_azure(
+    key_vault: FakeKeyVault, vault_authority: tuple[ssl.SSLContext, str], monkeypatch: pytest.MonkeyPatch
+) -> Iterator[OpenAzure]:
+    """Opens a key service over that fake, which is empty, by a client secret in the environment."""
+    for name in [name for name in os.environ if name.startswith(("AZURE_", "MSI_", "IDENTITY_"))]:
+        monkeypatch.delenv(name)
+    credential = {"AZURE_TENANT_ID": TENANT, "AZURE_CLIENT_ID": CLIENT, "AZURE_CLIENT_SECRET": SECRET}
+    trust = {"AZURE_AUTHORITY_HOST": key_vault.address, "REQUESTS_CA_BUNDLE": vault_authority[1]}
+    for name, value in {**credential, **trust}.items():
+        monkeypatch.setenv(name, value)
+
+    def open_with(**options: Any) -> KeyService:
+        return opened(type="azure", **{"address": key_vault.address, "ca_bundle": vault_authority[1], **options})
+
+    yield open_with
+    key_vault.clear()
+
+
 STORING = [
     pytest.param("local", id="local"),
     pytest.param("vault", id="vault", marks=pytest.mark.services),
     pytest.param("aws", id="aws"),
     pytest.param("hadoop", id="hadoop", marks=pytest.mark.services),
     pytest.param("gcp", id="gcp"),
+    pytest.param("azure", id="azure"),
     pytest.param("passphrase", id="passphrase"),
 ]
 

@@ -65,6 +65,7 @@ def values(tmp_path: Path) -> dict[str, Any]:
         "call log": LoggingKeyService(ephemeral),
         "vault": opened(type="vault", address="http://127.0.0.1:1"),
         "options": vault_options(vault),
+        "azure": opened(type="azure", address="https://acme.vault.azure.net"),
         "gcp": opened(type="gcp"),
         "gcp token": _Found(b"digest", CANARY),
         "credential": credential,

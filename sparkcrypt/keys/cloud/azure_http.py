@@ -1,0 +1,158 @@
+"""Requests to Azure Key Vault and Managed HSM, and what their answers mean; the one module that speaks their REST API.
+
+Source: https://learn.microsoft.com/rest/api/keyvault/keys, version 7.4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import requests
+from requests.adapters import HTTPAdapter
+from requests.utils import get_environ_proxies
+
+from sparkcrypt.errors import (
+    KeyAccessDeniedError,
+    KeyNotFoundError,
+    KeyServiceError,
+    KeyServiceUnavailableError,
+)
+from sparkcrypt.keys.cloud.azure_credentials import AzureCredentials
+from sparkcrypt.keys.cloud.azure_options import AzureOptions
+
+_VERSION = {"api-version": "7.4"}
+_CONNECTIONS = 32
+_REASON_CHARACTERS = 200
+_RECOVERABLE = "ObjectIsDeletedButRecoverable"
+
+
+class AzureHttp:
+    """Sends requests with a token; safe for many threads.
+
+    Args:
+        options: where to, and by which credential.
+    """
+
+    def __init__(self, options: AzureOptions) -> None:
+        self._options = options
+        self._session = requests.Session()
+        self._session.trust_env = False  # no password of ~/.netrc in place of the token
+        self._session.verify = options.ca_bundle or True
+        adapter = HTTPAdapter(pool_maxsize=_CONNECTIONS, max_retries=0)
+        self._session.mount("https://", adapter)
+        self._session.mount("http://", adapter)
+        self.credentials = AzureCredentials(options)
+
+    def ask(self, method: str, path: str, what: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """Return the JSON object of an answer.
+
+        Args:
+            method: of HTTP.
+            path: below the address.
+            what: is asked, for messages.
+            body: is sent as JSON.
+
+        Raises:
+            ConfigError: there is no credential.
+            KeyServiceError: it refused, or did not answer.
+        """
+        return self._fetch(method, f"{self._options.address}/{path}", what, body, _VERSION)
+
+    def pages(self, path: str, what: str) -> Iterator[dict[str, Any]]:
+        """Yield the entries of a list, page by page.
+
+        Raises:
+            ConfigError, KeyServiceError: as `ask`; also where a page leads to another host, which would get the token.
+        """
+        told = self.ask("GET", path, what)
+        while True:
+            yield from told.get("value") or ()
+            following = told.get("nextLink")
+            if not following:
+                return
+            if not str(following).startswith(f"{self._options.address}/"):
+                raise KeyServiceError(
+                    f"Azure Key Vault at {self._options.address}: cannot {what}: its list goes on at another address, "
+                    "which is not asked; see that address names the vault as Azure does"
+                )
+            told = self._fetch("GET", str(following), what, None, {})
+
+    def _fetch(
+        self, method: str, url: str, what: str, body: Mapping[str, Any] | None, parameters: Mapping[str, str]
+    ) -> dict[str, Any]:
+        where = f"Azure Key Vault at {self._options.address}: cannot {what}"
+        answer = self._send(method, url, where, body, parameters, renew=False)
+        if answer.status_code == 401:  # a token that was taken back, of a credential that may still be good
+            answer = self._send(method, url, where, body, parameters, renew=True)
+        told = _json(answer)
+        if answer.status_code == 200 and told is not None:
+            return told
+        raise _translate_refusal(answer.status_code, told, where)
+
+    def _send(
+        self,
+        method: str,
+        url: str,
+        where: str,
+        body: Mapping[str, Any] | None,
+        parameters: Mapping[str, str],
+        *,
+        renew: bool,
+    ) -> requests.Response:
+        headers = {"Authorization": f"Bearer {self.credentials.token(renew=renew)}"}
+        try:
+            return self._session.request(
+                method,
+                url,
+                params=dict(parameters),
+                json=body,
+                headers=headers,
+                timeout=self._options.timeout_seconds,
+                proxies=get_environ_proxies(url),
+                allow_redirects=False,  # it would carry the token to another host
+            )
+        except requests.RequestException as error:
+            raise KeyServiceUnavailableError(
+                f"{where}: no answer ({type(error).__name__}); check address, ca_bundle, and the network"
+            ) from error
+
+
+def _json(answer: requests.Response) -> dict[str, Any] | None:
+    try:
+        told = answer.json()
+    except ValueError:
+        return None
+    return told if isinstance(told, dict) else None
+
+
+def _translate_refusal(http: int, told: dict[str, Any] | None, where: str) -> KeyServiceError:
+    error = (told or {}).get("error")
+    known = error if isinstance(error, dict) else {}
+    inner = known.get("innererror")
+    detail = str(inner.get("code", "")) if isinstance(inner, dict) else ""
+    code, reason = str(known.get("code", "")), " ".join(str(known.get("message", "")).split())[:_REASON_CHARACTERS]
+    if http in {408, 429} or http >= 500:
+        return KeyServiceUnavailableError(f"{where}: it cannot serve now ({code or f'HTTP {http}'})")
+    if http in {401, 403}:
+        return KeyAccessDeniedError(
+            f"{where}: {detail or code or f'HTTP {http}'}: {reason}; allow it to this credential: keys/wrapKey, "
+            "keys/unwrapKey and keys/get on the vault or the key; a version that is disabled must be enabled"
+        )
+    if not code:
+        return KeyServiceUnavailableError(
+            f"{where}: what answers there is no Azure Key Vault (HTTP {http}); check address"
+        )
+    if http == 404:
+        return KeyNotFoundError(
+            f"{where}: it is not there ({reason}); make it with `sparkcrypt keys create`, or correct the policy's key "
+            "id or address"
+        )
+    if detail == _RECOVERABLE:
+        return KeyNotFoundError(
+            f"{where}: it was deleted, and its name is kept while it can be recovered; recover it in Azure, or make "
+            "another with `sparkcrypt keys create` under another key id"
+        )
+    if http == 409:
+        return KeyServiceUnavailableError(f"{where}: it cannot serve now ({detail or code}: {reason})")
+    return KeyServiceError(f"{where}: {code}: {reason}")

@@ -1,0 +1,144 @@
+"""What an Azure Key Vault key service is told by its options, and how key ids become keys there."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from sparkcrypt.errors import ConfigError, FormatError
+from sparkcrypt.keys.address_checks import auth_option, check_address, file_option, number_option, text_option
+from sparkcrypt.keys.ids import NameRule, decode_key_id, encode_key_id
+from sparkcrypt.keys.service import check_options
+from sparkcrypt.policy.key_service import ENDURANCE_OPTIONS, KEY_SERVICE_OPTIONS, KeyServiceConfig
+
+KIND = "azure"
+ADDRESS = "https://acme.vault.azure.net"
+OPTIONS = tuple(name for name in KEY_SERVICE_OPTIONS[KIND] if name not in {"type", "max_retries", *ENDURANCE_OPTIONS})
+AUTH_OPTIONS: dict[str, tuple[str, ...]] = {
+    "environment": ("method",),
+    "workload": ("method", "client_id"),
+    "managed": ("method", "client_id"),
+}
+RSA_WRAP, AES_WRAP = "RSA-OAEP-256", "A256KW"
+KEY_TYPES: dict[str, tuple[str, int]] = {
+    "RSA": (RSA_WRAP, 3072),
+    "RSA-HSM": (RSA_WRAP, 3072),
+    "oct-HSM": (AES_WRAP, 256),
+}
+"""Kinds of keys that are made: the algorithm that wraps with them, and their bits."""
+KEY_ID_TAG = "sparkcrypt-key-id"
+_LONGEST_TAG, _MOST_TAGS = 256, 15
+_OWN_NAME = re.compile(r"keys/([A-Za-z0-9-]{1,127})", re.ASCII)
+_NAMES = NameRule("a-z0-9", "-", 127)
+_CLIENT = re.compile(r"[A-Za-z0-9-]{1,64}", re.ASCII)
+_DOMAINS = (
+    *("vault.azure.net", "managedhsm.azure.net", "vault.azure.cn", "managedhsm.azure.cn"),
+    *("vault.usgovcloudapi.net", "managedhsm.usgovcloudapi.net"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class AzureOptions:
+    """The options, checked."""
+
+    address: str
+    method: str
+    client_id: str | None
+    key_type: str
+    ca_bundle: str | None
+    timeout_seconds: float
+
+    @property
+    def scope(self) -> str:
+        """What a token is asked for: the vaults or managed HSMs of the cloud that the address belongs to."""
+        host = urlsplit(self.address).hostname or ""
+        domain = next((domain for domain in _DOMAINS if host.endswith(f".{domain}")), _DOMAINS[0])
+        return f"https://{domain}/.default"
+
+
+def azure_options(config: KeyServiceConfig) -> AzureOptions:
+    """Check the options of a configuration.
+
+    Raises:
+        ConfigError: an option is missing, is not known or has a value that is not allowed.
+    """
+    options = check_options(config, OPTIONS)
+    auth = auth_option(options.get("auth", {}), AUTH_OPTIONS, "environment", KIND)
+    client = auth.get("client_id")
+    if client is not None and not _CLIENT.fullmatch(client):
+        raise ConfigError(
+            f"key_service of type 'azure': auth.client_id is {client!r}; allowed: the client id of an identity, such "
+            "as 00000000-0000-0000-0000-000000000000"
+        )
+    kind = text_option(options, "key_type", "RSA", KIND)
+    if kind not in KEY_TYPES:
+        raise ConfigError(f"key_service of type 'azure': key_type is {kind!r}; allowed: {', '.join(KEY_TYPES)}")
+    if "address" not in options:
+        raise ConfigError(f"key_service of type 'azure': address is missing; allowed: the vault's, such as {ADDRESS}")
+    address = check_address(options["address"], KIND, example=ADDRESS)
+    if urlsplit(address).path:
+        raise ConfigError(f"key_service of type 'azure': address {address!r} has a path; allowed: {ADDRESS}")
+    return AzureOptions(
+        address=address,
+        method=auth["method"],
+        client_id=client,
+        key_type=kind,
+        ca_bundle=file_option(text_option(options, "ca_bundle", "", KIND) or None, "ca_bundle", KIND),
+        timeout_seconds=number_option(options, "timeout_seconds", 10.0, KIND, least=0.1, most=600.0),
+    )
+
+
+def is_own(key_id: str) -> bool:
+    """Say whether a key id is the name of a key that people made, ``keys/<name>``."""
+    return _OWN_NAME.fullmatch(key_id) is not None
+
+
+def name_key(key_id: str) -> str:
+    """Return the name of a key in the vault: of ``keys/<name>`` that name, of any other id one that is made of it.
+
+    Azure takes two names for one that differ in capitals alone.
+
+    Raises:
+        ConfigError: the key id is empty or is not Unicode.
+    """
+    own = _OWN_NAME.fullmatch(key_id)
+    return own[1] if own else _NAMES.encode(key_id)
+
+
+def tags_of(key_id: str) -> dict[str, str]:
+    """Return the tags of a new key: they hold the id where it does not follow from a name that was cut.
+
+    Raises:
+        ConfigError: the id is longer than a tag can hold.
+    """
+    if _NAMES.decode(_NAMES.encode(key_id)) is not None:
+        return {}
+    text = encode_key_id(key_id)
+    parts = [text[at : at + _LONGEST_TAG] for at in range(0, len(text), _LONGEST_TAG)]
+    if len(parts) > _MOST_TAGS:
+        raise ConfigError(
+            f"key id {key_id[:40]!r}… is too long for Azure Key Vault; allowed: "
+            f"{_MOST_TAGS * _LONGEST_TAG:,} characters, percent-encoded"
+        )
+    return {f"{KEY_ID_TAG}-{number:02}": part for number, part in enumerate(parts)}
+
+
+def find_key_id(name: str, tags: Mapping[str, str]) -> str | None:
+    """Return the key id that a key of the vault stands for, None for one that no id of ours has.
+
+    Args:
+        name: of the key.
+        tags: that it has.
+    """
+    found = _NAMES.decode(name) or _id_in_tags(tags)
+    return found if found is not None and not is_own(found) and name_key(found) == name else None
+
+
+def _id_in_tags(tags: Mapping[str, str]) -> str | None:
+    text = "".join(str(tags[tag]) for tag in sorted(tags) if tag.startswith(f"{KEY_ID_TAG}-"))
+    try:
+        return decode_key_id(text)
+    except FormatError:
+        return None
