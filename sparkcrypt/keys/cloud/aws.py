@@ -233,7 +233,7 @@ class AwsKeyService:
             if key_id is not None:
                 name = KeyNames(self._options.alias_prefix, str(kms.meta.region_name)).of(key_id)
             return call(kms, name)
-        except (BotoCoreError, ClientError) as error:
+        except (BotoCoreError, ClientError, OSError) as error:
             where = self._options.endpoint or self._options.region or "its region"
             raise translate_error(error, f"AWS KMS at {where}: cannot {doing} {what}", name) from error
 

@@ -54,8 +54,8 @@ _REASON_CHARACTERS = 200
 _SERVER_FAULT = 500
 
 
-def translate_error(error: BotoCoreError | ClientError, what: str, name: str) -> SparkcryptError:
-    """Return the error of this package for one of boto3's.
+def translate_error(error: BotoCoreError | ClientError | OSError, what: str, name: str) -> SparkcryptError:
+    """Return the error of this package for one of boto3's, or for a file of credentials that boto3 could not read.
 
     Args:
         error: what boto3 raised.
@@ -68,6 +68,11 @@ def translate_error(error: BotoCoreError | ClientError, what: str, name: str) ->
         return ConfigError(
             f"{what}: {error}; give them as AWS's own chain has them (environment, profile, the platform's role), or "
             "correct 'profile'"
+        )
+    if isinstance(error, OSError):  # botocore has errors of its own for the network
+        return ConfigError(
+            f"{what}: a file of credentials cannot be read: {error.strerror}: {error.filename!r}; correct the variable "
+            "or profile that names it (AWS_WEB_IDENTITY_TOKEN_FILE, AWS_CONFIG_FILE)"
         )
     if isinstance(error, NoRegionError):
         return ConfigError(f"{what}: no region is known; set 'region' in key_service, or AWS_REGION")

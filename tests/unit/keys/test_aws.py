@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta, timezone
+from pathlib import Path
 from typing import Any
 
 import boto3
@@ -290,3 +291,98 @@ def test_deleted_key_waits_thirty_days(open_aws: OpenAws, client: Callable[..., 
     assert timedelta(days=29) < final - datetime.now(timezone.utc) <= timedelta(days=30)
     assert "kms:CancelKeyDeletion" in told.promise
     assert service.delete_key("pii") == told
+
+
+def signers(server: MeddledS3) -> list[str]:
+    """Take down who signs each request from now on: the id of the access key, empty for requests without one."""
+    signed: list[str] = []
+
+    def meddle(environ: dict[str, Any], serve: Callable[[], Any]) -> Any:
+        signed.append(environ.get("HTTP_AUTHORIZATION", "").partition("Credential=")[2].split("/")[0])
+        return serve()
+
+    server.meddle = meddle
+    return signed
+
+
+def profiles(folder: Path, monkeypatch: pytest.MonkeyPatch, credentials: str, config: str = "") -> None:
+    """Write AWS's two files, and leave no credentials in the environment."""
+    (folder / "credentials").write_text(credentials)
+    (folder / "config").write_text(config)
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(folder / "credentials"))
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(folder / "config"))
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+
+
+DATA = "[data]\naws_access_key_id = AKIADATAPROFILEXXXXX\naws_secret_access_key = secret\n"
+USUAL = "[default]\naws_access_key_id = AKIADEFAULTPROFILEXX\naws_secret_access_key = secret\n"
+
+
+def test_environment_goes_before_files(
+    open_aws: OpenAws, aws_server: MeddledS3, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Access keys of the environment sign, whatever a default profile says, with a session token where one is there."""
+    profiles(tmp_path, monkeypatch, USUAL)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIAENVIRONMENTXXXXX")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    monkeypatch.setenv("AWS_SESSION_TOKEN", "session")
+    signed = signers(aws_server)
+    open_aws().create("pii")
+    assert set(signed) == {"AKIAENVIRONMENTXXXXX"}
+
+
+def test_profiles_sign(
+    open_aws: OpenAws, aws_server: MeddledS3, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The default profile signs, AWS_PROFILE chooses another, and the policy's profile goes before both."""
+    profiles(tmp_path, monkeypatch, USUAL + DATA + DATA.replace("[data]", "[other]").replace("DATA", "OTHE"))
+    signed = signers(aws_server)
+    open_aws().create("pii")
+    assert set(signed) == {"AKIADEFAULTPROFILEXX"}
+    monkeypatch.setenv("AWS_PROFILE", "data")
+    signed.clear()
+    open_aws().describe("pii")
+    assert set(signed) == {"AKIADATAPROFILEXXXXX"}
+    signed.clear()
+    open_aws(profile="other").describe("pii")
+    assert set(signed) == {"AKIAOTHEPROFILEXXXXX"}
+    with pytest.raises(ConfigError, match="nosuch"):
+        open_aws(profile="nosuch").describe("pii")
+
+
+def test_profile_of_a_role(
+    open_aws: OpenAws, aws_server: MeddledS3, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A profile that takes a role by another one signs with the role's temporary credentials."""
+    role = f"[profile etl]\nrole_arn = arn:aws:iam::{ACCOUNT}:role/etl\nsource_profile = data\nregion = {REGION}\n"
+    profiles(tmp_path, monkeypatch, DATA, role)
+    signed = signers(aws_server)
+    service = open_aws(profile="etl")
+    service.create("pii")
+    assert service.unwrap("pii", service.wrap("pii", KEY)) == KEY
+    assert signed[0] == "AKIADATAPROFILEXXXXX"
+    assert len(set(signed[1:])) == 1 and signed[1].startswith("ASIA")
+
+
+def test_web_identity(
+    open_aws: OpenAws, aws_server: MeddledS3, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A pod's token in a file gets a role's temporary credentials, unsigned, and these sign; nobody's keys are needed.
+
+    Moto takes any token, so what AWS checks of it is not shown here.
+    """
+    profiles(tmp_path, monkeypatch, "")
+    (tmp_path / "token").write_text("a.web.identity")
+    monkeypatch.setenv("AWS_WEB_IDENTITY_TOKEN_FILE", str(tmp_path / "token"))
+    monkeypatch.setenv("AWS_ROLE_ARN", f"arn:aws:iam::{ACCOUNT}:role/pod")
+    monkeypatch.setenv("AWS_REGION", REGION)
+    signed = signers(aws_server)
+    service = open_aws()
+    service.create("pii")
+    assert service.unwrap("pii", service.wrap("pii", KEY)) == KEY
+    assert signed[0] == ""
+    assert len(set(signed[1:])) == 1 and signed[1].startswith("ASIA")
+    (tmp_path / "token").unlink()
+    with pytest.raises(ConfigError, match=r"cannot be read: No such file.*token.*AWS_WEB_IDENTITY_TOKEN_FILE"):
+        open_aws().describe("pii")
