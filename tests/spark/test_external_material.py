@@ -14,8 +14,8 @@ from sparkcrypt.backfill.after.expire import expire_run
 from sparkcrypt.backfill.after.rollback import rollback_run
 from sparkcrypt.backfill.many.check_keys import check_keys
 from sparkcrypt.backfill.many.rotate import rotate_key
-from sparkcrypt.errors import VerificationError
-from sparkcrypt.parquet import FileSummary
+from sparkcrypt.errors import FormatError, VerificationError
+from sparkcrypt.parquet import FileSummary, inspect_file
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.spark.files.hadoop import HadoopFiles
 from sparkcrypt.spark.tables.catalog import Catalog
@@ -139,6 +139,18 @@ def test_lost_material_quarantines_its_unit(lake: Lake) -> None:
     assert encrypt_table(lake.spark, "t", policy).outcome == "done"
 
 
+def test_material_is_found_through_hadoop(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On file systems that only Hadoop reaches, the driver reads the material by it, and says where there is none."""
+    policy, _ = beside(lake, CREATE["managed"])
+    files, file = HadoopFiles(lake.spark), data_files(lake.path("t"))[0]
+    monkeypatch.setattr("sparkcrypt.spark.files.hadoop.local_path", lambda path: None)
+    with files.open(file.as_uri()) as stream:
+        assert inspect_file(stream, retrieve_key=retriever(policy)).external_material
+    material_file(file).unlink()
+    with files.open(file.as_uri()) as stream, pytest.raises(FormatError, match="is not beside it"):
+        inspect_file(stream, retrieve_key=retriever(policy))
+
+
 def test_late_pair_is_reconciled(lake: Lake) -> None:
     """A pair that a writer leaves in the old folder comes into the table, and neither half of it is left behind."""
     policy, _ = beside(lake, CREATE["partitioned"])
@@ -147,6 +159,16 @@ def test_late_pair_is_reconciled(lake: Lake) -> None:
     assert expire_run(lake.spark, "t", policy).carried == 1
     assert ids(lake) == [0, 1, 2, 3, 7]
     assert not any(found.external_material for found in in_use(lake, policy))
+    assert material_files(lake) == []
+
+
+def test_own_files_hold_their_material_inside_whatever_a_session_sets(lake: Lake) -> None:
+    """A write under the policy leaves no file of key material, so nothing can part it from its data file."""
+    policy, _ = tagged(lake, PARTITIONED["using"])
+    lake.spark.conf.set("parquet.encryption.key.material.store.internally", "false")
+    lake.sql("INSERT INTO t VALUES (9, 'nine@example.org', 'n', 5)")
+    (made,) = footers(lake.path("t") / "p=5", policy)
+    assert encrypted_columns(made) == {"email": "pii"} and not made.external_material
     assert material_files(lake) == []
 
 

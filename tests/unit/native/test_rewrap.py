@@ -18,10 +18,11 @@ from sparkcrypt.native.orders import Action, FileOrder
 from sparkcrypt.parquet import Footer, KeyRequest, read_footer, rewrap_file, rewrite_file, verify_file
 from sparkcrypt.parquet.file.footer import known_aad
 from sparkcrypt.parquet.file.modules import ModuleCipher
-from sparkcrypt.parquet.rewrite.footer_writer import FooterSeal, write_footer
+from sparkcrypt.parquet.rewrite.footer_writer import FooterSeal, crypto_metadata, write_footer
 from sparkcrypt.parquet.rewrite.output import open_target
 from sparkcrypt.parquet.thrift.metadata import ColumnChunk
 from tests.unit.native.orders import GCM, failed, rewrite
+from tests.unit.parquet.material_beside import put_beside
 
 from .conftest import TABLE, Bench
 
@@ -268,3 +269,64 @@ def test_only_key_material_is_new(bench: Bench) -> None:
         if column.own_key
     ]
     assert materials == ["pii", "other"]
+
+
+@pytest.fixture
+def beside(bench: Bench) -> FileOrder:
+    """The order to rewrap ``id`` of a file with its key material beside it; the key of its ``ssn`` is gone."""
+    bench.service.create("moved")
+    order = encrypted(bench, id="pii", ssn="other")
+    put_beside(Path(order.source), retrieve(bench))
+    assert order.encryption is not None
+    bench.service.delete("other")  # type: ignore[attr-defined]  # a local key service has it
+    work._worker.cache_clear()
+    asked = replace(order.encryption, columns={("id",): "moved"})
+    return replace(order, encryption=asked, dark={("ssn",): "other"})
+
+
+def test_dark_column_takes_its_material_from_beside_the_file(bench: Bench, beside: FileOrder) -> None:
+    """The new file holds all key material, that of the column which nothing opens too, and needs no other file."""
+    before = materials(bench, beside.source)
+    done = rewrite(bench, beside)
+    assert (done.error, done.refused) == (None, None)
+    after = materials(bench, beside.target)
+    assert after["ssn"] == before["ssn"]
+    assert [json.loads(after[name])["masterKeyID"] for name in ("id", "ssn")] == ["moved", "other"]
+    assert not read_footer(beside.target, retrieve_key=retrieve(bench)).external_material
+
+
+def test_other_material_of_a_dark_column_does_not_pass(
+    bench: Bench, beside: FileOrder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing opens that material any more, so the proof compares it with what stands beside the source."""
+
+    def changed(source: Any, target: Any, **named: Any) -> Any:
+        result = rewrap_file(source, target, **named)
+        content = Path(target).read_bytes()
+        footer = read_footer(content, retrieve_key=retrieve(bench))
+        assert footer.metadata is not None
+        ours = footer.metadata.row_groups[0].columns[1].struct
+        key_metadata = json.loads(materials(bench, target)["ssn"]) | {"wrappedDEK": "AAAA"}
+        ours[ColumnChunk.crypto_metadata.key] = crypto_metadata(("ssn",), json.dumps(key_metadata).encode())
+        Path(target).unlink()
+        seal_again(bench, target, content[: footer.offset], footer)
+        return result
+
+    monkeypatch.setattr(module, "rewrap_file", changed)
+    kind, message = failed(rewrite(bench, beside))
+    assert kind == "VerificationError"
+    assert "its footer says something else" in message
+
+
+@pytest.mark.parametrize("is_dark", [True, False])
+def test_file_with_material_beside_it_is_never_copied(bench: Bench, beside: FileOrder, is_dark: bool) -> None:
+    """Nothing would open a copy of it without the other file."""
+    if not is_dark:
+        bench.service.create("other")
+        encrypted(bench, "out2.parquet", id="pii", ssn="pii")
+        source = bench.folder / "out2.parquet"
+        put_beside(source, retrieve(bench))
+        beside = replace(beside, source=str(source), source_prefix=b"-/out2.parquet\0", dark={})
+    kind, message = failed(rewrite(bench, replace(beside, action="copy", encryption=None)))
+    assert kind == "VerificationError"
+    assert "nothing would open a copy" in message
