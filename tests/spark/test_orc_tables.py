@@ -14,7 +14,7 @@ from sparkcrypt.backfill.many.passes import PassOptions, backfill
 from sparkcrypt.backfill.many.rotate import rotate_key
 from sparkcrypt.backfill.run.encrypt import encrypt_table
 from sparkcrypt.backfill.work.options import RunOptions
-from sparkcrypt.errors import ConfigError, PlanError, VerificationError
+from sparkcrypt.errors import ConfigError, PlanError, UnsupportedFileError, VerificationError
 from sparkcrypt.native.orc_footers import summarise_orc_footer
 from sparkcrypt.orc import Tail, inspect_orc, is_orc, read_tail
 from sparkcrypt.parquet import KeyRequest
@@ -180,11 +180,7 @@ def test_manifest_notices_one_changed_bit(lake: Lake, policy: Policy) -> None:
     encrypt_table(lake.spark, "t", policy)
     assert verify_table(lake.spark, "t", policy, manifest=True).ok
     file = next(iter(orc_files(lake).values()))
-    content = bytearray(file.read_bytes())
-    place = content.index(PLAIN.encode())
-    content[place] ^= 1
-    file.write_bytes(content)
-    (file.parent / f".{file.name}.crc").unlink(missing_ok=True)
+    flip(file)
     assert verify_table(lake.spark, "t", policy).ok
     found = verify_table(lake.spark, "t", policy, manifest=True)
     assert found.manifest is not None
@@ -233,6 +229,28 @@ def test_state_of_the_middle_of_a_run_loses_nothing(
     assert verify_table(lake.spark, "t", policy, manifest=True).ok
 
 
+def test_file_that_says_something_else_is_not_adopted(
+    lake: Lake, policy: Policy, clock: Clock, copies: dict[str, Path]
+) -> None:
+    """Where no record tells of what is in use, it is compared with the old files, stream by stream."""
+    make_orc_table(lake)
+    set_tags(lake.spark, "t", TAGGED, policy)
+    encrypt_table(lake.spark, "t", policy)
+    flip(next(iter(orc_files(lake).values())))
+    clock.now += 1_000
+    restore(policy, copies["unit_listed"])
+    with pytest.raises(VerificationError, match="its content is another in streams"):
+        encrypt_table(lake.spark, "t", policy)
+
+
+def flip(file: Path) -> None:
+    """Change one bit of a value that stands in clear."""
+    content = bytearray(file.read_bytes())
+    content[content.index(PLAIN.encode())] ^= 1
+    file.write_bytes(content)
+    (file.parent / f".{file.name}.crc").unlink(missing_ok=True)
+
+
 def test_orc_is_left_alone_unless_the_policy_says_so(lake: Lake) -> None:
     """A pass over the database passes the table over and says how to opt in; named itself it is refused."""
     make_orc_table(lake)
@@ -266,6 +284,23 @@ def test_file_of_another_format_quarantines_its_unit(lake: Lake, policy: Policy)
     assert [bool(found_keys(file)) for file in orc_files(lake).values() if is_orc(file)] == [True, True, False, False]
     with pytest.raises(VerificationError, match="is a file of Parquet among files of ORC"):
         encrypt_table(lake.spark, "t", policy)
+
+
+def test_file_that_cannot_be_rewritten_is_not_given_to_spark(lake: Lake, policy: Policy) -> None:
+    """Spark would write Parquet in its place, or plaintext; the unit stays as it was and says why."""
+    make_orc_table(lake, TABLES["whole"])
+    set_tags(lake.spark, "t", TAGGED, policy)
+    with lake.stranger() as stranger:
+        frame = stranger.table("t").coalesce(1)
+        frame.write.option("orc.write.format", "UNSTABLE-PRE-2.0").orc(str(lake.root / "newer"))
+    newer = next((lake.root / "newer").glob("part-*"))
+    shutil.copy(newer, lake.path("t") / newer.name)
+    before = {name: file.read_bytes() for name, file in orc_files(lake).items()}
+    with pytest.raises(
+        UnsupportedFileError, match=r"its version is 1\.9999.*the engine of Spark rewrites Parquet alone"
+    ):
+        encrypt_table(lake.spark, "t", policy)
+    assert {name: file.read_bytes() for name, file in orc_files(lake).items()} == before
 
 
 def test_late_commit_is_reconciled(lake: Lake, policy: Policy) -> None:
