@@ -13,6 +13,7 @@ from typing import Literal, Protocol, TypeAlias, runtime_checkable
 from sparkcrypt.errors import KeyAccessDeniedError, KeyNotFoundError, KeyServiceError, SparkcryptError
 from sparkcrypt.keys.expiring_cache import ExpiringCache
 from sparkcrypt.keys.service import Unwrapper
+from sparkcrypt.policy.former_services import kind_of
 
 Decision: TypeAlias = Literal["allowed", "denied", "shredded"]
 REFUSAL_SECONDS = 10.0
@@ -104,16 +105,16 @@ class _Refusal:
 class RefusalKeeper:
     """Unwraps with another key service, and gives a refusal again without a call for ``seconds``.
 
-    A key that is denied is so for whatever it wrapped.  One that is not there may lack a version alone, which is what a
-    file says that anybody may have written: that is kept for this wrapped key, and no other.  That the service cannot
-    be reached is never kept.
+    A key that is denied is so for whatever it wrapped; where keys move from a former key service, for whatever has the
+    form of the same one.  One that is not there may lack a version alone, which is what a file says that anybody may
+    have written: that is kept for this wrapped key, and no other.  That the service cannot be reached is never kept.
     """
 
     def __init__(self, service: Unwrapper, *, seconds: float = REFUSAL_SECONDS) -> None:
         self._service = service
         self._seconds = seconds
         self._lock = threading.Lock()
-        self._refused: dict[tuple[str, bytes | None], _Refusal] = {}
+        self._refused: dict[tuple[str, bytes | str], _Refusal] = {}
 
     def __repr__(self) -> str:
         return f"RefusalKeeper({self._service!r})"
@@ -125,20 +126,21 @@ class RefusalKeeper:
             KeyServiceError: what the key service said, now or within ``seconds``.
         """
         entry = (key_id, hashlib.sha256(wrapped.encode("utf-8", "surrogatepass")).digest())
+        form = kind_of(wrapped)
         with self._lock:
-            kept = self._refused.get((key_id, None)) or self._refused.get(entry)
+            kept = self._refused.get((key_id, form)) or self._refused.get(entry)
         if kept is not None and time.monotonic() < kept.expires:
             raise type(kept.error)(*kept.error.args)
         try:
             return self._service.unwrap(key_id, wrapped)
         except KeyAccessDeniedError as error:
-            self._keep((key_id, None), error)
+            self._keep((key_id, form), error)
             raise
         except KeyNotFoundError as error:
             self._keep(entry, error)
             raise
 
-    def _keep(self, key: tuple[str, bytes | None], error: KeyServiceError) -> None:
+    def _keep(self, key: tuple[str, bytes | str], error: KeyServiceError) -> None:
         with self._lock:
             self._refused.pop(key, None)
             self._refused[key] = _Refusal(error, time.monotonic() + self._seconds)

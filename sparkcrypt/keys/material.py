@@ -11,11 +11,12 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from sparkcrypt.errors import FormatError
 from sparkcrypt.keys.ids import decode_key_id, encode_key_id
+from sparkcrypt.policy.former_services import kind_of
 
 MATERIAL_TYPE = "PKMT1"
 _TOLD = re.compile(r"(?:local|vault):v([1-9][0-9]{0,8}):", re.ASCII)
@@ -158,15 +159,17 @@ class Wrapping:
         key_id: the master key's id, decoded.
         version: which of its versions wrapped; 0 where the key service keeps that to itself.
         digest: tells what was wrapped from all else: a KEK, or a data key where there is no KEK.
+        kind: the type of key service whose form the text has; empty where the text does not tell.
     """
 
     key_id: str
     version: int
     digest: str
+    kind: str = field(default="", compare=False)
 
     def to_list(self) -> list[Any]:
         """Return it as JSON values."""
-        return [self.key_id, self.version, self.digest]
+        return [self.key_id, self.version, self.digest, self.kind]
 
 
 def wrapping_of(material: KeyMaterial) -> Wrapping:
@@ -180,7 +183,8 @@ def wrapping_of(material: KeyMaterial) -> Wrapping:
 def wrapping_of_kek(key_id: str, kek_id: str, wrapped: str) -> Wrapping:
     """Return the wrapping of a KEK by what the key service gave for it."""
     told = f"{kek_id}\n{wrapped}".encode("utf-8", "surrogatepass")
-    return Wrapping(key_id, version_of(wrapped), hashlib.sha256(told).hexdigest()[:_DIGEST_CHARACTERS])
+    digest = hashlib.sha256(told).hexdigest()[:_DIGEST_CHARACTERS]
+    return Wrapping(key_id, version_of(wrapped), digest, kind_of(wrapped))
 
 
 def version_of(wrapped: str) -> int:

@@ -11,7 +11,9 @@ from importlib.metadata import entry_points
 from typing import TypeAlias, cast
 
 from sparkcrypt.errors import ConfigError
+from sparkcrypt.keys.former_services import MovingKeyService, OpenedFormer
 from sparkcrypt.keys.service import KeyService
+from sparkcrypt.policy.former_services import split_former
 from sparkcrypt.policy.key_service import ENDURANCE_OPTIONS, KEY_SERVICE_OPTIONS, KeyServiceConfig
 from sparkcrypt.policy.outage_options import endurance_of, replicas_of
 
@@ -36,11 +38,20 @@ def open_key_service(config: KeyServiceConfig) -> KeyService:
     Args:
         config: its type is a built-in one, or the name of an entry point of the group ``sparkcrypt.key_services``,
             which is a callable that takes the configuration and returns the service.  One that is `Remote` is guarded,
-            and gets the configuration without the options of that.
+            and gets the configuration without the options of that.  Former key services that it names are opened
+            beside it, for unwrapping alone.
 
     Raises:
         ConfigError: the type is not known, its library is not installed, or its options are not right.
     """
+    own, former = split_former(config)
+    if not former:
+        return _open_one(config)
+    opened = [OpenedFormer(entry, _open_one(entry.config)) for entry in former]
+    return MovingKeyService(own.type, _open_one(own), opened)
+
+
+def _open_one(config: KeyServiceConfig) -> KeyService:
     try:
         factory = _factory(config.type)
     except ImportError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Mapping
@@ -90,6 +91,14 @@ class KeyServiceConfig:
         """Return ``{"type": …, option: value, …}``."""
         return {"type": self.type, **self.options}
 
+    def place(self) -> str:
+        """Return what is the same for configurations that lead to the same master keys, as far as they tell: a digest.
+
+        How long is waited, which credentials are used, and former key services are no part of it.
+        """
+        told = {name: value for name, value in self.to_dict().items() if name not in _NO_PART_OF_PLACE}
+        return hashlib.sha256(canonical_json(told).encode()).hexdigest()
+
     def canonical(self) -> str:
         """Return the canonical JSON of this configuration: equal texts mean the same key service."""
         return canonical_json(self.to_dict())
@@ -97,6 +106,9 @@ class KeyServiceConfig:
 
 ENDURANCE_OPTIONS = ("deadline_seconds", "serve_stale_for")
 """Options of every key service over a network: what is done while it does not answer (`policy.endurance`)."""
+_NO_PART_OF_PLACE = frozenset(
+    {*ENDURANCE_OPTIONS, "timeout_seconds", "max_retries", "auth", "ca_bundle", "profile", "role_arn", "former"}
+)
 KEY_SERVICE_OPTIONS: dict[str, tuple[str, ...]] = {
     "local": ("type", "path"),
     "vault": (

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 
 from sparkcrypt.errors import ConfigError
+from sparkcrypt.policy.former_services import FORMER, KEYS, read_former
 from sparkcrypt.policy.key_service import ENDURANCE_OPTIONS, KEY_SERVICE_OPTIONS, KeyServiceConfig
 from sparkcrypt.policy.outage_options import endurance_of, replicas_of
 from sparkcrypt.policy.section import Problems, Section
@@ -20,20 +21,36 @@ _SECRET_NAME = re.compile(
 
 
 def key_service_of(section: Section, resolve: Callable[[str], str], problems: Problems) -> KeyServiceConfig:
-    """Return the key service of a policy.
+    """Return the key service of a policy, with its former ones.
 
     Args:
         section: ``key_service`` of the document.
         resolve: makes a path absolute.
         problems: gets what is wrong.
     """
+    former = read_former(section, lambda entry: _read_service(entry, resolve, problems, (KEYS,)), problems)
+    config = _read_service(section, resolve, problems, (FORMER,))
+    return KeyServiceConfig.from_dict({**config.to_dict(), FORMER: former}) if former else config
+
+
+def _read_service(
+    section: Section, resolve: Callable[[str], str], problems: Problems, others: tuple[str, ...]
+) -> KeyServiceConfig:
+    """Return one key service; ``others`` are the entries that are no options of it."""
     kind = section.text("type")
     known = KEY_SERVICE_OPTIONS.get(kind)
     for name in known or ():
         section.raw(name, None)
-    options = {name: section.raw(name) for name in section.names() if known is None or name in known}
+    named = [name for name in section.names() if name not in others]
+    options = {name: section.raw(name) for name in named if known is None or name in known}
     if kind != EPHEMERAL:
         _refuse_secrets(section)
+    elif KEYS in others:
+        section.problem(
+            "type", "is 'ephemeral', which keeps no keys; allowed: a key service that may have wrapped keys"
+        )
+    if KEYS in others and FORMER in section.names():
+        section.problem(FORMER, "stands in a former key service; allowed: beside the type of the key service itself")
     section.close()
     if kind == "local":
         options["path"] = resolve(section.text("path") or "")

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections import defaultdict
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,25 +13,21 @@ from sparkcrypt.backfill.after.expire import expire_run
 from sparkcrypt.backfill.drift import footers as footer_readers
 from sparkcrypt.backfill.many.check_keys import check_keys
 from sparkcrypt.backfill.many.passes import PassOptions, backfill
-from sparkcrypt.backfill.many.report import PassReport
 from sparkcrypt.backfill.many.retire import retire_versions
 from sparkcrypt.backfill.many.rotate import rotate_key
-from sparkcrypt.backfill.work.options import RunOptions
 from sparkcrypt.errors import ConfigError, KeyServiceError, VerificationError
 from sparkcrypt.keys.call_log import KEY_LOG
-from sparkcrypt.keys.datakeys import DataKeyOpener
-from sparkcrypt.keys.material import parse_key_material, version_of
 from sparkcrypt.keys.open_service import open_key_service
-from sparkcrypt.keys.service import KeyDescription, KeyService
-from sparkcrypt.parquet import KeyRequest, read_footer, verify_keys
-from sparkcrypt.policy.model import Policy
+from sparkcrypt.keys.service import KeyDescription
+from sparkcrypt.parquet import verify_keys
 from sparkcrypt.spark.tables.catalog import Catalog
 from sparkcrypt.spark.tables.tagging import set_tags
 from sparkcrypt.tags.model import history_property
 from tests.conftest import FreshJvm
 from tests.spark.fresh_scripts import START, calls, run
 from tests.spark.killing import STEPS, Clock, kill_during
-from tests.spark.support import Lake, key_service, retriever, rows_of, with_keys, without_keys
+from tests.spark.rotations import data_of, files_of, keks_by, keks_of, make_tables, retrieve_by, rotate, write
+from tests.spark.support import Lake, key_service, rows_of, with_keys, without_keys
 
 pytestmark = pytest.mark.spark
 WRITERS = 20
@@ -55,66 +49,6 @@ sparkcrypt.configure(spark, sparkcrypt.load_policy(sys.argv[1]))
 print("rows", spark.read.parquet(*sys.argv[2:]).where("email IS NOT NULL AND amount = id").count())
 """
 )
-
-
-def make_tables(lake: Lake, *names: str) -> Policy:
-    """Make partitioned tables with tags on two columns, under a policy."""
-    policy = lake.policy()
-    for name in names:
-        lake.sql(
-            f"CREATE TABLE {name} (id BIGINT, email STRING, amount DOUBLE, p INT) USING parquet PARTITIONED BY (p)"
-        )
-        set_tags(lake.spark, name, {"email": ["pii"], "amount": ["fin"]}, policy)
-    return policy
-
-
-def write(lake: Lake, table: str, number: int) -> None:
-    """Write one file as a JVM of its own does: parquet-mr keeps the KEKs of a JVM in static caches."""
-    lake.jvm.org.apache.parquet.crypto.keytools.KeyToolkit.removeCacheEntriesForAllTokens()
-    lake.sql(f"INSERT INTO {table} SELECT {number}, 'e{number}', double({number}), {number % 2}")
-
-
-def files_of(lake: Lake, table: str = "t") -> list[Path]:
-    """Return the table's files as they are in use."""
-    lake.sql(f"REFRESH TABLE {table}")
-    return sorted(Path(name.removeprefix("file://")) for name in lake.spark.table(table).inputFiles())
-
-
-def keks_of(files: list[Path], policy: Policy) -> dict[str, set[tuple[int, str | None]]]:
-    """Return, by master key, the KEKs of files, each with the version that wrapped it."""
-    return keks_by(files, key_service(policy))
-
-
-def retrieve_by(service: KeyService) -> Callable[[KeyRequest], bytes]:
-    """Return what opens data keys by a key service, with nothing kept of earlier ones."""
-    opener = DataKeyOpener(service)
-    return lambda request: opener.open_metadata(request.key_metadata)
-
-
-def keks_by(files: list[Path], service: KeyService) -> dict[str, set[tuple[int, str | None]]]:
-    """Return the same of files under the keys of a key service."""
-    found: dict[str, set[tuple[int, str | None]]] = defaultdict(set)
-    for file in files:
-        footer = read_footer(file, retrieve_key=retrieve_by(service))
-        columns = [column.key_metadata for column in footer.columns or () if column.own_key]
-        for metadata in (footer.footer_key_metadata, *columns):
-            material = parse_key_material(metadata or b"")
-            found[material.master_key_id].add((version_of(material.wrapped_kek or ""), material.wrapped_kek))
-    return found
-
-
-def data_of(file: Path, policy: Policy) -> bytes:
-    """Return a file's bytes before its footer."""
-    return file.read_bytes()[: read_footer(file, retrieve_key=retriever(policy)).offset]
-
-
-def rotate(
-    lake: Lake, policy: Policy, key: str = "pii", *, run: dict[str, Any] | None = None, **more: Any
-) -> PassReport:
-    """Rotate a master key in some tables, or in all that are known."""
-    passing = {name: more.pop(name) for name in ("max_bytes",) if name in more}
-    options = PassOptions(run=RunOptions(**(run or {})), **passing)
-    return rotate_key(lake.spark, policy, key, options=options, **more)
 
 
 def test_many_writers_become_one_kek_a_master_key(

@@ -5,8 +5,11 @@
 
 So a reader of the table makes as many key-service calls as there are master keys, however many executors wrote it; and
 one more for each KEK that has a successor and still has files.  A KEK is used by new files as long as its record bears
-the MAC of the table's audit, the master key has the version that wrapped it, and it is not old.  Any other gets a
-successor, whatever was done to its record: files hold the KEK that they need themselves, so nothing depends on it.
+the MAC of the table's audit, the master key has the version that wrapped it, the key service is the one that wrapped
+it, and it is not old.  Any other gets a successor, whatever was done to its record: files hold the KEK that they need
+themselves, so nothing depends on it.
+
+A record of version 2 does not say which key service wrapped its KEK; the form of what was wrapped has to tell.
 """
 
 from __future__ import annotations
@@ -27,8 +30,11 @@ from sparkcrypt.errors import ConfigError, KeyAccessDeniedError, VerificationErr
 from sparkcrypt.keys.datakeys import KEK_ID_BYTES, WrappedKek
 from sparkcrypt.keys.ids import key_digest
 from sparkcrypt.keys.service import KeyService
+from sparkcrypt.policy.former_services import is_form_of, split_former
+from sparkcrypt.policy.key_service import KeyServiceConfig
 
-VERSION = 2
+VERSION = 3
+_WITHOUT_SERVICE = 2
 MAX_AGE = timedelta(days=90)
 _CLOCKS_DIFFER = timedelta(days=1)
 _PURPOSE = b"sparkcrypt table KEK\n"
@@ -42,6 +48,7 @@ def table_keks(
     service: KeyService,
     master_keys: Iterable[str],
     *,
+    config: KeyServiceConfig,
     data_key_bits: int,
     mac: Mac | None = None,
 ) -> tuple[WrappedKek, ...]:
@@ -54,6 +61,7 @@ def table_keks(
         table_id: which table.
         service: wraps new KEKs, and tells versions of master keys.
         master_keys: their ids.
+        config: of the key service; a KEK that another one wrapped is not used.
         data_key_bits: the length of KEKs.
         mac: the MAC of the table's audit under its newest key; without it, whoever writes to the state directory and
             may wrap can have a KEK of their own used.
@@ -62,11 +70,19 @@ def table_keks(
         KeyServiceError: a KEK could not be wrapped, or a master key is gone.
         ConfigError: others took the name of each new record.
     """
-    return tuple(_Keks(store, table_id, key, data_key_bits, mac).current(service) for key in sorted(set(master_keys)))
+    keks = (_Keks(store, table_id, key, config, data_key_bits, mac) for key in sorted(set(master_keys)))
+    return tuple(known.current(service) for known in keks)
 
 
 def find_kek(
-    store: StateStore, table_id: str, master_key: str, *, data_key_bits: int, version: int, mac: Mac | None
+    store: StateStore,
+    table_id: str,
+    master_key: str,
+    *,
+    config: KeyServiceConfig,
+    data_key_bits: int,
+    version: int,
+    mac: Mac | None,
 ) -> WrappedKek | None:
     """Return the KEK that `table_keks` would use under a version of a master key; None where it would make one.
 
@@ -74,11 +90,12 @@ def find_kek(
         store: the state directory.
         table_id: which table.
         master_key: its id.
+        config: as `table_keks`.
         data_key_bits: the length of the KEK.
         version: the newest version of the master key.
         mac: as `table_keks`.
     """
-    return _Keks(store, table_id, master_key, data_key_bits, mac).find(version)
+    return _Keks(store, table_id, master_key, config, data_key_bits, mac).find(version)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +105,7 @@ class _Keks:
     store: StateStore
     table_id: str
     master_key: str
+    config: KeyServiceConfig
     bits: int
     mac: Mac | None
 
@@ -129,6 +147,9 @@ class _Keks:
             told, made = body.pop("mac", None), body.get("made")
             kek = WrappedKek(self.master_key, str(body.get("kek_id")), str(body.get("wrapped_kek")))
             expected = self._body(number, kek, body.get("master_key_version"), made)
+            if body.get("version") == _WITHOUT_SERVICE and self._has_wrapped(kek):
+                expected = {**expected, "version": _WITHOUT_SERVICE}
+                expected.pop("key_service")
         except VerificationError:
             return None
         if body != expected or not isinstance(made, int) or not self._is_young(made):
@@ -136,6 +157,12 @@ class _Keks:
         if newest_version is not None and body["master_key_version"] != newest_version:
             return None
         return kek if self._authenticates(expected, told) else None
+
+    def _has_wrapped(self, kek: WrappedKek) -> bool:
+        """Tell whether what was wrapped has the form of this key service, and of no former one."""
+        own, former = split_former(self.config)
+        others = [entry.config.type for entry in former if entry.has(self.master_key)]
+        return is_form_of(own.type, kek.wrapped_kek) and not any(is_form_of(kind, kek.wrapped_kek) for kind in others)
 
     def _make(self, service: KeyService, number: int, version: int | None) -> None:
         wrapped = service.wrap(self.master_key, os.urandom(self.bits // 8))
@@ -147,6 +174,7 @@ class _Keks:
     def _body(self, number: int, kek: WrappedKek, version: object, made: object) -> dict[str, Any]:
         return {
             "version": VERSION,
+            "key_service": self.config.place(),
             "table_id": self.table_id,
             "number": number,
             "data_key_bits": self.bits,

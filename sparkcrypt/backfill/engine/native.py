@@ -234,6 +234,7 @@ class NativeStager:
             self._target.table_id,
             service,
             masters,
+            config=config,
             data_key_bits=bits,
             mac=self._mac() if masters else None,
         )

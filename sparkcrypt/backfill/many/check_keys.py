@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from sparkcrypt.backfill.audit.shredded_keys import ShreddedKeys
@@ -20,6 +20,7 @@ from sparkcrypt.errors import PlanError, SparkcryptError, VerificationError
 from sparkcrypt.keys.open_service import open_key_service
 from sparkcrypt.native.footers import FooterFacts
 from sparkcrypt.parquet.summary import columns_under
+from sparkcrypt.policy.former_services import split_former
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.spark.files.hadoop import HadoopFiles
 
@@ -97,7 +98,12 @@ class CheckedKeys:
 
 
 def check_keys(
-    spark: SparkSession, policy: Policy, *, tables: Iterable[str] = (), databases: Iterable[str] = ()
+    spark: SparkSession,
+    policy: Policy,
+    *,
+    tables: Iterable[str] = (),
+    databases: Iterable[str] = (),
+    without_former: bool = False,
 ) -> CheckedKeys:
     """Open every key of every file of some tables, by tasks of Spark where there are many files.
 
@@ -110,6 +116,7 @@ def check_keys(
         policy: whose key service opens.
         tables: names or patterns.
         databases: of which every table in a format of the policy is looked at.
+        without_former: open with the key service alone: what is still under a former one is not opened.
 
     Raises:
         PlanError: a table or database is not there, or a table that was named is none of Parquet files.
@@ -120,6 +127,8 @@ def check_keys(
     files = HadoopFiles(spark)
     states = open_states(spark, policy.run_state, outside=f"{policy.run_state.rstrip('/')}/.nothing")
     shredded = ShreddedKeys(states, policy).list_all()
+    if without_former:
+        policy = replace(policy, key_service=split_former(policy.key_service)[0])
     driver = DriverFooters(files, own_keys(policy.key_service), every_key=True, shredded=shredded)
     reader = TaskFooters(spark, policy.key_service, driver)
     checked = [

@@ -16,6 +16,7 @@ from sparkcrypt.backfill.state.store import StateStore
 from sparkcrypt.errors import KeyAccessDeniedError, KeyNotFoundError
 from sparkcrypt.keys.ids import key_digest
 from sparkcrypt.keys.service import KeyDescription, KeyService
+from sparkcrypt.policy.former_services import split_former
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.text import UTC_TIME, utc_text
 
@@ -64,6 +65,9 @@ class KeyStatus:
         amount: files under it, of all tables that are known.
         old: of these the files of which it is known that an older version than the newest wrapped a key.
         untold: of these the files of which nobody can tell the version.
+        former: of these the files of which a key is known to be under a former key service.
+        former_kinds: the types of the former key services that the policy names for the key, but for the current type,
+            whose form does not tell.
         tables: table -> how many calls a reader of it makes for this key.
         retention_seconds: how long data under it are kept by the policy; None without an end.
         due: its next rotation; None where the policy asks for none.
@@ -76,6 +80,8 @@ class KeyStatus:
     amount: Amount = field(default_factory=Amount)
     old: Amount = field(default_factory=Amount)
     untold: Amount = field(default_factory=Amount)
+    former: Amount = field(default_factory=Amount)
+    former_kinds: frozenset[str] = frozenset()
     tables: dict[str, int] = field(default_factory=dict)
     retention_seconds: int | None = None
     due: Due | None = None
@@ -87,6 +93,7 @@ class KeyStatus:
         self.amount += use.amount
         self.old += use.older_than(0 if self.described is None else self.described.versions)
         self.untold += use.by_version.get(0, Amount())
+        self.former += sum((use.by_kind.get(kind, Amount()) for kind in self.former_kinds), Amount())
         self.tables[table] = self.tables.get(table, 0) + len(use.wrappings)
 
     def to_dict(self, now: datetime) -> dict[str, Any]:
@@ -103,6 +110,7 @@ class KeyStatus:
             "files_on_old_versions": self.old.files,
             "bytes_on_old_versions": self.old.total_bytes,
             "files_of_untold_version": self.untold.files,
+            "files_under_former_service": self.former.files,
             "tables": [{"table": table, "reader_calls": calls} for table, calls in sorted(self.tables.items())],
             "retention_days": None if self.retention_seconds is None else self.retention_seconds // 86_400,
             "rotate_every_days": None if self.due is None else self.due.every // 86_400,
@@ -135,11 +143,13 @@ def key_statuses(store: StateStore, service: KeyService, policy: Policy) -> tupl
     told = KeyFacts() if facts is None else facts
     named = {*(key_id for use in uses for key_id in use.keys), *told.holds, *told.tombstones}
     found = _describe_keys(service, named)
+    current, former = split_former(policy.key_service)
     by_digest = {key_digest(key_id): key_id for key_id in found}
     statuses = {
         key_id: KeyStatus(
             key_id,
             described,
+            former_kinds=frozenset(entry.config.type for entry in former if entry.has(key_id)) - {current.type},
             retention_seconds=policy.retention_of(key_id),
             due=None if described is None else Due.of(described, policy),
             holds=None if facts is None else told.holds.get(key_id, ()),

@@ -20,11 +20,13 @@ class KeyUse:
 
     Attributes:
         amount: files of which a data key is under it.
+        by_kind: type of key service -> files of which a data key has the form of it; empty where nobody can tell.
         by_version: version -> files of which a data key is under that version; 0 where nobody can tell.
         wrappings: what it wrapped for these files: a reader makes a call for each.
     """
 
     amount: Amount = field(default_factory=Amount)
+    by_kind: dict[str, Amount] = field(default_factory=dict)
     by_version: dict[int, Amount] = field(default_factory=dict)
     wrappings: set[Wrapping] = field(default_factory=set)
 
@@ -73,6 +75,8 @@ def _count(keys: dict[str, KeyUse], known: FooterFacts, length: int) -> None:
         own = [wrapping for wrapping in known.summary.wrappings if wrapping.key_id == key_id]
         use.amount += amount
         use.wrappings.update(own)
+        for kind in {wrapping.kind for wrapping in own}:
+            use.by_kind[kind] = use.by_kind.get(kind, Amount()) + amount
         for version in {wrapping.version for wrapping in own}:
             use.by_version[version] = use.by_version.get(version, Amount()) + amount
 

@@ -22,6 +22,7 @@ from sparkcrypt.keys.material import version_of
 from sparkcrypt.keys.open_service import open_key_service
 from sparkcrypt.keys.service import KeyDescription, Retiring
 from sparkcrypt.native.footers import FooterFacts
+from sparkcrypt.policy.former_services import kind_of, split_former
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.spark.files.hadoop import HadoopFiles
 from sparkcrypt.spark.tables.catalog import Catalog
@@ -104,15 +105,19 @@ def find_needs(
     for use in list_key_uses(store):
         if not {use.name, use.table_id} & set(leave_out):
             yield from _find_in_table(spark, policy, store, use, key_id, below)
-    yield from find_records(store, key_id, below)
+    yield from find_records(store, key_id, below, split_former(policy.key_service)[0].type)
 
 
-def find_records(store: StateStore, key_id: str, below: int) -> Iterator[Need]:
-    """Yield the records of a state directory that hold what an older version of a master key wrapped."""
+def find_records(store: StateStore, key_id: str, below: int, service_type: str) -> Iterator[Need]:
+    """Yield the records of a state directory that hold what an older version of a master key wrapped.
+
+    What has the form of another type of key service than ``service_type`` was wrapped by a former one: no reason.
+    """
     for kind in RECORDS:
         for name in store.list(kind):
             with contextlib.suppress(ValueError):  # a torn record holds nothing that anybody opens
-                if any(_is_needed(told, key_id, below) for told in walk_objects(json.loads(store.read(name) or b""))):
+                objects = walk_objects(json.loads(store.read(name) or b""))
+                if any(_is_needed(told, key_id, below, service_type) for told in objects):
                     yield Need(
                         name,
                         "holds a MAC key or a digest secret under an older version; audits are proven with it, so the "
@@ -177,6 +182,8 @@ def walk_objects(value: Any) -> Iterator[dict[str, Any]]:
             yield from walk_objects(inner)
 
 
-def _is_needed(told: dict[str, Any], key_id: str, below: int) -> bool:
+def _is_needed(told: dict[str, Any], key_id: str, below: int, service_type: str) -> bool:
     wrapped = told.get("wrapped")
-    return told.get("key_id") == key_id and isinstance(wrapped, str) and version_of(wrapped) < below
+    if told.get("key_id") != key_id or not isinstance(wrapped, str):
+        return False
+    return kind_of(wrapped) in ("", service_type) and version_of(wrapped) < below

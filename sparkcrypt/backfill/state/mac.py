@@ -1,7 +1,8 @@
 """What authenticates a table's audit: MAC keys that master keys wrap, each in force from its first entry on.
 
     audit/<table id>/mac-key.json     the first MAC key, wrapped by a master key
-    audit/<table id>/mac-key-2.json   its successor, made when the policy came to name another master key
+    audit/<table id>/mac-key-2.json   its successor, made when the policy came to name another master key, or another
+                                      key service
 
 Whoever may unwrap a MAC key can write entries that verify.  Readers of a table may unwrap with its footer key, so a
 policy names a master key for audits alone (``audit.key``); without one the footer key is used, and whoever verifies is
@@ -21,6 +22,7 @@ from typing import TypeAlias
 
 from sparkcrypt.backfill.state.store import StateStore, decode_record, encode_record
 from sparkcrypt.errors import VerificationError
+from sparkcrypt.keys.former_services import needs_moving
 from sparkcrypt.keys.service import KeyService
 from sparkcrypt.policy.model import Policy
 
@@ -101,7 +103,8 @@ def open_mac(
         table_id: which table.
         service: the key service.
         masters: the master keys that may wrap them.
-        renew: make a successor when the newest is not under the current master key; for who is about to write.
+        renew: make a successor when the newest is not under the current master key, or is under a former key service;
+            for who is about to write.
 
     Raises:
         VerificationError: a MAC key is gone, damaged, or under a master key that is not, or no longer, allowed.
@@ -115,7 +118,7 @@ def open_mac(
     for name, before, after in zip(names[1:], strengths, strengths[1:], strict=False):
         if after < before:
             raise VerificationError(f"{name}: is wrapped by a weaker master key than the one before it; {FOUND}")
-    if renew and key_ids[-1] != masters.current:
+    if renew and (key_ids[-1] != masters.current or _is_moving(store, names[-1], service)):
         _make(store, table_id, service, masters.current, len(names) + 1)
         return open_mac(store, table_id, service, masters)
     return TableMac(*(_unwrap(store, name, service) for name in names), key_ids=key_ids)
@@ -171,6 +174,11 @@ def _unwrap(store: StateStore, name: str, service: KeyService) -> bytes:
     if len(key) != MAC_KEY_BYTES:
         raise VerificationError(f"{name}: holds a key of {len(key)} bytes; allowed: {MAC_KEY_BYTES}; {FOUND}")
     return key
+
+
+def _is_moving(store: StateStore, name: str, service: KeyService) -> bool:
+    body = decode_record(name, store.read(name) or b"")
+    return needs_moving(service, str(body["key_id"]), str(body["wrapped"]))
 
 
 def _name(table_id: str, generation: int) -> str:

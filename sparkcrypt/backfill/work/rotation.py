@@ -35,6 +35,7 @@ def rotation_of(options: RunOptions, trust: TableTrust) -> Rotation | None:
         trust.store,
         trust.table_id,
         options.rotate_key,
+        config=trust.policy.key_service,
         data_key_bits=trust.policy.data_key_bits,
         version=version,
         mac=trust.mac(),

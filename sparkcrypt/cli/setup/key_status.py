@@ -47,6 +47,9 @@ def key_status(key_ids: tuple[str, ...], policy: str, as_json: bool, launch: Lau
 @click.option("--table", "tables", multiple=True, metavar="PATTERN", help="A table, or a pattern of their names.")
 @databases_option
 @policy_option
+@click.option(
+    "--without-former", is_flag=True, help="Open with the key service alone, and not with former ones of the policy."
+)
 @json_option
 @spark_options
 @click.pass_context
@@ -55,6 +58,7 @@ def check_keys(
     tables: tuple[str, ...],
     databases: tuple[str, ...],
     policy: str,
+    without_former: bool,
     as_json: bool,
     launch: Launch,
 ) -> None:
@@ -67,6 +71,7 @@ def check_keys(
     Examples:
       sparkcrypt keys check --table sales.customers --policy policy.yaml
       sparkcrypt keys check --database sales --policy policy.yaml --json
+      sparkcrypt keys check --database sales --policy policy.yaml --without-former
     """
     if not tables and not databases:
         raise click.UsageError("give --table or --database", context)
@@ -74,7 +79,7 @@ def check_keys(
         loaded, spark = workplace.policy(policy), workplace.spark
         from sparkcrypt.backfill.many.check_keys import check_keys as check
 
-        found = check(spark, loaded, tables=tables, databases=databases)
+        found = check(spark, loaded, tables=tables, databases=databases, without_former=without_former)
     rows = [
         (table.table, f"{table.files:,}", f"{table.encrypted:,}", f"{table.plaintext:,}", f"{len(table.unopened):,}")
         for table in found.tables
@@ -118,8 +123,18 @@ def _notes(found: list[KeyStatus]) -> list[str]:
         if status.tombstone is not None:
             back = "" if status.described is None else "; it is THERE AGAIN: delete it with `sparkcrypt shred apply`"
             lines.append(f"{status.tombstone.to_text()}; effective {status.tombstone.effective_at}{back}")
+        elif status.described is None and status.former_kinds:
+            lines.append(
+                f"key {status.key_id!r} is in a former key service alone: make it with `sparkcrypt keys create "
+                f"{status.key_id}`, then move what is under it"
+            )
         elif status.described is None:
             lines.append(f"key {status.key_id!r} is not there, and {count_of(status.amount.files, 'file')} need it")
+        if status.former.files:
+            lines.append(
+                f"key {status.key_id!r}: {count_of(status.former.files, 'file')} under a former key service: "
+                f"`sparkcrypt rotate --key {status.key_id} --keep-version` moves them"
+            )
         if status.due is not None and status.due.is_overdue(now):
             lines.append(status.due.to_text())
         if status.due is not None and status.due.at is None:

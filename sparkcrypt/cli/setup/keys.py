@@ -22,6 +22,7 @@ from sparkcrypt.keys.local.backup import decrypt_backup, encrypt_backup
 from sparkcrypt.keys.local.service import LocalKeyService
 from sparkcrypt.keys.open_service import open_key_service
 from sparkcrypt.keys.service import KeyDescription, KeyService, Rotating
+from sparkcrypt.policy.former_services import split_former
 
 
 @click.group(cls=Group)
@@ -207,7 +208,7 @@ def _backed_up(service: KeyService) -> LocalKeyService:
 
 def _service(policy: str) -> KeyService:
     with Workplace("sparkcrypt keys") as workplace:
-        return open_key_service(workplace.policy(policy).key_service)
+        return open_key_service(split_former(workplace.policy(policy).key_service)[0])
 
 
 def _facts(policy: str, launch: Launch) -> KeyFacts:

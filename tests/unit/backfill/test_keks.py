@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from sparkcrypt.backfill.engine.keks import _PURPOSE as PURPOSE
 from sparkcrypt.backfill.engine.keks import table_keks
 from sparkcrypt.backfill.state.mac import TableMac
 from sparkcrypt.backfill.state.store import LocalStateStore, encode_record
@@ -18,6 +19,8 @@ from sparkcrypt.keys.local.service import LocalKeyService
 from sparkcrypt.keys.material import parse_key_material
 from sparkcrypt.keys.service import KeyDescription, KeyService
 from sparkcrypt.policy.key_service import KeyServiceConfig
+
+LOCAL = KeyServiceConfig.from_dict({"type": "local", "path": "/keys"})
 
 
 @pytest.fixture
@@ -42,9 +45,10 @@ def made(
     table: str = "t",
     bits: int = 128,
     mac: TableMac | None = None,
+    config: KeyServiceConfig = LOCAL,
 ) -> tuple[WrappedKek, ...]:
     """Return the KEKs of some master keys."""
-    return table_keks(store, table, service, keys, data_key_bits=bits, mac=mac)
+    return table_keks(store, table, service, keys, config=config, data_key_bits=bits, mac=mac)
 
 
 def test_later_runs_use_the_same(store: LocalStateStore, service: KeyService) -> None:
@@ -172,6 +176,36 @@ def test_a_kek_of_an_audit_entry(store: LocalStateStore, service: KeyService, tm
     body = {key: value for key, value in json.loads(record.read_text()).items() if key != "mac"}
     forge(record, mac=mac(encode_record(body)))
     assert made(store, service, "a", mac=mac) != first
+
+
+def test_a_kek_of_another_key_service_is_not_used(store: LocalStateStore, service: KeyService) -> None:
+    """Its key may have the same id and version there; how long one waits for a service makes it no other."""
+    mac = mac_of()
+    first = made(store, service, "a", mac=mac)
+    moved = KeyServiceConfig.from_dict({"type": "local", "path": "/elsewhere"})
+    second = made(store, service, "a", mac=mac, config=moved)
+    assert second != first
+    waiting = KeyServiceConfig.from_dict({**moved.to_dict(), "timeout_seconds": 3})
+    assert made(store, service, "a", mac=mac, config=waiting) == second
+    assert made(store, service, "a", mac=mac) == first
+
+
+def test_records_that_name_no_key_service_go_by_their_form(
+    store: LocalStateStore, service: KeyService, tmp_path: Path
+) -> None:
+    """They are of releases that knew no former key services; one of the same form makes them useless."""
+    mac = mac_of()
+    first = made(store, service, "a", mac=mac)
+    (record,) = records(tmp_path)
+    body = {**json.loads(record.read_text()), "version": 2}
+    for name in ("mac", "key_service"):
+        body.pop(name)
+    record.write_bytes(encode_record({**body, "mac": mac(PURPOSE + encode_record(body))}))
+    assert made(store, service, "a", mac=mac) == first
+    vault = {"type": "vault", "former": [{"type": "local", "path": "/keys", "keys": ["a"]}]}
+    same = {"type": "local", "path": "/keys", "former": [{"type": "local", "path": "/keys", "keys": ["a"]}]}
+    for document in (vault, {"type": "vault"}, same):
+        assert made(store, service, "a", mac=mac, config=KeyServiceConfig.from_dict(document)) != first
 
 
 @pytest.mark.parametrize("mac", [None, mac_of()])

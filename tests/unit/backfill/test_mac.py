@@ -132,6 +132,26 @@ def test_an_audit_under_the_footer_key_goes_on_under_a_key_of_its_own(
     assert head is not None and head.number == 2
 
 
+def test_an_audit_goes_on_under_the_key_service_that_wraps_now(store: LocalStateStore, tmp_path: Path) -> None:
+    """Whoever holds the former service's key writes no later entry; earlier ones verify as long as it is named."""
+    former = {"type": "local", "path": str(tmp_path / "former"), "keys": ["audit"]}
+    now = {"type": "local", "path": str(tmp_path / "now")}
+    before = open_key_service(KeyServiceConfig.from_dict({"type": "local", "path": former["path"]}))
+    moving = open_key_service(KeyServiceConfig.from_dict({**now, "former": [former]}))
+    for opened in (before, moving):
+        opened.create("audit")
+    AuditWriter(store, TABLE, open_mac(store, TABLE, before, AFTER, renew=True)).append(entry())
+    assert open_mac(store, TABLE, moving, AFTER).key_ids == ("audit",)
+    for _ in range(2):
+        AuditWriter(store, TABLE, open_mac(store, TABLE, moving, AFTER, renew=True)).append(entry())
+    after = open_mac(store, TABLE, moving, AFTER)
+    assert after.key_ids == ("audit", "audit")
+    head = verify_audit(store, TABLE, check_mac=after.check)
+    assert head is not None and head.number == 3
+    with pytest.raises(KeyServiceError, match="audit"):
+        open_mac(store, TABLE, open_key_service(KeyServiceConfig.from_dict(now)), AFTER)
+
+
 def test_readers_cannot_plant_a_mac_key_under_the_footer_key(store: LocalStateStore, service: KeyService) -> None:
     """Neither in the place of the audit's own key, nor as its successor."""
     for _ in range(2):

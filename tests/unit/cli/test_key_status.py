@@ -93,8 +93,8 @@ def test_files_and_calls_are_counted_by_key_and_version(policy: Path, keys: KeyS
 
 def test_table_of_which_only_a_kek_is_known_counts_as_holding_the_key(policy: Path, keys: KeyService) -> None:
     """A table that was written by a run and never looked at again has no footers there, but a KEK."""
-    store = LocalStateStore(policy.parent / "state")
-    table_keks(store, "id-3", keys, ["pii"], data_key_bits=128)
+    store, config = LocalStateStore(policy.parent / "state"), load_policy(policy).key_service
+    table_keks(store, "id-3", keys, ["pii"], config=config, data_key_bits=128)
     found = statuses(policy)
     assert found["pii"]["tables"] == [{"table": "id-3", "reader_calls": 0}]
     assert (found["pii"]["files"], found["footer"]["tables"]) == (0, [])
@@ -157,3 +157,23 @@ def test_status_does_not_trust_a_changed_audit(policy: Path, keys: KeyService, s
     ended = run("keys", "status", "--policy", policy)
     assert ended.code == 74
     assert "the audit, or the state directory" in ended.errors
+
+
+def test_files_under_a_former_key_service_are_counted(policy: Path, keys: KeyService) -> None:
+    """For the keys that the policy names for it, and with what moves them; a key that is only there is told so."""
+    store = LocalStateStore(policy.parent / "state")
+    own, other = Wrapping("pii", 1, "a", "local"), Wrapping("pii", 1, "b", "vault")
+    keep(store, "id-1", "p=0", ("/a", 1, (FOOTER, own)), ("/b", 1, (FOOTER, other)), ("/c", 1, (own, other)))
+    keep(store, "id-1", "p=1", ("/d", 1, (Wrapping("elsewhere", 1, "c", "vault"),)))
+    assert {entry["files_under_former_service"] for entry in statuses(policy).values()} == {0}
+    former = 'former: [{type: vault, address: "https://vault:8200", keys: [pii, elsewhere]}]'
+    policy.write_text(policy.read_text().replace("path: keys}", f"path: keys, {former}}}"))
+    found = statuses(policy)
+    assert {key: entry["files_under_former_service"] for key, entry in found.items() if entry["files"]} == {
+        "footer": 0,
+        "pii": 2,
+        "elsewhere": 1,
+    }
+    text = run("keys", "status", "--policy", policy).output
+    assert "key 'pii': 2 files under a former key service: `sparkcrypt rotate --key pii --keep-version`" in text
+    assert "key 'elsewhere' is in a former key service alone: make it" in text

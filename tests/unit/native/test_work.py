@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 from sparkcrypt.native import work
 from sparkcrypt.native.orders import FileOrder
 from sparkcrypt.parquet import inspect_file, rewrite_file
+from sparkcrypt.policy.key_service import KeyServiceConfig
 from tests.unit.native.orders import GCM, failed, rewrite
 
 from .conftest import TABLE, Bench
@@ -165,7 +167,9 @@ def test_a_table_costs_one_unwrap_for_each_master_key(bench: Bench) -> None:
     from sparkcrypt.backfill.engine.keks import table_keks
     from sparkcrypt.backfill.state.store import LocalStateStore
 
-    keks = table_keks(LocalStateStore(bench.folder / "state"), "t", bench.service, ["footer", "pii"], data_key_bits=128)
+    config = KeyServiceConfig.from_dict(json.loads(bench.keys.key_service))
+    store, masters = LocalStateStore(bench.folder / "state"), ["footer", "pii"]
+    keks = table_keks(store, "t", bench.service, masters, config=config, data_key_bits=128)
     settings = replace(bench.keys, keks=keks)
     bench.log.unlink(missing_ok=True)
     for number in range(5):

@@ -1,0 +1,202 @@
+"""A key service to which keys are moving: it wraps; former ones, which the policy names for these keys, only unwrap.
+
+Which of them opens a text is decided by the policy's order, and by what each of them authenticates: a text opens under
+the master key that wrapped it and under no other.  Nothing that a file says leads to a service.  A built-in service
+writes its type before what it wraps, so it is not asked about a text of another form; that leaves services out, and
+never adds one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from sparkcrypt.errors import (
+    ConfigError,
+    KeyAccessDeniedError,
+    KeyNotFoundError,
+    KeyServiceError,
+    KeyServiceUnavailableError,
+)
+from sparkcrypt.keys.access_decisions import AccessDecider, Decision
+from sparkcrypt.keys.service import CredentialBearer, Deleting, KeyDeletion, KeyDescription, KeyService
+from sparkcrypt.policy.former_services import FormerService, is_form_of
+
+_VERBS = ("rotate", "retire")
+"""Optional verbs that are the current service's own; the others mean something for former ones too."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedFormer:
+    """A former key service, opened, with what the policy says of it."""
+
+    policy: FormerService
+    service: KeyService
+
+
+class MovingKeyService:
+    """Wraps with one key service, and unwraps what former ones wrapped as well; safe for many threads.
+
+    Keys are described, made, listed, rotated and retired in the current service alone; a key is deleted everywhere.  It
+    has the optional verbs that the current service has.
+
+    Args:
+        kind: the type of the current key service.
+        current: wraps.
+        former: in the order in which they are asked.
+    """
+
+    def __init__(self, kind: str, current: KeyService, former: Sequence[OpenedFormer]) -> None:
+        self._kind, self._current, self._former = kind, current, tuple(former)
+        for verb in _VERBS:
+            if hasattr(current, verb):
+                setattr(self, verb, getattr(current, verb))
+        if isinstance(current, AccessDecider):
+            self.may = self._decide
+        if isinstance(current, Deleting):
+            self.delete_key = self._delete_key
+
+    def __repr__(self) -> str:
+        return f"MovingKeyService({self._current!r}, former={[entry.service for entry in self._former]!r})"
+
+    @property
+    def serve_stale_seconds(self) -> int:
+        """How long an opened key serves beyond its lifetime while a service does not answer: as the current one's."""
+        return getattr(self._current, "serve_stale_seconds", 0)
+
+    def wrap(self, key_id: str, key: bytes) -> str:
+        """Wrap with the current service."""
+        return self._current.wrap(key_id, key)
+
+    def unwrap(self, key_id: str, wrapped: str) -> bytes:
+        """Unwrap with the service that wrapped a text.
+
+        The next service is asked only where one says that it has no such key, or that the text is not this key's.  That
+        credentials are refused, or that a service cannot be reached, is final: it says nothing of who wrapped the text.
+
+        Raises:
+            KeyNotFoundError: each service that may have wrapped it says that it has no such key.
+            KeyAccessDeniedError, KeyServiceUnavailableError: one of them refused, or did not answer.
+            KeyServiceError: a key is there, and did not wrap this.
+        """
+        refusals: list[KeyServiceError] = []
+        for what, service in self._candidates(key_id, wrapped):
+            try:
+                return service.unwrap(key_id, wrapped)
+            except (KeyAccessDeniedError, KeyServiceUnavailableError) as error:
+                raise type(error)(f"{what}: {error}") from error
+            except KeyServiceError as error:
+                refusals.append(type(error)(f"{what}: {error}"))
+        gone = all(isinstance(refusal, KeyNotFoundError) for refusal in refusals)
+        kind = KeyNotFoundError if gone else KeyServiceError
+        raise kind("; ".join(map(str, refusals))) from refusals[-1]
+
+    def describe(self, key_id: str) -> KeyDescription:
+        """Describe a key of the current service."""
+        return self._current.describe(key_id)
+
+    def create(self, key_id: str) -> KeyDescription:
+        """Make a key in the current service."""
+        return self._current.create(key_id)
+
+    def list_keys(self) -> tuple[KeyDescription, ...]:
+        """List the keys of the current service."""
+        return self._current.list_keys()
+
+    def credential_identity(self) -> bytes:
+        """Return bytes that differ where the credential of any of the services does."""
+        services = (self._current, *(entry.service for entry in self._former))
+        told = [service.credential_identity() if isinstance(service, CredentialBearer) else b"" for service in services]
+        return b"".join(len(identity).to_bytes(4, "big") + identity for identity in told)
+
+    def is_former(self, key_id: str, wrapped: str) -> bool:
+        """Tell whether a text has to be wrapped again before the former services may be taken out of the policy.
+
+        The current service is asked only where the form of the text does not tell.
+
+        Raises:
+            KeyAccessDeniedError, KeyServiceUnavailableError: it cannot be told.
+        """
+        former = [entry for entry in self._former if entry.policy.has(key_id)]
+        if not any(is_form_of(entry.policy.config.type, wrapped) for entry in former):
+            return False
+        if not is_form_of(self._kind, wrapped):
+            return True
+        try:
+            self._current.unwrap(key_id, wrapped)
+        except (KeyAccessDeniedError, KeyServiceUnavailableError):
+            raise
+        except KeyServiceError:
+            return True
+        return False
+
+    def _candidates(self, key_id: str, wrapped: str) -> list[tuple[str, KeyService]]:
+        """Return the services that may have wrapped a text, with what messages call them; all, where none may."""
+        named = [
+            (entry.policy.config.type, f"former key service of type {entry.policy.config.type!r}", entry.service)
+            for entry in self._former
+            if entry.policy.has(key_id)
+        ]
+        services = [(self._kind, f"key service of type {self._kind!r}", self._current), *named]
+        likely = [(what, service) for kind, what, service in services if is_form_of(kind, wrapped)]
+        return likely or [(what, service) for _, what, service in services]
+
+    def _decide(self, key_ids: Collection[str]) -> Mapping[str, Decision]:
+        """Return what the current service says; of a key that is moving, only that it is allowed.
+
+        What is still under a former service may be open to whoever the current one refuses, and the other way round:
+        that is seen when it is opened.
+        """
+        decided = self._current.may(key_ids) if isinstance(self._current, AccessDecider) else {}
+        moving = {key_id for key_id in decided if any(entry.policy.has(key_id) for entry in self._former)}
+        return {key_id: said for key_id, said in decided.items() if said == "allowed" or key_id not in moving}
+
+    def _delete_key(self, key_id: str) -> KeyDeletion:
+        """Delete a key in each service that has it, the current one last; see `Deleting`.
+
+        Raises:
+            ConfigError: a former service that has the key does not delete keys here; nothing was deleted.
+            KeyServiceError: a former service still has a key that it was told to delete.
+        """
+        former = [entry for entry in self._former if entry.policy.has(key_id) and _has_key(entry.service, key_id)]
+        for entry in former:
+            if not isinstance(entry.service, Deleting):
+                raise ConfigError(
+                    f"the former key service of type {entry.policy.config.type!r} has key {key_id!r} and does not "
+                    "delete keys here; delete it there with the service's own tools first; nothing was deleted"
+                )
+        done = [_delete_from(entry, key_id) for entry in former]
+        try:
+            done.append(self._current.delete_key(key_id))  # type: ignore[attr-defined]  # offered only where it is there
+        except KeyNotFoundError:
+            if not done:
+                raise
+        finals = [deletion.final_at for deletion in done if deletion.final_at is not None]
+        return KeyDeletion(key_id, max(finals, default=None), "; ".join(deletion.promise for deletion in done))
+
+
+def needs_moving(service: KeyService, key_id: str, wrapped: str) -> bool:
+    """Tell whether what a master key wrapped is still under a former key service.
+
+    Raises:
+        KeyAccessDeniedError, KeyServiceUnavailableError: it cannot be told.
+    """
+    return isinstance(service, MovingKeyService) and service.is_former(key_id, wrapped)
+
+
+def _has_key(service: KeyService, key_id: str) -> bool:
+    try:
+        service.describe(key_id)
+    except KeyNotFoundError:
+        return False
+    return True
+
+
+def _delete_from(entry: OpenedFormer, key_id: str) -> KeyDeletion:
+    deletion: KeyDeletion = entry.service.delete_key(key_id)  # type: ignore[attr-defined]  # asked for before
+    if _has_key(entry.service, key_id):
+        raise KeyServiceError(
+            f"the former key service of type {entry.policy.config.type!r} still has key {key_id!r}, though it was told "
+            "to delete it; look there, and give the command again"
+        )
+    return deletion
