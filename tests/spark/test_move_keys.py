@@ -1,4 +1,4 @@
-"""Keys that move from one key service to another; afterwards nothing needs where they were."""
+"""Keys that move: to another key id, and from one key service to another; afterwards nothing needs where they were."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sparkcrypt.backfill.many.check_keys import check_keys
 from sparkcrypt.backfill.many.key_status import key_statuses
 from sparkcrypt.backfill.many.rotate import rotate_key
 from sparkcrypt.backfill.state.directory import open_states
-from sparkcrypt.errors import KeyNotFoundError, KeyServiceError
+from sparkcrypt.errors import ConfigError, KeyNotFoundError, KeyServiceError
 from sparkcrypt.keys.local.service import LocalKeyService
 from sparkcrypt.keys.material import parse_key_material
 from sparkcrypt.keys.open_service import open_key_service
@@ -27,8 +27,8 @@ from tests.conftest import FreshJvm
 from tests.services.s3 import S3, start_s3
 from tests.spark.fresh_scripts import START, run
 from tests.spark.killing import STEPS, Clock, kill_during
-from tests.spark.rotations import data_of, files_of, retrieve_by, write
-from tests.spark.support import Lake, rows_of
+from tests.spark.rotations import data_of, files_of, keks_of, make_tables, retrieve_by, rotate, write
+from tests.spark.support import Lake, key_service, rows_of
 
 pytestmark = pytest.mark.spark
 KEYS = ("footer", "audit", "pii")
@@ -253,3 +253,48 @@ def test_local_to_vault_to_aws(
     refused = fresh_jvm(READ, lake.root / "0.yaml", paths, env={"SPARKCRYPT_JAR": str(private_jar), **environment})
     assert refused.returncode != 0
     assert "the wrapped key is not one of a local key service" in refused.stderr
+
+
+def test_key_moves_to_another_id(lake: Lake) -> None:
+    """`rotate --to` puts everything under the successor, footers too, once the policy says so, and no page is another.
+
+    A policy that does not name it in the key's place is refused, with what to change.
+    """
+    before = make_tables(lake, "t")
+    for number in range(3):
+        write(lake, "t", number)
+    key_service(before).create("contact")
+    first, rows = files_of(lake), rows_of(lake.spark.table("t"))
+    with pytest.raises(ConfigError, match="gives tag 'pii' the key 'pii'; name 'contact' there"):
+        rotate(lake, before, "pii", successor="contact", tables=["t"])
+    text = Path(before.run_state.removeprefix("file:")).parent / "policy.yaml"
+    document = text.read_text()
+    text.write_text(document.replace("pii: {key: pii}", "pii: {key: contact}"))
+    with pytest.raises(ConfigError, match="no tag, and no footer, whose key is 'contact' with 'pii' under its history"):
+        rotate(lake, load_policy(text), "pii", successor="contact", tables=["t"])
+    text.write_text(document.replace("pii: {key: pii}", "pii: {key: contact, history: [pii]}"))
+    after = load_policy(text)
+    configure(lake.spark, after)
+    with pytest.raises(ConfigError, match="--compromised gives new data keys"):
+        rotate(lake, after, "pii", successor="contact", tables=["t"], compromised=True)
+    planned = rotate(lake, after, "pii", successor="contact", tables=["t"], run={"dry_run": True})
+    assert planned.exit_code == 2
+    assert {action for unit in planned.tables[0].planned for action in unit["actions"]} == {"re-wrap"}
+    assert rotate(lake, after, "pii", successor="contact", tables=["t"], max_bytes=1).outcome == "stopped at budget"
+    done = rotate(lake, after, "pii", successor="contact", tables=["t"])
+    assert (done.outcome, done.tables[0].verified) == ("done", True)
+    assert done.rotation is not None
+    assert done.rotation.to_dict() == {
+        "key_id": "contact",
+        "version": 1,
+        "made": False,
+        "rekeys": False,
+        "predecessor": "pii",
+    }
+    moved = files_of(lake)
+    assert {key: len(found) for key, found in keks_of(moved, after).items()} == dict.fromkeys(
+        ("footer", "contact", "fin"), 1
+    )
+    assert {file.name: data_of(file, after) for file in moved} == {file.name: data_of(file, before) for file in first}
+    assert rows_of(lake.spark.table("t")) == rows
+    assert rotate(lake, after, "pii", successor="contact", tables=["t"]).outcome == "nothing to do"

@@ -26,11 +26,13 @@ class Rotation:
         key_id: the master key.
         version: the version that is to wrap everything under it; later ones will do.
         wrapping: of the table's KEK under it; None as long as there is none, so that every file has to be rewrapped.
+        predecessor: another master key, under which nothing is to stay; None for a new version of one key.
     """
 
     key_id: str
     version: int
     wrapping: Wrapping | None
+    predecessor: str | None = None
 
     def drift_of(self, summary: FileSummary, found: Iterable[Drift]) -> tuple[Drift, ...]:
         """Return how a file differs from its plan, and from what the rotation asks.
@@ -54,9 +56,13 @@ class Rotation:
         return replace(self, wrapping=told.get(self.key_id, self.wrapping))
 
     def _is_stale(self, wrapping: Wrapping) -> bool:
+        if self.predecessor is not None and wrapping.key_id == self.predecessor:
+            return True
         return wrapping.key_id == self.key_id and wrapping != self.wrapping
 
     def _describe(self, file: str, oldest: Wrapping, count: int) -> Drift:
+        if oldest.key_id == self.predecessor:
+            return Drift(OTHER_KEK, file, None, f"under {oldest.key_id!r}, not {self.key_id!r}", oldest.key_id)
         if 0 < oldest.version < self.version:
             detail = f"under version {oldest.version} of {self.key_id!r}, not {self.version}"
             return Drift(OLD_VERSION, file, None, detail, self.key_id)

@@ -50,16 +50,19 @@ class RotatedKey:
         version: that wraps.
         made: this pass made the version, or would.
         rekeys: files got new data keys.
+        predecessor: the master key in whose place it came; None where it got a version.
     """
 
     key_id: str
     version: int
     made: bool
     rekeys: bool = False
+    predecessor: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON values."""
-        return {"key_id": self.key_id, "version": self.version, "made": self.made, "rekeys": self.rekeys}
+        moved = {} if self.predecessor is None else {"predecessor": self.predecessor}
+        return {"key_id": self.key_id, "version": self.version, "made": self.made, "rekeys": self.rekeys, **moved}
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The rotation of a master key: a version of it, and the data keys of every table that holds it wrapped anew."""
+"""The rotation of a master key: a version of it, or another key, and the data keys of its tables rewrapped under it."""
 
 from __future__ import annotations
 
@@ -40,6 +40,7 @@ def rotate_key(
     *,
     tables: Iterable[str] = (),
     databases: Iterable[str] = (),
+    successor: str | None = None,
     keep_version: bool = False,
     compromised: bool = False,
     options: PassOptions | None = None,
@@ -47,6 +48,8 @@ def rotate_key(
     on_failure: Callable[[PassReport], None] = lambda _: None,
 ) -> PassReport:
     """Add a version to a master key, and rewrap under it the data keys of every file that holds the key.
+
+    With a successor, everything under the master key comes under that one, which the policy has to name in its place.
 
     Pages are copied as they are.  Each master key of a file that is rewrapped ends with one KEK for the table, so a
     reader makes as many calls as there are master keys, however many processes wrote.  The work is that of a pass: with
@@ -59,6 +62,7 @@ def rotate_key(
         tables: names or patterns; without tables and databases, every table of which the state directory knows that it
             holds the key.
         databases: of which every Parquet table is looked at.
+        successor: another master key, which gets no version.
         keep_version: make no version, and rewrap under the one that is newest.
         compromised: somebody else may have used the key: every file that holds it gets new data keys, for all of its
             columns.
@@ -68,13 +72,15 @@ def rotate_key(
 
     Raises:
         ConfigError: the key service does not rotate keys, or no table is known to hold the key; or a compromised
-            version is to be kept.
+            version is to be kept; or the policy does not name the successor in the key's place.
         KeyServiceError: the key is not there, or may not be rotated.
         PlanError: a table or database is not there.
     """
     options = options or PassOptions()
     if compromised and keep_version:
         raise ConfigError("--compromised needs a version that nobody has used, and --keep-version makes none; omit it")
+    if successor is not None:
+        refuse_unplanned(policy, key_id, successor, compromised=compromised)
     store, service = (
         open_states(spark, policy.run_state, outside=_outside(policy)),
         open_key_service(policy.key_service),
@@ -84,16 +90,19 @@ def rotate_key(
     if not chosen and not databases:
         chosen, missing = find_tables(spark, store, key_id)
     dry_run = options.run.dry_run
+    predecessor, key_id = (None, key_id) if successor is None else (key_id, successor)
     try:
         before = service.describe(key_id).versions
     except KeyNotFoundError as error:
         raise describe_refused(ShreddedKeys(store, policy), key_id, error) from error
     choose = plan_version if dry_run else begin_version
-    version = choose(store, service, key_id, keep_version=keep_version, rekeys=compromised)
+    keeps = keep_version or predecessor is not None
+    version = choose(store, service, key_id, keep_version=keeps, rekeys=compromised)
     run = replace(options.run, rewrap=not compromised, rotate_key=key_id, rotate_to=version, keep_going=True)
+    run = replace(run, rotate_from=predecessor)
     if compromised:  # an unfinished run that only rewraps would put files under the version for new data keys
         run, missing = replace(run, resume="never"), (*missing, _UNREACHED)
-    rotated = RotatedKey(key_id, version, made=version > before, rekeys=compromised)
+    rotated = RotatedKey(key_id, version, made=version > before, rekeys=compromised, predecessor=predecessor)
 
     def tell(report: PassReport) -> PassReport:
         return replace(report, rotation=rotated, warnings=(*report.warnings, *missing))
@@ -112,6 +121,34 @@ def rotate_key(
     if not dry_run and done.outcome in ("done", "nothing to do"):
         finish_rotation(store, key_id, version)
     return done
+
+
+def refuse_unplanned(policy: Policy, key_id: str, successor: str, *, compromised: bool) -> None:
+    """Refuse a successor that the policy does not name in a master key's place.
+
+    Raises:
+        ConfigError: it names what has to be changed in the policy.
+    """
+    if compromised:
+        raise ConfigError(
+            f"--compromised gives new data keys, and --to rewraps them; with {successor!r} in the policy, `sparkcrypt "
+            "backfill` without --rewrap gives new data keys under it"
+        )
+    rules = [rule for rule in policy.tags if rule.key is not None]
+    left = [f"tag {rule.name!r}" for rule in rules if rule.key is not None and rule.key.matches(key_id)]
+    named = [rule for rule in rules if rule.key is not None and rule.key.matches(successor) and key_id in rule.history]
+    if policy.footer_key == key_id:
+        left.append("the footer")
+    if left or successor == key_id:
+        raise ConfigError(
+            f"the policy gives {', '.join(left) or 'what is rewrapped'} the key {key_id!r}; name {successor!r} there, "
+            f"and {key_id!r} under its history, then give the command again"
+        )
+    if not named and not (policy.footer_key == successor and key_id in policy.footer_key_history):
+        raise ConfigError(
+            f"the policy has no tag, and no footer, whose key is {successor!r} with {key_id!r} under its history; that "
+            "is what readers go by while files are under both; add it, then give the command again"
+        )
 
 
 def find_tables(spark: SparkSession, store: StateStore, key_id: str) -> tuple[tuple[str, ...], tuple[str, ...]]:

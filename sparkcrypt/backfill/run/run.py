@@ -132,7 +132,8 @@ def _why_again(job: TableJob, begun: Begun, ended: _Ended) -> str | None:
     """Return what a report says of an unfinished run that was finished first, when what was asked is still to do."""
     report = ended.report
     elsewhere = begun.options.where != job.options.where and job.options.resume == "auto"
-    otherwise = begun.options.rotate_key != job.options.rotate_key
+    asked, did = ((options.rotate_key, options.rotate_from) for options in (job.options, begun.options))
+    otherwise = asked != did
     if report.outcome == "stopped at budget" or not (elsewhere or otherwise or ended.drifted_again):
         return None
     why = "was over other partitions" if elsewhere else "had swapped some units before they drifted again"

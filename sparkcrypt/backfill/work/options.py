@@ -35,6 +35,7 @@ class RunOptions:
         rotate_key: a master key whose rotation is all that the run is for: see `sparkcrypt.backfill.drift.rotation`.
             Without ``rewrap`` what is under it gets new data keys.
         rotate_to: the version of it that is to wrap; later ones will do.
+        rotate_from: another master key, of which ``rotate_key`` is the successor; None where that gets a version.
         purge: put nulls in the place of columns whose keys were shredded.
     """
 
@@ -53,6 +54,7 @@ class RunOptions:
     strict: bool = False
     rotate_key: str | None = None
     rotate_to: int | None = None
+    rotate_from: str | None = None
     purge: bool = False
 
     def check(self) -> None:
@@ -85,8 +87,10 @@ class RunOptions:
     def to_dict(self) -> dict[str, Any]:
         """Return the options that a run's journal records: those that must stay the same when it is continued."""
         rotation = {} if self.rotate_key is None else {"rotate_key": self.rotate_key, "rotate_to": self.rotate_to}
+        moved = {} if self.rotate_from is None else {"rotate_from": self.rotate_from}
         return {
             **rotation,
+            **moved,
             "engine": self.engine,
             "where": self.where,
             "output": self.output,
@@ -112,5 +116,6 @@ class RunOptions:
             rewrap=began.get("rewrap", False),
             rotate_key=began.get("rotate_key"),
             rotate_to=began.get("rotate_to"),
+            rotate_from=began.get("rotate_from"),
             purge=began.get("purge", False),
         )

@@ -30,7 +30,7 @@ def rotation_of(options: RunOptions, trust: TableTrust) -> Rotation | None:
         version = max(version, open_key_service(trust.policy.key_service).describe(options.rotate_key).versions)
     has_audit = bool(trust.store.list(f"audit/{trust.table_id}/mac-key"))
     if not has_audit:
-        return Rotation(options.rotate_key, version, None)
+        return Rotation(options.rotate_key, version, None, options.rotate_from)
     kek = find_kek(
         trust.store,
         trust.table_id,
@@ -40,5 +40,5 @@ def rotation_of(options: RunOptions, trust: TableTrust) -> Rotation | None:
         version=version,
         mac=trust.mac(),
     )
-    made = Rotation(options.rotate_key, version, None)
+    made = Rotation(options.rotate_key, version, None, options.rotate_from)
     return made if kek is None else made.under([kek])

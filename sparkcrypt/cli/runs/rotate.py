@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 @click.command(cls=Command)
 @click.option("--key", "key_id", required=True, metavar="KEY_ID", help="The master key.")
+@click.option("--to", "successor", metavar="KEY_ID", help="Another key, which the policy names in its place.")
 @click.option("--table", "tables", multiple=True, metavar="PATTERN", help="A table, or a pattern of their names.")
 @databases_option
 @policy_option
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
 def rotate(
     context: click.Context,
     key_id: str,
+    successor: str | None,
     tables: tuple[str, ...],
     databases: tuple[str, ...],
     policy: str,
@@ -74,12 +76,16 @@ def rotate(
     reader makes as many calls to the key service afterwards as there are master keys.  Given again after it was killed,
     or after its budget was spent, it goes on under the version that it made.
 
+    With --to everything under the key comes under another one, and no version is made.  The policy has to name that one
+    in the key's place, and the key under its history.
+
     With --compromised files are re-keyed instead, page by page, and the report says which copies that does not reach.
 
     Examples:
       sparkcrypt rotate --key pii --policy policy.yaml --dry-run
       sparkcrypt rotate --key pii --database sales --policy policy.yaml --max-duration 4h
       sparkcrypt rotate --key pii --table sales.customers --keep-version --policy policy.yaml
+      sparkcrypt rotate --key pii --to contact --policy policy.yaml
       sparkcrypt rotate --key pii --compromised --policy policy.yaml --dry-run
     """
     check_writable(report)
@@ -97,6 +103,7 @@ def rotate(
             spark,
             loaded,
             key_id,
+            successor=successor,
             tables=tables,
             databases=databases,
             keep_version=keep_version,
@@ -120,6 +127,8 @@ def _describe(done: PassReport) -> str:
     rotation = done.rotation
     if rotation is None:
         return ""
+    if rotation.predecessor is not None:
+        return f"key {rotation.key_id}: takes the place of {rotation.predecessor}"
     made = "would be made" if done.dry_run else "was made"
     return f"key {rotation.key_id}: version {rotation.version} {made if rotation.made else 'is the newest'}"
 
