@@ -3,35 +3,65 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
 from sparkcrypt.native.open_places import Settings
-from sparkcrypt.native.orders import KeySettings, Order, order_from_dict
-from sparkcrypt.native.work import rewrite
+from sparkcrypt.native.orders import FileOutcome, KeySettings, Order, order_from_dict
+from sparkcrypt.native.work import failure, rewrite
+from sparkcrypt.parquet import folders_synced_once
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
 
 OUTCOME_SCHEMA = "outcome string"
+FILES_A_TASK = 50
+BYTES_A_TASK = 16 << 20
+"""A task costs as much as some tens of small files; a file that is not small is worth one of its own."""
+
+
+def share_out(lengths: Sequence[int]) -> list[range]:
+    """Return which orders each task carries out: neighbours, as long as they are few and their files small together.
+
+    Args:
+        lengths: of the files, in bytes, in the order of the orders.
+    """
+    tasks: list[range] = []
+    start, total = 0, 0
+    for place, length in enumerate(lengths):
+        if place > start and (place - start == FILES_A_TASK or total + length > BYTES_A_TASK):
+            tasks.append(range(start, place))
+            start, total = place, 0
+        total += length
+    return [*tasks, range(start, len(lengths))] if lengths else []
 
 
 def rewriter(
-    orders: tuple[Order, ...], keys: KeySettings, settings: Settings
+    tasks: Iterable[Iterable[Order]], keys: KeySettings, settings: Settings
 ) -> Callable[[Iterable[RecordBatch]], Iterator[RecordBatch]]:
-    """Return a function for ``mapInArrow`` over a column ``id``, each value the place of an order in ``orders``."""
-    texts = tuple(json.dumps(order.to_dict()) for order in orders)
+    """Return a function for ``mapInArrow`` over a column ``id``, each value the place of a task in ``tasks``."""
+    texts = tuple(tuple(json.dumps(order.to_dict()) for order in orders) for orders in tasks)
     return partial(_run, texts, keys.to_json(), dict(settings))
 
 
 def _run(
-    orders: tuple[str, ...], keys: str, settings: Settings, batches: Iterable[RecordBatch]
+    tasks: tuple[tuple[str, ...], ...], keys: str, settings: Settings, batches: Iterable[RecordBatch]
 ) -> Iterator[RecordBatch]:
     import pyarrow as pa
 
     key_settings = KeySettings.from_json(keys)
     for batch in batches:
         for place in batch.column(0).to_pylist():
-            outcome = rewrite(order_from_dict(json.loads(orders[place])), key_settings, settings)
-            yield pa.RecordBatch.from_pydict({"outcome": [outcome.to_json()]})
+            orders = [order_from_dict(json.loads(text)) for text in tasks[place]]
+            outcomes = _carry_out(orders, key_settings, settings)
+            yield pa.RecordBatch.from_pydict({"outcome": [outcome.to_json() for outcome in outcomes]})
+
+
+def _carry_out(orders: Sequence[Order], keys: KeySettings, settings: Settings) -> list[FileOutcome]:
+    """Carry out the orders of one task; their targets' folders are synced once, before anybody hears of an outcome."""
+    try:
+        with folders_synced_once():
+            return [rewrite(order, keys, settings) for order in orders]
+    except OSError as error:
+        return [failure(order, error) for order in orders]

@@ -40,7 +40,7 @@ def test_few_frames_lie_between_the_call_and_a_page(lake: Lake, monkeypatch: pyt
         raise Reached
 
     def rewrite_here(
-        _: object, orders: Sequence[FileOrder], keys: KeySettings, told: Callable[[int], None]
+        _: object, orders: Sequence[FileOrder], lengths: object, keys: KeySettings, told: Callable[[int], None]
     ) -> list[FileOutcome]:
         return [rewrite(order, keys, {}) for order in orders]
 

@@ -1,9 +1,9 @@
-"""Staging without decoding: each file is rewritten page by page in a task of its own, and keeps its name."""
+"""Staging without decoding: each file is rewritten page by page in a task of Spark, and keeps its name."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -102,7 +102,8 @@ class NativeStager:
         make_fresh_folder(self._files, scanned.unit, staged)
         orders = self._orders(scanned, staged)
         keys = self._keys(orders)
-        outcomes = rewrite_in_tasks(self._spark, orders, keys, told)
+        lengths = {file.path: file.length for folder in scanned.unit.folders for file in folder.files}
+        outcomes = rewrite_in_tasks(self._spark, orders, lengths, keys, told)
         refused = [outcome for outcome in outcomes if outcome.refused]
         _raise_first([outcome for outcome in outcomes if outcome.error])
         if refused and self._target.format == "orc":
@@ -270,8 +271,9 @@ class _NativeWork:
     def prove(self, folders: tuple[Folder, ...], retrieve_key: RetrieveKey) -> Proof:
         """Check that exactly the rewritten files are there, and each footer and key of theirs; see `StagedWork`."""
         found = {file.path: file.length for folder in folders for file in folder.files}
-        pairs = {self._files.qualify(outcome.target): self._files.qualify(outcome.source) for outcome in self._outcomes}
-        lengths = {self._files.qualify(outcome.target): outcome.bytes_after for outcome in self._outcomes}
+        named = _qualify(self._files, (path for done in self._outcomes for path in (done.source, done.target)))
+        pairs = {named[outcome.target]: named[outcome.source] for outcome in self._outcomes}
+        lengths = {named[outcome.target]: outcome.bytes_after for outcome in self._outcomes}
         for path in sorted(found.keys() | lengths.keys()):
             if found.get(path) != lengths.get(path):
                 raise VerificationError(
@@ -279,8 +281,7 @@ class _NativeWork:
                     "proven; someone else writes to the staging folder; nothing was swapped"
                 )
         carried, purged = (
-            {self._files.qualify(target): columns for target, columns in told.items()}
-            for told in (self._carried, self._purged)
+            {named[target]: columns for target, columns in told.items()} for told in (self._carried, self._purged)
         )
         unit = verify_footers(
             self._files,
@@ -299,6 +300,18 @@ class _NativeWork:
         if rows != unit.rows:
             raise VerificationError(f"{self._scanned.unit.name}: {rows} rows became {unit.rows}; nothing was swapped")
         return Proof(replace(unit, not_authenticated=tuple(weak)), rows, pairs=pairs, carried=carried, purged=purged)
+
+
+def _qualify(files: HadoopFiles, paths: Iterable[str]) -> dict[str, str]:
+    """Return the full URI of each path; each folder is asked for once."""
+    folders: dict[str, str] = {}
+    named = {}
+    for path in paths:
+        folder, _, name = path.rpartition("/")
+        if folder not in folders:
+            folders[folder] = files.qualify(folder)
+        named[path] = f"{folders[folder]}/{name}"
+    return named
 
 
 def new_name(name: str, run_id: str | None) -> str:

@@ -1,10 +1,10 @@
-"""Runs orders of the native engine as tasks of Spark, one file a task."""
+"""Runs orders of the native engine as tasks of Spark: a large file a task, or some tens of small ones."""
 
 from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 
@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from sparkcrypt.errors import ConfigError
 from sparkcrypt.native.open_places import S3_BUCKETS, worker_settings
 from sparkcrypt.native.orders import FileOutcome, KeySettings, Order
-from sparkcrypt.native.task_batches import OUTCOME_SCHEMA, rewriter
+from sparkcrypt.native.task_batches import OUTCOME_SCHEMA, rewriter, share_out
 from sparkcrypt.native.webhdfs.name_nodes import HADOOP_USER
 from sparkcrypt.spark.jvm.failures import short_text
 from sparkcrypt.spark.jvm.gateway import copy_collection, hadoop_conf, jvm
@@ -27,14 +27,17 @@ ORDERS_A_JOB = 2000
 """Orders travel with the job's code, so that each task finds its own; more would make that code large."""
 
 
-def rewrite_in_tasks(spark: SparkSession, orders: Sequence[Order], keys: KeySettings, told: Told) -> list[FileOutcome]:
+def rewrite_in_tasks(
+    spark: SparkSession, orders: Sequence[Order], lengths: Mapping[str, int], keys: KeySettings, told: Told
+) -> list[FileOutcome]:
     """Carry out orders on the executors; the order of outcomes is that of the orders.
 
     Args:
         spark: a classic session.
         orders: what is to be done.
+        lengths: of their source files, in bytes.
         keys: where data keys come from.
-        told: hears how many orders are carried out.
+        told: hears how many orders are carried out, as far as tasks that have ended tell.
 
     Raises:
         ConfigError: the executors' interpreter lacks what the engine needs.
@@ -44,16 +47,19 @@ def rewrite_in_tasks(spark: SparkSession, orders: Sequence[Order], keys: KeySett
     outcomes: list[FileOutcome] = []
     for start in range(0, len(orders), ORDERS_A_JOB):
         some = tuple(orders[start : start + ORDERS_A_JOB])
+        tasks = share_out([lengths[order.source] for order in some])
         # A range has a partition for each number, which Spark never joins with another.
-        numbers = spark.range(0, len(some), 1, len(some))
-        with translated_failure(), watch_tasks(spark, partial(_further, told, start)):
-            rows = numbers.mapInArrow(rewriter(some, keys, settings), OUTCOME_SCHEMA).collect()
+        numbers = spark.range(0, len(tasks), 1, len(tasks))
+        further = partial(_further, told, start, len(some) / len(tasks))
+        with translated_failure(), watch_tasks(spark, further):
+            work = rewriter([some[task.start : task.stop] for task in tasks], keys, settings)
+            rows = numbers.mapInArrow(work, OUTCOME_SCHEMA).collect()
         outcomes.extend(FileOutcome.from_json(row.outcome) for row in rows)
     return outcomes
 
 
-def _further(told: Told, start: int, count: int) -> None:
-    told(start + count)
+def _further(told: Told, start: int, orders_a_task: float, tasks: int) -> None:
+    told(start + int(tasks * orders_a_task))
 
 
 @contextmanager
