@@ -9,8 +9,8 @@ from bench.__main__ import BENCHMARKS
 from bench.harness import RESULTS
 from bench.pages import PAGE, rendered, shown
 
-LONG = {"cluster"}
-"""Benchmarks of which one run takes minutes: they have no bar."""
+LONG = {"cluster", "rotation"}
+"""Benchmarks of which one run takes minutes: a bar says whether it holds for that one."""
 
 
 def test_the_page_says_what_was_measured() -> None:
