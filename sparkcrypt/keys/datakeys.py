@@ -128,6 +128,19 @@ class WrappedKek:
 
 
 @dataclass(frozen=True, slots=True)
+class RewrappedKek:
+    """A KEK that the key service has wrapped anew.
+
+    Attributes:
+        before: as files may have it.
+        wrapped_kek: what is to stand there.
+    """
+
+    before: WrappedKek
+    wrapped_kek: str
+
+
+@dataclass(frozen=True, slots=True)
 class _Kek:
     wrapped: WrappedKek
     key: bytes = field(repr=False)

@@ -22,7 +22,7 @@ from sparkcrypt.keys.access_decisions import AccessDecider, Decision
 from sparkcrypt.keys.service import CredentialBearer, Deleting, KeyDeletion, KeyDescription, KeyService
 from sparkcrypt.policy.former_services import FormerService, is_form_of
 
-_VERBS = ("rotate", "retire")
+_VERBS = ("rotate", "retire", "rewrap")
 """Optional verbs that are the current service's own; the others mean something for former ones too."""
 
 

@@ -89,6 +89,15 @@ class Rotating(Protocol):
 
 
 @runtime_checkable
+class Rewrapping(Protocol):
+    """A key service that can rewrap what it wrapped, without giving away what is inside."""
+
+    def rewrap(self, key_id: str, wrapped: str) -> str:
+        """Return the same key wrapped with the newest version; a text that this key did not wrap is refused."""
+        ...
+
+
+@runtime_checkable
 class Retiring(Protocol):
     """A key service that can end the use of a key's older versions."""
 

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Any, Literal, TypeAlias
 
 from sparkcrypt.errors import VerificationError
-from sparkcrypt.keys.datakeys import WrappedKek
+from sparkcrypt.keys.datakeys import RewrappedKek, WrappedKek
 from sparkcrypt.names import Algorithm
 from sparkcrypt.parquet import FileSummary
 from sparkcrypt.parquet.rewrite.encryption import FooterMode
@@ -208,22 +208,33 @@ def order_from_dict(values: Mapping[str, Any]) -> Order:
 
 @dataclass(frozen=True, slots=True)
 class KeySettings:
-    """Where a worker gets its keys: the key service, and the KEKs of the table, wrapped as they are stored."""
+    """Where a worker gets its keys: the key service, and the KEKs of the table, wrapped as they are stored.
+
+    ``rewrapped`` are KEKs that files may have already, with what the key service made of them: those stay unopened.
+    """
 
     key_service: str
     data_key_bits: int
     keks: tuple[WrappedKek, ...] = ()
+    rewrapped: tuple[RewrappedKek, ...] = ()
 
     def to_json(self) -> str:
         """Return the settings as canonical JSON."""
-        keks = [[kek.master_key_id, kek.kek_id, kek.wrapped_kek] for kek in self.keks]
-        return json.dumps([self.key_service, self.data_key_bits, keks], ensure_ascii=True, separators=(",", ":"))
+        keks = [_list_kek(kek) for kek in self.keks]
+        again = [[*_list_kek(kek.before), kek.wrapped_kek] for kek in self.rewrapped]
+        told = [self.key_service, self.data_key_bits, keks, again]
+        return json.dumps(told, ensure_ascii=True, separators=(",", ":"))
 
     @classmethod
     def from_json(cls, text: str) -> KeySettings:
         """Return the settings that `to_json` gave."""
-        key_service, bits, keks = json.loads(text)
-        return cls(key_service, bits, tuple(WrappedKek(*kek) for kek in keks))
+        key_service, bits, keks, again = json.loads(text)
+        rewrapped = tuple(RewrappedKek(WrappedKek(*kek), wrapped) for *kek, wrapped in again)
+        return cls(key_service, bits, tuple(WrappedKek(*kek) for kek in keks), rewrapped)
+
+
+def _list_kek(kek: WrappedKek) -> list[str]:
+    return [kek.master_key_id, kek.kek_id, kek.wrapped_kek]
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +242,8 @@ class FileOutcome:
     """What became of one file: proven equal page by page, or not done with the reason.
 
     ``unauthenticated`` tells what nothing authenticates in the target, and after ``source:`` what nothing authenticated
-    in what it was made of.  ``refused`` says why the file cannot be rewritten page by page, or not from here, although
+    in what it was made of.  ``unopened`` are columns that have their data keys and KEKs as before, and of which no key
+    was opened.  ``refused`` says why the file cannot be rewritten page by page, or not from here, although
     it may be right; ``error`` is (class name, message) of anything else.
     """
 
@@ -244,6 +256,7 @@ class FileOutcome:
     notes: tuple[str, ...] = ()
     refused: str | None = None
     error: tuple[str, str] | None = None
+    unopened: tuple[Path, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return the outcome as JSON values."""
@@ -257,6 +270,7 @@ class FileOutcome:
             "notes": list(self.notes),
             "refused": self.refused,
             "error": None if self.error is None else list(self.error),
+            "unopened": [list(path) for path in self.unopened],
         }
 
     def to_json(self) -> str:
@@ -269,4 +283,5 @@ class FileOutcome:
         values = json.loads(text)
         error = values.pop("error")
         values["unauthenticated"], values["notes"] = tuple(values["unauthenticated"]), tuple(values["notes"])
+        values["unopened"] = tuple(map(tuple, values["unopened"]))
         return cls(**values, error=None if error is None else (error[0], error[1]))

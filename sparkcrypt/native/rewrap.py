@@ -5,7 +5,8 @@ Columns that are dark, since their master keys were shredded, stay as they are: 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
 
 from sparkcrypt.errors import FormatError, VerificationError
 from sparkcrypt.native.open_places import Place, remove_file, size_of
@@ -25,6 +26,7 @@ from sparkcrypt.parquet.file.schema import leaf_paths
 from sparkcrypt.parquet.file.source import Input, Source, open_source
 from sparkcrypt.parquet.rewrite.footer_writer import crypto_metadata
 from sparkcrypt.parquet.rewrite.output import open_target
+from sparkcrypt.parquet.rewrite.rewrap import KeepKey, kept_keys
 from sparkcrypt.parquet.thrift.compact import STRUCT, List, Struct
 from sparkcrypt.parquet.thrift.encode import encode_struct
 from sparkcrypt.parquet.thrift.metadata import ColumnChunk, ColumnCryptoMetaData, FileMetaData, KeyValue, RowGroup
@@ -47,12 +49,14 @@ def rewrap_order(
     retrieve_key: RetrieveKey,
     wrap_key: WrapKey,
     verify_aad: VerifyAad | None,
+    keep_key: KeepKey,
 ) -> FileOutcome:
     """Write a file whose data keys are wrapped as ordered, and prove it.
 
     The source's footer and a module of each key of it are authenticated before anything is wrapped.  The target's data
     are compared with the source's as they lie there, byte by byte: so a page that was damaged stays one that no reader
-    takes.  The target's keys are then opened, and its footer says what the source's does.
+    takes.  The target's keys are then opened, and its footer says what the source's does.  Of a column whose KEK the
+    key service wrapped anew nothing is opened: its key metadata is the source's with the new text of that KEK.
 
     Args:
         order: what is to be done.
@@ -61,6 +65,7 @@ def rewrap_order(
         retrieve_key: opens data keys.
         wrap_key: wraps them, as ordered.
         verify_aad: sees that the source is the file that was listed.
+        keep_key: returns key metadata of columns whose data keys need not be opened.
 
     Raises:
         FormatError, VerificationError: the source is not what it should be, or the target not what was ordered.
@@ -77,16 +82,18 @@ def rewrap_order(
         verify_aad=verify_aad,
         key_values=key_values,
         dark=order.dark,
+        keep_key=keep_key,
     )
+    kept = kept_keys(before.columns or (), order.dark, keep_key)
     try:
-        summary = prove_rewrapped(before, source, order.target, target, retrieve_key, order.dark)
+        summary = prove_rewrapped(before, source, order.target, target, retrieve_key, order.dark, kept)
         unmet = None if order.encryption is None else order.encryption.unmet(summary, order.dark)
         if unmet:
             raise VerificationError(f"{order.target}: {unmet}; it was ordered otherwise")
     except BaseException:
         remove_file(target)
         raise
-    return _outcome(order, source, target, summary, result.unauthenticated)
+    return _outcome(order, source, target, summary, result.unauthenticated, tuple(kept))
 
 
 def copy_order(
@@ -119,7 +126,12 @@ def copy_order(
 
 
 def _outcome(
-    order: FileOrder, source: Place, target: Place, summary: FileSummary, unauthenticated: tuple[str, ...]
+    order: FileOrder,
+    source: Place,
+    target: Place,
+    summary: FileSummary,
+    unauthenticated: tuple[str, ...],
+    unopened: tuple[Path, ...] = (),
 ) -> FileOutcome:
     return FileOutcome(
         source=order.source,
@@ -128,6 +140,7 @@ def _outcome(
         bytes_before=size_of(source),
         bytes_after=size_of(target),
         unauthenticated=unauthenticated,
+        unopened=unopened,
     )
 
 
@@ -165,7 +178,13 @@ def refuse_other_keys(order: FileOrder, footer: Footer) -> None:
 
 
 def prove_rewrapped(
-    before: Footer, source: Source, name: str, target: Source, retrieve_key: RetrieveKey, dark: Collection[Path]
+    before: Footer,
+    source: Source,
+    name: str,
+    target: Source,
+    retrieve_key: RetrieveKey,
+    dark: Collection[Path],
+    kept: Mapping[Path, bytes] = MappingProxyType({}),
 ) -> FileSummary:
     """See that a file is another but for its key metadata, and that its keys open; return what its footer says.
 
@@ -176,15 +195,20 @@ def prove_rewrapped(
         target: the file.
         retrieve_key: opens data keys.
         dark: columns whose keys nothing opens; their key metadata must be the same bytes as well.
+        kept: columns whose keys are not opened, and the key metadata that they must have.
 
     Raises:
         VerificationError: it is not.
     """
     try:
-        summary = verify_keys(target, retrieve_key=retrieve_key, dark=dark)
+        summary = verify_keys(target, retrieve_key=retrieve_key, dark={*dark, *kept})
         after = read_footer(target, retrieve_key=retrieve_key)
     except FormatError as error:
         raise VerificationError(f"{name}: the rewrapped file cannot be read back: {error}") from error
+    found = {column.path: column.key_metadata for column in after.columns or ()}
+    for path, metadata in kept.items():
+        if found.get(path) != metadata:
+            raise VerificationError(f"{name}: the key metadata of column {join_dotted(path)} is not what was ordered")
     if before.metadata is None or after.metadata is None:
         raise VerificationError(f"{name}: a footer is not revealed, so it is not proven")
     if _less_keys(before, before.metadata, dark) != _less_keys(after, after.metadata, dark):

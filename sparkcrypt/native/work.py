@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import time
+from dataclasses import replace
 from functools import lru_cache, partial
 from pathlib import Path as FilePath
 
@@ -18,7 +19,7 @@ from sparkcrypt.errors import (
     VerificationError,
 )
 from sparkcrypt.keys.call_log import LoggingKeyService
-from sparkcrypt.keys.datakeys import DataKeyMaker, DataKeyOpener
+from sparkcrypt.keys.datakeys import DataKeyMaker, DataKeyOpener, WrappedKek
 from sparkcrypt.keys.material import parse_key_material
 from sparkcrypt.keys.open_service import open_key_service
 from sparkcrypt.native.open_places import Place, Settings, place, remove_file, size_of
@@ -127,8 +128,8 @@ def _rewritten(order: Order, source: Place, target: Place, keys: KeySettings) ->
         return rewrite_orc_order(order, source, target, worker.retrieve, worker.maker)
     verify_aad = None if order.source_prefix is None else _Expected(order.source_prefix)
     if order.action == "rewrap":
-        wrap_key = partial(worker.wrap, order.encryption)
-        return rewrap_order(order, source, target, worker.retrieve, wrap_key, verify_aad)
+        wrap_key, keep_key = partial(worker.wrap, order.encryption), partial(worker.keep, order.encryption)
+        return rewrap_order(order, source, target, worker.retrieve, wrap_key, verify_aad, keep_key)
     if order.action == "copy" and order.dark:
         return copy_order(order, source, target, worker.retrieve, verify_aad)
     if order.dark:
@@ -219,6 +220,7 @@ class _Worker:
         service = LoggingKeyService(open_key_service(KeyServiceConfig.from_dict(json.loads(keys.key_service))))
         self._opener = DataKeyOpener(service)
         self.maker = DataKeyMaker(service, data_key_bits=keys.data_key_bits, keks=keys.keks)
+        self._rewrapped = {rewrapped.before: rewrapped.wrapped_kek for rewrapped in keys.rewrapped}
 
     def retrieve(self, request: KeyRequest) -> bytes:
         """Open a data key of a file by its key metadata."""
@@ -252,6 +254,19 @@ class _Worker:
         else:
             master_key_id = (order.columns[request.column] if request.column else None) or order.footer_key
         return self.maker.wrap(key, master_key_id, is_footer_key=request.column is None)
+
+    def keep(self, order: EncryptionOrder | None, column: Path, key_metadata: bytes) -> bytes | None:
+        """Return a column's key metadata with the new text of its KEK, where the key service wrapped that anew."""
+        if order is None or not self._rewrapped:
+            return None
+        material = parse_key_material(key_metadata)
+        if material.kek_id is None or material.wrapped_kek is None or order.columns.get(column) is None:
+            return None
+        kek = WrappedKek(material.master_key_id, material.kek_id, material.wrapped_kek)
+        wrapped = self._rewrapped.get(kek)
+        if wrapped is None or order.columns[column] != material.master_key_id:
+            return None
+        return replace(material, wrapped_kek=wrapped).to_bytes()
 
     def _data_key(self, master_key_id: str, *, footer: bool = False) -> DataKey:
         return DataKey(*self.maker.make(master_key_id, is_footer_key=footer))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -17,9 +18,10 @@ from sparkcrypt.backfill.many.retire import retire_versions
 from sparkcrypt.backfill.many.rotate import rotate_key
 from sparkcrypt.errors import ConfigError, KeyServiceError, VerificationError
 from sparkcrypt.keys.call_log import KEY_LOG
+from sparkcrypt.keys.material import KeyMaterial, parse_key_material, version_of
 from sparkcrypt.keys.open_service import open_key_service
-from sparkcrypt.keys.service import KeyDescription
-from sparkcrypt.parquet import verify_keys
+from sparkcrypt.keys.service import KeyDescription, KeyService
+from sparkcrypt.parquet import read_footer, verify_keys
 from sparkcrypt.spark.tables.catalog import Catalog
 from sparkcrypt.spark.tables.tagging import set_tags
 from sparkcrypt.tags.model import history_property
@@ -298,3 +300,81 @@ def test_vault_key_is_rotated_and_its_first_version_retired(lake: Lake, vault: A
     lake.jvm.org.apache.parquet.crypto.keytools.KeyToolkit.removeCacheEntriesForAllTokens()
     assert check_keys(lake.spark, policy, tables=["t"]).exit_code == 0
     assert rows_of(lake.spark.table("t")) == rows
+
+
+BLIND = """
+path "transit/keys/*" { capabilities = ["read", "update"] }
+path "transit/rewrap/*" { capabilities = ["update"] }
+path "transit/encrypt/*" { capabilities = ["update"] }
+path "transit/decrypt/blind-footer" { capabilities = ["update"] }
+path "transit/decrypt/blind-audit" { capabilities = ["update"] }
+"""
+
+
+@pytest.mark.services
+def test_vault_rewraps_keks_that_nobody_sees(lake: Lake, vault: Any) -> None:
+    """A token that may not decrypt with a column's key rotates it, where the table has one KEK under it.
+
+    Pages and data keys stay, every file opens by the new version alone, and new data keys get a KEK of their own.  A
+    file with another KEK is refused to that token, and stays as it was.
+    """
+    tokens = {"all": vault.root_token, "blind": vault.token(BLIND)}
+    policies = {}
+    for name, token in tokens.items():
+        for file, content in (("token", token), ("policy.yaml", "")):
+            path = lake.root / name / file
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(content)
+            path.chmod(0o600)
+        text = VAULT.format(address=vault.address, token=lake.root / name / "token").replace("rotate-", "blind-")
+        path.write_text(text.replace("run_state: state/", f"run_state: {lake.root}/state"))
+        policies[name] = load_policy(path)
+    policy, blind = policies["all"], policies["blind"]
+    service = open_key_service(policy.key_service)
+    for key in ("blind-footer", "blind-audit", "blind-pii"):
+        service.create(key)
+    configure(lake.spark, policy)
+    lake.sql("CREATE TABLE t (id BIGINT, email STRING, amount DOUBLE, p INT) USING parquet PARTITIONED BY (p)")
+    set_tags(lake.spark, "t", {"email": ["pii"]}, policy)
+    for number in range(4):
+        write(lake, "t", number)
+    rows = rows_of(lake.spark.table("t"))
+    refused = rotate_key(lake.spark, blind, "blind-pii", tables=["t"])
+    assert {unit["error"] for unit in refused.tables[0].quarantined} == {"KeyAccessDeniedError"}
+    assert rotate_key(lake.spark, policy, "blind-pii", tables=["t"]).outcome == "done"
+    first = files_of(lake)
+    materials = {file.name: column_material(file, service) for file in first}
+
+    done = rotate_key(lake.spark, blind, "blind-pii", tables=["t"])
+    assert (done.outcome, done.tables[0].verified) == ("done", True)
+    assert done.tables[0].key_calls == {"before": 2, "after": 2}
+    moved = files_of(lake)
+    assert {file.name for file in moved} == {file.name for file in first}
+    for new_file in moved:
+        old, new = materials[new_file.name], column_material(new_file, service)
+        assert (new.wrapped_dek, new.kek_id) == (old.wrapped_dek, old.kek_id)
+        assert version_of(new.wrapped_kek or "") == version_of(old.wrapped_kek or "") + 1
+    assert "column email: its key was not opened" in json.dumps(done.to_dict())
+    expire_run(lake.spark, "t", policy)
+    assert (
+        retire_versions(lake.spark, policy, "blind-pii", service.describe("blind-pii").versions).key_id == "blind-pii"
+    )
+    configure(lake.spark, policy)
+    lake.jvm.org.apache.parquet.crypto.keytools.KeyToolkit.removeCacheEntriesForAllTokens()
+    assert check_keys(lake.spark, policy, tables=["t"]).exit_code == 0
+    assert rows_of(lake.spark.table("t")) == rows
+
+    kek = {column_material(file, service).kek_id for file in moved}
+    with lake.stranger() as stranger:
+        stranger.sql("INSERT INTO t SELECT 9, 'plain', 9.0D, 7")
+    assert backfill(lake.spark, policy, tables=["t"]).outcome == "done"
+    new_keks = {column_material(file, service).kek_id for file in files_of(lake) if "p=7" in str(file)}
+    assert len(new_keks) == len(kek) == 1 and new_keks != kek
+
+
+def column_material(file: Path, service: KeyService) -> KeyMaterial:
+    """Return the key material of a file's only column with a key of its own."""
+    (column,) = (
+        column for column in read_footer(file, retrieve_key=retrieve_by(service)).columns or () if column.own_key
+    )
+    return parse_key_material(column.key_metadata or b"")

@@ -9,6 +9,10 @@ the MAC of the table's audit, the master key has the version that wrapped it, th
 it, and it is not old.  Any other gets a successor, whatever was done to its record: files hold the KEK that they need
 themselves, so nothing depends on it.
 
+The rotation of a master key has a key service that can (`Rewrapping`) wrap the KEK anew, so that nobody sees it and
+files get the new text of the KEK that they have.  Such a KEK rewraps; new data keys never come under it, since whoever
+opened it under the earlier version could open these as well.
+
 A record of version 2 does not say which key service wrapped its KEK; the form of what was wrapped has to tell.
 """
 
@@ -18,8 +22,8 @@ import base64
 import hmac
 import os
 import time
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from itertools import count
 from typing import Any
@@ -27,9 +31,9 @@ from typing import Any
 from sparkcrypt.backfill.state.mac import Mac
 from sparkcrypt.backfill.state.store import StateStore, decode_record, encode_record
 from sparkcrypt.errors import ConfigError, KeyAccessDeniedError, VerificationError
-from sparkcrypt.keys.datakeys import KEK_ID_BYTES, WrappedKek
+from sparkcrypt.keys.datakeys import KEK_ID_BYTES, RewrappedKek, WrappedKek
 from sparkcrypt.keys.ids import key_digest
-from sparkcrypt.keys.service import KeyService
+from sparkcrypt.keys.service import KeyService, Rewrapping
 from sparkcrypt.policy.former_services import is_form_of, split_former
 from sparkcrypt.policy.key_service import KeyServiceConfig
 
@@ -51,6 +55,7 @@ def table_keks(
     config: KeyServiceConfig,
     data_key_bits: int,
     mac: Mac | None = None,
+    rewraps: bool = False,
 ) -> tuple[WrappedKek, ...]:
     """Return a KEK for each master key, made where there is none that may be used.
 
@@ -65,13 +70,41 @@ def table_keks(
         data_key_bits: the length of KEKs.
         mac: the MAC of the table's audit under its newest key; without it, whoever writes to the state directory and
             may wrap can have a KEK of their own used.
+        rewraps: no new data key comes under them: a KEK that the key service wraps anew will do.
 
     Raises:
         KeyServiceError: a KEK could not be wrapped, or a master key is gone.
         ConfigError: others took the name of each new record.
     """
     keks = (_Keks(store, table_id, key, config, data_key_bits, mac) for key in sorted(set(master_keys)))
-    return tuple(known.current(service) for known in keks)
+    return tuple(known.current(service, rewraps=rewraps) for known in keks)
+
+
+def rewrapped_keks(
+    store: StateStore,
+    table_id: str,
+    keks: Iterable[WrappedKek],
+    *,
+    config: KeyServiceConfig,
+    data_key_bits: int,
+    mac: Mac,
+) -> tuple[RewrappedKek, ...]:
+    """Return every text that an authentic record has of each of some KEKs, with the one that these have.
+
+    Args:
+        store: the state directory.
+        table_id: which table.
+        keks: as `table_keks` gave them.
+        config: as `table_keks`.
+        data_key_bits: as `table_keks`.
+        mac: as `table_keks`.
+    """
+    found = []
+    for kek in keks:
+        for record in _Keks(store, table_id, kek.master_key_id, config, data_key_bits, mac).records():
+            if record.kek.kek_id == kek.kek_id:
+                found.append(RewrappedKek(record.kek, kek.wrapped_kek))
+    return tuple(found)
 
 
 def find_kek(
@@ -95,7 +128,17 @@ def find_kek(
         version: the newest version of the master key.
         mac: as `table_keks`.
     """
-    return _Keks(store, table_id, master_key, config, data_key_bits, mac).find(version)
+    return _Keks(store, table_id, master_key, config, data_key_bits, mac).find(version, rewraps=True)
+
+
+@dataclass(frozen=True, slots=True)
+class _Record:
+    """What an authentic record says of a KEK."""
+
+    kek: WrappedKek
+    version: object
+    made: int
+    rewrapped: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +152,7 @@ class _Keks:
     bits: int
     mac: Mac | None
 
-    def current(self, service: KeyService) -> WrappedKek:
+    def current(self, service: KeyService, *, rewraps: bool) -> WrappedKek:
         """Return the newest that may be used; a new one if there is none, or another run's, if it was faster.
 
         Raises:
@@ -118,20 +161,42 @@ class _Keks:
         newest_version = self._newest_version(service)
         for _ in range(_ATTEMPTS):
             numbers = self._numbers()
-            known = self.find(newest_version, numbers)
+            known = self.find(newest_version, numbers, rewraps=rewraps)
             if known is not None:
                 return known
-            self._make(service, next(free for free in count(1) if free not in numbers), newest_version)
+            free = next(number for number in count(1) if number not in numbers)
+            if not (rewraps and self._rewrap(service, free, newest_version)):
+                self._make(service, free, newest_version)
         raise ConfigError(
             f"{self._folder()} in the state directory gets records that are no KEKs as fast as KEKs are made; see who "
             "writes there"
         )
 
-    def find(self, newest_version: int | None, numbers: set[int] | None = None) -> WrappedKek | None:
+    def find(self, newest_version: int | None, numbers: set[int] | None = None, *, rewraps: bool) -> WrappedKek | None:
         """Return the newest that may be used under a version of the master key, None where there is none."""
-        numbers = self._numbers() if numbers is None else numbers
-        usable = (self._usable(number, newest_version) for number in sorted(numbers, reverse=True))
-        return next((known for known in usable if known is not None), None)
+        for record in self.records(numbers):
+            if newest_version in (None, record.version) and (rewraps or not record.rewrapped):
+                return record.kek
+        return None
+
+    def records(self, numbers: set[int] | None = None) -> Iterator[_Record]:
+        """Yield what authentic records of young KEKs of this key service say, the newest first."""
+        for number in sorted(self._numbers() if numbers is None else numbers, reverse=True):
+            record = self._read(number)
+            if record is not None:
+                yield record
+
+    def _rewrap(self, service: KeyService, number: int, version: int | None) -> bool:
+        """Have the key service wrap the newest KEK anew; False where it cannot, or these credentials may not."""
+        newest = next(self.records(), None) if self.mac is not None else None
+        if newest is None or version is None or not isinstance(service, Rewrapping):
+            return False
+        try:
+            wrapped = service.rewrap(self.master_key, newest.kek.wrapped_kek)
+        except KeyAccessDeniedError:
+            return False
+        self._keep(number, replace(newest.kek, wrapped_kek=wrapped), version, newest.made, rewrapped=True)
+        return True
 
     def _newest_version(self, service: KeyService) -> int | None:
         """Return the version that wraps; None when these credentials may not know: then only age counts."""
@@ -140,13 +205,14 @@ class _Keks:
         except KeyAccessDeniedError:
             return None
 
-    def _usable(self, number: int, newest_version: int | None) -> WrappedKek | None:
+    def _read(self, number: int) -> _Record | None:
         name = self._name(number)
         try:
             body = decode_record(name, self.store.read(name) or b"")
             told, made = body.pop("mac", None), body.get("made")
             kek = WrappedKek(self.master_key, str(body.get("kek_id")), str(body.get("wrapped_kek")))
-            expected = self._body(number, kek, body.get("master_key_version"), made)
+            version, rewrapped = body.get("master_key_version"), body.get("rewrapped") is True
+            expected = self._body(number, kek, version, made, rewrapped=rewrapped)
             if body.get("version") == _WITHOUT_SERVICE and self._has_wrapped(kek):
                 expected = {**expected, "version": _WITHOUT_SERVICE}
                 expected.pop("key_service")
@@ -154,9 +220,7 @@ class _Keks:
             return None
         if body != expected or not isinstance(made, int) or not self._is_young(made):
             return None
-        if newest_version is not None and body["master_key_version"] != newest_version:
-            return None
-        return kek if self._authenticates(expected, told) else None
+        return _Record(kek, version, made, rewrapped) if self._authenticates(expected, told) else None
 
     def _has_wrapped(self, kek: WrappedKek) -> bool:
         """Tell whether what was wrapped has the form of this key service, and of no former one."""
@@ -167,11 +231,14 @@ class _Keks:
     def _make(self, service: KeyService, number: int, version: int | None) -> None:
         wrapped = service.wrap(self.master_key, os.urandom(self.bits // 8))
         kek = WrappedKek(self.master_key, base64.b64encode(os.urandom(KEK_ID_BYTES)).decode(), wrapped)
-        body = self._body(number, kek, version, int(time.time()))
+        self._keep(number, kek, version, int(time.time()), rewrapped=False)
+
+    def _keep(self, number: int, kek: WrappedKek, version: int | None, made: int, *, rewrapped: bool) -> None:
+        body = self._body(number, kek, version, made, rewrapped=rewrapped)
         told = None if self.mac is None else self.mac(_PURPOSE + encode_record(body))
         self.store.create(self._name(number), encode_record({**body, "mac": told}))
 
-    def _body(self, number: int, kek: WrappedKek, version: object, made: object) -> dict[str, Any]:
+    def _body(self, number: int, kek: WrappedKek, version: object, made: object, *, rewrapped: bool) -> dict[str, Any]:
         return {
             "version": VERSION,
             "key_service": self.config.place(),
@@ -183,6 +250,7 @@ class _Keks:
             "kek_id": kek.kek_id,
             "wrapped_kek": kek.wrapped_kek,
             "made": made,
+            **({"rewrapped": True} if rewrapped else {}),
         }
 
     def _authenticates(self, body: dict[str, Any], told: object) -> bool:

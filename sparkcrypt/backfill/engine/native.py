@@ -17,7 +17,7 @@ from sparkcrypt.backfill.drift.rotation import KINDS, Rotation
 from sparkcrypt.backfill.drift.scan import ScannedUnit
 from sparkcrypt.backfill.drift.unit_survey import action_of
 from sparkcrypt.backfill.engine.base import Proof, StagedWork, make_fresh_folder
-from sparkcrypt.backfill.engine.keks import table_keks
+from sparkcrypt.backfill.engine.keks import rewrapped_keks, table_keks
 from sparkcrypt.backfill.engine.orc_orders import order_orc_file, refuse_dark_orc
 from sparkcrypt.backfill.engine.spark import SparkStager
 from sparkcrypt.backfill.engine.staged_files import verify_footers
@@ -30,6 +30,7 @@ from sparkcrypt.errors import SparkcryptError, UnsupportedFileError, Verificatio
 from sparkcrypt.keys.bucket_keys import make_bucket_keys
 from sparkcrypt.keys.ids import decode_key_id
 from sparkcrypt.keys.open_service import open_key_service
+from sparkcrypt.keys.service import Rewrapping
 from sparkcrypt.native.orders import EncryptionOrder, FileOrder, FileOutcome, KeySettings, Order
 from sparkcrypt.parquet import FileSummary
 from sparkcrypt.parquet.summary import describe_purged
@@ -230,16 +231,17 @@ class NativeStager:
         config, bits = self._policy.key_service, self._policy.data_key_bits
         service = open_key_service(config)
         make_bucket_keys(self._policy, service, masters)
+        if not masters:
+            return KeySettings(config.canonical(), bits)
+        mac, rewraps = self._mac(), all(order.action in ("rewrap", "copy") for order in orders)
+        store, table_id = self._store, self._target.table_id
         keks = table_keks(
-            self._store,
-            self._target.table_id,
-            service,
-            masters,
-            config=config,
-            data_key_bits=bits,
-            mac=self._mac() if masters else None,
+            store, table_id, service, masters, config=config, data_key_bits=bits, mac=mac, rewraps=rewraps
         )
-        return KeySettings(config.canonical(), bits, keks)
+        if not rewraps or not isinstance(service, Rewrapping):
+            return KeySettings(config.canonical(), bits, keks)
+        again = rewrapped_keks(store, table_id, keks, config=config, data_key_bits=bits, mac=mac)
+        return KeySettings(config.canonical(), bits, keks, again)
 
     def _by_spark(self, scanned: ScannedUnit, staged: str, refused: Sequence[FileOutcome], told: Told) -> StagedWork:
         if self._target.table is not None and self._target.table.bucketed:
@@ -294,6 +296,7 @@ class _NativeWork:
             file_format=self._target.format,
             rotation=self.rotation,
             dark=carried,
+            unopened={named[done.target]: done.unopened for done in self._outcomes if done.unopened},
         )
         weak = sorted({what for outcome in self._outcomes for what in outcome.unauthenticated})
         rows = sum(outcome.rows for outcome in self._outcomes)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
@@ -47,6 +47,7 @@ def verify_footers(
     file_format: FileFormat = "parquet",
     rotation: Rotation | None = None,
     dark: Mapping[str, Mapping[Path, str]] = _NONE,
+    unopened: Mapping[str, Collection[Path]] = _NONE,
 ) -> StagedUnit:
     """Check every staged file: its footer against the plan, each of its keys, and that its modules authenticate.
 
@@ -61,6 +62,8 @@ def verify_footers(
         file_format: of every file.
         rotation: of a master key, for which they were made.
         dark: staged file -> its columns under shredded keys, with these: they stay unopened, and under these keys.
+        unopened: staged file -> columns that have their data keys and KEKs as before, and were proven where they were
+            written: no key of theirs is opened here either.
 
     Raises:
         VerificationError: a file differs from the plan or does not authenticate; file and column are named.
@@ -76,7 +79,8 @@ def verify_footers(
                     if file_format == "orc":
                         summary, _ = read_orc_footer(file.path, stream, retrieve_key)
                     else:
-                        summary = replace(verify_keys(stream, retrieve_key=retrieve_key, dark=columns), path=file.path)
+                        left = {*columns, *unopened.get(file.path, ())}
+                        summary = replace(verify_keys(stream, retrieve_key=retrieve_key, dark=left), path=file.path)
                     if pages:
                         unauthenticated.extend(verify_file(stream, retrieve_key=retrieve_key).not_authenticated)
             except FormatError as error:

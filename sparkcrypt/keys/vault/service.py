@@ -85,6 +85,20 @@ class VaultKeyService:
         )
         return key_of(answer, key_id)
 
+    def rewrap(self, key_id: str, wrapped: str) -> str:
+        """Have Vault wrap what is inside a ciphertext with the newest version; the key inside never leaves Vault.
+
+        Raises:
+            KeyNotFoundError: there is no such key.
+            KeyAccessDeniedError: the token may not rewrap with it (``update`` on ``<mount>/rewrap/<name>``).
+            KeyServiceError: the ciphertext is not one of this key's, or another refusal.
+        """
+        name = encode_key_name(key_id)
+        answer = self._call(
+            key_id, "rewrap with", lambda transit: transit.rewrap_data(name, wrapped, mount_point=self._mount)
+        )
+        return text_of(answer, "ciphertext", key_id)
+
     def describe(self, key_id: str) -> KeyDescription:
         """Describe a key.
 

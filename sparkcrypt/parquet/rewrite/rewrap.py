@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import ExitStack
 from typing import TypeAlias
 
@@ -25,6 +25,8 @@ from sparkcrypt.schema import join_dotted
 
 WrapKey: TypeAlias = Callable[[KeyRequest, bytes], bytes]
 """Returns new key metadata for a data key; the request is the one that the key was retrieved for."""
+KeepKey: TypeAlias = Callable[[Path, bytes], bytes | None]
+"""Returns new key metadata of a column for what it has, where its data key need not be opened for that; else None."""
 
 
 def rewrap_file(
@@ -37,6 +39,7 @@ def rewrap_file(
     verify_aad: VerifyAad | None = None,
     key_values: Mapping[str, str] | None = None,
     dark: Collection[Path] = (),
+    keep_key: KeepKey = lambda column, key_metadata: None,
 ) -> RewriteResult:
     """Write a copy of an encrypted file whose data keys are wrapped anew.
 
@@ -53,6 +56,7 @@ def rewrap_file(
         verify_aad: called with the AAD prefix before any key is asked for.
         key_values: set in the footer's key-value metadata.
         dark: columns whose keys nothing opens any more: no key is asked for, and their key material stays as it is.
+        keep_key: asked of each other column with a key of its own, before that is opened.
 
     Raises:
         FormatError: the source is against the specification.
@@ -68,8 +72,10 @@ def rewrap_file(
         if footer.metadata is None or footer.columns is None or footer.mode == "plaintext":
             raise ConfigError(f"{file.name}: the file is not encrypted; rewrite it with an encryption instead")
         check_magic_and_unique(file, footer)
-        open_columns(file, footer, ciphers, dark)
+        kept = kept_keys(footer.columns, dark, keep_key)
+        open_columns(file, footer, ciphers, {*dark, *kept})
         keys.wrap_all()
+        keys.wrapped.update(kept.items())
         metadata = _rewrap_columns(footer, footer.metadata, footer.columns, keys.wrapped, dark)
         seal = _seal(footer, ciphers.cipher(None, footer.footer_key_metadata), keys.wrapped[None])
         output = stack.enter_context(open_target(target, file.access))
@@ -88,8 +94,15 @@ def rewrap_file(
             unauthenticated=(
                 "pages: only the footer and one module of each key were opened",
                 *(f"column {join_dotted(path)}: its key is gone" for path in sorted(dark)),
+                *(f"column {join_dotted(path)}: its key was not opened" for path in sorted(kept)),
             ),
         )
+
+
+def kept_keys(columns: Iterable[ColumnCrypto], dark: Collection[Path], keep_key: KeepKey) -> dict[Path, bytes]:
+    """Return the new key metadata of each column whose data key need not be opened for it."""
+    asked = {column.path: keep_key(column.path, column.key_metadata or b"") for column in columns if column.own_key}
+    return {path: metadata for path, metadata in asked.items() if metadata is not None and path not in dark}
 
 
 class _Keys:

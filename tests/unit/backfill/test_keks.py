@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from sparkcrypt.backfill.engine.keks import _PURPOSE as PURPOSE
-from sparkcrypt.backfill.engine.keks import table_keks
+from sparkcrypt.backfill.engine.keks import rewrapped_keks, table_keks
 from sparkcrypt.backfill.state.mac import TableMac
 from sparkcrypt.backfill.state.store import LocalStateStore, encode_record
 from sparkcrypt.errors import ConfigError, KeyAccessDeniedError, KeyNotFoundError
@@ -176,6 +176,47 @@ def test_a_kek_of_an_audit_entry(store: LocalStateStore, service: KeyService, tm
     body = {key: value for key, value in json.loads(record.read_text()).items() if key != "mac"}
     forge(record, mac=mac(encode_record(body)))
     assert made(store, service, "a", mac=mac) != first
+
+
+class Rewrapping(LocalKeyService):
+    """A local key service that wraps anew what it wrapped, where these credentials may."""
+
+    may_rewrap = True
+
+    def rewrap(self, key_id: str, wrapped: str) -> str:
+        """Wrap with the newest version."""
+        if not self.may_rewrap:
+            raise KeyAccessDeniedError("no")
+        return self.wrap(key_id, self.unwrap(key_id, wrapped))
+
+
+def test_a_key_service_wraps_the_kek_anew(store: LocalStateStore, service: KeyService, tmp_path: Path) -> None:
+    """For rewrapping alone: new data keys get a new KEK; without the right, or a MAC, all do."""
+    again = Rewrapping(KeyServiceConfig.from_dict({"type": "local", "path": str(tmp_path / "keys")}))
+    mac = mac_of()
+
+    def current(table: str = "t", mac: TableMac | None = mac, **more: bool) -> WrappedKek:
+        (kek,) = table_keks(store, table, again, ["a"], config=LOCAL, data_key_bits=128, mac=mac, **more)
+        return kek
+
+    first, other = current(), current("u", None)
+    again.rotate("a")
+    second = current(rewraps=True)
+    assert (second.kek_id, second.wrapped_kek.partition(":v")[2][0]) == (first.kek_id, "2")
+    assert again.unwrap("a", second.wrapped_kek) == again.unwrap("a", first.wrapped_kek)
+    assert current(rewraps=True) == second
+    told = rewrapped_keks(store, "t", [second], config=LOCAL, data_key_bits=128, mac=mac)
+    assert {(kek.before.wrapped_kek, kek.wrapped_kek) for kek in told} == {
+        (first.wrapped_kek, second.wrapped_kek),
+        (second.wrapped_kek, second.wrapped_kek),
+    }
+    third = current()
+    assert third.kek_id != first.kek_id
+    assert current(rewraps=True) == third
+    assert current("u", None, rewraps=True).kek_id != other.kek_id
+    again.rotate("a")
+    again.may_rewrap = False
+    assert current(rewraps=True).kek_id != third.kek_id
 
 
 def test_a_kek_of_another_key_service_is_not_used(store: LocalStateStore, service: KeyService) -> None:

@@ -23,7 +23,7 @@ from sparkcrypt.errors import (
 )
 from sparkcrypt.keys.access_decisions import AccessDecider
 from sparkcrypt.keys.material import version_of
-from sparkcrypt.keys.service import Deleting, KeyService, Retiring, Rotating
+from sparkcrypt.keys.service import Deleting, KeyService, Retiring, Rewrapping, Rotating
 from tests.services.vault_server import VaultServer, start_vault
 from tests.unit.keys.conftest import OpenVault, opened
 
@@ -419,3 +419,20 @@ def test_token_that_may_not_delete_is_denied(vault: VaultServer, mount: str, ope
     assert root.delete_key("pii").final_at is None
     with pytest.raises(KeyNotFoundError, match="'pii'"):
         root.unwrap("pii", wrapped)
+
+
+def test_rewrap_gives_the_same_key_under_the_newest_version(open_vault: OpenVault) -> None:
+    """What comes back opens as before; the text of another key, and a key that is not there, are refused."""
+    service = open_vault()
+    assert isinstance(service, Rewrapping) and isinstance(service, Rotating)
+    for key_id in ("pii", "fin"):
+        service.create(key_id)
+    old = service.wrap("pii", b"k" * 16)
+    service.rotate("pii")
+    new = service.rewrap("pii", old)
+    assert new.startswith("vault:v2:") and service.unwrap("pii", new) == b"k" * 16
+    for text in (service.wrap("fin", b"k" * 16), "vault:v1:AAAA", "local:v1:AAAA"):
+        with pytest.raises(KeyServiceError, match="cannot rewrap with key 'pii'"):
+            service.rewrap("pii", text)
+    with pytest.raises(KeyNotFoundError):
+        service.rewrap("absent", old)
