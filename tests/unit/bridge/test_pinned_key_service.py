@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from sparkcrypt.names import KEY_SERVICE, POLICY
+from sparkcrypt.policy.former_services import FORMER
 from sparkcrypt.policy.key_service import KEY_SERVICE_OPTIONS, KeyServiceConfig
 from tests.services.installed import ROOT, java_home, spark_home
 from tests.services.quick_java import QUICK
@@ -66,6 +67,8 @@ def changed(kind: str, option: str) -> dict[str, Any]:
     if option == "type":
         return {**document, "type": next(other for other in NETWORK if other != kind)}
     now = document.get(option)
+    if option == FORMER:
+        return {**document, FORMER: [{"type": "vault", "address": EVIL, "keys": ["*"]}]}
     evil: Any = [EVIL] if option in {"addresses", "endpoints", "regions"} else EVIL
     if isinstance(now, dict):
         evil = {**now, next(name for name in now if name != "method"): "/run/victim/secret"}
@@ -84,7 +87,7 @@ def test_table_cannot_change_address_endpoint_or_credentials(ask: Ask, kind: str
     document = {"type": kind, **NETWORK[kind]}
     launched = KeyServiceConfig.from_dict(document).canonical()
     questions, differing = [], []
-    for option in KEY_SERVICE_OPTIONS[kind]:
+    for option in (*KEY_SERVICE_OPTIONS[kind], FORMER):
         evil = changed(kind, option)
         assert evil != document
         differing += [f"{KEY_SERVICE}", f"{POLICY}"]
