@@ -33,7 +33,7 @@ WITH_VAULT = if GO="$$(tools/ensure_go.sh $(BIN)/python)"; then export PATH="$$G
 WITH_CHROMIUM = if CHROMIUM="$$(tools/ensure_chromium.sh)"; then export CHROMIUM; \
 	else echo "Chromium cannot be had; the lines above say why" >&2; fi
 
-.PHONY: help demo demo-access demo-cluster demo-backfill demo-retention demo-skipping test test-fast test-sparks lint sbom jar bench chaos clean
+.PHONY: help demo demo-access demo-cluster demo-backfill demo-orc demo-retention demo-skipping test test-fast test-sparks lint sbom jar bench chaos clean
 
 help:  ## this list
 	@grep -hE '^[a-z][a-z0-9-]*:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -57,6 +57,10 @@ demo-backfill: $(JAR)  ## a tag changes under readers and a writer: the history 
 demo-skipping: $(JAR)  ## one value in an encrypted table of 400 files, with a data-skipping store and without, for two readers
 	@$(WITH_JAVA) && $(BIN)/python demo/run_skipping_demo.py
 	@echo "make demo-skipping: one file was opened, and what a reader may not see stayed refused"
+
+demo-orc: $(JAR)  ## an ORC table is tagged, encrypted by one run, and read with and without its key
+	@$(WITH_JAVA) && $(BIN)/python demo/run_orc_demo.py
+	@echo "make demo-orc: what was there and what came is encrypted, and each reader got what his keys allow"
 
 demo-retention: $(JAR)  ## 14 months, a key each: rotate, shred the oldest, and show what every route gives before and after
 	@$(WITH_JAVA) && $(BIN)/python demo/run_retention_demo.py

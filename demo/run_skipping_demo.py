@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 import time
@@ -13,12 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
-from showcase import HERE, NO_LOGGING, ROOT, DemoError, check, console, fresh, say, tool
+from showcase import HERE, ROOT, DemoError, check, console, fresh, open_readers, say, tool
 
 sys.path.insert(0, str(ROOT))
 
 import sparkcrypt
-from sparkcrypt.keys.open_service import open_key_service
 from sparkcrypt.spark.tables.tagging import set_tags
 
 if TYPE_CHECKING:
@@ -46,7 +44,7 @@ def main() -> int:
     """Make the table and its store, and ask; return the exit code."""
     work, started = fresh(WORK), time.monotonic()
     try:
-        rich, poor = open_sessions(work)
+        rich, poor = open_readers(work, POLICY, "pii")
         folder = make_table(work, rich)
         make_store(work, folder)
         say("3", "the reader with every key")
@@ -64,38 +62,6 @@ def main() -> int:
     seconds = time.monotonic() - started
     console.print(f"The demo passed: 1 of {FILES} encrypted files was opened, for whoever may, in {seconds:.0f} s.")
     return 0
-
-
-def open_sessions(work: Path) -> tuple[SparkSession, SparkSession]:
-    """Make keys and policies, and return a session of a reader with every key and one of a reader without ``pii``."""
-    for name in ("keys", "fewer-keys"):
-        (work / f"policy-{name}.yaml").write_text(POLICY.format(keys=name))
-    rich = sparkcrypt.load_policy(work / "policy-keys.yaml")
-    for key in ("footer", "pii"):
-        open_key_service(rich.key_service).create(key)
-    shutil.copytree(work / "keys", work / "fewer-keys", ignore=shutil.ignore_patterns("pii*"))
-    poor = sparkcrypt.load_policy(work / "policy-fewer-keys.yaml")
-    builder = _builder(work)
-    return sparkcrypt.session(rich, builder=builder), sparkcrypt.session(poor)
-
-
-def _builder(work: Path) -> Any:
-    from pyspark.sql import SparkSession
-
-    logging = work / "log4j2.properties"
-    logging.write_text(NO_LOGGING)
-    settings = {
-        "spark.master": "local[2]",
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.sql.shuffle.partitions": "2",
-        "spark.sql.warehouse.dir": (work / "warehouse").as_uri(),
-        "spark.driver.extraJavaOptions": f"-Dderby.system.home={work} -Dlog4j2.configurationFile={logging}",
-    }
-    builder = SparkSession.builder
-    for name, value in settings.items():
-        builder = builder.config(name, value)
-    return builder
 
 
 def make_table(work: Path, session: SparkSession) -> Path:

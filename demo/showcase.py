@@ -11,10 +11,16 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
+
+import sparkcrypt
+from sparkcrypt.keys.open_service import open_key_service
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
@@ -172,6 +178,48 @@ class Showcase:
     def has_keys(self) -> bool:
         """Tell whether the keys were made already."""
         return (self.work / "report.json").exists()
+
+
+def open_readers(work: Path, policy: str, denied: str) -> tuple[SparkSession, SparkSession]:
+    """Start Spark here, and return a session of a reader with every key and one of a reader without one of them.
+
+    Args:
+        work: gets ``policy-keys.yaml`` and ``policy-fewer-keys.yaml``, the keys of both, and the warehouse.
+        policy: the text of both, with ``{keys}`` for the folder of keys.
+        denied: the key that the second reader has not.
+    """
+    for name in ("keys", "fewer-keys"):
+        (work / f"policy-{name}.yaml").write_text(policy.format(keys=name))
+    rich = sparkcrypt.load_policy(work / "policy-keys.yaml")
+    service = open_key_service(rich.key_service)
+    tagged = {rule.key.text for rule in rich.tags if rule.key is not None}
+    for key in sorted(key for key in {rich.footer_key, rich.audit_key, *tagged} if key is not None):
+        service.create(key)
+    shutil.copytree(work / "keys", work / "fewer-keys", ignore=shutil.ignore_patterns(f"{denied}*"))
+    builder = _builder(work)
+    return (
+        sparkcrypt.session(rich, builder=builder),
+        sparkcrypt.session(sparkcrypt.load_policy(work / "policy-fewer-keys.yaml")),
+    )
+
+
+def _builder(work: Path) -> Any:
+    from pyspark.sql import SparkSession
+
+    logging = work / "log4j2.properties"
+    logging.write_text(NO_LOGGING)
+    settings = {
+        "spark.master": "local[2]",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.warehouse.dir": (work / "warehouse").as_uri(),
+        "spark.driver.extraJavaOptions": f"-Dderby.system.home={work} -Dlog4j2.configurationFile={logging}",
+    }
+    builder = SparkSession.builder
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    return builder
 
 
 def show_seconds(native: dict[str, Any], spark: dict[str, Any]) -> None:
