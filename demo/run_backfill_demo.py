@@ -101,7 +101,7 @@ class Backfilled:
         started = time.monotonic()
         self._site.prepare()
         others.prepare()
-        say("1", "a Hive table of 200,000 orders in 50 partitions, encrypted by tag as it was written")
+        say("1", "a Hive table of 96,000 orders in 24 partitions, encrypted by tag as it was written")
         for key in ("footer", "audit", "contact", "card", "billing"):
             self._site.cli("keys", "create", key, "--policy", self._policy)
         before = json.loads(self._step("make", self._policy))
@@ -179,7 +179,7 @@ class Backfilled:
                 stderr=stream,
                 start_new_session=True,
             )
-            swaps, delay, begun = random.randint(1, 12), random.uniform(0.0, 1.0), 0
+            swaps, delay, begun = random.randint(1, 6), random.uniform(0.0, 1.0), 0
             while driver.poll() is None and begun < swaps:
                 time.sleep(0.1)
                 begun = log.read_text().count(": swapping")
