@@ -147,6 +147,20 @@ def test_tagged_columns_are_encrypted(site: Lake, way: str) -> None:
     assert reader.selectExpr("phones[0].num AS num").where("num IS NULL").count() == 0
 
 
+@pytest.mark.parametrize("way", ["path", "saveAsTable", "USING orc", "CTAS", "stream"])
+def test_hives_orc_format_is_refused(site: Lake, way: str) -> None:
+    """It has the name of Spark's own, and its writer encrypts nothing."""
+    site.spark.conf.set("spark.sql.orc.impl", "hive")
+    name = "impl_" + way.lower().replace(" ", "_")
+    try:
+        said = refusal(WAYS[way], site, name)
+    finally:
+        site.spark.conf.unset("spark.sql.orc.impl")
+    assert "PlanError" in said and "column email" in said
+    for place in (site.path(name), site.root / name):
+        assert not any(SECRET.encode() in file.read_bytes() for file in place.rglob("part-*"))
+
+
 BY_HIVE = {
     "convertMetastoreOrc": "INSERT INTO by_hive PARTITION (day = 'a') SELECT * FROM src",
     "convertInsertingPartitionedTable": "INSERT INTO by_hive PARTITION (day = 'a') SELECT * FROM src",

@@ -51,7 +51,7 @@ public class StreamCommitProtocol extends ManifestFileCommitProtocol {
       Object catalog = Calls.call(Calls.call(session, "sessionState"), "catalog");
       describe(Calls.call(catalog, "getTableMetadata", Calls.call(known, "identifier")), job.getConfiguration());
     }
-    if (policy != null && policy.encryptsOrc() && isOrc(Calls.field(Calls.call(query, "sink"), "fileFormat"))) {
+    if (policy != null && policy.encryptsOrc() && OrcWrite.isFormat(Calls.field(Calls.call(query, "sink"), "fileFormat"))) {
       job.getConfiguration().set(Names.ORC_SCHEMA, OrcWrite.schemaOf(partitionNames(query), analyzed(query)).json());
     }
     FactoryCheck.check(job.getConfiguration());
@@ -75,10 +75,6 @@ public class StreamCommitProtocol extends ManifestFileCommitProtocol {
       throw Refusal.of("BridgeError", "which table this stream writes cannot be told, so its tags are not known");
     }
     return query;
-  }
-
-  private static boolean isOrc(Object format) {
-    return format.getClass().getSimpleName().equals("OrcFileFormat");
   }
 
   /** What the micro-batch writes, with the tags of its columns. */

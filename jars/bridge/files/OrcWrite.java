@@ -27,6 +27,11 @@ final class OrcWrite {
 
   private OrcWrite() {}
 
+  /** Whether a file format is Spark's own ORC: Hive's has the same short name, and its writer encrypts nothing. */
+  static boolean isFormat(Object fileFormat) {
+    return fileFormat.getClass().getName().equals("org.apache.spark.sql.execution.datasources.orc.OrcFileFormat");
+  }
+
   /**
    * What files of a write hold: the columns of its query, less those of partitions.
    *

@@ -29,7 +29,6 @@ final class PlanNodes {
   private static final Set<String> JUDGED =
       Set.of(READ, HIVE_READ, WRITE, HIVE_WRITE, HIVE_FOLDER, CREATE, HIVE_CREATE, CREATE_EMPTY, HIVE_CREATE_EMPTY);
   private static final String PARQUET = DATASOURCES + "parquet.ParquetFileFormat";
-  private static final String ORC = DATASOURCES + "orc.OrcFileFormat";
   private static final String COMMIT_PROTOCOL = "spark.sql.sources.commitProtocolClass";
 
   private final SessionPolicy policy;
@@ -213,7 +212,7 @@ final class PlanNodes {
   }
 
   private static boolean isOrc(Object described) {
-    return Calls.call(described, "fileFormat").getClass().getName().equals(ORC);
+    return OrcWrite.isFormat(Calls.call(described, "fileFormat"));
   }
 
   /** Which columns of an ORC file are encrypted is said by the commit protocol: under another they would be in clear. */
