@@ -203,6 +203,44 @@ def test_another_commit_protocol_is_refused(site: Lake, kind: str) -> None:
     assert not any(SECRET.encode() in file.read_bytes() for file in (site.root / f"other_{kind}").rglob("part-*"))
 
 
+TAGGED_TABLES = {
+    "native": ("", ""),
+    "hive's format": ("spark.sql.orc.impl", "hive"),
+    "hive's writer": ("spark.sql.hive.convertMetastoreOrc", "false"),
+    "another protocol": (
+        "spark.sql.sources.commitProtocolClass",
+        "org.apache.spark.sql.execution.datasources.SQLHadoopMapReduceCommitProtocol",
+    ),
+}
+
+
+@pytest.mark.parametrize("writer", TAGGED_TABLES)
+def test_tags_of_the_table_hold_for_values_without_tags(site: Lake, writer: str) -> None:
+    """A literal has no tag: the table's own column is encrypted all the same, or the write is refused."""
+    table = "tagged_" + "".join(letter for letter in writer if letter.isalpha())
+    site.sql(f"CREATE TABLE {table} (id BIGINT, email STRING) STORED AS ORC")
+    set_tags(site.spark, table, {"email": ["pii"]}, policy_of(site))
+    setting, value = TAGGED_TABLES[writer]
+    before = site.spark.conf.getAll.get(setting)
+    if setting:
+        site.spark.conf.set(setting, value)
+    try:
+        if setting:
+            said = refusal(site.sql, f"INSERT INTO {table} VALUES (1, '{SECRET}')")
+            assert "PlanError: column" in said and "email" in said
+        else:
+            site.sql(f"INSERT INTO {table} VALUES (1, '{SECRET}')")
+            assert [row.email for row in site.spark.table(table).collect()] == [SECRET]
+    finally:
+        if before is not None:
+            site.spark.conf.set(setting, before)
+        elif setting:
+            site.spark.conf.unset(setting)
+    files = list(site.path(table).rglob("part-*"))
+    assert len(files) == (0 if setting else 1)
+    assert not any(SECRET.encode() in file.read_bytes() for file in files)
+
+
 def test_untagged_columns_are_in_clear(site: Lake) -> None:
     """Any reader of ORC reads what no tag encrypts."""
     path = site.root / "untagged"

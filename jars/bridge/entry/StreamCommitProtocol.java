@@ -7,6 +7,7 @@ import java.util.Map;
 import java.util.Set;
 import java.util.UUID;
 import org.apache.hadoop.conf.Configuration;
+import org.apache.hadoop.fs.Path;
 import org.apache.hadoop.mapreduce.JobContext;
 import org.apache.hadoop.mapreduce.TaskAttemptContext;
 import org.apache.spark.internal.io.FileNameSpec;
@@ -51,8 +52,13 @@ public class StreamCommitProtocol extends ManifestFileCommitProtocol {
       Object catalog = Calls.call(Calls.call(session, "sessionState"), "catalog");
       describe(Calls.call(catalog, "getTableMetadata", Calls.call(known, "identifier")), job.getConfiguration());
     }
-    if (policy != null && policy.encryptsOrc() && OrcWrite.isFormat(Calls.field(Calls.call(query, "sink"), "fileFormat"))) {
-      job.getConfiguration().set(Names.ORC_SCHEMA, OrcWrite.schemaOf(partitionNames(query), analyzed(query)).json());
+    Object format = Calls.field(Calls.call(query, "sink"), "fileFormat");
+    if (policy != null && policy.encryptsOrc() && OrcWrite.isOrc(format)) {
+      String schema = OrcWrite.schemaOf(partitionNames(query), analyzed(query)).json();
+      if (!OrcWrite.isFormat(format)) {
+        OrcWrite.refuseClear(new SessionConf(job.getConfiguration()).request("resolve_orc_write", new Path(folder)), schema, Map.of());
+      }
+      job.getConfiguration().set(Names.ORC_SCHEMA, schema);
     }
     FactoryCheck.check(job.getConfiguration());
     job.getConfiguration().set(Names.STREAM, "told");

@@ -5,6 +5,7 @@ import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Locale;
+import java.util.Map;
 import java.util.Set;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.Path;
@@ -26,6 +27,37 @@ final class OrcWrite {
   private static final Logger LOG = LoggerFactory.getLogger(OrcWrite.class);
 
   private OrcWrite() {}
+
+  /** Whether a file format is ORC, Spark's own or Hive's. */
+  static boolean isOrc(Object fileFormat) {
+    return fileFormat.getClass().getSimpleName().equals("OrcFileFormat");
+  }
+
+  /**
+   * Refuses a write by a writer that encrypts nothing, if a column of it is to stand encrypted.
+   *
+   * @param request resolve_orc_write, with the folder and the session's properties
+   * @param schema of what is written, as JSON
+   * @param told of the table that is written to
+   */
+  static void refuseClear(ObjectNode request, String schema, Map<String, String> told) {
+    told.forEach((name, value) -> ((ObjectNode) request.get("properties")).put(name, value));
+    JsonNode answer = Helper.ask(request.put("schema", schema));
+    if (Wire.required(answer, "encrypt").asBoolean(true)) {
+      throw Refusal.of(
+          "PlanError",
+          "columns " + String.join(", ", texts(Wire.required(answer, "columns"))) + " of ORC files are to be encrypted, and would be "
+              + "in clear: this write is one by Hive's own writer, or by another commit protocol than sparkcrypt's; leave "
+              + "spark.sql.orc.impl at native, spark.sql.hive.convertMetastoreOrc and its like at true, and the commit protocols as "
+              + "sparkcrypt.configure sets them");
+    }
+  }
+
+  private static List<String> texts(JsonNode names) {
+    List<String> found = new ArrayList<>();
+    names.forEach(name -> found.add(name.asText()));
+    return found;
+  }
 
   /** Whether a file format is Spark's own ORC: Hive's has the same short name, and its writer encrypts nothing. */
   static boolean isFormat(Object fileFormat) {

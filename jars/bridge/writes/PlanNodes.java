@@ -1,6 +1,5 @@
 package io.sparkcrypt;
 
-import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.util.HashSet;
 import java.util.List;
 import java.util.Locale;
@@ -96,23 +95,29 @@ final class PlanNodes {
   }
 
   private LogicalPlan write(LogicalPlan node) {
-    boolean isOrc = isOrc(node);
-    if (isOrc ? !policy.encryptsOrc() : !isParquet(node)) {
+    boolean isOrc = policy.encryptsOrc() && OrcWrite.isOrc(Calls.call(node, "fileFormat"));
+    if (!isOrc && !isParquet(node)) {
       return node;
     }
     Object options = Calls.call(node, "options");
-    partitions.check(Calls.list(Calls.call(node, "partitionColumns")), text(Calls.call(node, "outputPath")));
+    String folder = text(Calls.call(node, "outputPath"));
+    List<Object> partitionColumns = Calls.list(Calls.call(node, "partitionColumns"));
+    partitions.check(partitionColumns, folder);
     Object table = Calls.orNull(Calls.call(node, "catalogTable"));
     Map<String, String> told;
     if (table != null) {
       told = TableEntry.told(tables.fresh(Calls.call(table, "identifier")));
     } else {
-      told = isTold(options) ? Map.of() : tables.toldByFolder(text(Calls.call(node, "outputPath")), uuidIn(options));
+      told = isTold(options) ? Map.of() : tables.toldByFolder(folder, uuidIn(options));
     }
     if (isOrc) {
+      String schema = OrcWrite.schemaOf(names(partitionColumns), Calls.call(node, "query")).json();
       told = new TreeMap<>(told);
-      told.put(Names.ORC_SCHEMA, OrcWrite.schemaOf(names(Calls.list(Calls.call(node, "partitionColumns"))), Calls.call(node, "query")).json());
-      refuseOtherProtocol(told, text(Calls.call(node, "outputPath")));
+      if (OrcWrite.isFormat(Calls.call(node, "fileFormat")) && policy.setting(COMMIT_PROTOCOL).equals(Names.COMMIT_PROTOCOL_CLASS)) {
+        told.put(Names.ORC_SCHEMA, schema);
+      } else {
+        OrcWrite.refuseClear(policy.request("resolve_orc_write", folder), schema, told);
+      }
     }
     Object more = Calls.with(options, told);
     return more == options ? node : changed(node, options, more);
@@ -126,6 +131,7 @@ final class PlanNodes {
     partitions.check(partitionColumns, TableEntry.name(table));
     policy.refuseOther(table);
     Map<String, String> told = TableEntry.told(tables.fresh(Calls.call(table, "identifier")));
+    refuseHivesOrc(Calls.call(table, "storage"), told, node, partitionColumns, TableEntry.folder(table));
     addQuery(told, node, partitionColumns);
     properties.putAll(told);
     return node;
@@ -138,10 +144,20 @@ final class PlanNodes {
     Object uri = Calls.orNull(Calls.call(storage, "locationUri"));
     if (uri != null) {
       told.putAll(tables.toldByFolder(Folders.text(uri)));
+      refuseHivesOrc(storage, told, node, List.of(), Folders.text(uri));
     }
     addQuery(told, node, List.of());
     Object more = Calls.with(properties, told);
     return more == properties ? node : changed(node, storage, Calls.copy(storage, properties, more));
+  }
+
+  /** Hive's own writer of ORC encrypts nothing, whether the tags are those of what is written or of the table. */
+  private void refuseHivesOrc(Object storage, Map<String, String> told, LogicalPlan node, List<Object> partitionColumns, String folder) {
+    String serde = String.valueOf(Calls.orNull(Calls.call(storage, "serde"))).toLowerCase(Locale.ROOT);
+    if (policy.encryptsOrc() && serde.endsWith(".orcserde")) {
+      String schema = OrcWrite.schemaOf(names(partitionColumns), Calls.call(node, "query")).json();
+      OrcWrite.refuseClear(policy.request("resolve_orc_write", folder == null ? "/" : folder), schema, told);
+    }
   }
 
   /** Hive's SerDe is given no schema with metadata, so the tags of what is selected go along as a property. */
@@ -213,23 +229,6 @@ final class PlanNodes {
 
   private static boolean isOrc(Object described) {
     return OrcWrite.isFormat(Calls.call(described, "fileFormat"));
-  }
-
-  /** Which columns of an ORC file are encrypted is said by the commit protocol: under another they would be in clear. */
-  private void refuseOtherProtocol(Map<String, String> told, String folder) {
-    String protocol = policy.setting(COMMIT_PROTOCOL);
-    if (protocol.equals(Names.COMMIT_PROTOCOL_CLASS)) {
-      return;
-    }
-    ObjectNode request = policy.request("resolve_orc_write", folder).put("schema", told.get(Names.ORC_SCHEMA));
-    told.forEach((name, value) -> ((ObjectNode) request.get("properties")).put(name, value));
-    ((ObjectNode) request.get("properties")).remove(Names.ORC_SCHEMA);
-    if (Wire.required(Helper.ask(request), "encrypt").asBoolean(true)) {
-      throw Refusal.of(
-          "ConfigError",
-          COMMIT_PROTOCOL + " is '" + protocol + "', under which columns of ORC files are not encrypted; allowed: "
-              + Names.COMMIT_PROTOCOL_CLASS + ", which sparkcrypt.configure sets; RESET it, or write Parquet");
-    }
   }
 
   private static Set<String> names(List<Object> columns) {
