@@ -1,6 +1,6 @@
 """Example: each night, bring a partitioned table to what its tags and the policy say.
 
-plan -> backfill, a task for each month that differs -> verify -> wait until readers have ended -> expire
+plan -> backfill, a task for each month that differs -> verify, check keys -> wait until readers have ended -> expire
 
 Copy it into the DAGs folder and set the parameters below; docs/deploy.md tells what Airflow and Spark need for it.
 """
@@ -51,7 +51,7 @@ NO_DATE = "__HIVE_DEFAULT_PARTITION__"
     tags=["sparkcrypt"],
 )
 def sparkcrypt_nightly() -> None:
-    """Plan, backfill by month, verify, expire."""
+    """Plan, backfill by month, verify, check that every file opens with the keys at hand, expire."""
     plan = SparkcryptPlanOperator(task_id="plan", **BACKFILL)
 
     @task
@@ -76,6 +76,13 @@ def sparkcrypt_nightly() -> None:
         trigger_rule="none_failed",  # also when there was nothing to do
         **SPARK,
     )
+    check_keys = SparkSubmitOperator(
+        task_id="check_keys",
+        application="{{ params.jobs }}/check_keys.py",
+        application_args=["--table", "{{ params.table }}", "--policy", "{{ params.policy }}"],
+        trigger_rule="none_failed",
+        **SPARK,
+    )
     wait = DateTimeSensor(
         task_id="wait_for_readers",
         target_time="{{ dag_run.run_after + macros.timedelta(hours=params.grace_hours) }}",
@@ -91,7 +98,7 @@ def sparkcrypt_nightly() -> None:
         ],
         **SPARK,
     )
-    backfill >> verify >> expire
+    backfill >> verify >> check_keys >> expire
     backfill >> wait >> expire  # skipped like the backfill
 
 
