@@ -59,7 +59,7 @@ class RetentionDemo(Showcase):
         rotated = json.loads(self.cli("rotate", "--key", "pii", "--table", "crm.contacts", *policy, "--json"))
         check("rotation", (rotated["outcome"], rotated["totals"]["files_rewritten"]), ("done", MONTHS))
         self.cli("backfill", "expire", "--table", "crm.contacts", "--older-than", "0s", *policy)
-        say("3", "sparkcrypt shred plan, and apply after a typed confirmation")
+        say("3", "sparkcrypt shred apply, with a reason in place of the number that a person types")
         before = self.answers(oldest, latest)
         shredded = json.loads(
             self.cli(

@@ -51,7 +51,8 @@ class Due:
         since, at = (None if moment is None else utc_text(moment) for moment in (self.since, self.at))
         return (
             f"key {self.key_id!r}: its newest version is of {since}, and rotate_every asks for another since {at}: "
-            f"`sparkcrypt rotate --key {self.key_id}`"
+            f"`sparkcrypt rotate --key {self.key_id}`, or `sparkcrypt keys rotate {self.key_id}` where no table holds "
+            "it, such as the key of audits"
         )
 
 

@@ -19,7 +19,7 @@ from sparkcrypt.skipping.trusted.trust import Expected, TrustedStore, open_store
 
 MOST_BYTES = 512 * 1024 * 1024
 LIFETIME_SECONDS = 600.0
-"""How long a store is kept: no longer than the keys that opened it."""
+"""How long a store is kept after it was opened, and so after its keys were; rights to them are asked in each query."""
 _VALUE_BYTES = 200
 """About what an entry of an index takes in Python."""
 _MOST_TABLES = 10_000
