@@ -11,16 +11,19 @@ from sparkcrypt.errors import FormatError
 from sparkcrypt.orc.file.encryption import Variant
 from sparkcrypt.parquet.file.keys import KeyRequest, RetrieveKey
 
+BLOCK_BYTES = 16
+
 
 class StreamCipher:
-    """What encrypts or decrypts one stream, from front to back."""
+    """What encrypts or decrypts one stream, in order; ``skipped`` bytes of the counter's first block are not used."""
 
     __slots__ = ("_context",)
 
-    def __init__(self, key: bytes, counter: bytes) -> None:
+    def __init__(self, key: bytes, counter: bytes, skipped: int = 0) -> None:
         from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
         self._context = Cipher(algorithms.AES(key), modes.CTR(counter)).encryptor()
+        self._context.update(bytes(skipped))
 
     def update(self, data: bytes) -> bytes:
         """Return the next bytes, encrypted or decrypted."""
@@ -35,10 +38,11 @@ class LocalKey:
     def __init__(self, key: bytes) -> None:
         self._key = key
 
-    def stream(self, column: int, kind: int, stripe_id: int) -> StreamCipher:
-        """Return the cipher of one stream."""
-        counter = column.to_bytes(3, "big") + kind.to_bytes(2, "big") + stripe_id.to_bytes(3, "big") + bytes(8)
-        return StreamCipher(self._key, counter)
+    def stream(self, column: int, kind: int, stripe_id: int, offset: int = 0) -> StreamCipher:
+        """Return the cipher of one stream, from a byte of it on."""
+        blocks, rest = divmod(offset, BLOCK_BYTES)
+        place = column.to_bytes(3, "big") + kind.to_bytes(2, "big") + stripe_id.to_bytes(3, "big")
+        return StreamCipher(self._key, place + blocks.to_bytes(8, "big"), rest)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, LocalKey) and self._key == other._key
