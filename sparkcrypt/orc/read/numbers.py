@@ -1,0 +1,101 @@
+"""Booleans, integers, floats and dates."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from sparkcrypt.errors import FormatError
+from sparkcrypt.orc.file.stripe import DATA
+from sparkcrypt.orc.read.column import Mask, PresentColumn, count_valid, make_flat, pack_valid, spread
+from sparkcrypt.orc.read.cursor import Positions
+from sparkcrypt.orc.read.stripe_streams import StripeStreams
+from sparkcrypt.orc.read.types import ReadColumn
+
+_DTYPES: dict[str, np.dtype[Any]] = {
+    "short": np.dtype("<i2"),
+    "int": np.dtype("<i4"),
+    "long": np.dtype("<i8"),
+    "date": np.dtype("<i4"),
+}
+_FLOATS: dict[str, np.dtype[Any]] = {"float": np.dtype("<f4"), "double": np.dtype("<f8")}
+
+
+class BooleanColumn(PresentColumn):
+    """A column of kind boolean."""
+
+    def __init__(self, streams: StripeStreams, column: ReadColumn) -> None:
+        super().__init__(streams, column)
+        self._bits = streams.bits(column, DATA)
+
+    def seek_values(self, positions: Positions) -> None:
+        """Go to a row group."""
+        self._bits.seek(positions)
+
+    def read_values(self, count: int, valid: Mask | None) -> pa.Array:
+        """Return booleans."""
+        bits = spread(self._bits.read(count_valid(count, valid)), valid)
+        return pa.Array.from_buffers(
+            pa.bool_(), count, [pack_valid(valid), pa.py_buffer(np.packbits(bits, bitorder="little").tobytes())]
+        )
+
+
+class ByteColumn(PresentColumn):
+    """A column of kind byte."""
+
+    def __init__(self, streams: StripeStreams, column: ReadColumn) -> None:
+        super().__init__(streams, column)
+        self._bytes = streams.bytes(column, DATA)
+
+    def seek_values(self, positions: Positions) -> None:
+        """Go to a row group."""
+        self._bytes.seek(positions)
+
+    def read_values(self, count: int, valid: Mask | None) -> pa.Array:
+        """Return integers of 8 bits."""
+        values = np.frombuffer(self._bytes.read(count_valid(count, valid)), np.int8)
+        return make_flat(self.column.type, values, valid)
+
+
+class IntegerColumn(PresentColumn):
+    """A column of kind short, int, long or date."""
+
+    def __init__(self, streams: StripeStreams, column: ReadColumn) -> None:
+        super().__init__(streams, column)
+        self._integers = streams.integers(column, DATA, is_signed=True)
+
+    def seek_values(self, positions: Positions) -> None:
+        """Go to a row group."""
+        self._integers.seek(positions)
+
+    def read_values(self, count: int, valid: Mask | None) -> pa.Array:
+        """Return integers of the kind's width; dates are days since 1970-01-01.
+
+        Raises:
+            FormatError: one does not fit into that width.
+        """
+        values = self._integers.read(count_valid(count, valid))
+        fitting = values.astype(_DTYPES[self.column.kind])
+        if fitting.itemsize < values.itemsize and not np.array_equal(fitting, values):
+            raise FormatError(f"column {self.column.shown} has a value beyond its width; expected {self.column.kind}")
+        return make_flat(self.column.type, fitting, valid)
+
+
+class FloatColumn(PresentColumn):
+    """A column of kind float or double."""
+
+    def __init__(self, streams: StripeStreams, column: ReadColumn) -> None:
+        super().__init__(streams, column)
+        self._cursor = streams.cursor(column, DATA)
+
+    def seek_values(self, positions: Positions) -> None:
+        """Go to a row group."""
+        self._cursor.seek(*positions.take_place())
+
+    def read_values(self, count: int, valid: Mask | None) -> pa.Array:
+        """Return floating-point numbers of 32 or 64 bits."""
+        dtype = _FLOATS[self.column.kind]
+        raw = self._cursor.take(count_valid(count, valid) * dtype.itemsize)
+        return make_flat(self.column.type, np.frombuffer(raw, dtype), valid)

@@ -1,0 +1,166 @@
+"""The streams of one stripe as a reader with keys sees them: of an encrypted column those of its variant."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+
+from sparkcrypt.errors import FormatError, UnsupportedFileError
+from sparkcrypt.orc.file.cipher import LocalKey
+from sparkcrypt.orc.file.encryption import Encryption
+from sparkcrypt.orc.file.protobuf import Message
+from sparkcrypt.orc.file.streams import read_stream_whole
+from sparkcrypt.orc.file.stripe import FOOTER_TIMEZONE, ROW_INDEX, Stream, read_stripe_footer
+from sparkcrypt.orc.file.tail import Stripe, Tail
+from sparkcrypt.orc.read.byte_runs import BitRuns, ByteRuns
+from sparkcrypt.orc.read.cursor import Positions, StreamBytes, StreamCursor
+from sparkcrypt.orc.read.integer_runs import IntegerRuns
+from sparkcrypt.orc.read.row_index import RowIndex
+from sparkcrypt.orc.read.types import ReadColumn
+from sparkcrypt.parquet.file.source import Input
+
+ENCODING_KIND, ENCODING_SIZE = 1, 2
+MOST_GROUPS = 1 << 22
+"""Row groups of a stripe."""
+_DIRECT, _DICTIONARY, _DIRECT_V2, _DICTIONARY_V2 = range(4)
+
+
+class StripeStreams:
+    """Opens the streams of a stripe, and keeps its row indexes.
+
+    Args:
+        file: the open file.
+        tail: its end.
+        stripe: one of its stripes.
+        keys: number of a variant -> its local key in this stripe, of all variants that are read.
+
+    Raises:
+        FormatError: the stripe's footer is against the specification.
+        UnsupportedFileError: as `read_stripe_footer`.
+        StorageError: the storage failed.
+    """
+
+    def __init__(self, file: Input, tail: Tail, stripe: Stripe, keys: Mapping[int, LocalKey]) -> None:
+        self._file = file
+        self._tail = tail
+        self._keys = keys
+        self.stripe = stripe
+        self._footer = read_stripe_footer(file, tail, stripe)
+        self._streams = {(stream.variant, stream.column, stream.kind): stream for stream in self._footer.streams}
+        self._indexes: dict[int, RowIndex | None] = {}
+        self.groups = -(-stripe.rows // tail.stride) if tail.stride else 1
+        if self.groups > MOST_GROUPS:
+            raise FormatError(f"stripe {stripe.number} has {self.groups} row groups; expected at most {MOST_GROUPS}")
+
+    @property
+    def timezone(self) -> str:
+        """The time zone of the stripe's writer; empty where it says none."""
+        return self._footer.message.text(FOOTER_TIMEZONE) or ""
+
+    def has(self, column: ReadColumn, kind: int) -> bool:
+        """Tell whether a column has a stream."""
+        return self._find(column.number, kind) is not None
+
+    def cursor(self, column: ReadColumn, kind: int) -> StreamCursor:
+        """Return a stream, at its beginning; one that is not there is empty."""
+        stream = self._find(column.number, kind) or Stream(kind, column.number, self.stripe.offset, 0, None)
+        name = f"stripe {self.stripe.number}, column {column.shown}, {stream}"
+        cipher = None
+        if stream.variant is not None:
+            cipher = partial(self._keys[stream.variant].stream, stream.column, stream.kind, self.stripe.id)
+        compression = self._tail.compression
+        return StreamCursor(StreamBytes(self._file, name, stream.offset, stream.length, cipher, compression))
+
+    def bits(self, column: ReadColumn, kind: int) -> BitRuns:
+        """Return a stream of bits."""
+        return BitRuns(self.cursor(column, kind))
+
+    def bytes(self, column: ReadColumn, kind: int) -> ByteRuns:
+        """Return a stream of bytes."""
+        return ByteRuns(self.cursor(column, kind))
+
+    def integers(self, column: ReadColumn, kind: int, *, is_signed: bool) -> IntegerRuns:
+        """Return a stream of integers, of the version that the column's encoding says.
+
+        Raises:
+            FormatError: there is no such encoding.
+        """
+        version = 2 if self._encoding_kind(column) in (_DIRECT_V2, _DICTIONARY_V2) else 1
+        return IntegerRuns(self.cursor(column, kind), version, is_signed)
+
+    def dictionary_size(self, column: ReadColumn) -> int | None:
+        """Return how many values the dictionary of a column has; None where the column has none.
+
+        Raises:
+            FormatError: there is no such encoding.
+        """
+        if self._encoding_kind(column) not in (_DICTIONARY, _DICTIONARY_V2):
+            return None
+        return self._encoding(column.number).integer(ENCODING_SIZE, bits=31)
+
+    def positions(self, column: ReadColumn, group: int, after: int) -> Positions:
+        """Return where a row group begins in the streams of a column.
+
+        Args:
+            column: the column.
+            group: number of the row group.
+            after: number of the row group after the last that will be read.
+
+        Raises:
+            UnsupportedFileError: the column has no row index, so that only the stripe as a whole can be read.
+            FormatError: the row index is damaged.
+        """
+        if group == 0 and after >= self.groups:
+            return Positions(None, None, self._is_compressed, column.shown)
+        index = self.row_index(column)
+        if index is None:
+            raise UnsupportedFileError(
+                f"stripe {self.stripe.number}: column {column.shown} has no row index, while others have; read it "
+                "without a filter"
+            )
+        numbers = index.positions(group) if group else None
+        ends = index.positions(after) if after < self.groups else None
+        return Positions(numbers, ends, self._is_compressed, column.shown)
+
+    def row_index(self, column: ReadColumn) -> RowIndex | None:
+        """Return the row index of a column, read when it is first asked for; None where it has none.
+
+        Raises:
+            FormatError: it is damaged.
+        """
+        number = column.number
+        if number not in self._indexes:
+            stream = self._find(number, ROW_INDEX) if self._tail.stride else None
+            self._indexes[number] = None
+            if stream is not None:
+                cipher = None
+                if stream.variant is not None:
+                    cipher = self._keys[stream.variant].stream(number, ROW_INDEX, self.stripe.id)
+                content = read_stream_whole(self._file, stream, cipher, self._tail.compression)
+                self._indexes[number] = RowIndex(content, self.groups, column.shown)
+        return self._indexes[number]
+
+    @property
+    def _is_compressed(self) -> bool:
+        return self._tail.compression.codec != "none"
+
+    def _variant(self, column: int) -> int | None:
+        """Return the variant in which a column is read."""
+        encryption: Encryption | None = self._tail.encryption
+        variant = None if encryption is None else encryption.variant_of(column)
+        return None if variant is None else variant.number
+
+    def _find(self, column: int, kind: int) -> Stream | None:
+        return self._streams.get((self._variant(column), column, kind))
+
+    def _encoding(self, column: int) -> Message:
+        variant = self._variant(column)
+        if variant is None or self._tail.encryption is None:
+            return self._footer.encodings[column]
+        return self._footer.variant_encodings[variant][column - self._tail.encryption.variants[variant].root.number]
+
+    def _encoding_kind(self, column: ReadColumn) -> int:
+        kind = self._encoding(column.number).integer(ENCODING_KIND, bits=31)
+        if kind > _DICTIONARY_V2:
+            raise FormatError(f"column {column.shown} has encoding {kind}; expected 0 to {_DICTIONARY_V2}")
+        return kind

@@ -1,0 +1,94 @@
+"""Timestamps: seconds since 2015 in the time zone of the stripe's writer, and nanoseconds.
+
+A ``timestamp`` is what a clock showed in the writer's time zone, whatever the reader's; a ``timestamp_instant`` a point
+in time.  Source: ORC specification v1, "Timestamp Columns"; ``TimestampColumnReader`` of ORC's C++ reader.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sparkcrypt.errors import FormatError, UnsupportedFileError
+from sparkcrypt.orc.file.stripe import DATA, SECONDARY
+from sparkcrypt.orc.read.column import Mask, PresentColumn, count_valid, make_flat
+from sparkcrypt.orc.read.cursor import Positions
+from sparkcrypt.orc.read.integer_runs import Integers
+from sparkcrypt.orc.read.stripe_streams import StripeStreams
+from sparkcrypt.orc.read.types import ReadColumn
+
+EPOCH_SECONDS = 1_420_070_400
+"""2015-01-01 00:00:00, as a clock showed it, from 1970-01-01."""
+UTC = frozenset(("", "UTC", "GMT", "Etc/UTC", "Etc/GMT", "Z"))
+"""Names of the time zone in which no clock differs; a stripe that names none has that one."""
+_NANOS = 1_000_000_000
+_MOST_SECONDS = (1 << 63) // _NANOS - 1
+"""What timestamps in nanoseconds reach: from 1677 to 2262."""
+_MILLISECOND = 1_000_000
+_SCALES = np.array([1, *(10 ** (zeros + 1) for zeros in range(1, 8))], np.int64)
+"""Factors by the lowest three bits of a nanosecond's number: how many zeros were left out, less one."""
+
+
+class TimestampColumn(PresentColumn):
+    """A column of kind timestamp or timestamp_instant."""
+
+    def __init__(self, streams: StripeStreams, column: ReadColumn) -> None:
+        super().__init__(streams, column)
+        self._seconds = streams.integers(column, DATA, is_signed=True)
+        self._nanos = streams.integers(column, SECONDARY, is_signed=False)
+        self._timezone = streams.timezone if column.kind == "timestamp" else ""
+
+    def seek_values(self, positions: Positions) -> None:
+        """Go to a row group."""
+        self._seconds.seek(positions)
+        self._nanos.seek(positions)
+
+    def read_values(self, count: int, valid: Mask | None) -> pa.Array:
+        """Return timestamps in nanoseconds.
+
+        Raises:
+            FormatError: a number of nanoseconds is a second or more.
+            UnsupportedFileError: one is before 1677 or after 2262, or the writer's time zone is not known here.
+        """
+        wanted = count_valid(count, valid)
+        seconds, nanos = self._seconds.read(wanted), self._read_nanos(wanted)
+        if len(seconds) and (seconds.min() < -2 * _MOST_SECONDS or seconds.max() > 2 * _MOST_SECONDS):  # from 2015 on
+            raise self._out_of_range()
+        clock = self._as_shown(seconds)
+        clock -= (clock < 0) & (nanos >= _MILLISECOND)  # of a negative time the writer cuts off the milliseconds
+        if len(clock) and (clock.min() <= -_MOST_SECONDS or clock.max() >= _MOST_SECONDS):
+            raise self._out_of_range()
+        return make_flat(self.column.type, clock * _NANOS + nanos, valid)
+
+    def _read_nanos(self, count: int) -> Integers:
+        """Return nanoseconds; those that pyarrow writes of times before 1970 are negative."""
+        packed = self._nanos.read(count)
+        nanos = packed >> 3
+        for factors in (1, _SCALES[packed & 7]):  # before they are scaled too, lest they overflow
+            nanos = nanos * factors
+            if len(nanos) and (nanos.min() <= -_NANOS or nanos.max() >= _NANOS):
+                raise FormatError(f"column {self.column.shown} has a fraction of a second or more; expected less")
+        return nanos
+
+    def _as_shown(self, seconds: Integers) -> Integers:
+        """Return what a clock in the writer's time zone showed, in seconds from 1970 on."""
+        if self._timezone in UTC:
+            return seconds + EPOCH_SECONDS
+        zoned = pa.timestamp("s", tz=self._timezone)
+        try:
+            epoch = pc.assume_timezone(pa.scalar(EPOCH_SECONDS, pa.timestamp("s")), self._timezone).value
+            instants = pa.array(seconds + epoch, pa.timestamp("s")).cast(zoned)
+            shown = pc.local_timestamp(instants).cast(pa.int64())
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            raise UnsupportedFileError(
+                f"column {self.column.shown} was written in the time zone {self._timezone!r}, which is not known here: "
+                f"{error}; see that the system has it, or read the file with Spark"
+            ) from error
+        return np.array(shown.to_numpy(zero_copy_only=False), np.int64)
+
+    def _out_of_range(self) -> UnsupportedFileError:
+        return UnsupportedFileError(
+            f"column {self.column.shown} has a time before 1677 or after 2262, which nanoseconds in 64 bits do not "
+            "hold; leave the column out, or read the file with Spark"
+        )

@@ -1,0 +1,171 @@
+from __future__ import annotations
+
+import io
+import math
+import random
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.orc
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from sparkcrypt.errors import FormatError, UnsupportedFileError
+from sparkcrypt.orc.file.cipher import LocalKeys
+from sparkcrypt.orc.file.tail import read_tail, tail_of
+from sparkcrypt.orc.read.rows import GroupCount, RowsOrder, read_rows
+from sparkcrypt.orc.read.types import find_columns, read_type
+from sparkcrypt.parquet.file.source import naming, open_source
+from tests.unit.orc.corpus import CODECS, file, retrieve_key
+from tests.unit.orc.generated import NESTED, ROWS, TYPES, make_array, make_nested, write_orc
+from tests.unit.orc.reading import read_orc
+
+SLOWLY = settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+FLAT = sorted(set(TYPES) - {"binary"})
+SOURCES = [*(f"java_{codec}" for codec in CODECS), "java_types", "arrow_zstd"]
+
+
+def read_by_pyarrow(data: bytes, columns: list[str] | None = None) -> pa.Table:
+    """Return the rows as pyarrow's own reader gives them."""
+    return pa.orc.ORCFile(io.BytesIO(data)).read(columns=columns)
+
+
+def check_equal(found: pa.Table, expected: pa.Table) -> None:
+    """Check types, values and order; NaN is equal to itself."""
+    assert found.schema.types == [expected.schema.field(name).type for name in found.column_names]
+    for name in found.column_names:
+        found[name].validate(full=True)
+        values, wanted = found[name], expected[name]
+        assert values.equals(wanted) or repr(values.to_pylist()) == repr(wanted.to_pylist()), name
+
+
+@SLOWLY
+@given(kind=st.sampled_from(sorted(TYPES)), rows=st.sampled_from(ROWS), chance=st.randoms(use_true_random=False))
+def test_flat_columns_are_what_pyarrow_reads(kind: str, rows: int, chance: random.Random) -> None:
+    """Every type, with nulls, in runs of both versions, over codecs, strides and stripes."""
+    data = write_orc(pa.table({"c": make_array(kind, rows, chance)}), chance)
+    check_equal(read_orc(data), read_by_pyarrow(data))
+
+
+@SLOWLY
+@given(kind=st.sampled_from(NESTED), rows=st.sampled_from((0, 1, 300, 2000)), chance=st.randoms(use_true_random=False))
+def test_nested_columns_are_what_pyarrow_reads(kind: str, rows: int, chance: random.Random) -> None:
+    """Structs, lists and maps, inside each other too, with nulls at every level."""
+    data = write_orc(pa.table({"c": make_nested(kind, rows, chance)}), chance)
+    check_equal(read_orc(data), read_by_pyarrow(data))
+
+
+def filters(kind: str, values: pa.Array, chance: random.Random) -> pc.Expression:
+    """Return a condition on the column ``c``, by one of its values where it has one."""
+    column, held = pc.field("c"), values.drop_null()
+    if not len(held):
+        return chance.choice((column.is_null(), column.is_valid()))
+    value = held[chance.randrange(len(held))]
+    if kind == "boolean":
+        return chance.choice((column, ~column, column == value, column.is_null()))
+    made = [column == value, column != value, column < value, column >= value, ~(column < value), ~(column != value)]
+    made += [column.is_null(), column.is_valid(), (column > value) | column.is_null()]
+    if "decimal" not in kind:
+        made.append(column.isin([value]))
+    return chance.choice(made)
+
+
+@SLOWLY
+@given(kind=st.sampled_from(FLAT), rows=st.sampled_from((1, 300, 1000)), chance=st.randoms(use_true_random=False))
+def test_filters_keep_what_pyarrow_keeps(kind: str, rows: int, chance: random.Random) -> None:
+    """No row group is left out that has a row of the filter: NaN, nulls, and all other columns seek as well."""
+    columns = {"c": make_array(kind, rows, chance), "d": make_array(chance.choice(FLAT), rows, chance)}
+    columns["n"] = make_nested(chance.choice(NESTED), rows, chance)
+    data = write_orc(pa.table(columns), chance, row_index_stride=chance.choice((7, 100, 128)))
+    for _ in range(3):
+        condition = filters(kind, columns["c"], chance)
+        if chance.random() < 0.3:
+            condition = condition & pc.field("d").is_valid()
+        check_equal(read_orc(data, None, condition), read_by_pyarrow(data).filter(condition))
+
+
+@pytest.mark.parametrize("kind", [pa.float32(), pa.float64(), pa.int64()], ids=str)
+def test_row_groups_are_kept_for_what_bounds_do_not_say(kind: pa.DataType) -> None:
+    """NaN, which no bounds have, and nulls are rows of filters that bounds alone would rule out."""
+    odd = {0: 1, 149: math.nan if pa.types.is_floating(kind) else 9, 250: None}
+    table = pa.table({"c": pa.array([odd.get(row, 5) for row in range(400)], kind)})
+    data, column, count = write_orc(table, random.Random(1), row_index_stride=100), pc.field("c"), GroupCount()
+    for condition in (column != 5, ~(column == 5), (column > 9) | column.is_null(), column.is_null(), ~(column < 9)):
+        check_equal(read_orc(data, None, condition, count=count), read_by_pyarrow(data).filter(condition))
+    assert 0 < count.read < count.seen
+
+
+@pytest.mark.parametrize("kind", sorted(set(TYPES) - {"binary", "boolean"}))
+def test_row_groups_with_nulls_are_left_out(kind: str) -> None:
+    """Nulls in every row group do not hinder its bounds, whatever the type."""
+    values = pa.array([None if row % 7 == 0 else row // 4 for row in range(400)], pa.int64())
+    steps = values if pa.types.is_temporal(TYPES[kind]) else values.cast(pa.int8())
+    if pa.types.is_timestamp(TYPES[kind]):
+        steps = pc.multiply(values, 10**9)
+    table = pa.table({"c": (steps.cast(pa.int32()) if kind == "date" else steps).cast(TYPES[kind])})
+    data, count = write_orc(table, random.Random(1), row_index_stride=100), GroupCount()
+    condition = pc.field("c") == table["c"][151]
+    check_equal(read_orc(data, None, condition, count=count), read_by_pyarrow(data).filter(condition))
+    assert count.read < count.seen == 4
+
+
+@pytest.mark.parametrize("name", SOURCES)
+@pytest.mark.parametrize("wanted", [0, 1000, 2499])
+def test_files_of_java_are_read_by_row_groups(name: str, wanted: int) -> None:
+    """Each column of a file of the Java writer, whole and at one row, of which it reads one row group."""
+    data = file(name).read_bytes()
+    columns = [field.name for field in pa.orc.ORCFile(io.BytesIO(data)).schema if field.name not in ("un", "kv")]
+    expected = read_by_pyarrow(data, columns)
+    count, condition = GroupCount(), pc.field("id") == wanted % len(expected)
+    check_equal(read_orc(data, columns), expected)
+    check_equal(read_orc(data, columns, condition, count=count), expected.filter(condition))
+    assert (count.read, count.seen) == (1, 3)
+
+
+@pytest.mark.parametrize("codec", [*CODECS, "types"])
+def test_encrypted_columns_are_read_from_their_variants(codec: str) -> None:
+    """With the keys, a file of the Java writer has the rows of the same file in plaintext."""
+    data = file(f"java_{codec}").read_bytes()
+    columns = [field.name for field in pa.orc.ORCFile(io.BytesIO(data)).schema if field.name not in ("un", "kv")]
+    encrypted, expected = file(f"java_{codec}_encrypted").read_bytes(), read_by_pyarrow(data, columns)
+    check_equal(read_orc(encrypted, columns), expected)
+    name = expected["name"].drop_null()[17]
+    condition = pc.field("name") == name
+    check_equal(read_orc(encrypted, columns, condition), expected.filter(condition))
+
+
+def test_a_file_without_row_indexes_is_read_whole() -> None:
+    """Without a stride there is no row group to leave out, and the filter is judged row by row."""
+    count = GroupCount()
+    found = read_orc(file("java_stride0"), ["id"], pc.field("id") == 77, count=count)
+    assert (found["id"].to_pylist(), count.read, count.seen) == ([77], 2, 2)
+
+
+@pytest.mark.parametrize(("name", "why"), [("un", "is of kind union"), ("kv", "has a key that is null")])
+def test_what_is_not_decoded_is_refused_by_name(name: str, why: str) -> None:
+    """Unions, and maps whose keys are null, which pyarrow's reader ends the process on."""
+    with pytest.raises(UnsupportedFileError, match=rf"{file('java_types')}: column {name} {why}.*read the file with"):
+        read_orc(file("java_types"), [name])
+
+
+def test_times_beyond_nanoseconds_are_refused() -> None:
+    """The reader of pyarrow lets them overflow into another time."""
+    seconds = pa.array([-62_135_596_800], pa.int64()).cast(pa.timestamp("s"))  # the year 1
+    data = write_orc(pa.table({"c": seconds}), random.Random(1))
+    with pytest.raises(UnsupportedFileError, match="column c has a time before 1677"):
+        read_orc(data)
+
+
+def test_rows_before_the_damage_are_read() -> None:
+    """A batch is decoded when it is taken, so a damaged second stripe is an error there, by the file's name."""
+    data = bytearray(file("java_zlib").read_bytes())
+    stripe = read_tail(bytes(data)).stripes[1]
+    data[stripe.offset + stripe.index_length : stripe.footer_offset] = bytes(stripe.data_length)
+    with open_source(bytes(data)) as opened, naming(opened.name):
+        tail = tail_of(opened)
+        columns = [read_type(tail, column) for column in find_columns(tail)]
+        batches = read_rows(opened, tail, LocalKeys(opened.name, retrieve_key), RowsOrder(columns))
+        assert next(batches)["id"].to_pylist() == list(range(1024))
+    with pytest.raises(FormatError, match=r"<bytes>: stripe 1, .*expected"):
+        read_orc(bytes(data))
