@@ -1,0 +1,251 @@
+"""Opens an ORC file for pyarrow, pandas, polars and DuckDB: its keys opened or denied, its rows read by row groups."""
+
+from __future__ import annotations
+
+import getpass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+from typing import Literal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sparkcrypt import names
+from sparkcrypt.arrow.access_events import ReadEvents, open_log
+from sparkcrypt.arrow.expressions import columns_in
+from sparkcrypt.arrow.keys import Reader
+from sparkcrypt.decide.denied_text import refuse_named
+from sparkcrypt.errors import (
+    ConfigError,
+    KeyAccessDeniedError,
+    KeyNotFoundError,
+    KeyServiceError,
+    SourceChangedError,
+    UnsupportedFileError,
+    show,
+)
+from sparkcrypt.keys.material import parse_key_material
+from sparkcrypt.native.open_places import Place, Settings, place
+from sparkcrypt.orc import Tail, check_key_name
+from sparkcrypt.orc.file.cipher import LocalKeys
+from sparkcrypt.orc.file.encryption import Variant
+from sparkcrypt.orc.file.tail import tail_of
+from sparkcrypt.orc.read.rows import GroupCount, RowsOrder, read_rows, variants_read
+from sparkcrypt.orc.read.types import ReadColumn, find_columns, read_type
+from sparkcrypt.parquet import KeyRequest
+from sparkcrypt.parquet.file.source import naming, open_source
+from sparkcrypt.policy.model import Policy
+from sparkcrypt.schema import join_dotted
+
+OnOrcDenied = Literal["error", "null"]
+
+
+@dataclass(frozen=True, slots=True)
+class GuardedOrc:
+    """Rows of an ORC file as one reader may have them; each read begins at the first.
+
+    Attributes:
+        path: of the file.
+        schema: of the rows.
+        masked: column path -> why it is null, where nulls were asked for in place of denied columns.
+        groups: how many row groups the reads so far came upon, and how many of them they read.
+    """
+
+    path: str
+    schema: pa.Schema
+    masked: Mapping[str, str]
+    where: Place = field(repr=False)
+    tail: Tail = field(repr=False)
+    keys: LocalKeys = field(repr=False)
+    order: RowsOrder = field(repr=False)
+
+    @property
+    def groups(self) -> GroupCount:
+        """How many row groups the reads so far came upon, and how many of them they read."""
+        return self.order.count
+
+    def to_batches(self) -> Iterator[pa.RecordBatch]:
+        """Yield the rows; each batch is decrypted and decoded when it is taken.
+
+        Raises:
+            FormatError: the file is damaged, or has what cannot be decoded here (`UnsupportedFileError`).
+            SourceChangedError: it is another than the one that was opened.
+            StorageError: it cannot be reached.
+        """
+        wanted = self.schema.names
+        with open_source(self.where) as file, naming(self.path):
+            if tail_of(file) != self.tail:
+                raise SourceChangedError(f"{self.path}: was written again since it was opened; open it again")
+            for batch in read_rows(file, self.tail, self.keys, self.order):
+                rows = batch.select(wanted)
+                yield pa.RecordBatch.from_arrays(rows.columns, schema=self.schema) if wanted else rows
+
+    def scan(self) -> pa.RecordBatchReader:
+        """Return the rows, read while they are taken; errors as `to_batches`."""
+        return pa.RecordBatchReader.from_batches(self.schema, self.to_batches())
+
+    def to_table(self) -> pa.Table:
+        """Return the rows as a table; errors as `to_batches`."""
+        return pa.Table.from_batches(self.to_batches(), self.schema)
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """Return the rows to whoever takes Arrow's streams: ``pyarrow.table``, ``polars.from_arrow``, DuckDB."""
+        return self.scan().__arrow_c_stream__(requested_schema)
+
+
+def open_orc(
+    path: str,
+    policy: Policy,
+    columns: Sequence[str] | None = None,
+    filter: pc.Expression | None = None,
+    *,
+    on_denied: OnOrcDenied = "error",
+    table: str | None = None,
+    principal: str | None = None,
+    settings: Settings | None = None,
+    lifetime_seconds: float | None = None,
+) -> GuardedOrc:
+    """Open an ORC file, encrypted or not.  Its end is read and the keys of its columns are opened; no row is read.
+
+    A read decrypts and decompresses of each column only the chunks of row groups that the row index cannot rule out.
+
+    Args:
+        path: a local path, ``file:``, ``hdfs:``, ``s3a:`` or what else the native engine opens.
+        policy: names the key service.
+        columns: names of top-level columns, in the order wanted; None for all.
+        filter: which rows; where it is null or false a row is left out.  A masked column is null in it.
+        on_denied: what columns are whose key is denied or gone: ``error``, or ``null``.  A tag whose rule says
+            ``on_denied: error`` is an error all the same.
+        table: the table's name, for messages and access events.
+        principal: who reads, as messages name him; the user of this process by default.
+        settings: what of Hadoop's configuration reaches the file, such as ``fs.s3a.endpoint``.
+        lifetime_seconds: how long an opened KEK is kept at most.
+
+    Raises:
+        KeyAccessDeniedError, KeyNotFoundError: a column that is read or in the filter is denied; with column, table,
+            key, principal and file; or it is null and is named here, against the policy's ``strict_projection``.
+        KeyServiceUnavailableError: it cannot be told whether a key is denied.
+        ConfigError: a column is not there or is named twice, or an argument cannot be used.
+        VerificationError: a local key is wrapped by another master key than the file names.
+        FormatError: the file is damaged, or has what cannot be decoded here (`UnsupportedFileError`).
+        StorageError: it cannot be reached; or the policy's access_log is required and cannot be written.
+    """
+    if on_denied not in ("error", "null"):
+        raise ConfigError(f"on_denied is {show(on_denied)}; allowed: error, null")
+    where = place(path, settings or {})
+    reader = Reader(policy, table, principal or getpass.getuser(), lifetime_seconds)
+    with open_source(where) as file, naming(path):
+        tail = tail_of(file)
+        wanted, asked = _choose(tail, columns, filter)
+    read = {column.number: column for column in (*wanted, *asked)}
+    events = ReadEvents(open_log(policy.access_log), table or str(PurePosixPath(path).parent), reader.principal)
+    opening = _Opening(reader, path, events, masks=on_denied == "null")
+    keys = LocalKeys(path, opening.open)
+    with naming(path):
+        for variant in variants_read(tail, tuple(read.values())):
+            opening.try_variant(tail, variant, keys)
+    events.close()
+    named = [column.path[0] for column in asked] + ([] if columns is None else list(columns))
+    _refuse_named(reader, opening.masked, named)
+    order = RowsOrder(
+        columns=tuple(read.values()),
+        hidden=frozenset(find_hidden(read.values(), {variant.root.number for variant in opening.denied})),
+        condition=filter,
+        counted=frozenset(column.number for column in asked),
+    )
+    schema = pa.schema([_field(column, opening.masked) for column in wanted])
+    return GuardedOrc(path, schema, opening.masked, where, tail, keys, order)
+
+
+def _choose(
+    tail: Tail, columns: Sequence[str] | None, condition: pc.Expression | None
+) -> tuple[list[ReadColumn], list[ReadColumn]]:
+    """Return the columns that are wanted, and those that the filter asks for."""
+    found = {column.path[0]: column for column in find_columns(tail)}
+    named = list(found) if columns is None else list(columns)
+    for name in named:
+        if name not in found:
+            raise ConfigError(f"column {name!r} is not in {tail.file}; allowed: {', '.join(found)}")
+    if len(set(named)) < len(named):
+        raise ConfigError(f"columns {', '.join(named)}: one is named twice; allowed: each once")
+    wanted = [read_type(tail, found[name]) for name in named]
+    if condition is None:
+        return wanted, []
+    known: dict[str, ReadColumn] = {}
+    for name, column in found.items():
+        try:
+            known[name] = read_type(tail, column)
+        except UnsupportedFileError:
+            continue  # a filter cannot ask for it
+    schema = pa.schema([pa.field(name, column.type) for name, column in known.items()])
+    try:
+        asked = columns_in(condition, schema)
+    except (pa.ArrowInvalid, pa.ArrowKeyError, pa.ArrowNotImplementedError) as error:
+        raise ConfigError(f"the filter {condition} does not fit {tail.file}: {error}; see its columns") from error
+    return wanted, [known[name] for name in asked]
+
+
+class _Opening:
+    """The local keys of one file: opened, refused, or denied where nulls are asked for."""
+
+    def __init__(self, reader: Reader, path: str, events: ReadEvents, *, masks: bool) -> None:
+        self._reader = reader
+        self._path = path
+        self._events = events
+        self._masks = masks
+        self.denied: list[Variant] = []
+        self.masked: dict[str, str] = {}
+
+    def open(self, request: KeyRequest) -> bytes:
+        """Return a local key, as `RetrieveKey`."""
+        material = parse_key_material(request.key_metadata or b"")
+        column = join_dotted(request.column or ())
+        key = self._reader.open(material, f"column {column}", self._path)
+        self._events.note_opened(material.master_key_id, column)
+        return key
+
+    def try_variant(self, tail: Tail, variant: Variant, keys: LocalKeys) -> None:
+        """Open the keys of a variant in all stripes, or take note that it is null."""
+        key_id, column = variant.key.key_id, join_dotted(variant.root.path)
+        try:
+            for wrapped in dict.fromkeys(stripe.local_keys[variant.number] for stripe in tail.stripes):
+                check_key_name(variant, wrapped)
+                keys.open(variant, wrapped)
+        except KeyServiceError as error:
+            is_denial = isinstance(error, (KeyAccessDeniedError, KeyNotFoundError))
+            tags = [rule for rule in self._reader.policy.tags if rule.key is not None and rule.key.matches(key_id)]
+            if not (self._masks and is_denial) or any(rule.on_denied == "error" for rule in tags):
+                self._events.note_refused(key_id, column, error)
+                raise
+            why = "denied" if isinstance(error, KeyAccessDeniedError) else "shredded"
+            self._events.note_masked(key_id, column, why)
+            self.denied.append(variant)
+            self.masked[column] = f"key {key_id}{f' of tag {tags[0].name}' if tags else ''} is {why}"
+
+
+def find_hidden(columns: Iterable[ReadColumn], denied: set[int]) -> Iterator[int]:
+    """Yield the ids of columns that are null: those that are denied, and maps whose keys are.
+
+    Args:
+        columns: that are read.
+        denied: ids of the roots of denied variants.
+    """
+    pending = list(columns)
+    while pending:
+        column = pending.pop()
+        if column.number in denied or (column.kind == "map" and column.children[0].number in denied):
+            yield column.number
+        pending.extend(column.children)
+
+
+def _refuse_named(reader: Reader, masked: Mapping[str, str], columns: Sequence[str]) -> None:
+    for column, reason in masked.items() if reader.policy.strict_projection else ():
+        if column in columns:
+            told = {"owner": f"column {column}", "reason": reason, "of_policy": True, "table": reader.table}
+            refuse_named({**told, "principal": reader.principal, "policy": reader.policy.canonical()})
+
+
+def _field(column: ReadColumn, masked: Mapping[str, str]) -> pa.Field:
+    reason = masked.get(join_dotted(column.path))
+    return pa.field(column.path[0], column.type, metadata=None if reason is None else {names.MASKED: reason})

@@ -1,0 +1,275 @@
+"""ORC files by pyarrow under a policy: rows, denials, nulls, access events, and how little of a file is decrypted."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from dataclasses import replace
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.orc
+import pytest
+
+from sparkcrypt.access.read import read_accesses
+from sparkcrypt.arrow import GuardedOrc, open_orc
+from sparkcrypt.arrow.orc import find_hidden
+from sparkcrypt.errors import (
+    ConfigError,
+    FormatError,
+    KeyAccessDeniedError,
+    KeyNotFoundError,
+    KeyServiceUnavailableError,
+    SourceChangedError,
+    UnsupportedFileError,
+    VerificationError,
+)
+from sparkcrypt.keys.datakeys import DataKeyMaker
+from sparkcrypt.keys.local.service import LocalKeyService
+from sparkcrypt.orc import OrcEncryption, OrcKey, read_tail, rewrite_orc
+from sparkcrypt.orc.file.cipher import LocalKey, StreamCipher
+from sparkcrypt.orc.read.types import find_columns, read_type
+from sparkcrypt.policy.access_log import AccessLogRule
+from sparkcrypt.policy.model import Policy
+from sparkcrypt.schema import split_dotted
+from tests.spark.support import key_service, make_policy, with_keys, without_keys
+from tests.unit.orc.corpus import file
+
+TAGS = """
+  pii: {key: pii}
+  fin: {key: fin}
+  strict: {key: strict, on_denied: error}
+"""
+ROWS = 200_000
+CODECS = ("uncompressed", "zlib", "snappy", "lz4", "zstd")
+
+
+@pytest.fixture
+def policy(tmp_path: Path) -> Policy:
+    """A policy of three keys."""
+    return make_policy(tmp_path / "policy", TAGS, more="ask_for_access: write to keys@example.org\n")
+
+
+def encrypt(source: Path, target: Path, policy: Policy, columns: dict[str, str]) -> str:
+    """Encrypt columns of a file under master keys, and return its path."""
+    maker = DataKeyMaker(key_service(policy), data_key_bits=128)
+    keys = {
+        split_dotted(name): OrcKey(*maker.make(key_id, is_footer_key=False), key_id) for name, key_id in columns.items()
+    }
+    rewrite_orc(source, target, encryption=OrcEncryption(keys))
+    return str(target)
+
+
+def lacking(policy: Policy, folder: Path, *key_ids: str) -> Policy:
+    """Return the policy of somebody whose key service lacks keys."""
+    return with_keys(policy, folder / f"without-{'-'.join(key_ids)}", without_keys(*key_ids))
+
+
+@pytest.fixture
+def small(tmp_path: Path, policy: Policy) -> str:
+    """A file of the Java writer, of which a text, a field, elements and a decimal are encrypted."""
+    columns = {"name": "pii", "st.y": "pii", "li._elem": "fin", "dec": "strict"}
+    return encrypt(file("java_zlib"), tmp_path / "small.orc", policy, columns)
+
+
+def large_rows() -> pa.Table:
+    """Return rows whose ids go up by no rule, and of which each text is another."""
+    chance = random.Random(7)
+    ids = pa.array([number << 40 | chance.getrandbits(40) for number in range(ROWS)], pa.int64())
+    return pa.table({"id": ids, "name": [f"{chance.getrandbits(48):012x}" for _ in range(ROWS)]})
+
+
+def test_rows_are_those_of_the_plaintext_file(policy: Policy, small: str) -> None:
+    """By every way out: batches, tables, streams, in the order of columns that is asked for."""
+    plain = pa.orc.ORCFile(file("java_zlib")).read()
+    assert open_orc(small, policy).to_table().equals(plain)
+    opened = open_orc(small, policy, ["name", "id"], pc.field("id") >= 2400)
+    expected = plain.filter(pc.field("id") >= 2400).select(["name", "id"])
+    assert opened.schema == expected.schema
+    assert opened.to_table().equals(expected) and opened.scan().read_all().equals(expected)
+    assert len(pl.from_arrow(opened.to_table())) == pa.table(opened).num_rows == 100
+    with duckdb.connect() as connection:
+        connection.register("stream", opened.scan())
+        assert connection.sql("SELECT count(*), min(id) FROM stream").fetchall() == [(100, 2400)]
+    assert sum(batch.num_rows for batch in open_orc(small, policy, ["id"]).to_batches()) == 2500
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_a_lookup_decrypts_a_tenth_of_a_column_at_most(
+    tmp_path: Path, policy: Policy, codec: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Counted in bytes at the cipher, row indexes and dictionaries included; the row is the same."""
+    counted: Counter[int] = Counter()
+    update, stream = StreamCipher.update, LocalKey.stream
+    columns: dict[int, int] = {}
+
+    def open_stream(key: LocalKey, column: int, *place: int) -> StreamCipher:
+        made = stream(key, column, *place)
+        columns[id(made)] = column
+        kept.append(made)
+        return made
+
+    def count(cipher: StreamCipher, data: bytes) -> bytes:
+        counted[columns[id(cipher)]] += len(data)
+        return update(cipher, data)
+
+    kept: list[StreamCipher] = []
+    rows = large_rows()
+    pa.orc.write_table(rows, tmp_path / "p", compression=codec, row_index_stride=2000, compression_block_size=65_536)
+    path = encrypt(tmp_path / "p", tmp_path / "e", policy, {"id": "pii", "name": "fin"})
+    monkeypatch.setattr(StreamCipher, "update", count)
+    monkeypatch.setattr(LocalKey, "stream", open_stream)
+    assert open_orc(path, policy).to_table().equals(rows)
+    whole = dict(counted)
+    for wanted in rows.take([0, 123_456, ROWS - 1]).to_pylist():
+        counted.clear()
+        opened = open_orc(path, policy, ["name"], pc.field("id") == wanted["id"])
+        assert opened.to_table()["name"].to_pylist() == [wanted["name"]]
+        assert (opened.groups.read, opened.groups.seen) == (1, 100)
+        assert 0 < counted[1] <= whole[1] / 10, (whole, counted)
+        assert 0 < counted[2] <= whole[2] / 10, (whole, counted)
+
+
+def test_denied_columns_are_errors_by_name(policy: Policy, small: str, tmp_path: Path) -> None:
+    """Read or filtered by, nested too; columns that are not read ask for no key."""
+    poor = lacking(policy, tmp_path, "pii")
+    why = rf"column {{}} of table db\.t cannot be read by ann: its key 'pii' is not there.*write to keys.*{small}"
+    cases: tuple[tuple[str, dict[str, Any]], ...] = (
+        ("name", {}),
+        ("name", {"columns": ["name"]}),
+        ("name", {"columns": ["id"], "filter": pc.field("name") == "v1"}),
+        (r"st\.y", {"columns": ["st"]}),
+    )
+    for column, asked in cases:
+        with pytest.raises(KeyNotFoundError, match=why.format(column)):
+            open_orc(small, poor, table="db.t", principal="ann", **asked)
+    assert open_orc(small, poor, ["id", "li"]).to_table().num_rows == 2500
+
+
+def test_nulls_in_place_of_denied_columns(policy: Policy, small: str, tmp_path: Path) -> None:
+    """Denied leaves are null and their siblings stay; in filters too; a tag's error outranks nulls."""
+    plain, poor = pa.orc.ORCFile(file("java_zlib")).read(), lacking(policy, tmp_path, "pii", "fin")
+    opened = open_orc(small, poor, ["id", "name", "st", "li"], on_denied="null")
+    assert opened.masked == {
+        "name": "key pii of tag pii is shredded",
+        "st.y": "key pii of tag pii is shredded",
+        "li._elem": "key fin of tag fin is shredded",
+    }
+    found = opened.to_table()
+    assert found["name"].null_count == 2500 and found["id"].equals(plain["id"])
+    assert opened.schema.field("name").metadata
+    structs, lists = found["st"].combine_chunks(), found["li"].combine_chunks()
+    assert structs.field("x").equals(plain["st"].combine_chunks().field("x"))
+    assert (structs.field("y").null_count, structs.null_count) == (2500, plain["st"].null_count)
+    assert pc.list_value_length(lists).equals(pc.list_value_length(plain["li"].combine_chunks()))
+    assert lists.values.null_count == len(lists.values) > 0
+    masked = pc.field("name")
+    for condition, count in (
+        (masked == "v1", 0),
+        (masked.is_null(), 2500),
+        (masked.is_null() & (pc.field("id") < 9), 9),
+    ):
+        assert open_orc(small, poor, ["id"], condition, on_denied="null").to_table().num_rows == count
+    with pytest.raises(KeyNotFoundError, match="column dec cannot be read"):
+        open_orc(small, lacking(policy, tmp_path, "strict"), on_denied="null")
+
+
+def test_a_map_without_its_keys_is_null_as_a_whole() -> None:
+    """Maps have no null keys; the values alone can be null."""
+    tail = read_tail(file("java_types"))
+    (kept,) = (read_type(tail, column) for column in find_columns(tail) if column.path == ("kv",))
+    key, value = (child.number for child in kept.children)
+    assert set(find_hidden([kept], {key})) == {kept.number, key}
+    assert set(find_hidden([kept], {value})) == {value}
+
+
+def test_strict_projection_refuses_names_of_masked_columns(policy: Policy, small: str, tmp_path: Path) -> None:
+    """In columns and filters; without a list of columns they are null."""
+    poor = replace(lacking(policy, tmp_path, "pii"), strict_projection=True)
+    assert open_orc(small, poor, on_denied="null").to_table()["name"].null_count == 2500
+    for asked in ({"columns": ["name"]}, {"columns": ["id"], "filter": pc.field("name").is_null()}):
+        with pytest.raises(KeyNotFoundError, match="column name cannot be named by"):
+            open_orc(small, poor, on_denied="null", **asked)
+
+
+@pytest.mark.parametrize(
+    ("error", "is_null"), [(KeyAccessDeniedError, True), (KeyServiceUnavailableError, False)], ids=["denied", "down"]
+)
+def test_only_a_denial_gives_nulls(
+    policy: Policy, small: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: type[Exception], is_null: bool
+) -> None:
+    """A key service that refuses gives nulls where they are asked for; one that does not answer is an error."""
+
+    def refuse(*_: object) -> bytes:
+        raise error("no")
+
+    fresh = with_keys(policy, tmp_path / "fresh", without_keys())
+    monkeypatch.setattr(LocalKeyService, "unwrap", refuse)
+    with pytest.raises(error, match="no"):
+        open_orc(small, fresh, ["name"])
+    if is_null:
+        opened = open_orc(small, fresh, ["name"], on_denied="null")
+        assert opened.masked == {"name": "key pii of tag pii is denied"}
+        assert opened.to_table()["name"].null_count == 2500
+    else:
+        with pytest.raises(error, match="no"):
+            open_orc(small, fresh, ["name"], on_denied="null")
+
+
+@pytest.mark.parametrize("required", [False, True])
+def test_each_opening_leaves_access_events(policy: Policy, small: str, tmp_path: Path, required: bool) -> None:
+    """Who opened, was refused or got nulls for which column, under which key."""
+    (tmp_path / "log").mkdir()
+    logged = replace(policy, access_log=AccessLogRule(str(tmp_path / "log"), required))
+    poor = lacking(logged, tmp_path, "pii")
+    open_orc(small, logged, ["name"], table="db.t", principal="ann")
+    open_orc(small, poor, ["name"], table="db.t", principal="bob", on_denied="null")
+    with pytest.raises(KeyNotFoundError):
+        open_orc(small, poor, ["name"], table="db.t", principal="eve")
+    found = read_accesses(tmp_path / "log", "db.t.name", datetime.now(timezone.utc).date()).accesses
+    assert {(event["principal"], event["outcome"], event["key"]) for event in found} == {
+        ("ann", "opened", "pii"),
+        ("bob", "masked", "pii"),
+        ("eve", "refused", "pii"),
+    }
+
+
+def test_what_cannot_be_asked_is_refused(policy: Policy, small: str, tmp_path: Path) -> None:
+    """Columns that are not there or named twice, filters that do not fit, and other words of on_denied."""
+    cases: tuple[tuple[str, dict[str, Any]], ...] = (
+        ("column 'nam' is not in .*small.orc; allowed: id, name, st", {"columns": ["nam"]}),
+        ("columns id, id: one is named twice; allowed: each once", {"columns": ["id", "id"]}),
+        ("on_denied is 'mask'; allowed: error, null", {"on_denied": "mask"}),
+        ("the filter .* does not fit .*small.orc", {"filter": pc.field("nam") == 1}),
+    )
+    for why, asked in cases:
+        with pytest.raises(ConfigError, match=why):
+            open_orc(small, policy, **asked)
+    with pytest.raises(UnsupportedFileError, match=r"java_types.orc: column un is of kind union.*leave it out"):
+        open_orc(str(file("java_types")), policy)
+    with pytest.raises(FormatError, match=r"java_zlib_encrypted\.orc: .*key material"):
+        open_orc(str(file("java_zlib_encrypted")), policy)
+    assert open_orc(str(file("java_types")), policy, ["id"], pc.field("l").is_valid()).to_table().num_rows > 0
+
+
+def test_a_file_that_changed_since_is_refused(policy: Policy, small: str, tmp_path: Path) -> None:
+    """Rows are read by the end that was opened, so another file in its place is an error."""
+    opened: GuardedOrc = open_orc(small, policy, ["id"])
+    encrypt(file("java_zlib"), tmp_path / "other", policy, {"name": "pii"})
+    (tmp_path / "other").replace(small)
+    with pytest.raises(SourceChangedError, match=r"small\.orc: was written again since it was opened; open it again"):
+        opened.to_table()
+
+
+def test_a_local_key_of_another_master_key_is_refused(policy: Policy, tmp_path: Path) -> None:
+    """The file names one master key, and another wrapped the local key: somebody altered the file."""
+    maker = DataKeyMaker(key_service(policy), data_key_bits=128)
+    keys = {split_dotted("name"): OrcKey(*maker.make("fin", is_footer_key=False), "pii")}
+    rewrite_orc(file("java_zlib"), tmp_path / "e", encryption=OrcEncryption(keys))
+    with pytest.raises(VerificationError, match="its local key is wrapped by 'fin'"):
+        open_orc(str(tmp_path / "e"), policy, ["name"])
