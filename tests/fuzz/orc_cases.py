@@ -8,18 +8,24 @@ from __future__ import annotations
 import random
 import tempfile
 import tracemalloc
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from sparkcrypt.errors import ConfigError, FormatError, SparkcryptError, UnsupportedFileError, VerificationError
 from sparkcrypt.native.footers import FooterFacts, pack
 from sparkcrypt.native.orc_footers import read_orc_footer
 from sparkcrypt.orc import OrcEncryption, inspect_orc, read_tail, rewrap_orc, rewrite_orc, verify_orc
+from sparkcrypt.orc.file.cipher import LocalKeys
 from sparkcrypt.orc.file.protobuf import Field, Message, decode
 from sparkcrypt.orc.file.stripe import read_stripe_footer
-from sparkcrypt.orc.file.tail import STRIPE_FOOTER, STRIPES
+from sparkcrypt.orc.file.tail import STRIPE_FOOTER, STRIPES, Tail, tail_of
+from sparkcrypt.orc.read.rows import RowsOrder, read_rows
+from sparkcrypt.orc.read.types import ReadColumn, find_columns, read_type
 from sparkcrypt.parquet import KeyRequest
 from sparkcrypt.parquet.file.source import naming, open_source
 from tests.fuzz.attempt import DEADLINE_SECONDS, FLOOR_BYTES, MEASURED_TIMES, deadline
@@ -190,6 +196,33 @@ def _verify(data: bytes) -> None:
     verify_orc(data, retrieve_key=retrieve_key).to_dict()
 
 
+def _rows(data: bytes) -> None:
+    """Read all rows, and those of a filter, of the columns that can be decoded."""
+    with open_source(data) as opened, naming(opened.name):
+        tail = tail_of(opened)
+        order = RowsOrder(list(_decoded(tail)))
+        keys = LocalKeys(opened.name, retrieve_key)
+        for batch in read_rows(opened, tail, keys, order):
+            batch.validate(full=True)
+        for column in order.columns[:3]:
+            condition = pc.field(column.path[0]).is_null()
+            if pa.types.is_integer(column.type):
+                condition = condition | (pc.field(column.path[0]) == pa.scalar(77, column.type))
+            for _ in read_rows(opened, tail, keys, replace(order, condition=condition, counted={column.number})):
+                pass
+
+
+def _decoded(tail: Tail) -> Iterator[ReadColumn]:
+    """Yield the columns that can be decoded; maps of the Java writer here have null keys."""
+    for column in find_columns(tail):
+        try:
+            found = read_type(tail, column)
+        except UnsupportedFileError:
+            continue
+        if found.kind != "map":
+            yield found
+
+
 def _roots(data: bytes) -> list[tuple[str, ...]]:
     """Return every other column of the first level."""
     columns = read_tail(data).columns
@@ -251,6 +284,7 @@ READS: dict[str, Callable[[bytes], None]] = {
     "verify": _verify,
     "rewrite": _rewrite,
     "rewrap": _rewrap,
+    "rows": _rows,
 }
 
 
