@@ -160,8 +160,8 @@ public class OrcFiles {
       }
       case TIMESTAMP, TIMESTAMP_INSTANT -> {
         TimestampColumnVector stamps = (TimestampColumnVector) vector;
-        stamps.time[row] = 1_600_000_000_000L + chance.nextInt();
-        stamps.nanos[row] = chance.nextInt(1000) * 1000;
+        stamps.time[row] = (chance.nextBoolean() ? 1_600_000_000_000L : -400_000_000_000L) + chance.nextInt();
+        stamps.nanos[row] = (int) Math.floorMod(stamps.time[row], 1000L) * 1_000_000 + chance.nextInt(1000) * 1000;
       }
       case DECIMAL -> {
         long value = chance.nextInt();
