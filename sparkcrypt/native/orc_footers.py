@@ -8,7 +8,7 @@ from sparkcrypt.keys.material import KeyMaterial, wrapping_of
 from sparkcrypt.orc import ColumnSummary as OrcColumn
 from sparkcrypt.orc import Tail, check_key_name, read_tail, summarise_orc, verify_orc_keys
 from sparkcrypt.parquet import ColumnSummary, FileSummary, RetrieveKey
-from sparkcrypt.parquet.file.source import Source
+from sparkcrypt.parquet.file.source import Source, naming
 from sparkcrypt.schema import Path
 
 
@@ -31,7 +31,8 @@ def read_orc_footer(
         tail = read_tail(source)
     else:
         tail = verify_orc_keys(source, retrieve_key=retrieve_key, shredded=shredded)
-    return summarise_orc_footer(path, tail), tail.compression.codec
+    with naming(tail.file):
+        return summarise_orc_footer(path, tail), tail.compression.codec
 
 
 def summarise_orc_footer(path: str, tail: Tail) -> FileSummary:
