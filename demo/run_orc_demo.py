@@ -14,6 +14,8 @@ from rich.table import Table
 from showcase import HERE, DemoError, check, console, fresh, open_readers, say, tool
 
 import sparkcrypt
+from sparkcrypt.arrow import open_orc
+from sparkcrypt.errors import KeyNotFoundError
 from sparkcrypt.spark.tables.tagging import set_tags
 
 if TYPE_CHECKING:
@@ -120,7 +122,7 @@ def show_readers(work: Path, rich: SparkSession, poor: SparkSession, before: lis
     say("4", "readers")
     rich.sql("REFRESH TABLE customers")
     check("the rows of the reader with the key", answer(rich), before)
-    console.print(f"   Spark with the key: {before}")
+    console.print(f"   Spark with the key:  {before}")
     try:
         answer(poor)
     except Exception as error:  # noqa: BLE001  # Spark's errors have no common base that its versions share
@@ -128,13 +130,27 @@ def show_readers(work: Path, rich: SparkSession, poor: SparkSession, before: lis
     else:
         raise DemoError("a denied column was read")
     check("the refusal names the key", "key 'pii' is not there" in refused, True)
-    console.print("   Spark without it:   email is refused: its key 'pii' is not there")
+    console.print("   Spark without it:    email is refused: its key 'pii' is not there")
     check("rows of other columns", poor.table("customers").select("city").dropna().count(), ROWS + 1_000)
-    console.print("                       city is read")
-    file = next(name for name in rich.table("customers").inputFiles())
-    nulls = pyarrow.orc.read_table(file.removeprefix("file://").removeprefix("file:"), columns=["email"])["email"]
+    console.print("                        city is read")
+    file = rich.table("customers").inputFiles()[0].removeprefix("file://").removeprefix("file:")
+    show_python(work, file)
+    nulls = pyarrow.orc.read_table(file, columns=["email"])["email"]
     check("values that pyarrow shows", len(nulls) - nulls.null_count, 0)
-    console.print("   pyarrow alone:      email is null, without a word: ORC promises no more (docs/orc.md)")
+    console.print("   pyarrow alone:       email is null, without a word: ORC promises no more (docs/orc.md)")
+
+
+def show_python(work: Path, file: str) -> None:
+    """Read one file in Python, without Spark."""
+    values = open_orc(file, sparkcrypt.load_policy(work / "policy-keys.yaml"), columns=["email"]).to_table()["email"]
+    check("values that Python reads with the key", values.null_count, 0)
+    console.print(f"   Python with the key: {values[0]} and {len(values) - 1:,} more (sparkcrypt.arrow.open_orc)")
+    try:
+        open_orc(file, sparkcrypt.load_policy(work / "policy-fewer-keys.yaml"), columns=["email"]).to_table()
+    except KeyNotFoundError:
+        console.print("   Python without it:   email is refused: its key 'pii' is not there")
+    else:
+        raise DemoError("a denied column was read")
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ from sparkcrypt.backfill.state.store import open_state_store
 from sparkcrypt.backfill.work.options import RunOptions
 from sparkcrypt.cli.frame.known_runs import known_runs
 from sparkcrypt.errors import ConfigError, PlanError, RunConflictError, VerificationError
+from sparkcrypt.native import task_batches
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.spark.tables.catalog import Catalog
 from sparkcrypt.spark.tables.tagging import set_tags
@@ -140,6 +141,7 @@ def test_new_master_key_is_wrapped_around_the_old_data_keys(lake: Lake) -> None:
 def test_progress_is_told_within_a_unit(lake: Lake, policy: Policy, monkeypatch: pytest.MonkeyPatch) -> None:
     """A table of one unit and many files is not silent until its end; in the end all is told, once."""
     monkeypatch.setattr(task_progress, "EVERY_SECONDS", 0.05)
+    monkeypatch.setattr(task_batches, "FILES_A_TASK", 4)  # what is told are tasks that have ended
     make_table(lake, "t", partitions=0, tagged=None)
     with lake.stranger() as stranger:
         stranger.range(0, 40, 1, 40).selectExpr("int(id) id", "string(id) email", "double(id) pay").write.insertInto(
