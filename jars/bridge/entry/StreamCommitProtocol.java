@@ -59,10 +59,20 @@ public class StreamCommitProtocol extends ManifestFileCommitProtocol {
         OrcWrite.refuseClear(new SessionConf(job.getConfiguration()).request("resolve_orc_write", new Path(folder)), schema, Map.of());
       }
       job.getConfiguration().set(Names.ORC_SCHEMA, schema);
+      job.getConfiguration().set(OrcWrite.ENCRYPT, OrcWrite.NOT_PREPARED);
     }
     FactoryCheck.check(job.getConfiguration());
     job.getConfiguration().set(Names.STREAM, "told");
     super.setupJob(job);
+  }
+
+  /** What writers of Spark 3.5 ask for. */
+  @Override
+  @SuppressWarnings("deprecation")
+  public String newTaskTempFile(TaskAttemptContext taskContext, Option<String> dir, String suffix) {
+    String path = super.newTaskTempFile(taskContext, dir, suffix);
+    OrcWrite.prepare(taskContext.getConfiguration(), path, null);
+    return path;
   }
 
   @Override

@@ -22,6 +22,8 @@ import org.slf4j.LoggerFactory;
  */
 final class OrcWrite {
   static final String ENCRYPT = "orc.encrypt";
+  /** A column that no file has, so a writer that was opened without being prepared fails, and writes nothing in clear. */
+  static final String NOT_PREPARED = "none:not.prepared.by.sparkcrypt";
   static final String MASK = "orc.mask";
   static final String BLOOM_COLUMNS = "orc.bloom.filter.columns";
   private static final Logger LOG = LoggerFactory.getLogger(OrcWrite.class);

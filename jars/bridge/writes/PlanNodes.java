@@ -115,6 +115,7 @@ final class PlanNodes {
       told = new TreeMap<>(told);
       if (OrcWrite.isFormat(Calls.call(node, "fileFormat")) && policy.setting(COMMIT_PROTOCOL).equals(Names.COMMIT_PROTOCOL_CLASS)) {
         told.put(Names.ORC_SCHEMA, schema);
+        told.put(OrcWrite.ENCRYPT, OrcWrite.NOT_PREPARED);
       } else {
         OrcWrite.refuseClear(policy.request("resolve_orc_write", folder), schema, told);
       }
