@@ -179,7 +179,7 @@ class Backfilled:
                 stderr=stream,
                 start_new_session=True,
             )
-            swaps, delay, begun = random.randint(1, 6), random.uniform(0.0, 1.0), 0
+            swaps, delay, begun = random.randint(1, 3), random.uniform(0.0, 1.0), 0
             while driver.poll() is None and begun < swaps:
                 time.sleep(0.1)
                 begun = log.read_text().count(": swapping")
