@@ -8,10 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import requests
-from requests.adapters import HTTPAdapter
-from requests.utils import get_environ_proxies
-
 from sparkcrypt.errors import (
     KeyAccessDeniedError,
     KeyNotFoundError,
@@ -20,9 +16,9 @@ from sparkcrypt.errors import (
 )
 from sparkcrypt.keys.cloud.azure_credentials import AzureCredentials
 from sparkcrypt.keys.cloud.azure_options import AzureOptions
+from sparkcrypt.keys.cloud.token_http import TokenHttp
 
 _VERSION = {"api-version": "7.4"}
-_CONNECTIONS = 32
 _REASON_CHARACTERS = 200
 _RECOVERABLE = "ObjectIsDeletedButRecoverable"
 
@@ -36,13 +32,10 @@ class AzureHttp:
 
     def __init__(self, options: AzureOptions) -> None:
         self._options = options
-        self._session = requests.Session()
-        self._session.trust_env = False  # no password of ~/.netrc in place of the token
-        self._session.verify = options.ca_bundle or True
-        adapter = HTTPAdapter(pool_maxsize=_CONNECTIONS, max_retries=0)
-        self._session.mount("https://", adapter)
-        self._session.mount("http://", adapter)
         self.credentials = AzureCredentials(options)
+        self._http = TokenHttp(
+            self._sign, timeout_seconds=options.timeout_seconds, ca_bundle=options.ca_bundle, place="address"
+        )
 
     def ask(self, method: str, path: str, what: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Return the JSON object of an answer.
@@ -82,48 +75,13 @@ class AzureHttp:
         self, method: str, url: str, what: str, body: Mapping[str, Any] | None, parameters: Mapping[str, str]
     ) -> dict[str, Any]:
         where = f"Azure Key Vault at {self._options.address}: cannot {what}"
-        answer = self._send(method, url, where, body, parameters, renew=False)
-        if answer.status_code == 401:  # a token that was taken back, of a credential that may still be good
-            answer = self._send(method, url, where, body, parameters, renew=True)
-        told = _json(answer)
-        if answer.status_code == 200 and told is not None:
+        status, told = self._http.fetch(method, url, where, body, parameters)
+        if status == 200 and told is not None:
             return told
-        raise _translate_refusal(answer.status_code, told, where)
+        raise _translate_refusal(status, told, where)
 
-    def _send(
-        self,
-        method: str,
-        url: str,
-        where: str,
-        body: Mapping[str, Any] | None,
-        parameters: Mapping[str, str],
-        *,
-        renew: bool,
-    ) -> requests.Response:
-        headers = {"Authorization": f"Bearer {self.credentials.token(renew=renew)}"}
-        try:
-            return self._session.request(
-                method,
-                url,
-                params=dict(parameters),
-                json=body,
-                headers=headers,
-                timeout=self._options.timeout_seconds,
-                proxies=get_environ_proxies(url),
-                allow_redirects=False,  # it would carry the token to another host
-            )
-        except requests.RequestException as error:
-            raise KeyServiceUnavailableError(
-                f"{where}: no answer ({type(error).__name__}); check address, ca_bundle, and the network"
-            ) from error
-
-
-def _json(answer: requests.Response) -> dict[str, Any] | None:
-    try:
-        told = answer.json()
-    except ValueError:
-        return None
-    return told if isinstance(told, dict) else None
+    def _sign(self, _method: str, _url: str, *, renew: bool) -> Mapping[str, str]:
+        return {"Authorization": f"Bearer {self.credentials.token(renew=renew)}"}
 
 
 def _translate_refusal(http: int, told: dict[str, Any] | None, where: str) -> KeyServiceError:

@@ -10,8 +10,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import requests
-from requests.adapters import HTTPAdapter
-from requests.utils import get_environ_proxies
 
 from sparkcrypt.errors import (
     KeyAccessDeniedError,
@@ -21,8 +19,8 @@ from sparkcrypt.errors import (
 )
 from sparkcrypt.keys.cloud.gcp_credentials import GcpCredentials
 from sparkcrypt.keys.cloud.gcp_options import GcpOptions
+from sparkcrypt.keys.cloud.token_http import TokenHttp
 
-_CONNECTIONS = 32
 _REASON_CHARACTERS = 200
 _PASSING = {
     "ABORTED",
@@ -47,16 +45,16 @@ class GcpHttp:
 
     def __init__(self, options: GcpOptions) -> None:
         self._options = options
-        self._session = requests.Session()
-        self._session.trust_env = False  # no password of ~/.netrc in place of the token
-        self._session.verify = options.ca_bundle or True
-        adapter = HTTPAdapter(pool_maxsize=_CONNECTIONS, max_retries=0)
-        self._session.mount("https://", adapter)
-        self._session.mount("http://", adapter)
         # The bundle is the endpoint's: what gives tokens has a certificate that everybody knows.
         tokens = requests.Session()
         tokens.trust_env = False
         self.credentials = GcpCredentials(options, tokens)
+        self._http = TokenHttp(
+            self.credentials.sign,
+            timeout_seconds=options.timeout_seconds,
+            ca_bundle=options.ca_bundle,
+            place="endpoint",
+        )
 
     def ask(
         self, method: str, path: str, what: str, *, body: Any = None, parameters: Mapping[str, str] | None = None
@@ -75,42 +73,10 @@ class GcpHttp:
             KeyServiceError: it refused, or did not answer.
         """
         where = f"Google Cloud KMS at {self._options.endpoint}: cannot {what}"
-        url = f"{self._options.endpoint}/v1/{path}"
-        answer = self._send(method, url, where, body, parameters, renew=False)
-        if answer.status_code == 401:  # a token that was taken back, of a credential that may still be good
-            answer = self._send(method, url, where, body, parameters, renew=True)
-        told = _json(answer)
-        if answer.status_code == 200 and told is not None:
+        status, told = self._http.fetch(method, f"{self._options.endpoint}/v1/{path}", where, body, parameters)
+        if status == 200 and told is not None:
             return told
-        raise _translate_refusal(answer.status_code, told, where)
-
-    def _send(
-        self, method: str, url: str, where: str, body: Any, parameters: Mapping[str, str] | None, *, renew: bool
-    ) -> requests.Response:
-        headers = self.credentials.sign(method, url, renew=renew)
-        try:
-            return self._session.request(
-                method,
-                url,
-                params=dict(parameters or {}),
-                json=body,
-                headers=headers,
-                timeout=self._options.timeout_seconds,
-                proxies=get_environ_proxies(url),
-                allow_redirects=False,  # it would carry the token to another host
-            )
-        except requests.RequestException as error:
-            raise KeyServiceUnavailableError(
-                f"{where}: no answer ({type(error).__name__}); check endpoint, ca_bundle, and the network"
-            ) from error
-
-
-def _json(answer: requests.Response) -> dict[str, Any] | None:
-    try:
-        told = answer.json()
-    except ValueError:
-        return None
-    return told if isinstance(told, dict) else None
+        raise _translate_refusal(status, told, where)
 
 
 def _translate_refusal(http: int, told: dict[str, Any] | None, where: str) -> KeyServiceError:
