@@ -46,7 +46,9 @@ tables:
 def run() -> Report:
     """Make a table of 10 GB, and one of its first partitions; let each engine encrypt one of them."""
     report = Report(
-        "cluster", f"a table of {GIGABYTES} GB in {PARTITIONS} partitions, two workers of one core, on disk"
+        "cluster",
+        f"a table of {GIGABYTES} GB in {PARTITIONS} partitions, two workers of one core, on disk",
+        least_runs=1,
     )
     with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
         folder = Path(name)

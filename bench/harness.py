@@ -22,6 +22,8 @@ from rich.console import Console
 from rich.table import Table
 
 RESULTS = Path(__file__).parent / "results"
+RUNS = 5
+"""Figures that a median is taken of, unless one run takes minutes."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,7 @@ class Report:
     subject: str
     rows: list[Row] = field(default_factory=list)
     facts: dict[str, Any] = field(default_factory=dict)
+    least_runs: int = RUNS
 
     def add(self, what: str, unit: str, figures: Sequence[float]) -> Row:
         """Add a line without a bar."""
@@ -65,7 +68,14 @@ class Report:
         self.rows.append(row)
 
     def save(self) -> Path:
-        """Write the report beside the earlier ones and return its path."""
+        """Write the report beside the earlier ones and return its path.
+
+        Raises:
+            ValueError: a line has fewer figures than a median is to be taken of; nothing was written.
+        """
+        for row in self.rows:
+            if len(row.figures) < self.least_runs:
+                raise ValueError(f"{row.what}: {len(row.figures)} figures, and {self.least_runs} are the least")
         RESULTS.mkdir(exist_ok=True)
         path = RESULTS / f"{self.name}.json"
         document = {

@@ -2,11 +2,13 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 
 import pytest
 
+from bench import harness
 from bench.__main__ import BENCHMARKS
-from bench.harness import RESULTS
+from bench.harness import RESULTS, RUNS, Report
 from bench.pages import PAGE, rendered, shown
 
 LONG = {"cluster", "rotation"}
@@ -28,10 +30,20 @@ def test_every_benchmark_has_results_and_is_on_the_page() -> None:
 def test_results_are_medians_of_enough_runs(name: str) -> None:
     """Each figure comes of five runs or more, if one is not long, and a bar says whether it holds for their median."""
     for row in json.loads((RESULTS / f"{name}.json").read_text())["rows"]:
-        assert len(row["figures"]) >= (1 if name in LONG else 5)
+        assert len(row["figures"]) >= (1 if name in LONG else RUNS)
         if row["bar"]:
             sign, bound = row["bar"].split()
             assert row["holds"] is (row["median"] <= float(bound) if sign == "<=" else row["median"] >= float(bound))
+
+
+def test_a_report_with_too_few_figures_is_not_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What would fail this suite is refused when it is measured."""
+    monkeypatch.setattr(harness, "RESULTS", tmp_path)
+    report = Report("short", "too few runs")
+    report.add("one figure", "ms", [1.0])
+    with pytest.raises(ValueError, match="one figure: 1 figures, and 5 are the least"):
+        report.save()
+    assert not any(tmp_path.iterdir())
 
 
 @pytest.mark.slow
