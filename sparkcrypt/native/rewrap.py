@@ -20,11 +20,12 @@ from sparkcrypt.parquet import (
     read_footer,
     rewrap_file,
     summarise,
-    verify_keys,
 )
+from sparkcrypt.parquet.file.keys import FileCiphers
 from sparkcrypt.parquet.file.schema import leaf_paths
 from sparkcrypt.parquet.file.source import Input, Source, open_source
 from sparkcrypt.parquet.rewrite.footer_writer import crypto_metadata
+from sparkcrypt.parquet.rewrite.open_keys import open_every_key
 from sparkcrypt.parquet.rewrite.output import open_target
 from sparkcrypt.parquet.rewrite.rewrap import KeepKey, kept_keys
 from sparkcrypt.parquet.thrift.compact import STRUCT, List, Struct
@@ -70,9 +71,13 @@ def rewrap_order(
     Raises:
         FormatError, VerificationError: the source is not what it should be, or the target not what was ordered.
     """
-    before = read_footer(source, retrieve_key=retrieve_key, verify_aad=verify_aad)
-    order.refuse_algorithm(before.algorithm)
-    refuse_other_keys(order, before)
+    seen: list[Footer] = []
+
+    def check_footer(footer: Footer) -> None:
+        order.refuse_algorithm(footer.algorithm)
+        refuse_other_keys(order, footer)
+        seen.append(footer)
+
     key_values = None if order.encryption is None else order.encryption.key_values
     result = rewrap_file(
         source,
@@ -83,7 +88,9 @@ def rewrap_order(
         key_values=key_values,
         dark=order.dark,
         keep_key=keep_key,
+        check_footer=check_footer,
     )
+    (before,) = seen
     kept = kept_keys(before.columns or (), order.dark, keep_key)
     try:
         summary = prove_rewrapped(before, source, order.target, target, retrieve_key, order.dark, kept)
@@ -201,8 +208,8 @@ def prove_rewrapped(
         VerificationError: it is not.
     """
     try:
-        summary = verify_keys(target, retrieve_key=retrieve_key, dark={*dark, *kept})
-        after = read_footer(target, retrieve_key=retrieve_key)
+        with open_source(target) as file:
+            after = open_every_key(file, FileCiphers(file.name, retrieve_key), dark={*dark, *kept})
     except FormatError as error:
         raise VerificationError(f"{name}: the rewrapped file cannot be read back: {error}") from error
     found = {column.path: column.key_metadata for column in after.columns or ()}
@@ -216,7 +223,7 @@ def prove_rewrapped(
     with open_source(source) as first, open_source(target) as second:
         if before.offset != after.offset or not _is_equal(first, second, before.offset):
             raise VerificationError(f"{name}: its data are not the bytes of {before.file}")
-    return summary
+    return summarise(after)
 
 
 def _is_equal(source: Input, target: Input, length: int) -> bool:

@@ -40,12 +40,22 @@ def verify_keys(
         ConfigError: the AAD prefix is not stored in the file and none was given; or a dark column has no own key.
     """
     with open_source(source) as file:
-        ciphers = FileCiphers(file.name, retrieve_key)
-        footer = footer_of(file, ciphers, aad_prefix, verify_aad)
-        with naming(file.name):
-            check_magic_and_unique(file, footer)
-            open_columns(file, footer, ciphers, dark)
-        return summarise(footer)
+        return summarise(open_every_key(file, FileCiphers(file.name, retrieve_key), aad_prefix, verify_aad, dark))
+
+
+def open_every_key(
+    file: Input,
+    ciphers: FileCiphers,
+    aad_prefix: bytes | None = None,
+    verify_aad: VerifyAad | None = None,
+    dark: Collection[Path] = (),
+) -> Footer:
+    """Return the footer of an open file, each of whose keys was opened; see `verify_keys`."""
+    footer = footer_of(file, ciphers, aad_prefix, verify_aad)
+    with naming(file.name):
+        check_magic_and_unique(file, footer)
+        open_columns(file, footer, ciphers, dark)
+    return footer
 
 
 def open_columns(file: Input, footer: Footer, ciphers: FileCiphers, dark: Collection[Path] = ()) -> None:

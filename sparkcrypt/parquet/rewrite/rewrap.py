@@ -40,6 +40,7 @@ def rewrap_file(
     key_values: Mapping[str, str] | None = None,
     dark: Collection[Path] = (),
     keep_key: KeepKey = lambda column, key_metadata: None,
+    check_footer: Callable[[Footer], None] = lambda footer: None,
 ) -> RewriteResult:
     """Write a copy of an encrypted file whose data keys are wrapped anew.
 
@@ -57,6 +58,7 @@ def rewrap_file(
         key_values: set in the footer's key-value metadata.
         dark: columns whose keys nothing opens any more: no key is asked for, and their key material stays as it is.
         keep_key: asked of each other column with a key of its own, before that is opened.
+        check_footer: called with the authenticated footer before a column's key is asked for; raises what it refuses.
 
     Raises:
         FormatError: the source is against the specification.
@@ -69,6 +71,7 @@ def rewrap_file(
         ciphers = FileCiphers(file.name, keys.retrieve)
         footer = footer_of(file, ciphers, aad_prefix, verify_aad)
         stack.enter_context(naming(file.name))
+        check_footer(footer)
         if footer.metadata is None or footer.columns is None or footer.mode == "plaintext":
             raise ConfigError(f"{file.name}: the file is not encrypted; rewrite it with an encryption instead")
         check_magic_and_unique(file, footer)

@@ -257,8 +257,10 @@ class HadoopFiles:
         Raises:
             SparkcryptError: this user may not, or the file system cannot.
         """
-        system, where = self.locate(path)
         now = self.access(path)
+        if now == wanted:  # as of nearly every file: nothing is to be asked of Hadoop
+            return
+        system, where = self.locate(path)
         if (wanted.owner, wanted.group) != (now.owner, now.group):
             owner = wanted.owner if wanted.owner != now.owner else None
             group = wanted.group if wanted.group != now.group else None
