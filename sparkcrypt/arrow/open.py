@@ -71,7 +71,7 @@ def open_table(
         raise ConfigError(f"on_denied is {show(on_denied)}; allowed: error, null, drop")
     settings = settings or {}
     listed = find_files(_folders(path, policy, table), settings)
-    told = _gather_properties(table, tags or {}, properties or {})
+    told = gather_properties(table, tags or {}, properties or {})
     reader = Reader(policy, table or told.get(names.TABLE_NAME), principal or getpass.getuser(), lifetime_seconds)
     events = begin_events(reader, listed)
     found = read_schema(Judge(reader, events, told, settings=settings), listed[0].path)
@@ -129,9 +129,19 @@ def _folders(path: str | Sequence[str] | None, policy: Policy, table: str | None
     return [location]
 
 
-def _gather_properties(
+def gather_properties(
     table: str | None, tags: Mapping[str, Sequence[str]], properties: Mapping[str, str]
 ) -> dict[str, str]:
+    """Return what is told of a table, as Spark's readers are told it.
+
+    Args:
+        table: its name.
+        tags: dotted column -> names of its tags.
+        properties: those that it has in the metastore.
+
+    Raises:
+        ConfigError: the tags of a column are no list.
+    """
     told = {name: value for name, value in properties.items() if name.startswith(names.PREFIX) and name not in _NEVER}
     if table is not None:
         told[names.TABLE_NAME] = table

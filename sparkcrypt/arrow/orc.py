@@ -5,8 +5,9 @@ from __future__ import annotations
 import getpass
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path as FilePath
 from pathlib import PurePosixPath
-from typing import Literal
+from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -14,8 +15,10 @@ import pyarrow.compute as pc
 from sparkcrypt import names
 from sparkcrypt.arrow.access_events import ReadEvents, open_log
 from sparkcrypt.arrow.expressions import columns_in
-from sparkcrypt.arrow.keys import Reader
+from sparkcrypt.arrow.keys import Reader, encode
+from sparkcrypt.arrow.open import gather_properties
 from sparkcrypt.decide.denied_text import refuse_named
+from sparkcrypt.decide.orc_file import resolve_orc_read
 from sparkcrypt.errors import (
     ConfigError,
     KeyAccessDeniedError,
@@ -30,6 +33,7 @@ from sparkcrypt.native.open_places import Place, Settings, place
 from sparkcrypt.orc import Tail, check_key_name
 from sparkcrypt.orc.file.cipher import LocalKeys
 from sparkcrypt.orc.file.encryption import Variant
+from sparkcrypt.orc.file.schema import Column, leaves
 from sparkcrypt.orc.file.tail import tail_of
 from sparkcrypt.orc.read.rows import GroupCount, RowsOrder, read_rows, variants_read
 from sparkcrypt.orc.read.types import ReadColumn, find_columns, read_type
@@ -39,6 +43,10 @@ from sparkcrypt.policy.model import Policy
 from sparkcrypt.schema import join_dotted
 
 OnOrcDenied = Literal["error", "null"]
+_IN_PARQUET = {
+    "list": {"_elem": ("list", "element")},
+    "map": {"_key": ("key_value", "key"), "_value": ("key_value", "value")},
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +110,7 @@ def open_orc(
     *,
     on_denied: OnOrcDenied = "error",
     table: str | None = None,
+    properties: Mapping[str, str] | None = None,
     principal: str | None = None,
     settings: Settings | None = None,
     lifetime_seconds: float | None = None,
@@ -117,7 +126,8 @@ def open_orc(
         filter: which rows; where it is null or false a row is left out.  A masked column is null in it.
         on_denied: what columns are whose key is denied or gone: ``error``, or ``null``.  A tag whose rule says
             ``on_denied: error`` is an error all the same.
-        table: the table's name, for messages and access events.
+        table: the table's name, by which the policy's rule is found, for messages and for access events.
+        properties: the table's properties in the metastore (``SHOW TBLPROPERTIES``), with its UUID, tags and history.
         principal: who reads, as messages name him; the user of this process by default.
         settings: what of Hadoop's configuration reaches the file, such as ``fs.s3a.endpoint``.
         lifetime_seconds: how long an opened KEK is kept at most.
@@ -127,7 +137,8 @@ def open_orc(
             key, principal and file; or it is null and is named here, against the policy's ``strict_projection``.
         KeyServiceUnavailableError: it cannot be told whether a key is denied.
         ConfigError: a column is not there or is named twice, or an argument cannot be used.
-        VerificationError: a local key is wrapped by another master key than the file names.
+        VerificationError: the file is one that Spark's readers refuse, or a local key is wrapped by another master key
+            than the file names.
         FormatError: the file is damaged, or has what cannot be decoded here (`UnsupportedFileError`).
         StorageError: it cannot be reached; or the policy's access_log is required and cannot be written.
     """
@@ -138,6 +149,9 @@ def open_orc(
     with open_source(where) as file, naming(path):
         tail = tail_of(file)
         wanted, asked = _choose(tail, columns, filter)
+    told = gather_properties(table, {}, properties or {})
+    at = str(FilePath(where).absolute()) if isinstance(where, str) else path  # its folders tell the partition
+    resolve_orc_read({"policy": policy.canonical(), "path": at, "properties": told, "footer": _facts_of(tail)})
     read = {column.number: column for column in (*wanted, *asked)}
     events = ReadEvents(open_log(policy.access_log), table or str(PurePosixPath(path).parent), reader.principal)
     opening = _Opening(reader, path, events, masks=on_denied == "null")
@@ -156,6 +170,29 @@ def open_orc(
     )
     schema = pa.schema([_field(column, opening.masked) for column in wanted])
     return GuardedOrc(path, schema, opening.masked, where, tail, keys, order)
+
+
+def _facts_of(tail: Tail) -> dict[str, Any]:
+    """Return what a file's end says of its encryption, as ``resolve_orc_read`` takes it: each variant of a column."""
+    variants = () if tail.encryption is None else tail.encryption.variants
+    facts: list[dict[str, Any]] = []
+    for column in leaves(tail.columns):
+        path = list(_parquet_path(tail, column))
+        covering = [variant for variant in variants if variant.covers(column.number)]
+        for variant in covering:
+            told = {"path": path, "encrypted": True, "key_name": variant.key.name}
+            facts += [{**told, "key_metadata": encode(key)} for key in tail.keys_of(variant)]
+        facts += [] if covering else [{"path": path, "encrypted": False}]
+    return {"mode": "encrypted" if variants else "plaintext", "columns": facts}
+
+
+def _parquet_path(tail: Tail, column: Column) -> Iterator[str]:
+    """Yield the names of a column's path as Parquet has them."""
+    above = tail.columns[0]
+    for name in column.path:
+        yield from _IN_PARQUET.get(above.kind, {}).get(name, (name,))
+        of_name = {tail.columns[child].path[-1]: tail.columns[child] for child in above.children}
+        above = of_name[name]
 
 
 def _choose(

@@ -239,15 +239,16 @@ def _tell_dark(dark: Mapping[Path, str], shredded: ShreddedKeys) -> Iterator[str
 def _identity_note(target: Target, unit: Unit, folder: Folder, summary: FileSummary) -> list[str]:
     """Tell of a file whose writer did not know its partition, where the partition has its ordinary folder."""
     path, prefix = summary.path, summary.aad_prefix
-    if summary.format == "orc":
-        return [_ORC_NOTE.format(target.name)]
+    notes = [_ORC_NOTE.format(target.name)] if summary.format == "orc" else []
+    if summary.format == "orc" and prefix is None:
+        return notes  # plaintext, or reported as drift already
     try:
         weak = check_aad_prefix(prefix, path, table_uuid=target.uuid, strict=False)
     except VerificationError:
-        return []  # reported as drift already
+        return notes  # reported as drift already
     if weak is None or not (partition_of(unit, folder) or trailing_partition(path.split("/")[:-1])):
-        return []
-    return [f"{path}: {weak}; its place within the table is not authenticated"]
+        return notes
+    return [*notes, f"{path}: {weak}; its place within the table is not authenticated"]
 
 
 def _metastore_notes(spark: SparkSession, target: Target) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import sparkcrypt
-from sparkcrypt.errors import BridgeError, ConfigError, KeyAccessDeniedError, KeyNotFoundError, VerificationError
+from sparkcrypt.errors import BridgeError, ConfigError, KeyAccessDeniedError, KeyNotFoundError
 from sparkcrypt.keys.expiring_cache import ExpiringCache
 from sparkcrypt.policy.key_service import KeyServiceConfig
 
@@ -61,6 +61,8 @@ class Operations:
             "resolve_write": self._resolve_write,
             "resolve_orc_write": self._resolve_orc_write,
             "resolve_read": _resolve_read,
+            "resolve_orc_read": _resolve_orc_read,
+            "check_orc_reader": _check_orc_reader,
             "encrypted_columns": _encrypted_columns,
             "check_partitioning": _check_partitioning,
             "check_format": _check_format,
@@ -95,10 +97,12 @@ class Operations:
 
     def _open_key(self, request: Request) -> Answer:
         from sparkcrypt.decide.denied_text import refused_key
+        from sparkcrypt.decide.orc_file import check_local_key
         from sparkcrypt.keys.material import parse_key_material
 
         material = parse_key_material(base64.b64decode(request["key_metadata"]))
-        _refuse_other_key(request, material.master_key_id)
+        if request.get("expected_key_id") is not None:  # a local key of an ORC file
+            check_local_key(request["key_metadata"], request["expected_key_id"], request["path"])
         config = _key_service_of(request)
         opener = self._open(config).opener
         try:
@@ -113,11 +117,12 @@ class Operations:
         config, bits = _key_service_of(request), int(request["bits"])
         service = self._open(config).service
         maker = self._makers.get((config, bits), lambda: DataKeyMaker(service, data_key_bits=bits))
-        key, material = maker.make(_key_id_of(request), is_footer_key=False)
+        identity = base64.b64decode(request["file_identity"], validate=True)
+        key, material = maker.make(_key_id_of(request), is_footer_key=False, file_identity=identity)
         return {"key": base64.b64encode(key).decode(), "key_metadata": base64.b64encode(material).decode()}
 
     def _resolve_orc_write(self, request: Request) -> Answer:
-        from sparkcrypt.decide.orc_write import resolve_orc_write
+        from sparkcrypt.decide.orc_file import resolve_orc_write
 
         answer = resolve_orc_write(dict(request))
         if answer["encrypt"]:
@@ -180,6 +185,19 @@ def _resolve_read(request: Request) -> Answer:
     from sparkcrypt.decide.file import resolve_read
 
     return resolve_read(dict(request))
+
+
+def _resolve_orc_read(request: Request) -> Answer:
+    from sparkcrypt.decide.orc_file import resolve_orc_read
+
+    return resolve_orc_read(dict(request))
+
+
+def _check_orc_reader(request: Request) -> Answer:
+    from sparkcrypt.decide.orc_file import check_orc_reader
+
+    check_orc_reader(dict(request))
+    return {}
 
 
 def _encrypted_columns(request: Request) -> Answer:
@@ -266,18 +284,6 @@ def _lifetime_of(request: Request) -> float | None:
     """Return for how many seconds a session keeps keys at most; None: as long as is usual."""
     asked = request.get("lifetime_seconds")
     return None if asked is None else float(max(0, int(asked)))
-
-
-def _refuse_other_key(request: Request, master_key_id: str) -> None:
-    """Refuse key material under another master key than the file names beside it."""
-    from sparkcrypt.keys.ids import decode_key_id
-
-    expected = request.get("expected_key_id")
-    if expected is not None and decode_key_id(expected) != master_key_id:
-        raise VerificationError(
-            f"{request.get('path')}: a local key is wrapped by master key {master_key_id!r}, and the file names "
-            f"{decode_key_id(expected)!r}; restore the file, or write it again"
-        )
 
 
 def _key_id_of(request: Request) -> str:

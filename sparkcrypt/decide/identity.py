@@ -1,5 +1,7 @@
 """Which file of which table this is: the AAD prefix, told from the paths that writers and readers see.
 
+ORC has no AAD: there the same bytes are in the key material of each local key, and its wrapping authenticates them.
+
 The prefix is ``<table UUID or ->/<partition path or *>/<file name>`` and a 0x00 byte; an unpartitioned file has no
 middle part.  Slashes cannot stand in a partition's values (Hive escapes them), so the parts are told apart.  The 0x00
 frames the prefix, which Parquet joins to the file-unique without a border (spec 4.4.1).
@@ -79,6 +81,26 @@ def table_location(path: str) -> str:
 def is_temporary(path: str) -> bool:
     """Tell whether a file is written at a temporary place first."""
     return any(_STAGING.fullmatch(folder) for folder in path.split("/"))
+
+
+def check_orc_identity(identity: bytes | None, path: str, *, table_uuid: str | None, strict: bool) -> str | None:
+    """Check what an ORC file's local keys are bound to, against the place where the file was found.
+
+    Args:
+        identity: in the form of an AAD prefix, or None where they are bound to nothing, which no writer here leaves.
+        path: as `check_aad_prefix`, which also says what is returned.
+        table_uuid: as `check_aad_prefix`.
+        strict: as `check_aad_prefix`.
+
+    Raises:
+        VerificationError: the file, or its local keys, were moved here from another table, partition or name, or
+            nothing ties them to any.
+    """
+    if identity is None:
+        raise VerificationError(f"{path}: nothing ties its local keys to this file; {_NEXT}")
+    if _parse(identity) is None:
+        raise VerificationError(f"{path}: what its local keys are bound to was not made by sparkcrypt; {_NEXT}")
+    return check_aad_prefix(identity, path, table_uuid=table_uuid, strict=strict)
 
 
 def check_aad_prefix(prefix: bytes | None, path: str, *, table_uuid: str | None, strict: bool) -> str | None:

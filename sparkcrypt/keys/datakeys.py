@@ -24,6 +24,7 @@ KEK_ID_BYTES = 16
 DEFAULT_INSTANCE = "DEFAULT"
 """What parquet-mr and Arrow write when no instance was configured (``KmsClient.KMS_INSTANCE_ID_DEFAULT``)."""
 _FOREVER = float("inf")
+_FILE_LABEL = b"sparkcrypt file identity\0"
 
 
 class DataKeyOpener:
@@ -71,16 +72,22 @@ class DataKeyOpener:
                 as this opener keeps them.
 
         Raises:
-            FormatError: the DEK is not wrapped by its KEK, or a length or an encoding is wrong.
+            FormatError: the DEK is not wrapped by its KEK, or for another file than its material says, or a length or
+                an encoding is wrong.
             KeyServiceError: the key service did not unwrap.
         """
         if material.kek_id is None or material.wrapped_kek is None:
+            if material.file_identity is not None:
+                raise FormatError(
+                    f"key material under master key {material.master_key_id!r} names a file, and no KEK that could "
+                    "authenticate its name; allowed: double wrapping"
+                )
             return _check_length(
                 self._service.unwrap(material.master_key_id, material.wrapped_dek), material, "data key"
             )
         kek = self.open_kek(material, lifetime_seconds=lifetime_seconds)
         try:
-            dek = unseal_key(kek, material.wrapped_dek, _kek_id_bytes(material))
+            dek = unseal_key(kek, material.wrapped_dek, _aad(_kek_id_bytes(material), material.file_identity))
         except ValueError as error:
             raise FormatError(
                 f"key material under master key {material.master_key_id!r}: its data key is not one that its KEK "
@@ -171,17 +178,21 @@ class DataKeyMaker:
     def __repr__(self) -> str:
         return f"DataKeyMaker({self._service!r}, data_key_bits={self._key_bytes * 8})"
 
-    def make(self, master_key_id: str, *, is_footer_key: bool) -> tuple[bytes, bytes]:
-        """Return a new random DEK and its key metadata.
-
-        Raises:
-            KeyServiceError: the key service did not wrap the KEK (or unwrap one that was given).
-        """
+    def make(
+        self, master_key_id: str, *, is_footer_key: bool, file_identity: bytes | None = None
+    ) -> tuple[bytes, bytes]:
+        """Return a new random DEK and its key metadata; arguments and errors as `wrap`."""
         dek = os.urandom(self._key_bytes)
-        return dek, self.wrap(dek, master_key_id, is_footer_key=is_footer_key)
+        return dek, self.wrap(dek, master_key_id, is_footer_key=is_footer_key, file_identity=file_identity)
 
-    def wrap(self, dek: bytes, master_key_id: str, *, is_footer_key: bool) -> bytes:
+    def wrap(self, dek: bytes, master_key_id: str, *, is_footer_key: bool, file_identity: bytes | None = None) -> bytes:
         """Return key metadata for a DEK that is there already (a file is re-wrapped, its data stays).
+
+        Args:
+            dek: the data key.
+            master_key_id: wraps the KEK.
+            is_footer_key: whether it is a Parquet footer's.
+            file_identity: of the only file that it is for, where nothing but the wrapping can say so.
 
         Raises:
             KeyServiceError: the key service did not wrap the KEK (or unwrap one that was given).
@@ -192,9 +203,10 @@ class DataKeyMaker:
             kms_instance_id=DEFAULT_INSTANCE if is_footer_key else None,
             kms_instance_url=DEFAULT_INSTANCE if is_footer_key else None,
             master_key_id=master_key_id,
-            wrapped_dek=seal_key(kek.key, dek, base64.b64decode(kek.wrapped.kek_id)),
+            wrapped_dek=seal_key(kek.key, dek, _aad(base64.b64decode(kek.wrapped.kek_id), file_identity)),
             kek_id=kek.wrapped.kek_id,
             wrapped_kek=kek.wrapped.wrapped_kek,
+            file_identity=file_identity,
         ).to_bytes()
 
     def wrapped_keks(self) -> tuple[WrappedKek, ...]:
@@ -217,6 +229,16 @@ class DataKeyMaker:
         with self._lock:
             self._made[master_key_id] = kek.wrapped
         return kek
+
+
+def _aad(kek_id: bytes, file_identity: bytes | None) -> bytes:
+    """Return what a wrapped DEK authenticates: the KEK's id, as in parquet-mr, and the file that it is for.
+
+    The identity goes in as a digest: at its full length, bytes could be moved between it and the id before it.
+    """
+    if file_identity is None:
+        return kek_id
+    return kek_id + hashlib.sha256(_FILE_LABEL + file_identity).digest()
 
 
 def _kek_id_bytes(material: KeyMaterial) -> bytes:

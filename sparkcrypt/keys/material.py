@@ -38,6 +38,8 @@ class KeyMaterial:
             gave.
         kek_id: base64 of the KEK's 16 random id bytes under double wrapping, else None.
         wrapped_kek: the KEK as the key service wrapped it under double wrapping, else None.
+        file_identity: the identity of the only file that the DEK is for, which the wrapping authenticates; None in
+            Parquet files, where every module is bound to the AAD prefix instead.
     """
 
     is_footer_key: bool
@@ -47,6 +49,7 @@ class KeyMaterial:
     wrapped_dek: str
     kek_id: str | None = None
     wrapped_kek: str | None = None
+    file_identity: bytes | None = None
 
     @property
     def double_wrapped(self) -> bool:
@@ -69,6 +72,8 @@ class KeyMaterial:
         }
         if self.double_wrapped:
             document |= {"keyEncryptionKeyID": self.kek_id, "wrappedKEK": self.wrapped_kek}
+        if self.file_identity is not None:
+            document["fileIdentity"] = base64.b64encode(self.file_identity).decode()
         return json.dumps(document, separators=(",", ":")).encode()
 
 
@@ -101,6 +106,7 @@ def parse_key_material(key_metadata: bytes) -> KeyMaterial:
         wrapped_dek=_field(document, "wrappedDEK", str),
         kek_id=_field(document, "keyEncryptionKeyID", str) if double else None,
         wrapped_kek=_field(document, "wrappedKEK", str) if double else None,
+        file_identity=_file_identity(document),
     )
 
 
@@ -145,6 +151,14 @@ def _field(document: Mapping[str, Any], name: str, kind: type[Any]) -> Any:
 def _optional_text(document: Mapping[str, Any], name: str) -> str | None:
     value: str | None = None if document.get(name) is None else _field(document, name, str)
     return value
+
+
+def _file_identity(document: Mapping[str, Any]) -> bytes | None:
+    text = _optional_text(document, "fileIdentity")
+    try:
+        return None if text is None else base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise FormatError("key material: fileIdentity is not base64; allowed: base64") from error
 
 
 def _shorten(value: object) -> str:

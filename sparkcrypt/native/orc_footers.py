@@ -39,7 +39,8 @@ def summarise_orc_footer(path: str, tail: Tail) -> FileSummary:
     """Return the summary of an end that was read.
 
     Raises:
-        VerificationError: a local key is wrapped by another master key than the file names.
+        VerificationError: a local key is wrapped by another master key than the file names, or they are bound to
+            several files.
     """
     found = summarise_orc(tail)
     of_stripes = {id(stripe.local_keys): stripe.local_keys for stripe in tail.stripes}  # most stripes share theirs
@@ -58,7 +59,7 @@ def summarise_orc_footer(path: str, tail: Tail) -> FileSummary:
         footer="plaintext",
         algorithm=None,
         footer_key=None,
-        aad_prefix=None,
+        aad_prefix=found.identity,
         supply_aad_prefix=False,
         aad_file_unique=None,
         rows=found.rows,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from functools import partial
 
 from sparkcrypt.errors import FormatError, VerificationError
 from sparkcrypt.keys.datakeys import DataKeyMaker
@@ -46,10 +45,11 @@ def rewrite_orc_order(
         SparkcryptError: as `rewrite_orc`, `rewrap_orc` and `verify_orc`.
     """
     digest_key = os.urandom(32)  # digests are compared here, and kept nowhere
+    retrieve_source = _refuse_others(order.source, order.source_identity, retrieve_key, "it was listed with")
     rewrites = order.action in ("encrypt", "decrypt")
     will_encrypt = None if not rewrites else tuple(order.columns)
-    before = verify_orc(source, retrieve_key=retrieve_key, digest_key=digest_key, will_encrypt=will_encrypt)
-    made = _carry_out(order, source, target, retrieve_key, maker)
+    before = verify_orc(source, retrieve_key=retrieve_source, digest_key=digest_key, will_encrypt=will_encrypt)
+    made = _carry_out(order, source, target, retrieve_source, maker)
     try:
         after = _prove_equal(order, target, retrieve_key, before, made, digest_key)
     except BaseException:
@@ -87,17 +87,45 @@ def _carry_out(order: OrcOrder, source: Place, target: Place, retrieve_key: Retr
             output.copy(file, 0, file.size, "the file")
         return _Made()
     if order.action == "rewrap":
-        return _Made.of(rewrap_orc(source, target, retrieve_key=retrieve_key, wrap_key=partial(_wrap_again, maker)))
+        return _Made.of(rewrap_orc(source, target, retrieve_key=retrieve_key, wrap_key=_Wrap(maker, order.identity)))
     encryption = None
     if order.action == "encrypt":
-        keys = {path: (*maker.make(master, is_footer_key=False), master) for path, master in order.columns.items()}
-        encryption = OrcEncryption({path: OrcKey(*key) for path, key in keys.items()})
+        columns = {}
+        for path, master in order.columns.items():
+            key, wrapped = maker.make(master, is_footer_key=False, file_identity=order.identity)
+            columns[path] = OrcKey(key, wrapped, master)
+        encryption = OrcEncryption(columns)
     return _Made.of(rewrite_orc(source, target, retrieve_key=retrieve_key, encryption=encryption))
 
 
-def _wrap_again(maker: DataKeyMaker, request: KeyRequest, key: bytes) -> tuple[bytes, str]:
-    master = parse_key_material(request.key_metadata or b"").master_key_id
-    return maker.wrap(key, master, is_footer_key=False), master
+@dataclass(frozen=True, slots=True)
+class _Wrap:
+    """Wraps local keys under the master keys that they have, for the target."""
+
+    maker: DataKeyMaker
+    identity: bytes
+
+    def __call__(self, request: KeyRequest, key: bytes) -> tuple[bytes, str]:
+        master = parse_key_material(request.key_metadata or b"").master_key_id
+        return self.maker.wrap(key, master, is_footer_key=False, file_identity=self.identity), master
+
+
+def _refuse_others(file: str, identity: bytes | None, retrieve_key: RetrieveKey, what: str) -> RetrieveKey:
+    """Return what opens local keys that are bound to one identity, and refuses others."""
+
+    def retrieve(request: KeyRequest) -> bytes:
+        found, column = parse_key_material(request.key_metadata or b"").file_identity, join_dotted(request.column or ())
+        if found is None:
+            raise VerificationError(
+                f"{file}: nothing ties the local key of {column} to this file; restore the file, or write it again"
+            )
+        if found != identity:
+            raise VerificationError(
+                f"{file}: the local key of {column} is bound to another file than {what}; someone replaced the file"
+            )
+        return retrieve_key(request)
+
+    return retrieve
 
 
 def _prove_equal(
@@ -114,10 +142,12 @@ def _prove_equal(
         VerificationError: it does not.
     """
     left_out = {"user_metadata"} if made.left_out else set()
+    identity = order.source_identity if order.action == "copy" else order.identity
+    retrieve_target = _refuse_others(order.target, identity, retrieve_key, "was ordered")
     ordered = before.columns if order.action == "copy" else order.columns
     equal = {part: digest for part, digest in before.digests.items() if part not in left_out}
     try:
-        after = verify_orc(target, retrieve_key=retrieve_key, equal_to=equal, digest_key=digest_key)
+        after = verify_orc(target, retrieve_key=retrieve_target, equal_to=equal, digest_key=digest_key)
         found = inspect_orc(target)
     except FormatError as error:
         raise VerificationError(f"{order.target}: the rewritten file cannot be read back: {error}") from error

@@ -162,6 +162,8 @@ class OrcOrder:
         action: what to do.
         columns: column, with all below it -> the master key that its local key is wrapped by in the target; none for
             ``decrypt``.
+        identity: what the target's local keys are bound to, as an AAD prefix; ``copy`` leaves the source's.
+        source_identity: what the source's were seen to be bound to; None for nothing.
         replace: as in `FileOrder`.
     """
 
@@ -169,6 +171,8 @@ class OrcOrder:
     target: str
     action: Action
     columns: Mapping[Path, str]
+    identity: bytes
+    source_identity: bytes | None
     replace: bool = False
 
     @property
@@ -182,20 +186,31 @@ class OrcOrder:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the order as JSON values."""
+        before = self.source_identity
         return {
             "format": _ORC,
             "source": self.source,
             "target": self.target,
             "action": self.action,
             "columns": [[list(path), key] for path, key in self.columns.items()],
+            "identity": base64.b64encode(self.identity).decode(),
+            "source_identity": None if before is None else base64.b64encode(before).decode(),
             "replace": self.replace,
         }
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> OrcOrder:
         """Return the order that `to_dict` gave."""
-        columns = {tuple(path): key for path, key in values["columns"]}
-        return cls(values["source"], values["target"], values["action"], columns, values["replace"])
+        columns, before = {tuple(path): key for path, key in values["columns"]}, values["source_identity"]
+        return cls(
+            values["source"],
+            values["target"],
+            values["action"],
+            columns,
+            base64.b64decode(values["identity"]),
+            None if before is None else base64.b64decode(before),
+            values["replace"],
+        )
 
 
 Order: TypeAlias = FileOrder | OrcOrder

@@ -11,7 +11,7 @@ from sparkcrypt.orc.rewrite.encryption import OrcEncryption, OrcKey
 from sparkcrypt.orc.rewrite.file import rewrite_orc
 from sparkcrypt.orc.rewrite.result import OrcRewriteResult
 from sparkcrypt.orc.rewrite.rewrap import rewrap_orc
-from sparkcrypt.orc.summary import ColumnSummary, OrcSummary, inspect_orc, summarise_orc
+from sparkcrypt.orc.summary import ColumnSummary, OrcSummary, inspect_orc, read_identity, summarise_orc
 from sparkcrypt.orc.verify.file import OrcVerification, verify_orc
 from sparkcrypt.orc.verify.key_check import check_key_name, verify_orc_keys
 
@@ -26,6 +26,7 @@ __all__ = [
     "check_key_name",
     "inspect_orc",
     "is_orc",
+    "read_identity",
     "read_tail",
     "rewrap_orc",
     "rewrite_orc",

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from sparkcrypt.errors import FormatError, VerificationError
+from sparkcrypt.keys.material import parse_key_material
 from sparkcrypt.orc.file.schema import leaves
 from sparkcrypt.orc.file.tail import SOFTWARE_VERSION, WRITER, Tail, read_tail
 from sparkcrypt.parquet.file.source import Source, naming
@@ -49,7 +51,7 @@ class ColumnSummary:
 
 @dataclass(frozen=True, slots=True)
 class OrcSummary:
-    """An ORC file's end in short."""
+    """An ORC file's end in short; ``identity`` is what its local keys are bound to, None for nothing."""
 
     path: str
     compression: str
@@ -57,6 +59,7 @@ class OrcSummary:
     rows: int
     stripes: int
     columns: Mapping[Path, ColumnSummary]
+    identity: bytes | None = None
 
     @property
     def encrypted(self) -> bool:
@@ -72,6 +75,7 @@ class OrcSummary:
             "writer": self.writer,
             "rows": self.rows,
             "stripes": self.stripes,
+            "identity": None if self.identity is None else self.identity.decode("utf-8", "backslashreplace"),
             "columns": {join_dotted(path): column.to_dict() for path, column in self.columns.items()},
         }
 
@@ -89,7 +93,11 @@ def inspect_orc(source: Source) -> OrcSummary:
 
 
 def summarise_orc(tail: Tail) -> OrcSummary:
-    """Return the summary of an end that was read."""
+    """Return the summary of an end that was read.
+
+    Raises:
+        VerificationError: its local keys are bound to several files.
+    """
     return OrcSummary(
         path=tail.file,
         compression=tail.compression.codec,
@@ -97,7 +105,32 @@ def summarise_orc(tail: Tail) -> OrcSummary:
         rows=tail.rows,
         stripes=len(tail.stripes),
         columns={column.path: _column(tail, column.number) for column in leaves(tail.columns)},
+        identity=read_identity(tail),
     )
+
+
+def read_identity(tail: Tail) -> bytes | None:
+    """Return what the local keys of a file say that they are bound to; None where they say nothing.
+
+    Opening a key authenticates what it says; here nothing does.
+
+    Raises:
+        VerificationError: they are bound to several files, or some are and others are not.
+    """
+    identities = {_identity_in(wrapped) for wrapped in tail.wrapped_keys()}
+    if len(identities) > 1:
+        raise VerificationError(
+            f"{tail.file}: its local keys are not all bound to the same file: some were taken from another file; "
+            "restore the file, or write it again"
+        )
+    return identities.pop() if identities else None
+
+
+def _identity_in(wrapped: bytes) -> bytes | None:
+    try:
+        return parse_key_material(wrapped).file_identity
+    except FormatError:
+        return None  # another writer's own form
 
 
 def _column(tail: Tail, number: int) -> ColumnSummary:

@@ -45,7 +45,8 @@ class FileSummary:
     ``external_material`` tells that key material stands in a file beside this one.
 
     Of an ORC file ``columns`` are as ORC names them, ``footer`` is ``plaintext`` even where columns are encrypted, and
-    ``row_groups`` are its stripes; it has neither algorithm nor AAD prefix.
+    ``row_groups`` are its stripes; it has no algorithm, and ``aad_prefix`` is the identity that its local keys are
+    bound to.
     """
 
     path: str

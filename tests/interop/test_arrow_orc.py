@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 from collections import Counter
 from dataclasses import replace
 from datetime import datetime, timezone
@@ -19,6 +20,7 @@ import pytest
 from sparkcrypt.access.read import read_accesses
 from sparkcrypt.arrow import GuardedOrc, open_orc
 from sparkcrypt.arrow.orc import find_hidden
+from sparkcrypt.decide.identity import FileIdentity
 from sparkcrypt.errors import (
     ConfigError,
     FormatError,
@@ -31,9 +33,11 @@ from sparkcrypt.errors import (
 )
 from sparkcrypt.keys.datakeys import DataKeyMaker
 from sparkcrypt.keys.local.service import LocalKeyService
-from sparkcrypt.orc import OrcEncryption, OrcKey, read_tail, rewrite_orc
+from sparkcrypt.keys.material import parse_key_material
+from sparkcrypt.orc import OrcEncryption, OrcKey, read_tail, rewrap_orc, rewrite_orc
 from sparkcrypt.orc.file.cipher import LocalKey, StreamCipher
 from sparkcrypt.orc.read.types import find_columns, read_type
+from sparkcrypt.parquet import KeyRequest
 from sparkcrypt.policy.access_log import AccessLogRule
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.schema import split_dotted
@@ -55,11 +59,13 @@ def policy(tmp_path: Path) -> Policy:
     return make_policy(tmp_path / "policy", TAGS, more="ask_for_access: write to keys@example.org\n")
 
 
-def encrypt(source: Path, target: Path, policy: Policy, columns: dict[str, str]) -> str:
-    """Encrypt columns of a file under master keys, and return its path."""
+def encrypt(source: Path, target: Path, policy: Policy, columns: dict[str, str], uuid: str | None = None) -> str:
+    """Encrypt columns of a file of a table under master keys, and return its path."""
     maker = DataKeyMaker(key_service(policy), data_key_bits=128)
+    bound = FileIdentity(uuid, "", target.name).to_aad_prefix()
     keys = {
-        split_dotted(name): OrcKey(*maker.make(key_id, is_footer_key=False), key_id) for name, key_id in columns.items()
+        split_dotted(name): OrcKey(*maker.make(key_id, is_footer_key=False, file_identity=bound), key_id)
+        for name, key_id in columns.items()
     }
     rewrite_orc(source, target, encryption=OrcEncryption(keys))
     return str(target)
@@ -252,7 +258,7 @@ def test_what_cannot_be_asked_is_refused(policy: Policy, small: str, tmp_path: P
             open_orc(small, policy, **asked)
     with pytest.raises(UnsupportedFileError, match=r"java_types.orc: column un is of kind union.*leave it out"):
         open_orc(str(file("java_types")), policy)
-    with pytest.raises(FormatError, match=r"java_zlib_encrypted\.orc: .*key material"):
+    with pytest.raises(VerificationError, match=r"java_zlib_encrypted\.orc: .*key material"):
         open_orc(str(file("java_zlib_encrypted")), policy)
     assert open_orc(str(file("java_types")), policy, ["id"], pc.field("l").is_valid()).to_table().num_rows > 0
 
@@ -271,5 +277,68 @@ def test_a_local_key_of_another_master_key_is_refused(policy: Policy, tmp_path: 
     maker = DataKeyMaker(key_service(policy), data_key_bits=128)
     keys = {split_dotted("name"): OrcKey(*maker.make("fin", is_footer_key=False), "pii")}
     rewrite_orc(file("java_zlib"), tmp_path / "e", encryption=OrcEncryption(keys))
-    with pytest.raises(VerificationError, match="its local key is wrapped by 'fin'"):
+    with pytest.raises(VerificationError, match="a local key is wrapped by master key 'fin', and the file names 'pii'"):
         open_orc(str(tmp_path / "e"), policy, ["name"])
+
+
+REQUIRED = {"parquet.sparkcrypt.table.uuid": "u-1", "parquet.sparkcrypt.require_encryption": "true"}
+
+
+def test_a_file_that_was_moved_is_refused(policy: Policy, small: str, tmp_path: Path) -> None:
+    """To another name; one of another table where the table's UUID is told."""
+    moved = Path(shutil.copy(small, tmp_path / "other.orc"))
+    with pytest.raises(VerificationError, match=r"other\.orc: was written as 'small\.orc' and renamed"):
+        open_orc(str(moved), policy)
+    own = encrypt(file("java_zlib"), tmp_path / "own.orc", policy, {"name": "pii"}, "u-1")
+    assert open_orc(own, policy, ["name"], properties=REQUIRED).to_table().num_rows
+    others = {**REQUIRED, "parquet.sparkcrypt.table.uuid": "u-2"}
+    with pytest.raises(VerificationError, match=r"own\.orc: belongs to table u-1, not to u-2"):
+        open_orc(own, policy, ["id"], properties=others)
+    with pytest.raises(VerificationError, match="with no table's identity"):
+        open_orc(small, policy, ["id"], properties=REQUIRED)
+
+
+def test_local_keys_of_another_file_are_refused(policy: Policy, small: str, tmp_path: Path) -> None:
+    """Whether all of them or one were put there, also under the name of the file that they come from."""
+    other = encrypt(file("java_zlib"), tmp_path / "other.orc", policy, {"name": "pii"})
+    foreign = read_tail(other).encryption
+    assert foreign is not None
+    target = tmp_path / "made" / "small.orc"
+    target.parent.mkdir()
+
+    def transplant(request: KeyRequest, key: bytes) -> tuple[bytes, str]:
+        material = request.key_metadata or b""
+        return (foreign.variants[0].encrypted_key, "pii") if request.column == ("name",) else (material, "fin")
+
+    source = encrypt(file("java_zlib"), tmp_path / "two.orc", policy, {"name": "pii", "st.y": "fin"})
+    rewrap_orc(source, target, retrieve_key=lambda _: bytes(16), wrap_key=transplant)
+    for name in ("small.orc", "two.orc", "other.orc"):
+        target = target.rename(target.parent / name)
+        with pytest.raises(VerificationError, match=r"was written as '(other|two)\.orc' and renamed or copied"):
+            open_orc(str(target), policy, ["id"])
+
+
+def test_a_forged_identity_opens_nothing(policy: Policy, small: str, tmp_path: Path) -> None:
+    """Whoever writes another file's name into key material, or takes it away, gets no key by it."""
+    target = tmp_path / "forged.orc"
+
+    def forge(request: KeyRequest, key: bytes) -> tuple[bytes, str]:
+        material = parse_key_material(request.key_metadata or b"")
+        identity = FileIdentity(None, "", "forged.orc").to_aad_prefix()
+        return replace(material, file_identity=identity).to_bytes(), material.master_key_id
+
+    rewrap_orc(small, target, retrieve_key=lambda _: bytes(16), wrap_key=forge)
+    with pytest.raises(FormatError, match="its data key is not one that its KEK wrapped"):
+        open_orc(str(target), policy, ["name"])
+
+
+def test_plaintext_is_refused_where_encryption_is_required(policy: Policy, tmp_path: Path) -> None:
+    """A file without encryption, and a column in plaintext that a tag encrypts."""
+    orc = replace(policy, formats=("parquet", "orc"))
+    tagged = {**REQUIRED, "parquet.sparkcrypt.tags.name": "pii"}
+    with pytest.raises(VerificationError, match=r"java_zlib\.orc: is plaintext, and t requires encryption"):
+        open_orc(str(file("java_zlib")), orc, ["id"], table="t", properties=tagged)
+    half = encrypt(file("java_zlib"), tmp_path / "half.orc", policy, {"st.y": "fin"}, "u-1")
+    with pytest.raises(VerificationError, match=r"column name is plaintext, and the tag 'pii' of t encrypts it"):
+        open_orc(half, orc, ["id"], table="t", properties=tagged)
+    assert open_orc(half, policy, ["id"]).to_table().num_rows

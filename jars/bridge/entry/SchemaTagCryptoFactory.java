@@ -65,12 +65,4 @@ public class SchemaTagCryptoFactory extends PropertiesDrivenCryptoFactory {
       throw Sneaky.<RuntimeException>of(e); // Spark treats a missing file, or a failing file system, by the class of the exception
     }
   }
-
-  /** Passes a checked exception through an interface that declares none. */
-  private static final class Sneaky {
-    @SuppressWarnings("unchecked")
-    static <E extends Exception> RuntimeException of(Exception e) throws E {
-      throw (E) e;
-    }
-  }
 }

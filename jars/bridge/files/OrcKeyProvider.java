@@ -12,6 +12,7 @@ import org.apache.orc.impl.HadoopShims;
 import org.apache.orc.impl.KeyProvider;
 import org.apache.orc.impl.LocalKey;
 import org.apache.parquet.crypto.ParquetCryptoRuntimeException;
+import org.apache.spark.rdd.InputFileBlockHolder;
 
 /**
  * Local keys of ORC files, wrapped as the data keys of Parquet files are.
@@ -23,10 +24,12 @@ import org.apache.parquet.crypto.ParquetCryptoRuntimeException;
  * therefore an Error: with {@code ignoreCorruptFiles} Spark would pass over any exception.
  */
 final class OrcKeyProvider implements KeyProvider {
+  private final String kind;
   private final PinnedPolicy pinned;
   private final EncryptionAlgorithm algorithm;
 
   OrcKeyProvider(String kind, Configuration conf) {
+    this.kind = kind;
     try {
       if (!kind.equals(kind(conf))) {
         throw Refusal.of("ConfigError", Names.ORC_KEY_PROVIDER + " is not that of this session; take it away, or RESET it");
@@ -66,26 +69,50 @@ final class OrcKeyProvider implements KeyProvider {
 
   @Override
   public LocalKey createLocalKey(HadoopShims.KeyMetadata key) {
+    String identity = OrcWrite.identity();
+    if (identity == null) {
+      throw new RefusedError(
+          "PlanError: nothing says which file a local key of ORC is for, and keys are bound to their files; allowed: writes by "
+              + "Spark's own ORC source under the commit protocols that sparkcrypt.configure sets");
+    }
     ObjectNode request = request("make_key").put("key_id", key.getKeyName()).put("bits", key.getAlgorithm().keyLength() * 8);
-    JsonNode answer = asked(request);
+    JsonNode answer = asked(request.put("file_identity", identity));
     return new LocalKey(key.getAlgorithm(), Wire.bytes(answer, "key"), Wire.bytes(answer, "key_metadata"));
   }
 
   @Override
   public Key decryptLocalKey(HadoopShims.KeyMetadata key, byte[] encryptedKey) {
-    AccessPlace place = AccessPlace.of(pinned.policy);
-    if (place != null && place.isRequired) {
-      throw new RefusedError(
-          "ConfigError: " + currentFile() + ": the policy's access_log is required, and reads of ORC leave no access events; "
-              + "allowed: an access_log that is not required, or the data in Parquet");
-    }
-    ObjectNode request = request("open_key").put("key_metadata", Wire.base64(encryptedKey)).put("expected_key_id", key.getKeyName());
-    request.put("owner", "a column under key " + key.getKeyName()).put("path", currentFile()).put("principal", pinned.principal);
-    byte[] opened = Wire.bytes(asked(request), "key");
+    String file = currentFile();
+    FileKeys judged = OrcReadCheck.keysOf(kind, file);
+    byte[] opened = judged == null ? openedFor(file, key, encryptedKey) : openedIn(judged, encryptedKey);
     if (opened == null || opened.length != key.getAlgorithm().keyLength()) {
-      throw new RefusedError("VerificationError: " + currentFile() + ": a local key is not as long as its algorithm says");
+      throw new RefusedError("VerificationError: " + file + ": a local key is not as long as its algorithm says");
     }
     return new SecretKeySpec(opened, key.getAlgorithm().getAlgorithm());
+  }
+
+  private static byte[] openedIn(FileKeys judged, byte[] encryptedKey) {
+    try {
+      return judged.getKey(encryptedKey);
+    } catch (ParquetCryptoRuntimeException e) {
+      throw new RefusedError(e.getMessage());
+    }
+  }
+
+  /** Opens a key for another reader than Spark's own source, by the file's place alone: nobody judged the file. */
+  private byte[] openedFor(String file, HadoopShims.KeyMetadata key, byte[] encryptedKey) {
+    AccessPlace place = AccessPlace.of(pinned.policy);
+    if (file.isEmpty() || place != null && place.isRequired) {
+      throw new RefusedError(
+          "ConfigError: "
+              + (file.isEmpty()
+                  ? "this reader does not say which ORC file it reads, so nothing tells whether a key belongs to it"
+                  : file + ": the policy's access_log is required, and this reader of ORC leaves no access events")
+              + "; allowed: reads by Spark's own ORC source (spark.sql.orc.impl=native, and spark.sql.hive.convertMetastoreOrc=true)");
+    }
+    ObjectNode request = request("open_key").put("key_metadata", Wire.base64(encryptedKey)).put("expected_key_id", key.getKeyName());
+    request.put("owner", "a column under key " + key.getKeyName()).put("principal", pinned.principal);
+    return Wire.bytes(asked(request.put("path", file)), "key");
   }
 
   @Override
@@ -105,13 +132,12 @@ final class OrcKeyProvider implements KeyProvider {
     }
   }
 
-  /** The file that this thread's task reads, as far as Spark says. */
+  /** The file that this thread's task reads, as far as Spark says; empty where it does not. */
   private static String currentFile() {
     try {
-      String known = org.apache.spark.rdd.InputFileBlockHolder.getInputFilePath().toString();
-      return known.isEmpty() ? "an ORC file" : known;
+      return InputFileBlockHolder.getInputFilePath().toString();
     } catch (LinkageError e) {
-      return "an ORC file";
+      return "";
     }
   }
 }

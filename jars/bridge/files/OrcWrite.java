@@ -27,12 +27,19 @@ final class OrcWrite {
   static final String MASK = "orc.mask";
   static final String BLOOM_COLUMNS = "orc.bloom.filter.columns";
   private static final Logger LOG = LoggerFactory.getLogger(OrcWrite.class);
+  /** What local keys of the file that this thread opens next are bound to, in Base64: ORC does not say which file it asks for. */
+  private static final ThreadLocal<String> IDENTITY = new ThreadLocal<>();
 
   private OrcWrite() {}
 
   /** Whether a file format is ORC, Spark's own or Hive's. */
   static boolean isOrc(Object fileFormat) {
-    return fileFormat.getClass().getSimpleName().equals("OrcFileFormat");
+    return isFormat(fileFormat) || fileFormat.getClass().getSimpleName().equals("OrcFileFormat");
+  }
+
+  /** What local keys of the file that this thread writes are bound to; null where nobody prepared it. */
+  static String identity() {
+    return IDENTITY.get();
   }
 
   /**
@@ -63,7 +70,8 @@ final class OrcWrite {
 
   /** Whether a file format is Spark's own ORC: Hive's has the same short name, and its writer encrypts nothing. */
   static boolean isFormat(Object fileFormat) {
-    return fileFormat.getClass().getName().equals("org.apache.spark.sql.execution.datasources.orc.OrcFileFormat");
+    return fileFormat.getClass().getName().equals("org.apache.spark.sql.execution.datasources.orc.OrcFileFormat")
+        || fileFormat instanceof CheckedOrcFormat;
   }
 
   /**
@@ -89,6 +97,7 @@ final class OrcWrite {
    * @throws RuntimeException the file may not be written like this
    */
   static void prepare(Configuration conf, String temporary, String target) {
+    IDENTITY.remove();
     String schema = conf.get(Names.ORC_SCHEMA);
     if (schema == null) {
       return;
@@ -100,6 +109,7 @@ final class OrcWrite {
     conf.unset(MASK);
     conf.unset(ENCRYPT);
     if (Wire.required(answer, "encrypt").asBoolean(true)) {
+      IDENTITY.set(Wire.required(answer, "file_identity").asText());
       conf.set(ENCRYPT, Wire.required(answer, "orc_encrypt").asText());
       conf.set(MASK, Wire.required(answer, "orc_mask").asText());
       conf.set(Names.ORC_KEY_PROVIDER, OrcKeyProvider.kind(conf));

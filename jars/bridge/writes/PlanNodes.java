@@ -1,5 +1,6 @@
 package io.sparkcrypt;
 
+import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.util.HashSet;
 import java.util.List;
 import java.util.Locale;
@@ -12,7 +13,7 @@ import org.apache.spark.sql.SparkSession;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.types.StructType;
 
-/** The nodes of a plan that read or write Parquet files, told of their tables. */
+/** The nodes of a plan that read or write Parquet or ORC files, told of their tables. */
 final class PlanNodes {
   private static final String DATASOURCES = "org.apache.spark.sql.execution.datasources.";
   private static final String HIVE = "org.apache.spark.sql.hive.execution.";
@@ -29,6 +30,9 @@ final class PlanNodes {
       Set.of(READ, HIVE_READ, WRITE, HIVE_WRITE, HIVE_FOLDER, CREATE, HIVE_CREATE, CREATE_EMPTY, HIVE_CREATE_EMPTY);
   private static final String PARQUET = DATASOURCES + "parquet.ParquetFileFormat";
   private static final String COMMIT_PROTOCOL = "spark.sql.sources.commitProtocolClass";
+  private static final String ORC_SERDE = ".orcserde";
+  private static final String CONVERT = "spark.sql.hive.convertMetastoreOrc";
+  private static final String ORC_READER = "spark.sql.orc.impl";
 
   private final SessionPolicy policy;
   private final KnownTables tables;
@@ -68,30 +72,63 @@ final class PlanNodes {
       return node;
     }
     Object options = Calls.call(relation, "options");
-    if (isOrc(relation)) {
-      Object more = Calls.with(options, Map.of(Names.ORC_KEY_PROVIDER, OrcKeyProvider.kind(policy.hadoopConf())));
-      return more == options ? node : changed(node, relation, Calls.copy(relation, options, more));
-    }
-    if (!isParquet(relation)) {
+    boolean isHives = OrcWrite.isOrc(Calls.call(relation, "fileFormat")) && !isOrc(relation);
+    if (!isHives && !isOrc(relation) && !isParquet(relation)) {
       return node;
     }
     Object table = Calls.orNull(Calls.call(node, "catalogTable"));
-    Map<String, String> told = Map.of();
+    Map<String, String> told = new TreeMap<>();
     if (table != null) {
-      told = Map.of(Names.TABLE_NAME, TableEntry.name(table));
+      told.put(Names.TABLE_NAME, TableEntry.name(table));
     } else if (!isTold(options)) {
-      told = tables.places(Calls.list(Calls.call(Calls.call(relation, "location"), "rootPaths")));
+      told.putAll(tables.places(Calls.list(Calls.call(Calls.call(relation, "location"), "rootPaths"))));
+    }
+    Object now = relation;
+    if (isHives) {
+      Calls.forEach(options, (name, value) -> told.putIfAbsent((String) name, (String) value));
+      List<Object> roots = Calls.list(Calls.call(Calls.call(relation, "location"), "rootPaths"));
+      refuseHivesReader(roots.isEmpty() ? "/" : roots.get(0).toString(), told);
+      return node;
+    }
+    if (isOrc(relation)) {
+      told.put(Names.ORC_KEY_PROVIDER, OrcKeyProvider.kind(policy.hadoopConf()));
+      Object format = Calls.call(relation, "fileFormat");
+      now = format instanceof CheckedOrcFormat ? relation : Calls.copy(relation, format, new CheckedOrcFormat());
     }
     Object more = Calls.with(options, told);
-    return more == options ? node : changed(node, relation, Calls.copy(relation, options, more));
+    now = more == options ? now : Calls.copy(now, options, more);
+    return now == relation ? node : changed(node, relation, now);
   }
 
   private LogicalPlan readHive(LogicalPlan node) {
     Object table = Calls.call(node, "tableMeta");
     policy.refuseOther(table);
+    String serde = String.valueOf(Calls.orNull(Calls.call(Calls.call(table, "storage"), "serde"))).toLowerCase(Locale.ROOT);
+    if (serde.endsWith(ORC_SERDE) && !isConverted()) {
+      refuseHivesReader(TableEntry.folder(table), TableEntry.told(tables.fresh(Calls.call(table, "identifier"))));
+    }
     Object properties = Calls.call(table, "properties");
     Object more = Calls.with(properties, Map.of(Names.TABLE_NAME, TableEntry.name(table)));
     return more == properties ? node : changed(node, table, Calls.copy(table, properties, more));
+  }
+
+  /** Whether Spark reads Hive's ORC tables by its own source. */
+  private boolean isConverted() {
+    return !policy.setting(CONVERT).equalsIgnoreCase("false") && !policy.setting(ORC_READER).equalsIgnoreCase("hive");
+  }
+
+  /** Hive's own reader of ORC lets nobody judge a file, so a file in plaintext would be read as one of the table. */
+  private void refuseHivesReader(String folder, Map<String, String> told) {
+    if (policy.encryptsOrc()) {
+      ObjectNode request = policy.request("check_orc_reader", folder == null ? "/" : folder);
+      ObjectNode properties = (ObjectNode) request.get("properties");
+      told.forEach((name, value) -> {
+        if (name.startsWith(Names.PREFIX) && !name.equals(Names.POLICY) && !name.equals(Names.SESSION_TOKEN)) {
+          properties.put(name, value);
+        }
+      });
+      Helper.ask(request);
+    }
   }
 
   private LogicalPlan write(LogicalPlan node) {
@@ -155,7 +192,7 @@ final class PlanNodes {
   /** Hive's own writer of ORC encrypts nothing, whether the tags are those of what is written or of the table. */
   private void refuseHivesOrc(Object storage, Map<String, String> told, LogicalPlan node, List<Object> partitionColumns, String folder) {
     String serde = String.valueOf(Calls.orNull(Calls.call(storage, "serde"))).toLowerCase(Locale.ROOT);
-    if (policy.encryptsOrc() && serde.endsWith(".orcserde")) {
+    if (policy.encryptsOrc() && serde.endsWith(ORC_SERDE)) {
       String schema = OrcWrite.schemaOf(names(partitionColumns), Calls.call(node, "query")).json();
       OrcWrite.refuseClear(policy.request("resolve_orc_write", folder == null ? "/" : folder), schema, told);
     }
@@ -191,7 +228,8 @@ final class PlanNodes {
     Object table = Calls.call(node, "table");
     boolean fits =
         TableEntry.folder(table) == null
-            && "parquet,hive".contains(String.valueOf(Calls.orNull(Calls.call(table, "provider"))).toLowerCase(Locale.ROOT))
+            && (policy.encryptsOrc() ? "parquet,hive,orc" : "parquet,hive")
+                .contains(String.valueOf(Calls.orNull(Calls.call(table, "provider"))).toLowerCase(Locale.ROOT))
             && !tables.exists(Calls.call(table, "identifier"));
     Object identified = fits ? identified(table) : table;
     return identified == table ? node : changed(node, table, identified);

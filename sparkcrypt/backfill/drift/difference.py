@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from sparkcrypt.backfill.drift.columns import FileColumns
-from sparkcrypt.decide.identity import check_aad_prefix
+from sparkcrypt.decide.identity import check_aad_prefix, check_orc_identity
 from sparkcrypt.errors import PlanError, VerificationError
 from sparkcrypt.parquet import FileSummary
 from sparkcrypt.plan import EncryptionPlan
@@ -92,7 +92,7 @@ def drift_of_file(
     except PlanError as error:
         raise PlanError(f"{summary.path}: {error}") from error
     if summary.format == "orc":
-        return _orc_drift(summary, plan, judged, wanted)
+        return _orc_drift(summary, plan, judged, wanted, table_uuid)
     if summary.footer == "plaintext":
         return (Drift("plaintext", summary.path, None, "the file is not encrypted"),) if wanted else ()
     if not wanted and inherited and not dark and not any(columns[column].encrypted for column in judged):
@@ -112,12 +112,24 @@ def drift_of_file(
 
 
 def _orc_drift(
-    summary: FileSummary, plan: EncryptionPlan, judged: Collection[Path], wanted: Mapping[Path, str | None]
+    summary: FileSummary,
+    plan: EncryptionPlan,
+    judged: Collection[Path],
+    wanted: Mapping[Path, str | None],
+    table_uuid: str | None,
 ) -> tuple[Drift, ...]:
-    """Compare an ORC file, of which nothing but columns and their keys can differ."""
+    """Compare an ORC file, of which columns, their keys and what these are bound to can differ."""
     drift = tuple(found for column in judged for found in _column_drift(summary, plan, column, wanted))
-    if drift and not summary.encrypted:
-        return (Drift("plaintext", summary.path, None, "the file is not encrypted"),)
+    if not summary.encrypted:
+        return (Drift("plaintext", summary.path, None, "the file is not encrypted"),) if drift else ()
+    if not wanted and drift:
+        return drift  # it will be plaintext
+    if all(column.key_id is None for column in (summary.columns or {}).values()):
+        return drift  # another writer's key material, which is told of by column
+    try:
+        check_orc_identity(summary.aad_prefix, summary.path, table_uuid=table_uuid, strict=table_uuid is not None)
+    except VerificationError as error:
+        return (*drift, Drift("aad_mismatch", summary.path, None, str(error)))
     return drift
 
 

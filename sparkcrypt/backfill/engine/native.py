@@ -161,9 +161,17 @@ class NativeStager:
         plan, summary = self._target.plan, file.summary
         if summary.format == "orc":
             refuse_dark_orc(file.source, file.dark)
-            rewraps = action_of(file.drift, rewrap=self._rewrap) == "re-wrap"
-            drifts = bool(file.drift)
-            return order_orc_file(summary, file.target, file.columns, plan, values, drifts=drifts, rewraps=rewraps)
+            return order_orc_file(
+                summary,
+                file.target,
+                file.columns,
+                plan,
+                values,
+                identity=identity,
+                drifts=bool(file.drift),
+                rewraps=action_of(file.drift, rewrap=self._rewrap) == "re-wrap",
+                renames=self._renamed_by is not None,
+            )
         order = FileOrder(
             file.source, file.target, "copy", None, summary.aad_prefix, summary.algorithm, replace=True, dark=file.dark
         )

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 
 from sparkcrypt.backfill.drift.columns import FileColumns
 from sparkcrypt.backfill.drift.dark import describe_dark
+from sparkcrypt.decide.identity import FileIdentity
 from sparkcrypt.errors import UnsupportedFileError
-from sparkcrypt.native.orders import OrcOrder
+from sparkcrypt.native.orders import Action, OrcOrder
 from sparkcrypt.parquet import FileSummary
 from sparkcrypt.plan import EncryptionPlan
 from sparkcrypt.plan.orc import cover_columns
@@ -21,12 +22,14 @@ def order_orc_file(
     plan: EncryptionPlan,
     values: Mapping[str, str],
     *,
+    identity: FileIdentity,
     drifts: bool,
     rewraps: bool,
+    renames: bool,
 ) -> OrcOrder:
     """Return the order of one ORC file.
 
-    Nothing in the file is bound to its name, so that a file without drift is copied whatever its new name is.
+    Its local keys are bound to its name, so a file that comes under another name has them wrapped again.
 
     Args:
         summary: what its end says.
@@ -34,18 +37,22 @@ def order_orc_file(
         columns: its columns, matched with the table's.
         plan: of the table.
         values: of the file's partition, for key templates.
+        identity: of the new file.
         drifts: it differs from the plan.
         rewraps: nothing but what wraps its local keys is to change.
+        renames: the new file has another name.
 
     Raises:
         PlanError: a key needs a partition value that is not there or cannot stand in it.
     """
     found = {path: column.key_id for path, column in (summary.columns or {}).items() if column.key_id is not None}
+    bound = identity.to_aad_prefix(), summary.aad_prefix
     if not drifts or rewraps:
-        return OrcOrder(summary.path, target, "rewrap" if drifts else "copy", found, replace=True)
+        action: Action = "rewrap" if drifts or (renames and summary.encrypted) else "copy"
+        return OrcOrder(summary.path, target, action, found, *bound, replace=True)
     wanted = {path: key or plan.footer_key for path, key in columns.key_ids(plan, values).items()}
     roots = cover_columns(summary.columns or (), wanted)
-    return OrcOrder(summary.path, target, "encrypt" if roots else "decrypt", roots, replace=True)
+    return OrcOrder(summary.path, target, "encrypt" if roots else "decrypt", roots, *bound, replace=True)
 
 
 def refuse_dark_orc(file: str, dark: Mapping[Path, str]) -> None:

@@ -9,7 +9,7 @@ from typing import Literal
 from sparkcrypt import names
 from sparkcrypt.cli.frame.named_files import full_path, policy_keys
 from sparkcrypt.decide.claims import check_claims
-from sparkcrypt.decide.identity import check_aad_prefix, identity_of_write
+from sparkcrypt.decide.identity import check_aad_prefix, check_orc_identity, identity_of_write
 from sparkcrypt.errors import ConfigError, PlanError
 from sparkcrypt.keys.datakeys import DataKeyMaker, WrappedKek
 from sparkcrypt.keys.ids import decode_key_id
@@ -101,16 +101,26 @@ class Orders:
         return order
 
     def _orc_order(self, source: str, target: str, found: OrcSummary) -> OrcOrder:
-        """Return the order of an ORC file, whose columns are encrypted with all below them."""
+        """Return the order of an ORC file, whose columns are encrypted with all below them.
+
+        Raises:
+            VerificationError: it was moved.
+        """
+        before = found.identity
+        if before is not None:  # keys that are bound to nothing are refused when they are opened
+            check_orc_identity(before, full_path(source), table_uuid=None, strict=False)
         if self.action == "decrypt":
-            return OrcOrder(source, target, "decrypt", {})
-        if self.action == "rewrap":
-            roots = {column.root: column.key_id for column in found.columns.values()}
-            return OrcOrder(source, target, "rewrap", {path: key for path, key in roots.items() if path and key})
+            return OrcOrder(source, target, "decrypt", {}, b"", before)
+        if self.action == "rewrap":  # which keeps the file's identity
+            if before is not None:
+                check_orc_identity(before, full_path(target), table_uuid=None, strict=False)
+            keys = {column.root: column.key_id for column in found.columns.values()}
+            roots = {path: key for path, key in keys.items() if path and key}
+            return OrcOrder(source, target, "rewrap", roots, before or b"", before)
         self._choose_keys(found, full_path(target))
         partition = partition_values(trailing_partition(full_path(target).split("/")[:-1]))
         columns = {path: KeyTemplate(key).render(partition) for path, key in self.wanted.items()}
-        return OrcOrder(source, target, "encrypt", columns)
+        return OrcOrder(source, target, "encrypt", columns, _identity_at(target), before)
 
     def _choose_keys(self, found: FileSummary | OrcSummary, target: str) -> dict[Path, str]:
         """Return the key of each leaf column that is to be encrypted.
@@ -138,9 +148,8 @@ class Orders:
 
     def _encryption(self, found: FileSummary, target: str) -> EncryptionOrder:
         policy, columns = self.policy, self._choose_keys(found, target)
-        prefix = identity_of_write(target, target=None, table_uuid=None, partition=None).to_aad_prefix()
         return EncryptionOrder(
-            policy.footer_key, policy.footer_mode, policy.algorithm, columns, prefix, self._key_values()
+            policy.footer_key, policy.footer_mode, policy.algorithm, columns, _identity_at(target), self._key_values()
         )
 
     def _as_it_is(self, found: FileSummary, footer_key: str) -> EncryptionOrder:
@@ -152,6 +161,11 @@ class Orders:
 
     def _key_values(self) -> dict[str, str]:
         return {names.POLICY_DIGEST: self.policy.digest()}
+
+
+def _identity_at(target: str) -> bytes:
+    """Return the AAD prefix of a file that is written by path, of no known table."""
+    return identity_of_write(full_path(target), target=None, table_uuid=None, partition=None).to_aad_prefix()
 
 
 def shared_keks(orders: Iterable[Order], policy: Policy) -> tuple[WrappedKek, ...]:

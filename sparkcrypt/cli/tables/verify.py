@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
@@ -24,8 +24,9 @@ from sparkcrypt.cli.frame.options import (
 )
 from sparkcrypt.cli.frame.output import say, show
 from sparkcrypt.decide.claims import check_claims
+from sparkcrypt.decide.identity import check_orc_identity
 from sparkcrypt.errors import FormatError, VerificationError
-from sparkcrypt.orc import is_orc, verify_orc
+from sparkcrypt.orc import inspect_orc, is_orc, verify_orc
 from sparkcrypt.parquet import RetrieveKey, read_footer, verify_file
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.text import count_of
@@ -172,7 +173,7 @@ def _verify_file(file: NamedFile, policy: Policy, retrieve: RetrieveKey) -> dict
     with file.open() as stream:
         try:
             if is_orc(stream):
-                return {**verify_orc(stream, retrieve_key=retrieve).to_dict(), "file": file.path, "error": None}
+                return _verify_orc(file, stream, retrieve)
             claimed, weak = read_footer(stream), None
             if claimed.mode != "plaintext":
                 weak = check_claims(
@@ -181,6 +182,14 @@ def _verify_file(file: NamedFile, policy: Policy, retrieve: RetrieveKey) -> dict
             found = verify_file(stream, retrieve_key=retrieve)
         except (FormatError, VerificationError) as error:
             return {"file": file.path, "error": str(error)}
+    return {**found.to_dict(), "file": file.path, "identity": weak, "error": None}
+
+
+def _verify_orc(file: NamedFile, stream: BinaryIO, retrieve: RetrieveKey) -> dict[str, Any]:
+    claimed, weak = inspect_orc(stream), None
+    if claimed.encrypted:
+        weak = check_orc_identity(claimed.identity, full_path(file.path), table_uuid=None, strict=False)
+    found = verify_orc(stream, retrieve_key=retrieve)
     return {**found.to_dict(), "file": file.path, "identity": weak, "error": None}
 
 
@@ -199,6 +208,7 @@ def _result_text(result: dict[str, Any]) -> str:
                 f"decrypts: {count_of(result['decrypted'], 'stream')} of {count_of(len(result['columns']), 'column')}",
                 count_of(result["rows"], "row"),
                 "ORC authenticates nothing",
+                *([f"identity: {result['identity']}"] if result["identity"] else []),
                 *result["notes"],
             ]
         )

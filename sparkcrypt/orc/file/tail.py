@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from sparkcrypt.errors import FormatError, UnsupportedFileError
 from sparkcrypt.orc.file.compression import DEFAULT_BLOCK_BYTES, MAX_BLOCK_BYTES, NAMES, Compression
-from sparkcrypt.orc.file.encryption import Encryption, read_encryption
+from sparkcrypt.orc.file.encryption import Encryption, Variant, read_encryption
 from sparkcrypt.orc.file.protobuf import MAX_FIELDS, Message, decode
 from sparkcrypt.orc.file.schema import Column, read_columns
 from sparkcrypt.parquet.file.source import Input, Source, naming, open_source
@@ -82,6 +82,18 @@ class Tail:
     def footer_id(self) -> int:
         """The number that IVs of statistics have where those of streams have their stripe's."""
         return len(self.stripes) + 1
+
+    def keys_of(self, variant: Variant) -> tuple[bytes, ...]:
+        """Return the wrapped local keys of a variant, each once: that of its statistics, and those of its stripes."""
+        return tuple(
+            dict.fromkeys((variant.encrypted_key, *(stripe.local_keys[variant.number] for stripe in self.stripes)))
+        )
+
+    def wrapped_keys(self) -> set[bytes]:
+        """Return every wrapped local key that the file holds: of variants, and of their stripes."""
+        variants = () if self.encryption is None else self.encryption.variants
+        of_stripes = {id(stripe.local_keys): stripe.local_keys for stripe in self.stripes}  # most stripes share theirs
+        return {variant.encrypted_key for variant in variants}.union(*of_stripes.values())
 
 
 def read_tail(source: Source) -> Tail:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from sparkcrypt.errors import FormatError, PlanError
 from sparkcrypt.names import TABLE_MARK, TABLE_UUID
+from sparkcrypt.orc import inspect_orc, is_orc
 from sparkcrypt.parquet import inspect_file
 from sparkcrypt.spark.files.hadoop import HadoopFiles
 from sparkcrypt.spark.tables.catalog import Catalog
@@ -95,7 +96,7 @@ def _has_bound_files(spark: SparkSession, table: Table, owner: str) -> bool:
     for status in itertools.islice(files.data_files(table.location) if table.location else (), _LOOKED_AT):
         try:
             with files.open(status.path) as stream:
-                prefix = inspect_file(stream).aad_prefix
+                prefix = inspect_orc(stream).identity if is_orc(stream) else inspect_file(stream).aad_prefix
         except FormatError:
             continue
         if prefix is not None and prefix.startswith(f"{owner}/".encode()):

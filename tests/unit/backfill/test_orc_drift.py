@@ -14,19 +14,25 @@ from sparkcrypt.backfill.drift.difference import Drift, drift_of_file
 from sparkcrypt.backfill.drift.rotation import Rotation
 from sparkcrypt.backfill.drift.unit_survey import action_of
 from sparkcrypt.backfill.engine.orc_orders import order_orc_file, refuse_dark_orc
+from sparkcrypt.decide.identity import FileIdentity
 from sparkcrypt.errors import FormatError, PlanError, UnsupportedFileError
 from sparkcrypt.keys.material import Wrapping
-from sparkcrypt.native.orders import OrcOrder
+from sparkcrypt.native.orders import Action, OrcOrder
 from sparkcrypt.parquet import ColumnSummary, FileSummary
 from sparkcrypt.schema import Path
 from tests.unit.backfill.plans import planned
 
 FILE = "/t/f.orc"
+BOUND, NEW = FileIdentity("uuid", "", "f.orc").to_aad_prefix(), FileIdentity("uuid", "", "new.orc")
 TAGGED = {"email": "pii", "phones._elem": "pii"}
 
 
 def orc_file(
-    keys: Mapping[str, str | None] | None = None, *, rows: int = 1, names: str = "id email phones._elem"
+    keys: Mapping[str, str | None] | None = None,
+    *,
+    rows: int = 1,
+    names: str = "id email phones._elem",
+    identity: bytes | None = BOUND,
 ) -> Any:
     """Return the summary of an ORC file; columns of ``keys`` are encrypted."""
     held = keys or {}
@@ -35,7 +41,7 @@ def orc_file(
         footer="plaintext",
         algorithm=None,
         footer_key=None,
-        aad_prefix=None,
+        aad_prefix=identity if held else None,
         supply_aad_prefix=False,
         aad_file_unique=None,
         rows=rows,
@@ -58,8 +64,17 @@ def drift_in(file: FileSummary, **more: Any) -> list[tuple[str, str | None]]:
     return [(difference.kind, difference.column) for difference in found]
 
 
-def test_columns_and_keys_are_all_that_differs() -> None:
-    """A file has no algorithm, no footer key and no AAD prefix that could differ."""
+def test_what_local_keys_are_bound_to_can_differ() -> None:
+    """A file, or its local keys, of another table, partition or name; and keys that are bound to nothing."""
+    for others in (None, b"f.orc", FileIdentity("other", "", "f.orc").to_aad_prefix(), NEW.to_aad_prefix()):
+        assert drift_in(orc_file(TAGGED, identity=others)) == [("aad_mismatch", None)]
+    by_path = FileIdentity(None, "", "f.orc").to_aad_prefix()
+    assert drift_in(orc_file(TAGGED, identity=by_path)) == [("aad_mismatch", None)]
+    assert drift_in(orc_file({"id": "pii"}, names="id", identity=None)) == [("extra", "id")]
+
+
+def test_columns_and_keys_are_what_else_differs() -> None:
+    """A file has no algorithm and no footer key that could differ."""
     assert drift_in(orc_file(TAGGED)) == []
     assert drift_in(orc_file()) == [("plaintext", None)]
     assert drift_in(orc_file(rows=0)) == []
@@ -77,7 +92,9 @@ def test_untagged_columns_are_under_the_footers_key_where_the_policy_says_so() -
         file = orc_file({**TAGGED, "id": key})
         found = drift_of_file(file, match_columns(file, plan), plan, {}, table_uuid=None)
         assert [difference.kind for difference in found] == expected
-    order = order_orc_file(file, "/n", match_columns(file, plan), plan, {}, drifts=True, rewraps=False)
+    order = order_orc_file(
+        file, "/n", match_columns(file, plan), plan, {}, identity=NEW, drifts=True, rewraps=False, renames=False
+    )
     assert order.columns == {("id",): "footer", ("email",): "pii", ("phones",): "pii"}
 
 
@@ -93,17 +110,22 @@ def test_column_that_the_table_lacks_is_refused() -> None:
 def test_orders_follow_the_drift() -> None:
     """Without drift a file is copied, whatever is in it; keys are wrapped again; else it is encrypted or decrypted."""
 
-    def order(file: FileSummary, *, drifts: bool = True, rewraps: bool = False, plan: Any = None) -> OrcOrder:
-        made, plan = "/t/new.orc", plan or planned()
-        return order_orc_file(file, made, match_columns(file, plan), plan, {}, drifts=drifts, rewraps=rewraps)
+    def order(file: FileSummary, *, plan: Any = None, **how: bool) -> OrcOrder:
+        made, plan, asked = "/t/new.orc", plan or planned(), {"drifts": True, "rewraps": False, "renames": False, **how}
+        return order_orc_file(file, made, match_columns(file, plan), plan, {}, identity=NEW, **asked)
+
+    def made(action: Action, columns: dict[Path, str], before: bytes | None = BOUND) -> OrcOrder:
+        return OrcOrder(FILE, "/t/new.orc", action, columns, NEW.to_aad_prefix(), before, replace=True)
 
     held: dict[Path, str] = {("email",): "pii", ("phones", "_elem"): "pii"}
     whole: dict[Path, str] = {("email",): "pii", ("phones",): "pii"}
-    assert order(orc_file(TAGGED), drifts=False) == OrcOrder(FILE, "/t/new.orc", "copy", held, replace=True)
+    assert order(orc_file(TAGGED), drifts=False) == made("copy", held)
+    assert order(orc_file(TAGGED), drifts=False, renames=True) == made("rewrap", held)
+    assert order(orc_file(names="id"), drifts=False, renames=True) == made("copy", {}, None)
     assert order(orc_file(TAGGED), drifts=False).master_keys() == set()
-    assert order(orc_file(TAGGED), rewraps=True) == OrcOrder(FILE, "/t/new.orc", "rewrap", held, replace=True)
-    assert order(orc_file()) == OrcOrder(FILE, "/t/new.orc", "encrypt", whole, replace=True)
-    assert order(orc_file({"id": "pii"}, names="id")) == OrcOrder(FILE, "/t/new.orc", "decrypt", {}, replace=True)
+    assert order(orc_file(TAGGED), rewraps=True) == made("rewrap", held)
+    assert order(orc_file()) == made("encrypt", whole, None)
+    assert order(orc_file({"id": "pii"}, names="id")) == made("decrypt", {})
 
 
 def test_rotation_rewraps_what_matches_its_plan() -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -128,3 +129,27 @@ def test_a_target_that_is_not_equal_is_removed(
     done = run("rewrite", file("java_none"), tmp_path / "e", "--policy", policy, "--column-keys", "pii:name")
     assert (done.code, "another in streams" in done.errors) == (74, True), done.errors
     assert not (tmp_path / "e").exists()
+
+
+def test_a_file_that_was_moved_is_74(tmp_path: Path, policy: Path, keys: KeyService) -> None:
+    """`verify` and each action of `rewrite` refuse it, and `rewrap` a target elsewhere; in its place it is right."""
+    (tmp_path / "p=1").mkdir()
+    made, options = tmp_path / "p=1" / "a.orc", ("--policy", policy)
+    assert run("rewrite", file("java_zlib"), made, *options, "--column-keys", "pii:name").code == 0
+    assert run("inspect", made, "--json").document[0]["identity"] == "-/p=1/a.orc\0"
+    assert run("verify", made, *options).code == 0
+    (tmp_path / "p=2").mkdir()
+    for place, said in {
+        "p=2/a.orc": "was written for partition 'p=1' and moved",
+        "p=1/b.orc": "was written as 'a.orc' and renamed",
+    }.items():
+        moved = Path(shutil.copy(made, tmp_path / place))
+        done = run("verify", moved, *options, "--json")
+        assert (done.code, said in done.document["files"][0]["error"]) == (74, True), done.errors
+        for action in (("--rewrap",), ("--decrypt",), ("--column-keys", "pii:name")):
+            done = run("rewrite", moved, tmp_path / "out.orc", *options, *action)
+            assert (done.code, said in done.errors) == (74, True), done.errors
+        moved.unlink()
+    done = run("rewrite", made, tmp_path / "out.orc", *options, "--rewrap")
+    assert (done.code, "was written as 'a.orc'" in done.errors) == (74, True), done.errors
+    assert not (tmp_path / "out.orc").exists()

@@ -265,3 +265,33 @@ def test_wrapped_keks_hold_no_key(service: CountingKeyService) -> None:
     assert isinstance(kek, WrappedKek)
     assert base64.b64encode(key).decode() not in repr(kek)
     assert secrets.compare_digest(kek.master_key_id, "pii")
+
+
+def test_a_key_for_a_file_opens_as_that_files_alone(service: CountingKeyService) -> None:
+    """The wrapping authenticates the identity: another, none, or one whose bytes were moved to the KEK's id."""
+    bound = b"uuid/p=1/f.orc\0"
+    dek, metadata = DataKeyMaker(service, data_key_bits=256).make("pii", is_footer_key=False, file_identity=bound)
+    material = parse_key_material(metadata)
+    assert material.file_identity == bound
+    assert DataKeyOpener(service).open(material) == dek
+    kek_id = base64.b64decode(material.kek_id or "")
+    forged = [replace(material, file_identity=other) for other in (None, b"", bound[:-1], b"uuid/p=2/f.orc\0")]
+    for place in (1, 5):
+        moved = base64.b64encode(kek_id + bound[:place]).decode()
+        forged.append(replace(material, kek_id=moved, file_identity=bound[place:]))
+    forged.append(replace(material, kek_id=base64.b64encode(kek_id + bound).decode(), file_identity=None))
+    for other in forged:
+        with pytest.raises(FormatError, match="its data key is not one that its KEK wrapped"):
+            DataKeyOpener(service).open(other)
+    unbound = made(service)[1]
+    with pytest.raises(FormatError, match="its data key is not one that its KEK wrapped"):
+        DataKeyOpener(service).open(replace(unbound, file_identity=bound))
+
+
+def test_an_identity_that_nothing_authenticates_is_refused(service: CountingKeyService) -> None:
+    """Under single wrapping the key service wraps the key alone."""
+    material = KeyMaterial(False, None, None, "pii", service.wrap("pii", bytes(16)), file_identity=b"f")
+    with pytest.raises(FormatError, match=r"no KEK that could authenticate.*allowed: double wrapping"):
+        DataKeyOpener(service).open(material)
+    with pytest.raises(FormatError, match="fileIdentity is not base64"):
+        parse_key_material(material.to_bytes().replace(b'"Zg=="', b'"!"'))

@@ -11,13 +11,14 @@ import pyarrow as pa
 import pyarrow.orc
 import pytest
 
+from sparkcrypt.decide.identity import FileIdentity
 from sparkcrypt.errors import FormatError, SparkcryptError
 from sparkcrypt.keys.datakeys import DataKeyOpener
 from sparkcrypt.keys.material import parse_key_material
 from sparkcrypt.native import orc_work, work
 from sparkcrypt.native.footers import FooterFacts, pack, read_facts, unpack
 from sparkcrypt.native.orders import Action, FileOutcome, KeySettings, OrcOrder, order_from_dict
-from sparkcrypt.orc import read_tail, rewrite_orc
+from sparkcrypt.orc import inspect_orc, read_tail, rewrite_orc
 from sparkcrypt.parquet import ColumnSummary, KeyRequest
 from sparkcrypt.parquet.file.source import open_source
 from tests.unit.native.conftest import TABLE, Bench
@@ -41,12 +42,19 @@ def carry_out(
     bench: Bench, source: str, action: Action, columns: dict[tuple[str, ...], str] | None = None, name: str = "out.orc"
 ) -> FileOutcome:
     """Carry out an order as a worker does, after both have travelled as JSON."""
-    order = OrcOrder(source, str(bench.folder / name), action, columns or {}, replace=True)
+    target = bench.folder / name
+    before = inspect_orc(source).identity
+    order = OrcOrder(source, str(target), action, columns or {}, identity_at(target), before, replace=True)
     told = order_from_dict(json.loads(json.dumps(order.to_dict())))
     assert told == order
     outcome = work.rewrite(told, KeySettings.from_json(bench.keys.to_json()), {})
     assert FileOutcome.from_json(outcome.to_json()) == outcome
     return outcome
+
+
+def identity_at(path: Path) -> bytes:
+    """Return what local keys of a file at this path are bound to."""
+    return FileIdentity("uuid", "", path.name).to_aad_prefix()
 
 
 def done(outcome: FileOutcome) -> str:
@@ -105,7 +113,8 @@ def test_end_of_a_file_is_read_as_footers_are(bench: Bench, source: str) -> None
     assert isinstance(facts, FooterFacts)
     summary = facts.summary
     assert (summary.path, summary.format, summary.footer, summary.encrypted) == ("f", "orc", "plaintext", True)
-    assert (summary.rows, summary.row_groups, summary.algorithm, summary.aad_prefix) == (3, 1, None, None)
+    assert (summary.rows, summary.row_groups, summary.algorithm) == (3, 1, None)
+    assert summary.aad_prefix == identity_at(Path(encrypted))
     assert summary.columns == {
         ("id",): ColumnSummary(False, None),
         ("ssn",): ColumnSummary(True, "pii"),

@@ -1,4 +1,4 @@
-"""What is decided for an ORC file that is written: which columns stand encrypted, in the words of ORC's options."""
+"""What is decided for an ORC file: which columns stand encrypted in it, and whether a reader believes it."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from sparkcrypt.bridge.operations import Operations
-from sparkcrypt.decide.orc_write import resolve_orc_write
+from sparkcrypt.decide.orc_file import resolve_orc_read, resolve_orc_write
 from sparkcrypt.errors import ConfigError, PlanError, VerificationError
 from sparkcrypt.keys.local.service import LocalKeyService
+from sparkcrypt.keys.material import KeyMaterial
 from sparkcrypt.policy.key_service import KeyServiceConfig
 from tests.unit.decide.requests import JOB, PREFIX, TABLE, policy, schema
 
@@ -42,6 +43,7 @@ def test_tags_of_the_schema_and_the_properties_name_columns() -> None:
         "orc_mask": "nullify:pay,ssn",
         "columns": ["pay", "ssn"],
         "keys": ["fin%3A1", "pii"],
+        "file_identity": base64.b64encode(f"-/{FILE}\0".encode()).decode(),
     }
 
 
@@ -112,10 +114,95 @@ def test_local_keys_open_under_the_key_that_the_file_names(tmp_path: Path) -> No
     service.create("pii")
     service.create("fin")
     operations, asked = Operations(), {"key_service": config.canonical(), "policy": None}
-    made = [operations.answer({"op": "make_key", "key_id": "pii", "bits": 256, **asked}) for _ in range(2)]
+    making = {"op": "make_key", "key_id": "pii", "bits": 256, "file_identity": bound_to("-/f.orc"), **asked}
+    made = [operations.answer(making) for _ in range(2)]
     assert len({answer["key"] for answer in made}) == 2
     assert [len(base64.b64decode(answer["key"])) for answer in made] == [32, 32]
-    opening = {"op": "open_key", "key_metadata": made[0]["key_metadata"], "path": "f.orc", **asked}
+    opening = {"op": "open_key", "key_metadata": made[0]["key_metadata"], "path": "/t/f.orc", **asked}
     assert operations.answer({**opening, "expected_key_id": "pii"})["key"] == made[0]["key"]
     with pytest.raises(VerificationError, match=r"f\.orc.*'pii', and the file names 'fin'"):
         operations.answer({**opening, "expected_key_id": "fin"})
+    with pytest.raises(VerificationError, match=r"/t/g\.orc: was written as 'f\.orc' and renamed or copied since"):
+        operations.answer({**opening, "expected_key_id": "pii", "path": "/t/g.orc"})
+
+
+def bound_to(identity: str) -> str:
+    """Return what a file's keys are bound to, in base64."""
+    return base64.b64encode(f"{identity}\0".encode()).decode()
+
+
+UUID = "0c7ebd5e-90f2-4b0e-a1a1-6f7f9a2b4c3d"
+
+
+def local_key(identity: str | None, key_id: str = "pii") -> str:
+    """Return a wrapped local key, which nobody opens here."""
+    bound = None if identity is None else f"{identity}\0".encode()
+    material = KeyMaterial(False, None, None, key_id, "dek", "kek", "wrapped", bound)
+    return base64.b64encode(material.to_bytes()).decode()
+
+
+def read(*columns: dict[str, Any], path: str = "file:/w/t/f.orc", **more: Any) -> dict[str, Any]:
+    """Return a request of a reader about a file with these columns, in a table of a UUID that requires encryption."""
+    told = {PREFIX + "table.name": "a.b", PREFIX + "table.uuid": UUID, PREFIX + "tags.ssn": "pii"}
+    required = {PREFIX + "require_encryption": "true"} if more.pop("required", True) else {}
+    mode = "encrypted" if any(column["encrypted"] for column in columns) else "plaintext"
+    footer = {"mode": mode, "columns": list(columns)}
+    said = {"policy": policy(**{**FORMATS, **more.pop("policy", {})}), "path": path, "footer": footer}
+    return {**said, "properties": {**told, **required, **more}}
+
+
+def column(name: str, identity: str | None = None, key_id: str = "pii", key_name: str = "pii") -> dict[str, Any]:
+    """Return an encrypted column."""
+    key = local_key(identity, key_id)
+    return {"path": [name], "encrypted": True, "key_metadata": key, "key_name": key_name}
+
+
+def plain(name: str) -> dict[str, Any]:
+    """Return a column in plaintext."""
+    return {"path": [name], "encrypted": False}
+
+
+def test_file_in_its_place_is_read() -> None:
+    """With the key that the policy wants for its column, and bound to this table, partition and name."""
+    assert resolve_orc_read(read(column("ssn", f"{UUID}/f.orc"), plain("id"))) == {"table": "a.b"}
+    inside = "file:/w/t/p=1/f.orc"
+    resolve_orc_read(read(column("ssn", f"{UUID}/p=1/f.orc"), path=inside))
+    resolve_orc_read(read(column("ssn", f"{UUID}/*/f.orc"), path=inside))
+    resolve_orc_read(read(column("ssn", "-/f.orc"), required=False))
+
+
+@pytest.mark.parametrize(
+    ("columns", "said"),
+    [
+        ([column("ssn")], "nothing ties its local keys to this file"),
+        ([column("ssn", "f.orc/")], "belongs to table f.orc|was written as"),
+        ([column("ssn", f"{UUID}/g.orc")], "was written as 'g.orc' and renamed or copied since"),
+        ([column("ssn", "other/f.orc")], "belongs to table other, not to"),
+        ([column("ssn", f"{UUID}/p=1/f.orc")], "was written for partition 'p=1' and moved"),
+        ([column("ssn", "-/f.orc")], "with no table's identity, and this table requires one"),
+        ([column("ssn", f"{UUID}/f.orc"), column("id", f"{UUID}/g.orc")], "was written as 'g.orc'"),
+        (
+            [column("ssn", f"{UUID}/f.orc", key_name="fin%3A1")],
+            "by master key 'pii', and the file names 'fin:1'",
+        ),
+        ([column("ssn", f"{UUID}/f.orc", "other", "other")], "encrypted with 'other'; the policy wants 'pii'"),
+        (
+            [plain("ssn"), column("id", f"{UUID}/f.orc")],
+            "column ssn is plaintext, and the tag 'pii'",
+        ),
+        ([plain("ssn"), plain("id")], "is plaintext, and a.b requires encryption"),
+        ([plain("id")], "is plaintext, and a.b requires encryption"),
+    ],
+)
+def test_file_that_is_not_what_it_should_be_is_refused(columns: list[dict[str, Any]], said: str) -> None:
+    """Moved, with local keys of another file, under another key, or in plaintext; the file is named."""
+    with pytest.raises(VerificationError, match=f"^file:/w/t/f.orc: .*({said})"):
+        resolve_orc_read(read(*columns))
+
+
+def test_plaintext_is_read_where_nothing_forbids_it() -> None:
+    """In a table that requires no encryption, and where the policy leaves ORC in plaintext."""
+    resolve_orc_read(read(plain("ssn"), required=False))
+    resolve_orc_read(read(plain("ssn"), policy={"formats": ["parquet"]}))
+    with pytest.raises(VerificationError, match="belongs to table other"):
+        resolve_orc_read(read(column("ssn", "other/f.orc"), policy={"formats": ["parquet"]}))

@@ -1,0 +1,108 @@
+package io.sparkcrypt;
+
+import java.io.IOException;
+import java.io.Serializable;
+import org.apache.hadoop.conf.Configuration;
+import org.apache.spark.api.java.JavaSparkContext;
+import org.apache.spark.broadcast.Broadcast;
+import org.apache.spark.sql.SparkSession;
+import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.execution.datasources.PartitionedFile;
+import org.apache.spark.sql.execution.datasources.orc.OrcFileFormat;
+import org.apache.spark.sql.sources.Filter;
+import org.apache.spark.sql.types.StructType;
+import org.apache.spark.util.SerializableConfiguration;
+import scala.Function1;
+import scala.collection.Iterator;
+import scala.collection.immutable.Map;
+import scala.runtime.AbstractFunction1;
+
+/** Spark's own ORC source, which lets the helper judge each file before it reads it. */
+final class CheckedOrcFormat extends OrcFileFormat {
+  private static final long serialVersionUID = 1L;
+
+  @Override
+  public Function1<PartitionedFile, Iterator<InternalRow>> buildReaderWithPartitionValues(
+      SparkSession session,
+      StructType schema,
+      StructType partitions,
+      StructType requested,
+      scala.collection.immutable.Seq<Filter> filters,
+      Map<String, String> options,
+      Configuration conf) {
+    return checked(
+        session,
+        schema,
+        requested,
+        conf,
+        super.buildReaderWithPartitionValues(session, schema, partitions, requested, filters, options, conf));
+  }
+
+  /** What Spark 3.5 calls, whose Scala has another Seq. */
+  @SuppressWarnings("unchecked")
+  public Function1<PartitionedFile, Iterator<InternalRow>> buildReaderWithPartitionValues(
+      SparkSession session,
+      StructType schema,
+      StructType partitions,
+      StructType requested,
+      scala.collection.Seq<Filter> filters,
+      Map<String, String> options,
+      Configuration conf) {
+    Object reader =
+        Calls.call(
+            new OrcFileFormat(), "buildReaderWithPartitionValues", session, schema, partitions, requested, filters, options, conf);
+    return checked(session, schema, requested, conf, (Function1<PartitionedFile, Iterator<InternalRow>>) reader);
+  }
+
+  private static Function1<PartitionedFile, Iterator<InternalRow>> checked(
+      SparkSession session,
+      StructType schema,
+      StructType requested,
+      Configuration conf,
+      Function1<PartitionedFile, Iterator<InternalRow>> reader) {
+    JavaSparkContext context = JavaSparkContext.fromSparkContext(session.sparkContext());
+    return new Checked(context.broadcast(new SerializableConfiguration(conf)), schema, requested, reader);
+  }
+
+  @Override
+  public boolean equals(Object other) {
+    return other instanceof CheckedOrcFormat;
+  }
+
+  @Override
+  public int hashCode() {
+    return CheckedOrcFormat.class.hashCode();
+  }
+
+  /** Reads a file once it is judged. */
+  @SuppressWarnings("serial") // Spark's functions are serialisable, and their type does not say so
+  private static final class Checked extends AbstractFunction1<PartitionedFile, Iterator<InternalRow>> implements Serializable {
+    private static final long serialVersionUID = 1L;
+
+    private final Broadcast<SerializableConfiguration> conf;
+    private final StructType schema;
+    private final StructType requested;
+    private final Function1<PartitionedFile, Iterator<InternalRow>> reader;
+
+    Checked(
+        Broadcast<SerializableConfiguration> conf,
+        StructType schema,
+        StructType requested,
+        Function1<PartitionedFile, Iterator<InternalRow>> reader) {
+      this.conf = conf;
+      this.schema = schema;
+      this.requested = requested;
+      this.reader = reader;
+    }
+
+    @Override
+    public Iterator<InternalRow> apply(PartitionedFile file) {
+      try {
+        OrcReadCheck.check(conf.value().value(), file.toPath(), file.urlEncodedPath(), schema, requested);
+      } catch (IOException e) {
+        throw Sneaky.<RuntimeException>of(e); // a missing file, or a failing file system
+      }
+      return reader.apply(file);
+    }
+  }
+}

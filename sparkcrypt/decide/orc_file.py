@@ -1,0 +1,181 @@
+"""Decides, for one ORC file, which columns stand encrypted when Spark writes it, and whether a reader may believe it.
+
+Writers are told in the words of ORC's own options.
+Source: ``orc.encrypt`` and ``orc.mask`` as ``OrcUtils`` of ORC's Java library reads them, names as its ``ParserUtils``.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from sparkcrypt.decide.context import refuse_keys_by_hand, table_context
+from sparkcrypt.decide.identity import check_orc_identity, identity_of_write, table_location
+from sparkcrypt.decide.masked_writes import refuse_masked
+from sparkcrypt.decide.read_checks import check_columns, check_footer
+from sparkcrypt.decide.request import decode_base64, optional_text, require_footer, require_properties, require_text
+from sparkcrypt.errors import FormatError, PlanError, VerificationError
+from sparkcrypt.keys.ids import decode_key_id, encode_key_id
+from sparkcrypt.keys.material import parse_key_material
+from sparkcrypt.paths import partition_values, trailing_partition
+from sparkcrypt.plan import EncryptionPlan, build_plan
+from sparkcrypt.plan.orc import cover_columns, name_orc_columns, refuse_orc_plan
+from sparkcrypt.schema import Path, schema_from_spark
+from sparkcrypt.tags.unite import unite_tags
+
+_PLAIN = re.compile(r"[A-Za-z0-9_]+")
+_RESERVED = ",;:`"
+
+
+def resolve_orc_write(request: Mapping[str, Any]) -> dict[str, Any]:
+    """Decide how one ORC file is encrypted.
+
+    Args:
+        request: ``policy`` (canonical JSON), ``path``, ``target`` (final path or None), ``schema`` (Spark schema JSON
+            of what the file holds), ``properties``.
+
+    Returns:
+        ``{"encrypt": False}``; or with ``encrypt`` true ``orc_encrypt`` and ``orc_mask`` as ORC's options have them,
+        ``columns``, those that stand encrypted with all below them, ``keys``, their percent-encoded key ids, and
+        ``file_identity``, base64, which each local key of the file is bound to.
+
+    Raises:
+        ConfigError, PlanError: the file may not be written like this; the message names column or option.
+    """
+    path, properties = require_text(request, "path"), require_properties(request)
+    context = table_context(require_text(request, "policy"), path, properties)
+    refuse_keys_by_hand(properties)
+    schema = schema_from_spark(require_text(request, "schema"))
+    refuse_masked(schema, properties, path)
+    if not context.rule.enforce:
+        return {"encrypt": False}
+    plan = build_plan(
+        schema,
+        unite_tags(schemas=[schema], known=context.tagged),
+        context.policy,
+        table=context.name,
+        partition_columns=None,
+        require_encryption=context.require_encryption,
+        history=context.history,
+    )
+    if not plan.encrypted:
+        return {"encrypt": False}
+    refuse_orc_plan(plan)
+    identity = identity_of_write(
+        path, target=optional_text(request, "target"), table_uuid=context.uuid, partition=context.partition
+    )
+    around = partition_values(trailing_partition(table_location(path).split("/")))
+    bound = base64.b64encode(identity.to_aad_prefix()).decode()
+    return {"encrypt": True, "file_identity": bound, **_options(plan, {**around, **identity.partition})}
+
+
+def resolve_orc_read(request: Mapping[str, Any]) -> dict[str, Any]:
+    """Decide whether one ORC file may be read, by what its end says of its own encryption.
+
+    Args:
+        request: ``policy``, ``path``, ``properties``, ``requested_schema`` (Spark schema JSON or None), ``footer``
+            (``mode``, and ``columns`` with paths as Parquet has them: of each whether it is encrypted, and where it is
+            ``key_metadata``, a wrapped local key, and ``key_name``, its master key as the file spells it; once for each
+            local key that it has).
+
+    Returns:
+        ``{"table": the name by which rules are looked up, or None}``.
+
+    Raises:
+        VerificationError: the file is not what the policy, its history and the file's place allow.
+    """
+    path, footer = require_text(request, "path"), require_footer(request)
+    context = table_context(require_text(request, "policy"), path, require_properties(request))
+    text = optional_text(request, "requested_schema")
+    requested = schema_from_spark(text) if text else None
+    if requested:
+        context = replace(context, tagged=unite_tags(schemas=[requested], known=context.tagged))
+    wrapped = [column for column in footer["columns"] if column["encrypted"]]
+    for metadata, name in dict.fromkeys(
+        (require_text(key, "key_metadata"), require_text(key, "key_name")) for key in wrapped
+    ):
+        check_local_key(metadata, name, path, table_uuid=context.uuid, strict=context.require_encryption)
+    if context.rule.enforce and "orc" in context.policy.formats:
+        if footer["mode"] == "plaintext":
+            check_footer(context, path, footer, requested=requested)
+        else:
+            check_columns(context, path, footer, requested=requested)
+    return {"table": context.name}
+
+
+def check_orc_reader(request: Mapping[str, Any]) -> None:
+    """Refuse a reader of ORC that judges no file, where the table requires encryption.
+
+    Args:
+        request: ``policy``, ``path`` of the table's folder, ``properties``.
+
+    Raises:
+        PlanError: it does.
+    """
+    path, properties = require_text(request, "path"), require_properties(request)
+    context = table_context(require_text(request, "policy"), path, properties)
+    if context.require_encryption:
+        raise PlanError(
+            f"{context.name or path} requires encryption, and Hive's own reader of ORC would take a file in plaintext "
+            "for one of the table's; allowed: spark.sql.orc.impl=native and spark.sql.hive.convertMetastoreOrc=true"
+        )
+
+
+def check_local_key(
+    key_metadata: str, key_name: str, path: str, *, table_uuid: str | None = None, strict: bool = False
+) -> None:
+    """See that a wrapped local key is bound to the file that it stands in; opening it authenticates to which it is.
+
+    Args:
+        key_metadata: base64 of the wrapped key.
+        key_name: the master key that the file names for it.
+        path: of the file.
+        table_uuid: as `check_orc_identity`.
+        strict: as `check_orc_identity`.
+
+    Raises:
+        VerificationError: it is bound to another file, or to none, or another master key wrapped it.
+    """
+    try:
+        material = parse_key_material(decode_base64(key_metadata, "key_metadata") or b"")
+    except FormatError as error:
+        raise VerificationError(f"{path}: a local key cannot be read: {error}") from error
+    if decode_key_id(key_name) != material.master_key_id:
+        raise VerificationError(
+            f"{path}: a local key is wrapped by master key {material.master_key_id!r}, and the file names "
+            f"{decode_key_id(key_name)!r}; restore the file, or write it again"
+        )
+    check_orc_identity(material.file_identity, path, table_uuid=table_uuid, strict=strict)
+
+
+def _options(plan: EncryptionPlan, partition: Mapping[str, str]) -> dict[str, Any]:
+    names = name_orc_columns(plan.schema)
+    wanted = {names[path]: key or plan.footer_key for path, key in plan.key_ids(partition).items()}
+    columns: dict[str, list[str]] = {}
+    for root, key_id in sorted(cover_columns(names.values(), wanted).items()):
+        columns.setdefault(encode_key_id(key_id), []).append(_spell(root))
+    covered = [column for of_key in columns.values() for column in of_key]
+    return {
+        "orc_encrypt": ";".join(f"{key}:{','.join(of_key)}" for key, of_key in columns.items()),
+        "orc_mask": f"nullify:{','.join(covered)}",
+        "columns": covered,
+        "keys": list(columns),
+    }
+
+
+def _spell(path: Path) -> str:
+    """Return a column as ORC's options name it.
+
+    Raises:
+        PlanError: a name in it has a character that ends a name in these options, quoted or not.
+    """
+    for name in path:
+        if any(sign in name for sign in _RESERVED):
+            raise PlanError(
+                f"column {'.'.join(path)}: a name with '{''.join(_RESERVED)}' cannot stand in the options by which ORC "
+                "encrypts; rename the column, or write Parquet"
+            )
+    return ".".join(name if _PLAIN.fullmatch(name) else f"`{name}`" for name in path)
