@@ -14,6 +14,7 @@ import java.util.Set;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.Path;
 import org.apache.parquet.crypto.ParquetCryptoRuntimeException;
+import org.apache.spark.sql.types.StructType;
 
 /** What the helper decides of one table's leaves for this session: which are nulls, everywhere or in some partitions. */
 final class ReaderDecision {
@@ -64,7 +65,8 @@ final class ReaderDecision {
     }
     if (!answer.path("undecided").isEmpty()) {
       ArrayNode samples = request.putArray("key_metadata");
-      sample(policy.hadoopConf(), table.files().stream().map(file -> new Path(java.net.URI.create(file))).toList()).forEach(samples::add);
+      List<Path> files = table.files().stream().map(file -> new Path(java.net.URI.create(file))).toList();
+      sample(policy.hadoopConf(), files, table.isOrc() ? table.schema() : null).forEach(samples::add);
       answer = Helper.ask(request);
     }
     note(table, request, answer);
@@ -109,16 +111,22 @@ final class ReaderDecision {
     return new ArrayList<>(found);
   }
 
-  /** Key metadata of the columns of some files, for key services that can only be asked with a key to unwrap. */
-  static List<String> sample(Configuration conf, List<Path> files) {
+  /**
+   * Key metadata of the columns of some files, for key services that can only be asked with a key to unwrap.
+   *
+   * @param orc the columns of the files where they are ORC; null where they are Parquet
+   */
+  static List<String> sample(Configuration conf, List<Path> files, StructType orc) {
     Map<String, Boolean> found = new LinkedHashMap<>();
     SessionConf session = new SessionConf(conf);
     int step = Math.max(1, files.size() / MOST_SAMPLES);
     for (int i = 0; i < files.size() && i / step < MOST_SAMPLES; i += step) {
       Path path = files.get(i);
       try {
-        FooterFacts facts = FooterFacts.read(new Tail(conf, path), new FileKeys(session, conf, path));
-        for (JsonNode column : facts.toJson().path("columns")) {
+        FileKeys keys = new FileKeys(session, conf, path);
+        ObjectNode facts =
+            orc == null ? FooterFacts.read(new Tail(conf, path), keys).toJson() : OrcFacts.read(conf, path, orc, keys).toJson();
+        for (JsonNode column : facts.path("columns")) {
           if (column.path("key_metadata").isTextual()) {
             found.put(column.path("key_metadata").asText(), true);
           }

@@ -27,7 +27,7 @@ import scala.Tuple2;
 import scala.runtime.AbstractFunction1;
 
 /**
- * A query's plan as one reader may have it: each Parquet table under the reader's mark, with nulls for the leaves he is denied.
+ * A query's plan as one reader may have it: each table under the reader's mark, with nulls for the leaves he is denied.
  *
  * <p>Masked columns get ids of their own, and what refers to them is renamed up to the top: an alias under the id of what it
  * replaces is taken for it by other rules, and a struct's fields are then read by the places of another.
@@ -123,7 +123,8 @@ final class ReaderPlan {
   private LogicalPlan decided(LogicalPlan node, List<Object> renamed) {
     Object catalog = Calls.call(Calls.call(session, "sessionState"), "catalog");
     ReadTable table = new ReadTable(node, new KnownTables(session, policy), catalog);
-    DeniedPlaces denied = table.hasOwnPolicy() ? DeniedPlaces.NONE : new DeniedPlaces(decision.of(table));
+    boolean isLeft = table.hasOwnPolicy() || table.isOrc() && !policy.encryptsOrc();
+    DeniedPlaces denied = isLeft ? DeniedPlaces.NONE : new DeniedPlaces(decision.of(table));
     if (denied.isNone()) {
       return mark.on(node);
     }

@@ -98,7 +98,7 @@ final class FileSkipper {
     List<Path> paths = addFiles(request, directories);
     JsonNode answer = Helper.ask(request);
     if (!answer.path("undecided").isEmpty()) {
-      ReaderDecision.sample(conf, paths).forEach(request.putArray("key_metadata")::add);
+      ReaderDecision.sample(conf, paths, null).forEach(request.putArray("key_metadata")::add);
       answer = Helper.ask(request);
       if (!answer.path("undecided").isEmpty()) {
         throw Refusal.of("KeyServiceError", "whether keys of columns that it reads are denied cannot be told: " + answer.path("undecided"));

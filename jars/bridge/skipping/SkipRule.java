@@ -37,7 +37,7 @@ final class SkipRule extends Rule<LogicalPlan> {
 
   @Override
   public LogicalPlan apply(LogicalPlan plan) {
-    if (plan.find(ReaderPlan.test(node -> ReadTable.relationOf(node) != null)).isEmpty()) {
+    if (plan.find(ReaderPlan.test(node -> ReadTable.parquetOf(node) != null)).isEmpty()) {
       return plan;
     }
     SparkSession session = SparkSession.active();
@@ -93,7 +93,7 @@ final class SkipRule extends Rule<LogicalPlan> {
 
   /** Whether a read is to be served: an option of its own goes before the session's word. */
   private static boolean isServed(LogicalPlan node, boolean isAsked) {
-    Object relation = ReadTable.relationOf(node);
+    Object relation = ReadTable.parquetOf(node);
     Object said = Calls.orNull(Calls.call(Calls.call(relation, "options"), "get", SKIPPING));
     String index = Calls.call(relation, "location").getClass().getSimpleName();
     return (said == null ? isAsked : isTrue((String) said)) && INDEXES.contains(index) && !node.isStreaming();
@@ -148,7 +148,7 @@ final class SkipRule extends Rule<LogicalPlan> {
         below = filter.child();
       }
     }
-    if (ReadTable.relationOf(below) != null) {
+    if (ReadTable.parquetOf(below) != null) {
       Set<String> names = read.computeIfAbsent(below, unused -> new LinkedHashSet<>());
       if (above.isEmpty()) {
         Trees.output(below).forEach(column -> names.add(column.name()));

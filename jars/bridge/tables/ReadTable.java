@@ -9,11 +9,12 @@ import java.util.Map;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.types.StructType;
 
-/** A plan's node that reads Parquet files: what its reader is told of the table, its schema and its partitions. */
+/** A plan's node that reads Parquet or ORC files: what its reader is told of the table, its schema and its partitions. */
 final class ReadTable {
   private static final String DATASOURCES = "org.apache.spark.sql.execution.datasources.";
   private static final String READ = DATASOURCES + "LogicalRelation";
   private static final String HIVE_READ = "org.apache.spark.sql.catalyst.catalog.HiveTableRelation";
+  private static final String ORC_SERDE = ".orcserde";
 
   final LogicalPlan node;
   private final KnownTables tables;
@@ -32,7 +33,7 @@ final class ReadTable {
     entry = isHive ? Calls.call(node, "tableMeta") : Calls.orNull(Calls.call(node, "catalogTable"));
   }
 
-  /** Whether a node reads Parquet files, by Spark's source or Hive's SerDe. */
+  /** Whether a node reads Parquet or ORC files, by Spark's source or Hive's SerDe. */
   static boolean is(LogicalPlan node) {
     if (relationOf(node) != null) {
       return true;
@@ -41,19 +42,36 @@ final class ReadTable {
       return false;
     }
     Object serde = Calls.orNull(Calls.call(Calls.call(Calls.call(node, "tableMeta"), "storage"), "serde"));
-    return serde != null && ((String) serde).toLowerCase(Locale.ROOT).contains("parquet");
+    String name = serde == null ? "" : ((String) serde).toLowerCase(Locale.ROOT);
+    return name.contains("parquet") || name.endsWith(ORC_SERDE);
   }
 
-  /** The relation of a node that reads Parquet files by Spark's source; null for any other node. */
+  /** The relation of a node that reads Parquet or ORC files by Spark's source; null for any other node. */
   static Object relationOf(LogicalPlan node) {
     if (!node.getClass().getName().equals(READ)) {
       return null;
     }
     Object relation = Calls.call(node, "relation");
-    boolean isParquet =
-        relation.getClass().getName().equals(DATASOURCES + "HadoopFsRelation")
-            && Calls.call(relation, "fileFormat").getClass().getName().equals(DATASOURCES + "parquet.ParquetFileFormat");
-    return isParquet ? relation : null;
+    boolean isFiles = relation.getClass().getName().equals(DATASOURCES + "HadoopFsRelation");
+    Object format = isFiles ? Calls.call(relation, "fileFormat") : null;
+    return isFiles && (isParquet(format) || OrcWrite.isOrc(format)) ? relation : null;
+  }
+
+  /** The same of Parquet files alone. */
+  static Object parquetOf(LogicalPlan node) {
+    Object relation = relationOf(node);
+    return relation != null && isParquet(Calls.call(relation, "fileFormat")) ? relation : null;
+  }
+
+  private static boolean isParquet(Object format) {
+    return format.getClass().getName().equals(DATASOURCES + "parquet.ParquetFileFormat");
+  }
+
+  /** Whether the files are ORC. */
+  boolean isOrc() {
+    return relation == null
+        ? String.valueOf(Calls.orNull(Calls.call(Calls.call(entry, "storage"), "serde"))).toLowerCase(Locale.ROOT).endsWith(ORC_SERDE)
+        : OrcWrite.isOrc(Calls.call(relation, "fileFormat"));
   }
 
   /** Whether the files can be asked for a part of a nested column, whatever it is nested in. */

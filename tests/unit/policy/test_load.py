@@ -90,6 +90,10 @@ EXACT = {
         GOOD.replace("{key: pii}", "{key: pii, on_denied: null}"),
         "policy.yaml:6: tags.pii.on_denied: is None; allowed: error, mask",
     ),
+    "mask that shows equal values": (
+        GOOD.replace("{key: pii}", "{key: pii, on_denied: sha256}"),
+        "policy.yaml:6: tags.pii.on_denied: is 'sha256'; allowed: error, mask",
+    ),
     "true for 1": (GOOD.replace("version: 1", "version: true"), "policy.yaml:1: version: is True; allowed: 1"),
     "yes for true": (
         GOOD + "tables:\n  a.b: {enforce: no}\n",
