@@ -23,7 +23,8 @@ from tests.services.thrift import ThriftServer, start_thrift_server
 from tests.spark.support import make_policy, with_keys, without_keys
 
 pytestmark = [pytest.mark.spark, pytest.mark.sparks, pytest.mark.services, pytest.mark.slow]
-RULES = "  default.people: {tags: {email: pii}}\n"
+TABLES = {"people": "parquet", "orc_people": "orc"}
+RULES = "".join(f"  default.{name}: {{tags: {{email: pii}}}}\n" for name in TABLES)
 MASK = "SET spark.sparkcrypt.on_denied=mask"
 
 
@@ -40,7 +41,7 @@ class Site:
 def site(java: dict[str, str], private_jar: Path, tmp_path_factory: pytest.TempPathFactory) -> Site:
     """Make the keys of ann, of eve and of nobody else."""
     folder = tmp_path_factory.mktemp("principals")
-    made = make_policy(folder, tables=RULES)
+    made = make_policy(folder, tables=RULES, more="formats: [parquet, orc]\n")
     with_keys(made, folder / "own" / "ann", lambda _: None)
     with_keys(made, folder / "own" / "eve", without_keys("pii"))
     shutil.rmtree(folder / "keys")
@@ -52,45 +53,48 @@ def site(java: dict[str, str], private_jar: Path, tmp_path_factory: pytest.TempP
 
 @pytest.fixture(scope="module")
 def thrift(site: Site) -> Iterator[ThriftServer]:
-    """A Thrift server of all of them, with a table that ann has written and cached."""
+    """A Thrift server of all of them, with tables that ann has written and cached."""
     try:
         server = start_thrift_server(site.folder / "thrift", site.conf)
     except ServiceUnavailableError as unavailable:
         require_service(str(unavailable))
     try:
-        made = server.ask(
-            "CREATE TABLE people (id INT, email STRING) USING parquet",
-            "INSERT INTO people VALUES (1, 'a@x'), (2, 'b@x')",
-            "CACHE TABLE people",
-            "CREATE GLOBAL TEMPORARY VIEW seen AS SELECT id, upper(email) AS shout FROM people",
-            "SELECT concat('as ann: ', email) FROM people",
-        )
-        assert "as ann: a@x" in made.stdout, made.stderr
+        for people, table_format in TABLES.items():
+            made = server.ask(
+                f"CREATE TABLE {people} (id INT, email STRING) USING {table_format}",
+                f"INSERT INTO {people} VALUES (1, 'a@x'), (2, 'b@x')",
+                f"CACHE TABLE {people}",
+                f"CREATE GLOBAL TEMPORARY VIEW seen_{people} AS SELECT id, upper(email) AS shout FROM {people}",
+                f"SELECT concat('as ann: ', email) FROM {people}",
+            )
+            assert "as ann: a@x" in made.stdout, made.stderr
         yield server
     finally:
         server.stop()
 
 
-def test_each_user_of_a_thrift_server_has_his_own_keys(thrift: ThriftServer) -> None:
+@pytest.mark.parametrize("people", TABLES)
+def test_each_user_of_a_thrift_server_has_his_own_keys(thrift: ThriftServer, people: str) -> None:
     """Neither what another has cached, nor another's view, nor a right that a session had before it was reset."""
-    read = "SELECT concat('read: ', email) FROM people"
-    asked = thrift.ask(read, "SELECT concat('id: ', id) FROM people", "RESET", read, user="eve")
+    read = f"SELECT concat('read: ', email) FROM {people}"
+    asked = thrift.ask(read, f"SELECT concat('id: ', id) FROM {people}", "RESET", read, user="eve")
     assert "read: " not in asked.stdout
     assert "id: 1" in asked.stdout
     assert asked.stderr.count("its key 'pii' is not there") >= 2
     assert "cannot be read by eve" in asked.stderr
-    view = thrift.ask("SELECT shout FROM global_temp.seen", user="eve")
+    view = thrift.ask(f"SELECT shout FROM global_temp.seen_{people}", user="eve")
     assert "A@X" not in view.stdout
-    nulls = "SELECT concat('null: ', id, email IS NULL) FROM people"
-    masked = thrift.ask(MASK, "CACHE TABLE people", nulls, user="eve")
+    nulls = f"SELECT concat('null: ', id, email IS NULL) FROM {people}"
+    masked = thrift.ask(MASK, f"CACHE TABLE {people}", nulls, user="eve")
     assert {"null: 1true", "null: 2true"} <= set(masked.stdout.split("\n")), masked.stderr
-    again = thrift.ask(MASK, "SELECT concat('as ann: ', email) FROM people", user="ann")
+    again = thrift.ask(MASK, f"SELECT concat('as ann: ', email) FROM {people}", user="ann")
     assert {"as ann: a@x", "as ann: b@x"} <= set(again.stdout.split("\n")), again.stderr
 
 
-def test_no_user_chooses_another_name(thrift: ThriftServer, site: Site) -> None:
+@pytest.mark.parametrize("people", TABLES)
+def test_no_user_chooses_another_name(thrift: ThriftServer, site: Site, people: str) -> None:
     """Not by SET of a policy, a principal or a token; and nobody reads who has no keys, or no sound name."""
-    read = "SELECT concat('read: ', email) FROM people"
+    read = f"SELECT concat('read: ', email) FROM {people}"
     other = site.policy.for_principal("ann").canonical().replace("'", "\\'")
     for setting in (
         f"SET parquet.sparkcrypt.policy={other}",
@@ -110,17 +114,18 @@ import sys
 from pyspark.sql import SparkSession
 
 spark = SparkSession.builder.remote(sys.argv[1]).getOrCreate()
+people, table_format = sys.argv[3:]
 if sys.argv[2] == "write":
-    spark.sql("CREATE TABLE people (id INT, email STRING) USING parquet")
-    spark.sql("INSERT INTO people VALUES (1, 'a@x')")
-    spark.table("people").cache().count()
+    spark.sql(f"CREATE TABLE {people} (id INT, email STRING) USING {table_format}")
+    spark.sql(f"INSERT INTO {people} VALUES (1, 'a@x')")
+    spark.table(people).cache().count()
 try:
-    print("READ", spark.table("people").collect())
+    print("READ", spark.table(people).collect())
     print("PATH", spark.read.parquet(spark.sql("DESCRIBE DETAIL people").collect()[0].location).count())
 except Exception as error:
     print("ERROR", str(error))
 spark.conf.set("spark.sparkcrypt.on_denied", "mask")
-print("MASKED", spark.table("people").collect())
+print("MASKED", spark.table(people).collect())
 """
 
 
@@ -132,15 +137,16 @@ def test_each_user_of_a_connect_server_has_his_own_keys(site: Site, fresh_jvm: o
         require_service(str(unavailable))
     try:
         run = fresh_jvm  # a new interpreter; it starts no JVM for a remote session
-        made = run(CONNECT, f"{server.url}/;user_id=ann", "write")  # type: ignore[operator]
-        assert "READ [Row(id=1, email='a@x')]" in made.stdout, made.stderr
-        assert "MASKED [Row(id=1, email='a@x')]" in made.stdout
-        asked = run(CONNECT, f"{server.url}/;user_id=eve", "read")  # type: ignore[operator]
-        assert "a@x" not in asked.stdout
-        # Spark 3.5 cuts what its client is told before the cause.
-        said = "error while reading file" if pyspark.__version__ < "4" else "its key 'pii' is not there"
-        assert said in asked.stdout
-        assert "MASKED [Row(id=1, email=None)]" in asked.stdout, asked.stdout + asked.stderr
+        for people, table_format in TABLES.items():
+            made = run(CONNECT, f"{server.url}/;user_id=ann", "write", people, table_format)  # type: ignore[operator]
+            assert "READ [Row(id=1, email='a@x')]" in made.stdout, made.stderr
+            assert "MASKED [Row(id=1, email='a@x')]" in made.stdout
+            asked = run(CONNECT, f"{server.url}/;user_id=eve", "read", people, table_format)  # type: ignore[operator]
+            assert "a@x" not in asked.stdout
+            # Spark 3.5 cuts what its client is told before the cause.
+            said = "error while reading file" if pyspark.__version__ < "4" else "its key 'pii' is not there"
+            assert said in asked.stdout
+            assert "MASKED [Row(id=1, email=None)]" in asked.stdout, asked.stdout + asked.stderr
     finally:
         server.stop()
 
