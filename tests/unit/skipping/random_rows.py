@@ -16,7 +16,14 @@ from sparkcrypt.skipping.query.predicate import And, Compare, In, IsNull, Not, O
 
 NAN = math.nan
 WORDS = ["", "a", "ab", "abc", "abd", "b", "ba", "é", "éa", "z", "zz", "\U0001f600", "\uffff"]
+MOMENTS = [
+    datetime.datetime(1850, 7, 4, 1, 2, 3, 4),
+    datetime.datetime(1969, 12, 31, 23, 59, 59, 999_999),
+    *(datetime.datetime(2024, 1, day) for day in (1, 2, 3)),
+]
 COLUMNS: dict[str, tuple[str, pa.DataType, list[Any]]] = {
+    "b": ("byte", pa.int8(), [-128, -1, 0, 1, 7, 127]),
+    "h": ("short", pa.int16(), [-(2**15), -129, -1, 0, 5, 128, 2**15 - 1]),
     "l": ("long", pa.int64(), [*range(-4, 5), 2**63 - 1, -(2**63)]),
     "i": ("integer", pa.int32(), [*range(-3, 4)]),
     "x": ("double", pa.float64(), [NAN, NAN, -math.inf, math.inf, -0.0, 0.0, 0.1, 1.5, -2.5]),
@@ -24,9 +31,11 @@ COLUMNS: dict[str, tuple[str, pa.DataType, list[Any]]] = {
     "s": ("string", pa.string(), WORDS),
     "v": ("binary", pa.binary(), [b"", b"\x00", b"\x7f", b"\x80", b"\xff", b"a"]),
     "n": ("decimal(9,2)", pa.decimal128(9, 2), [Decimal(n).scaleb(-2) for n in (-500, -1, 0, 1, 99, 100, 12345)]),
+    "w": ("decimal(38,9)", pa.decimal128(38, 9), [Decimal(n).scaleb(-9) for n in (-(10**30), -1, 0, 1, 10**9, 10**37)]),
     "o": ("boolean", pa.bool_(), [True, False]),
     "d": ("date", pa.date32(), [datetime.date(1800, 1, 1), datetime.date(1969, 12, 31), datetime.date(2024, 2, 29)]),
-    "t": ("timestamp", pa.timestamp("us", tz="UTC"), [datetime.datetime(2024, 1, day) for day in (1, 2, 3)]),
+    "t": ("timestamp", pa.timestamp("us", tz="UTC"), MOMENTS),
+    "u": ("timestamp_ntz", pa.timestamp("us"), MOMENTS),
 }
 """Column -> Spark's type, Arrow's, and the values that its rows and literals are drawn from."""
 TEXTS = ("s", "part", "p")
@@ -44,7 +53,7 @@ def drawn(chance: random.Random, name: str, rows: int) -> pa.Array:
 def plain(name: str, value: Any) -> Any:
     """Return a value as stores have it."""
     if isinstance(value, datetime.datetime):
-        return round((value.replace(tzinfo=None) - datetime.datetime(1970, 1, 1)).total_seconds()) * 1_000_000
+        return (value.replace(tzinfo=None) - datetime.datetime(1970, 1, 1)) // datetime.timedelta(microseconds=1)
     if isinstance(value, datetime.date):
         return (value - datetime.date(1970, 1, 1)).days
     return value + 0.0 if isinstance(value, float) else value

@@ -16,6 +16,7 @@ from sparkcrypt.skipping.format.bloom import BloomFilter
 from sparkcrypt.skipping.format.description import Index, PartitionColumn
 from sparkcrypt.skipping.format.merge import Store
 from sparkcrypt.skipping.format.store import UNKNOWN, Bounds, Entry, IndexEntries
+from sparkcrypt.skipping.keep.entries import FILTER_TYPES
 from sparkcrypt.skipping.query.leaf import Answer
 from sparkcrypt.skipping.query.predicate import (
     And,
@@ -80,7 +81,7 @@ class World:
                 "minmax": lambda number, name: bounds[number][name],
                 "valuelist": lambda number, name: values_of(self.tables[number], name),
             }
-            if name in "lis":
+            if kind in FILTER_TYPES:
                 entries["bloomfilter"] = lambda number, name: filter_of(self.tables[number], name)
             for called in chance.sample(sorted(entries), k=chance.randint(0, len(entries))):
                 entry = entries[called]
