@@ -167,6 +167,69 @@ def test_a_refresh_that_is_killed_leaves_a_store(
     assert len(list((table.root / "store").glob("part-*"))) == 3
 
 
+@pytest.mark.parametrize("before", [True, False])
+@pytest.mark.parametrize("at", range(5))
+def test_a_create_that_is_killed_leaves_a_store(
+    table: Table, monkeypatch: pytest.MonkeyPatch, at: int, before: bool
+) -> None:
+    """Killed at any step, the first create leaves none or a whole one, a later one the old or the new, of new kinds."""
+    monkeypatch.setattr(write, "ROWS_PER_FILE", 2)  # two files in each store
+    kinds: dict[str, Any] = {"kinds": {"id": ("minmax", "valuelist")}}
+    swapped = at > 2 or (at == 2 and not before)
+    if at < 3:  # nothing is deleted
+        with monkeypatch.context() as patched:
+            for _ in steps(patched, at, before=before):
+                with pytest.raises(Killed):
+                    table.create()
+        if swapped:
+            assert table.known() == ABC
+        else:
+            with pytest.raises(FormatError, match=r"_sparkcrypt\.json: cannot be read"):
+                table.opened()
+    table.create()
+    table.write("d.parquet", 30, 35)
+    generation = table.opened().sidecar.generation
+    with monkeypatch.context() as patched:
+        for _ in steps(patched, at, before=before):
+            with pytest.raises(Killed):
+                table.create(**kinds)
+    found = table.opened(generation=generation)
+    assert found.sidecar.generation == generation + swapped
+    assert [entry.index.kind for entry in found.store.indexes] == ["minmax", "valuelist"][: 1 + swapped]
+    new = {**ABC, "d.parquet": Bounds(30, 35)}
+    assert table.known() == (new if swapped else ABC)
+    table.create(**kinds)
+    assert table.known() == new
+    assert len(list((table.root / "store").glob("part-*"))) == 2
+
+
+@pytest.mark.parametrize("before", [True, False])
+@pytest.mark.parametrize("at", range(5))
+def test_a_carrying_over_that_is_killed_leaves_a_store(
+    table: Table, monkeypatch: pytest.MonkeyPatch, at: int, before: bool
+) -> None:
+    """Killed at any step, it leaves the old names or the new ones; asked again of what is there, it ends with the new.
+
+    It goes on from the store that it finds, which may know the new name already.
+    """
+    monkeypatch.setattr(write, "ROWS_PER_FILE", 2)
+    table.create()
+    opened = table.opened()
+    first = min(opened.store.objects)
+    made = new_object(table, "x.parquet", 1_800_000_000)
+    own = table.with_keys({})
+    with monkeypatch.context() as patched:
+        for _ in steps(patched, at, before=before):
+            with pytest.raises(Killed):
+                carry_store(table.folder, opened, {first: made}, (), own)
+    swapped = at > 2 or (at == 2 and not before)
+    new = {"x.parquet": Bounds(0, 5), "b.parquet": Bounds(10, 15), "c.parquet": Bounds(20, 25)}
+    assert table.known() == (new if swapped else ABC)
+    carry_store(table.folder, table.opened(generation=1), {first: made}, (), own)
+    assert table.known() == new
+    assert len(list((table.root / "store").glob("part-*"))) == 2
+
+
 def test_an_older_store_is_not_used_again(table: Table) -> None:
     """A store that is brought back from before is refused by the generation kept elsewhere; a later one is not."""
     table.create()
