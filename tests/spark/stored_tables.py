@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -75,7 +76,23 @@ def report(frame: DataFrame) -> ScanReport:
     (found,) = skipping_report(frame)
     assert scan.metrics().apply("numFiles").value() == found.opened
     assert found.skipped == sum(found.by.values())
+    by = Counter[str]()
+    for index, files in found.by.items():
+        by["several" if " and " in index else index] += files
+    assert skipped_files(scan) == (found.skipped, by)
     return found
+
+
+def skipped_files(scan: Any) -> tuple[int, dict[str, int]]:
+    """Return what the metrics of a scan say of the files that it did not open: how many, and by which index."""
+    counts = {}
+    keys = scan.metrics().keys().iterator()
+    while keys.hasNext():
+        key = keys.next()
+        if key.startswith("filesSkipped"):
+            counts[key] = scan.metrics().apply(key).value()
+    whole = counts.pop("filesSkipped")
+    return whole, {key.removeprefix("filesSkippedBy:"): count for key, count in counts.items() if count}
 
 
 def is_scan(plan: Any) -> bool:

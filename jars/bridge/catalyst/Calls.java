@@ -60,6 +60,17 @@ final class Calls {
     }
   }
 
+  /** Puts a value into what an object keeps for itself under a name. */
+  static void setField(Object target, String name, Object value) {
+    try {
+      Field field = target.getClass().getDeclaredField(name);
+      field.setAccessible(true);
+      field.set(target, value);
+    } catch (ReflectiveOperationException | RuntimeException e) {
+      throw new IllegalStateException(target.getClass().getName() + " has no field " + name + " that takes this", e);
+    }
+  }
+
   /** scala.Some of a value. */
   static Object some(Object value) {
     try {
@@ -105,9 +116,9 @@ final class Calls {
   }
 
   /** A Scala map with more entries; the map itself where it has them already. */
-  static Object with(Object scalaMap, Map<String, String> more) {
+  static Object with(Object scalaMap, Map<String, ?> more) {
     Object changed = scalaMap;
-    for (Map.Entry<String, String> entry : more.entrySet()) {
+    for (Map.Entry<String, ?> entry : more.entrySet()) {
       if (!entry.getValue().equals(orNull(call(changed, "get", entry.getKey())))) {
         changed = call(changed, "$plus", new Tuple2<>(entry.getKey(), entry.getValue()));
       }

@@ -1,19 +1,23 @@
 package io.sparkcrypt;
 
-import java.lang.reflect.Field;
 import java.util.List;
 import org.apache.spark.sql.SparkSession;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.rules.Rule;
+import org.apache.spark.sql.execution.ColumnarRule;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
 
 /**
- * Brings rules of resolution into a session that lives already, whose analyzer was made before the extension came.
+ * Brings rules of resolution and of physical plans into a session that lives already, and was made before the extension came.
  *
- * <p>Spark offers no way to do so, as it does for rules of the optimizer: the analyzer keeps its rules in fields of its own, which
+ * <p>Spark offers no way to do so, as it does for rules of the optimizer: the session keeps such rules in fields of its own, which
  * are read anew for each query.
  */
 final class LiveRules {
+  private static final Logger LOG = LoggerFactory.getLogger(LiveRules.class);
   private static final String FIELD = "postHocResolutionRules";
+  private static final String COLUMNAR = "columnarRules";
 
   private LiveRules() {}
 
@@ -26,14 +30,27 @@ final class LiveRules {
     }
     rules.add(rule);
     try {
-      Field field = analyzer.getClass().getDeclaredField(FIELD);
-      field.setAccessible(true);
-      field.set(analyzer, Calls.scalaList(rules));
-    } catch (ReflectiveOperationException | RuntimeException e) {
+      Calls.setField(analyzer, FIELD, Calls.scalaList(rules));
+    } catch (RuntimeException e) {
       throw missing(analyzer, e);
     }
     if (Calls.list(Calls.call(analyzer, FIELD)).stream().noneMatch(one -> one == rule)) {
       throw missing(analyzer, null);
+    }
+  }
+
+  /** Adds a rule of physical plans after the others, unless one of its class is there; a session that takes none goes without. */
+  static void addColumnar(Object session, ColumnarRule rule) {
+    Object state = Calls.call(session, "sessionState");
+    List<Object> rules = Calls.list(Calls.call(state, COLUMNAR));
+    if (rules.stream().anyMatch(found -> found.getClass() == rule.getClass())) {
+      return;
+    }
+    rules.add(rule);
+    try {
+      Calls.setField(state, COLUMNAR, Calls.scalaList(rules));
+    } catch (RuntimeException e) {
+      LOG.warn("scans of this session get no metrics of skipped files: {}", e.getMessage());
     }
   }
 

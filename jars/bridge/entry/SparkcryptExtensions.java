@@ -8,6 +8,7 @@ import org.apache.spark.sql.SparkSession;
 import org.apache.spark.sql.SparkSessionExtensions;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.rules.Rule;
+import org.apache.spark.sql.execution.ColumnarRule;
 import scala.Function1;
 import scala.runtime.AbstractFunction1;
 import scala.runtime.BoxedUnit;
@@ -30,6 +31,7 @@ public final class SparkcryptExtensions extends AbstractFunction1<SparkSessionEx
   public BoxedUnit apply(SparkSessionExtensions extensions) {
     extensions.injectPreCBORule(rule(session -> new TableRule()));
     extensions.injectPreCBORule(rule(session -> new SkipRule()));
+    extensions.injectColumnar(skipMetrics());
     extensions.injectPostHocResolutionRule(rule(NamedColumnGuard::new));
     extensions.injectPostHocResolutionRule(rule(TagRule::new));
     extensions.injectResolutionRule(rule(MaskRule::new));
@@ -46,6 +48,7 @@ public final class SparkcryptExtensions extends AbstractFunction1<SparkSessionEx
    */
   public static void install(Object session) {
     LiveRules.addPostHoc(session, new TagRule((SparkSession) session));
+    LiveRules.addColumnar(session, new SkipMetrics());
     Declassify.register(session);
     Object experimental = Calls.call(session, "experimental");
     List<Object> rules = Calls.list(Calls.call(experimental, "extraOptimizations"));
@@ -78,6 +81,15 @@ public final class SparkcryptExtensions extends AbstractFunction1<SparkSessionEx
       @Override
       public Rule<LogicalPlan> apply(SparkSession session) {
         return make.apply(session);
+      }
+    };
+  }
+
+  private static Function1<SparkSession, ColumnarRule> skipMetrics() {
+    return new AbstractFunction1<>() {
+      @Override
+      public ColumnarRule apply(SparkSession session) {
+        return new SkipMetrics();
       }
     };
   }

@@ -11,8 +11,10 @@ import java.util.Map;
 import java.util.Set;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.Path;
+import org.apache.spark.SparkContext;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.execution.datasources.FileStatusWithMetadata;
+import org.apache.spark.sql.execution.metric.SQLMetric;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -29,6 +31,7 @@ final class FileSkipper {
   private final FilterForms forms;
   private final Set<String> read;
   private final String obstacle;
+  private final SkippedFiles skippedFiles = new SkippedFiles();
   private volatile ObjectNode outcome;
   private volatile boolean isTold;
 
@@ -52,6 +55,11 @@ final class FileSkipper {
     return outcome;
   }
 
+  /** Metrics that count what listings by these filters leave out, by their keys. */
+  Map<String, SQLMetric> metrics(SparkContext context, List<Expression> filters) {
+    return skippedFiles.metrics(context, forms.columns(filters));
+  }
+
   /**
    * The files that are to be opened, in their directories; null where that is all of them.
    *
@@ -62,6 +70,7 @@ final class FileSkipper {
     for (Object directory : directories) {
       listed += Calls.list(Calls.call(directory, "files")).size();
     }
+    skippedFiles.set(Wire.object());
     ObjectNode noted = Wire.object().put("table", table.name()).put("listed", listed).put("opened", listed);
     try {
       ArrayNode predicate = forms.of(filters);
@@ -74,6 +83,7 @@ final class FileSkipper {
       Set<Integer> skipped = skipped(answer, listed);
       List<Object> kept = skipped.isEmpty() ? null : without(directories, skipped);
       outcome = note(noted, answer, listed - skipped.size());
+      skippedFiles.set(answer.path("by"));
       return kept;
     } catch (RuntimeException | RefusedError | LinkageError e) {
       outcome = noted.put("why", e.getMessage());

@@ -7,6 +7,8 @@ import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.SortedSet;
+import java.util.TreeSet;
 import org.apache.spark.sql.catalyst.expressions.And;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.BinaryComparison;
@@ -57,6 +59,20 @@ final class FilterForms {
   /** Column -> Spark's type, of the columns that comparisons are understood of. */
   ObjectNode types() {
     return types;
+  }
+
+  /** The columns that filters name and whose comparisons are understood, in order. */
+  SortedSet<String> columns(List<Expression> filters) {
+    SortedSet<String> found = new TreeSet<>();
+    for (Expression filter : filters) {
+      for (Object attribute : Calls.list(Calls.call(filter, "references"))) {
+        Attribute column = column((Attribute) attribute);
+        if (column != null) {
+          found.add(column.name());
+        }
+      }
+    }
+    return found;
   }
 
   /** All of these filters together; null where none of them says anything of a column. */
