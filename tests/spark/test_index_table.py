@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import time
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from sparkcrypt import encrypt_table, index_table, names
 from sparkcrypt.backfill.after.orphan_search import Orphan
 from sparkcrypt.backfill.after.orphans import find_orphans
 from sparkcrypt.backfill.index.table_index import drop_index, open_table_index
+from sparkcrypt.backfill.report.progress import Silent
 from sparkcrypt.cli.frame.command_context import Workplace
 from sparkcrypt.cli.main import cli
 from sparkcrypt.errors import ConfigError, FormatError, PlanError, VerificationError
@@ -89,7 +91,7 @@ def test_commands_name_a_table(lake: Lake, commands: Any) -> None:
     policy = lake.policy(more=PLACES)
     set_tags(lake.spark, "t", {"email": ["pii"]}, policy)
     report = lake.root / "report.json"
-    said = json.loads(commands("create", "--table", "t", "--column", "id", "--report", report, "--json").output)
+    said = json.loads(commands("create", "--table", "t", "--column", "id", "--report", report, "--json").stdout)
     assert (said["table"], said["objects"], said["generation"]) == (lake.name("t"), 8, 1)
     written = json.loads(report.read_text())
     assert (written["kind"], written["version"], written["outcome"]) == ("sparkcrypt index", 1, "done")
@@ -100,18 +102,27 @@ def test_commands_name_a_table(lake: Lake, commands: Any) -> None:
     lake.sql(f"ALTER TABLE t PARTITION (day = '2024-01-02') SET LOCATION 'file://{elsewhere}'")
     settle(elsewhere)
     assert len(data_files(elsewhere)) == 2
-    compared = json.loads(commands("verify", "--table", "t", "--json").output)
-    assert (compared["same"], len(compared["new"]), len(compared["gone"])) == (6, 2, 2)
-    refreshed = json.loads(commands("refresh", "--table", "t", "--json").output)
-    assert (refreshed["read"], refreshed["generation"], refreshed["objects"]) == (2, 2, 8)
-    assert json.loads(commands("verify", "--table", "t", "--json").output)["fresh"] is True
+    touched = data_files(lake.root / "days" / "day=2024-01-01")[0]
+    os.utime(touched, (touched.stat().st_mtime - 9,) * 2)
+    stale = json.loads(commands("show", "--table", "t", "--json").stdout)["freshness"]
+    assert (stale["fresh"], stale["generation"]) == (False, 1)
+    assert [stale[kind] for kind in ("indexed", "changed", "new", "gone")] == [5, 1, 2, 2]
+    assert stale["written_at"] <= datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+    text = commands("show", "--table", "t").stdout
+    assert f"generation 1, written {stale['written_at']}; 5 files as indexed, 1 changed, 2 new, 2 gone" in text
+    compared = json.loads(commands("verify", "--table", "t", "--json").stdout)
+    assert (compared["same"], len(compared["new"]), len(compared["gone"])) == (5, 3, 3)
+    refreshed = json.loads(commands("refresh", "--table", "t", "--json").stdout)
+    assert (refreshed["read"], refreshed["generation"], refreshed["objects"]) == (3, 2, 8)
+    assert json.loads(commands("verify", "--table", "t", "--json").stdout)["fresh"] is True
     lake.spark.conf.set(names.SKIPPING, "true")
     lake.sql("REFRESH TABLE t")
     found = check(lake, "SELECT * FROM t WHERE id = 5")
     assert (found.listed, found.opened) == (8, 4)
-    shown = json.loads(commands("show", "--table", "t", "--json", "--where", "id = 5").output)
+    shown = json.loads(commands("show", "--table", "t", "--json", "--where", "id = 5").stdout)
     assert (shown["path"], shown["objects"], shown["kept"]) == (said["store"], 8, 4)
-    dropped = json.loads(commands("drop", "--table", "t", "--json").output)
+    assert [shown["freshness"][kind] for kind in ("generation", "fresh", "indexed")] == [2, True, 8]
+    dropped = json.loads(commands("drop", "--table", "t", "--json").stdout)
     assert dropped["store"] == said["store"]
     assert not Path(said["store"]).exists()
     assert "has no store at" in commands("refresh", "--table", "t", code=78).output
@@ -126,7 +137,7 @@ def test_store_of_a_table_follows_a_changed_tag(lake: Lake, commands: Any) -> No
     settle(lake.path("t"))
     index_table(lake.spark, "t", policy, columns=["email"])
     set_tags(lake.spark, "t", {"email": ["fin"]}, policy)
-    said = json.loads(commands("refresh", "--table", "t", "--json").output)
+    said = json.loads(commands("refresh", "--table", "t", "--json").stdout)
     assert (said["read"], said["written"], said["generation"]) == (0, True, 2)
     opened = open_table_index(lake.spark, "t", policy).store.open(2)
     assert keys_of_store(opened.store, policy.footer_key) == {"email": "fin"}
@@ -191,7 +202,7 @@ def test_store_is_not_dropped_while_a_table_is_at_its_folder(lake: Lake, command
     assert len(data_files(store)) == 1
     lake.sql("DROP TABLE squatter")
     lake.sql("DROP TABLE t")
-    said = json.loads(commands("drop", "--uuid", uuid, "--json").output)
+    said = json.loads(commands("drop", "--uuid", uuid, "--json").stdout)
     assert (said["uuid"], said["store"], len(said["deleted"])) == (uuid, str(store), 2)
     assert not store.exists()
 
@@ -245,6 +256,27 @@ def make_old(folder: Path) -> None:
         os.utime(path, (then, then))
 
 
+class Told(Silent):
+    """Adds up what it hears of progress."""
+
+    files = total_bytes = 0
+    finished = False
+
+    def start(self, *what: Any) -> None:
+        """Note what is to do."""
+        self.started = what
+
+    def advance(self, files: int, total_bytes: int, units: int = 0) -> None:
+        """Add to what is done."""
+        assert files > 0
+        self.files += files
+        self.total_bytes += total_bytes
+
+    def finish(self) -> None:
+        """Note the end."""
+        self.finished = True
+
+
 def test_many_files_are_read_by_tasks(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """Tasks say of each file what the driver says, in stores that are alike; a torn file ends the work by its name."""
     policy = lake.policy(more=PLACES)
@@ -260,7 +292,11 @@ def test_many_files_are_read_by_tasks(lake: Lake, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(index_rows, "TASKS_A_JOB", 3)
     with monkeypatch.context() as patched:
         patched.setattr(index_rows, "read_rows", None)  # the driver reads none
-        index_table(lake.spark, "t", policy, columns=columns)
+        told = Told()
+        index_table(lake.spark, "t", policy, columns=columns, progress=told)
+    size = sum(file.stat().st_size for file in data_files(lake.path("t")))
+    assert told.started == (lake.name("t"), 0, 4, size)
+    assert (told.files, told.total_bytes, told.finished) == (4, size, True)
     by_tasks = open_table_index(lake.spark, "t", policy).store.open(2)
     assert by_tasks.store == by_driver.store
     assert {name: (facts.length, facts.file_unique) for name, facts in by_tasks.sidecar.objects.items()} == {

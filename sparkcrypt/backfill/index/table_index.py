@@ -6,8 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from sparkcrypt.backfill.index.reading_progress import ToldReader
 from sparkcrypt.backfill.index.table_files import choose_columns, find_files, partition_types
 from sparkcrypt.backfill.index.table_store import TableStore, find_store
+from sparkcrypt.backfill.report.progress import Progress
 from sparkcrypt.backfill.state.directory import open_states
 from sparkcrypt.backfill.target.shared_folders import locations_of_tables
 from sparkcrypt.errors import ConfigError
@@ -17,6 +19,7 @@ from sparkcrypt.policy.model import Policy
 from sparkcrypt.skipping.keep.create import Built, Plan, create_store, read_kinds
 from sparkcrypt.skipping.keep.entries import make_index
 from sparkcrypt.skipping.keep.files import DataFolder, RowReader, list_folder
+from sparkcrypt.skipping.keep.freshness import Freshness, compare_listing
 from sparkcrypt.skipping.keep.gatherers import FILTER_SHARE, LIST_VALUES
 from sparkcrypt.skipping.keep.partitions import partition_columns
 from sparkcrypt.skipping.keep.refresh import refresh_store
@@ -93,7 +96,12 @@ class TableIndex:
     read: RowReader
 
     def create(
-        self, kinds: Mapping[str, Sequence[str]], *, most_values: int = LIST_VALUES, share: float = FILTER_SHARE
+        self,
+        kinds: Mapping[str, Sequence[str]],
+        *,
+        most_values: int = LIST_VALUES,
+        share: float = FILTER_SHARE,
+        progress: Progress | None = None,
     ) -> Built:
         """Write a store, in place of one that is there.
 
@@ -101,6 +109,7 @@ class TableIndex:
             kinds: column -> the kinds of its indexes, as stores call them.
             most_values: how many distinct values of a file its list has at most.
             share: of values that a Bloom filter may take for its own.
+            progress: hears how many files are read.
 
         Raises:
             ConfigError: a column cannot be indexed, or the store cannot be written.
@@ -119,12 +128,17 @@ class TableIndex:
         partitions = partition_columns(names, partition_types(self.table) if names else {}, {})
         plan = Plan(self.data, listing, self.store.uuid, columns, indexes, partitions, {})
         keys = self.store.make_keys({name: column.key for name, column in columns.items() if column.key is not None})
-        built = create_store(self.store.folder, plan, keys, generation=self.store.record.read(), read=self.read)
+        built = create_store(
+            self.store.folder, plan, keys, generation=self.store.record.read(), read=self._reader(progress)
+        )
         self.store.record.keep(built.sidecar.generation)
         return built
 
-    def refresh(self) -> Built:
+    def refresh(self, progress: Progress | None = None) -> Built:
         """Bring the store up to date: new and changed files are read, and each index is under its column's present key.
+
+        Args:
+            progress: hears how many files are read.
 
         Raises:
             ConfigError: there is no store, or a file does not go with it.
@@ -134,7 +148,7 @@ class TableIndex:
         last = self._refuse_missing()
         opened = self.store.open(last)
         keys = self.store.choose_keys(opened, self.plan)
-        built = refresh_store(self.store.folder, self.data, opened, keys, generation=last, read=self.read)
+        built = refresh_store(self.store.folder, self.data, opened, keys, generation=last, read=self._reader(progress))
         self.store.record.keep(built.sidecar.generation)
         return built
 
@@ -148,6 +162,11 @@ class TableIndex:
         opened = self.store.open(self._refuse_missing())
         return opened.sidecar.generation, compare_files(self.data, opened.sidecar)
 
+    def compare_listing(self) -> Freshness | None:
+        """Tell how true the store still is, by a listing; None where there is none, or its footer's key is denied."""
+        sidecar = self.store.open_manifest()
+        return None if sidecar is None else compare_listing(self.data, sidecar)
+
     def describe(self, built: Built) -> IndexedTable:
         """Return what became of the store."""
         return IndexedTable(
@@ -160,6 +179,9 @@ class TableIndex:
             built.left_out,
             {f"{column} {kind}": reasons for (column, kind), reasons in built.unknown.items()},
         )
+
+    def _reader(self, progress: Progress | None) -> RowReader:
+        return self.read if progress is None else ToldReader(self.read, self.table.full_name, progress)
 
     def _refuse_missing(self) -> int:
         """Return the last generation of a store that is there."""
@@ -210,6 +232,7 @@ def index_table(
     columns: Iterable[str] = (),
     most_values: int = LIST_VALUES,
     false_positives: float = FILTER_SHARE,
+    progress: Progress | None = None,
 ) -> IndexedTable:
     """Make a table's store for data skipping; without columns, bring the one that is there up to date.
 
@@ -220,6 +243,7 @@ def index_table(
         columns: each ``COL`` or ``COL:KIND…`` with the kinds ``minmax`` (the default), ``values`` and ``bloom``.
         most_values: how many distinct values of a file its list has at most.
         false_positives: the share of other values that a Bloom filter may take for one of its own.
+        progress: hears how many files are read.
 
     Raises:
         PlanError: there is no such table, or it is no Parquet table.
@@ -231,7 +255,10 @@ def index_table(
     configure(spark, policy)
     found = open_table_index(spark, table, policy)
     kinds = read_kinds(columns)
-    built = found.create(kinds, most_values=most_values, share=false_positives) if kinds else found.refresh()
+    if kinds:
+        built = found.create(kinds, most_values=most_values, share=false_positives, progress=progress)
+    else:
+        built = found.refresh(progress)
     return found.describe(built)
 
 

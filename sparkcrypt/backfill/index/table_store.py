@@ -9,6 +9,7 @@ from sparkcrypt.backfill.drift.footers import own_keys
 from sparkcrypt.backfill.state.mac import MasterKeys
 from sparkcrypt.backfill.state.store import StateStore
 from sparkcrypt.backfill.state.store_generation import StoreGeneration
+from sparkcrypt.errors import KeyAccessDeniedError
 from sparkcrypt.keys.datakeys import DataKeyMaker
 from sparkcrypt.keys.open_service import open_key_service
 from sparkcrypt.keys.service import KeyService
@@ -17,8 +18,9 @@ from sparkcrypt.plan import EncryptionPlan
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.skipping.keep.refresh import keys_of_store
 from sparkcrypt.skipping.trusted.folder import StoreFolder, open_folder
-from sparkcrypt.skipping.trusted.trust import Expected, TrustedStore, open_store
-from sparkcrypt.skipping.trusted.write import StoreKeys
+from sparkcrypt.skipping.trusted.sidecar import Sidecar
+from sparkcrypt.skipping.trusted.trust import Expected, TrustedStore, open_manifest, open_store
+from sparkcrypt.skipping.trusted.write import StoreKeys, standing_generation
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +49,19 @@ class TableStore:
             As `open_store`.
         """
         return open_store(self.folder, self._retrieve, Expected.of(self.policy, self.uuid, None, generation or None))
+
+    def open_manifest(self) -> Sidecar | None:
+        """Open the sidecar alone; None where there is no store that sparkcrypt wrote, or the footer's key is denied.
+
+        Raises:
+            As `open_store`.
+        """
+        if standing_generation(self.folder) is None:
+            return None
+        try:
+            return open_manifest(self.folder, self._retrieve, Expected.of(self.policy, self.uuid, None))
+        except KeyAccessDeniedError:
+            return None
 
     def choose_keys(self, opened: TrustedStore, plan: EncryptionPlan) -> StoreKeys:
         """Return what the store is to be encrypted with: each index with the key that the plan gives its column.

@@ -10,6 +10,7 @@ import click
 from sparkcrypt.cli.files.index_drop import drop_index
 from sparkcrypt.cli.files.index_frame import open_table
 from sparkcrypt.cli.files.index_keep import create_index, refresh_index
+from sparkcrypt.cli.files.index_text import describe_freshness
 from sparkcrypt.cli.files.index_verify import verify_index
 from sparkcrypt.cli.files.where_parser import parse_where
 from sparkcrypt.cli.frame.command import Command, Group
@@ -49,7 +50,10 @@ def index() -> None:
 def show_index(
     table: str | None, folder: str | None, policy: str | None, where: str | None, as_json: bool, launch: Launch
 ) -> None:
-    """Show what a store holds: its version, table, objects, indexes and keys.
+    """Show what a store holds: its version, table, size, objects, indexes and keys.
+
+    With --table also how true it still is, by a listing of the table's files: how many of them are as they were
+    indexed, changed, new or gone, and when the store was written; `index verify` compares footers too.
 
     FOLDER holds a Parquet metadata store of version 1 to 4, by whichever writer.  What is encrypted is read with the
     keys of --policy; an index whose key is denied is listed with that reason.
@@ -67,8 +71,10 @@ def show_index(
     if table is not None and policy is None:
         raise click.UsageError("--table needs --policy, which says where stores are")
     with Workplace("sparkcrypt index", launch) as workplace:
+        fresh = None
         if table is not None:
-            folder = open_table(workplace, table, str(policy)).store.folder.uri
+            found = open_table(workplace, table, str(policy))
+            folder, fresh = found.store.folder.uri, found.compare_listing()
         retrieve = policy_keys(workplace.policy(policy)) if policy else None
         budget = Budget()
         parts = [
@@ -78,6 +84,9 @@ def show_index(
     store = merge_parts(parts)
     kept = None if where is None or store is None else _count_kept(store, where)
     document, text = _document(str(folder), parts, store), _text(str(folder), parts, store)
+    if table is not None:
+        document["freshness"] = None if fresh is None else fresh.to_dict()
+        text += f"\n  {describe_freshness(fresh)}"
     if where is not None:
         document["kept"] = kept
         text += "\n  what it would skip is hidden" if kept is None or store is None else _describe_skipped(kept, store)

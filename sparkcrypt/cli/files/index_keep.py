@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import click
 
+from sparkcrypt.backfill.index.reading_progress import ToldReader
 from sparkcrypt.cli.files.index_frame import check_names, open_table, reporting, store_options
 from sparkcrypt.cli.files.index_place import find_known_store, open_desk
 from sparkcrypt.cli.frame.command import Command
 from sparkcrypt.cli.frame.options import Launch, report_option
+from sparkcrypt.cli.frame.progress import progress_on_stderr
 from sparkcrypt.skipping.keep.create import Wanted, create_store, plan_store, read_kinds
+from sparkcrypt.skipping.keep.files import RowReader, read_rows
 from sparkcrypt.skipping.keep.gatherers import (
     FILTER_SHARE,
     LIST_VALUES,
@@ -17,6 +20,8 @@ from sparkcrypt.skipping.keep.gatherers import (
     MIN_FILTER_SHARE,
 )
 from sparkcrypt.skipping.keep.refresh import refresh_store
+
+_WORK = "index"
 
 
 @click.command("create", cls=Command)
@@ -99,7 +104,8 @@ def create_index(
     with reporting(report, table or path, launch) as (workplace, built_at):
         if table is not None:
             found = open_table(workplace, table, policy)
-            built = found.create(kinds, most_values=most_values, share=false_positives)
+            progress = progress_on_stderr(_WORK)
+            built = found.create(kinds, most_values=most_values, share=false_positives, progress=progress)
             built_at(found.store.folder.uri, built, table=found.table.full_name)
         else:
             desk = open_desk(workplace, str(path), to, policy)
@@ -109,7 +115,7 @@ def create_index(
             plan = plan_store(desk.data, Wanted(tuple(kinds), *pairs, kinds, most_values, false_positives))
             folder, record = desk.folder(plan.table_uuid), desk.generation(plan.table_uuid)
             keys = desk.keys({name: column.key for name, column in plan.columns.items() if column.key is not None})
-            built = create_store(folder, plan, keys, generation=record.read())
+            built = create_store(folder, plan, keys, generation=record.read(), read=_told_reader(str(path)))
             record.keep(built.sidecar.generation)
             built_at(folder.uri, built, path=path)
     built_at.show(as_json=as_json)
@@ -140,15 +146,20 @@ def refresh_index(
     with reporting(report, table or path, launch) as (workplace, built_at):
         if table is not None:
             found = open_table(workplace, table, policy)
-            built_at(found.store.folder.uri, found.refresh(), table=found.table.full_name)
+            built_at(found.store.folder.uri, found.refresh(progress_on_stderr(_WORK)), table=found.table.full_name)
         else:
             store = find_known_store(workplace, str(path), to, policy)
             known = store.record.read()
             opened = store.open(known)
-            built = refresh_store(store.folder, store.desk.data, opened, store.desk.keys_of(opened), generation=known)
+            keys, read = store.desk.keys_of(opened), _told_reader(str(path))
+            built = refresh_store(store.folder, store.desk.data, opened, keys, generation=known, read=read)
             store.record.keep(built.sidecar.generation)
             built_at(store.folder.uri, built, path=path)
     built_at.show(as_json=as_json)
+
+
+def _told_reader(path: str) -> RowReader:
+    return ToldReader(read_rows, path, progress_on_stderr(_WORK))
 
 
 def _read_pairs(option: str, values: tuple[str, ...]) -> dict[str, str]:

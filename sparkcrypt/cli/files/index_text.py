@@ -6,6 +6,7 @@ from typing import Any
 
 from sparkcrypt.skipping.format.naming import BLOOM, MINMAX, VALUES
 from sparkcrypt.skipping.keep.create import Built
+from sparkcrypt.skipping.keep.freshness import Freshness
 from sparkcrypt.skipping.keep.verify import Comparison
 from sparkcrypt.text import count_of
 
@@ -30,6 +31,17 @@ def describe_comparison(store: str, generation: int, found: Comparison) -> str:
             if len(names) > _SHOWN:
                 lines.append(f"    and {len(names) - _SHOWN:,} more; --json lists all")
     return "\n".join(lines)
+
+
+def describe_freshness(found: Freshness | None) -> str:
+    """Return how true a store still is as people read it."""
+    if found is None:
+        return "freshness unknown: there is no sidecar, or its key is denied; queries do not use this store then"
+    written = "" if found.written_at is None else f", written {found.written_at}"
+    counts = f"{count_of(found.indexed, 'file')} as indexed"
+    if not found.is_fresh:
+        counts += f", {found.changed:,} changed, {found.new:,} new, {found.gone:,} gone; `index refresh` follows them"
+    return f"generation {found.generation}{written}; {counts}"
 
 
 _UNKNOWN = {

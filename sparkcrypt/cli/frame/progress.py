@@ -18,9 +18,13 @@ from sparkcrypt.text import count_of, size_of
 QUIET_SECONDS = 5.0
 
 
-def progress_on_stderr() -> Progress:
-    """Return what suits stderr: a bar where a person looks at it, lines where a file collects it."""
-    return BarProgress() if sys.stderr.isatty() else LineProgress()
+def progress_on_stderr(work: str = "rewrite") -> Progress:
+    """Return what suits stderr: a bar where a person looks at it, lines where a file collects it.
+
+    Args:
+        work: what is done to files.
+    """
+    return BarProgress() if sys.stderr.isatty() else LineProgress(work=work)
 
 
 @dataclass(slots=True)
@@ -39,6 +43,11 @@ class _Count:
         self.units += units
         self.files += files
         self.total_bytes += total_bytes
+
+    @property
+    def of_units(self) -> str:
+        """How many units of how many, before what else is told; nothing where the work has none."""
+        return f"{self.units:,} of {count_of(self.units_total, 'unit')}, " if self.units_total else ""
 
     @property
     def amount(self) -> str:
@@ -92,8 +101,8 @@ class BarProgress:
 
     def _amounts(self) -> str:
         count = self._count
-        units, files = f"{count.units:,}/{count.units_total:,} units", f"{count.files:,}/{count.files_total:,} files"
-        return f"{units} {files} {count.amount}"
+        units = f"{count.units:,}/{count.units_total:,} units " if count.units_total else ""
+        return f"{units}{count.files:,}/{count.files_total:,} files {count.amount}"
 
 
 class LineProgress:
@@ -102,10 +111,13 @@ class LineProgress:
     Args:
         say: writes a line; to stderr by default.
         clock: seconds.
+        work: what is done to files.
     """
 
-    def __init__(self, say: Callable[[str], None] = say, clock: Callable[[], float] = time.monotonic) -> None:
-        self._say, self._clock = say, clock
+    def __init__(
+        self, say: Callable[[str], None] = say, clock: Callable[[], float] = time.monotonic, *, work: str = "rewrite"
+    ) -> None:
+        self._say, self._clock, self._work = say, clock, work
         self._count = _Count()
         self._started = self._told = clock()
 
@@ -113,8 +125,9 @@ class LineProgress:
         """Say what is to do, and count from nothing."""
         self._count = _Count(units, files, total_bytes)
         self._started = self._told = self._clock()
-        what = f"{count_of(files, 'file')}, {size_of(total_bytes)} in {count_of(units, 'unit')}"
-        self._say(f"{target}: {what} to rewrite" if files else f"{target}: nothing to do")
+        parts = f" in {count_of(units, 'unit')}" if units else ""
+        what = f"{count_of(files, 'file')}, {size_of(total_bytes)}{parts} to {self._work}"
+        self._say(f"{target}: {what}" if files else f"{target}: nothing to do")
 
     def step(self, unit: str, step: str) -> None:
         """Say the unit and its step."""
@@ -130,8 +143,8 @@ class LineProgress:
         rate = max(count.total_bytes, 0) / max(now - self._started, 0.001)
         left = max(count.bytes_total - count.total_bytes, 0) / rate if rate else 0.0
         self._say(
-            f"{count.units:,} of {count_of(count.units_total, 'unit')}, {count.files:,} of "
-            f"{count_of(count.files_total, 'file')}, {count.amount}, {size_of(rate)}/s, {left:.0f} s left"
+            f"{count.of_units}{count.files:,} of {count_of(count.files_total, 'file')}, {count.amount}, "
+            f"{size_of(rate)}/s, {left:.0f} s left"
         )
 
     def finish(self) -> None:

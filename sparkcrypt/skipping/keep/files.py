@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 from sparkcrypt.decide.identity import table_uuid_of
 from sparkcrypt.errors import ConfigError, FormatError
@@ -122,12 +122,37 @@ class FileRow:
     table_uuid: str | None
 
 
-RowReader: TypeAlias = "Callable[[DataFolder, Sequence[ListedFile], Sequence[Index], bytes, Budget], Iterator[FileRow]]"
-"""What reads the rows of files: `read_rows`, or Spark's tasks."""
+Told: TypeAlias = "Callable[[int], None]"
+"""Hears how many of the files are read; never less than before."""
+
+
+def tell_nobody(_: int) -> None:
+    """Hear nothing."""
+
+
+class RowReader(Protocol):
+    """What reads the rows of files: `read_rows`, or Spark's tasks."""
+
+    def __call__(
+        self,
+        data: DataFolder,
+        files: Sequence[ListedFile],
+        indexes: Sequence[Index],
+        digest_key: bytes,
+        budget: Budget,
+        told: Told = ...,
+    ) -> Iterator[FileRow]:
+        """Yield what a store says of each file."""
+        ...
 
 
 def read_rows(
-    data: DataFolder, files: Sequence[ListedFile], indexes: Sequence[Index], digest_key: bytes, budget: Budget
+    data: DataFolder,
+    files: Sequence[ListedFile],
+    indexes: Sequence[Index],
+    digest_key: bytes,
+    budget: Budget,
+    told: Told = tell_nobody,
 ) -> Iterator[FileRow]:
     """Read what a store says of files; a file that is gone by now is left out.
 
@@ -137,6 +162,7 @@ def read_rows(
         indexes: what is wanted of each.
         digest_key: under which footers are digested.
         budget: what the store may hold.
+        told: hears how many files are read.
 
     Raises:
         ConfigError: a column cannot be indexed, or the store would hold more than is read of one.
@@ -144,7 +170,7 @@ def read_rows(
         VerificationError: it does not authenticate, or is not what ``check_file`` takes.
         KeyServiceError: a key is denied or cannot be had.
     """
-    for file in files:
+    for number, file in enumerate(files, start=1):
         try:
             found = read_file(data.path_of(file.name), data.settings, indexes, data.retrieve_key, digest_key)
         except FormatError:
@@ -152,6 +178,7 @@ def read_rows(
                 continue
             raise
         yield make_row(data, file, found, budget)
+        told(number)
 
 
 def make_row(data: DataFolder, file: ListedFile, found: ReadFile, budget: Budget) -> FileRow:

@@ -64,6 +64,7 @@ class Sidecar:
         objects: name of each object -> what it was; some of them may have no row in the store.
         given: partition column -> its value in every object, where no folder tells it.
         digest_key: of the footers' digests.
+        written_at: when it was written (ISO 8601, UTC), by its writer's clock; None where an earlier release wrote it.
     """
 
     table_uuid: str | None
@@ -72,6 +73,7 @@ class Sidecar:
     objects: Mapping[str, ObjectFacts]
     digest_key: bytes = field(default_factory=new_digest_key, repr=False)
     given: Mapping[str, str] = field(default_factory=dict)
+    written_at: str | None = None
 
     def footer_digest(self, tail: bytes) -> str:
         """Return the digest of a file's end: the footer and the eight bytes after it."""
@@ -92,6 +94,7 @@ def seal_sidecar(sidecar: Sidecar, key: DataKey) -> bytes:
         },
         "digest_key": base64.b64encode(sidecar.digest_key).decode(),
         "given": dict(sidecar.given),
+        "written_at": sidecar.written_at,
     }
     aad = _aad(sidecar.table_uuid, sidecar.generation, key.key_metadata.decode())
     box = ModuleCipher(key.key).encrypt(json.dumps(document, separators=(",", ":")).encode(), aad)
@@ -181,10 +184,11 @@ def _sidecar(table_uuid: str | None, generation: int, document: Mapping[str, Any
         objects = {str(name): ObjectFacts(*facts) for name, facts in document["objects"].items()}
         digest_key = base64.b64decode(document["digest_key"], validate=True)
         given = {str(column): str(value) for column, value in document.get("given", {}).items()}
+        written_at = None if document.get("written_at") is None else str(document["written_at"])
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise FormatError(f"{SIDECAR}: holds other fields than version {_VERSION}; expected its own") from error
     if any(type(facts.length) is not int for facts in objects.values()):
         raise FormatError(f"{SIDECAR}: holds a length that is no number; expected numbers")
     if any("/" in name or name.startswith((".", "_")) for name in files):
         raise FormatError(f"{SIDECAR}: names a file outside of the store's folder; expected names")
-    return Sidecar(table_uuid, generation, files, objects, digest_key, given)
+    return Sidecar(table_uuid, generation, files, objects, digest_key, given, written_at)

@@ -89,8 +89,7 @@ def open_store(
         VerificationError: it is of another table, an older one, forged, cut, or in clear.
         KeyServiceError: the footer's key is denied, or the key service cannot be reached.
     """
-    sidecar = open_sidecar(_sidecar_bytes(folder), retrieve_key, expected.footer_keys.__contains__)
-    _check_identity(folder, sidecar, expected)
+    sidecar = open_manifest(folder, retrieve_key, expected)
     identity, limits = StoreIdentity(sidecar.table_uuid, sidecar.generation), budget or Budget()
     parts: list[StorePart] = []
     for name, (length, unique) in sidecar.files.items():
@@ -109,6 +108,13 @@ def open_store(
         raise VerificationError(f"{folder.uri}: its objects are not those of its sidecar; {_AGAIN}")
     checked = tuple(_check_index(index, parts, expected) for index in store.indexes)
     return TrustedStore(replace(store, indexes=checked), sidecar)
+
+
+def open_manifest(folder: StoreFolder, retrieve_key: RetrieveKey, expected: Expected) -> Sidecar:
+    """Open a store's sidecar alone, which says what its objects were; as `open_store`, and no file of it is read."""
+    sidecar = open_sidecar(_sidecar_bytes(folder), retrieve_key, expected.footer_keys.__contains__)
+    _check_identity(folder, sidecar, expected)
+    return sidecar
 
 
 def _sidecar_bytes(folder: StoreFolder) -> bytes:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime, timezone
 
 from sparkcrypt.decide.identity import FileIdentity
 from sparkcrypt.errors import ConfigError, FormatError, RunConflictError
@@ -116,9 +117,9 @@ def write_store(
         raise ConfigError(f"{missing[0]}: nothing is known of its length; give the facts of every object of the store")
     try:
         with folder.lock():
-            made = Sidecar(
-                identity.table_uuid, identity.generation, {}, objects, digest_key or new_digest_key(), given or {}
-            )
+            now = datetime.now(timezone.utc).isoformat(timespec="seconds").replace("+00:00", "Z")
+            digest_key = digest_key or new_digest_key()
+            made = Sidecar(identity.table_uuid, identity.generation, {}, objects, digest_key, given or {}, now)
             return _write(folder, _label_fields(_drop_unknown(store), keys), keys, identity, made)
     except OSError as error:
         raise ConfigError(

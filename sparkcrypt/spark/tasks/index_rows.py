@@ -13,9 +13,19 @@ from sparkcrypt.native.listing import ListedFile
 from sparkcrypt.policy.key_service import KeyServiceConfig
 from sparkcrypt.skipping.format.description import Index
 from sparkcrypt.skipping.format.values import Budget
-from sparkcrypt.skipping.keep.files import DataFolder, FileRow, RowReader, changed_since, make_row, read_rows
+from sparkcrypt.skipping.keep.files import (
+    DataFolder,
+    FileRow,
+    RowReader,
+    Told,
+    changed_since,
+    make_row,
+    read_rows,
+    tell_nobody,
+)
 from sparkcrypt.skipping.keep.packed_rows import ReadFile, index_reader, unpack_file
 from sparkcrypt.spark.tasks.run import bring_package, hadoop_settings, translated_failure
+from sparkcrypt.spark.tasks.task_progress import watch_tasks
 
 FEW = 64
 """So many files the driver reads faster than tasks start."""
@@ -43,14 +53,19 @@ def _read_rows(
     indexes: Sequence[Index],
     digest_key: bytes,
     budget: Budget,
+    told: Told = tell_nobody,
 ) -> Iterator[FileRow]:
     for start in range(0, len(files), FILES_A_TASK * TASKS_A_JOB):
         some = files[start : start + FILES_A_TASK * TASKS_A_JOB]
         try:
-            read = {} if len(files) <= FEW else _read_in_tasks(spark, key_service, data, some, indexes, digest_key)
+            read = {}
+            if len(files) > FEW:
+                read = _read_in_tasks(
+                    spark, key_service, data, some, indexes, digest_key, partial(_further, told, start)
+                )
         except ConfigError:
             read = {}
-        for file in some:
+        for number, file in enumerate(some, start=start + 1):
             found = read.get(data.path_of(file.name))
             if found is None:
                 yield from read_rows(data, (file,), indexes, digest_key, budget)
@@ -58,6 +73,11 @@ def _read_rows(
                 yield make_row(data, file, found, budget)
             elif not (isinstance(found, FormatError) and file.name in changed_since(data, (file,))):
                 raise found
+            told(number)
+
+
+def _further(told: Told, start: int, tasks: int) -> None:
+    told(start + tasks * FILES_A_TASK)
 
 
 def _read_in_tasks(
@@ -67,8 +87,9 @@ def _read_in_tasks(
     files: Sequence[ListedFile],
     indexes: Sequence[Index],
     digest_key: bytes,
+    told: Told,
 ) -> dict[str, ReadFile | SparkcryptError]:
-    """Return what each file holds, or why that cannot be read.
+    """Return what each file holds, or why that cannot be read; ``told`` hears how many tasks have ended.
 
     Raises:
         ConfigError: the executors' interpreter lacks what this needs.
@@ -77,6 +98,6 @@ def _read_in_tasks(
     paths = [data.path_of(file.name) for file in files]
     chunks = [paths[start : start + FILES_A_TASK] for start in range(0, len(paths), FILES_A_TASK)]
     reader = index_reader(chunks, indexes, key_service, hadoop_settings(spark), digest_key)
-    with translated_failure():
+    with translated_failure(), watch_tasks(spark, told):
         rows = spark.range(0, len(chunks), 1, len(chunks)).mapInArrow(reader, PACKED_SCHEMA).collect()
     return dict(unpack_file(row.packed, indexes) for row in rows)

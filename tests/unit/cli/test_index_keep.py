@@ -12,6 +12,7 @@ import pytest
 from sparkcrypt.keys.datakeys import DataKeyMaker
 from sparkcrypt.keys.service import KeyService
 from sparkcrypt.parquet import DataKey, FileEncryption, rewrite_file
+from sparkcrypt.text import size_of
 
 from .conftest import Ended, run
 
@@ -154,3 +155,18 @@ def test_where_a_store_is_must_be_said(table: Path, policy: Path) -> None:
     assert done.code == 78 and "no file says of which table it is" in done.errors
     done = run("index", "refresh", "--path", "hdfs://nn/t", "--policy", policy)
     assert done.code == 78 and "is not reached without Spark's configuration" in done.errors
+
+
+def test_progress_is_told_on_stderr(table: Path, policy: Path, keys: KeyService) -> None:
+    """Where nobody looks at a terminal, lines say how many files are to be indexed and are; JSON stays alone."""
+    made = create(table, policy)
+    size = sum(file.stat().st_size for file in table.rglob("*.parquet"))
+    assert made.document["objects"] == 3
+    first, last = made.errors.splitlines()[0], made.errors.splitlines()[-1]
+    assert first == f"{table}: 3 files, {size_of(size)} to index"
+    assert last.startswith(f"3 of 3 files, {size_of(size)} of {size_of(size)}, ")
+    write(table, "day=3/f.parquet", keys, 3)
+    told = index("refresh", table, policy).errors.splitlines()
+    assert told[0].startswith(f"{table}: 1 file, ")
+    assert told[-1].startswith("1 of 1 file, ")
+    assert index("refresh", table, policy).errors == ""

@@ -40,6 +40,27 @@ def test_lines_tell_units_files_bytes_rate_and_time_left() -> None:
     ]
 
 
+def test_work_without_units_tells_none() -> None:
+    """Files that are indexed are of no unit: lines and bars tell of files, and what is done to them."""
+    lines: list[str] = []
+    clock = Clock()
+    progress = LineProgress(lines.append, clock, work="index")
+    progress.start("db.t", 0, 10, 4_000_000)
+    clock.now += 10
+    progress.advance(5, 1_000_000)
+    assert lines == [
+        "db.t: 10 files, 4.0 MB to index",
+        "5 of 10 files, 1.0 MB of 4.0 MB, 100.0 kB/s, 30 s left",
+    ]
+    text = io.StringIO()
+    bars = BarProgress(Console(file=text, force_terminal=True, width=160))
+    bars.start("db.t", 0, 2, 2_000_000)
+    bars.advance(1, 1_000_000)
+    bars.finish()
+    assert "1/2 files 1.0 MB of 2.0 MB" in shown(text)
+    assert "units" not in shown(text)
+
+
 def test_lines_are_few() -> None:
     """Of a thousand quick units the first ones and the end are told, not each."""
     lines: list[str] = []

@@ -1,0 +1,53 @@
+"""Tells how far the reading of files for a store is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from sparkcrypt.backfill.report.progress import Progress
+from sparkcrypt.native.listing import ListedFile
+from sparkcrypt.skipping.format.description import Index
+from sparkcrypt.skipping.format.values import Budget
+from sparkcrypt.skipping.keep.files import DataFolder, FileRow, RowReader
+
+
+@dataclass(frozen=True, slots=True)
+class ToldReader:
+    """Reads the rows of files by another reader, and tells how many files and bytes of them are read.
+
+    Attributes:
+        read: the other reader.
+        target: what the files are of, as progress names it.
+        progress: hears of it.
+    """
+
+    read: RowReader
+    target: str
+    progress: Progress
+
+    def __call__(
+        self,
+        data: DataFolder,
+        files: Sequence[ListedFile],
+        indexes: Sequence[Index],
+        digest_key: bytes,
+        budget: Budget,
+        told: object = None,
+    ) -> Iterator[FileRow]:
+        """Yield what a store says of each file."""
+        done = 0
+
+        def tell(number: int) -> None:
+            nonlocal done
+            further = files[done : min(number, len(files))]
+            if further:
+                done += len(further)
+                self.progress.advance(len(further), sum(file.length for file in further))
+
+        self.progress.start(self.target, 0, len(files), sum(file.length for file in files))
+        try:
+            yield from self.read(data, files, indexes, digest_key, budget, tell)
+            tell(len(files))
+        finally:
+            self.progress.finish()
