@@ -14,6 +14,7 @@ from sparkcrypt.paths import is_within
 from sparkcrypt.policy.access_log import access_log_of
 from sparkcrypt.policy.derived import check_declassify, declassify_of, safe_aggregates_of
 from sparkcrypt.policy.duration import duration_of, grace_of
+from sparkcrypt.policy.index_section import index_location_of
 from sparkcrypt.policy.key_service_section import key_service_of
 from sparkcrypt.policy.model import (
     DATA_KEY_BITS,
@@ -113,7 +114,7 @@ def _policy(root: Section, problems: Problems, resolve: Callable[[str], str]) ->
         old_files_grace_seconds=grace_of(root),
         ask_for_access=root.text("ask_for_access", None),
         safe_aggregates=safe_aggregates_of(root),
-        index_location=_index_location(root, resolve),
+        index_location=index_location_of(root, resolve),
         sinks=root.choice("sinks", SINK_MODES, None),
         inherit=root.choice("inherit", INHERIT_MODES, None),
         access_log=access_log_of(root, resolve),
@@ -168,16 +169,6 @@ def _audit(root: Section) -> tuple[str | None, tuple[str, ...]]:
     key, history = audit.text("key"), audit.texts("history")
     audit.close()
     return key or None, history
-
-
-def _index_location(root: Section, resolve: Callable[[str], str]) -> str | None:
-    if "index" not in root.names():
-        root.raw("index", None)
-        return None
-    index = root.section("index")
-    location = index.text("location")
-    index.close()
-    return resolve(location) if location else None
 
 
 def _check_places(policy: Policy, problems: Problems) -> None:

@@ -41,6 +41,8 @@ SAFE_AGGREGATES = (
     "var_samp",
 )
 """Aggregates that a policy may call safe: all others answer a value that some row has."""
+INDEX_SCHEMES = ("file", "hdfs", "webhdfs", "swebhdfs")
+"""File systems on which stores for data skipping are kept, besides local paths."""
 OLD_FILES_GRACE_SECONDS = 24 * 3600
 """How long old files stay where they were, for readers in flight, unless a policy says otherwise."""
 

@@ -11,13 +11,12 @@ from pathlib import Path
 from typing import BinaryIO, Protocol
 
 from sparkcrypt.errors import ConfigError
-from sparkcrypt.native.open_places import WEB_HDFS, Settings, place
+from sparkcrypt.native.open_places import Settings, place
 from sparkcrypt.parquet import Target
 from sparkcrypt.paths import split_path
+from sparkcrypt.policy.model import INDEX_SCHEMES
 from sparkcrypt.skipping.trusted.hdfs_folder import HdfsFolder
 from sparkcrypt.skipping.trusted.local_folder import LocalFolder
-
-_SCHEMES = ("hdfs", *WEB_HDFS)
 
 
 class StoreFolder(Protocol):
@@ -76,10 +75,10 @@ def open_folder(uri: str, settings: Settings) -> StoreFolder:
         ConfigError: its file system is not one that stores are kept on, or cannot be reached.
     """
     scheme = split_path(uri)[0]
-    if scheme not in (None, "file", *_SCHEMES):
+    if scheme not in (None, *INDEX_SCHEMES):
         raise ConfigError(
-            f"{uri}: stores are not kept on {scheme}:, where no file takes another's place in one step; allowed: a "
-            f"local path, {', '.join(f'{name}:' for name in ('file', *_SCHEMES))}"
+            f"{uri}: stores are not kept on {uri.partition(':')[0]}:, where two writers of one store could not be "
+            f"kept apart; allowed: a local path, {', '.join(f'{name}:' for name in INDEX_SCHEMES)}"
         )
     where = place(uri, settings)
     if isinstance(where, str):

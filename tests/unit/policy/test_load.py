@@ -226,6 +226,11 @@ MISTAKES = {
         GOOD + "index: {location: /lake/t/idx}\ntables:\n  d.t: {location: 'file:/lake/t'}\n",
         ":8: index.location: '/lake/t/idx' lies inside of table 'd.t', at file:/lake/t; name a folder outside",
     ),
+    "index on an object store": (
+        GOOD + "index: {location: 's3://lake/idx'}\n",
+        ":8: index.location: 's3://lake/idx': stores are not kept on s3:, where two writers of one store could not be "
+        "kept apart; allowed: a local path, file:, hdfs:, webhdfs:, swebhdfs:",
+    ),
     "aggregate that answers a value": (GOOD + "safe_aggregates: [max]\n", "'max' is none that hides single values"),
     "aggregate misspelt": (GOOD + "safe_aggregates: [averg]\n", "did you mean 'avg'?"),
     "aggregates that are no list": (GOOD + "safe_aggregates: avg\n", "allowed: a list of names"),

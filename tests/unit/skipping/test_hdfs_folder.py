@@ -260,6 +260,6 @@ def test_writer_whose_folder_was_taken_over_replaces_nothing(hdfs: Hdfs, keys: K
 
 @pytest.mark.parametrize("scheme", ["s3a", "gs", "abfs", "ftp"])
 def test_other_file_systems_are_refused_by_name(scheme: str) -> None:
-    """Where no file takes another's place in one step there are no stores."""
+    """Where two writers could not be kept apart there are no stores."""
     with pytest.raises(ConfigError, match=rf"stores are not kept on {scheme}:.*allowed: a local path, file:, hdfs:"):
         open_folder(f"{scheme}://bucket/i", {})

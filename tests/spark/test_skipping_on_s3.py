@@ -1,0 +1,105 @@
+"""Data skipping for a table whose files are on a real S3 server, by Spark's own s3a; its store is on a local disk."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow.fs as pafs
+import pytest
+
+from tests.conftest import FreshJvm, require_service
+from tests.services import ServiceUnavailableError
+from tests.services.s3 import S3, s3a_jars, start_s3
+from tests.spark.support import make_policy
+
+pytestmark = [pytest.mark.spark, pytest.mark.services, pytest.mark.slow]
+JOB = """
+import json, sys, time
+from pathlib import Path
+from pyspark.sql import SparkSession
+import sparkcrypt
+from sparkcrypt.backfill.index.table_index import drop_index, open_table_index
+from sparkcrypt.spark.tables.tagging import set_tags
+root, jars, endpoint = Path(sys.argv[1]), *sys.argv[2:]
+conf = {
+    "spark.ui.enabled": "false", "spark.jars": jars, "spark.sql.warehouse.dir": str(root / "warehouse"),
+    "spark.hadoop.javax.jdo.option.ConnectionURL": f"jdbc:derby:{root / 'metastore'};create=true",
+    "spark.hadoop.fs.s3a.endpoint": endpoint, "spark.hadoop.fs.s3a.path.style.access": "true",
+    "spark.hadoop.fs.s3a.endpoint.region": "us-east-1",
+    "spark.hadoop.fs.s3a.access.key": "test", "spark.hadoop.fs.s3a.secret.key": "test",
+}
+builder = SparkSession.builder.master("local[2]").enableHiveSupport()
+for name, value in conf.items():
+    builder = builder.config(name, value)
+spark = builder.getOrCreate()
+spark.sparkContext.setLogLevel("OFF")
+policy = sparkcrypt.load_policy(root / "p" / "policy.yaml")
+sparkcrypt.configure(spark, policy)
+told = {}
+
+def append(first, last):
+    rows = spark.range(first, last).selectExpr("CAST(id AS INT) id", "concat('e', lpad(id, 3, '0')) email")
+    rows.repartitionByRange(4, "id").write.insertInto("t")
+    time.sleep(3.2)  # S3 tells whole seconds, and younger files are left out
+    spark.sql("REFRESH TABLE t")
+
+def ask(what):
+    answers = []
+    for word in ("true", "false"):
+        spark.conf.set("spark.sparkcrypt.skipping", word)
+        frame = spark.sql("SELECT id FROM t WHERE email = 'e033' OR email = 'e055'")
+        answers.append(sorted(row.id for row in frame.collect()))
+        told[what] = told.get(what) or [[scan.listed, scan.opened] for scan in sparkcrypt.skipping_report(frame)]
+    told[what].append(answers)
+
+spark.sql("CREATE TABLE t (id INT, email STRING) USING parquet LOCATION 's3a://lake/t'")
+set_tags(spark, "t", {"email": ["pii"]}, policy)
+append(0, 40)
+made = sparkcrypt.index_table(spark, "t", policy, columns=["id", "email:minmax:bloom"])
+ask("created")
+append(40, 80)
+told["stale"] = open_table_index(spark, "t", policy).compare_listing().to_dict()
+ask("appended")
+told["refreshed"] = sparkcrypt.index_table(spark, "t", policy).read
+ask("refreshed again")
+told["fresh"] = open_table_index(spark, "t", policy).verify()[1].is_fresh
+told["dropped"] = len(drop_index(spark, policy, Path(made.store).name)[1])
+print("RESULT", json.dumps({**told, "store": made.store}))
+"""
+
+
+@pytest.fixture
+def s3(tmp_path: Path) -> Iterator[S3]:
+    """A real S3 server, in memory."""
+    running = start_s3(tmp_path / "s3")
+    yield running
+    running.stop()
+
+
+def test_table_on_s3_has_a_local_store(s3: S3, fresh_jvm: FreshJvm, private_jar: Path, tmp_path: Path) -> None:
+    """Its store is made, goes stale, is refreshed, used and dropped, and a query finds the same rows at each step."""
+    try:
+        jars = ",".join(map(str, s3a_jars()))
+    except ServiceUnavailableError as unavailable:
+        require_service(str(unavailable))
+    pafs.S3FileSystem(
+        access_key="test",
+        secret_key="test",
+        region="us-east-1",
+        scheme="http",
+        endpoint_override=s3.endpoint.partition("//")[2],
+        allow_bucket_creation=True,
+    ).create_dir("lake")
+    make_policy(tmp_path / "p", more="index: {location: indexes/}\n")
+    done = fresh_jvm(JOB, tmp_path, jars, s3.endpoint, env={"SPARKCRYPT_JAR": str(private_jar)})
+    lines = [line for line in done.stdout.splitlines() if line.startswith("RESULT ")]
+    assert lines, done.stdout + done.stderr[-3000:]
+    told = json.loads(lines[0].removeprefix("RESULT "))
+    assert told["created"] == [[4, 1], [[33], [33]]]
+    assert told["appended"] == [[8, 5], [[33, 55], [33, 55]]]
+    assert [told["stale"][kind] for kind in ("indexed", "changed", "new", "gone")] == [4, 0, 4, 0]
+    assert told["refreshed again"] == [[8, 2], [[33, 55], [33, 55]]]
+    assert (told["refreshed"], told["fresh"], told["dropped"]) == (4, True, 2)
+    assert not Path(told["store"]).exists()
