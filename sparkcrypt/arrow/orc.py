@@ -251,7 +251,7 @@ class _Opening:
                 keys.open(variant, wrapped)
         except KeyServiceError as error:
             is_denial = isinstance(error, (KeyAccessDeniedError, KeyNotFoundError))
-            tags = [rule for rule in self._reader.policy.tags if rule.key is not None and rule.key.matches(key_id)]
+            tags = [rule for rule in self._reader.policy.tags if rule.template_of(key_id) is not None]
             if not (self._masks and is_denial) or any(rule.on_denied == "error" for rule in tags):
                 self._events.note_refused(key_id, column, error)
                 raise

@@ -10,7 +10,7 @@ import base64
 import json
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -21,6 +21,7 @@ from sparkcrypt.policy.key_service import KeyServiceConfig
 
 if TYPE_CHECKING:
     from sparkcrypt.access.log import AccessLog
+    from sparkcrypt.decide.context import RouteKeys
     from sparkcrypt.keys.datakeys import DataKeyMaker
     from sparkcrypt.keys.opened import OpenedKeyService
     from sparkcrypt.keys.service import KeyService
@@ -31,6 +32,8 @@ Answer: TypeAlias = "dict[str, Any]"
 _FOREVER = float("inf")
 _KEK_SECONDS = 600.0
 """For how long new local keys of ORC files are wrapped by one KEK, as parquet-mr does with data keys."""
+_LATE_SECONDS = 60.0
+"""For how long a helper goes by what the key service said of a bucket that is past its retention."""
 
 OPERATIONS_ON_KEYS = frozenset({"wrap", "unwrap", "open_key", "make_key", "skip_files"})
 """Operations that hold key bytes or values of queries: the text of an unforeseen error in one is not passed on."""
@@ -48,6 +51,7 @@ class Operations:
         self._services: ExpiringCache[KeyServiceConfig, OpenedKeyService] = ExpiringCache(_FOREVER)
         self._access_logs: ExpiringCache[tuple[str, str], AccessLog] = ExpiringCache(_FOREVER)
         self._buckets: ExpiringCache[tuple[str, str], tuple[str, ...]] = ExpiringCache(_FOREVER)
+        self._late: ExpiringCache[tuple[str, str], dict[str, str]] = ExpiringCache(_LATE_SECONDS)
         self._makers: ExpiringCache[tuple[KeyServiceConfig, int], DataKeyMaker] = ExpiringCache(_KEK_SECONDS)
         self._stores: ExpiringCache[None, OpenedStores] = ExpiringCache(_FOREVER)
         self._by_name: dict[str, Callable[[Request], Answer]] = {
@@ -124,7 +128,7 @@ class Operations:
     def _resolve_orc_write(self, request: Request) -> Answer:
         from sparkcrypt.decide.orc_file import resolve_orc_write
 
-        answer = resolve_orc_write(dict(request))
+        answer = resolve_orc_write(dict(request), self._route_keys(request))
         if answer["encrypt"]:
             service = self._open(_key_service_of(request)).service
             self._make_keys(str(request["policy"]), service, answer["keys"])
@@ -134,7 +138,7 @@ class Operations:
         from sparkcrypt.decide.file import resolve_write
         from sparkcrypt.keys.opened import access_token
 
-        answer = resolve_write(dict(request))
+        answer = resolve_write(dict(request), self._route_keys(request))
         if answer["encrypt"]:
             # Parquet's static caches hold wrapped keys per access token alone.
             config = _key_service(answer["key_service"])
@@ -153,6 +157,24 @@ class Operations:
         parsed = parse_policy(policy)
         for key_id in sorted(asked) if any(rule.create_keys for rule in parsed.tags) else ():
             self._buckets.get((policy, key_id), partial(make_bucket_keys, parsed, service, (key_id,)))
+
+    def _route_keys(self, request: Request) -> RouteKeys:
+        """Return what says which keys of buckets are gone and replaced; each is asked for once in a while."""
+        from sparkcrypt.decide.context import parse_policy
+        from sparkcrypt.keys.bucket_keys import route_late_keys
+
+        def route(key_ids: Collection[str]) -> Mapping[str, str]:
+            text = str(request["policy"])
+            policy = parse_policy(text)
+            if all(rule.late_data is None for rule in policy.tags):
+                return {}
+            service = self._open(_key_service_of(request)).service
+            routed: dict[str, str] = {}
+            for key_id in sorted(key_ids):
+                routed |= self._late.get((text, key_id), partial(route_late_keys, policy, service, (key_id,)))
+            return routed
+
+        return route
 
     def _open(self, config: KeyServiceConfig) -> OpenedKeyService:
         from sparkcrypt.keys.opened import OpenedKeyService

@@ -5,9 +5,10 @@ from __future__ import annotations
 import difflib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import TypeAlias
 from urllib.parse import unquote
 
 from sparkcrypt import names
@@ -55,6 +56,15 @@ _UPSTREAM = (
     "parquet.encryption.kms.instance.url",
     "parquet.encryption.key.access.token",
 )
+
+
+RouteKeys: TypeAlias = Callable[[Collection[str]], Mapping[str, str]]
+"""Given the keys that a write needs, key id of a bucket whose key is gone -> key id of its late data."""
+
+
+def keep_keys(key_ids: Collection[str]) -> Mapping[str, str]:
+    """Route no key: each bucket is written under its own."""
+    return {}
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,14 @@ from dataclasses import replace
 from typing import Any
 
 from sparkcrypt import names
-from sparkcrypt.decide.context import TableContext, refuse_keys_by_hand, table_context, unescape_json
+from sparkcrypt.decide.context import (
+    RouteKeys,
+    TableContext,
+    keep_keys,
+    refuse_keys_by_hand,
+    table_context,
+    unescape_json,
+)
 from sparkcrypt.decide.format_logs import is_in_log, is_log
 from sparkcrypt.decide.identity import check_aad_prefix, identity_of_write, is_temporary, table_location
 from sparkcrypt.decide.masked_writes import refuse_masked
@@ -28,12 +35,13 @@ from sparkcrypt.tags.model import TaggedColumn
 from sparkcrypt.tags.unite import unite_tags
 
 
-def resolve_write(request: Mapping[str, Any]) -> dict[str, Any]:
+def resolve_write(request: Mapping[str, Any], route_keys: RouteKeys = keep_keys) -> dict[str, Any]:
     """Decide how one file is encrypted.
 
     Args:
         request: ``policy`` (canonical JSON), ``path``, ``target`` (final path or None), ``schema`` (Spark schema JSON
             or None), ``message_type`` (the file's fields), ``properties``.
+        route_keys: says which keys of buckets are replaced by those of late data.
 
     Returns:
         ``{"encrypt": False, "policy_digest"}``, or with ``encrypt`` true the footer key, columns and AAD prefix.
@@ -63,6 +71,7 @@ def resolve_write(request: Mapping[str, Any]) -> dict[str, Any]:
     )
     around = partition_values(trailing_partition(table_location(path).split("/")))
     keys = plan.key_ids({**around, **identity.partition})
+    routed = route_keys({key for key in keys.values() if key is not None})
     return {
         "encrypt": True,
         "policy_digest": digest,
@@ -73,7 +82,8 @@ def resolve_write(request: Mapping[str, Any]) -> dict[str, Any]:
         "data_key_bits": plan.data_key_bits,
         "aad_prefix": base64.b64encode(identity.to_aad_prefix()).decode(),
         "columns": [
-            {"path": list(column), "key": None if key is None else encode_key_id(key)} for column, key in keys.items()
+            {"path": list(column), "key": None if key is None else encode_key_id(routed.get(key, key))}
+            for column, key in keys.items()
         ],
     }
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from sparkcrypt.decide.context import refuse_keys_by_hand, table_context
+from sparkcrypt.decide.context import RouteKeys, keep_keys, refuse_keys_by_hand, table_context
 from sparkcrypt.decide.identity import check_orc_identity, identity_of_write, table_location
 from sparkcrypt.decide.masked_writes import refuse_masked
 from sparkcrypt.decide.read_checks import check_columns, check_footer
@@ -30,12 +30,13 @@ _PLAIN = re.compile(r"[A-Za-z0-9_]+")
 _RESERVED = ",;:`"
 
 
-def resolve_orc_write(request: Mapping[str, Any]) -> dict[str, Any]:
+def resolve_orc_write(request: Mapping[str, Any], route_keys: RouteKeys = keep_keys) -> dict[str, Any]:
     """Decide how one ORC file is encrypted.
 
     Args:
         request: ``policy`` (canonical JSON), ``path``, ``target`` (final path or None), ``schema`` (Spark schema JSON
             of what the file holds), ``properties``.
+        route_keys: says which keys of buckets are replaced by those of late data.
 
     Returns:
         ``{"encrypt": False}``; or with ``encrypt`` true ``orc_encrypt`` and ``orc_mask`` as ORC's options have them,
@@ -69,7 +70,8 @@ def resolve_orc_write(request: Mapping[str, Any]) -> dict[str, Any]:
     )
     around = partition_values(trailing_partition(table_location(path).split("/")))
     bound = base64.b64encode(identity.to_aad_prefix()).decode()
-    return {"encrypt": True, "file_identity": bound, **_options(plan, {**around, **identity.partition})}
+    options = _options(plan, {**around, **identity.partition}, route_keys)
+    return {"encrypt": True, "file_identity": bound, **options}
 
 
 def resolve_orc_read(request: Mapping[str, Any]) -> dict[str, Any]:
@@ -151,9 +153,11 @@ def check_local_key(
     check_orc_identity(material.file_identity, path, table_uuid=table_uuid, strict=strict)
 
 
-def _options(plan: EncryptionPlan, partition: Mapping[str, str]) -> dict[str, Any]:
+def _options(plan: EncryptionPlan, partition: Mapping[str, str], route_keys: RouteKeys) -> dict[str, Any]:
     names = name_orc_columns(plan.schema)
-    wanted = {names[path]: key or plan.footer_key for path, key in plan.key_ids(partition).items()}
+    keys = plan.key_ids(partition)
+    routed = route_keys({key for key in keys.values() if key is not None})
+    wanted = {names[path]: routed.get(key, key) if key else plan.footer_key for path, key in keys.items()}
     columns: dict[str, list[str]] = {}
     for root, key_id in sorted(cover_columns(names.values(), wanted).items()):
         columns.setdefault(encode_key_id(key_id), []).append(_spell(root))

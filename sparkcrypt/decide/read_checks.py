@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from datetime import datetime, timezone
 from typing import Any
 
 from sparkcrypt.decide.context import TableContext
@@ -133,10 +134,11 @@ def _is_allowed(plan: ColumnPlan, key_id: str, values: Mapping[str, str]) -> boo
         return True
     if plan.key is None:
         return False
-    if not set(plan.key.columns) <= set(values):
-        return plan.key.matches(key_id)  # a custom location: the folder does not tell the partition
+    if not set(plan.key.columns) <= set(values):  # a custom location: the folder does not tell the partition
+        return plan.key.matches(key_id) or (plan.late_data is not None and plan.late_data.matches(key_id))
     try:
-        return plan.key.render(values) == key_id
+        bucket_key = plan.key.render(values)
+        return key_id == bucket_key or plan.takes_late(key_id, bucket_key, datetime.now(timezone.utc))
     except PlanError:
         return False
 

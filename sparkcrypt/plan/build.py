@@ -173,6 +173,8 @@ class _Planner:
             sources=sources,
             why=why,
             history=tuple(dict.fromkeys((*(quote(entry, safe="-_.~") for entry in rule.history), *kept))),
+            late_data=rule.late_data,
+            retention_seconds=rule.retention_seconds,
         )
 
     def _check_template(self, leaf: Leaf, rule: TagRule) -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, Literal
 
 from sparkcrypt.errors import PlanError
 from sparkcrypt.names import Algorithm
+from sparkcrypt.policy.bucket import is_past_retention
 from sparkcrypt.policy.model import FooterMode, TableRule
 from sparkcrypt.policy.template import KeyTemplate
 from sparkcrypt.schema import Leaf, Path, Schema
@@ -21,7 +23,8 @@ class ColumnPlan:
     """What happens to one leaf column.
 
     ``key`` is set when ``action`` is ``encrypt``; it may hold partition values still to be filled in.  ``history``
-    lists percent-encoded key ids, or ``plaintext``, that readers still take for this column.
+    lists percent-encoded key ids, or ``plaintext``, that readers still take for this column.  ``late_data`` is the
+    key of rows of buckets that are past ``retention_seconds`` and whose own key is gone.
     """
 
     leaf: Leaf
@@ -32,11 +35,26 @@ class ColumnPlan:
     sources: tuple[str, ...]
     why: str
     history: tuple[str, ...] = ()
+    late_data: KeyTemplate | None = None
+    retention_seconds: int | None = None
 
     @property
     def path(self) -> Path:
         """The Parquet column path."""
         return self.leaf.parquet
+
+    def takes_late(self, key_id: str | None, bucket_key: str | None, now: datetime) -> bool:
+        """Tell whether a key is that of late data, and a bucket past the tag's retention, so that rows of it are late.
+
+        Args:
+            key_id: under which the column is.
+            bucket_key: that the bucket has by the plan.
+            now: by which time retention is over.
+        """
+        if self.key is None or self.late_data is None or key_id is None or bucket_key is None:
+            return False
+        late = self.late_data.matches(key_id)
+        return late and is_past_retention(self.key, bucket_key, self.retention_seconds, now)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the column as JSON values."""

@@ -52,15 +52,16 @@ def retention_of_key(policy: Policy, key_id: str) -> KeyRetention:
 
     The longest retention of all tags counts whose key it is, or was by their history.
     """
-    rules = [rule for rule in policy.tags if (rule.key and rule.key.matches(key_id)) or key_id in rule.history]
+    rules = [rule for rule in policy.tags if rule.template_of(key_id) or key_id in rule.history]
     tags = tuple(rule.name for rule in rules)
     fixed = _find_fixed_use(policy, key_id, rules)
     if fixed is not None:
         return KeyRetention(key_id, tags, None, fixed)
-    ends = {rule.name: bucket_end(rule.key, key_id) for rule in rules if rule.key is not None}
+    templates = {rule.name: template for rule in rules if (template := rule.template_of(key_id)) is not None}
+    ends = {name: bucket_end(template, key_id) for name, template in templates.items()}
     undated = [name for name, end in ends.items() if end is None]
     if undated:
-        by_name = not any(rule.key.is_dated for rule in rules if rule.key is not None)
+        by_name = not any(template.is_dated for template in templates.values())
         why = f"no date stands in it by the template of tag {undated[0]!r}, so its retention has no end that is known"
         return KeyRetention(key_id, tags, None, why, by_name)
     endless = [rule.name for rule in rules if rule.retention_seconds is None]
@@ -101,6 +102,22 @@ def bucket_end(template: KeyTemplate, key_id: str) -> datetime | None:
         return None
 
 
+def is_past_retention(template: KeyTemplate, key_id: str, retention_seconds: int | None, now: datetime) -> bool:
+    """Tell whether the data of a key's bucket are past a retention.
+
+    Args:
+        template: which gave the key id.
+        key_id: the master key.
+        retention_seconds: of the tag; None: its data are kept.
+        now: by which time.
+    """
+    end = None if retention_seconds is None else bucket_end(template, key_id)
+    try:
+        return end is not None and end + timedelta(seconds=retention_seconds or 0) <= now
+    except OverflowError:
+        return False
+
+
 def _find_fixed_use(policy: Policy, key_id: str, rules: Sequence[TagRule]) -> str | None:
     """Return why a key has no bucket; None where each use is a template's."""
     if key_id in (policy.footer_key, *policy.footer_key_history):
@@ -110,9 +127,10 @@ def _find_fixed_use(policy: Policy, key_id: str, rules: Sequence[TagRule]) -> st
     if not rules:
         return "no tag of the policy gives it, so nothing says how long its data are kept"
     for rule in rules:
-        if rule.key is None or not rule.key.matches(key_id):
+        template = rule.template_of(key_id)
+        if template is None:
             return f"it is in the history of tag {rule.name!r}, and files of any date may be under it"
-        if not rule.key.columns:
+        if not template.columns and template is not rule.late_data:
             return f"it is the key of tag {rule.name!r} for all dates, so it has no bucket that ends"
     return None
 

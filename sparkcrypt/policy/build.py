@@ -12,6 +12,7 @@ from sparkcrypt.errors import ConfigError, PlanError, show
 from sparkcrypt.names import ALGORITHMS, FILE_FORMATS, Algorithm, FileFormat
 from sparkcrypt.paths import is_within
 from sparkcrypt.policy.access_log import access_log_of
+from sparkcrypt.policy.bucket_section import check_late_keys, create_keys_of, late_data_of
 from sparkcrypt.policy.derived import check_declassify, declassify_of, safe_aggregates_of
 from sparkcrypt.policy.duration import duration_of, grace_of
 from sparkcrypt.policy.index_section import index_location_of
@@ -128,6 +129,7 @@ def _policy(root: Section, problems: Problems, resolve: Callable[[str], str]) ->
     _check_footer_key(policy, footer)
     _check_audit_key(policy, problems)
     _check_templates(policy, problems)
+    check_late_keys(policy, problems)
     _check_overlays(policy, problems)
     _check_places(policy, problems)
     check_declassify(policy, problems)
@@ -233,15 +235,10 @@ def _tag(name: str, rule: object, problems: Problems) -> TagRule:
     on_denied = section.choice("on_denied", ON_DENIED, None)
     sinks = section.choice("sinks", SINK_MODES, None)
     retention, rotate_every = duration_of(section, "retention"), duration_of(section, "rotate_every")
-    key, create_keys = _key(section, history), section.boolean("create_keys", False)
-    if create_keys and (retention is None or key is None or not key.is_dated):
-        section.problem(
-            "create_keys",
-            "a write makes the keys of a template with a date, such as contact-{day:%Y-%m}, of a tag with retention, "
-            "so that no shredded key comes back; make other keys with `sparkcrypt keys create`",
-        )
+    key = _key(section, history)
+    create_keys, late_data = create_keys_of(section, key, retention), late_data_of(section, key, retention)
     section.close()
-    return TagRule(name, key, retention, history, on_denied, sinks, rotate_every, create_keys)
+    return TagRule(name, key, retention, history, on_denied, sinks, rotate_every, create_keys, late_data)
 
 
 def _key(section: Section, history: tuple[str, ...]) -> KeyTemplate | None:

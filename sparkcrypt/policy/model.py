@@ -57,6 +57,8 @@ class TagRule:
     ``sinks`` is what becomes of writes of its columns to sinks that encrypt nothing; None leaves it to the policy.
     ``rotate_every_seconds`` is how old the newest version of its key may become; None leaves it to the policy.
     ``create_keys``: the first write into a bucket makes the bucket's key.
+    ``late_data`` is the key of rows that come when their bucket is past its retention and its key is gone, by the day
+    on which they are written; None refuses them.
     """
 
     name: str
@@ -67,6 +69,11 @@ class TagRule:
     sinks: SinkMode | None = None
     rotate_every_seconds: int | None = None
     create_keys: bool = False
+    late_data: KeyTemplate | None = None
+
+    def template_of(self, key_id: str) -> KeyTemplate | None:
+        """Return which of the rule's templates gives a key id: that of its buckets, or of late data; None: neither."""
+        return next((key for key in (self.key, self.late_data) if key is not None and key.matches(key_id)), None)
 
     def to_dict(self) -> dict[str, Any] | str:
         """Return the rule as it stands in a policy file."""
@@ -85,6 +92,8 @@ class TagRule:
             document["rotate_every"] = f"{self.rotate_every_seconds}s"
         if self.create_keys:
             document["create_keys"] = True
+        if self.late_data is not None:
+            document["late_data"] = self.late_data.text
         return document
 
 
@@ -269,13 +278,13 @@ class Policy:
         own = [
             rule.rotate_every_seconds
             for rule in self.tags
-            if rule.key is not None and rule.key.matches(key_id) and rule.rotate_every_seconds is not None
+            if rule.template_of(key_id) is not None and rule.rotate_every_seconds is not None
         ]
         return min(own) if own else self.rotate_every_seconds
 
     def retention_of(self, key_id: str) -> int | None:
         """Return how long data under a master key are kept, in seconds, by the longest of its tags; None: for ever."""
-        rules = [rule for rule in self.tags if rule.key is not None and rule.key.matches(key_id)]
+        rules = [rule for rule in self.tags if rule.template_of(key_id) is not None]
         kept = [rule.retention_seconds for rule in rules if rule.retention_seconds is not None]
         return max(kept) if kept and len(kept) == len(rules) else None
 
@@ -297,4 +306,4 @@ def allowed_key_ids(policy: Policy, key_id: str) -> bool:
     """Tell whether some rule of the policy, or its history, names this key."""
     if key_id in (policy.footer_key, *policy.footer_key_history):
         return True
-    return any((rule.key is not None and rule.key.matches(key_id)) or key_id in rule.history for rule in policy.tags)
+    return any(rule.template_of(key_id) is not None or key_id in rule.history for rule in policy.tags)

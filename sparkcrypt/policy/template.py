@@ -13,6 +13,8 @@ from sparkcrypt import names
 from sparkcrypt.errors import PlanError, show
 
 _DIRECTIVES = {"Y": r"\d{1,4}", "G": r"\d{1,4}", "j": r"\d{3}"} | dict.fromkeys("mdHUVy", r"\d{2}")
+WRITTEN = "written"
+"""Stands in keys of late data in the place of a column: the day, in UTC, on which rows are written."""
 _DATE = re.compile(r"(\d{4}-\d{2}-\d{2})(?:[ T](\d{2}:\d{2}(?::\d{2})?)(?:\.\d{1,9})?)?")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime, timezone
 
 from sparkcrypt.decide.file_schema import schema_of_columns
 from sparkcrypt.errors import PlanError
@@ -29,6 +30,16 @@ class FileColumns:
         """
         keys = plan.key_ids(partition)
         return {path: keys[column.path] for path, column in self.planned.items() if column.action != "plaintext"}
+
+    def is_late(self, path: Path, key_id: str | None, bucket_key: str | None) -> bool:
+        """Tell whether a column holds late data by its key, in a bucket that is past its retention now.
+
+        Args:
+            path: of the column in the file.
+            key_id: under which it is.
+            bucket_key: that the plan gives it.
+        """
+        return self.planned[path].takes_late(key_id, bucket_key, datetime.now(timezone.utc))
 
     def history(self) -> dict[str, tuple[str, ...]]:
         """Return the file's own name of each column -> what readers still take for it."""

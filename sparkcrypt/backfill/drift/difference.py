@@ -92,7 +92,7 @@ def drift_of_file(
     except PlanError as error:
         raise PlanError(f"{summary.path}: {error}") from error
     if summary.format == "orc":
-        return _orc_drift(summary, plan, judged, wanted, table_uuid)
+        return _orc_drift(summary, plan, judged, wanted, matched, table_uuid)
     if summary.footer == "plaintext":
         return (Drift("plaintext", summary.path, None, "the file is not encrypted"),) if wanted else ()
     if not wanted and inherited and not dark and not any(columns[column].encrypted for column in judged):
@@ -104,7 +104,7 @@ def drift_of_file(
     drift = (
         *_material_drift(summary),
         *_file_drift(summary, plan, table_uuid),
-        *(found for column in judged for found in _column_drift(summary, plan, column, wanted)),
+        *(found for column in judged for found in _column_drift(summary, plan, column, wanted, matched)),
     )
     if _only_keys(summary, plan, wanted, drift):
         return tuple(replace(difference, only_keys=True) for difference in drift)
@@ -116,10 +116,11 @@ def _orc_drift(
     plan: EncryptionPlan,
     judged: Collection[Path],
     wanted: Mapping[Path, str | None],
+    matched: FileColumns,
     table_uuid: str | None,
 ) -> tuple[Drift, ...]:
     """Compare an ORC file, of which columns, their keys and what these are bound to can differ."""
-    drift = tuple(found for column in judged for found in _column_drift(summary, plan, column, wanted))
+    drift = tuple(found for column in judged for found in _column_drift(summary, plan, column, wanted, matched))
     if not summary.encrypted:
         return (Drift("plaintext", summary.path, None, "the file is not encrypted"),) if drift else ()
     if not wanted and drift:
@@ -177,7 +178,11 @@ def _file_drift(summary: FileSummary, plan: EncryptionPlan, table_uuid: str | No
 
 
 def _column_drift(
-    summary: FileSummary, plan: EncryptionPlan, column: Path, wanted: Mapping[Path, str | None]
+    summary: FileSummary,
+    plan: EncryptionPlan,
+    column: Path,
+    wanted: Mapping[Path, str | None],
+    matched: FileColumns,
 ) -> tuple[Drift, ...]:
     actual, name = (summary.columns or {})[column], join_dotted(column)
     if actual.encrypted is None:  # no row group, so nothing that could be encrypted
@@ -187,7 +192,7 @@ def _column_drift(
     if not actual.encrypted:
         return (Drift("missing", summary.path, name, f"plaintext, not {wanted[column] or plan.footer_key!r}"),)
     key = wanted[column] or plan.footer_key
-    if actual.key_id == key or is_purged(summary, column, key):
+    if actual.key_id == key or is_purged(summary, column, key) or matched.is_late(column, actual.key_id, key):
         return ()
     if actual.key_id is None:
         return (Drift("foreign_key", summary.path, name, f"its key metadata names no master key, so not {key!r}"),)

@@ -18,6 +18,7 @@ from sparkcrypt.backfill.drift.scan import ScannedUnit
 from sparkcrypt.backfill.drift.unit_survey import action_of
 from sparkcrypt.backfill.engine.base import Proof, StagedWork, make_fresh_folder
 from sparkcrypt.backfill.engine.keks import rewrapped_keks, table_keks
+from sparkcrypt.backfill.engine.late_keys import LateKeys
 from sparkcrypt.backfill.engine.orc_orders import order_orc_file, refuse_dark_orc
 from sparkcrypt.backfill.engine.spark import SparkStager
 from sparkcrypt.backfill.engine.staged_files import verify_footers
@@ -95,7 +96,7 @@ class NativeStager:
     ) -> None:
         self._spark, self._target, self._policy, self._store = spark, target, policy, store
         self._mac, self._discard, self._renamed_by, self._rewrap = mac, discard, renamed_by, rewrap
-        self._purge = purge
+        self._purge, self._late = purge, LateKeys(policy)
         self._files = HadoopFiles(spark)
 
     def stage(self, scanned: ScannedUnit, staged: str, told: Told) -> StagedWork:
@@ -161,15 +162,16 @@ class NativeStager:
         plan, summary = self._target.plan, file.summary
         if summary.format == "orc":
             refuse_dark_orc(file.source, file.dark)
+            rewraps = action_of(file.drift, rewrap=self._rewrap) == "re-wrap"
+            wanted = bool(file.drift) and not rewraps
             return order_orc_file(
                 summary,
                 file.target,
-                file.columns,
-                plan,
-                values,
+                self._late.choose(summary, file.columns, plan, values) if wanted else {},
+                plan.footer_key,
                 identity=identity,
                 drifts=bool(file.drift),
-                rewraps=action_of(file.drift, rewrap=self._rewrap) == "re-wrap",
+                rewraps=rewraps,
                 renames=self._renamed_by is not None,
             )
         order = FileOrder(
@@ -206,7 +208,7 @@ class NativeStager:
             UnsupportedFileError: readers of the table would not believe that key.
         """
         keys: dict[Path, str | None] = {}
-        for path, key in file.columns.key_ids(self._target.plan, values).items():
+        for path, key in self._late.choose(file.summary, file.columns, self._target.plan, values).items():
             if path not in file.dark:
                 keys[path] = None if is_purged(file.summary, path, key) else key
             elif purges:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from sparkcrypt.backfill.drift.columns import FileColumns
 from sparkcrypt.backfill.drift.dark import describe_dark
 from sparkcrypt.decide.identity import FileIdentity
 from sparkcrypt.errors import UnsupportedFileError
 from sparkcrypt.native.orders import Action, OrcOrder
 from sparkcrypt.parquet import FileSummary
-from sparkcrypt.plan import EncryptionPlan
 from sparkcrypt.plan.orc import cover_columns
 from sparkcrypt.schema import Path
 
@@ -18,9 +16,8 @@ from sparkcrypt.schema import Path
 def order_orc_file(
     summary: FileSummary,
     target: str,
-    columns: FileColumns,
-    plan: EncryptionPlan,
-    values: Mapping[str, str],
+    keys: Mapping[Path, str | None],
+    footer_key: str,
     *,
     identity: FileIdentity,
     drifts: bool,
@@ -34,23 +31,19 @@ def order_orc_file(
     Args:
         summary: what its end says.
         target: where the new file goes.
-        columns: its columns, matched with the table's.
-        plan: of the table.
-        values: of the file's partition, for key templates.
+        keys: column path -> key id of what is to be encrypted; None stands for the footer key.
+        footer_key: of the table's plan.
         identity: of the new file.
         drifts: it differs from the plan.
         rewraps: nothing but what wraps its local keys is to change.
         renames: the new file has another name.
-
-    Raises:
-        PlanError: a key needs a partition value that is not there or cannot stand in it.
     """
     found = {path: column.key_id for path, column in (summary.columns or {}).items() if column.key_id is not None}
     bound = identity.to_aad_prefix(), summary.aad_prefix
     if not drifts or rewraps:
         action: Action = "rewrap" if drifts or (renames and summary.encrypted) else "copy"
         return OrcOrder(summary.path, target, action, found, *bound, replace=True)
-    wanted = {path: key or plan.footer_key for path, key in columns.key_ids(plan, values).items()}
+    wanted = {path: key or footer_key for path, key in keys.items()}
     roots = cover_columns(summary.columns or (), wanted)
     return OrcOrder(summary.path, target, "encrypt" if roots else "decrypt", roots, *bound, replace=True)
 

@@ -135,8 +135,8 @@ def refuse_unplanned(policy: Policy, key_id: str, successor: str, *, compromised
             "backfill` without --rewrap gives new data keys under it"
         )
     rules = [rule for rule in policy.tags if rule.key is not None]
-    left = [f"tag {rule.name!r}" for rule in rules if rule.key is not None and rule.key.matches(key_id)]
-    named = [rule for rule in rules if rule.key is not None and rule.key.matches(successor) and key_id in rule.history]
+    left = [f"tag {rule.name!r}" for rule in rules if rule.template_of(key_id) is not None]
+    named = [rule for rule in rules if rule.template_of(successor) is not None and key_id in rule.history]
     if policy.footer_key == key_id:
         left.append("the footer")
     if left or successor == key_id:

@@ -103,6 +103,24 @@ class ShreddableKey:
 
 
 @dataclass(frozen=True, slots=True)
+class LateData:
+    """Rows that came after the key of their bucket was gone: their key, how long the policy keeps it, and where."""
+
+    retention: KeyRetention
+    tables: tuple[DarkTable, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON values."""
+        over = self.retention.over_at
+        return {
+            "key_id": self.retention.key_id,
+            "tags": list(self.retention.tags),
+            "retention_over": None if over is None else utc_text(over),
+            "tables": [table.to_dict() for table in self.tables],
+        }
+
+
+@dataclass(frozen=True, slots=True)
 class ShredPlan:
     """What would be shredded.
 
@@ -116,6 +134,7 @@ class ShredPlan:
         head: of the audit of keys, as ``--head`` takes it.
         doubts: why the state directory may be an earlier copy of itself, in which holds are missing.
         warnings: what people must know besides.
+        late_data: what is under keys of late data, due or not.
     """
 
     as_of: datetime
@@ -127,6 +146,7 @@ class ShredPlan:
     head: str = "none"
     doubts: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+    late_data: tuple[LateData, ...] = ()
 
     @property
     def chosen(self) -> Sequence[ShreddableKey]:
@@ -156,4 +176,5 @@ class ShredPlan:
             "head": self.head,
             "doubts": list(self.doubts),
             "warnings": list(self.warnings),
+            "late_data": [late.to_dict() for late in self.late_data],
         }

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime, timezone
 from typing import TypeAlias
 
 from sparkcrypt.backfill.drift.columns import match_columns
@@ -19,6 +20,7 @@ from sparkcrypt.backfill.target.unit import SourceFile, Unit, list_unit, partiti
 from sparkcrypt.errors import PlanError, SparkcryptError
 from sparkcrypt.native.footers import FooterFacts, Found
 from sparkcrypt.parquet import FileSummary
+from sparkcrypt.policy.bucket import is_past_retention
 from sparkcrypt.schema import Path, join_dotted
 from sparkcrypt.spark.files.hadoop import HadoopFiles
 
@@ -37,6 +39,7 @@ class KeyPlace:
         rows: of these files.
         out_of_bucket: what is under it and does not belong to its bucket: why, each once.
         readable: what belongs to its bucket and is not under it: reason -> files.
+        late: what came after it was gone, and is under a key of late data: that key -> files.
     """
 
     table: str
@@ -46,6 +49,7 @@ class KeyPlace:
     rows: int = 0
     out_of_bucket: dict[str, None] = field(default_factory=dict)
     readable: dict[str, int] = field(default_factory=dict)
+    late: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +94,8 @@ class TableScan:
         self._shapes: dict[_Shape, _Shape] = {}
         self.places: dict[str, KeyPlace] = {}
         self.unread: tuple[int, str] = (0, "")
+        self._planned = {column.path: column for column in target.plan.columns}
+        self._now = datetime.now(timezone.utc)
 
     @property
     def name(self) -> str:
@@ -179,7 +185,10 @@ class TableScan:
             wanted = expected.get(path)
             if key_id is not None and encrypted is not False:
                 under.setdefault(key_id, []).append(path)
-            if wanted is not None and wanted != key_id and encrypted is not None:
+            if key_id is not None and self._is_late(path, key_id, wanted):
+                late = self._place(wanted or "").late
+                late[key_id] = late.get(key_id, 0) + 1
+            elif wanted is not None and wanted != key_id and encrypted is not None:
                 readable = self._place(wanted).readable
                 state = f"under key {key_id!r}" if encrypted else "not encrypted"
                 reason = f"column {join_dotted(path)} in {partition} is {state}"
@@ -198,14 +207,23 @@ class TableScan:
             place.out_of_bucket["footers of its files, without which no column can be read"] = None
 
     def _belongs(self, key_id: str, values: Mapping[str, str]) -> bool:
-        """Tell whether a template of the policy gives a partition this key."""
+        """Tell whether a template of the policy gives a partition this key, for its bucket or for late data of it."""
         for rule in self.target.policy.tags:
+            if rule.key is None or not rule.key.columns:
+                continue
             try:
-                if rule.key is not None and rule.key.columns and rule.key.render(values) == key_id:
+                bucket_key = rule.key.render(values)
+                if bucket_key == key_id:
                     return True
+                if rule.late_data is not None and rule.late_data.matches(key_id):
+                    return is_past_retention(rule.key, bucket_key, rule.retention_seconds, self._now)
             except PlanError:
                 continue  # the table has not the columns of this tag's template
         return False
+
+    def _is_late(self, path: Path, key_id: str, wanted: str | None) -> bool:
+        column = self._planned.get(path)
+        return column is not None and column.takes_late(key_id, wanted, self._now)
 
     def _place(self, key_id: str) -> KeyPlace:
         return self.places.setdefault(key_id, KeyPlace(self.name))

@@ -19,7 +19,7 @@ from sparkcrypt.backfill.many.refused_tables import Gate
 from sparkcrypt.backfill.many.retire import RECORDS, walk_objects
 from sparkcrypt.backfill.old_files.awaiting_expiry import awaiting_expiry
 from sparkcrypt.backfill.old_files.problems import problems_of_target
-from sparkcrypt.backfill.shred.plan import DarkTable, ShreddableKey, ShredPlan
+from sparkcrypt.backfill.shred.plan import DarkTable, LateData, ShreddableKey, ShredPlan
 from sparkcrypt.backfill.shred.restored_state import find_newer_runs
 from sparkcrypt.backfill.shred.scan import KeyPlace, TableScan, look_at_all
 from sparkcrypt.backfill.state.mac import MasterKeys, open_mac
@@ -134,6 +134,7 @@ class Survey:
             facts.head_text,
             doubts,
             (facts.weakness,) if facts.weakness else (),
+            tuple(self._find_late_data()),
         )
 
     def _choose(self, facts: KeyFacts, moment: datetime) -> dict[str, KeyRetention]:
@@ -195,6 +196,17 @@ class Survey:
             tuple(reason for scan, place in places for reason in self._find_readable(scan, place)),
         )
 
+    def _find_late_data(self) -> Iterator[LateData]:
+        """Yield each key of late data under which files of these tables are."""
+        found: dict[str, list[DarkTable]] = {}
+        for scan in self._scans.values():
+            for key_id, place in scan.places.items():
+                rules = (rule for rule in self._policy.tags if rule.late_data and rule.late_data.matches(key_id))
+                if place.amount.files and next(rules, None) is not None:
+                    found.setdefault(key_id, []).append(DarkTable.of(place))
+        for key_id, tables in sorted(found.items()):
+            yield LateData(retention_of_key(self._policy, key_id), tuple(tables))
+
     def _find_other_uses(self, scan: TableScan, place: KeyPlace) -> Iterator[str]:
         for reason in place.out_of_bucket:
             yield f"{place.table}: it is needed for {reason}"
@@ -209,6 +221,9 @@ class Survey:
         step = "`sparkcrypt backfill` puts it under the key first"
         for reason, files in place.readable.items():
             yield f"{place.table}: {reason} in {count_of(files, 'file')}; {step}"
+        for key_id, files in place.late.items():
+            late = f"late data in {count_of(files, 'file')} are under key {key_id!r}"
+            yield f"{place.table}: {late}, whose own retention counts"
         table_id = scan.target.table_id
         waiting = awaiting_expiry(self._store, table_id, self._files, self._policy.grace_seconds)
         if waiting.files:

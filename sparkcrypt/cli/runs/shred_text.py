@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sparkcrypt.backfill.shred.plan import ShreddableKey, ShredPlan
+from sparkcrypt.backfill.shred.plan import LateData, ShreddableKey, ShredPlan
 from sparkcrypt.backfill.shred.report import ShredReport
 from sparkcrypt.cli.frame.output import align_table
 from sparkcrypt.text import count_of, size_of, utc_text
@@ -20,6 +20,7 @@ def shred_plan_text(plan: ShredPlan) -> str:
         lines += ["", *_describe_key(key)]
     lines.append("")
     lines += [tombstone.to_text() for tombstone in plan.shredded]
+    lines += [_describe_late(late) for late in plan.late_data]
     lines += [f"left out: key {key_id!r}: {reason}" for key_id, reason in sorted(plan.left_out.items())]
     lines += [f"NOT looked at: {table}: {reason}" for table, reason in sorted(plan.not_scanned.items())]
     lines += [f"skipped: {table}: {reason}" for table, reason in sorted(plan.passed_over.items())]
@@ -73,6 +74,16 @@ def _describe_key(key: ShreddableKey) -> Iterator[str]:
     more = max(0, len(key.refused) - _SHOWN) + max(0, len(key.defeated_by) - _SHOWN)
     if more:
         yield f"  … and {count_of(more, 'line')}; --json shows all"
+
+
+def _describe_late(late: LateData) -> str:
+    over = late.retention.over_at
+    until = "no date ends its retention" if over is None else f"its retention is over on {utc_text(over)}"
+    where = "; ".join(
+        f"{table.table}: {_shorten(table.partitions)}: {count_of(table.files, 'file')}, {count_of(table.rows, 'row')}"
+        for table in late.tables
+    )
+    return f"late data under key {late.retention.key_id!r} ({until}): {where}"
 
 
 def _shorten(partitions: tuple[str, ...]) -> str:

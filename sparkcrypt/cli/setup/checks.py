@@ -51,6 +51,8 @@ def key_checks(policy: Policy) -> tuple[NamedKey, ...]:
     for rule in policy.tags:
         if rule.key is not None:
             named.setdefault(rule.key.text if rule.key.columns else rule.key.render({}), bool(rule.key.columns))
+        if rule.late_data is not None and not rule.late_data.columns:
+            named.setdefault(rule.late_data.render({}), False)
     if policy.audit_key is not None:
         named.setdefault(policy.audit_key, False)
     return tuple(NamedKey(key_id, is_template) for key_id, is_template in named.items())

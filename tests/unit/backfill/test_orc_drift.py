@@ -92,9 +92,8 @@ def test_untagged_columns_are_under_the_footers_key_where_the_policy_says_so() -
         file = orc_file({**TAGGED, "id": key})
         found = drift_of_file(file, match_columns(file, plan), plan, {}, table_uuid=None)
         assert [difference.kind for difference in found] == expected
-    order = order_orc_file(
-        file, "/n", match_columns(file, plan), plan, {}, identity=NEW, drifts=True, rewraps=False, renames=False
-    )
+    keys = match_columns(file, plan).key_ids(plan, {})
+    order = order_orc_file(file, "/n", keys, plan.footer_key, identity=NEW, drifts=True, rewraps=False, renames=False)
     assert order.columns == {("id",): "footer", ("email",): "pii", ("phones",): "pii"}
 
 
@@ -112,7 +111,8 @@ def test_orders_follow_the_drift() -> None:
 
     def order(file: FileSummary, *, plan: Any = None, **how: bool) -> OrcOrder:
         made, plan, asked = "/t/new.orc", plan or planned(), {"drifts": True, "rewraps": False, "renames": False, **how}
-        return order_orc_file(file, made, match_columns(file, plan), plan, {}, identity=NEW, **asked)
+        keys = match_columns(file, plan).key_ids(plan, {})
+        return order_orc_file(file, made, keys, plan.footer_key, identity=NEW, **asked)
 
     def made(action: Action, columns: dict[Path, str], before: bytes | None = BOUND) -> OrcOrder:
         return OrcOrder(FILE, "/t/new.orc", action, columns, NEW.to_aad_prefix(), before, replace=True)

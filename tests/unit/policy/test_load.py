@@ -21,6 +21,11 @@ tags:
 """
 
 
+def late_data(key: str) -> str:
+    """Return the good policy with a key of late data."""
+    return GOOD.replace("retention: 400d", f"retention: 400d, late_data: '{key}'")
+
+
 def load(text: str) -> Policy:
     """Return the policy of a text."""
     return policy_from_text(text, where="policy.yaml", base="/conf")
@@ -249,6 +254,17 @@ MISTAKES = {
         GOOD.replace("pii: {key: pii}", "pii: {key: pii, retention: 1d, create_keys: true}"),
         "create_keys: a write makes the keys of a template with a date",
     ),
+    "late data of no bucket": (
+        GOOD.replace("pii: {key: pii}", "pii: {key: pii, retention: 1d, late_data: late}"),
+        "late_data: rows are late for a bucket of a template with a date",
+    ),
+    "late data without retention": (GOOD.replace("retention: 400d", "late_data: late"), "give the tag both"),
+    "late data in clear": (late_data("plaintext"), "allowed: refuse, or a key id"),
+    "late data by a partition": (late_data("l-{day:%Y-%m}"), "with the day of writing, such as late-{written:%Y-%m}"),
+    "late data by no date": (late_data("late-{written}"), "or one with the day of writing"),
+    "late data under the footer's key": (late_data("footer"), "'footer' is a key, or could give one, of the footer"),
+    "late data under a bucket's key": (late_data("contact-2026-01"), "one, of a bucket of tag 'contact'"),
+    "late data under buckets' keys": (late_data("contact-{written:%Y-%m}"), "one, of a bucket of tag 'contact'"),
     "rotation of nothing": (GOOD + "rotate_every: 0d\n", "rotate_every: is '0d'; allowed"),
     "grace missing": (GOOD + "old_files: {}\n", ":8: old_files: 'grace' is missing"),
     "grace misspelt": (GOOD + "old_files: {grase: 1h}\n", "did you mean 'grace'?"),
