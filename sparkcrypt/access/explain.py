@@ -8,17 +8,19 @@ from typing import Any, Literal, TypeAlias
 
 from sparkcrypt.errors import KeyServiceError, PlanError
 from sparkcrypt.keys.access_decisions import Decision, decision_of
+from sparkcrypt.keys.tombstones import reason_of_absence
 from sparkcrypt.plan import ColumnPlan, EncryptionPlan
 from sparkcrypt.policy.model import OnDenied, Policy
 from sparkcrypt.schema import join_dotted
 
-Right: TypeAlias = Literal["allowed", "denied", "shredded", "unavailable", "undecided", "no key needed"]
+Right: TypeAlias = Literal["allowed", "denied", "shredded", "missing", "unavailable", "undecided", "no key needed"]
 Result: TypeAlias = Literal["values", "null", "error", "not known"]
 Decide: TypeAlias = Callable[[str], "Decision | None"]
 _SAID: dict[Right, str] = {
     "allowed": "may be used",
     "denied": "is denied",
-    "shredded": "is not there",
+    "shredded": "was shredded",
+    "missing": "is not there",
     "unavailable": "cannot be asked about: the key service does not answer",
     "undecided": "cannot be decided on: this key service tells by an unwrap alone, which takes a file",
     "no key needed": "is not needed",
@@ -79,7 +81,8 @@ def explain_access(
 
     def right_of(key_id: str) -> Right:
         if key_id not in known:
-            known[key_id] = _ask(decide, key_id)
+            right = _ask(decide, key_id)
+            known[key_id] = reason_of_absence(policy.run_state, key_id) if right == "shredded" else right
         return known[key_id]
 
     footer = right_of(plan.footer_key) if plan.encrypted else "allowed"
@@ -137,7 +140,7 @@ def _keys(
 
 
 def _judge(key_id: str | None, right: Right, mode: OnDenied, footer_key: str, footer: Right) -> tuple[Result, str]:
-    if footer in ("denied", "shredded", "unavailable"):
+    if footer in ("denied", "shredded", "missing", "unavailable"):
         return "error", f"the footer's key {footer_key} {_SAID[footer]}, and without it nothing can be read"
     if footer == "undecided" or right == "undecided":
         return "not known", f"key {footer_key if footer == 'undecided' else key_id} {_SAID['undecided']}"

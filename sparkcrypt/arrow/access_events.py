@@ -17,12 +17,12 @@ from sparkcrypt.access.log import AccessLog
 from sparkcrypt.access.records import ACCESS, LOST, Outcome, Record, make_record
 from sparkcrypt.errors import KeyAccessDeniedError, KeyNotFoundError, StorageError
 from sparkcrypt.keys.expiring_cache import ExpiringCache
+from sparkcrypt.keys.tombstones import reason_of_absence
 from sparkcrypt.policy.access_log import AccessLogRule
 
 ROUTE = "arrow"
 MOST_KEPT = 10_000
 """How many events wait in memory while a log cannot be written; what is beyond is counted as lost."""
-_REFUSALS = {KeyAccessDeniedError: "denied", KeyNotFoundError: "shredded"}
 _LOG = logging.getLogger(__name__)
 
 _Same: TypeAlias = "tuple[str, Outcome, str | None]"
@@ -110,10 +110,11 @@ class ReadEvents:
         log: None where the policy has none; then nothing happens.
         table: as the reader names it, else its folder.
         principal: who reads.
+        run_state: the policy's state directory, whose tombstones tell of keys that are not there.
     """
 
-    def __init__(self, log: ProcessLog | None, table: str, principal: str) -> None:
-        self._log = log
+    def __init__(self, log: ProcessLog | None, table: str, principal: str, *, run_state: str) -> None:
+        self._log, self._run_state = log, run_state
         self._who = {"kind": ACCESS, "table": table, "principal": principal, "execution": f"{next(_READS)}"}
         self._lock = threading.Lock()
         self._written: dict[_Same, _Written] = {}
@@ -139,7 +140,9 @@ class ReadEvents:
 
         The reader is told why by that error, so this raises none.
         """
-        why = next((word for kind, word in _REFUSALS.items() if isinstance(error, kind)), None)
+        why: str | None = "denied" if isinstance(error, KeyAccessDeniedError) else None
+        if isinstance(error, KeyNotFoundError):
+            why = reason_of_absence(self._run_state, key)
         same: _Same = (key, "refused", why) if why else (key, "failed", type(error).__name__)
         try:
             self._note(same, column)

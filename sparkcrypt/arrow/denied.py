@@ -49,7 +49,7 @@ class DeniedLeaves:
         return denied_below(leaf.path for leaf in self.leaves)
 
     def keys_below(self, columns: Container[str]) -> Iterator[tuple[str, str, str]]:
-        """Yield key, path and ``denied`` or ``shredded`` for each leaf of some top-level columns."""
+        """Yield key, path and ``denied``, ``shredded`` or ``missing`` for each leaf of some top-level columns."""
         for leaf in self.leaves:
             if leaf.path[0] in columns:
                 yield leaf.key, leaf.column, leaf.decision

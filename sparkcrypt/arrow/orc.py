@@ -29,6 +29,7 @@ from sparkcrypt.errors import (
     show,
 )
 from sparkcrypt.keys.material import parse_key_material
+from sparkcrypt.keys.tombstones import reason_of_absence
 from sparkcrypt.native.open_places import Place, Settings, place
 from sparkcrypt.orc import Tail, check_key_name
 from sparkcrypt.orc.file.cipher import LocalKeys
@@ -153,7 +154,8 @@ def open_orc(
     at = str(FilePath(where).absolute()) if isinstance(where, str) else path  # its folders tell the partition
     resolve_orc_read({"policy": policy.canonical(), "path": at, "properties": told, "footer": _facts_of(tail)})
     read = {column.number: column for column in (*wanted, *asked)}
-    events = ReadEvents(open_log(policy.access_log), table or str(PurePosixPath(path).parent), reader.principal)
+    name = table or str(PurePosixPath(path).parent)
+    events = ReadEvents(open_log(policy.access_log), name, reader.principal, run_state=policy.run_state)
     opening = _Opening(reader, path, events, masks=on_denied == "null")
     keys = LocalKeys(path, opening.open)
     with naming(path):
@@ -255,7 +257,8 @@ class _Opening:
             if not (self._masks and is_denial) or any(rule.on_denied == "error" for rule in tags):
                 self._events.note_refused(key_id, column, error)
                 raise
-            why = "denied" if isinstance(error, KeyAccessDeniedError) else "shredded"
+            denied = isinstance(error, KeyAccessDeniedError)
+            why = "denied" if denied else reason_of_absence(self._reader.policy.run_state, key_id)
             self._events.note_masked(key_id, column, why)
             self.denied.append(variant)
             self.masked[column] = f"key {key_id}{f' of tag {tags[0].name}' if tags else ''} is {why}"

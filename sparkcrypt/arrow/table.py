@@ -288,7 +288,8 @@ def dropped_columns(file_schema: pa.Schema, denied: DeniedLeaves) -> frozenset[s
 
 def begin_events(reader: Reader, files: Sequence[DataFile]) -> ReadEvents:
     """Return the access events of a new read."""
-    return ReadEvents(open_log(reader.policy.access_log), reader.table or table_folder(files[0]), reader.principal)
+    policy, place = reader.policy, reader.table or table_folder(files[0])
+    return ReadEvents(open_log(policy.access_log), place, reader.principal, run_state=policy.run_state)
 
 
 def read_schema(judge: Judge, path: str) -> pa.Schema:

@@ -10,6 +10,7 @@ from sparkcrypt.access.records import Record, make_record
 from sparkcrypt.decide.context import parse_policy
 from sparkcrypt.decide.request import optional_text, require_text
 from sparkcrypt.errors import BridgeError, ConfigError, show
+from sparkcrypt.keys.tombstones import reason_of_absence
 from sparkcrypt.policy.access_log import AccessLogRule
 
 
@@ -29,8 +30,8 @@ def records_of(request: Mapping[str, Any]) -> tuple[str, list[Record]]:
     """Return what names the files of a JVM, and the records of its events.
 
     Args:
-        request: ``process`` (the JVM's own name for itself), ``application`` and ``events``, each as `make_record`
-            takes it.
+        request: ``policy``, ``process`` (the JVM's own name for itself), ``application`` and ``events``, each as
+            `make_record` takes it.
 
     Raises:
         BridgeError: an event is not what it must be.
@@ -40,4 +41,13 @@ def records_of(request: Mapping[str, Any]) -> tuple[str, list[Record]]:
         raise BridgeError(f"the request's 'events' are {show(events)}; allowed: a list of objects")
     process = f"{socket.gethostname()}-{require_text(request, 'process')}"
     owner = f"{optional_text(request, 'application') or 'none'}-{process}"
-    return owner, [make_record(event, process=process) for event in events]
+    run_state = parse_policy(require_text(request, "policy")).run_state
+    return owner, [_tell_absence(make_record(event, process=process), run_state) for event in events]
+
+
+def _tell_absence(record: Record, run_state: str) -> Record:
+    """Return a record that says of a key that is not there, which the JVM calls shredded, why that is so."""
+    key_id = record.get("key")
+    if record.get("outcome") != "refused" or record.get("why") != "shredded" or not key_id:
+        return record
+    return record | {"why": reason_of_absence(run_state, key_id)}

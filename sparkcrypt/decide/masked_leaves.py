@@ -12,6 +12,7 @@ from sparkcrypt.decide.request import decode_base64, optional_text, require_prop
 from sparkcrypt.errors import BridgeError, FormatError, KeyAccessDeniedError, KeyNotFoundError, PlanError, show
 from sparkcrypt.keys.access_decisions import Decision, KeyDecisions
 from sparkcrypt.keys.material import parse_key_material
+from sparkcrypt.keys.tombstones import reason_of_absence
 from sparkcrypt.plan import ColumnPlan, build_plan
 from sparkcrypt.policy.model import ON_DENIED, Policy
 from sparkcrypt.schema import join_dotted, schema_from_spark
@@ -47,9 +48,13 @@ def decide(request: Mapping[str, Any], decisions: KeyDecisions) -> dict[str, Any
         return {"table": context.name, "columns": [], "partition_columns": [], "undecided": []}
     found = decisions.decide(dict.fromkeys((context.policy.footer_key, *asked)), wrapped_keks(request))
     _refuse_footer(context, request, found)
-    masked = [_answer(column, key, found[key], None) for column in fixed if _is_refused(found, key := _key(column))]
+    masked = [
+        _answer(context.policy, column, key, found[key], None)
+        for column in fixed
+        if _is_refused(found, key := _key(column))
+    ]
     masked += [
-        _answer(column, key, found[key], places)
+        _answer(context.policy, column, key, found[key], places)
         for column in columns
         for key, places in rendered.get(column.path, {}).items()
         if _is_refused(found, key)
@@ -133,13 +138,16 @@ def _is_refused(found: Mapping[str, Decision], key_id: str) -> bool:
     return found.get(key_id, "allowed") != "allowed"
 
 
-def _answer(column: ColumnPlan, key_id: str, decision: Decision, places: list[int] | None) -> dict[str, Any]:
+def _answer(
+    policy: Policy, column: ColumnPlan, key_id: str, decision: Decision, places: list[int] | None
+) -> dict[str, Any]:
+    why = reason_of_absence(policy.run_state, key_id) if decision == "shredded" else decision
     return {
         "path": list(column.leaf.logical),
         "column": join_dotted(column.leaf.logical),
         "key": key_id,
         "tag": column.tag,
-        "why": decision,
+        "why": why,
         "partitions": places,
     }
 

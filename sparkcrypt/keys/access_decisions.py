@@ -28,7 +28,7 @@ class AccessDecider(Protocol):
     def may(self, key_ids: Collection[str]) -> Mapping[str, Decision]:
         """Return what these credentials may do with each key; a key that is left out is undecided.
 
-        ``shredded`` says that the key is not there any more.
+        ``shredded`` says that the key is not there; whether somebody shredded it, a tombstone tells.
 
         Raises:
             KeyServiceUnavailableError: it cannot be told now.

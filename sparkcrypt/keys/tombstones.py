@@ -9,9 +9,12 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import Literal, TypeAlias
 
 from sparkcrypt.errors import show
 from sparkcrypt.keys.ids import key_digest
+
+Absence: TypeAlias = Literal["shredded", "missing"]
 
 TOMBSTONE_VERSION = 1
 _MOST_BYTES = 65_536
@@ -22,6 +25,16 @@ _LOCAL = re.compile(r"(?:file:(?://)?)?(/.*)", re.DOTALL)
 def tombstone_name(digest: str) -> str:
     """Return the name of a tombstone's record in the state directory."""
     return f"tombstones/{digest}.json"
+
+
+def reason_of_absence(run_state: str, key_id: str) -> Absence:
+    """Return why a key is not there: ``shredded`` where a tombstone says so, else ``missing``.
+
+    Args:
+        run_state: the state directory, as the policy has it.
+        key_id: the master key, of which the key service says that it is not there.
+    """
+    return "missing" if describe_tombstone(run_state, key_id) is None else "shredded"
 
 
 def describe_tombstone(run_state: str, key_id: str) -> str | None:

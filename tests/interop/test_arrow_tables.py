@@ -245,7 +245,7 @@ def test_denied_leaves_are_nulls_and_siblings_stay(tmp_path: Path, policy: Polic
     assert rich.to_table().to_pylist() == FULL
     assert rich.masked == {}
     poor = open_table(str(tmp_path / "n"), lacking(policy, tmp_path, "pii"), tags=LEAVES, on_denied="null")
-    assert poor.masked == dict.fromkeys(LEAVES, "key pii of tag pii is shredded")
+    assert poor.masked == dict.fromkeys(LEAVES, "key pii of tag pii is missing")
     assert pa.Table.from_batches(poor.to_batches(batch_size=batch_size)).to_pylist() == MASKED
     assert poor.schema.equals(NESTED)
     kept = poor.to_table(["id"], pc.field("s", "a").is_null() & (pc.field("s", "b") > 3))
@@ -283,7 +283,7 @@ def test_masked_columns_are_null_in_filters(folder: Path, policy: Policy, tmp_pa
     """A comparison with a masked column holds for no row, ``is null`` for each; no library sees a value."""
     table = open_t(folder, lacking(policy, tmp_path, "pii"), on_denied="null")
     email = pc.field("email")
-    assert table.masked == {"email": "key pii of tag pii is shredded"}
+    assert table.masked == {"email": "key pii of tag pii is missing"}
     for condition, count in (
         (email == "mail3", 0),
         (email != "mail3", 0),
@@ -340,8 +340,8 @@ def test_templates_and_tags_decide_as_for_spark(tmp_path: Path, policy: Policy) 
 
     masked = opened("null")
     assert masked.masked == {
-        "pay": "key pay-2026-02 of tag pay is shredded in some partitions",
-        "y": "key soft of tag soft is shredded",
+        "pay": "key pay-2026-02 of tag pay is missing in some partitions",
+        "y": "key soft of tag soft is missing",
     }
     assert masked.to_table(["id", "pay", "y"]).to_pydict() == {"id": [0, 1, 2], "pay": [0, None, None], "y": [None] * 3}
     assert masked.to_table(["id"], pc.field("pay") >= 0).to_pydict() == {"id": [0]}
@@ -534,7 +534,7 @@ def test_each_read_leaves_access_events(tmp_path: Path, folder: Path, policy: Po
     with pytest.raises(KeyNotFoundError):
         poor.to_table()
     (refused,) = [access for access in accesses(log, "email") if access["outcome"] == "refused"]
-    assert (refused["why"], refused["key"], refused["columns"]) == ("shredded", "pii", ["email"])
+    assert (refused["why"], refused["key"], refused["columns"]) == ("missing", "pii", ["email"])
     assert not any(b"mail1" in path.read_bytes() for path in log.rglob("*.jsonl"))
 
 
@@ -548,7 +548,7 @@ def test_nulls_in_place_of_values_are_access_events(tmp_path: Path, folder: Path
     assert accesses(log, "email") == []
     poor.to_table(["id", "email"])
     (masked,) = accesses(log, "email")
-    assert (masked["outcome"], masked["why"], masked["key"], masked["count"]) == ("masked", "shredded", "pii", 1)
+    assert (masked["outcome"], masked["why"], masked["key"], masked["count"]) == ("masked", "missing", "pii", 1)
 
 
 def test_a_lost_log_stops_reads_where_it_is_required_alone(

@@ -179,7 +179,7 @@ def test_a_refusal_is_an_event(logged: Logged, key: str) -> None:
     """Who is refused a column's key, or the footer's, is in the log with the key and the reason."""
     poor = logged.under(with_keys(logged.policy, logged.lake.root / f"poor-{key}", without_keys(key)))
     access = logged.heard("a", lambda: refusal(lambda: poor.sql("SELECT a FROM t").collect()))
-    assert (access["outcome"], access["why"], access["key"]) == ("refused", "shredded", key)
+    assert (access["outcome"], access["why"], access["key"]) == ("refused", "missing", key)
     assert access["columns"] == (["a"] if key == "pii" else [])
     assert access["execution"] is not None or key == "footer"
 
@@ -188,7 +188,7 @@ def test_a_masked_column_is_an_event(logged: Logged) -> None:
     """Whoever gets nulls in place of a column is in the log, with the column, its key and the reason."""
     poor = logged.under(with_keys(logged.policy, logged.lake.root / "soft", without_keys("soft")), "mask")
     access = logged.heard("d", lambda: poor.sql("SELECT id, d FROM t").collect())
-    assert (access["outcome"], access["why"], access["key"]) == ("masked", "shredded", "soft")
+    assert (access["outcome"], access["why"], access["key"]) == ("masked", "missing", "soft")
     assert (access["table"], access["columns"]) == (logged.table, ["d"])
 
 
@@ -262,7 +262,7 @@ def test_the_commands_say_who_read_and_what_one_would_get(logged: Logged) -> Non
     theirs = ("--principal", "somebody else", "--principal-policy", str(other))
     told = json.loads(run_command(logged.lake, *arguments, *theirs).stdout)
     found = {entry["column"]: (entry["right"], entry["result"]) for entry in told["columns"]}
-    assert (found["a"], found["c"]) == (("shredded", "error"), ("allowed", "values"))
+    assert (found["a"], found["c"]) == (("missing", "error"), ("allowed", "values"))
     assert told["credential_of"] == str(other)
 
 

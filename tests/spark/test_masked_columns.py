@@ -121,7 +121,7 @@ def test_routes_give_the_same_rows(readers: Readers) -> None:
     assert readers.ask("SELECT count(email) c FROM t") == [(0,)]
     frame = readers.poor.table("t")
     assert masked_columns(frame) == dict.fromkeys(
-        ["email", "s.a", "l.element.x", "m.value.x"], "key pii of tag pii is shredded"
+        ["email", "s.a", "l.element.x", "m.value.x"], "key pii of tag pii is missing"
     )
     plan = frame._jdf.queryExecution().executedPlan().toString()
     assert "null AS email" in plan
@@ -148,7 +148,7 @@ def test_partitions_and_tags(readers: Readers) -> None:
     assert readers.ask("SELECT id, pay FROM d ORDER BY id") == expected
     by_path = readers.poor.read.parquet(str(readers.lake.path("d"))).orderBy("id").select("id", "pay")
     assert by_path.collect() == expected
-    assert masked_columns(by_path) == {"pay": "key pay-2026-02 of tag pay is shredded in some partitions"}
+    assert masked_columns(by_path) == {"pay": "key pay-2026-02 of tag pay is missing in some partitions"}
     assert readers.ask("SELECT sum(pay) p FROM d WHERE day < '2026-02'") == [(10,)]
     readers.make("z", "(id INT, x STRING, y STRING) USING parquet", {"x": ["strict"], "y": ["soft"]}, "(1, 'q', 'r')")
     assert readers.ask("SELECT id, y FROM z") == [(1, None)]
@@ -219,7 +219,7 @@ def test_masked_nulls_are_not_stored(readers: Readers) -> None:
     }
     readers.rich.sql("CREATE TABLE numbers (id INT) USING parquet")
     said = {name: refusal(readers.ask, query) for name, query in queries.items()}
-    assert {name for name, text in said.items() if "column email (key pii of tag pii is shredded)" not in text} == set()
+    assert {name for name, text in said.items() if "column email (key pii of tag pii is missing)" not in text} == set()
     assert data_files(readers.lake.path("into")) == []
     readers.ask("CREATE TABLE c5 USING parquet AS SELECT id, s.b FROM (SELECT *, upper(email) u FROM t)")
     assert readers.ask("SELECT * FROM c5") == [(1, 2)]

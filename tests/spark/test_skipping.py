@@ -373,7 +373,7 @@ def test_masked_column_is_not_judged_by_its_values(lake: Lake) -> None:
         query = f"SELECT id, email FROM t WHERE {predicate}"
         frame = poor.sql(query)
         assert len(rows_of(frame)) == rows == len(without_skipping(poor, query))
-        assert masked_columns(frame) == {"email": "key pii of tag pii is shredded"}
+        assert masked_columns(frame) == {"email": "key pii of tag pii is missing"}
     assert check(lake, "SELECT id, email FROM t WHERE id = 31 AND email IS NULL", poor).opened == 1
 
 

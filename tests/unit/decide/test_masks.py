@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,9 @@ from sparkcrypt.bridge.operations import Operations
 from sparkcrypt.decide.masked_writes import refuse_masked
 from sparkcrypt.errors import BridgeError, ConfigError, KeyNotFoundError, PlanError
 from sparkcrypt.keys.datakeys import DataKeyMaker
+from sparkcrypt.keys.ids import key_digest
 from sparkcrypt.keys.local.service import LocalKeyService
+from sparkcrypt.keys.tombstones import tombstone_name
 from sparkcrypt.names import ALLOW_MASKED
 from sparkcrypt.policy.build import policy_from_document
 from sparkcrypt.policy.model import Policy
@@ -69,12 +72,26 @@ def request(policy: Policy, on_denied: str, **more: Any) -> dict[str, Any]:
     return {"op": "decide", "on_denied": on_denied, **told, **more}
 
 
+def test_shredded_is_said_of_keys_with_a_tombstone_alone(policy: Policy, tmp_path: Path) -> None:
+    """Any other key that is not there is missing, as one is that nobody made or that was deleted by mistake."""
+    policy = replace(policy, run_state=str(tmp_path / "state"))
+    file = tmp_path / "state" / tombstone_name(key_digest("pay-2025-01"))
+    file.parent.mkdir(parents=True)
+    file.write_text(json.dumps({"key_id": "pay-2025-01", "time": "2026-11-23T04:51:08Z", "reason": "over"}))
+    partitions = [{"day": "2025-01-05"}, {"day": "2025-02-05"}, {"day": "2026-01-05"}]
+    answer = Operations().answer(request(policy, "mask", partitions=partitions))
+    why = {(column["column"], column["key"]): column["why"] for column in answer["columns"]}
+    assert (why["pay", "pay-2025-01"], why["pay", "pay-2025-02"]) == ("shredded", "missing")
+    assert why["email", "pii"] == "missing"
+    assert ("pay", "pay-2026-01") not in why
+
+
 @pytest.mark.parametrize(("said", "masked"), [("mask", ["email", "s.a", "y"]), ("", ["y"]), ("error", [])])
 def test_the_session_asks_and_tags_have_the_last_word(policy: Policy, said: str, masked: list[str]) -> None:
     """``error`` of any of a column's tags keeps it from being masked; ``mask`` masks where the session says nothing."""
     answer = Operations().answer(request(policy, said))
     assert [column["column"] for column in answer["columns"]] == masked
-    assert {column["why"] for column in answer["columns"]} <= {"shredded"}
+    assert {column["why"] for column in answer["columns"]} <= {"missing"}
     assert answer["partition_columns"] == (["day"] if said == "mask" else [])
 
 
