@@ -9,12 +9,13 @@ from datetime import datetime, timedelta, timezone
 from typing import Any
 
 from sparkcrypt.backfill.audit.key_facts import Hold, KeyFacts, Tombstone, read_key_facts
-from sparkcrypt.backfill.many.keys_in_use import KeyUse, list_key_uses
+from sparkcrypt.backfill.many.keys_in_use import KeyUse, list_key_uses, read_key_use
 from sparkcrypt.backfill.report.amount import Amount
 from sparkcrypt.backfill.state.mac import MasterKeys
 from sparkcrypt.backfill.state.store import StateStore
-from sparkcrypt.errors import KeyAccessDeniedError, KeyNotFoundError
+from sparkcrypt.errors import KeyAccessDeniedError, KeyNotFoundError, SparkcryptError
 from sparkcrypt.keys.ids import key_digest
+from sparkcrypt.keys.open_service import open_key_service
 from sparkcrypt.keys.service import KeyDescription, KeyService
 from sparkcrypt.policy.former_services import split_former
 from sparkcrypt.policy.model import Policy
@@ -183,6 +184,23 @@ def find_overdue(service: KeyService, policy: Policy, key_ids: Iterable[str]) ->
         if due is not None and due.is_overdue(now):
             overdue.append(due)
     return tuple(overdue)
+
+
+def tell_overdue(policy: Policy, store: StateStore, table_ids: Iterable[str]) -> tuple[str, ...]:
+    """Return what people are told of the overdue keys of some tables; that nobody can tell is told as well.
+
+    Args:
+        policy: asks for rotations; where it asks for none, nothing is looked at.
+        store: the state directory, whose footer cache says what is under which key.
+        table_ids: as the state directory has them.
+    """
+    if policy.rotate_every_seconds is None and all(rule.rotate_every_seconds is None for rule in policy.tags):
+        return ()
+    try:
+        key_ids = {key_id for table_id in table_ids for key_id in read_key_use(store, table_id).keys}
+        return tuple(due.to_text() for due in find_overdue(open_key_service(policy.key_service), policy, key_ids))
+    except SparkcryptError as error:
+        return (f"whether keys are overdue is not known: {error}",)
 
 
 def newest_made(described: KeyDescription) -> datetime | None:

@@ -61,11 +61,16 @@ def list_key_uses(store: StateStore) -> Iterator[TableUse]:
     """Yield the tables that the state directory knows: on which runs worked, or looked; in order of their ids."""
     ids = {name.split("/")[1] for kind in ("footers/", "keks/", "runs/", "archive/") for name in store.list(kind)}
     for table_id in sorted(ids):
-        keys: dict[str, KeyUse] = {}
-        for _, lengths, facts in FooterCache(store, table_id, keeps=False).read_all():
-            for path, known in facts.items():
-                _count(keys, known, lengths[path])
-        yield TableUse(table_id, _find_name(store, table_id), keys, _list_kept(store, table_id))
+        yield read_key_use(store, table_id)
+
+
+def read_key_use(store: StateStore, table_id: str) -> TableUse:
+    """Return what the state directory knows of the keys of one table."""
+    keys: dict[str, KeyUse] = {}
+    for _, lengths, facts in FooterCache(store, table_id, keeps=False).read_all():
+        for path, known in facts.items():
+            _count(keys, known, lengths[path])
+    return TableUse(table_id, _find_name(store, table_id), keys, _list_kept(store, table_id))
 
 
 def _count(keys: dict[str, KeyUse], known: FooterFacts, length: int) -> None:

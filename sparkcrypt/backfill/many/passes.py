@@ -15,6 +15,7 @@ from sparkcrypt.backfill.drift.unit_survey import count_calls
 from sparkcrypt.backfill.journal.journal import new_run_id
 from sparkcrypt.backfill.many.chosen_tables import Choice, Chosen, choose_tables
 from sparkcrypt.backfill.many.fingerprint import PassState, fingerprint
+from sparkcrypt.backfill.many.key_status import tell_overdue
 from sparkcrypt.backfill.many.pass_progress import Meter
 from sparkcrypt.backfill.many.refused_tables import Gate
 from sparkcrypt.backfill.many.report import NOT_IN_PLACE, PassReport, TableError
@@ -122,6 +123,7 @@ class _Pass:
         self._reports: list[Report] = []
         self._failed: list[TableError] = []
         self._unchanged: list[str] = []
+        self._looked_at: list[tuple[StateStore, str]] = []
 
     def over_path(self, path: str) -> PassReport:
         """Work on a bare folder."""
@@ -161,6 +163,7 @@ class _Pass:
         store = self._store(target)
         if not self._gate.safe(target, store):
             return
+        self._looked_at.append((store, target.table_id))
         if self._unchanged_since(target, store) and not self._needs_care(target, store):
             self._unchanged.append(target.name)
             return
@@ -265,7 +268,12 @@ class _Pass:
             passed_over=self._gate.away.passed_over,
             unchanged=self._unchanged,
             throughput=self._meter.points,
+            warnings=self._tell_overdue(),
         )
+
+    def _tell_overdue(self) -> list[str]:
+        told = (line for store, table_id in self._looked_at for line in tell_overdue(self._policy, store, (table_id,)))
+        return [f"rotation overdue: {line}" for line in dict.fromkeys(told)]
 
 
 def _describe_lost(unit: Mapping[str, Any]) -> dict[str, str]:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
+from sparkcrypt.backfill.many.key_status import tell_overdue
 from sparkcrypt.cli.frame.authentic import Authenticity
 from sparkcrypt.cli.frame.command import Command
 from sparkcrypt.cli.frame.command_context import Workplace
@@ -59,7 +62,7 @@ def show_run(run_id: str, policy: str, as_json: bool) -> None:
 @click.option("--table", required=True, metavar="DB.TABLE", help="A table, or the folder of a run with --path.")
 @json_option
 def status(policy: str, table: str, as_json: bool) -> None:
-    """Show how far the latest run of a table is, and which of its problems are open.
+    """Show how far the latest run of a table is, which of its problems are open, and which of its keys are overdue.
 
     Examples:
       sparkcrypt backfill status --table sales.customers --policy policy.yaml
@@ -67,15 +70,21 @@ def status(policy: str, table: str, as_json: bool) -> None:
     with Workplace(_APP) as workplace:
         known, authenticity = _find_runs(workplace, policy, table)
         latest = known[-1]
-        states = workplace.states(workplace.policy(policy).run_state)
+        loaded = workplace.policy(policy)
+        states = workplace.states(loaded.run_state)
         problems, authenticated = open_problems(states, latest.table_id, authenticity)
+        overdue = tell_overdue(loaded, states, (latest.table_id,))
     text = "\n".join([_text(latest, authenticity.lines()), *problem_lines(problems, authenticated=authenticated)])
     if latest.state == "unfinished":
         text += "\nit is running, or was interrupted: then the command that began it continues it"
     if latest.state == "paused":
         text += "\nits budget was spent; the command that began it goes on"
-    found = {"problems": [problem.to_dict() for problem in problems], "problems_authenticated": authenticated}
-    show({**latest.details(), **found}, text, as_json=as_json)
+    text += "".join(f"\nrotation overdue: {line}" for line in overdue)
+    found: dict[str, Any] = {
+        "problems": [problem.to_dict() for problem in problems],
+        "problems_authenticated": authenticated,
+    }
+    show({**latest.details(), **found, "rotations_overdue": list(overdue)}, text, as_json=as_json)
 
 
 @click.command(cls=Command)

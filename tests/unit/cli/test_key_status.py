@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from sparkcrypt.backfill.audit.key_audit import key_audit
 from sparkcrypt.backfill.drift.cache import FooterCache
 from sparkcrypt.backfill.engine.keks import table_keks
 from sparkcrypt.backfill.journal.journal import Journal, RunRecord
-from sparkcrypt.backfill.many.key_status import find_overdue
+from sparkcrypt.backfill.many.key_status import find_overdue, tell_overdue
 from sparkcrypt.backfill.state.store import LocalStateStore
 from sparkcrypt.backfill.target.unit import SourceFile
 from sparkcrypt.keys.local.keystore import KeyDirectory, KeyVersion, MasterKey
@@ -20,6 +21,7 @@ from sparkcrypt.keys.material import Wrapping
 from sparkcrypt.keys.service import KeyService
 from sparkcrypt.native.footers import FooterFacts
 from sparkcrypt.parquet import FileSummary
+from sparkcrypt.policy.key_service import KeyServiceConfig
 from sparkcrypt.policy.load import load_policy
 
 from .conftest import run
@@ -114,6 +116,31 @@ def test_rotation_is_due_by_the_age_of_the_newest_version(policy: Path, keys: Ke
     assert "sparkcrypt rotate --key footer" in run("keys", "status", "--policy", policy).output
     loaded = load_policy(policy)
     assert [due.key_id for due in find_overdue(keys, loaded, ["pii", "footer", "gone"])] == ["footer"]
+
+
+def test_status_of_a_run_tells_overdue_keys_of_its_table(
+    policy: Path, keys: KeyService, store: LocalStateStore
+) -> None:
+    """Of that table alone; that the key service does not answer is told, and is no error."""
+
+    def told(*, table: str = "sales.customers") -> list[str]:
+        ended = run("backfill", "status", "--table", table, "--policy", policy, "--json")
+        assert ended.code == 0
+        return list(ended.document["rotations_overdue"])
+
+    age(policy, "pii", 900, 40)
+    age(policy, "footer", 400)
+    assert told() == []
+    policy.write_text(policy.read_text() + "rotate_every: 365d\n")
+    (line,) = told()
+    assert "key 'footer': its newest version is of" in line
+    ended = run("backfill", "status", "--table", "sales.customers", "--policy", policy)
+    assert f"rotation overdue: {line}" in ended.output
+    loaded = load_policy(policy)
+    assert tell_overdue(loaded, store, ["id-1", "id-2"]) == (line,)
+    assert tell_overdue(loaded, store, ["id-3"]) == ()
+    away = replace(loaded, key_service=KeyServiceConfig.from_dict({"type": "vault", "address": "http://127.0.0.1:9"}))
+    assert tell_overdue(away, store, ["id-1"])[0].startswith("whether keys are overdue is not known: ")
 
 
 def test_facts_that_cannot_be_understood_are_none(policy: Path, keys: KeyService, store: LocalStateStore) -> None:
