@@ -33,7 +33,7 @@ WITH_VAULT = if GO="$$(tools/ensure_go.sh $(BIN)/python)"; then export PATH="$$G
 WITH_CHROMIUM = if CHROMIUM="$$(tools/ensure_chromium.sh)"; then export CHROMIUM; \
 	else echo "Chromium cannot be had; the lines above say why" >&2; fi
 
-.PHONY: help demo demo-access demo-cluster demo-backfill demo-orc demo-retention demo-skipping test test-fast test-sparks lint sbom jar bench chaos clean
+.PHONY: help demo demo-access demo-cluster demo-backfill demo-orc demo-retention demo-skipping test test-fast test-sparks lint audit sbom jar bench chaos clean
 
 help:  ## this list
 	@grep -hE '^[a-z][a-z0-9-]*:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -91,6 +91,11 @@ lint: $(INSTALLED)  ## style, types, the import contract, and licences of what t
 	@$(BIN)/python tools/list_dependencies.py --check
 	@echo "make lint: style, types, imports and licences are as they should be"
 
+audit: $(INSTALLED)  ## known vulnerabilities of what this stands on; ends with 69 where no advisory service can be asked
+	@[ -x .venv-audit/bin/pip-audit ] || { $(PYTHON) -m venv .venv-audit && .venv-audit/bin/python -m pip install -q pip-audit; } \
+		|| { echo "make audit: pip-audit cannot be installed here, so nothing was looked up" >&2; exit 69; }
+	@$(BIN)/python -m tools.find_vulnerabilities .venv-audit/bin/pip-audit
+
 sbom: $(INSTALLED)  ## write a bill of materials of the package's dependencies to dist/
 	@$(BIN)/python tools/list_dependencies.py --sbom dist/sparkcrypt.cdx.json
 
@@ -106,7 +111,7 @@ chaos: $(JAR)  ## rounds of writers, passes, kills and faults, judged by a model
 	@echo "make chaos: no row was lost, doubled or left in clear"
 
 clean:  ## remove everything that the verbs made here, environments included
-	@rm -rf $(VENV) .venv-spark-* sparkcrypt/_jar build dist *.egg-info .cache .mypy_cache .ruff_cache .pytest_cache \
+	@rm -rf $(VENV) .venv-audit .venv-spark-* sparkcrypt/_jar build dist *.egg-info .cache .mypy_cache .ruff_cache .pytest_cache \
 		.import_linter_cache .hypothesis .coverage .coverage.* metastore_db derby.log spark-warehouse demo/work*
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 	@echo "make clean: environments, jar and caches are removed"

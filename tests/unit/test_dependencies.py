@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from cyclonedx.model.bom import Bom
 
 import sparkcrypt
+from tools.find_vulnerabilities import judge_answer
 from tools.list_dependencies import Dependency, find_refused, list_dependencies, write_sbom
 
 
@@ -43,3 +45,24 @@ def test_sbom_is_valid_and_whole(tmp_path: Path) -> None:
     assert f"pkg:pypi/cffi@{version('cffi')}" in below[f"pkg:pypi/cryptography@{version('cryptography')}"]
     read = Bom.from_json(document)  # type: ignore[attr-defined]
     assert (read.validate(), len(read.components)) == (True, len(components))
+
+
+def test_what_no_service_looked_up_is_not_called_safe() -> None:
+    """A package that it does not know, one that it leaves out, and an answer that is none; pip-audit ends with 0."""
+    asked = [Dependency("typing_extensions", "4.16.0", "MIT", ()), Dependency("jinja2", "2.4.1", "MIT", ())]
+
+    def answer(*entries: Mapping[str, object]) -> str:
+        return json.dumps({"dependencies": list(entries), "fixes": []})
+
+    known = {"name": "typing-extensions", "version": "4.16.0", "vulns": []}
+    unknown = {"name": "jinja2", "skip_reason": "Dependency not found on PyPI and could not be audited: jinja2 (2.4.1)"}
+    advisory = {"id": "PYSEC-2019-217", "fix_versions": ["2.10.1"]}
+    vulnerable = {"name": "jinja2", "version": "2.4.1", "vulns": [advisory]}
+    assert judge_answer(answer(known, {**vulnerable, "vulns": []}), asked).exit_code == 0
+    for text in (answer(known, unknown), answer(known), answer(), "", "no JSON", "[]"):
+        assert judge_answer(text, asked).exit_code == 69
+    assert judge_answer(answer(known, unknown), asked).unasked == (
+        "jinja2 2.4.1: Dependency not found on PyPI and could not be audited: jinja2 (2.4.1)",
+    )
+    found = judge_answer(answer(vulnerable), asked)
+    assert (found.exit_code, found.vulnerable) == (1, ("jinja2 2.4.1: PYSEC-2019-217; mended in 2.10.1",))
