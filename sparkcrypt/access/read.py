@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import date, timedelta
 from pathlib import Path
@@ -69,11 +69,7 @@ def read_accesses(folder: Path, column: str, day: date) -> AccessReport:
         ConfigError: there is no such folder.
         StorageError: it cannot be read.
     """
-    if not folder.is_dir():
-        raise ConfigError(
-            f"access log {folder}: is no folder on this machine; allowed: the folder of the policy's access_log, on "
-            "each machine that reads, or by --log one into which these were brought together"
-        )
+    _existing(folder)
     report = AccessReport(column, day.isoformat())
     grouped: dict[tuple[object, ...], Record] = {}
     seen: set[tuple[object, object]] = set()
@@ -100,6 +96,55 @@ def read_accesses(folder: Path, column: str, day: date) -> AccessReport:
     report.accesses = sorted(grouped.values(), key=lambda record: (record["time"], str(record["principal"])))
     _enrich(report.accesses, [*files, *_files_of(folder, day + timedelta(days=1))])
     return report
+
+
+def read_declassified(folder: Path, columns: Iterable[str], tags: Collection[str]) -> dict[tuple[str, str, str], int]:
+    """Return how often the tags of some columns were taken off their values, on all days of a log.
+
+    Args:
+        folder: of a log, or one into which the logs of several machines were brought together.
+        columns: table and column, such as ``sales.customers.email``.
+        tags: values of which no table is noted count by these.
+
+    Returns:
+        (column, or the tags of values without a table; principal; reason) -> uses.
+
+    Raises:
+        ConfigError: there is no such folder.
+        StorageError: it cannot be read.
+    """
+    wanted = sorted(columns)
+    found: dict[tuple[str, str, str], int] = {}
+    seen: set[tuple[object, object]] = set()
+    for record in _records(_files_below(_existing(folder)), lambda _: None):
+        once = (record.get("process"), record.get("number"))
+        if record["kind"] != ACCESS or record["outcome"] != "declassified" or once in seen:
+            continue
+        seen.add(once)
+        carried = [tag for tag in record.get("tags") or () if tag in tags]
+        sources = [column for column in wanted if _match_columns(record, column)]
+        if record.get("table") is None and carried:
+            sources = [",".join(carried)]
+        for source in sources:
+            same = (source, str(record.get("principal")), str(record.get("why")))
+            found[same] = found.get(same, 0) + record["count"]
+    return found
+
+
+def _existing(folder: Path) -> Path:
+    if not folder.is_dir():
+        raise ConfigError(
+            f"access log {folder}: is no folder on this machine; allowed: the folder of the policy's access_log, on "
+            "each machine that reads, or by --log one into which these were brought together"
+        )
+    return folder
+
+
+def _files_below(folder: Path) -> list[Path]:
+    try:
+        return sorted(folder.rglob(f"{DAY_PREFIX}*/*{SUFFIX}"))
+    except OSError as error:
+        raise StorageError(f"access log {folder}: cannot be listed ({error.strerror})") from error
 
 
 def _files_of(folder: Path, day: date) -> list[Path]:

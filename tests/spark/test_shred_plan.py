@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import time
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -13,13 +14,17 @@ from sparkcrypt import encrypt_table
 from sparkcrypt.backfill.audit.key_audit import key_audit
 from sparkcrypt.backfill.many.passes import backfill
 from sparkcrypt.backfill.state.mac import MasterKeys, open_mac
+from sparkcrypt.cli.runs.shred_text import shred_plan_text
 from sparkcrypt.errors import ConfigError, PlanError
 from sparkcrypt.spark.tables.catalog import Catalog
 from sparkcrypt.spark.tables.tagging import set_tags
 from tests.spark.shredding import (
+    AUDIT,
+    KEYS,
     NEW,
     NEXT,
     OLD,
+    TAGS,
     by_key,
     make_policy_of_months,
     make_table_of_months,
@@ -144,6 +149,44 @@ def test_what_stays_readable_is_named(lake: Lake) -> None:
     assert any(
         "column email in d=2025-02-01 is under key 'pii' in 1 file" in reason
         for reason in by_key(plan_shredding(lake, policy, "t"))[NEXT].defeated_by
+    )
+
+
+def test_known_exports_are_named(lake: Lake, tmp_path: Path) -> None:
+    """Copies in other tables under another key or in clear, copies of copies, and values that were declassified.
+
+    A copy under the key itself goes dark, so it is none, and neither is what came from another column.
+    """
+    me = lake.spark.sparkContext.sparkUser()
+    logged = f"access_log: {{location: {tmp_path}/log}}\ndeclassify: {{principals: [{me}], tags: [contact, pii]}}"
+    policy = lake.policy(TAGS, keys=KEYS, more=f"{AUDIT}\n{logged}")
+    make_table_of_months(lake, policy)
+    lake.sql("CREATE TABLE same (email STRING, d STRING) USING parquet PARTITIONED BY (d)")
+    set_tags(lake.spark, "same", {"email": ["contact"]}, policy)
+    lake.sql("INSERT INTO same SELECT email, d FROM t")
+    lake.sql("CREATE TABLE copy (mail STRING, ssn STRING) USING parquet")
+    set_tags(lake.spark, "copy", {"mail": ["pii"]}, policy)
+    lake.sql("INSERT INTO copy SELECT upper(email), ssn FROM t")
+    lake.sql("CREATE TABLE far (m STRING) USING parquet")
+    lake.sql("INSERT INTO far SELECT declassify(mail, 'ticket 17') FROM copy")
+    lake.sql("SELECT declassify(email, 'ticket 18') AS e FROM t").write.parquet(str(tmp_path / "out"))
+    end = time.monotonic() + 30
+    while not any(b"ticket 18" in file.read_bytes() for file in tmp_path.rglob("*.jsonl")):
+        assert time.monotonic() < end, "the event was not written"
+        time.sleep(0.2)
+
+    key = by_key(plan_shredding(lake, policy, "t", "same", "copy", "far"))[OLD]
+    found = {(export.kind, export.source, export.place, export.state) for export in key.exports}
+    email, mail, m = (f"{lake.name(name)}" for name in ("t.email", "copy.mail", "far.m"))
+    assert found == {
+        ("derived", email, mail, "under key 'pii'"),
+        ("derived", mail, m, "not encrypted"),
+        ("declassified", email, me, "ticket 18"),
+    }
+    assert all(export.count for export in key.exports)
+    assert key.to_dict()["exports"][0]["place"] == mail
+    assert f"known export: {mail} came from {email}: under key 'pii'" in shred_plan_text(
+        plan_shredding(lake, policy, "t", "same", "copy", "far")
     )
 
 

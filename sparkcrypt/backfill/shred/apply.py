@@ -144,7 +144,8 @@ def _shred_key(
     uncached = utc_text(datetime.now(timezone.utc) + timedelta(seconds=lifetime))
     effective = max(uncached, deletion.final_at or "")
     audit.bury(key_id, begun.reason, effective, begun.dark, deletion.promise)
-    remains = (*key.defeated_by, *_REMAINS)
+    exports = (f"known export: {export.to_text()}" for export in key.exports)
+    remains = (*key.defeated_by, *exports, *_REMAINS)
     return ShreddedKey(key_id, effective, deletion.promise, key.dark, remains)
 
 

@@ -13,6 +13,7 @@ from sparkcrypt.policy.bucket import KeyRetention
 from sparkcrypt.text import utc_text
 
 if TYPE_CHECKING:
+    from sparkcrypt.backfill.shred.exports import Export
     from sparkcrypt.backfill.shred.scan import KeyPlace
 
 
@@ -66,6 +67,7 @@ class ShreddableKey:
         holds: what keeps it from being shredded.
         refused: why it is not shredded, besides holds.
         defeated_by: where values that should go dark stay readable.
+        exports: copies of values of its columns elsewhere, of this bucket or another.
     """
 
     retention: KeyRetention
@@ -75,6 +77,7 @@ class ShreddableKey:
     holds: tuple[Hold, ...] = ()
     refused: tuple[str, ...] = ()
     defeated_by: tuple[str, ...] = ()
+    exports: tuple[Export, ...] = ()
 
     @property
     def key_id(self) -> str:
@@ -99,6 +102,7 @@ class ShreddableKey:
             "holds": [hold.to_dict() for hold in self.holds],
             "refused": list(self.refused),
             "defeated_by": list(self.defeated_by),
+            "exports": [export.to_dict() for export in self.exports],
         }
 
 

@@ -23,6 +23,7 @@ from sparkcrypt.parquet import FileSummary
 from sparkcrypt.policy.bucket import is_past_retention
 from sparkcrypt.schema import Path, join_dotted
 from sparkcrypt.spark.files.hadoop import HadoopFiles
+from sparkcrypt.tags.lineage import ColumnLineage
 
 _Columns: TypeAlias = tuple[tuple[Path, bool | None, str | None], ...]
 
@@ -58,6 +59,7 @@ class _Shape:
 
     footer_key: str | None
     columns: _Columns | None
+    lineage: tuple[ColumnLineage, ...] = ()
 
     @property
     def is_known(self) -> bool:
@@ -85,6 +87,8 @@ class TableScan:
     Attributes:
         places: key id -> what is under it, or belongs to it by the plan, as of the last `look`.
         unread: files of which nobody can tell the keys, and the first of their errors.
+        derived: table, or folder that was read, and column -> the columns of this table whose values came from it, each
+            with its key or None -> files.
     """
 
     def __init__(self, target: CatalogTarget, files: HadoopFiles, reader: FooterReader, *, selected: bool) -> None:
@@ -94,6 +98,7 @@ class TableScan:
         self._shapes: dict[_Shape, _Shape] = {}
         self.places: dict[str, KeyPlace] = {}
         self.unread: tuple[int, str] = (0, "")
+        self.derived: dict[tuple[str, str], dict[tuple[str, str | None], int]] = {}
         self._planned = {column.path: column for column in target.plan.columns}
         self._now = datetime.now(timezone.utc)
 
@@ -109,7 +114,7 @@ class TableScan:
             SparkcryptError: the table cannot be listed.
         """
         before, self._seen = self._seen, {}
-        self.places, self.unread = {}, (0, "")
+        self.places, self.unread, self.derived = {}, (0, ""), {}
         batch: list[Unit] = []
         for unit in self.target.units(None):
             batch.append(list_unit(self._files, unit))
@@ -136,7 +141,7 @@ class TableScan:
         if isinstance(facts, FooterFacts):
             summary = facts.summary
             columns = self._list_columns(summary)
-            shape = _Shape(summary.footer_key, columns)
+            shape = _Shape(summary.footer_key, columns, facts.lineage)
             shape = self._shapes.setdefault(shape, shape)
             self._seen[file.path] = _Seen(file.length, file.modified_ms, shape, summary.rows or 0)
         elif facts is None:
@@ -202,9 +207,19 @@ class TableScan:
             if not self._belongs(key_id, values):
                 columns = ", ".join(map(join_dotted, paths))
                 place.out_of_bucket[f"column {columns} in {partition}, which is not of that bucket"] = None
+        self._count_derived(seen.shape)
         if seen.shape.footer_key is not None:
             place = self._place(seen.shape.footer_key)
             place.out_of_bucket["footers of its files, without which no column can be read"] = None
+
+    def _count_derived(self, shape: _Shape) -> None:
+        for note in shape.lineage:
+            keys = {key_id for path, encrypted, key_id in shape.columns or () if encrypted and path[0] == note.column}
+            clear = any(encrypted is False for path, encrypted, _ in shape.columns or () if path[0] == note.column)
+            for source in (*note.origins, *note.declassified):
+                made = self.derived.setdefault(source, {})
+                for key_id in [*keys, *([None] if clear else [])]:
+                    made[note.column, key_id] = made.get((note.column, key_id), 0) + 1
 
     def _belongs(self, key_id: str, values: Mapping[str, str]) -> bool:
         """Tell whether a template of the policy gives a partition this key, for its bucket or for late data of it."""

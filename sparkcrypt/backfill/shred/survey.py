@@ -19,6 +19,7 @@ from sparkcrypt.backfill.many.refused_tables import Gate
 from sparkcrypt.backfill.many.retire import RECORDS, walk_objects
 from sparkcrypt.backfill.old_files.awaiting_expiry import awaiting_expiry
 from sparkcrypt.backfill.old_files.problems import problems_of_target
+from sparkcrypt.backfill.shred.exports import Export, find_declassified, find_derived
 from sparkcrypt.backfill.shred.plan import DarkTable, LateData, ShreddableKey, ShredPlan
 from sparkcrypt.backfill.shred.restored_state import find_newer_runs
 from sparkcrypt.backfill.shred.scan import KeyPlace, TableScan, look_at_all
@@ -82,6 +83,7 @@ class Survey:
         self._reader = TaskFooters(spark, policy.key_service, driver)
         self._scans: dict[str, TableScan] = {}
         self._names: dict[str, str] | None = None
+        self._unknown: list[str] = []
         gate = Gate(spark, policy, accept_path_readers=True)
         for chosen in choose_tables(spark, Choice(selection.tables, selection.databases)):
             if gate.of_kind(chosen):
@@ -108,6 +110,7 @@ class Survey:
         moment = as_of or datetime.now(timezone.utc)
         if facts is None:
             facts = read_key_facts(self._store, self._service, MasterKeys.of(self._policy), expected=expected)
+        self._unknown.clear()
         unknown = self._look_at_known()
         if not self._scans and not unknown:
             raise ConfigError(
@@ -133,7 +136,7 @@ class Survey:
             self._away.passed_over,
             facts.head_text,
             doubts,
-            (facts.weakness,) if facts.weakness else (),
+            (*((facts.weakness,) if facts.weakness else ()), *dict.fromkeys(self._unknown)),
             tuple(self._find_late_data()),
         )
 
@@ -194,6 +197,7 @@ class Survey:
             facts.holds.get(key_id, ()) if is_there else (),
             tuple(refused),
             tuple(reason for scan, place in places for reason in self._find_readable(scan, place)),
+            self._find_exports(kept, places),
         )
 
     def _find_late_data(self) -> Iterator[LateData]:
@@ -206,6 +210,11 @@ class Survey:
                     found.setdefault(key_id, []).append(DarkTable.of(place))
         for key_id, tables in sorted(found.items()):
             yield LateData(retention_of_key(self._policy, key_id), tuple(tables))
+
+    def _find_exports(self, kept: KeyRetention, places: list[tuple[TableScan, KeyPlace]]) -> tuple[Export, ...]:
+        rules = [rule for rule in map(self._policy.tag, kept.tags) if rule is not None]
+        derived = find_derived(self._scans.values(), rules, places)
+        return (*derived, *find_declassified(self._policy, kept.tags, places, self._unknown))
 
     def _find_other_uses(self, scan: TableScan, place: KeyPlace) -> Iterator[str]:
         for reason in place.out_of_bucket:

@@ -71,7 +71,8 @@ def _describe_key(key: ShreddableKey) -> Iterator[str]:
     yield from (f"  HELD: {hold.to_text()}" for hold in key.holds)
     yield from (f"  REFUSED: {reason}" for reason in key.refused[:_SHOWN])
     yield from (f"  stays readable: {reason}" for reason in key.defeated_by[:_SHOWN])
-    more = max(0, len(key.refused) - _SHOWN) + max(0, len(key.defeated_by) - _SHOWN)
+    yield from (f"  known export: {export.to_text()}" for export in key.exports[:_SHOWN])
+    more = sum(max(0, len(told) - _SHOWN) for told in (key.refused, key.defeated_by, key.exports))
     if more:
         yield f"  … and {count_of(more, 'line')}; --json shows all"
 
