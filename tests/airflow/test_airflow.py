@@ -19,11 +19,12 @@ import pytest
 from tests.conftest import require_service
 from tests.services import ServiceUnavailableError
 from tests.services.airflow import Airflow, start_airflow
-from tests.services.installed import ROOT
+from tests.services.installed import ROOT, spark_home
 from tests.spark.support import make_policy
 
 pytestmark = [pytest.mark.services, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(1500)]
 DAG, ROTATION, SHREDDING = "sparkcrypt_nightly", "sparkcrypt_rotate", "sparkcrypt_shred"
+INDEXING = "sparkcrypt_index"
 SECONDS = 900.0
 MAKE = """
 import sys
@@ -171,7 +172,7 @@ def nightly(java: dict[str, str], jar: Path, tmp_path_factory: pytest.TempPathFa
     (home / "conf").mkdir()
     (home / "conf" / "spark-defaults.conf").write_text("".join(f"{name} {value}\n" for name, value in conf.items()))
     (home / "conf" / "log4j2.properties").write_text("rootLogger.level = error\n")
-    make_policy(home)
+    make_policy(home, more="index: {location: indexes/}\n")
     env = {
         "SPARK_CONF_DIR": str(home / "conf"),
         "SPARKCRYPT_JAR": str(shutil.copy(jar, home / "sparkcrypt.jar")),
@@ -274,3 +275,38 @@ def test_rotation(nightly: Nightly) -> None:
     after = nightly.look()
     assert after["rows"] == before["rows"]
     assert not set(after["files"]) & set(before["files"])
+
+
+ADD_ROWS = """
+from pyspark.sql import SparkSession
+from sparkcrypt import configure, load_policy
+
+spark = SparkSession.builder.enableHiveSupport().getOrCreate()
+configure(spark, load_policy("policy.yaml"))
+spark.sql("INSERT INTO sales.orders SELECT /*+ COALESCE(1) */ 90, 'mail-90', DATE '2026-03-30'")
+print("{}")
+"""
+
+
+def test_stores_are_refreshed(nightly: Nightly) -> None:
+    """The example refreshes a store that the job has made: what a writer added since is read, and no more."""
+    place = ["--table", "sales.orders", "--policy", str(nightly.home / "policy.yaml"), "--json"]
+    submit = [str(Path(spark_home()) / "bin" / "spark-submit"), str(ROOT / "jobs" / "index_table.py")]
+    env = {**os.environ, **nightly.airflow.env}
+    made = subprocess.run(
+        [*submit, "create", *place, "--column", "id", "--column", "email:bloom"],
+        cwd=nightly.home, env=env, capture_output=True, text=True, timeout=SECONDS, check=False,
+    )  # fmt: skip
+    assert made.returncode == 0, made.stderr[-3000:]
+    objects = json.loads(made.stdout)["objects"]
+    nightly.look(ADD_ROWS)
+    time.sleep(2.5)  # younger files are left out
+    done = nightly.night("2026-04-15", dag=INDEXING, tables=["sales.orders"])
+    said = nightly.log("2026-04-15").read_text()[-6000:]
+    assert {name: task["state"] for name, task in done.items()} == {
+        ("tables", -1): "success",
+        ("refresh", 0): "success",
+    }, said
+    report = done["refresh", 0]["xcom"]
+    assert (report["kind"], report["outcome"], report["table"]) == ("sparkcrypt index", "done", "sales.orders")
+    assert (report["read"], report["objects"], report["generation"], report["written"]) == (1, objects + 1, 2, True)
