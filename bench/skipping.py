@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import sparkcrypt
 from bench.harness import Report, in_memory, process
+from bench.skipping_iceberg import add_iceberg
+from bench.skipping_table import COLUMNS, FILES, QUERIES, ROUNDS, ROWS_EACH, SCHEMA, WARM_UP
 from sparkcrypt.names import TABLE_UUID
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-FILES, ROWS_EACH = 2_000, 500
-WARM_UP, ROUNDS = 1, 5
 POLICY = """
 version: 1
 key_service: {type: local, path: keys}
@@ -28,13 +28,8 @@ run_state: state
 index: {location: indexes}
 tags: {pii: {key: pii}}
 """
-QUERIES = {
-    "one value": "SELECT count(*), max(note) FROM t WHERE email = 'e00700123'",
-    "a range": "SELECT count(*), max(note) FROM t WHERE id BETWEEN 400200 AND 400900",
-}
-"""Over a column that is clustered: its values are in one file, and in two."""
-MOST_FILES = {"one value": 30, "a range": 2}
-"""What a query may open: 1.5 % of the files for one value."""
+MOST_FILES = {"one value": 30, "a range": 2, "a scattered value": 30}
+"""What a query may open: 1.5 % of the files for one value, by bounds or by Bloom filters."""
 MOST_OF_WITHOUT = 0.1
 """The time of a query by that of the same without skipping."""
 MOST_WARM_MILLISECONDS, MOST_COLD_MILLISECONDS = 100, 1_500
@@ -47,7 +42,9 @@ MOST_MEGABYTES = 256
 def run() -> Report:
     """Let a process of Spark's measure, and record what it prints."""
     report = Report(
-        "skipping", f"{FILES:,} files of {ROWS_EACH} rows, bounds of a column in clear and of an encrypted one"
+        "skipping",
+        f"{FILES:,} files of {ROWS_EACH} rows, bounds of a column in clear and of an encrypted one, "
+        "Bloom filters of another",
     )
     with in_memory() as folder:
         printed = process([sys.executable, "-m", "bench.skipping", str(folder)])[1]
@@ -78,6 +75,7 @@ def run() -> Report:
         )
     report.at_most("one value, skipping on: first listing of a process", "ms", first, MOST_COLD_MILLISECONDS)
     report.at_most("one value, skipping on: listing after the store was written", "ms", cold, MOST_COLD_MILLISECONDS)
+    add_iceberg(report)
     _add_large_store(report)
     return report
 
@@ -104,7 +102,7 @@ def main(folder: Path) -> None:
         open_key_service(policy.key_service).create(key)
     spark = _open_table(folder, str(uuid.uuid4()))
     rows = spark.range(0, FILES * ROWS_EACH, 1, FILES)
-    rows.selectExpr("id", "concat('e', lpad(id, 8, '0')) email", "sha2(string(id), 256) note").write.insertInto("t")
+    rows.selectExpr(*COLUMNS).write.insertInto("t")
     for number in range(1 + ROUNDS):  # each time the helper has to open the store anew
         _index(folder)
         spark.sql("REFRESH TABLE t")
@@ -138,10 +136,9 @@ def _open_table(folder: Path, identity: str) -> SparkSession:
     spark.conf.set("spark.sql.files.maxPartitionBytes", "128m")
     sparkcrypt.configure(spark, policy)
     spark.sql(
-        f"CREATE TABLE t (id BIGINT, email STRING, note STRING) USING parquet "
-        f"OPTIONS ('{TABLE_UUID}' = '{identity}') LOCATION '{folder / 't'}'"
+        f"CREATE TABLE t ({SCHEMA}) USING parquet OPTIONS ('{TABLE_UUID}' = '{identity}') LOCATION '{folder / 't'}'"
     )
-    set_tags(spark, "t", {"email": ["pii"]}, policy)
+    set_tags(spark, "t", {"email": ["pii"], "account": ["pii"]}, policy)
     return spark
 
 
@@ -154,17 +151,9 @@ def _index(folder: Path) -> None:
         past = file.stat().st_mtime - 60
         os.utime(file, (past, past))
     begin = time.perf_counter()
-    place = [
-        "--path",
-        str(folder / "t"),
-        "--policy",
-        str(folder / "policy.yaml"),
-        "--column",
-        "id",
-        "--column",
-        "email",
-    ]
-    done = CliRunner().invoke(cli, ["index", "create", *place])
+    place = ["--path", str(folder / "t"), "--policy", str(folder / "policy.yaml")]
+    columns = [part for column in ("id", "email", "account:bloom") for part in ("--column", column)]
+    done = CliRunner().invoke(cli, ["index", "create", *place, *columns])
     if done.exit_code:
         raise SystemExit(done.output)
     size = sum(file.stat().st_size for file in (folder / "indexes").rglob("*") if file.is_file())
