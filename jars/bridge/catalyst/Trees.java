@@ -3,8 +3,11 @@ package io.sparkcrypt;
 import java.lang.reflect.InvocationTargetException;
 import java.lang.reflect.Method;
 import java.util.ArrayList;
+import java.util.HashSet;
 import java.util.List;
+import java.util.Locale;
 import java.util.Map;
+import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.Expression;
@@ -49,6 +52,25 @@ final class Trees {
 
   static List<Attribute> attributes(Object node, String part) {
     return elements(Attribute.class, get(node.getClass(), node, part));
+  }
+
+  /** Names in lower case, as Spark compares them where nobody asks otherwise. */
+  static Set<String> lowerCase(List<?> names) {
+    Set<String> found = new HashSet<>();
+    names.forEach(name -> found.add(((String) name).toLowerCase(Locale.ROOT)));
+    return found;
+  }
+
+  /**
+   * The columns that a plan puts out under one of some names.
+   *
+   * @param names in lower case
+   * @param query a resolved plan
+   */
+  static List<Object> columnsNamed(Set<String> names, Object query) {
+    List<Object> columns = Calls.list(Calls.call(query, "output"));
+    columns.removeIf(column -> !names.contains(((String) Calls.call(column, "name")).toLowerCase(Locale.ROOT)));
+    return columns;
   }
 
   static <T> List<T> elements(Class<T> type, Object scalaCollection) {

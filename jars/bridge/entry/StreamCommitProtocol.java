@@ -1,8 +1,6 @@
 package io.sparkcrypt;
 
-import java.util.HashSet;
 import java.util.List;
-import java.util.Locale;
 import java.util.Map;
 import java.util.Set;
 import java.util.UUID;
@@ -55,7 +53,7 @@ public class StreamCommitProtocol extends ManifestFileCommitProtocol {
     Object format = Calls.field(Calls.call(query, "sink"), "fileFormat");
     if (policy != null && policy.encryptsOrc() && OrcWrite.isOrc(format)) {
       String schema = OrcWrite.schemaOf(partitionNames(query), analyzed(query)).json();
-      if (!OrcWrite.isFormat(format)) {
+      if (!OrcWrite.isSparksOrc(format)) {
         OrcWrite.refuseClear(new SessionConf(job.getConfiguration()).request("resolve_orc_write", new Path(folder)), schema, Map.of());
       }
       job.getConfiguration().set(Names.ORC_SCHEMA, schema);
@@ -100,19 +98,12 @@ public class StreamCommitProtocol extends ManifestFileCommitProtocol {
 
   /** What the file sink was told by partitionBy, in lower case. */
   private static Set<String> partitionNames(Object query) {
-    Set<String> names = new HashSet<>();
-    for (Object name : Calls.list(Calls.field(Calls.call(query, "sink"), "partitionColumnNames"))) {
-      names.add(((String) name).toLowerCase(Locale.ROOT));
-    }
-    return names;
+    return Trees.lowerCase(Calls.list(Calls.field(Calls.call(query, "sink"), "partitionColumnNames")));
   }
 
   /** The same as columns of what is written. */
   private static List<Object> partitionColumns(Object stream, Object query) {
-    Set<String> names = partitionNames(stream);
-    List<Object> columns = Calls.list(Calls.call(query, "output"));
-    columns.removeIf(column -> !names.contains(((String) Calls.call(column, "name")).toLowerCase(Locale.ROOT)));
-    return columns;
+    return Trees.columnsNamed(partitionNames(stream), query);
   }
 
   /** Puts into a job's configuration what a batch write into the table would have there. */

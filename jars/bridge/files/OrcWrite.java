@@ -34,7 +34,7 @@ final class OrcWrite {
 
   /** Whether a file format is ORC, Spark's own or Hive's. */
   static boolean isOrc(Object fileFormat) {
-    return isFormat(fileFormat) || fileFormat.getClass().getSimpleName().equals("OrcFileFormat");
+    return isSparksOrc(fileFormat) || fileFormat.getClass().getSimpleName().equals("OrcFileFormat");
   }
 
   /** What local keys of the file that this thread writes are bound to; null where nobody prepared it. */
@@ -69,7 +69,7 @@ final class OrcWrite {
   }
 
   /** Whether a file format is Spark's own ORC: Hive's has the same short name, and its writer encrypts nothing. */
-  static boolean isFormat(Object fileFormat) {
+  static boolean isSparksOrc(Object fileFormat) {
     return fileFormat.getClass().getName().equals("org.apache.spark.sql.execution.datasources.orc.OrcFileFormat")
         || fileFormat instanceof CheckedOrcFormat;
   }

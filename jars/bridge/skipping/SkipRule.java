@@ -1,7 +1,6 @@
 package io.sparkcrypt;
 
 import java.util.ArrayList;
-import java.util.HashSet;
 import java.util.IdentityHashMap;
 import java.util.LinkedHashSet;
 import java.util.List;
@@ -17,7 +16,6 @@ import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.Project;
 import org.apache.spark.sql.catalyst.rules.Rule;
 import org.apache.spark.sql.execution.datasources.FileIndex;
-import org.apache.spark.sql.types.StructType;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -69,21 +67,13 @@ final class SkipRule extends Rule<LogicalPlan> {
   private static LogicalPlan wrapped(ReadTable table, SessionPolicy policy, SparkSession session, Set<String> read) {
     Object relation = table.relation();
     FileIndex location = (FileIndex) Calls.call(relation, "location");
-    Set<String> inFiles = lowerCase(table.schema());
-    inFiles.removeAll(lowerCase(location.partitionSchema()));
+    Set<String> inFiles = Trees.lowerCase(List.of(table.schema().fieldNames()));
+    inFiles.removeAll(Trees.lowerCase(List.of(location.partitionSchema().fieldNames())));
     List<Attribute> columns = Trees.output(table.node);
     columns.removeIf(column -> !inFiles.contains(column.name().toLowerCase(Locale.ROOT)));
     FileSkipper skipper = new FileSkipper(policy, table, new FilterForms(columns), read, obstacle(session));
     Object wrapped = Calls.copy(relation, location, new SkippingFileIndex(location, skipper));
     return table.node.makeCopy(Calls.values(table.node, relation, wrapped));
-  }
-
-  private static Set<String> lowerCase(StructType schema) {
-    Set<String> names = new HashSet<>();
-    for (String name : schema.fieldNames()) {
-      names.add(name.toLowerCase(Locale.ROOT));
-    }
-    return names;
   }
 
   /** The session's own word. */

@@ -6,7 +6,6 @@ import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.io.IOException;
 import java.nio.charset.StandardCharsets;
 import java.util.Collections;
-import java.util.HashSet;
 import java.util.Locale;
 import java.util.Map;
 import java.util.Optional;
@@ -85,10 +84,7 @@ final class TableEntry {
   static Map<String, String> told(Object table) {
     Map<String, String> told = properties(table);
     told.put(Names.TABLE_NAME, name(table));
-    Set<String> left = new HashSet<>();
-    for (Object name : Calls.list(Calls.call(table, "partitionColumnNames"))) {
-      left.add(((String) name).toLowerCase(Locale.ROOT));
-    }
+    Set<String> left = Trees.lowerCase(Calls.list(Calls.call(table, "partitionColumnNames")));
     String schema = tagsIn((StructType) Calls.call(table, "schema"), left);
     if (schema != null) {
       told.put(Names.TABLE_SCHEMA, schema);

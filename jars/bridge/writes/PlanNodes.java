@@ -1,7 +1,6 @@
 package io.sparkcrypt;
 
 import com.fasterxml.jackson.databind.node.ObjectNode;
-import java.util.HashSet;
 import java.util.List;
 import java.util.Locale;
 import java.util.Map;
@@ -72,8 +71,10 @@ final class PlanNodes {
       return node;
     }
     Object options = Calls.call(relation, "options");
-    boolean isHives = OrcWrite.isOrc(Calls.call(relation, "fileFormat")) && !isOrc(relation);
-    if (!isHives && !isOrc(relation) && !isParquet(relation)) {
+    Object format = Calls.call(relation, "fileFormat");
+    boolean isSparksOrc = OrcWrite.isSparksOrc(format);
+    boolean isHives = OrcWrite.isOrc(format) && !isSparksOrc;
+    if (!isHives && !isSparksOrc && !isParquet(format)) {
       return node;
     }
     Object table = Calls.orNull(Calls.call(node, "catalogTable"));
@@ -90,9 +91,8 @@ final class PlanNodes {
       refuseHivesReader(roots.isEmpty() ? "/" : roots.get(0).toString(), told);
       return node;
     }
-    if (isOrc(relation)) {
+    if (isSparksOrc) {
       told.put(Names.ORC_KEY_PROVIDER, OrcKeyProvider.kind(policy.hadoopConf()));
-      Object format = Calls.call(relation, "fileFormat");
       now = format instanceof CheckedOrcFormat ? relation : Calls.copy(relation, format, new CheckedOrcFormat());
     }
     Object more = Calls.with(options, told);
@@ -132,8 +132,9 @@ final class PlanNodes {
   }
 
   private LogicalPlan write(LogicalPlan node) {
-    boolean isOrc = policy.encryptsOrc() && OrcWrite.isOrc(Calls.call(node, "fileFormat"));
-    if (!isOrc && !isParquet(node)) {
+    Object format = Calls.call(node, "fileFormat");
+    boolean isOrc = policy.encryptsOrc() && OrcWrite.isOrc(format);
+    if (!isOrc && !isParquet(format)) {
       return node;
     }
     Object options = Calls.call(node, "options");
@@ -150,7 +151,7 @@ final class PlanNodes {
     if (isOrc) {
       String schema = OrcWrite.schemaOf(names(partitionColumns), Calls.call(node, "query")).json();
       told = new TreeMap<>(told);
-      if (OrcWrite.isFormat(Calls.call(node, "fileFormat")) && policy.setting(COMMIT_PROTOCOL).equals(Names.COMMIT_PROTOCOL_CLASS)) {
+      if (OrcWrite.isSparksOrc(format) && policy.setting(COMMIT_PROTOCOL).equals(Names.COMMIT_PROTOCOL_CLASS)) {
         told.put(Names.ORC_SCHEMA, schema);
         told.put(OrcWrite.ENCRYPT, OrcWrite.NOT_PREPARED);
       } else {
@@ -209,13 +210,8 @@ final class PlanNodes {
   /** A table that is being made: its files are written before the catalog has it. */
   private LogicalPlan create(LogicalPlan node) {
     Object table = Calls.call(node, node.getClass().getName().equals(CREATE) ? "table" : "tableDesc");
-    Set<String> names = new HashSet<>();
-    for (Object name : Calls.list(Calls.call(table, "partitionColumnNames"))) {
-      names.add(((String) name).toLowerCase(Locale.ROOT));
-    }
-    List<Object> columns = Calls.list(Calls.call(Calls.call(node, "query"), "output"));
-    columns.removeIf(column -> !names.contains(((String) Calls.call(column, "name")).toLowerCase(Locale.ROOT)));
-    partitions.check(columns, TableEntry.name(table));
+    Set<String> names = Trees.lowerCase(Calls.list(Calls.call(table, "partitionColumnNames")));
+    partitions.check(Trees.columnsNamed(names, Calls.call(node, "query")), TableEntry.name(table));
     Object identifier = Calls.call(table, "identifier");
     boolean makes = Calls.call(node, "mode").toString().equals("Overwrite") || !tables.exists(identifier);
     Object identified = makes ? identified(table) : table;
@@ -262,20 +258,12 @@ final class PlanNodes {
     return (Boolean) Calls.call(Calls.call(options, "get", Names.TABLE), "isDefined");
   }
 
-  private static boolean isParquet(Object described) {
-    return Calls.call(described, "fileFormat").getClass().getName().equals(PARQUET);
-  }
-
-  private static boolean isOrc(Object described) {
-    return OrcWrite.isFormat(Calls.call(described, "fileFormat"));
+  private static boolean isParquet(Object format) {
+    return format.getClass().getName().equals(PARQUET);
   }
 
   private static Set<String> names(List<Object> columns) {
-    Set<String> names = new HashSet<>();
-    for (Object column : columns) {
-      names.add(((String) Calls.call(column, "name")).toLowerCase(Locale.ROOT));
-    }
-    return names;
+    return Trees.lowerCase(columns.stream().map(column -> Calls.call(column, "name")).toList());
   }
 
   private static String text(Object path) {

@@ -83,10 +83,10 @@ final class SinkGuard {
   /** Writes of ORC files that a commit protocol encrypts, and commands that plan such a write. */
   private static boolean isEncryptedOrc(SessionPolicy policy, LogicalPlan node, String sink) {
     return switch (node.getClass().getSimpleName()) {
-      case "InsertIntoHadoopFsRelationCommand" -> OrcWrite.isFormat(Calls.call(node, "fileFormat"));
+      case "InsertIntoHadoopFsRelationCommand" -> OrcWrite.isSparksOrc(Calls.call(node, "fileFormat"));
       case "WriteToMicroBatchDataSourceV1" ->
           sink.equalsIgnoreCase("orc")
-              && OrcWrite.isFormat(Calls.field(Calls.call(node, "sink"), "fileFormat"))
+              && OrcWrite.isSparksOrc(Calls.field(Calls.call(node, "sink"), "fileFormat"))
               && policy.setting(STREAM_PROTOCOL).equals(Names.STREAM_COMMIT_PROTOCOL_CLASS);
       case "CreateDataSourceTableAsSelectCommand" -> sink.equalsIgnoreCase("orc"); // the insertion is judged by itself
       case "CreateHiveTableAsSelectCommand", "OptimizedCreateHiveTableAsSelectCommand" -> sink.endsWith(" OrcSerde");
