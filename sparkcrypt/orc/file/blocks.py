@@ -1,16 +1,17 @@
-"""Snappy's and LZ4's blocks, as far as pyarrow leaves them: their size, and LZ4 without a known size.
+"""What pyarrow leaves of Snappy, Zstandard and LZ4: the sizes of blocks and frames, and LZ4 without a known size.
 
-Layouts: "Snappy compressed format description" (google/snappy, format_description.txt) and "LZ4 Block Format
-Description" (lz4/lz4, doc/lz4_Block_format.md).
+Layouts: "Snappy compressed format description" (google/snappy, format_description.txt), RFC 8878 ("Zstandard Frames")
+and "LZ4 Block Format Description" (lz4/lz4, doc/lz4_Block_format.md).
 """
 
 from __future__ import annotations
 
+_ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 _MIN_MATCH = 4
 _LONG = 15
 
 
-def snappy_size(block: bytes) -> int:
+def snappy_size(block: bytes | memoryview) -> int:
     """Return how many bytes a Snappy block says that it holds.
 
     Raises:
@@ -24,7 +25,22 @@ def snappy_size(block: bytes) -> int:
     raise ValueError("no size")
 
 
-def inflate_lz4(block: bytes, most: int) -> bytes:
+def zstd_size(frame: bytes | memoryview) -> int | None:
+    """Return how many bytes a Zstandard frame says that it holds; None where it does not say it."""
+    if len(frame) < len(_ZSTD_MAGIC) + 1 or bytes(frame[: len(_ZSTD_MAGIC)]) != _ZSTD_MAGIC:
+        return None
+    descriptor = frame[len(_ZSTD_MAGIC)]
+    is_single_segment = bool(descriptor & 32)
+    width = (int(is_single_segment), 2, 4, 8)[descriptor >> 6]
+    if not width:
+        return None
+    begin = len(_ZSTD_MAGIC) + 1 + (not is_single_segment) + (0, 1, 2, 4)[descriptor & 3]
+    if begin + width > len(frame):
+        return None
+    return int.from_bytes(frame[begin : begin + width], "little") + (256 if width == 2 else 0)
+
+
+def inflate_lz4(block: bytes | memoryview, most: int) -> bytes:
     """Return what an LZ4 block holds.
 
     Args:
@@ -58,7 +74,7 @@ def inflate_lz4(block: bytes, most: int) -> bytes:
     raise ValueError("ends without literals")
 
 
-def _length(block: bytes, position: int, length: int) -> tuple[int, int]:
+def _length(block: bytes | memoryview, position: int, length: int) -> tuple[int, int]:
     if length == _LONG:
         while True:
             if position >= len(block):

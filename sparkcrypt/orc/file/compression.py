@@ -9,10 +9,11 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from sparkcrypt.errors import ConfigError, FormatError, UnsupportedFileError
-from sparkcrypt.orc.file.blocks import inflate_lz4, snappy_size
+from sparkcrypt.orc.file.blocks import inflate_lz4, snappy_size, zstd_size
 
 NAMES = ("none", "zlib", "snappy", "lzo", "lz4", "zstd", "brotli")
 """By their numbers in ``CompressionKind``."""
@@ -62,10 +63,9 @@ class Compression:
             chunk = data[position : position + size]
             if len(chunk) != size or position > len(data):
                 raise FormatError(f"{what}: a chunk of {size} bytes; expected at most the {len(chunk)} that are left")
-            content = chunk if header & 1 else self._inflate_chunk(chunk, what)
-            if len(content) > self.block_bytes:
-                raise FormatError(f"{what}: a chunk holds {len(content)} bytes; expected at most {self.block_bytes}")
-            yield start, content
+            if header & 1 and size > self.block_bytes:
+                raise FormatError(f"{what}: a chunk holds {size} bytes; expected at most {self.block_bytes}")
+            yield start, chunk if header & 1 else self.inflate_chunk(chunk, what)
             position += size
 
     def inflate(self, data: bytes, what: str) -> bytes:
@@ -99,26 +99,35 @@ class Compression:
             kept, flag = (packed, 0) if len(packed) < len(original) else (original, 1)
             yield (len(kept) << 1 | flag).to_bytes(HEADER_BYTES, "little") + kept
 
-    def _inflate_chunk(self, chunk: bytes, what: str) -> bytes:
+    def inflate_chunk(self, chunk: bytes | memoryview, what: str) -> bytes:
+        """Return the content of one compressed chunk, without its header.
+
+        Raises:
+            FormatError: it does not decompress, or holds more than it may.
+            UnsupportedFileError, ConfigError: as `chunks`.
+        """
         try:
-            return _INFLATE[self.codec](chunk, self.block_bytes)
+            content = _INFLATE[self.codec](chunk, self.block_bytes)
         except KeyError as error:
             raise UnsupportedFileError(f"{what}: {self.codec} is not decompressed here; allowed: {ALLOWED}") from error
         except (OSError, ValueError, zlib.error) as error:
             raise FormatError(
                 f"{what}: a chunk of {len(chunk)} bytes is no {self.codec}; expected such data"
             ) from error
+        if len(content) > self.block_bytes:
+            raise FormatError(f"{what}: a chunk holds {len(content)} bytes; expected at most {self.block_bytes}")
+        return content
 
     def _deflate_chunk(self, content: bytes) -> bytes:
         if self.codec == "zlib":
             deflater = zlib.compressobj(wbits=-zlib.MAX_WBITS)
             return deflater.compress(content) + deflater.flush()
         if self.codec in ("snappy", "zstd"):
-            return bytes(_pyarrow(self.codec).Codec(self.codec).compress(content, asbytes=True))
+            return bytes(_codec(self.codec).compress(content, asbytes=True))
         return content
 
 
-def _inflate_zlib(chunk: bytes, most: int) -> bytes:
+def _inflate_zlib(chunk: bytes | memoryview, most: int) -> bytes:
     inflater = zlib.decompressobj(wbits=-zlib.MAX_WBITS)
     content = inflater.decompress(chunk, most + 1)
     if not inflater.eof and len(content) <= most:
@@ -126,21 +135,29 @@ def _inflate_zlib(chunk: bytes, most: int) -> bytes:
     return content
 
 
-def _inflate_snappy(chunk: bytes, most: int) -> bytes:
+def _inflate_snappy(chunk: bytes | memoryview, most: int) -> bytes:
     size = snappy_size(chunk)
     if size > most:
         raise ValueError(f"{size} bytes are announced")
-    return bytes(_pyarrow("snappy").Codec("snappy").decompress(chunk, size, asbytes=True))
+    return bytes(_codec("snappy").decompress(chunk, size, asbytes=True))
 
 
-def _inflate_zstd(chunk: bytes, most: int) -> bytes:
+def _inflate_zstd(chunk: bytes | memoryview, most: int) -> bytes:
     pyarrow = _pyarrow("zstd")
+    size = zstd_size(chunk)
+    if size and size <= most:
+        return bytes(_codec("zstd").decompress(chunk, size, asbytes=True))
     with pyarrow.CompressedInputStream(pyarrow.BufferReader(chunk), "zstd") as stream:
         return bytes(stream.read(most + 1))
 
 
 _INFLATE = {"zlib": _inflate_zlib, "snappy": _inflate_snappy, "zstd": _inflate_zstd, "lz4": inflate_lz4}
 ALLOWED = ", ".join(("none", *sorted(_INFLATE)))
+
+
+@cache
+def _codec(name: str) -> Any:
+    return _pyarrow(name).Codec(name)
 
 
 def _pyarrow(codec: str) -> Any:

@@ -10,11 +10,12 @@ from sparkcrypt.orc.file.compression import HEADER_BYTES, Compression
 from sparkcrypt.orc.file.stripe import Stream
 from sparkcrypt.parquet.file.source import Input
 
-PIECE_BYTES = 1024 * 1024
+PIECE_BYTES = 256 * 1024
+"""What is decrypted, digested and written at a time: no more, so that it stays in the processor's cache."""
 
 
 def read_pieces(file: Input, stream: Stream, cipher: StreamCipher | None) -> Iterator[bytes]:
-    """Yield a stream's bytes, decrypted where it has a cipher, in pieces of at most 1 MiB.
+    """Yield a stream's bytes, decrypted where it has a cipher, in pieces of at most 256 KiB.
 
     Raises:
         FormatError, StorageError: as `Input.read`.
@@ -38,12 +39,13 @@ def read_stream_whole(file: Input, stream: Stream, cipher: StreamCipher | None, 
 class ChunkCheck:
     """Decompresses the chunks of a stream that comes in pieces, and keeps none."""
 
-    __slots__ = ("_compression", "_rest", "_what")
+    __slots__ = ("_compression", "_rest", "_stored", "_what")
 
     def __init__(self, compression: Compression, what: str) -> None:
         self._compression = compression
         self._what = what
         self._rest = b""
+        self._stored = 0  # bytes of a chunk without compression that are still to come
 
     def feed(self, piece: bytes) -> None:
         """Take the next bytes.
@@ -53,20 +55,25 @@ class ChunkCheck:
         """
         if self._compression.codec == "none":
             return
-        data = self._rest + piece
-        end = 0
-        while end + HEADER_BYTES <= len(data):
-            size = int.from_bytes(data[end : end + HEADER_BYTES], "little") >> 1
+        data = memoryview(self._rest + piece if self._rest else piece)
+        position = min(self._stored, len(data))
+        self._stored -= position
+        while position + HEADER_BYTES <= len(data):
+            header = int.from_bytes(data[position : position + HEADER_BYTES], "little")
+            begin, size = position + HEADER_BYTES, header >> 1
             if size > self._compression.block_bytes:
                 raise FormatError(
                     f"{self._what}: a chunk of {size} bytes; expected at most {self._compression.block_bytes}"
                 )
-            if end + HEADER_BYTES + size > len(data):
+            if header & 1:
+                position = min(begin + size, len(data))
+                self._stored = begin + size - position
+            elif begin + size > len(data):
                 break
-            end += HEADER_BYTES + size
-        for _ in self._compression.chunks(data[:end], self._what):
-            pass
-        self._rest = data[end:]
+            else:
+                self._compression.inflate_chunk(data[begin : begin + size], self._what)
+                position = begin + size
+        self._rest = bytes(data[position:])
 
     def finish(self) -> None:
         """See that the stream ended with a whole chunk.
@@ -74,5 +81,6 @@ class ChunkCheck:
         Raises:
             FormatError: it did not.
         """
-        if self._rest:
-            raise FormatError(f"{self._what}: {len(self._rest)} bytes after its chunks; expected whole ones")
+        if self._rest or self._stored:
+            told = f"{len(self._rest)} bytes after its chunks" if self._rest else f"{self._stored} bytes are missing"
+            raise FormatError(f"{self._what}: {told}; expected whole ones")

@@ -139,7 +139,11 @@ class StripeWriter:
     def _move(self, stripe: Stripe, stream: Stream, variant: TargetVariant | None) -> None:
         """Write a stream of the source, decrypted, and encrypted under its variant's key."""
         cipher = None if variant is None else variant.key.stream(stream.column, stream.kind, stripe.number + 1)
-        for piece in read_pieces(self._source.file, stream, self._source.cipher(stripe, stream)):
+        opened = self._source.cipher(stripe, stream)
+        if cipher is None and opened is None:
+            self._output.copy(self._source.file, stream.offset, stream.length, str(stream))
+            return
+        for piece in read_pieces(self._source.file, stream, opened):
             self._output.write(piece if cipher is None else cipher.update(piece))
 
     def _footer(self, footer: StripeFooter, described: Sequence[Sequence[Message]]) -> bytes:

@@ -11,20 +11,53 @@ import hashlib
 import hmac
 from collections.abc import Mapping
 
+from sparkcrypt.parquet.file.modules import SecretFingerprint
+
+_FINGERPRINT = b"sparkcrypt orc 1 stream bytes "
 DIGEST_PARTS = ("schema", "layout", "streams", "bloom_filters", "statistics", "user_metadata")
+STREAM_PARTS = ("streams", "bloom_filters")
+
+
+class StreamDigest:
+    """The digest of one stream, piece by piece; with a fingerprint it takes that of each piece."""
+
+    __slots__ = ("_fingerprint", "_hash")
+
+    def __init__(self, digest: hmac.HMAC, fingerprint: SecretFingerprint | None) -> None:
+        self._hash = digest
+        self._fingerprint = fingerprint
+
+    def update(self, piece: bytes) -> None:
+        """Take the next bytes."""
+        self._hash.update(piece if self._fingerprint is None else self._fingerprint.next(piece))
+
+    def digest(self) -> bytes:
+        """Return the digest."""
+        return self._hash.digest()
 
 
 class ContentDigest:
-    """The digests of a file's parts while it is read; a key makes them HMACs."""
+    """The digests of a file's parts while it is read; a key makes them HMACs.
 
-    __slots__ = ("_key", "_parts")
+    Under a key, streams go into theirs as fingerprints of their pieces (GMAC under a key derived from it), which takes
+    a tenth of the time.  Streams of a part must then come in the same order, in pieces of the same lengths.
+    """
+
+    __slots__ = ("_fingerprints", "_key", "_parts")
 
     def __init__(self, key: bytes | None = None) -> None:
         self._key = key
-        self._parts = {part: self.fresh() for part in DIGEST_PARTS}
+        self._parts = {part: self._fresh() for part in DIGEST_PARTS}
+        self._fingerprints = {
+            part: None if key is None else SecretFingerprint(hmac.digest(key, _FINGERPRINT + part.encode(), "sha256"))
+            for part in STREAM_PARTS
+        }
 
-    def fresh(self) -> hmac.HMAC:
-        """Return a digest of its own, for one stream."""
+    def open_stream(self, part: str) -> StreamDigest:
+        """Return the digest of the next stream of a part, which is one of `STREAM_PARTS`."""
+        return StreamDigest(self._fresh(), self._fingerprints[part])
+
+    def _fresh(self) -> hmac.HMAC:
         return hmac.new(self._key or b"sparkcrypt orc", digestmod=hashlib.sha256)
 
     def add(self, part: str, *values: bytes | int | str) -> None:

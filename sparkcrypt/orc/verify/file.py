@@ -26,7 +26,7 @@ from sparkcrypt.orc.file.stripe import (
     read_stripe_footer,
 )
 from sparkcrypt.orc.file.tail import CALENDAR, TYPES, USER_METADATA, Stripe, Tail, tail_of
-from sparkcrypt.orc.verify.content import DIGEST_PARTS, ContentDigest
+from sparkcrypt.orc.verify.content import DIGEST_PARTS, STREAM_PARTS, ContentDigest
 from sparkcrypt.orc.verify.key_check import check_keys
 from sparkcrypt.orc.verify.mask_check import check_masked
 from sparkcrypt.parquet.file.keys import RetrieveKey
@@ -82,7 +82,8 @@ def verify_orc(
     Args:
         source: as `read_tail`.
         retrieve_key: asked once for each local key; not needed for a file that is not encrypted.
-        equal_to: those of another file's `OrcVerification.digests` that must be equal.
+        equal_to: those of another file's `OrcVerification.digests` that must be equal.  With ``layout`` and
+            ``streams``, streams are digested and not decompressed: those of the other file were, and are the same.
         digest_key: makes the digests HMACs.  Use one wherever they are kept: those of plaintext can be guessed.
         will_encrypt: the columns that a rewrite of this file is about to encrypt, or none of them: their Bloom filters
             are not digested, since the target has none, and one of an encrypted column in clear is a note.
@@ -98,7 +99,8 @@ def verify_orc(
         if tail.encryption is not None and tail.encryption.variants and retrieve_key is None:
             raise ConfigError(f"{file.name}: the file is encrypted and no key is given; pass retrieve_key")
         keys = None if retrieve_key is None else LocalKeys(file.name, retrieve_key)
-        found = _Check(file, tail, keys, ContentDigest(digest_key), will_encrypt).run()
+        inflated = set(STREAM_PARTS) & set(equal_to or ()) if "layout" in (equal_to or ()) else ()
+        found = _Check(file, tail, keys, ContentDigest(digest_key), will_encrypt, inflated).run()
         if equal_to is not None:
             _check_equal(found.digests, equal_to)
         return found
@@ -121,6 +123,7 @@ class _Check:
         keys: LocalKeys | None,
         digest: ContentDigest,
         will_encrypt: Collection[Path] | None,
+        inflated: Collection[str],
     ) -> None:
         self.file = file
         self.tail = tail
@@ -134,6 +137,7 @@ class _Check:
             for column in (tail.columns if roots else ())
             if any(column.path[:length] in roots for length in range(len(column.path) + 1))
         }
+        self.inflated = inflated
         self.streams = self.decrypted = 0
         self.notes: dict[str, None] = {}
 
@@ -220,19 +224,25 @@ class _Check:
             self.decrypted += 1
         self.streams += 1
         what = f"stripe {stripe.number}, {stream}"
-        digest, check, index = self.digest.fresh(), ChunkCheck(self.tail.compression, what), bytearray()
-        for piece in read_pieces(self.file, stream, cipher):
-            digest.update(piece)
-            check.feed(piece)
-            if stream.kind == ROW_INDEX:
-                index += piece
-        check.finish()
-        if stream.kind == ROW_INDEX:
-            self._row_index(stripe, bytes(index), what)
         seen = self._variant(stream.column)
         lost = stream.kind in BLOOM_FILTERS and stream.column in self.loses_filters
-        if (None if seen is None else seen.number) == stream.variant and not lost:
-            part = "bloom_filters" if stream.kind in BLOOM_FILTERS else "streams"
+        counts = (None if seen is None else seen.number) == stream.variant and not lost
+        part = "bloom_filters" if stream.kind in BLOOM_FILTERS else "streams"
+        digest = self.digest.open_stream(part) if counts else None
+        check = None if counts and part in self.inflated else ChunkCheck(self.tail.compression, what)
+        index = bytearray()
+        for piece in read_pieces(self.file, stream, cipher):
+            if digest is not None:
+                digest.update(piece)
+            if check is not None:
+                check.feed(piece)
+            if stream.kind == ROW_INDEX:
+                index += piece
+        if check is not None:
+            check.finish()
+        if stream.kind == ROW_INDEX:
+            self._row_index(stripe, bytes(index), what)
+        if digest is not None:
             self.digest.add(part, stripe.number, stream.column, stream.kind, stream.length, digest.digest())
 
     def _row_index(self, stripe: Stripe, raw: bytes, what: str) -> None:

@@ -1,18 +1,24 @@
 from __future__ import annotations
 
 import os
+import random
 from pathlib import Path
 
+import pyarrow
 import pytest
 
 from sparkcrypt.errors import ConfigError, FormatError, VerificationError
 from sparkcrypt.keys.datakeys import DataKeyMaker
 from sparkcrypt.keys.service import KeyService
 from sparkcrypt.orc import read_tail, verify_orc
+from sparkcrypt.orc.file.blocks import zstd_size
+from sparkcrypt.orc.file.compression import Compression
 from sparkcrypt.orc.file.protobuf import decode, encode_packed, message
 from sparkcrypt.orc.file.statistics import tells_nothing
-from sparkcrypt.orc.file.stripe import PRESENT, ROW_INDEX, Stream, read_stripe_footer
+from sparkcrypt.orc.file.streams import ChunkCheck
+from sparkcrypt.orc.file.stripe import DATA, LENGTH, PRESENT, ROW_INDEX, Stream, read_stripe_footer
 from sparkcrypt.orc.file.tail import ENCRYPTION, STRIPE_ID, STRIPE_KEYS, STRIPES
+from sparkcrypt.orc.verify import file as verify_file
 from sparkcrypt.orc.verify.mask_check import all_zero
 from sparkcrypt.parquet import KeyRequest
 from sparkcrypt.parquet.file.source import open_source
@@ -44,6 +50,81 @@ def test_an_encrypted_file_says_what_the_plain_one_says(codec: str) -> None:
         verify_orc(file("java_none"), equal_to={"streams": plain.digests["schema"]})
     with pytest.raises(ConfigError, match="equal_to has pages"):
         verify_orc(file("java_none"), equal_to={"pages": ""})
+
+
+def test_what_another_file_proved_is_not_decompressed_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Streams that are digested; masks are still; and without the digest of the layout everything is."""
+    key, checked = bytes(32), []
+    source = file("java_zlib_encrypted")
+    digests = verify_orc(source, retrieve_key=retrieve_key, digest_key=key).digests
+
+    class CountedCheck(ChunkCheck):
+        def finish(self) -> None:
+            checked.append(self)
+            super().finish()
+
+    monkeypatch.setattr(verify_file, "ChunkCheck", CountedCheck)
+    parts = {"streams": digests["streams"], "layout": digests["layout"]}
+    found = verify_orc(source, retrieve_key=retrieve_key, digest_key=key, equal_to=parts)
+    masks = len(checked)
+    assert 0 < masks < found.streams
+    verify_orc(source, retrieve_key=retrieve_key, digest_key=key, equal_to={"streams": digests["streams"]})
+    assert len(checked) - masks == found.streams
+
+
+@pytest.mark.parametrize("kind", [DATA, LENGTH, ROW_INDEX])
+def test_one_changed_bit_of_a_stream_is_another_content(kind: int) -> None:
+    """By fingerprints under a key too, where nothing is decompressed that would notice."""
+    key = bytes(32)
+    digests = verify_orc(file("java_none"), digest_key=key).digests
+    assert digests != verify_orc(file("java_none"), digest_key=bytes(31) + b"1").digests
+    stream = clear_stream("java_none", "name", kind)
+    data = bytearray(file("java_none").read_bytes())
+    data[stream.offset + stream.length - 1] ^= 1
+    with pytest.raises(VerificationError, match="another in streams"):
+        verify_orc(bytes(data), digest_key=key, equal_to=digests)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 100, 100_000])
+@pytest.mark.parametrize("codec", ["zlib", "snappy", "zstd"])
+def test_chunks_are_checked_in_pieces_of_any_length(codec: str, size: int) -> None:
+    """Compressed ones and stored ones; one that ends early is told, wherever the pieces end."""
+    compression = Compression(codec, 1000)
+    data = compression.deflate(bytes(1500) + random.Random(3).randbytes(1500))
+    for content, whole in ((data, True), (data[:-1], False), (data[:-600], False), (data + b"\x00", False)):
+        check = ChunkCheck(compression, "it")
+        for start in range(0, len(content), size):
+            check.feed(content[start : start + size])
+        if whole:
+            check.finish()
+        else:
+            with pytest.raises(FormatError, match="expected whole ones"):
+                check.finish()
+    with pytest.raises(FormatError, match="expected at most 1000"):
+        ChunkCheck(compression, "it").feed((1001 << 1 | 1).to_bytes(3, "little"))
+
+
+def test_sizes_of_zstandard_frames_are_read() -> None:
+    """Those that a frame says, in each of its widths; what says none is decompressed as a stream."""
+    for size in (1, 200, 255, 256, 300, 65_791, 65_792, 200_000):
+        frame = pyarrow.Codec("zstd").compress(bytes(size), asbytes=True)
+        assert zstd_size(frame) == size
+        assert zstd_size(frame[:5]) is None and zstd_size(b"xxxx" + frame[4:]) is None
+    stream = pyarrow.BufferOutputStream()
+    with pyarrow.CompressedOutputStream(stream, "zstd") as written:
+        written.write(bytes(700))
+        written.flush()
+        written.write(bytes(300))
+    frame = stream.getvalue().to_pybytes()
+    assert zstd_size(frame) is None
+    compression = Compression("zstd", 1000)
+    assert compression.inflate_chunk(frame, "it") == bytes(1000)
+    with pytest.raises(FormatError, match="expected at most 999"):
+        Compression("zstd", 999).inflate_chunk(frame, "it")
+    altered = bytearray(pyarrow.Codec("zstd").compress(bytes(200), asbytes=True))
+    altered[5] += 1
+    with pytest.raises(FormatError, match="is no zstd"):
+        compression.inflate_chunk(bytes(altered), "it")
 
 
 def test_keys_are_asked_for_once() -> None:
