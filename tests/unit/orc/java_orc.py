@@ -56,7 +56,14 @@ class JavaOrc:
     def __init__(self, folder: Path) -> None:
         jars = spark_home() / "jars"
         names = ("orc-*.jar", "hive-storage-api-*.jar", "hadoop-client-*.jar", "slf4j-api-*.jar", "aircompressor-*.jar")
-        more = ("zstd-jni-*.jar", "commons-lang3-*.jar", "threeten-extra-*.jar", "snappy-java-*.jar", "*lz4*.jar")
+        more = (
+            "zstd-jni-*.jar",
+            "commons-lang3-*.jar",
+            "threeten-extra-*.jar",
+            "snappy-java-*.jar",
+            "*lz4*.jar",
+            "jts-core-*.jar",
+        )
         found = [jar for name in (*names, *more) for jar in jars.glob(name)]
         self._classpath = ":".join(map(str, [folder, *found]))
         self._java = java_home() / "bin" / "java"
@@ -85,9 +92,13 @@ class JavaOrc:
 
     def read(self, paths: Sequence[Path], keys: Path | None) -> list[dict[str, ReadColumn]]:
         """Read files, with keys or without; returns of each what stands in its columns."""
+        return self.read_each([(path, keys) for path in paths])
+
+    def read_each(self, files_and_keys: Iterable[tuple[Path, Path | None]]) -> list[dict[str, ReadColumn]]:
+        """Read files, each with its own keys or without; returns of each what stands in its columns."""
         files: list[dict[str, ReadColumn]] = []
         columns: dict[str, ReadColumn] = {}
-        for line in self.run(f"read\t{path}\t{keys or '-'}" for path in paths):
+        for line in self.run(f"read\t{path}\t{keys or '-'}" for path, keys in files_and_keys):
             name, *rest = line.split("\t")
             if name == "done":
                 files.append(columns)

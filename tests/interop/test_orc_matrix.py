@@ -1,0 +1,211 @@
+"""Every type, codec and writer of ORC: encrypted natively, proven, read by ORC's Java reader and by `open_orc`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.orc
+import pytest
+
+from sparkcrypt.arrow import open_orc
+from sparkcrypt.decide.identity import FileIdentity
+from sparkcrypt.errors import UnsupportedFileError
+from sparkcrypt.keys.datakeys import DataKeyMaker
+from sparkcrypt.orc import OrcEncryption, OrcKey, inspect_orc, read_tail, rewrite_orc, verify_orc
+from sparkcrypt.orc.file.encryption import Encryption
+from sparkcrypt.parquet import KeyRequest
+from sparkcrypt.policy.model import Policy
+from sparkcrypt.schema import join_dotted, split_dotted
+from tests.spark.support import key_service, make_policy, retriever
+from tests.unit.orc.generated import CODECS as ARROW_CODECS
+from tests.unit.orc.generated import TYPES
+from tests.unit.orc.java_orc import CODECS, SCHEMA, JavaOrc, ReadColumn, WriteOrder, key_lines
+
+pytestmark = pytest.mark.slow  # two Java processes
+ROWS, STRIPE_ROWS = 3500, 2500
+STRIDES = {
+    "java": {"row groups": 1000, "stride 0": 0},
+    "arrow": {"row groups": 200, "one row group": 100_000},  # pyarrow's writer refuses stride 0
+}
+WHOLE = "whole columns"
+BELOW = {"java": ["st.x", "st.deep", "li._elem.num", "kv._value", "un.1"], "arrow": ["st.x", "li._elem", "kv._value"]}
+"""Columns below others, some of which are null above them; the rest is encrypted whole beside them."""
+NOT_DECODED = {"kv": "null", "un": "union"}
+"""Columns of Java's files that are encrypted and proven as all others, and that `open_orc` refuses by name: a map with
+null keys, of which pyarrow's own reader dies, and a union."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One file of the matrix, plain and as it was encrypted."""
+
+    writer: str
+    codec: str
+    layout: str
+    depth: str
+    source: Path
+    encrypted: Path
+    columns: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"{self.writer}, {self.codec}, {self.layout}, {self.depth}"
+
+
+@pytest.fixture(scope="module")
+def policy(tmp_path_factory: pytest.TempPathFactory) -> Policy:
+    """A policy of two keys."""
+    return make_policy(tmp_path_factory.mktemp("policy"), "\n  pii: {key: pii}\n  fin: {key: fin}\n")
+
+
+@pytest.fixture(scope="module")
+def java(tmp_path_factory: pytest.TempPathFactory) -> JavaOrc:
+    """Writer and reader of ORC's Java code, compiled."""
+    return JavaOrc(tmp_path_factory.mktemp("java"))
+
+
+@pytest.fixture(scope="module")
+def cells(tmp_path_factory: pytest.TempPathFactory, policy: Policy, java: JavaOrc) -> list[Cell]:
+    """Every file, written and encrypted, which is its first half of the way."""
+    folder = tmp_path_factory.mktemp("cells")
+    places = [(codec.lower(), name) for codec in CODECS for name in STRIDES["java"]]
+    sources = {("java", codec, name): folder / f"java-{codec}-{name}" for codec, name in places}
+    java.write(
+        [
+            WriteOrder(path, SCHEMA, ROWS, STRIPE_ROWS, STRIDES["java"][name], codec.upper())
+            for (_, codec, name), path in sources.items()
+        ]
+    )
+    rows = arrow_rows()
+    for codec in ARROW_CODECS:
+        for name, stride in STRIDES["arrow"].items():
+            path = sources["arrow", codec.replace("uncompressed", "none"), name] = folder / f"arrow-{codec}-{name}"
+            options = {"stripe_size": 8192, "compression_block_size": 65_536, "batch_size": 100}
+            pa.orc.write_table(rows, path, compression=codec, row_index_stride=stride, **options)
+    made = []
+    for (writer, codec, layout), path in sources.items():
+        for number, depth in enumerate((WHOLE, "below others")):
+            columns = choose_columns(path, [] if depth == WHOLE else BELOW[writer])
+            encrypted = path.with_name(f"{path.name}-{number}")
+            encrypt(path, encrypted, columns, policy)
+            made.append(Cell(writer, codec, layout, depth, path, encrypted, tuple(columns)))
+    return made
+
+
+def arrow_rows() -> pa.Table:
+    """Return every type that pyarrow gives to ORC's C++ writer, with nulls in leaves and above them."""
+    columns: dict[str, pa.Array] = {"id": pa.array(range(ROWS), pa.int64())}
+    for name, kind in TYPES.items():
+        made = pa.array([None if n % 5 == 0 else n * n * 31 % 113 for n in range(ROWS)], pa.int32())
+        if pa.types.is_decimal(kind):
+            made = made.cast(pa.decimal128(12, 2))
+        elif pa.types.is_binary(kind):
+            made = made.cast(pa.string())
+        elif pa.types.is_timestamp(kind):
+            made = made.cast(pa.int64())
+        columns[name] = made.cast(kind)
+    columns["long texts"] = pa.array([sha256(str(n).encode()).hexdigest() * 2 for n in range(ROWS)])
+    columns["st"] = pa.array([None if n % 7 == 0 else {"x": n if n % 3 else None, "y": str(n)} for n in range(ROWS)])
+    columns["li"] = pa.array([None if n % 6 == 0 else [n if k else None for k in range(n % 4)] for n in range(ROWS)])
+    of_map = pa.map_(pa.string(), pa.int64())
+    entries = [None if n % 8 == 0 else [(str(n), n if n % 3 else None)] * (n % 3) for n in range(ROWS)]
+    columns["kv"] = pa.array(entries, of_map)
+    return pa.table(columns)
+
+
+def choose_columns(path: Path, below: list[str]) -> list[str]:
+    """Return all columns of a file but ``id``, those that have others below them by these."""
+    columns = read_tail(path).columns
+    whole = [join_dotted(columns[number].path) for number in columns[0].children][1:]
+    return [*(name for name in whole if name not in {column.split(".")[0] for column in below}), *below]
+
+
+def encrypt(source: Path, target: Path, columns: list[str], policy: Policy) -> None:
+    """Encrypt columns under two master keys by turns."""
+    maker = DataKeyMaker(key_service(policy), data_key_bits=128)
+    bound = FileIdentity(None, "", target.name).to_aad_prefix()
+    made = {}
+    for number, name in enumerate(columns):
+        master = ("pii", "fin")[number % 2]
+        made[split_dotted(name)] = OrcKey(*maker.make(master, is_footer_key=False, file_identity=bound), master)
+    rewrite_orc(source, target, encryption=OrcEncryption(made))
+
+
+def encryption_of(path: Path) -> Encryption:
+    """Return what a file's end says of its encryption."""
+    found = read_tail(path).encryption
+    assert found is not None
+    return found
+
+
+def test_each_cell_is_proven_and_goes_back(cells: list[Cell], policy: Policy, tmp_path: Path) -> None:
+    """Encrypted it says what it said, in every column; decrypted it reads as at first."""
+    retrieve = retriever(policy)
+    assert len(cells) == len(STRIDES) * len(CODECS) * 2 * 2
+    for number, cell in enumerate(cells):
+        plain = verify_orc(cell.source)
+        assert plain.stripes > 1, cell
+        found = verify_orc(cell.encrypted, retrieve_key=retrieve, equal_to=plain.digests)
+        assert {path[0] for path in found.plaintext_columns} <= {"id", "st", "li", "kv", "un"} and not found.notes, cell
+        assert {variant.root.path for variant in encryption_of(cell.encrypted).variants} == {
+            split_dotted(name) for name in cell.columns
+        }, cell
+        assert inspect_orc(cell.encrypted).rows == ROWS
+        back = tmp_path / str(number)
+        rewrite_orc(cell.encrypted, back, retrieve_key=retrieve)
+        verify_orc(back, equal_to=plain.digests)
+        names = [name for name in pa.orc.ORCFile(back).schema.names if not refuses(cell, name)]
+        assert pa.orc.ORCFile(back).read(names).equals(pa.orc.ORCFile(cell.source).read(names)), cell
+
+
+def refuses(cell: Cell, name: str) -> bool:
+    """Tell whether pyarrow, and with it `open_orc`, has no rows of a column."""
+    return cell.writer == "java" and name in NOT_DECODED
+
+
+def test_java_reads_each_cell(cells: list[Cell], policy: Policy, java: JavaOrc, tmp_path: Path) -> None:
+    """In one process: with keys values, nulls and statistics are the source's; without, what is encrypted is null."""
+    retrieve, lines = retriever(policy), []
+    for path in {cell.encrypted: None for cell in cells}:
+        for variant in encryption_of(path).variants:
+            key = retrieve(KeyRequest(str(path), None, variant.encrypted_key))
+            lines.append((variant.key.name, variant.encrypted_key, key))
+    keys = tmp_path / "keys"
+    keys.write_text(key_lines(lines))
+    asked = [
+        (path, known)
+        for cell in cells
+        for path, known in ((cell.source, None), (cell.encrypted, keys), (cell.encrypted, None))
+    ]
+    read = iter(java.read_each(asked))
+    for cell in cells:
+        source, opened, masked = next(read), next(read), next(read)
+        assert opened == source, cell
+        check_masked(cell, source, masked)
+
+
+def check_masked(cell: Cell, source: dict[str, ReadColumn], masked: dict[str, ReadColumn]) -> None:
+    """See that of encrypted columns nothing is left, of those above them their nulls, and of others all."""
+    for column, found in masked.items():
+        if column in cell.columns:
+            assert found.nulls == ROWS, (str(cell), column)
+        elif column in {path.split(".")[0] for path in cell.columns}:
+            assert (found.nulls, found.digest != source[column].digest) == (source[column].nulls, True), (
+                str(cell),
+                column,
+            )
+        else:
+            assert found == source[column], (str(cell), column)
+
+
+def test_rows_of_each_cell_are_opened(cells: list[Cell], policy: Policy) -> None:
+    """`open_orc` gives the rows of the plain file; what it has no type for it refuses by the column's name."""
+    for cell in cells:
+        plain = pa.orc.ORCFile(cell.source)
+        names = [name for name in plain.schema.names if not refuses(cell, name)]
+        assert open_orc(str(cell.encrypted), policy, names).to_table().equals(plain.read(names)), cell
+        for name, why in NOT_DECODED.items() if cell.writer == "java" else ():
+            with pytest.raises(UnsupportedFileError, match=why):
+                open_orc(str(cell.encrypted), policy, [name]).to_table()
