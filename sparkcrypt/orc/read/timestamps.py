@@ -6,6 +6,9 @@ in time.  Source: ORC specification v1, "Timestamp Columns"; ``TimestampColumnRe
 
 from __future__ import annotations
 
+from datetime import datetime
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -22,12 +25,31 @@ EPOCH_SECONDS = 1_420_070_400
 """2015-01-01 00:00:00, as a clock showed it, from 1970-01-01."""
 UTC = frozenset(("", "UTC", "GMT", "Etc/UTC", "Etc/GMT", "Z"))
 """Names of the time zone in which no clock differs; a stripe that names none has that one."""
+LAST_LISTED = 2_114_380_800
+"""2037-01-01 in UTC, until which files of time zones list every change of the clock."""
+_QUARTER_SECONDS = 900
+"""Clocks change at quarters of an hour in UTC."""
 _NANOS = 1_000_000_000
 _MOST_SECONDS = (1 << 63) // _NANOS - 1
 """What timestamps in nanoseconds reach: from 1677 to 2262."""
 _MILLISECOND = 1_000_000
 _SCALES = np.array([1, *(10 ** (zeros + 1) for zeros in range(1, 8))], np.int64)
 """Factors by the lowest three bits of a nanosecond's number: how many zeros were left out, less one."""
+
+
+def find_offsets(instants: Integers, timezone: str) -> Integers:
+    """Return what clocks of a time zone are ahead of UTC by, in seconds, at instants in seconds from 1970 to 9999.
+
+    Arrow knows the changes that files of time zones list, which end in 2037, and not the rule for the years after.
+
+    Raises:
+        ZoneInfoNotFoundError: the time zone is not known.
+    """
+    zone = ZoneInfo(timezone)
+    quarters, places = np.unique(instants // _QUARTER_SECONDS, return_inverse=True)
+    found = [datetime.fromtimestamp(quarter * _QUARTER_SECONDS, zone).utcoffset() for quarter in quarters.tolist()]
+    seconds = [0 if offset is None else int(offset.total_seconds()) for offset in found]
+    return np.array(seconds, np.int64)[places]
 
 
 class TimestampColumn(PresentColumn):
@@ -79,13 +101,16 @@ class TimestampColumn(PresentColumn):
         try:
             epoch = pc.assume_timezone(pa.scalar(EPOCH_SECONDS, pa.timestamp("s")), self._timezone).value
             instants = pa.array(seconds + epoch, pa.timestamp("s")).cast(zoned)
-            shown = pc.local_timestamp(instants).cast(pa.int64())
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            shown = np.array(pc.local_timestamp(instants).cast(pa.int64()).to_numpy(zero_copy_only=False), np.int64)
+            late = (seconds + epoch) >= LAST_LISTED
+            if late.any():
+                shown[late] = (seconds[late] + epoch) + find_offsets(seconds[late] + epoch, self._timezone)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ZoneInfoNotFoundError) as error:
             raise UnsupportedFileError(
                 f"column {self.column.shown} was written in the time zone {self._timezone!r}, which is not known here: "
                 f"{error}; see that the system has it, or read the file with Spark"
             ) from error
-        return np.array(shown.to_numpy(zero_copy_only=False), np.int64)
+        return shown
 
     def _out_of_range(self) -> UnsupportedFileError:
         return UnsupportedFileError(

@@ -3,7 +3,9 @@ from __future__ import annotations
 import io
 import math
 import random
+from datetime import datetime, timezone
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.orc
@@ -15,6 +17,7 @@ from sparkcrypt.errors import FormatError, UnsupportedFileError
 from sparkcrypt.orc.file.cipher import LocalKeys
 from sparkcrypt.orc.file.tail import read_tail, tail_of
 from sparkcrypt.orc.read.rows import GroupCount, RowsOrder, read_rows
+from sparkcrypt.orc.read.timestamps import LAST_LISTED, find_offsets
 from sparkcrypt.orc.read.types import find_columns, read_type
 from sparkcrypt.parquet.file.source import naming, open_source
 from tests.unit.orc.corpus import CODECS, file, retrieve_key
@@ -147,6 +150,19 @@ def test_what_is_not_decoded_is_refused_by_name(name: str, why: str) -> None:
     """Unions, and maps whose keys are null, which pyarrow's reader ends the process on."""
     with pytest.raises(UnsupportedFileError, match=rf"{file('java_types')}: column {name} {why}.*read the file with"):
         read_orc(file("java_types"), [name])
+
+
+@pytest.mark.parametrize(
+    ("zone", "winter", "summer"),
+    [("US/Pacific", -28_800, -25_200), ("Europe/Berlin", 3_600, 7_200), ("Asia/Kolkata", 19_800, 19_800)],
+)
+def test_clocks_change_after_2037_too(zone: str, winter: int, summer: int) -> None:
+    """Files of time zones list no change after that year; the offset in January and July of each later year is told."""
+    years = range(2037, 2262)
+    for month, expected in ((1, winter), (7, summer)):
+        instants = [int(datetime(year, month, 15, tzinfo=timezone.utc).timestamp()) for year in years]
+        assert min(instants) >= LAST_LISTED
+        assert set(find_offsets(np.array(instants, np.int64), zone).tolist()) == {expected}
 
 
 def test_times_beyond_nanoseconds_are_refused() -> None:
