@@ -87,7 +87,7 @@ def _carry_out(order: OrcOrder, source: Place, target: Place, retrieve_key: Retr
             output.copy(file, 0, file.size, "the file")
         return _Made()
     if order.action == "rewrap":
-        return _Made.of(rewrap_orc(source, target, retrieve_key=retrieve_key, wrap_key=_Wrap(maker, order.identity)))
+        return _Made.of(rewrap_orc(source, target, retrieve_key=retrieve_key, wrap_key=_Wrap(order, maker)))
     encryption = None
     if order.action == "encrypt":
         columns = {}
@@ -100,14 +100,26 @@ def _carry_out(order: OrcOrder, source: Place, target: Place, retrieve_key: Retr
 
 @dataclass(frozen=True, slots=True)
 class _Wrap:
-    """Wraps local keys under the master keys that they have, for the target."""
+    """Wraps each local key for the target, under the one master key that was ordered for all that it encrypts."""
 
+    order: OrcOrder
     maker: DataKeyMaker
-    identity: bytes
 
     def __call__(self, request: KeyRequest, key: bytes) -> tuple[bytes, str]:
-        master = parse_key_material(request.key_metadata or b"").master_key_id
-        return self.maker.wrap(key, master, is_footer_key=False, file_identity=self.identity), master
+        """Return the new wrapping, and the master key.
+
+        Raises:
+            VerificationError: no master key was ordered for it, or more than one.
+        """
+        root = request.column or ()
+        masters = {master for path, master in self.order.columns.items() if path[: len(root)] == root}
+        if len(masters) != 1:
+            raise VerificationError(
+                f"{self.order.source}: column {join_dotted(root)} has one local key, and was ordered under "
+                f"{', '.join(sorted(masters)) or 'none'}; someone replaced the file since it was listed"
+            )
+        (master,) = masters
+        return self.maker.wrap(key, master, is_footer_key=False, file_identity=self.order.identity), master
 
 
 def _refuse_others(file: str, identity: bytes | None, retrieve_key: RetrieveKey, what: str) -> RetrieveKey:

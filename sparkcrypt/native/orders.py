@@ -161,7 +161,7 @@ class OrcOrder:
         source, target: paths as Hadoop prints them.
         action: what to do.
         columns: column, with all below it -> the master key that its local key is wrapped by in the target; none for
-            ``decrypt``.
+            ``decrypt``, and leaf columns for ``rewrap``, which leaves it to the file what stands under one local key.
         identity: what the target's local keys are bound to, as an AAD prefix; ``copy`` leaves the source's.
         source_identity: what the source's were seen to be bound to; None for nothing.
         replace: as in `FileOrder`.

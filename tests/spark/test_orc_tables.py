@@ -205,6 +205,25 @@ def test_rotation_wraps_local_keys_again(lake: Lake, policy: Policy) -> None:
     assert verify_table(lake.spark, "t", policy, manifest=True).ok
 
 
+def test_another_master_key_wraps_the_same_local_keys(lake: Lake, policy: Policy) -> None:
+    """With --rewrap, where nothing but master keys differ: a new end over the same bytes; every value stays."""
+    make_orc_table(lake)
+    before = rows_of(lake.spark.table("t"))
+    set_tags(lake.spark, "t", TAGGED, policy)
+    encrypt_table(lake.spark, "t", policy)
+    old = {name: (read_tail(file), file.read_bytes()) for name, file in orc_files(lake).items()}
+    set_tags(lake.spark, "t", {"email": ["fin"]}, policy)
+    report = encrypt_table(lake.spark, "t", policy, rewrap=True)
+    assert (report.outcome, report.files_rewritten) == ("done", len(old))
+    for name, file in orc_files(lake).items():
+        tail, content = old[name]
+        assert file.read_bytes()[: read_tail(file).footer_offset] == content[: tail.footer_offset]
+        assert found_keys(file) == {**KEYS, "email": "fin"}
+    lake.spark.catalog.refreshTable("t")
+    assert rows_of(lake.spark.table("t")) == before
+    assert verify_table(lake.spark, "t", policy, manifest=True).ok
+
+
 def versions_of(tail: Tail) -> set[tuple[str, int]]:
     """Return the master keys that wrap local keys of a file, each with its version."""
     wrappings = summarise_orc_footer(tail.file, tail).wrappings

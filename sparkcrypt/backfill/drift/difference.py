@@ -131,7 +131,21 @@ def _orc_drift(
         check_orc_identity(summary.aad_prefix, summary.path, table_uuid=table_uuid, strict=table_uuid is not None)
     except VerificationError as error:
         return (*drift, Drift("aad_mismatch", summary.path, None, str(error)))
+    if _keeps_roots(summary, wanted) and all(difference.kind in _OF_KEYS for difference in drift):
+        return tuple(replace(difference, only_keys=True) for difference in drift)
     return drift
+
+
+def _keeps_roots(summary: FileSummary, wanted: Mapping[Path, str | None]) -> bool:
+    """Tell whether each local key of an ORC file can stay, under the one master key that is wanted for its columns.
+
+    Columns of one top-level column and one master key may share a local key.
+    """
+    keys: dict[tuple[str, str | None], set[str | None]] = {}
+    for path, column in (summary.columns or {}).items():
+        if column.encrypted:
+            keys.setdefault((path[0], column.key_id), set()).add(wanted.get(path))
+    return all(len(found) == 1 for found in keys.values())
 
 
 def _only_keys(

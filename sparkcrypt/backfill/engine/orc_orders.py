@@ -40,10 +40,13 @@ def order_orc_file(
     """
     found = {path: column.key_id for path, column in (summary.columns or {}).items() if column.key_id is not None}
     bound = identity.to_aad_prefix(), summary.aad_prefix
-    if not drifts or rewraps:
-        action: Action = "rewrap" if drifts or (renames and summary.encrypted) else "copy"
+    if not drifts:
+        action: Action = "rewrap" if renames and summary.encrypted else "copy"
         return OrcOrder(summary.path, target, action, found, *bound, replace=True)
     wanted = {path: key or footer_key for path, key in keys.items()}
+    if rewraps:
+        kept = {path: wanted.get(path, key) for path, key in found.items()}
+        return OrcOrder(summary.path, target, "rewrap", kept, *bound, replace=True)
     roots = cover_columns(summary.columns or (), wanted)
     return OrcOrder(summary.path, target, "encrypt" if roots else "decrypt", roots, *bound, replace=True)
 

@@ -10,7 +10,7 @@ import pytest
 
 from sparkcrypt.backfill.audit.evidence import DigestSecret
 from sparkcrypt.backfill.drift.columns import match_columns, refuse_lost_columns
-from sparkcrypt.backfill.drift.difference import Drift, drift_of_file
+from sparkcrypt.backfill.drift.difference import Drift, _keeps_roots, drift_of_file
 from sparkcrypt.backfill.drift.rotation import Rotation
 from sparkcrypt.backfill.drift.unit_survey import action_of
 from sparkcrypt.backfill.engine.orc_orders import order_orc_file, refuse_dark_orc
@@ -60,7 +60,9 @@ def orc_file(
 def drift_in(file: FileSummary, **more: Any) -> list[tuple[str, str | None]]:
     """Return kind and column of each difference of a file."""
     found = drift_of_file(file, match_columns(file, planned()), planned(), {}, table_uuid="uuid", **more)
-    assert not any(difference.only_keys for difference in found)
+    assert {difference.only_keys for difference in found} <= {
+        {difference.kind for difference in found} == {"wrong_key"}
+    }
     return [(difference.kind, difference.column) for difference in found]
 
 
@@ -126,6 +128,30 @@ def test_orders_follow_the_drift() -> None:
     assert order(orc_file(TAGGED), rewraps=True) == made("rewrap", held)
     assert order(orc_file()) == made("encrypt", whole, None)
     assert order(orc_file({"id": "pii"}, names="id")) == made("decrypt", {})
+
+
+def test_local_keys_stay_where_only_master_keys_differ() -> None:
+    """Each may be of several columns that the plan has under one key; where it has two, new local keys are needed."""
+    plan = planned()
+
+    def drift(keys: Mapping[str, str | None]) -> list[tuple[str, bool]]:
+        file = orc_file(keys)
+        found = drift_of_file(file, match_columns(file, plan), plan, {}, table_uuid=None)
+        return [(difference.kind, difference.only_keys) for difference in found]
+
+    assert drift({"email": "fin", "phones._elem": "fin"}) == [("wrong_key", True)] * 2
+    moved = orc_file({"email": "fin", "phones._elem": "fin"}, identity=b"f.orc")
+    found = drift_of_file(moved, match_columns(moved, plan), plan, {}, table_uuid="uuid")
+    assert "aad_mismatch" in {difference.kind for difference in found} and not any(each.only_keys for each in found)
+    assert drift({"email": "fin"}) == [("wrong_key", False), ("missing", False)]
+    assert drift({"email": "fin", "phones._elem": None}) == [("wrong_key", False), ("foreign_key", False)]
+    file = orc_file({"email": "fin", "phones._elem": "pii"})
+    how: dict[str, Any] = {"identity": NEW, "drifts": True, "rewraps": True, "renames": False}
+    order = order_orc_file(file, "/n", match_columns(file, plan), plan, {}, **how)
+    assert (order.action, order.columns) == ("rewrap", {("email",): "pii", ("phones", "_elem"): "pii"})
+    both = orc_file({"st.x": "old", "st.y": "old"}, names="st.x st.y")
+    assert _keeps_roots(both, {("st", "x"): "a", ("st", "y"): "a"})
+    assert not _keeps_roots(both, {("st", "x"): "a", ("st", "y"): "b"})
 
 
 def test_rotation_rewraps_what_matches_its_plan() -> None:

@@ -89,6 +89,30 @@ def test_file_is_encrypted_copied_wrapped_again_and_decrypted(bench: Bench, sour
     assert done(carry_out(bench, source, "copy", name="same.orc")) and wrapped_in(plain) == set()
 
 
+def test_other_master_keys_wrap_the_same_local_keys(bench: Bench, source: str) -> None:
+    """Every byte before the footer stays; a local key for which two master keys are ordered, or none, is refused."""
+    encrypted = done(carry_out(bench, source, "encrypt", BOTH))
+    leaves: dict[tuple[str, ...], str] = {("ssn",): "other", ("tel", "_elem"): "pii"}
+    again = done(carry_out(bench, encrypted, "rewrap", leaves, name="again.orc"))
+    end = read_tail(encrypted).footer_offset
+    assert Path(again).read_bytes()[:end] == Path(encrypted).read_bytes()[:end]
+    facts = read_facts("f", again, retriever(bench), every_key=True)
+    assert isinstance(facts, FooterFacts)
+    columns = (facts.summary.columns or {}).items()
+    assert {path: column.key_id for path, column in columns if column.encrypted} == leaves
+    assert {parse_key_material(wrapped).master_key_id for wrapped in wrapped_in(again)} == {"pii", "other"}
+    plain = done(carry_out(bench, again, "decrypt", name="plain.orc"))
+    assert pyarrow.orc.read_table(plain).equals(pyarrow.orc.read_table(source))
+    cases: tuple[tuple[dict[tuple[str, ...], str], str], ...] = (
+        ({("ssn",): "pii"}, "column tel has one local key, and was ordered under none"),
+        ({**leaves, ("tel", "more"): "other"}, "was ordered under other, pii"),
+    )
+    for columns_ordered, said in cases:
+        kind, message = failed(carry_out(bench, encrypted, "rewrap", columns_ordered, name="wrong.orc"))
+        assert kind == "VerificationError" and said in message
+        assert not (bench.folder / "wrong.orc").exists()
+
+
 def test_copy_that_is_not_the_source_is_removed(bench: Bench, source: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A copy is read back: one that says something else is a failure, and leaves no target."""
     other = bench.folder / "other.orc"
