@@ -34,6 +34,9 @@ from sparkcrypt.errors import (
 from sparkcrypt.keys.datakeys import DataKeyMaker
 from sparkcrypt.keys.local.service import LocalKeyService
 from sparkcrypt.keys.material import parse_key_material
+from sparkcrypt.native.open_places import place
+from sparkcrypt.native.orders import KeySettings, OrcOrder
+from sparkcrypt.native.work import rewrite
 from sparkcrypt.orc import OrcEncryption, OrcKey, read_tail, rewrap_orc, rewrite_orc
 from sparkcrypt.orc.file.cipher import LocalKey, StreamCipher
 from sparkcrypt.orc.read.types import find_columns, read_type
@@ -342,3 +345,37 @@ def test_plaintext_is_refused_where_encryption_is_required(policy: Policy, tmp_p
     with pytest.raises(VerificationError, match=r"column name is plaintext, and the tag 'pii' of t encrypts it"):
         open_orc(half, orc, ["id"], table="t", properties=tagged)
     assert open_orc(half, policy, ["id"]).to_table().num_rows
+
+
+@pytest.mark.services
+@pytest.mark.newest
+@pytest.mark.parametrize("system", ["s3", "hdfs"])
+def test_files_on_remote_storage(system: str, policy: Policy, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    """The native engine encrypts, rewraps and decrypts there, and rows and denials are as on a local disk."""
+    uri, settings = request.getfixturevalue(f"{system}_place")
+    where = place(uri, settings)
+    assert not isinstance(where, str)
+    storage, name = where
+    storage.create_dir(name, recursive=True)
+    with storage.open_output_stream(f"{name}/plain.orc") as stream:
+        stream.write(file("java_zlib").read_bytes())
+    keys, bound = KeySettings(policy.key_service.canonical(), 128), FileIdentity(None, "", "f.orc").to_aad_prefix()
+    columns: dict[tuple[str, ...], str] = {("name",): "pii", ("st", "y"): "fin"}
+    orders = (
+        OrcOrder(f"{uri}/plain.orc", f"{uri}/e/f.orc", "encrypt", columns, bound, None),
+        OrcOrder(f"{uri}/e/f.orc", f"{uri}/r/f.orc", "rewrap", columns, bound, bound),
+        OrcOrder(f"{uri}/r/f.orc", f"{uri}/p/f.orc", "decrypt", {}, bound, bound),
+    )
+    for order in orders:
+        outcome = rewrite(order, keys, settings)
+        assert (outcome.error, outcome.refused, outcome.rows) == (None, None, 2500)
+    plain = pa.orc.ORCFile(file("java_zlib")).read()
+    for order in orders:
+        assert open_orc(order.target, policy, settings=settings).to_table().equals(plain)
+    found = open_orc(orders[0].target, policy, ["name"], pc.field("id") >= 2400, settings=settings)
+    assert found.to_table().equals(plain.filter(pc.field("id") >= 2400).select(["name"]))
+    poor = lacking(policy, tmp_path, "pii")
+    with pytest.raises(KeyNotFoundError, match=f"column name .*its key 'pii' is not there.*{uri}/r/f.orc"):
+        open_orc(orders[1].target, poor, settings=settings)
+    with pytest.raises(FormatError, match=r"absent\.orc"):
+        open_orc(f"{uri}/absent.orc", policy, settings=settings)

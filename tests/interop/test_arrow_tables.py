@@ -37,9 +37,7 @@ from sparkcrypt.native.open_places import place
 from sparkcrypt.policy.access_log import AccessLogRule
 from sparkcrypt.policy.model import Policy
 from tests.interop.lake_files import UUID, TableWriter
-from tests.services.hdfs import Hdfs
 from tests.services.installed import ROOT
-from tests.services.meddled_s3 import MeddledS3
 from tests.spark.fresh_scripts import calls
 from tests.spark.support import make_policy, with_keys, without_keys
 
@@ -458,24 +456,6 @@ def test_folders_are_found_as_spark_finds_them(folder: Path, policy: Policy, tmp
     (folder / "p=1/day=2026-01-31/d.parquet").symlink_to(folder / "p=1/day=2026-01-31/a.parquet")
     with pytest.raises(VerificationError, match="symbolic link"):
         open_t(folder, policy)
-
-
-@pytest.fixture
-def s3_place(s3_server: MeddledS3) -> tuple[str, dict[str, str]]:
-    """A folder of S3, and what opens it."""
-    settings = {
-        "fs.s3a.access.key": "all",
-        "fs.s3a.secret.key": "all",
-        "fs.s3a.endpoint": s3_server.endpoint,
-        "fs.s3a.endpoint.region": "us-east-1",
-    }
-    return "s3a://lake/t", settings
-
-
-@pytest.fixture
-def hdfs_place(hdfs: Hdfs) -> tuple[str, dict[str, str]]:
-    """A folder of HDFS, and what opens it."""
-    return f"{hdfs.uri}/arrow/t", {"fs.defaultFS": hdfs.uri, "dfs.namenode.http-address": hdfs.http}
 
 
 @pytest.mark.services
