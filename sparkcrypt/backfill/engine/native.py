@@ -163,11 +163,10 @@ class NativeStager:
         if summary.format == "orc":
             refuse_dark_orc(file.source, file.dark)
             rewraps = action_of(file.drift, rewrap=self._rewrap) == "re-wrap"
-            wanted = bool(file.drift) and not rewraps
             return order_orc_file(
                 summary,
                 file.target,
-                self._late.choose(summary, file.columns, plan, values) if wanted else {},
+                self._late.choose(summary, file.columns, plan, values) if file.drift else {},
                 plan.footer_key,
                 identity=identity,
                 drifts=bool(file.drift),

@@ -147,7 +147,7 @@ def test_local_keys_stay_where_only_master_keys_differ() -> None:
     assert drift({"email": "fin", "phones._elem": None}) == [("wrong_key", False), ("foreign_key", False)]
     file = orc_file({"email": "fin", "phones._elem": "pii"})
     how: dict[str, Any] = {"identity": NEW, "drifts": True, "rewraps": True, "renames": False}
-    order = order_orc_file(file, "/n", match_columns(file, plan), plan, {}, **how)
+    order = order_orc_file(file, "/n", match_columns(file, plan).key_ids(plan, {}), plan.footer_key, **how)
     assert (order.action, order.columns) == ("rewrap", {("email",): "pii", ("phones", "_elem"): "pii"})
     both = orc_file({"st.x": "old", "st.y": "old"}, names="st.x st.y")
     assert _keeps_roots(both, {("st", "x"): "a", ("st", "y"): "a"})
