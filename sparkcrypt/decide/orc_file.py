@@ -163,7 +163,7 @@ def _options(plan: EncryptionPlan, partition: Mapping[str, str], route_keys: Rou
         columns.setdefault(encode_key_id(key_id), []).append(_spell(root))
     covered = [column for of_key in columns.values() for column in of_key]
     return {
-        "orc_encrypt": ";".join(f"{key}:{','.join(of_key)}" for key, of_key in columns.items()),
+        "orc_encrypt": ";".join(f"{_quote(key)}:{','.join(of_key)}" for key, of_key in columns.items()),
         "orc_mask": f"nullify:{','.join(covered)}",
         "columns": covered,
         "keys": list(columns),
@@ -182,4 +182,9 @@ def _spell(path: Path) -> str:
                 f"column {'.'.join(path)}: a name with '{''.join(_RESERVED)}' cannot stand in the options by which ORC "
                 "encrypts; rename the column, or write Parquet"
             )
-    return ".".join(name if _PLAIN.fullmatch(name) else f"`{name}`" for name in path)
+    return ".".join(map(_quote, path))
+
+
+def _quote(name: str) -> str:
+    """Return a name as ORC's options spell it: quoted where it is more than letters, digits and underscores."""
+    return name if _PLAIN.fullmatch(name) else f"`{name}`"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from pyspark.sql import Row
+from pyspark.sql.functions import col
 
 from sparkcrypt import configure, load_policy
 from sparkcrypt.keys.datakeys import DataKeyOpener
@@ -16,7 +17,7 @@ from sparkcrypt.orc import inspect_orc, verify_orc
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.spark.tables.tagging import set_tags
 from tests.spark.fixtures import new_lake
-from tests.spark.support import PLAIN, SECRET, Lake, key_service, refusal, with_keys, without_keys
+from tests.spark.support import PLAIN, SECRET, Lake, key_service, make_policy, refusal, with_keys, without_keys
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -248,6 +249,23 @@ def test_untagged_columns_are_in_clear(site: Lake) -> None:
     assert not any(
         column.encrypted for file in path.rglob("*.orc") for column in inspect_orc(str(file)).columns.values()
     )
+
+
+def test_keys_of_any_name_encrypt(site: Lake, tmp_path: Path) -> None:
+    """ORC's options take letters, digits and underscores as they are; other names stand in quotes."""
+    odd = {"pii": "pii-2026-11", "fin": "café/fin key:1"}
+    tags = "".join(f"\n  {tag}: {{key: '{key}'}}" for tag, key in odd.items()) + "\n"
+    session, folder = site.spark.newSession(), tmp_path / "odd"
+    configure(session, make_policy(tmp_path / "policy", tags, more=FORMATS))
+    tagged = {"email": "pii", "note": "fin"}
+    columns = [col(name).alias(name, metadata={"tags": [tag]}) for name, tag in tagged.items()]
+    session.createDataFrame(ROWS, COLUMNS).select(*columns).write.orc(folder.as_uri())
+    for file in folder.rglob("part-*"):
+        found = inspect_orc(str(file)).columns
+        assert {path[0]: column.key_id for path, column in found.items()} == {
+            name: odd[tag] for name, tag in tagged.items()
+        }
+    assert session.read.orc(folder.as_uri()).where(f"email = '{SECRET} 3'").count() == 1
 
 
 def test_readers_get_what_their_keys_allow(site: Lake, tmp_path: Path) -> None:

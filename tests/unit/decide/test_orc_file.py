@@ -39,7 +39,7 @@ def test_tags_of_the_schema_and_the_properties_name_columns() -> None:
     answer = resolve_orc_write(write(schema(id=[], ssn=[], pay=["finance"]), properties={PREFIX + "tags.ssn": "pii"}))
     assert answer == {
         "encrypt": True,
-        "orc_encrypt": "fin%3A1:pay;pii:ssn",
+        "orc_encrypt": "`fin%3A1`:pay;pii:ssn",
         "orc_mask": "nullify:pay,ssn",
         "columns": ["pay", "ssn"],
         "keys": ["fin%3A1", "pii"],
