@@ -66,3 +66,12 @@ def test_every_codec_and_type_is_read_by_row_groups(tmp_path: Path, java: JavaOr
     java.write(orders)
     for written in orders:
         assert sum(check_filters(written.path)) > 0
+
+
+@pytest.mark.parametrize("version", ["V_0_11", "UNSTABLE_PRE_2_0"])
+def test_files_of_other_versions_are_read(tmp_path: Path, java: JavaOrc, version: str) -> None:
+    """Of Hive 0.11 with runs of its kind; and before ORC 2, with short decimals as integers of one scale."""
+    schema = "struct<id:bigint,small:decimal(10,2),dec:decimal(30,3),longest:decimal(18,0),name:string>"
+    java.write([WriteOrder(tmp_path / "v", schema=schema, rows=6000, stripe_rows=3500, version=version)])
+    assert read_orc(tmp_path / "v").equals(pa.orc.ORCFile(tmp_path / "v").read())
+    assert sum(check_filters(tmp_path / "v")) > 0

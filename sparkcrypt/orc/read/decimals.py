@@ -13,10 +13,14 @@ from sparkcrypt.errors import FormatError
 from sparkcrypt.orc.file.stripe import DATA, SECONDARY
 from sparkcrypt.orc.read.column import Mask, PresentColumn, count_valid, pack_valid
 from sparkcrypt.orc.read.cursor import Positions, StreamCursor
-from sparkcrypt.orc.read.integer_runs import Integers, unzigzag, unzigzag_all
+from sparkcrypt.orc.read.integer_runs import IntegerRuns, Integers, unzigzag, unzigzag_all
 from sparkcrypt.orc.read.stripe_streams import StripeStreams
 from sparkcrypt.orc.read.types import MOST_DIGITS, ReadColumn
 
+UNSTABLE_VERSION = (1, 9999)
+"""Of files that writers made before ORC 2 was to come."""
+LONG_DIGITS = 18
+"""Decimals of so many digits fit into 64 bits."""
 _MOST_BYTES = 19
 """Of 128 bits, seven in each byte."""
 _LONG_BYTES = 9
@@ -24,8 +28,42 @@ _LONG_BYTES = 9
 _HALF = (1 << 64) - 1
 
 
+def open_decimals(streams: StripeStreams, column: ReadColumn) -> PresentColumn:
+    """Return the reader of a column of kind decimal, by what the file's version says of its streams."""
+    is_long = streams.version == UNSTABLE_VERSION and column.type.precision <= LONG_DIGITS
+    return (LongDecimalColumn if is_long else DecimalColumn)(streams, column)
+
+
+class LongDecimalColumn(PresentColumn):
+    """A column of kind decimal whose values are integers of the column's scale, as files before ORC 2 may have it.
+
+    Source: ORC specification v2, "Decimal Columns".
+    """
+
+    def __init__(self, streams: StripeStreams, column: ReadColumn) -> None:
+        super().__init__(streams, column)
+        self._values = IntegerRuns(streams.cursor(column, DATA), 2, is_signed=True)
+
+    def seek_values(self, positions: Positions) -> None:
+        """Go to a row group."""
+        self._values.seek(positions)
+
+    def read_values(self, count: int, valid: Mask | None) -> pa.Array:
+        """Return the decimals.
+
+        Raises:
+            FormatError: a value has more digits than the column.
+        """
+        values, digits = self._values.read(count_valid(count, valid)), self.column.type.precision
+        if np.any(np.abs(values) >= 10**digits):
+            raise FormatError(
+                f"column {self.column.shown} has a decimal of more than {digits} digits; expected at most so many"
+            )
+        return _place_halves(self.column, np.stack([values, values >> 63], axis=1), count, valid)
+
+
 class DecimalColumn(PresentColumn):
-    """A column of kind decimal."""
+    """A column of kind decimal, each value with a scale of its own."""
 
     def __init__(self, streams: StripeStreams, column: ReadColumn) -> None:
         super().__init__(streams, column)
@@ -51,10 +89,14 @@ class DecimalColumn(PresentColumn):
         halves = _decode_short(raw, ends, missing, digits)
         if halves is None:
             halves = _decode_each(raw, ends, missing, digits, what)
-        placed = np.zeros((count, 2), np.int64)
-        placed[slice(None) if valid is None else valid] = halves
-        buffers = [pack_valid(valid), pa.py_buffer(placed.tobytes())]
-        return pa.Array.from_buffers(self.column.type, count, buffers)
+        return _place_halves(self.column, halves, count, valid)
+
+
+def _place_halves(column: ReadColumn, halves: npt.NDArray[np.int64], count: int, valid: Mask | None) -> pa.Array:
+    placed = np.zeros((count, 2), np.int64)
+    placed[slice(None) if valid is None else valid] = halves
+    buffers = [pack_valid(valid), pa.py_buffer(placed.tobytes())]
+    return pa.Array.from_buffers(column.type, count, buffers)
 
 
 def _take_varints(cursor: StreamCursor, count: int, what: str) -> tuple[bytes, npt.NDArray[np.int64]]:

@@ -13,7 +13,7 @@ from sparkcrypt.orc.file.encryption import Variant
 from sparkcrypt.orc.file.tail import Stripe, Tail
 from sparkcrypt.orc.read.bounds import read_writer
 from sparkcrypt.orc.read.column import ColumnReader, NullColumn
-from sparkcrypt.orc.read.decimals import DecimalColumn
+from sparkcrypt.orc.read.decimals import open_decimals
 from sparkcrypt.orc.read.groups import join_runs, kept_groups
 from sparkcrypt.orc.read.nested import ListColumn, StructColumn
 from sparkcrypt.orc.read.numbers import BooleanColumn, ByteColumn, FloatColumn, IntegerColumn
@@ -32,7 +32,7 @@ _FLAT = {
     "byte": ByteColumn,
     "float": FloatColumn,
     "double": FloatColumn,
-    "decimal": DecimalColumn,
+    "decimal": open_decimals,
     **dict.fromkeys(("short", "int", "long", "date"), IntegerColumn),
     **dict.fromkeys(("timestamp", "timestamp_instant"), TimestampColumn),
     "binary": DirectColumn,

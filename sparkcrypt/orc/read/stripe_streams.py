@@ -11,7 +11,7 @@ from sparkcrypt.orc.file.encryption import Encryption
 from sparkcrypt.orc.file.protobuf import Message
 from sparkcrypt.orc.file.streams import read_stream_whole
 from sparkcrypt.orc.file.stripe import FOOTER_TIMEZONE, ROW_INDEX, Stream, read_stripe_footer
-from sparkcrypt.orc.file.tail import Stripe, Tail
+from sparkcrypt.orc.file.tail import PS_VERSION, Stripe, Tail
 from sparkcrypt.orc.read.byte_runs import BitRuns, ByteRuns
 from sparkcrypt.orc.read.cursor import Positions, StreamBytes, StreamCursor
 from sparkcrypt.orc.read.integer_runs import IntegerRuns
@@ -51,6 +51,11 @@ class StripeStreams:
         self.groups = -(-stripe.rows // tail.stride) if tail.stride else 1
         if self.groups > MOST_GROUPS:
             raise FormatError(f"stripe {stripe.number} has {self.groups} row groups; expected at most {MOST_GROUPS}")
+
+    @property
+    def version(self) -> tuple[int, ...]:
+        """The file's version, such as (0, 12)."""
+        return tuple(self._tail.postscript.integers(PS_VERSION, bits=32))
 
     @property
     def timezone(self) -> str:

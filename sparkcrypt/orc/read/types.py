@@ -15,6 +15,8 @@ from sparkcrypt.schema import Path, shown_path
 
 _PRECISION, _SCALE = 5, 6
 MOST_DIGITS = 38
+_OF_HIVE_11 = (38, 10)
+"""Digits, and those after the point, of decimals whose type says neither: what ORC's Java reader takes them for."""
 _FLAT = {
     "boolean": pa.bool_(),
     "byte": pa.int8(),
@@ -101,6 +103,8 @@ def _read_type(columns: Sequence[Column], types: Sequence[Message], column: Colu
 
 
 def _decimal(message: Message, column: Column) -> pa.DataType:
+    if not message.has(_PRECISION):  # Hive 0.11 wrote none
+        return pa.decimal128(*_OF_HIVE_11)
     precision, scale = message.integer(_PRECISION, bits=32), message.integer(_SCALE, bits=32)
     if not 0 < precision <= MOST_DIGITS or scale > precision:
         raise FormatError(

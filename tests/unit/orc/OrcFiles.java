@@ -105,7 +105,8 @@ public class OrcFiles {
         .setSchema(schema)
         .rowIndexStride(Integer.parseInt(words[5]))
         .buildIndex(!words[5].equals("0"))
-        .compress(CompressionKind.valueOf(words[6]));
+        .compress(CompressionKind.valueOf(words[6]))
+        .version(OrcFile.Version.valueOf(words[11]));
     if (!words[7].isEmpty()) {
       options.setKeyProvider(new Keys(words[10])).encrypt(words[7]).masks(words[8]);
     }

@@ -21,7 +21,7 @@ CODECS = ("NONE", "ZLIB", "SNAPPY", "ZSTD", "LZ4")
 
 @dataclass(frozen=True)
 class WriteOrder:
-    """One file to write; ``encrypt`` and ``masks`` as ORC's options, ``keys`` a file of `key_lines`."""
+    """One file to write; ``encrypt``, ``masks``, ``version`` as ORC's options, ``keys`` a file of `key_lines`."""
 
     path: Path
     schema: str = SCHEMA
@@ -33,11 +33,12 @@ class WriteOrder:
     masks: str = ""
     blooms: str = ""
     keys: Path | None = None
+    version: str = "V_0_12"
 
     def line(self) -> str:
         """Return the order as the program takes it."""
         numbers = map(str, (self.rows, self.stripe_rows, self.stride))
-        rest = (self.codec, self.encrypt, self.masks, self.blooms, str(self.keys or "-"))
+        rest = (self.codec, self.encrypt, self.masks, self.blooms, str(self.keys or "-"), self.version)
         return "\t".join(("write", str(self.path), self.schema, *numbers, *rest))
 
 

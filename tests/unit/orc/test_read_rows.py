@@ -15,15 +15,17 @@ from hypothesis import strategies as st
 
 from sparkcrypt.errors import FormatError, UnsupportedFileError
 from sparkcrypt.orc.file.cipher import LocalKeys
+from sparkcrypt.orc.file.protobuf import Message
 from sparkcrypt.orc.file.tail import read_tail, tail_of
 from sparkcrypt.orc.read.rows import GroupCount, RowsOrder, read_rows
 from sparkcrypt.orc.read.timestamps import LAST_LISTED, find_offsets
-from sparkcrypt.orc.read.types import find_columns, read_type
+from sparkcrypt.orc.read.types import _decimal, find_columns, read_type
 from sparkcrypt.parquet.file.source import naming, open_source
 from tests.unit.orc.corpus import CODECS, file, retrieve_key
 from tests.unit.orc.generated import NESTED, ROWS, TYPES, make_array, make_nested, write_orc
 from tests.unit.orc.reading import read_orc
 
+HIVE_11 = Message("a type", [(1 << 3, 14)])
 SLOWLY = settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
 FLAT = sorted(set(TYPES) - {"binary"})
 SOURCES = [*(f"java_{codec}" for codec in CODECS), "java_types", "arrow_zstd"]
@@ -185,3 +187,8 @@ def test_rows_before_the_damage_are_read() -> None:
         assert next(batches)["id"].to_pylist() == list(range(1024))
     with pytest.raises(FormatError, match=r"<bytes>: stripe 1, .*expected"):
         read_orc(bytes(data))
+
+
+def test_decimals_of_hive_11_have_the_precision_of_javas_reader() -> None:
+    """Their type says none; each value has a scale of its own, to which what is wider is never cut."""
+    assert _decimal(HIVE_11, read_tail(file("java_types")).columns[1]) == pa.decimal128(38, 10)
