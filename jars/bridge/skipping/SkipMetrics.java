@@ -2,6 +2,7 @@ package io.sparkcrypt;
 
 import java.util.List;
 import java.util.Map;
+import java.util.concurrent.atomic.AtomicBoolean;
 import org.apache.spark.SparkContext;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.plans.QueryPlan;
@@ -20,6 +21,7 @@ import org.slf4j.LoggerFactory;
  */
 final class SkipMetrics extends ColumnarRule {
   private static final Logger LOG = LoggerFactory.getLogger(SkipMetrics.class);
+  private static final AtomicBoolean IS_TOLD = new AtomicBoolean();
   private static final String SCAN = "org.apache.spark.sql.execution.FileSourceScanExec";
   private static final String SENT = "driverMetrics";
   /** What Spark's UI knows of: made of those that are sent, and made already where the plan adapts itself. */
@@ -33,7 +35,9 @@ final class SkipMetrics extends ColumnarRule {
         try {
           addTo(plan);
         } catch (RuntimeException | LinkageError e) {
-          LOG.warn("a scan gets no metrics of skipped files: {}", e.getMessage());
+          if (!IS_TOLD.getAndSet(true)) {
+            LOG.warn("scans get no metrics of skipped files: {}", e.getMessage());
+          }
         }
         return plan;
       }
