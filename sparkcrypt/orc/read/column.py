@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -55,7 +56,7 @@ class NullColumn:
         return pa.nulls(count, self._type)
 
 
-class PresentColumn:
+class PresentColumn(ABC):
     """A column with its stream PRESENT; the kinds of columns say what its values are.
 
     Args:
@@ -82,10 +83,11 @@ class PresentColumn:
         valid = self._present.read(count)
         return self.read_values(count, None if valid.all() else valid)
 
+    @abstractmethod
     def seek_values(self, positions: Positions) -> None:
         """Go to a row group in all streams but PRESENT, whose positions were taken."""
-        raise NotImplementedError
 
+    @abstractmethod
     def read_values(self, count: int, valid: Mask | None) -> pa.Array:
         """Return values.
 
@@ -93,7 +95,6 @@ class PresentColumn:
             count: how many.
             valid: which are not null; None: all.
         """
-        raise NotImplementedError
 
 
 def count_valid(count: int, valid: Mask | None) -> int:
