@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import uuid
+
 import pytest
 
 from tests.services.hdfs import Hdfs
@@ -13,17 +15,17 @@ __all__ = ["lake", "private_jar"]
 
 @pytest.fixture
 def s3_place(s3_server: MeddledS3) -> tuple[str, dict[str, str]]:
-    """A folder of S3, and what opens it."""
+    """A folder of S3 that no other test has, and what opens it."""
     settings = {
         "fs.s3a.access.key": "all",
         "fs.s3a.secret.key": "all",
         "fs.s3a.endpoint": s3_server.endpoint,
         "fs.s3a.endpoint.region": "us-east-1",
     }
-    return "s3a://lake/t", settings
+    return f"s3a://lake/{uuid.uuid4().hex}/t", settings
 
 
 @pytest.fixture
 def hdfs_place(hdfs: Hdfs) -> tuple[str, dict[str, str]]:
-    """A folder of HDFS, and what opens it."""
-    return f"{hdfs.uri}/arrow/t", {"fs.defaultFS": hdfs.uri, "dfs.namenode.http-address": hdfs.http}
+    """A folder of HDFS that no other test has, and what opens it."""
+    return f"{hdfs.uri}/{uuid.uuid4().hex}/t", {"fs.defaultFS": hdfs.uri, "dfs.namenode.http-address": hdfs.http}
