@@ -186,18 +186,17 @@ def find_overdue(service: KeyService, policy: Policy, key_ids: Iterable[str]) ->
     return tuple(overdue)
 
 
-def tell_overdue(policy: Policy, store: StateStore, table_ids: Iterable[str]) -> tuple[str, ...]:
+def tell_overdue(policy: Policy, tables: Iterable[tuple[StateStore, str]]) -> tuple[str, ...]:
     """Return what people are told of the overdue keys of some tables; that nobody can tell is told as well.
 
     Args:
         policy: asks for rotations; where it asks for none, nothing is looked at.
-        store: the state directory, whose footer cache says what is under which key.
-        table_ids: as the state directory has them.
+        tables: of each the state directory, whose footer cache says what is under which key, and its id there.
     """
     if policy.rotate_every_seconds is None and all(rule.rotate_every_seconds is None for rule in policy.tags):
         return ()
     try:
-        key_ids = {key_id for table_id in table_ids for key_id in read_key_use(store, table_id).keys}
+        key_ids = {key_id for store, table_id in tables for key_id in read_key_use(store, table_id).keys}
         return tuple(due.to_text() for due in find_overdue(open_key_service(policy.key_service), policy, key_ids))
     except SparkcryptError as error:
         return (f"whether keys are overdue is not known: {error}",)

@@ -268,12 +268,8 @@ class _Pass:
             passed_over=self._gate.away.passed_over,
             unchanged=self._unchanged,
             throughput=self._meter.points,
-            warnings=self._tell_overdue(),
+            warnings=[f"rotation overdue: {line}" for line in tell_overdue(self._policy, self._looked_at)],
         )
-
-    def _tell_overdue(self) -> list[str]:
-        told = (line for store, table_id in self._looked_at for line in tell_overdue(self._policy, store, (table_id,)))
-        return [f"rotation overdue: {line}" for line in dict.fromkeys(told)]
 
 
 def _describe_lost(unit: Mapping[str, Any]) -> dict[str, str]:

@@ -73,7 +73,7 @@ def status(policy: str, table: str, as_json: bool) -> None:
         loaded = workplace.policy(policy)
         states = workplace.states(loaded.run_state)
         problems, authenticated = open_problems(states, latest.table_id, authenticity)
-        overdue = tell_overdue(loaded, states, (latest.table_id,))
+        overdue = tell_overdue(loaded, [(states, latest.table_id)])
     text = "\n".join([_text(latest, authenticity.lines()), *problem_lines(problems, authenticated=authenticated)])
     if latest.state == "unfinished":
         text += "\nit is running, or was interrupted: then the command that began it continues it"

@@ -137,10 +137,10 @@ def test_status_of_a_run_tells_overdue_keys_of_its_table(
     ended = run("backfill", "status", "--table", "sales.customers", "--policy", policy)
     assert f"rotation overdue: {line}" in ended.output
     loaded = load_policy(policy)
-    assert tell_overdue(loaded, store, ["id-1", "id-2"]) == (line,)
-    assert tell_overdue(loaded, store, ["id-3"]) == ()
+    assert tell_overdue(loaded, [(store, "id-1"), (store, "id-2")]) == (line,)
+    assert tell_overdue(loaded, [(store, "id-3")]) == ()
     away = replace(loaded, key_service=KeyServiceConfig.from_dict({"type": "vault", "address": "http://127.0.0.1:9"}))
-    assert tell_overdue(away, store, ["id-1"])[0].startswith("whether keys are overdue is not known: ")
+    assert tell_overdue(away, [(store, "id-1")])[0].startswith("whether keys are overdue is not known: ")
 
 
 def test_facts_that_cannot_be_understood_are_none(policy: Path, keys: KeyService, store: LocalStateStore) -> None:
