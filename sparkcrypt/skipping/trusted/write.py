@@ -42,6 +42,7 @@ from sparkcrypt.skipping.trusted.sidecar import (
     new_digest_key,
     seal_sidecar,
 )
+from sparkcrypt.text import utc_text
 
 ROWS_PER_FILE = 50_000
 BYTES_PER_FILE = 32 * 1024 * 1024
@@ -117,7 +118,7 @@ def write_store(
         raise ConfigError(f"{missing[0]}: nothing is known of its length; give the facts of every object of the store")
     try:
         with folder.lock():
-            now = datetime.now(timezone.utc).isoformat(timespec="seconds").replace("+00:00", "Z")
+            now = utc_text(datetime.now(timezone.utc))
             digest_key = digest_key or new_digest_key()
             made = Sidecar(identity.table_uuid, identity.generation, {}, objects, digest_key, given or {}, now)
             return _write(folder, _label_fields(_drop_unknown(store), keys), keys, identity, made)
