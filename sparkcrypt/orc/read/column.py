@@ -103,10 +103,10 @@ def count_valid(count: int, valid: Mask | None) -> int:
 
 
 def spread(values: npt.NDArray[_Scalar], valid: Mask | None) -> npt.NDArray[_Scalar]:
-    """Return values in their places, with zeros in those of nulls."""
+    """Return values, one a row, in their places, with zeros in those of nulls."""
     if valid is None:
         return values
-    found = np.zeros(len(valid), values.dtype)
+    found = np.zeros((len(valid), *values.shape[1:]), values.dtype)
     found[valid] = values
     return found
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from sparkcrypt.errors import FormatError
 from sparkcrypt.orc.file.stripe import DATA, SECONDARY
-from sparkcrypt.orc.read.column import Mask, PresentColumn, count_valid, pack_valid
+from sparkcrypt.orc.read.column import Mask, PresentColumn, count_valid, make_flat
 from sparkcrypt.orc.read.cursor import Positions, StreamCursor
 from sparkcrypt.orc.read.integer_runs import IntegerRuns, Integers, unzigzag, unzigzag_all
 from sparkcrypt.orc.read.stripe_streams import StripeStreams
@@ -59,7 +59,7 @@ class LongDecimalColumn(PresentColumn):
             raise FormatError(
                 f"column {self.column.shown} has a decimal of more than {digits} digits; expected at most so many"
             )
-        return _place_halves(self.column, np.stack([values, values >> 63], axis=1), count, valid)
+        return make_flat(self.column.type, np.stack([values, values >> 63], axis=1), valid)
 
 
 class DecimalColumn(PresentColumn):
@@ -89,14 +89,7 @@ class DecimalColumn(PresentColumn):
         halves = _decode_short(raw, ends, missing, digits)
         if halves is None:
             halves = _decode_each(raw, ends, missing, digits, what)
-        return _place_halves(self.column, halves, count, valid)
-
-
-def _place_halves(column: ReadColumn, halves: npt.NDArray[np.int64], count: int, valid: Mask | None) -> pa.Array:
-    placed = np.zeros((count, 2), np.int64)
-    placed[slice(None) if valid is None else valid] = halves
-    buffers = [pack_valid(valid), pa.py_buffer(placed.tobytes())]
-    return pa.Array.from_buffers(column.type, count, buffers)
+        return make_flat(self.column.type, halves, valid)
 
 
 def _take_varints(cursor: StreamCursor, count: int, what: str) -> tuple[bytes, npt.NDArray[np.int64]]:
