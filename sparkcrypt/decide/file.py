@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from sparkcrypt import names
@@ -24,8 +23,8 @@ from sparkcrypt.decide.format_logs import is_in_log, is_log
 from sparkcrypt.decide.identity import check_aad_prefix, identity_of_write, is_temporary, table_location
 from sparkcrypt.decide.masked_writes import refuse_masked
 from sparkcrypt.decide.planned_writes import format_text
-from sparkcrypt.decide.read_checks import check_columns, check_footer
-from sparkcrypt.decide.request import decode_base64, optional_text, require_footer, require_properties, require_text
+from sparkcrypt.decide.read_checks import FileRead, check_columns, check_footer
+from sparkcrypt.decide.request import decode_base64, optional_text, require_properties, require_text
 from sparkcrypt.errors import BridgeError, PlanError, show
 from sparkcrypt.keys.ids import encode_key_id
 from sparkcrypt.paths import partition_values, trailing_partition
@@ -103,18 +102,14 @@ def resolve_read(request: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         VerificationError: the file is not what the policy, its history and the file's place allow.
     """
-    path, footer = require_text(request, "path"), require_footer(request)
-    context = table_context(require_text(request, "policy"), path, require_properties(request))
-    text = optional_text(request, "requested_schema")
-    requested = schema_from_spark(text) if text else None
-    if requested:
-        context = replace(context, tagged=unite_tags(schemas=[requested], known=context.tagged))
-    if context.rule.enforce and not is_in_log(path):
-        check_footer(context, path, footer, requested=requested)
+    read = FileRead.of_request(request)
+    footer, context = read.footer, read.context
+    if context.rule.enforce and not is_in_log(read.path):
+        check_footer(read)
         if footer["mode"] != "plaintext":
             prefix = decode_base64(footer.get("aad_prefix"), "aad_prefix")
-            check_aad_prefix(prefix, path, table_uuid=context.uuid, strict=context.require_encryption)
-            check_columns(context, path, footer, requested=requested)
+            check_aad_prefix(prefix, read.path, table_uuid=context.uuid, strict=context.require_encryption)
+            check_columns(read)
     return {
         "key_service": context.policy.key_service.canonical(),
         "aad_prefix": footer.get("aad_prefix"),

@@ -9,14 +9,13 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from sparkcrypt.decide.context import RouteKeys, keep_keys, refuse_keys_by_hand, table_context
 from sparkcrypt.decide.identity import check_orc_identity, identity_of_write, table_location
 from sparkcrypt.decide.masked_writes import refuse_masked
-from sparkcrypt.decide.read_checks import check_columns, check_footer
-from sparkcrypt.decide.request import decode_base64, optional_text, require_footer, require_properties, require_text
+from sparkcrypt.decide.read_checks import FileRead, check_columns, check_footer
+from sparkcrypt.decide.request import decode_base64, optional_text, require_properties, require_text
 from sparkcrypt.errors import FormatError, PlanError, VerificationError
 from sparkcrypt.keys.ids import decode_key_id, encode_key_id
 from sparkcrypt.keys.material import parse_key_material
@@ -89,22 +88,18 @@ def resolve_orc_read(request: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         VerificationError: the file is not what the policy, its history and the file's place allow.
     """
-    path, footer = require_text(request, "path"), require_footer(request)
-    context = table_context(require_text(request, "policy"), path, require_properties(request))
-    text = optional_text(request, "requested_schema")
-    requested = schema_from_spark(text) if text else None
-    if requested:
-        context = replace(context, tagged=unite_tags(schemas=[requested], known=context.tagged))
-    wrapped = [column for column in footer["columns"] if column["encrypted"]]
+    read = FileRead.of_request(request)
+    context = read.context
+    wrapped = [column for column in read.footer["columns"] if column["encrypted"]]
     for metadata, name in dict.fromkeys(
         (require_text(key, "key_metadata"), require_text(key, "key_name")) for key in wrapped
     ):
-        check_local_key(metadata, name, path, table_uuid=context.uuid, strict=context.require_encryption)
+        check_local_key(metadata, name, read.path, table_uuid=context.uuid, strict=context.require_encryption)
     if context.rule.enforce and "orc" in context.policy.formats:
-        if footer["mode"] == "plaintext":
-            check_footer(context, path, footer, requested=requested)
+        if read.footer["mode"] == "plaintext":
+            check_footer(read)
         else:
-            check_columns(context, path, footer, requested=requested)
+            check_columns(read)
     return {"table": context.name}
 
 

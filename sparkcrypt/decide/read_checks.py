@@ -7,44 +7,75 @@ encrypted column is a plaintext one; so a file's own word on its encryption is n
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from typing import Any
 
-from sparkcrypt.decide.context import TableContext
+from sparkcrypt.decide.context import TableContext, table_context
 from sparkcrypt.decide.file_schema import schema_of_columns
-from sparkcrypt.decide.request import decode_base64
+from sparkcrypt.decide.request import decode_base64, optional_text, require_footer, require_properties, require_text
 from sparkcrypt.errors import FormatError, PlanError, VerificationError, show
 from sparkcrypt.keys.ids import decode_key_id
 from sparkcrypt.keys.material import parse_key_material
 from sparkcrypt.paths import partition_values, trailing_partition
 from sparkcrypt.plan import ColumnPlan, build_plan
 from sparkcrypt.policy.model import PLAINTEXT, allowed_key_ids
-from sparkcrypt.schema import Path, Schema, shown_path
+from sparkcrypt.schema import Path, Schema, schema_from_spark, shown_path
 from sparkcrypt.tags.match import fold
+from sparkcrypt.tags.unite import unite_tags
 
 FILE_UNIQUE_BYTES = 8
 _NEXT = "if an earlier policy allowed it, name it under 'history' in the policy; else restore or rewrite the file"
 
 
-def check_footer(
-    context: TableContext, path: str, footer: Mapping[str, Any], *, requested: Schema | None = None
-) -> None:
-    """Check mode, algorithm, file-unique and footer key.
+@dataclass(frozen=True, slots=True)
+class FileRead:
+    """One file as its reader sees it.
 
-    Args:
-        context: the table.
+    Attributes:
         path: of the file.
-        footer: what it says of itself.
-        requested: the columns that are read, where they are known.
+        footer: what the file says of itself.
+        context: its table.
+        requested: the columns that are read, where they are known.  A reader is told the tags of these and of the
+            table's properties, so a column without a tag that is not among them is not judged by lacking one.
+    """
+
+    path: str
+    footer: Mapping[str, Any]
+    context: TableContext
+    requested: Schema | None = None
+
+    @classmethod
+    def of_request(cls, request: Mapping[str, Any]) -> FileRead:
+        """Return the read that a request asks for.
+
+        Args:
+            request: ``policy``, ``path``, ``properties``, ``requested_schema`` (Spark schema JSON or None), ``footer``.
+
+        Raises:
+            BridgeError, ConfigError, PlanError: the request is malformed, or its properties are.
+        """
+        path, footer = require_text(request, "path"), require_footer(request)
+        context = table_context(require_text(request, "policy"), path, require_properties(request))
+        text = optional_text(request, "requested_schema")
+        if not text:
+            return cls(path, footer, context)
+        requested = schema_from_spark(text)
+        tagged = unite_tags(schemas=[requested], known=context.tagged)
+        return cls(path, footer, replace(context, tagged=tagged), requested)
+
+
+def check_footer(read: FileRead) -> None:
+    """Check mode, algorithm, file-unique and footer key.
 
     Raises:
         VerificationError: one of them is not allowed.
     """
+    path, footer, policy = read.path, read.footer, read.context.policy
     if footer["mode"] == "plaintext":
-        _refuse_plaintext_file(context, path, footer, "is plaintext", requested)
+        _refuse_plaintext_file(read, "is plaintext")
         return
-    allowed = context.policy.readable_algorithms
+    allowed = policy.readable_algorithms
     if footer.get("algorithm") not in allowed:
         raise VerificationError(
             f"{path}: its algorithm is {show(footer.get('algorithm'))}; allowed: {', '.join(allowed)}; {_NEXT} "
@@ -57,57 +88,46 @@ def check_footer(
             "the file"
         )
     key_id = _key_id(path, "the footer", footer.get("footer_key_metadata"))
-    if key_id not in (context.policy.footer_key, *context.policy.footer_key_history):
+    if key_id not in (policy.footer_key, *policy.footer_key_history):
         raise VerificationError(
-            f"{path}: its footer key is {show(key_id)}; allowed: {context.policy.footer_key!r}; {_NEXT} "
-            "(footer.history)"
+            f"{path}: its footer key is {show(key_id)}; allowed: {policy.footer_key!r}; {_NEXT} (footer.history)"
         )
 
 
-def check_columns(
-    context: TableContext, path: str, footer: Mapping[str, Any], *, requested: Schema | None = None
-) -> None:
+def check_columns(read: FileRead) -> None:
     """Check every column's key against the plan of the file's own columns.
-
-    Args:
-        context: the table.
-        path: of the file.
-        footer: what it says of itself.
-        requested: the columns that are read, where they are known.  A reader is told the tags of these and of the
-            table's properties, so a column without a tag that is not among them is not judged by lacking one.
 
     Raises:
         VerificationError: a column is plaintext, or under a key, that neither plan nor history allows.
     """
+    path, footer, context = read.path, read.footer, read.context
     if footer["columns"] and not any(column["encrypted"] for column in footer["columns"]):
-        _refuse_plaintext_file(context, path, footer, "has no encrypted column", requested)
-    planned = _plan_columns(context, path, footer, requested)
+        _refuse_plaintext_file(read, "has no encrypted column")
+    planned = _plan_columns(read)
     values = partition_values(trailing_partition(path.split("/")[:-1]))
-    read = _names_of(requested)
+    wanted = _names_of(read.requested)
     for column in footer["columns"]:
         plan = planned.get(tuple(column["path"]))
         if plan is None:
             name = shown_path(tuple(column["path"]))
             raise VerificationError(f"{path}: column {name} is also a group of columns; restore the file")
         if not column["encrypted"]:
-            _check_plaintext(context, path, plan, read)
+            _check_plaintext(context, path, plan, wanted)
             continue
         metadata = column.get("key_metadata")
         key_id = None if metadata is None else _key_id(path, f"column {plan.leaf.dotted}", metadata)
         _check_key(context, path, plan, key_id, values)
 
 
-def _refuse_plaintext_file(
-    context: TableContext, path: str, footer: Mapping[str, Any], what: str, requested: Schema | None
-) -> None:
-    if not context.require_encryption:
+def _refuse_plaintext_file(read: FileRead, what: str) -> None:
+    if not read.context.require_encryption:
         return
-    planned = _plan_columns(context, path, footer, requested).values()
+    planned = _plan_columns(read).values()
     history = [PLAINTEXT in plan.history for plan in planned if plan.action != "plaintext"]
     if not history or not all(history):
         raise VerificationError(
-            f"{path}: {what}, and {context.name or 'its table'} requires encryption; `sparkcrypt verify` lists such "
-            "files, `encrypt_table` encrypts them"
+            f"{read.path}: {what}, and {read.context.name or 'its table'} requires encryption; `sparkcrypt verify` "
+            "lists such files, `encrypt_table` encrypts them"
         )
 
 
@@ -160,15 +180,14 @@ def _names_of(schema: Schema | None) -> frozenset[Path]:
     return frozenset(fold(name) for leaf in leaves for name in (leaf.logical, leaf.parquet))
 
 
-def _plan_columns(
-    context: TableContext, path: str, footer: Mapping[str, Any], requested: Schema | None
-) -> dict[Path, ColumnPlan]:
+def _plan_columns(read: FileRead) -> dict[Path, ColumnPlan]:
     """Plan the file's columns by the tags that reach a reader, who is not told every tag."""
+    context = read.context
     policy = replace(context.policy, untagged="plaintext") if context.policy.untagged == "deny" else context.policy
-    guide = requested if context.require_encryption else None
+    guide = read.requested if context.require_encryption else None
     try:
         plan = build_plan(
-            schema_of_columns((entry["path"] for entry in footer["columns"]), guide),
+            schema_of_columns((entry["path"] for entry in read.footer["columns"]), guide),
             context.tagged,
             policy,
             table=None,  # its rule would require a tag
@@ -178,7 +197,7 @@ def _plan_columns(
         )
     except PlanError as error:
         raise VerificationError(
-            f"{path}: cannot be checked, since its table's tags make no plan for it: {error}"
+            f"{read.path}: cannot be checked, since its table's tags make no plan for it: {error}"
         ) from error
     return {column.path: column for column in plan.columns}
 

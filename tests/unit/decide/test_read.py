@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sparkcrypt.decide.context import table_context
 from sparkcrypt.decide.file import encrypted_columns, resolve_read, resolve_write
-from sparkcrypt.decide.read_checks import check_footer
+from sparkcrypt.decide.read_checks import FileRead, check_footer
 from sparkcrypt.errors import SparkcryptError, VerificationError
 from tests.unit.decide.requests import (
     JOB,
@@ -374,9 +375,7 @@ def test_file_without_any_encrypted_column_is_refused_also_without_tags() -> Non
 
 def test_check_footer_takes_the_facts_alone() -> None:
     """The footer's check needs no column."""
-    from sparkcrypt.decide.context import table_context
-
-    check_footer(table_context(policy(), PLACE, STRICT), PLACE, {**written(), "columns": []})
+    check_footer(FileRead(PLACE, {**written(), "columns": []}, table_context(policy(), PLACE, STRICT)))
 
 
 @settings(max_examples=150)
