@@ -79,7 +79,7 @@ def read_accesses(folder: Path, column: str, day: date) -> AccessReport:
         if len(report.unreadable_at) < MOST_NAMED:
             report.unreadable_at.append(text)
 
-    files = _files_of(folder, day)
+    files = _files_below(folder, day)
     report.files = len(files)
     for record in _records(files, unreadable):
         columns = _match_columns(record, column) if record["kind"] == ACCESS else None
@@ -94,7 +94,7 @@ def read_accesses(folder: Path, column: str, day: date) -> AccessReport:
         else:
             _add(grouped, record, columns or [])
     report.accesses = sorted(grouped.values(), key=lambda record: (record["time"], str(record["principal"])))
-    _enrich(report.accesses, [*files, *_files_of(folder, day + timedelta(days=1))])
+    _enrich(report.accesses, [*files, *_files_below(folder, day + timedelta(days=1))])
     return report
 
 
@@ -140,16 +140,10 @@ def _existing(folder: Path) -> Path:
     return folder
 
 
-def _files_below(folder: Path) -> list[Path]:
+def _files_below(folder: Path, day: date | None = None) -> list[Path]:
+    """Return the files of a log of one day, or of all days."""
     try:
-        return sorted(folder.rglob(f"{DAY_PREFIX}*/*{SUFFIX}"))
-    except OSError as error:
-        raise StorageError(f"access log {folder}: cannot be listed ({error.strerror})") from error
-
-
-def _files_of(folder: Path, day: date) -> list[Path]:
-    try:
-        return sorted(folder.rglob(f"{DAY_PREFIX}{day.isoformat()}/*{SUFFIX}"))
+        return sorted(folder.rglob(f"{DAY_PREFIX}{day.isoformat() if day else '*'}/*{SUFFIX}"))
     except OSError as error:
         raise StorageError(f"access log {folder}: cannot be listed ({error.strerror})") from error
 
