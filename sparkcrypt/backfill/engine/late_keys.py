@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from sparkcrypt.backfill.drift.columns import FileColumns
 from sparkcrypt.keys.bucket_keys import route_late_keys
 from sparkcrypt.keys.open_service import open_key_service
+from sparkcrypt.keys.service import KeyService
 from sparkcrypt.parquet import FileSummary
 from sparkcrypt.plan import EncryptionPlan
 from sparkcrypt.policy.model import Policy
@@ -14,7 +15,7 @@ from sparkcrypt.schema import Path
 
 
 class LateKeys:
-    """Chooses keys for the files of one unit; each bucket is asked for once.
+    """Chooses keys for the files of one run; the key service is opened once, and asked for each bucket once.
 
     Args:
         policy: whose tags say where late data go.
@@ -22,6 +23,7 @@ class LateKeys:
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
+        self._service: KeyService | None = None
         self._routed: dict[str, str] = {}
 
     def choose(
@@ -51,6 +53,6 @@ class LateKeys:
         if columns.is_late(path, found, key_id):
             return found
         if key_id not in self._routed:
-            service = open_key_service(self._policy.key_service)
-            self._routed[key_id] = route_late_keys(self._policy, service, (key_id,)).get(key_id, key_id)
+            self._service = self._service or open_key_service(self._policy.key_service)
+            self._routed[key_id] = route_late_keys(self._policy, self._service, (key_id,)).get(key_id, key_id)
         return self._routed[key_id]
