@@ -43,12 +43,11 @@ def summarise_orc_footer(path: str, tail: Tail) -> FileSummary:
             several files.
     """
     found = summarise_orc(tail)
-    of_stripes = {id(stripe.local_keys): stripe.local_keys for stripe in tail.stripes}  # most stripes share theirs
     variants = () if tail.encryption is None else tail.encryption.variants
     materials: set[KeyMaterial] = set()
     foreign: set[Path] = set()
     for variant in variants:
-        for wrapped in dict.fromkeys((variant.encrypted_key, *(keys[variant.number] for keys in of_stripes.values()))):
+        for wrapped in tail.keys_of(variant):
             material = check_key_name(variant, wrapped)
             if material is None:
                 foreign.add(variant.root.path)

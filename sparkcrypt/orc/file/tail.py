@@ -60,6 +60,7 @@ class Stripe:
 class Tail:
     """The end of a file.
 
+    ``stripe_keys`` has the lists of wrapped local keys of the stripes, of which most share theirs, each once.
     ``statistics_offset`` is where the variants' stripe statistics begin, and what stripes lie before;
     ``metadata_offset``, ``footer_offset`` and ``postscript_offset`` where these begin.
     """
@@ -70,6 +71,7 @@ class Tail:
     compression: Compression
     columns: tuple[Column, ...]
     stripes: tuple[Stripe, ...]
+    stripe_keys: tuple[tuple[bytes, ...], ...] = field(repr=False)
     encryption: Encryption | None
     rows: int
     stride: int
@@ -85,15 +87,12 @@ class Tail:
 
     def keys_of(self, variant: Variant) -> tuple[bytes, ...]:
         """Return the wrapped local keys of a variant, each once: that of its statistics, and those of its stripes."""
-        return tuple(
-            dict.fromkeys((variant.encrypted_key, *(stripe.local_keys[variant.number] for stripe in self.stripes)))
-        )
+        return tuple(dict.fromkeys((variant.encrypted_key, *(keys[variant.number] for keys in self.stripe_keys))))
 
     def wrapped_keys(self) -> set[bytes]:
         """Return every wrapped local key that the file holds: of variants, and of their stripes."""
         variants = () if self.encryption is None else self.encryption.variants
-        of_stripes = {id(stripe.local_keys): stripe.local_keys for stripe in self.stripes}  # most stripes share theirs
-        return {variant.encrypted_key for variant in variants}.union(*of_stripes.values())
+        return {key for variant in variants for key in self.keys_of(variant)}
 
 
 def read_tail(source: Source) -> Tail:
@@ -161,6 +160,7 @@ def tail_of(file: Input) -> Tail:
         compression=compression,
         columns=columns,
         stripes=stripes,
+        stripe_keys=tuple({id(stripe.local_keys): stripe.local_keys for stripe in stripes}.values()),
         encryption=encryption,
         rows=rows,
         stride=footer.integer(STRIDE, bits=32),
