@@ -81,7 +81,7 @@ test-sparks: $(addprefix test-spark-,$(SPARKS))  ## smoke tests on each Spark th
 # One of them: make test-spark-3.5.9
 test-spark-%: $(JAR) .venv-spark-%/.installed
 	@$(WITH_JAVA) && .venv-spark-$*/bin/python -m pytest tests/spark tests/interop/test_arrow_tables.py \
-		-m "sparks and not newest" $(ARGS)
+		-m "sparks and not newest" $(if $(ARGS),$(ARGS),$(SIDE_BY_SIDE))
 
 lint: $(INSTALLED)  ## style, types, the import contract, and licences of what this stands on
 	@$(BIN)/ruff check
@@ -137,5 +137,5 @@ $(INSTALLED): setup.cfg setup.py pyproject.toml constraints.txt
 	@$(@D)/bin/python -m pip install -q -c $(@D)/constraints.txt pip setuptools
 	@PYTHONWARNINGS=ignore $(@D)/bin/python -m pip install -q --no-build-isolation -c $(@D)/constraints.txt \
 		-e . 'pyspark[connect]==$*' $(if $(filter 3.5.%,$*),'pandas<2.3' 'numpy<2' 'pyarrow<18','pandas<3' pyarrow) \
-		pytest pytest-timeout hypothesis chispa 'moto[s3]' flask flask-cors fsspec polars duckdb
+		pytest pytest-timeout pytest-xdist hypothesis chispa 'moto[s3]' flask flask-cors fsspec polars duckdb
 	@touch $@
