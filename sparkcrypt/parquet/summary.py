@@ -157,13 +157,19 @@ def describe_purged(purged: Mapping[Path, str]) -> str:
     return json.dumps([[list(path), key_id] for path, key_id in sorted(purged.items())], separators=(",", ":"))
 
 
+def parse_purged(text: str | None) -> dict[Path, str]:
+    """Return what `describe_purged` wrote; what another wrote under its name says nothing."""
+    try:
+        return {tuple(map(str, path)): str(key_id) for path, key_id in json.loads(text or "[]")}
+    except (ValueError, TypeError, RecursionError):
+        return {}
+
+
 def _read_purged(footer: Footer) -> dict[Path, str]:
-    """Return what `describe_purged` wrote; what another wrote under its name, or in entries beside it, says nothing."""
     try:
         entries = (footer.metadata and footer.metadata.key_value_metadata) or ()
-        text = next((entry.value for entry in entries if entry.key == PURGED), None)
-        return {tuple(map(str, path)): str(key_id) for path, key_id in json.loads(text or "[]")}
-    except (FormatError, ValueError, TypeError, RecursionError):
+        return parse_purged(next((entry.value for entry in entries if entry.key == PURGED), None))
+    except FormatError:
         return {}
 
 

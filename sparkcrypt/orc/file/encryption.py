@@ -5,13 +5,14 @@ Source: ORC specification v1, "Column Encryption"; ``ReaderEncryption`` and ``St
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from sparkcrypt.errors import FormatError
+from sparkcrypt.errors import FormatError, VerificationError
 from sparkcrypt.keys.ids import decode_key_id
 from sparkcrypt.orc.file.protobuf import Message
 from sparkcrypt.orc.file.schema import Column
+from sparkcrypt.schema import Path, join_dotted
 
 ALGORITHMS = {1: ("AES_CTR_128", 16), 2: ("AES_CTR_256", 32)}
 """Number -> name and bytes of a local key."""
@@ -95,6 +96,26 @@ class Encryption:
     def mask_of(self, variant: Variant) -> Mask | None:
         """Return the mask that was applied to a variant's root, or None where the file names none."""
         return self.by_root.get(variant.root.number)
+
+
+def variants_holding(encryption: Encryption | None, leaf_columns: Collection[Path]) -> frozenset[int]:
+    """Return the numbers of the variants in which some leaf columns stand.
+
+    Raises:
+        VerificationError: a column stands in none.
+    """
+    wanted, found = set(leaf_columns), set()
+    for variant in () if encryption is None else encryption.variants:
+        root = variant.root.path
+        below = {path for path in leaf_columns if path[: len(root)] == root}
+        if below:
+            found.add(variant.number)
+            wanted -= below
+    if wanted:
+        raise VerificationError(
+            f"column {', '.join(map(join_dotted, sorted(wanted)))} is not encrypted in the file; someone replaced it"
+        )
+    return frozenset(found)
 
 
 def read_encryption(message: Message, columns: Sequence[Column]) -> Encryption:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import TypeAlias
 
 from sparkcrypt.errors import ConfigError
 from sparkcrypt.orc.file.cipher import LocalKey
-from sparkcrypt.orc.file.encryption import ALGORITHMS
+from sparkcrypt.orc.file.encryption import ALGORITHMS, Variant
 from sparkcrypt.orc.file.schema import Column
 from sparkcrypt.parquet.rewrite.encryption import SingleUse
 from sparkcrypt.schema import Path, join_dotted
 
-_ALGORITHM_OF_BYTES = {size: number for number, (_, size) in ALGORITHMS.items()}
+ALGORITHM_NUMBERS = {size: number for number, (_, size) in ALGORITHMS.items()}
+"""Bytes of a local key -> the number of its algorithm in footers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +68,38 @@ class TargetVariant:
     algorithm: int
 
 
+@dataclass(frozen=True, slots=True)
+class DarkVariant:
+    """A dark column of the target: what the source has of it stays, byte for byte, since nothing opens it any more.
+
+    ``number`` is its place among the target's variants, ``source`` what the source says of it.
+    """
+
+    number: int
+    root: Column
+    source: Variant
+
+
+AnyVariant: TypeAlias = TargetVariant | DarkVariant
+
+
+def order_variants(live: Iterable[TargetVariant], dark: Iterable[Variant]) -> tuple[AnyVariant, ...]:
+    """Return all variants of a target in the columns' order, numbered.
+
+    Raises:
+        ConfigError: a column that is to be encrypted is inside a dark one, or has one inside.
+    """
+    found: list[AnyVariant] = [*live, *(DarkVariant(0, variant.root, variant) for variant in dark)]
+    found.sort(key=lambda variant: variant.root.number)
+    for before, variant in pairwise(found):
+        if variant.root.number <= before.root.last:
+            raise ConfigError(
+                f"{join_dotted(variant.root.path)} is inside {join_dotted(before.root.path)}, and the key of one of "
+                "them is gone; ORC cannot nest encrypted columns: leave the other as it is, or purge the dark one"
+            )
+    return tuple(replace(variant, number=number) for number, variant in enumerate(found))
+
+
 def choose_variants(encryption: OrcEncryption | None, columns: Sequence[Column]) -> tuple[TargetVariant, ...]:
     """Take an encryption for a file of these columns; the variants come in the columns' order.
 
@@ -89,7 +124,7 @@ def choose_variants(encryption: OrcEncryption | None, columns: Sequence[Column])
                 f"{join_dotted(path)} is inside {join_dotted(variants[-1].root.path)}, which is to be encrypted too; "
                 "ORC cannot nest encrypted columns: name the one or the other"
             )
-        if len(key.key) not in _ALGORITHM_OF_BYTES:
+        if len(key.key) not in ALGORITHM_NUMBERS:
             raise ConfigError(
                 f"{join_dotted(path)} has a local key of {len(key.key) * 8} bits; ORC allows 128 and 256: set "
                 "data_key_bits so"
@@ -100,7 +135,7 @@ def choose_variants(encryption: OrcEncryption | None, columns: Sequence[Column])
                 f"{join_dotted(path)} is the key of a map, which readers without the local key would see as null, and "
                 f"maps have no null keys; name {whole}, with its keys and values"
             )
-        algorithm = _ALGORITHM_OF_BYTES[len(key.key)]
+        algorithm = ALGORITHM_NUMBERS[len(key.key)]
         variants.append(
             TargetVariant(len(variants), root, LocalKey(key.key), key.wrapped, key.master_key_id, algorithm)
         )

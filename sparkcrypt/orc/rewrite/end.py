@@ -29,7 +29,8 @@ from sparkcrypt.orc.file.encryption import (
     VARIANT_STRIPE_STATISTICS,
 )
 from sparkcrypt.orc.file.protobuf import Message, decode, encode_packed, message
-from sparkcrypt.orc.file.schema import Column, without_encryption
+from sparkcrypt.orc.file.purged import encode_purged_note, is_purged_note, read_purged_note
+from sparkcrypt.orc.file.schema import Column, leaves, without_encryption
 from sparkcrypt.orc.file.statistics import Statistics
 from sparkcrypt.orc.file.tail import (
     CONTENT_LENGTH,
@@ -43,10 +44,11 @@ from sparkcrypt.orc.file.tail import (
     USER_METADATA,
     Tail,
 )
-from sparkcrypt.orc.rewrite.encryption import TargetVariant
+from sparkcrypt.orc.rewrite.encryption import ALGORITHM_NUMBERS, AnyVariant, DarkVariant, TargetVariant
 from sparkcrypt.orc.rewrite.mask import empty_statistics
 from sparkcrypt.orc.rewrite.source import OrcSource
 from sparkcrypt.parquet.rewrite.output import Output
+from sparkcrypt.schema import Path
 
 KEY_VERSION_NUMBER = 1
 """Key material holds the version that counts; readers want a number here."""
@@ -57,7 +59,7 @@ _LEAKING_WORDS = ("hoodie", "hudi")
 
 def write_end(
     source: OrcSource,
-    variants: Sequence[TargetVariant],
+    variants: Sequence[AnyVariant],
     known: Statistics,
     stripes: Sequence[bytes],
     filled: Collection[tuple[int, int]],
@@ -74,7 +76,12 @@ def write_end(
         output: the target, which ends with its stripes.
     """
     tail, content = source.tail, output.position
-    described = [_write_variant(tail, variant, known, output) for variant in variants]
+    described = [
+        _keep_variant(source, variant, output)
+        if isinstance(variant, DarkVariant)
+        else _write_variant(tail, variant, known, output)
+        for variant in variants
+    ]
     statistics_length = output.position - content
     shown = _mask_statistics(tail.columns, variants, known, len(tail.stripes), filled)
     metadata = message(
@@ -84,6 +91,9 @@ def write_end(
     raw = tail.compression.deflate(metadata.encode()) if shown.stripes else b""
     output.write(raw)
     kept, left_out = _user_metadata(tail.footer, redacts=bool(variants))
+    if source.purged:
+        kept = [item for item in kept if not is_purged_note(item)]
+        kept.append(encode_purged_note({**read_purged_note(tail.footer), **_list_purged(source)}))
     footer = tail.footer.replace_field(CONTENT_LENGTH, [content]).replace_field(STRIPES, stripes)
     types = [without_encryption(kind).encode() for kind in footer.messages(TYPES, "a type")]
     footer = footer.replace_field(TYPES, types).replace_field(STATISTICS, shown.file)
@@ -137,42 +147,72 @@ def _write_variant(tail: Tail, variant: TargetVariant, known: Statistics, output
     )
 
 
-def _encryption(variants: Sequence[TargetVariant], described: Sequence[Message]) -> bytes:
+def _keep_variant(source: OrcSource, variant: DarkVariant, output: Output) -> Message:
+    """Write a dark variant's encrypted statistics as they are; return what the source's footer says of it."""
+    output.write(source.dark_statistics(variant.source))
+    encryption = source.tail.footer.message(ENCRYPTION, "the encryption") or Message("the encryption")
+    return encryption.messages(ENCRYPTION_VARIANTS, "a variant")[variant.source.number]
+
+
+def _list_purged(source: OrcSource) -> dict[Path, str]:
+    """Return the leaf columns in whose place nulls stand, with the keys that they were under."""
+    return {
+        column.path: variant.key.key_id
+        for variant in source.purged
+        for column in leaves(source.tail.columns)
+        if variant.covers(column.number)
+    }
+
+
+def _name_key(variant: AnyVariant) -> tuple[str, int, int]:
+    """Return a variant's master key as the footer names it, its version, and the algorithm of local keys under it."""
+    if isinstance(variant, DarkVariant):
+        key = variant.source.key
+        return key.name, key.version, ALGORITHM_NUMBERS[key.key_bytes]
+    return encode_key_id(variant.master_key_id), KEY_VERSION_NUMBER, variant.algorithm
+
+
+def _encryption(variants: Sequence[AnyVariant], described: Sequence[Message]) -> bytes:
     mask = message(
         "a mask", (MASK_NAME, NULLIFY.encode()), (MASK_COLUMNS, encode_packed(item.root.number for item in variants))
     )
-    keys = sorted({(variant.master_key_id, variant.algorithm) for variant in variants})
+    names = [_name_key(variant) for variant in variants]
+    keys = sorted(set(names))
     return message(
         "the encryption",
         (ENCRYPTION_MASK, mask.encode()),
-        *((ENCRYPTION_KEY, describe_key(name, algorithm)) for name, algorithm in keys),
+        *((ENCRYPTION_KEY, describe_key(*key)) for key in keys),
         *(
-            (
-                ENCRYPTION_VARIANTS,
-                told.replace_field(VARIANT_KEY, [keys.index((variant.master_key_id, variant.algorithm))]).encode(),
-            )
-            for variant, told in zip(variants, described, strict=True)
+            (ENCRYPTION_VARIANTS, told.replace_field(VARIANT_KEY, [keys.index(name)]).encode())
+            for name, told in zip(names, described, strict=True)
         ),
         (ENCRYPTION_PROVIDER, 0),
     ).encode()
 
 
-def describe_key(master_key_id: str, algorithm: int) -> bytes:
-    """Return what a footer says of a master key; ``algorithm`` is that of local keys under it."""
-    name = encode_key_id(master_key_id).encode()
-    return message("a key", (KEY_NAME, name), (KEY_VERSION, KEY_VERSION_NUMBER), (KEY_ALGORITHM, algorithm)).encode()
+def describe_key(name: str, version: int, algorithm: int) -> bytes:
+    """Return what a footer says of a master key.
+
+    Args:
+        name: as files spell it.
+        version: of the key.
+        algorithm: the number of that of local keys under it.
+    """
+    return message("a key", (KEY_NAME, name.encode()), (KEY_VERSION, version), (KEY_ALGORITHM, algorithm)).encode()
 
 
 def _mask_statistics(
     columns: Sequence[Column],
-    variants: Sequence[TargetVariant],
+    variants: Sequence[AnyVariant],
     known: Statistics,
     stripes: int,
     filled: Collection[tuple[int, int]],
 ) -> Statistics:
-    """Return the statistics that stand in clear: of encrypted columns those of nulls."""
+    """Return the statistics that stand in clear: of encrypted columns those of nulls, of dark ones the source's."""
     of_file, of_stripes = list(known.file), [list(stripe) for stripe in known.stripes]
     for variant in variants:
+        if isinstance(variant, DarkVariant):
+            continue
         root = variant.root.number
         for column in columns[root : variant.root.last + 1]:
             nulls = [column is variant.root and (stripe, root) in filled for stripe in range(stripes)]

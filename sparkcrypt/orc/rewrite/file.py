@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack
 from typing import TypeAlias
 
@@ -10,7 +10,7 @@ from sparkcrypt.errors import UnsupportedFileError
 from sparkcrypt.orc.file.cipher import LocalKeys
 from sparkcrypt.orc.file.schema import leaves
 from sparkcrypt.orc.file.tail import MAGIC, STRIPES, Tail, tail_of
-from sparkcrypt.orc.rewrite.encryption import OrcEncryption, TargetVariant, choose_variants
+from sparkcrypt.orc.rewrite.encryption import AnyVariant, OrcEncryption, choose_variants, order_variants
 from sparkcrypt.orc.rewrite.end import write_end
 from sparkcrypt.orc.rewrite.result import OrcRewriteResult
 from sparkcrypt.orc.rewrite.source import OrcSource, check_supported
@@ -19,14 +19,20 @@ from sparkcrypt.orc.summary import OrcSummary, summarise_orc
 from sparkcrypt.parquet.file.keys import RetrieveKey
 from sparkcrypt.parquet.file.source import Source, naming, open_source
 from sparkcrypt.parquet.rewrite.output import Output, Target, open_target
-from sparkcrypt.schema import join_dotted
+from sparkcrypt.schema import Path, join_dotted
 
 Encryption: TypeAlias = OrcEncryption | Callable[[OrcSummary], OrcEncryption | None] | None
 """What the target is encrypted with; a callable is asked once the source's end is known."""
 
 
 def rewrite_orc(
-    source: Source, target: Target, *, retrieve_key: RetrieveKey | None = None, encryption: Encryption = None
+    source: Source,
+    target: Target,
+    *,
+    retrieve_key: RetrieveKey | None = None,
+    encryption: Encryption = None,
+    dark: Collection[Path] = (),
+    purge: Collection[Path] = (),
 ) -> OrcRewriteResult:
     """Write the source's streams to the target under another encryption, or none.
 
@@ -39,11 +45,17 @@ def rewrite_orc(
         target: a path or a (pyarrow filesystem, path) where nothing is yet; the file appears there whole or not at all.
         retrieve_key: asked for each local key of an encrypted source, once.
         encryption: of the target; None writes plaintext.
+        dark: leaf columns whose keys nothing opens any more: everything that the file holds of them stays as it is,
+            under the same local keys, wrapped as they were.
+        purge: leaf columns whose keys nothing opens any more: their variants go, and the nulls that stand in clear
+            become what every reader sees, encrypted where ``encryption`` names them.
 
     Raises:
         FormatError: the source is against the specification.
         UnsupportedFileError: it cannot be rewritten without decoding: see the message.
-        ConfigError: the target is there already, a key is missing, or the encryption names an unknown column.
+        ConfigError: the target is there already, a key is missing, or the encryption names an unknown column, or one
+            that is inside a dark one or has one inside.
+        VerificationError: a column of ``dark`` or ``purge`` is not encrypted.
     """
     with ExitStack() as stack:
         file = stack.enter_context(open_source(source))
@@ -52,9 +64,9 @@ def rewrite_orc(
         chosen = encryption(summarise_orc(tail)) if callable(encryption) else encryption
         stack.enter_context(naming(file.name))
         keys = None if retrieve_key is None else LocalKeys(file.name, retrieve_key)
-        opened = OrcSource(file, tail, keys)
-        check_supported(opened, encrypts=chosen is not None)
-        variants = choose_variants(chosen, tail.columns)
+        opened = OrcSource(file, tail, keys, dark, purge)
+        check_supported(opened, encrypts=chosen is not None or bool(dark))
+        variants = order_variants(choose_variants(chosen, tail.columns), opened.dark)
         output = stack.enter_context(open_target(target, file.access))
         notes, left_out = _write(opened, variants, output)
         encrypted = {column.number: False for column in leaves(tail.columns)}
@@ -64,7 +76,7 @@ def rewrite_orc(
         return OrcRewriteResult.of(file, target, tail, output, columns, notes, left_out)
 
 
-def _write(source: OrcSource, variants: Sequence[TargetVariant], output: Output) -> tuple[list[str], list[str]]:
+def _write(source: OrcSource, variants: Sequence[AnyVariant], output: Output) -> tuple[list[str], list[str]]:
     """Write the whole target; return what it lost, in words, and the names of user metadata among it."""
     tail, known = source.tail, source.statistics()
     if variants and (not known.file or len(known.stripes) != len(tail.stripes)):

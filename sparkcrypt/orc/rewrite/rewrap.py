@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import ExitStack
 from typing import TypeAlias
 
 from sparkcrypt.errors import ConfigError, FormatError
+from sparkcrypt.keys.ids import encode_key_id
 from sparkcrypt.orc.file.encryption import (
     ENCRYPTION_KEY,
     ENCRYPTION_VARIANTS,
@@ -15,6 +16,7 @@ from sparkcrypt.orc.file.encryption import (
     VARIANT_KEY,
     Encryption,
     Variant,
+    variants_holding,
 )
 from sparkcrypt.orc.file.protobuf import Message
 from sparkcrypt.orc.file.schema import leaves
@@ -27,18 +29,21 @@ from sparkcrypt.orc.file.tail import (
     Tail,
     tail_of,
 )
-from sparkcrypt.orc.rewrite.end import describe_key, write_footer
+from sparkcrypt.orc.rewrite.end import KEY_VERSION_NUMBER, describe_key, write_footer
 from sparkcrypt.orc.rewrite.result import OrcRewriteResult
 from sparkcrypt.parquet.file.keys import KeyRequest, RetrieveKey
 from sparkcrypt.parquet.file.source import Source, naming, open_source
 from sparkcrypt.parquet.rewrite.output import Target, open_target
+from sparkcrypt.schema import Path
 
 WrapOrcKey: TypeAlias = Callable[[KeyRequest, bytes], tuple[bytes, str]]
 """Returns a local key's new wrapping, and the id of the master key that wrapped it; the request's column is the
 variant's."""
 
 
-def rewrap_orc(source: Source, target: Target, *, retrieve_key: RetrieveKey, wrap_key: WrapOrcKey) -> OrcRewriteResult:
+def rewrap_orc(
+    source: Source, target: Target, *, retrieve_key: RetrieveKey, wrap_key: WrapOrcKey, dark: Collection[Path] = ()
+) -> OrcRewriteResult:
     """Write a copy of an encrypted file whose local keys are wrapped anew.
 
     The local keys stay, so this is not revocation: who kept the old footer, or a key, can still read the data.  Nothing
@@ -49,10 +54,12 @@ def rewrap_orc(source: Source, target: Target, *, retrieve_key: RetrieveKey, wra
         target: as `rewrite_orc`.
         retrieve_key: asked for each local key, once.
         wrap_key: asked for the new wrapping of each local key, once.
+        dark: leaf columns whose keys nothing opens any more: their wrapped keys stay as they are.
 
     Raises:
         FormatError: the source is against the specification, or a variant would be under two master keys.
         ConfigError: it is not encrypted, or the target is there already.
+        VerificationError: a column of ``dark`` is not encrypted.
     """
     with ExitStack() as stack:
         file = stack.enter_context(open_source(source))
@@ -60,7 +67,8 @@ def rewrap_orc(source: Source, target: Target, *, retrieve_key: RetrieveKey, wra
         tail = tail_of(file)
         if tail.encryption is None or not tail.encryption.variants:
             raise ConfigError(f"{file.name}: the file is not encrypted; rewrite it with an encryption instead")
-        footer = _rewrap_footer(tail, tail.encryption, _Wrapping(file.name, retrieve_key, wrap_key))
+        wrapping = _Wrapping(file.name, retrieve_key, wrap_key, variants_holding(tail.encryption, dark))
+        footer = _rewrap_footer(tail, tail.encryption, wrapping)
         output = stack.enter_context(open_target(target, file.access))
         output.copy(file, 0, tail.footer_offset, "the data")
         metadata, statistics = (tail.postscript.integer(key) for key in (PS_METADATA_LENGTH, PS_STATISTICS_LENGTH))
@@ -71,9 +79,10 @@ def rewrap_orc(source: Source, target: Target, *, retrieve_key: RetrieveKey, wra
 
 
 class _Wrapping:
-    """The new wrapping of each local key of a file; those of one key are made once."""
+    """The new wrapping of each local key of a file; those of one key are made once, those of dark variants stay."""
 
-    def __init__(self, file: str, retrieve_key: RetrieveKey, wrap_key: WrapOrcKey) -> None:
+    def __init__(self, file: str, retrieve_key: RetrieveKey, wrap_key: WrapOrcKey, dark: Collection[int] = ()) -> None:
+        self._dark = dark
         self._file = file
         self._retrieve_key = retrieve_key
         self._wrap_key = wrap_key
@@ -86,6 +95,8 @@ class _Wrapping:
         Raises:
             FormatError: the key has not its algorithm's length, or another one of the variant has another master key.
         """
+        if variant.number in self._dark:
+            return wrapped
         known = self._made.get((variant.number, wrapped))
         if known is None:
             request = KeyRequest(self._file, variant.root.path, wrapped)
@@ -100,6 +111,12 @@ class _Wrapping:
                 raise FormatError(f"variant {variant.number} would have two master keys; expected one")
             self._made[variant.number, wrapped] = known
         return known
+
+    def name(self, variant: Variant, algorithm: int) -> tuple[str, int, int]:
+        """Return the master key of a variant as the footer will name it, its version, and this algorithm."""
+        if variant.number in self._dark:
+            return variant.key.name, variant.key.version, algorithm
+        return encode_key_id(self.masters[variant.number]), KEY_VERSION_NUMBER, algorithm
 
 
 def _rewrap_footer(tail: Tail, encryption: Encryption, keys: _Wrapping) -> Message:
@@ -116,7 +133,10 @@ def _rewrap_footer(tail: Tail, encryption: Encryption, keys: _Wrapping) -> Messa
         entry.integer(KEY_ALGORITHM, bits=31) for entry in message.messages(ENCRYPTION_KEY, "an encryption key")
     ]
     parts = message.messages(ENCRYPTION_VARIANTS, "an encryption variant")
-    uses = [(keys.masters[number], algorithms[part.integer(VARIANT_KEY, bits=32)]) for number, part in enumerate(parts)]
+    uses = [
+        keys.name(variant, algorithms[part.integer(VARIANT_KEY, bits=32)])
+        for variant, part in zip(variants, parts, strict=True)
+    ]
     masters = sorted(set(uses))
     new = [
         part.replace_field(VARIANT_KEY, [masters.index(use)]).replace_field(VARIANT_ENCRYPTED_KEY, [data]).encode()

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from sparkcrypt.errors import ConfigError, FormatError, UnsupportedFileError
 from sparkcrypt.orc.file.cipher import LocalKey, LocalKeys, StreamCipher
-from sparkcrypt.orc.file.encryption import NULLIFY, Encryption, Variant
+from sparkcrypt.orc.file.encryption import NULLIFY, Encryption, Variant, variants_holding
 from sparkcrypt.orc.file.protobuf import decode
 from sparkcrypt.orc.file.statistics import Statistics, clear_statistics, variant_statistics
 from sparkcrypt.orc.file.stripe import Stream, StripeFooter
 from sparkcrypt.orc.file.tail import PS_VERSION, USER_METADATA, Stripe, Tail
 from sparkcrypt.parquet.file.source import Input
-from sparkcrypt.schema import join_dotted
+from sparkcrypt.schema import Path, join_dotted
 
 _VERSIONS = ([0, 11], [0, 12])
 _ACID_COLUMNS = ("operation", "originalTransaction", "bucket", "rowId", "currentTransaction", "row")
@@ -18,20 +20,47 @@ _ACID_WORD = "hive.acid."
 
 
 class OrcSource:
-    """A file that is rewritten: its end, and its keys, each asked for once."""
+    """A file that is rewritten: its end, and its keys, each asked for once.
 
-    def __init__(self, file: Input, tail: Tail, keys: LocalKeys | None) -> None:
+    Args:
+        file: the open file.
+        tail: its end.
+        keys: opens local keys; None for a file without any.
+        dark: leaf columns whose keys are gone, and whose variants stay as they are.
+        purge: leaf columns whose keys are gone, and whose variants go: what stands in clear of them is what they say.
+
+    Raises:
+        VerificationError: a column of ``dark`` or ``purge`` is not encrypted.
+        ConfigError: the file is encrypted and there is nothing to open keys.
+    """
+
+    def __init__(
+        self, file: Input, tail: Tail, keys: LocalKeys | None, dark: Collection[Path] = (), purge: Collection[Path] = ()
+    ) -> None:
         self.file = file
         self.tail = tail
         self._keys = keys
+        self._dark = variants_holding(tail.encryption, dark)
+        self._purged = variants_holding(tail.encryption, purge)
         encrypted: Encryption | None = tail.encryption
         if encrypted is not None and encrypted.variants and keys is None:
             raise ConfigError(f"{file.name}: the file is encrypted and no key is given; pass retrieve_key")
         self.variants = () if encrypted is None else encrypted.variants
 
+    @property
+    def dark(self) -> tuple[Variant, ...]:
+        """The variants that stay as they are."""
+        return tuple(variant for variant in self.variants if variant.number in self._dark)
+
+    @property
+    def purged(self) -> tuple[Variant, ...]:
+        """The variants that go."""
+        return tuple(variant for variant in self.variants if variant.number in self._purged)
+
     def variant_of(self, column: int) -> Variant | None:
         """Return the variant in which a column stands, None in clear."""
-        return None if self.tail.encryption is None else self.tail.encryption.variant_of(column)
+        found = None if self.tail.encryption is None else self.tail.encryption.variant_of(column)
+        return None if found is not None and found.number in self._purged else found
 
     def is_seen(self, stream: Stream) -> bool:
         """Tell whether readers with the keys see a stream; those of masks they do not."""
@@ -53,7 +82,7 @@ class OrcSource:
         return footer.variant_encodings[variant.number][column - variant.root.number].encode()
 
     def statistics(self) -> Statistics:
-        """Return the statistics of all columns, of the file and of each stripe.
+        """Return the statistics of all columns, of the file and of each stripe; of dark ones those in clear.
 
         Raises:
             FormatError: they are damaged, or do not decrypt.
@@ -65,13 +94,26 @@ class OrcSource:
         position = self.tail.statistics_offset
         for variant in self.variants:
             first, end = variant.root.number, variant.root.last + 1
+            start, position = position, position + sum(length for _, length in variant.stripe_statistics)
+            if variant.number in self._dark | self._purged:
+                continue
             key = self._key(variant, variant.encrypted_key)
-            found = variant_statistics(self.file, self.tail, variant, key, position)
-            position += sum(length for _, length in variant.stripe_statistics)
+            found = variant_statistics(self.file, self.tail, variant, key, start)
             of_file[first:end] = found.file
             for stripe, told in zip(of_stripes, found.stripes, strict=True):
                 stripe[first:end] = told
         return Statistics(tuple(of_file), tuple(map(tuple, of_stripes)))
+
+    def dark_statistics(self, variant: Variant) -> bytes:
+        """Return the encrypted stripe statistics of a dark variant as they stand in the file.
+
+        Raises:
+            FormatError, StorageError: as `Input.read`.
+        """
+        before = self.variants[: variant.number]
+        start = self.tail.statistics_offset + sum(size for other in before for _, size in other.stripe_statistics)
+        length = sum(size for _, size in variant.stripe_statistics)
+        return self.file.read(start, length, f"stripe statistics of variant {variant.number}")
 
     def _key(self, variant: Variant, wrapped: bytes) -> LocalKey:
         if self._keys is None:
@@ -83,8 +125,9 @@ def check_supported(source: OrcSource, *, encrypts: bool) -> None:
     """Refuse what is not rewritten without decoding; the message says what it is.
 
     Raises:
-        UnsupportedFileError: an ACID file; a column in several variants; and where the target is encrypted another
-            version of the format, or another mask.
+        UnsupportedFileError: an ACID file; a column in several variants; a purged one whose mask is not of nulls, or
+            that is the key of a map; dark columns of a file whose stripes are numbered twice; and where the target is
+            encrypted another version of the format, or another mask.
     """
     tail = source.tail
     names = [decode(item, "user metadata").text(1) or "" for item in tail.footer.read_repeated(USER_METADATA)]
@@ -99,6 +142,8 @@ def check_supported(source: OrcSource, *, encrypts: bool) -> None:
         raise UnsupportedFileError(
             "a column stands in several variants, of which one alone could stay; use the Spark engine"
         )
+    _check_purged(source)
+    _check_dark(source)
     if not encrypts:
         return
     version = tail.postscript.integers(PS_VERSION)
@@ -110,10 +155,39 @@ def check_supported(source: OrcSource, *, encrypts: bool) -> None:
     if tail.columns[0].kind != "struct":
         raise UnsupportedFileError("its root is no struct, and the root is never encrypted; use the Spark engine")
     for variant in source.variants:
-        mask = None if tail.encryption is None else tail.encryption.mask_of(variant)
-        name = "an unknown mask" if mask is None else mask.name
-        if name != NULLIFY:
+        if (name := _mask_name(source, variant)) != NULLIFY:
             raise UnsupportedFileError(
                 f"{join_dotted(variant.root.path)} stands in clear masked by {name}, and no mask but {NULLIFY} is made "
                 "without decoding; use the Spark engine, or --rewrap, which keeps it"
             )
+
+
+def _mask_name(source: OrcSource, variant: Variant) -> str:
+    mask = None if source.tail.encryption is None else source.tail.encryption.mask_of(variant)
+    return "an unknown mask" if mask is None else mask.name
+
+
+def _check_purged(source: OrcSource) -> None:
+    columns = source.tail.columns
+    for variant in source.purged:
+        name, above = join_dotted(variant.root.path), columns[variant.root.parent]
+        if (mask := _mask_name(source, variant)) != NULLIFY:
+            raise UnsupportedFileError(
+                f"{name} stands in clear masked by {mask}, so leaving its variant out would not replace it by nulls; "
+                "rewrite the file with Spark without the column"
+            )
+        if above.kind == "map" and variant.root.number == above.children[0]:
+            raise UnsupportedFileError(
+                f"{name} is the key of a map, and maps have no null keys, so nulls cannot take its place; rewrite the "
+                "file with Spark without the map"
+            )
+
+
+def _check_dark(source: OrcSource) -> None:
+    ids = [stripe.id for stripe in source.tail.stripes]
+    if source.dark and len(set(ids)) != len(ids):
+        raise UnsupportedFileError(
+            "was joined from several encrypted files, so two of its stripes have one number; new local keys would be "
+            "used twice beside columns whose keys are gone, which must keep these numbers; rewrap it, or purge these "
+            "columns"
+        )

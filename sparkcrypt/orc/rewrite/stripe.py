@@ -35,7 +35,7 @@ from sparkcrypt.orc.file.tail import (
     STRIPE_OFFSET,
     Stripe,
 )
-from sparkcrypt.orc.rewrite.encryption import TargetVariant
+from sparkcrypt.orc.rewrite.encryption import AnyVariant, DarkVariant, TargetVariant
 from sparkcrypt.orc.rewrite.extent import Extent, extent_of_counts, extent_of_present, extent_of_rows
 from sparkcrypt.orc.rewrite.mask import MaskStream, mask_encoding, mask_streams
 from sparkcrypt.orc.rewrite.source import OrcSource
@@ -66,7 +66,7 @@ class StripeWriter:
     def __init__(
         self,
         source: OrcSource,
-        variants: Sequence[TargetVariant],
+        variants: Sequence[AnyVariant],
         statistics: Sequence[Sequence[bytes]],
         output: Output,
     ) -> None:
@@ -76,8 +76,12 @@ class StripeWriter:
         self._variants = variants
         self._statistics = statistics
         self._output = output
-        self._target: dict[int, TargetVariant] = {
+        self._target: dict[int, AnyVariant] = {
             column: variant for variant in variants for column in range(variant.root.number, variant.root.last + 1)
+        }
+        self._keeps_ids = any(isinstance(variant, DarkVariant) for variant in variants)
+        self._purged = {
+            column for variant in source.purged for column in range(variant.root.number, variant.root.last + 1)
         }
 
     def write(self, stripe: Stripe, entry: Message) -> Message:
@@ -85,7 +89,8 @@ class StripeWriter:
         footer = read_stripe_footer(self._source.file, self._tail, stripe)
         start = self._output.position
         streams = [stream for stream in footer.streams if self._keeps(stream)]
-        masks = [mask for variant in self._variants for mask in self._mask(footer, streams, variant)]
+        live = [variant for variant in self._variants if isinstance(variant, TargetVariant)]
+        masks = [mask for variant in live for mask in self._mask(footer, streams, variant)]
         described: list[list[Message]] = [[] for _ in range(len(self._variants) + 1)]
         ends = []
         for index, placeholder in ((True, ENCRYPTED_INDEX), (False, ENCRYPTED_DATA)):
@@ -97,18 +102,39 @@ class StripeWriter:
         lengths = (start, ends[0] - start, ends[1] - ends[0], self._output.position - ends[1])
         for number, value in zip((STRIPE_OFFSET, STRIPE_INDEX, STRIPE_DATA, STRIPE_FOOTER), lengths, strict=True):
             entry = entry.replace_field(number, [value])
+        return self._number(stripe, entry)
+
+    def _number(self, stripe: Stripe, entry: Message) -> Message:
+        """Return an entry with the stripe's number in IVs and its local keys, where it has its own.
+
+        Beside dark columns stripes keep their numbers, and have keys where the source has some.
+        """
         first = bool(self._variants) and stripe.number == 0
-        entry = entry.replace_field(STRIPE_ID, [1] if first else [])
-        return entry.replace_field(STRIPE_KEYS, [variant.wrapped for variant in self._variants] if first else [])
+        if self._keeps_ids:
+            own = bool(entry.read_repeated(STRIPE_KEYS))
+        else:
+            own, entry = first, entry.replace_field(STRIPE_ID, [1] if first else [])
+        keys = [
+            stripe.local_keys[variant.source.number] if isinstance(variant, DarkVariant) else variant.wrapped
+            for variant in self._variants
+        ]
+        return entry.replace_field(STRIPE_KEYS, keys if own else [])
 
     def _keeps(self, stream: Stream) -> bool:
         """Tell whether the target has a stream; Bloom filters of encrypted columns, once in clear, it has not."""
+        dark = isinstance(self._target.get(stream.column), DarkVariant)
+        hidden = stream.column in self._purged or (stream.column in self._target and not dark)
         if stream.kind in BLOOM_FILTERS and (
-            stream.column in self._target or (stream.variant is None and not self._source.is_seen(stream))
+            hidden or (stream.variant is None and (dark or not self._source.is_seen(stream)))
         ):
             self.masked.dropped[self._tail.columns[stream.column].path] = None
             return False
-        return self._source.is_seen(stream)
+        return dark or self._source.is_seen(stream)
+
+    def _home(self, stream: Stream) -> AnyVariant | None:
+        """Return the variant of the target that a stream goes into; None in clear, as the mask of a dark column."""
+        variant = self._target.get(stream.column)
+        return None if isinstance(variant, DarkVariant) and stream.variant is None else variant
 
     def _write_area(
         self,
@@ -119,7 +145,7 @@ class StripeWriter:
         placeholder: int,
     ) -> None:
         """Write index streams, or data streams: those in clear by column, then each variant's."""
-        in_clear: list[Stream | MaskStream] = [item for item in streams if item.column not in self._target]
+        in_clear: list[Stream | MaskStream] = [item for item in streams if self._home(item) is None]
         for item in sorted([*in_clear, *masks], key=lambda item: (item.column, item.kind)):
             if isinstance(item, MaskStream):
                 self._output.write(item.data)
@@ -129,17 +155,21 @@ class StripeWriter:
         middle = self._output.position
         for variant in self._variants:
             for stream in streams:
-                if self._target.get(stream.column) is variant:
+                if self._home(stream) is variant:
                     self._move(stripe, stream, variant)
                     described[variant.number + 1].append(_describe(stream))
         if self._variants:
             hidden = self._output.position - middle
             described[0].append(message("a stream", (STREAM_KIND, placeholder), (STREAM_LENGTH, hidden)))
 
-    def _move(self, stripe: Stripe, stream: Stream, variant: TargetVariant | None) -> None:
-        """Write a stream of the source, decrypted, and encrypted under its variant's key."""
-        cipher = None if variant is None else variant.key.stream(stream.column, stream.kind, stripe.number + 1)
-        opened = self._source.cipher(stripe, stream)
+    def _move(self, stripe: Stripe, stream: Stream, variant: AnyVariant | None) -> None:
+        """Write a stream of the source, decrypted, and encrypted under its variant's key; a dark one as it is."""
+        dark = isinstance(variant, DarkVariant)
+        opened = None if dark else self._source.cipher(stripe, stream)
+        cipher = None
+        if isinstance(variant, TargetVariant):
+            number = stripe.id if self._keeps_ids else stripe.number + 1
+            cipher = variant.key.stream(stream.column, stream.kind, number)
         if cipher is None and opened is None:
             self._output.copy(self._source.file, stream.offset, stream.length, str(stream))
             return
@@ -148,17 +178,20 @@ class StripeWriter:
 
     def _footer(self, footer: StripeFooter, described: Sequence[Sequence[Message]]) -> bytes:
         columns = self._tail.columns
-        in_clear = [
-            mask_encoding(column) if column.number in self._target else self._source.encoding(footer, column.number)
-            for column in columns
-        ]
+        in_clear = [self._encoding_in_clear(footer, column) for column in columns]
         variants = [self._describe_variant(footer, variant, described) for variant in self._variants]
         made = footer.message.replace_field(FOOTER_STREAMS, [stream.encode() for stream in described[0]])
         made = made.replace_field(FOOTER_COLUMNS, in_clear).replace_field(FOOTER_ENCRYPTION, variants)
         return self._tail.compression.deflate(made.encode())
 
+    def _encoding_in_clear(self, footer: StripeFooter, column: Column) -> bytes:
+        variant = self._target.get(column.number)
+        if variant is None:
+            return self._source.encoding(footer, column.number)
+        return footer.encodings[column.number].encode() if isinstance(variant, DarkVariant) else mask_encoding(column)
+
     def _describe_variant(
-        self, footer: StripeFooter, variant: TargetVariant, described: Sequence[Sequence[Message]]
+        self, footer: StripeFooter, variant: AnyVariant, described: Sequence[Sequence[Message]]
     ) -> bytes:
         encodings = [self._source.encoding(footer, column.number) for column in _below(self._tail.columns, variant)]
         return message(
@@ -217,7 +250,7 @@ class StripeWriter:
         return decode(raw, str(stream), max_fields=max(MAX_FIELDS, self._source.file.size)).messages(1, "an entry")
 
 
-def _below(columns: Sequence[Column], variant: TargetVariant) -> Sequence[Column]:
+def _below(columns: Sequence[Column], variant: AnyVariant) -> Sequence[Column]:
     return columns[variant.root.number : variant.root.last + 1]
 
 

@@ -2,7 +2,8 @@
 
 Equal for a file and its rewrite.  The parts: ``schema`` (types), ``layout`` (codec, rows, stride, time zones,
 calendar), ``streams`` (encodings and bytes of each column's streams, as readers with the keys see them),
-``bloom_filters`` (that stand in clear), ``statistics`` (as readers with the keys see them) and ``user_metadata``.
+``bloom_filters`` (that stand in clear), ``statistics`` (as readers with the keys see them), ``user_metadata`` (but for
+this package's own) and ``unopened``: of dark columns, whose keys are gone, all bytes, wrapped keys and masks.
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ from collections.abc import Mapping
 from sparkcrypt.parquet.file.modules import SecretFingerprint
 
 _FINGERPRINT = b"sparkcrypt orc 1 stream bytes "
-DIGEST_PARTS = ("schema", "layout", "streams", "bloom_filters", "statistics", "user_metadata")
-STREAM_PARTS = ("streams", "bloom_filters")
+DIGEST_PARTS = ("schema", "layout", "streams", "bloom_filters", "statistics", "user_metadata", "unopened")
+STREAMS_SEEN = ("streams", "bloom_filters")
+STREAM_PARTS = (*STREAMS_SEEN, "unopened")
 
 
 class StreamDigest:

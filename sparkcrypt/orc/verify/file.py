@@ -6,29 +6,33 @@ that statistics and row indexes are there, and that what stands in clear of an e
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from sparkcrypt.errors import ConfigError, FormatError, VerificationError
-from sparkcrypt.orc.file.cipher import LocalKey, LocalKeys
-from sparkcrypt.orc.file.encryption import Encryption, Variant
+from sparkcrypt.orc.file.cipher import LocalKey, LocalKeys, StreamCipher
+from sparkcrypt.orc.file.encryption import Encryption, Variant, variants_holding
 from sparkcrypt.orc.file.protobuf import MAX_FIELDS, decode
+from sparkcrypt.orc.file.purged import is_purged_note
 from sparkcrypt.orc.file.schema import leaves, without_encryption
 from sparkcrypt.orc.file.statistics import Statistics, clear_statistics, variant_statistics
 from sparkcrypt.orc.file.streams import ChunkCheck, read_pieces
 from sparkcrypt.orc.file.stripe import (
     BLOOM_FILTERS,
     FOOTER_TIMEZONE,
+    PRESENT,
     ROW_INDEX,
     Stream,
     StripeFooter,
     read_stripe_footer,
 )
 from sparkcrypt.orc.file.tail import CALENDAR, TYPES, USER_METADATA, Stripe, Tail, tail_of
-from sparkcrypt.orc.verify.content import DIGEST_PARTS, STREAM_PARTS, ContentDigest
+from sparkcrypt.orc.verify.content import DIGEST_PARTS, STREAM_PARTS, STREAMS_SEEN, ContentDigest
+from sparkcrypt.orc.verify.dark import digest_dark_variant
 from sparkcrypt.orc.verify.key_check import check_keys
 from sparkcrypt.orc.verify.mask_check import check_masked
+from sparkcrypt.orc.verify.nulls import NullCheck
 from sparkcrypt.parquet.file.keys import RetrieveKey
 from sparkcrypt.parquet.file.source import Input, Source, naming, open_source
 from sparkcrypt.schema import Path, join_dotted
@@ -76,6 +80,9 @@ def verify_orc(
     equal_to: Mapping[str, str] | None = None,
     digest_key: bytes | None = None,
     will_encrypt: Collection[Path] | None = None,
+    dark: Collection[Path] = (),
+    purged: Collection[Path] = (),
+    nulls: Collection[Path] = (),
 ) -> OrcVerification:
     """Check a whole file: its keys, every stream, the statistics, and what stands in clear of encrypted columns.
 
@@ -87,11 +94,16 @@ def verify_orc(
         digest_key: makes the digests HMACs.  Use one wherever they are kept: those of plaintext can be guessed.
         will_encrypt: the columns that a rewrite of this file is about to encrypt, or none of them: their Bloom filters
             are not digested, since the target has none, and one of an encrypted column in clear is a note.
+        dark: leaf columns whose keys nothing opens any more: what stands of them in the file is digested as it is.
+        purged: dark leaf columns whose variants a rewrite of this file is about to leave out: they are not read, and
+            what stands in clear is what the target will say.
+        nulls: columns that must hold nulls alone, as readers with the keys see them, with all below.
 
     Raises:
         FormatError: the file is against the specification, or does not decrypt to what it must be.
         VerificationError: keys are used twice, or are not those that the file names; something of an encrypted column
-            stands in clear; or the content is not that of ``equal_to``.
+            stands in clear; the content is not that of ``equal_to``; a column of ``nulls`` holds a value; or a column
+            of ``dark`` or ``purged`` is not encrypted.
         ConfigError: the file is encrypted and ``retrieve_key`` is missing; or ``equal_to`` has an unknown part.
     """
     with open_source(source) as file, naming(file.name):
@@ -100,7 +112,10 @@ def verify_orc(
             raise ConfigError(f"{file.name}: the file is encrypted and no key is given; pass retrieve_key")
         keys = None if retrieve_key is None else LocalKeys(file.name, retrieve_key)
         inflated = set(STREAM_PARTS) & set(equal_to or ()) if "layout" in (equal_to or ()) else ()
-        found = _Check(file, tail, keys, ContentDigest(digest_key), will_encrypt, inflated).run()
+        check = _Check(file, tail, keys, ContentDigest(digest_key), will_encrypt, inflated)
+        check.leave_out(dark, purged)
+        check.nulls = NullCheck(tail, nulls)
+        found = check.run()
         if equal_to is not None:
             _check_equal(found.digests, equal_to)
         return found
@@ -138,13 +153,24 @@ class _Check:
             if any(column.path[:length] in roots for length in range(len(column.path) + 1))
         }
         self.inflated = inflated
+        self.dark: frozenset[int] = frozenset()
+        self.purged: frozenset[int] = frozenset()
+        self.nulls = NullCheck(tail, ())
         self.streams = self.decrypted = 0
         self.notes: dict[str, None] = {}
+
+    def leave_out(self, dark: Collection[Path], purged: Collection[Path]) -> None:
+        """Open no key of the variants that hold these columns, and do not read those of ``purged``."""
+        self.dark = variants_holding(self.encryption, dark)
+        self.purged = variants_holding(self.encryption, purged)
+        for variant in () if self.encryption is None else self.encryption.variants:
+            if variant.number in self.dark | self.purged:  # no rewrite keeps their Bloom filters in clear
+                self.loses_filters.update(range(variant.root.number, variant.root.last + 1))
 
     def run(self) -> OrcVerification:
         tail, encryption = self.tail, self.encryption
         if encryption is not None and self.keys is not None:
-            check_keys(tail, encryption, self.keys)
+            check_keys(tail, encryption, self.keys, self.dark | self.purged)
         self._digest_layout()
         clear = clear_statistics(self.file, tail)
         self._statistics(clear)
@@ -164,7 +190,11 @@ class _Check:
         )
 
     def _variant(self, column: int) -> Variant | None:
-        return None if self.encryption is None else self.encryption.variant_of(column)
+        found = None if self.encryption is None else self.encryption.variant_of(column)
+        return None if found is not None and found.number in self.purged else found
+
+    def _is_dark(self, variant: Variant | None) -> bool:
+        return variant is not None and variant.number in self.dark
 
     def _digest_layout(self) -> None:
         tail, digest = self.tail, self.digest
@@ -172,24 +202,33 @@ class _Check:
         digest.add("schema", *(without_encryption(kind).encode() for kind in types))
         calendar = tail.footer.integer(CALENDAR)
         digest.add("layout", tail.compression.codec, tail.compression.block_bytes, tail.rows, tail.stride, calendar)
-        digest.add("user_metadata", *tail.footer.read_repeated(USER_METADATA))
+        digest.add(
+            "user_metadata", *(item for item in tail.footer.read_repeated(USER_METADATA) if not is_purged_note(item))
+        )
 
     def _statistics(self, clear: Statistics) -> None:
         """Read all statistics; digest those that readers with the keys see, column by column."""
         of_variants: dict[int, Statistics] = {}
         position = self.tail.statistics_offset
         for variant in () if self.encryption is None else self.encryption.variants:
-            key = self._key(variant, variant.encrypted_key)
-            of_variants[variant.number] = variant_statistics(self.file, self.tail, variant, key, position)
+            if variant.number in self.dark:
+                digest_dark_variant(self.file, self.tail, variant, position, self.digest)
+            elif variant.number not in self.purged:
+                key = self._key(variant, variant.encrypted_key)
+                of_variants[variant.number] = variant_statistics(self.file, self.tail, variant, key, position)
             position += sum(length for _, length in variant.stripe_statistics)
             if len(clear.file) != len(self.tail.columns) or len(clear.stripes) != len(self.tail.stripes):
                 raise FormatError("statistics in clear are missing; expected those of the masked values")
         for column in range(len(self.tail.columns)):
             known = self._variant(column)
-            found, at = (clear, column) if known is None else (of_variants[known.number], column - known.root.number)
+            closed = self._is_dark(known)
+            found, at = clear, column
+            if known is not None and not closed:
+                found, at = of_variants[known.number], column - known.root.number
             for data in (*found.file[at : at + 1], *(stripe[at] for stripe in found.stripes)):
                 decode(data, "column statistics")
-                self.digest.add("statistics", data)
+                self.nulls.check_statistics(column, data)
+                self.digest.add("unopened" if closed else "statistics", data)
 
     def _key(self, variant: Variant, wrapped: bytes) -> LocalKey:
         if self.keys is None:
@@ -205,45 +244,64 @@ class _Check:
             ):
                 self.notes[note] = None
         for stream in sorted(footer.streams, key=lambda stream: (stream.column, stream.kind)):
-            self._stream(stripe, stream)
+            if stream.variant is None or stream.variant not in self.purged:
+                self._stream(stripe, stream)
+        self.nulls.finish_stripe(stripe)
         for column in range(len(self.tail.columns)):
-            self.digest.add("streams", self._encoding(footer, column))
+            part = "unopened" if self._is_dark(self._variant(column)) else "streams"
+            self.digest.add(part, *self._encodings(footer, column))
 
-    def _encoding(self, footer: StripeFooter, column: int) -> bytes:
+    def _encodings(self, footer: StripeFooter, column: int) -> Iterator[bytes]:
+        """Yield the encoding of a column as readers with the keys see it; of a dark one that in clear too."""
         variant = self._variant(column)
-        if variant is None:
-            return footer.encodings[column].encode()
-        return footer.variant_encodings[variant.number][column - variant.root.number].encode()
+        if variant is None or self._is_dark(variant):
+            yield footer.encodings[column].encode()
+        if variant is not None:
+            yield footer.variant_encodings[variant.number][column - variant.root.number].encode()
 
     def _stream(self, stripe: Stripe, stream: Stream) -> None:
-        """Read one stream; digest it where readers with the keys see it."""
-        cipher = None
-        if stream.variant is not None and self.encryption is not None:
-            key = self._key(self.encryption.variants[stream.variant], stripe.local_keys[stream.variant])
-            cipher = key.stream(stream.column, stream.kind, stripe.id)
-            self.decrypted += 1
+        """Read one stream; digest it where readers with the keys see it, and what is there of a dark column."""
+        closed = stream.variant is not None and stream.variant in self.dark
+        cipher = None if closed else self._cipher(stripe, stream)
         self.streams += 1
         what = f"stripe {stripe.number}, {stream}"
-        seen = self._variant(stream.column)
-        lost = stream.kind in BLOOM_FILTERS and stream.column in self.loses_filters
-        counts = (None if seen is None else seen.number) == stream.variant and not lost
-        part = "bloom_filters" if stream.kind in BLOOM_FILTERS else "streams"
-        digest = self.digest.open_stream(part) if counts else None
-        check = None if counts and part in self.inflated else ChunkCheck(self.tail.compression, what)
-        index = bytearray()
+        part = self._part(stream, closed=closed)
+        digest = None if part is None else self.digest.open_stream(part)
+        check = None if closed or part in self.inflated else ChunkCheck(self.tail.compression, what)
+        small = bytearray()
         for piece in read_pieces(self.file, stream, cipher):
             if digest is not None:
                 digest.update(piece)
             if check is not None:
                 check.feed(piece)
-            if stream.kind == ROW_INDEX:
-                index += piece
+            if stream.kind == ROW_INDEX or (stream.kind == PRESENT and self.nulls.has(stream.column)):
+                small += piece
         if check is not None:
             check.finish()
-        if stream.kind == ROW_INDEX:
-            self._row_index(stripe, bytes(index), what)
-        if digest is not None:
+        if stream.kind == ROW_INDEX and not closed:
+            self._row_index(stripe, bytes(small), what)
+        if part in STREAMS_SEEN:
+            self.nulls.check_stream(stream, bytes(small))
+        if part is not None and digest is not None:
             self.digest.add(part, stripe.number, stream.column, stream.kind, stream.length, digest.digest())
+
+    def _cipher(self, stripe: Stripe, stream: Stream) -> StreamCipher | None:
+        if stream.variant is None or self.encryption is None:
+            return None
+        self.decrypted += 1
+        key = self._key(self.encryption.variants[stream.variant], stripe.local_keys[stream.variant])
+        return key.stream(stream.column, stream.kind, stripe.id)
+
+    def _part(self, stream: Stream, *, closed: bool) -> str | None:
+        """Return the part of the digests that a stream belongs to; None where its rewrite may say otherwise of it."""
+        seen, is_filter = self._variant(stream.column), stream.kind in BLOOM_FILTERS
+        if is_filter and stream.column in self.loses_filters and not closed:
+            return None
+        if self._is_dark(seen):
+            return "unopened"
+        if (None if seen is None else seen.number) != stream.variant:
+            return None
+        return "bloom_filters" if is_filter else "streams"
 
     def _row_index(self, stripe: Stripe, raw: bytes, what: str) -> None:
         content = self.tail.compression.inflate(raw, what)

@@ -31,12 +31,14 @@ def verify_orc_keys(source: Source, *, retrieve_key: RetrieveKey, shredded: Coll
     tail = read_tail(source)
     if tail.encryption is not None:
         with naming(tail.file):
-            check_keys(tail, tail.encryption, LocalKeys(tail.file, retrieve_key), shredded)
+            named = [variant for variant in tail.encryption.variants if variant.key.key_id in shredded]
+            dark = {variant.number for variant in named if check_key_name(variant, variant.encrypted_key) is not None}
+            check_keys(tail, tail.encryption, LocalKeys(tail.file, retrieve_key), dark)
     return tail
 
 
-def check_keys(tail: Tail, encryption: Encryption, keys: LocalKeys, shredded: Collection[str] = ()) -> None:
-    """Open every local key, but those that a master key of ``shredded`` wrapped.
+def check_keys(tail: Tail, encryption: Encryption, keys: LocalKeys, dark: Collection[int] = ()) -> None:
+    """Open every local key, but those of the variants whose numbers are in ``dark``.
 
     Raises:
         FormatError: a key has another length than its algorithm's.
@@ -58,8 +60,8 @@ def check_keys(tail: Tail, encryption: Encryption, keys: LocalKeys, shredded: Co
                 )
             ids[wrapped].add(stripe_id)
         for wrapped in dict.fromkeys(wrapped for wrapped, _ in uses):
-            material = check_key_name(variant, wrapped)
-            if material is not None and material.master_key_id in shredded:
+            check_key_name(variant, wrapped)
+            if variant.number in dark:
                 continue
             key = keys.open(variant, wrapped)
             if key in seen:

@@ -14,7 +14,7 @@ from sparkcrypt.orc.file.tail import Tail
 from sparkcrypt.parquet.file.source import Input
 from sparkcrypt.schema import join_dotted
 
-_LITERALS = 128
+_LITERALS, _MIN_REPEAT = 128, 3
 
 
 def check_masked(
@@ -91,14 +91,19 @@ def _is_null(file: Input, tail: Tail, variant: Variant, stream: Stream) -> bool:
 
 
 def all_zero(runs: bytes, what: str) -> bool:
-    """Tell whether byte runs are of zeros alone.
+    """Tell whether byte runs are of zeros alone; errors as `count_zeros`."""
+    return count_zeros(runs, what) is not None
+
+
+def count_zeros(runs: bytes, what: str) -> int | None:
+    """Return of how many zeros byte runs are; None where another byte is among them.
 
     Source: ORC specification v1, "Byte Run Length Encoding".
 
     Raises:
         FormatError: a run ends early.
     """
-    position = 0
+    position = count = 0
     while position < len(runs):
         header = runs[position]
         size = 1 if header < _LITERALS else 256 - header
@@ -106,6 +111,7 @@ def all_zero(runs: bytes, what: str) -> bool:
         if len(values) != size:
             raise FormatError(f"{what}: a run of {size} bytes; expected at most the {len(values)} that are left")
         if any(values):
-            return False
+            return None
+        count += header + _MIN_REPEAT if header < _LITERALS else size
         position += 1 + size
-    return True
+    return count

@@ -1,0 +1,35 @@
+"""Digests what the end of a file holds of a dark column: a variant whose keys are gone, so that nothing opens it."""
+
+from __future__ import annotations
+
+from sparkcrypt.orc.file.encryption import Variant
+from sparkcrypt.orc.file.tail import Tail
+from sparkcrypt.orc.verify.content import ContentDigest
+from sparkcrypt.parquet.file.source import Input
+
+
+def digest_dark_variant(file: Input, tail: Tail, variant: Variant, start: int, digest: ContentDigest) -> None:
+    """Digest a variant's wrapped keys, the numbers in the IVs of its streams, its mask and its encrypted statistics.
+
+    With equal ones, and equal streams, whoever had the key would see the same values in both files.
+
+    Args:
+        file: the open file.
+        tail: its end.
+        variant: one of its variants.
+        start: where its stripe statistics begin.
+        digest: gets all of it in the part ``unopened``.
+
+    Raises:
+        FormatError, StorageError: as `Input.read`.
+    """
+    key, root = variant.key, variant.root.number
+    digest.add("unopened", root, key.name, key.version, key.algorithm, variant.encrypted_key, tail.footer_id)
+    mask = None if tail.encryption is None else tail.encryption.mask_of(variant)
+    digest.add("unopened", *(() if mask is None else (mask.name, *mask.parameters)))
+    for stripe in tail.stripes:
+        digest.add("unopened", stripe.id, stripe.local_keys[variant.number])
+    digest.add("unopened", variant.file_statistics or b"")
+    for column, length in variant.stripe_statistics:
+        digest.add("unopened", column, file.read(start, length, f"stripe statistics of column {column}"))
+        start += length
