@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
 from sparkcrypt.backfill.audit.manifest import ManifestCheck, check_manifest, read_manifest
 from sparkcrypt.backfill.audit.shredded_keys import ShreddedKeys
@@ -20,7 +20,7 @@ from sparkcrypt.backfill.target.unit import Folder, Unit, list_unit, partition_o
 from sparkcrypt.decide.identity import check_aad_prefix
 from sparkcrypt.errors import FormatError, KeyNotFoundError, KeyServiceError, VerificationError
 from sparkcrypt.keys.open_service import open_key_service
-from sparkcrypt.orc import verify_orc, verify_orc_keys
+from sparkcrypt.orc import verify_orc
 from sparkcrypt.parquet import FileSummary, verify_file
 from sparkcrypt.paths import trailing_partition
 from sparkcrypt.plan import EncryptionPlan
@@ -213,7 +213,7 @@ def _authenticate(
     try:
         with files.open(path) as stream:
             if summary.format == "orc":
-                _verify_orc(stream, keys, dark)
+                verify_orc(stream, retrieve_key=keys, dark=dark)
                 return [], True, False
             return [], verify_file(stream, retrieve_key=keys, dark=dark).authenticated == "partial", False
     except (FormatError, VerificationError) as error:
@@ -221,14 +221,6 @@ def _authenticate(
     except KeyServiceError as error:
         absent = isinstance(error, KeyNotFoundError)
         return [Drift("unreadable", path, None, f"{type(error).__name__}: {error}")], True, absent
-
-
-def _verify_orc(stream: BinaryIO, keys: Any, dark: Mapping[Path, str]) -> None:
-    """Read every stream of an ORC file; of one with columns under shredded keys only open the other local keys."""
-    if dark:
-        verify_orc_keys(stream, retrieve_key=keys, shredded=set(dark.values()))
-    else:
-        verify_orc(stream, retrieve_key=keys)
 
 
 def _tell_dark(dark: Mapping[Path, str], shredded: ShreddedKeys) -> Iterator[str]:

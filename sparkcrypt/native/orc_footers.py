@@ -7,6 +7,7 @@ from collections.abc import Collection
 from sparkcrypt.keys.material import KeyMaterial, wrapping_of
 from sparkcrypt.orc import ColumnSummary as OrcColumn
 from sparkcrypt.orc import Tail, check_key_name, read_tail, summarise_orc, verify_orc_keys
+from sparkcrypt.orc.file.purged import read_purged_note
 from sparkcrypt.parquet import ColumnSummary, FileSummary, RetrieveKey
 from sparkcrypt.parquet.file.source import Source, naming
 from sparkcrypt.schema import Path
@@ -65,6 +66,7 @@ def summarise_orc_footer(path: str, tail: Tail) -> FileSummary:
         row_groups=found.stripes,
         columns={place: _column(column, foreign, found.stripes) for place, column in found.columns.items()},
         wrappings=tuple(sorted(set(map(wrapping_of, materials)))),
+        purged=read_purged_note(tail.footer),
         format="orc",
     )
 

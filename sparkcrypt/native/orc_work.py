@@ -16,10 +16,13 @@ from sparkcrypt.orc import (
     OrcRewriteResult,
     OrcVerification,
     inspect_orc,
+    read_tail,
     rewrap_orc,
     rewrite_orc,
+    summarise_orc,
     verify_orc,
 )
+from sparkcrypt.orc.file.purged import read_purged_note
 from sparkcrypt.parquet import KeyRequest, RetrieveKey
 from sparkcrypt.parquet.file.source import open_source
 from sparkcrypt.parquet.rewrite.output import open_target
@@ -46,9 +49,17 @@ def rewrite_orc_order(
     """
     digest_key = os.urandom(32)  # digests are compared here, and kept nowhere
     retrieve_source = _refuse_others(order.source, order.source_identity, retrieve_key, "it was listed with")
+    _refuse_other_keys(order, source)
     rewrites = order.action in ("encrypt", "decrypt")
     will_encrypt = None if not rewrites else tuple(order.columns)
-    before = verify_orc(source, retrieve_key=retrieve_source, digest_key=digest_key, will_encrypt=will_encrypt)
+    before = verify_orc(
+        source,
+        retrieve_key=retrieve_source,
+        digest_key=digest_key,
+        will_encrypt=will_encrypt,
+        dark=order.carried,
+        purged=order.purged,
+    )
     made = _carry_out(order, source, target, retrieve_source, maker)
     try:
         after = _prove_equal(order, target, retrieve_key, before, made, digest_key)
@@ -81,13 +92,37 @@ class _Made:
         return cls(tuple(result.notes), bool(result.left_out))
 
 
+def _refuse_other_keys(order: OrcOrder, source: Place) -> None:
+    """Refuse a source of which a dark column is not under the shredded key, or bound to the file, as it was listed.
+
+    Raises:
+        VerificationError: it names the column and both keys.
+    """
+    dark = {**order.carried, **order.purged}
+    if not dark:
+        return
+    summary = inspect_orc(source)
+    for path, key_id in dark.items():
+        found = summary.columns[path].key_id if path in summary.columns else None
+        if found != key_id:
+            raise VerificationError(
+                f"{order.source}: column {join_dotted(path)} is under {found!r}, and was under the shredded {key_id!r} "
+                "when it was listed; someone replaced the file"
+            )
+    if summary.identity != order.source_identity:
+        raise VerificationError(
+            f"{order.source}: its local keys are bound to another file than when it was listed; someone replaced it"
+        )
+
+
 def _carry_out(order: OrcOrder, source: Place, target: Place, retrieve_key: RetrieveKey, maker: DataKeyMaker) -> _Made:
     if order.action == "copy":
         with open_source(source) as file, open_target(target, file.access) as output:
             output.copy(file, 0, file.size, "the file")
         return _Made()
     if order.action == "rewrap":
-        return _Made.of(rewrap_orc(source, target, retrieve_key=retrieve_key, wrap_key=_Wrap(order, maker)))
+        wrap_key = _Wrap(order, maker)
+        return _Made.of(rewrap_orc(source, target, retrieve_key=retrieve_key, wrap_key=wrap_key, dark=order.carried))
     encryption = None
     if order.action == "encrypt":
         columns = {}
@@ -95,7 +130,10 @@ def _carry_out(order: OrcOrder, source: Place, target: Place, retrieve_key: Retr
             key, wrapped = maker.make(master, is_footer_key=False, file_identity=order.identity)
             columns[path] = OrcKey(key, wrapped, master)
         encryption = OrcEncryption(columns)
-    return _Made.of(rewrite_orc(source, target, retrieve_key=retrieve_key, encryption=encryption))
+    made = rewrite_orc(
+        source, target, retrieve_key=retrieve_key, encryption=encryption, dark=order.carried, purge=order.purged
+    )
+    return _Made.of(made)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,13 +194,23 @@ def _prove_equal(
     left_out = {"user_metadata"} if made.left_out else set()
     identity = order.source_identity if order.action == "copy" else order.identity
     retrieve_target = _refuse_others(order.target, identity, retrieve_key, "was ordered")
-    ordered = before.columns if order.action == "copy" else order.columns
+    ordered = before.columns if order.action == "copy" else {**order.columns, **order.carried}
     equal = {part: digest for part, digest in before.digests.items() if part not in left_out}
     try:
-        after = verify_orc(target, retrieve_key=retrieve_target, equal_to=equal, digest_key=digest_key)
-        found = inspect_orc(target)
+        after = verify_orc(
+            target,
+            retrieve_key=retrieve_target,
+            equal_to=equal,
+            digest_key=digest_key,
+            dark=order.carried,
+            nulls=order.purged,
+        )
+        tail = read_tail(target)
+        found = summarise_orc(tail)
     except FormatError as error:
         raise VerificationError(f"{order.target}: the rewritten file cannot be read back: {error}") from error
+    if order.purged.items() - read_purged_note(tail.footer).items():
+        raise VerificationError(f"{order.target}: does not note each column that nulls have replaced, as was ordered")
     for path, column in found.columns.items():
         covering = [key for root, key in ordered.items() if path[: len(root)] == root]
         wanted = covering[0] if covering else None

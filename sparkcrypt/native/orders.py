@@ -104,6 +104,16 @@ class FileOrder:
     replace: bool = False
     dark: Mapping[Path, str] = field(default_factory=dict)
 
+    @property
+    def carried(self) -> Mapping[Path, str]:
+        """The dark columns that stay as they are."""
+        return self.dark if self.action in ("rewrap", "copy") else _NONE
+
+    @property
+    def purged(self) -> Mapping[Path, str]:
+        """The dark columns that nulls replace."""
+        return self.dark if self.action in ("encrypt", "decrypt") else _NONE
+
     def refuse_algorithm(self, found: Algorithm | None) -> None:
         """Refuse a source under another algorithm than the one that it was seen to have.
 
@@ -165,6 +175,8 @@ class OrcOrder:
         identity: what the target's local keys are bound to, as an AAD prefix; ``copy`` leaves the source's.
         source_identity: what the source's were seen to be bound to; None for nothing.
         replace: as in `FileOrder`.
+        carried: leaf columns whose master keys were shredded, and these: they stay as they are.
+        purged: such columns that nulls replace, which may be among ``columns``.
     """
 
     source: str
@@ -174,11 +186,8 @@ class OrcOrder:
     identity: bytes
     source_identity: bytes | None
     replace: bool = False
-
-    @property
-    def dark(self) -> Mapping[Path, str]:
-        """No column: a file with columns under shredded keys is given no order."""
-        return _NONE
+    carried: Mapping[Path, str] = field(default_factory=dict)
+    purged: Mapping[Path, str] = field(default_factory=dict)
 
     def master_keys(self) -> set[str]:
         """Return the master keys that keys of the target will be wrapped by."""
@@ -196,6 +205,8 @@ class OrcOrder:
             "identity": base64.b64encode(self.identity).decode(),
             "source_identity": None if before is None else base64.b64encode(before).decode(),
             "replace": self.replace,
+            "carried": [[list(path), key] for path, key in self.carried.items()],
+            "purged": [[list(path), key] for path, key in self.purged.items()],
         }
 
     @classmethod
@@ -210,6 +221,8 @@ class OrcOrder:
             base64.b64decode(values["identity"]),
             None if before is None else base64.b64decode(before),
             values["replace"],
+            {tuple(path): key for path, key in values["carried"]},
+            {tuple(path): key for path, key in values["purged"]},
         )
 
 

@@ -238,7 +238,7 @@ def test_new_data_keys_are_refused_by_name(lake: Lake, policy: Policy) -> None:
 
 
 def test_tags_of_a_dark_column_ask_nothing_of_it(lake: Lake, policy: Policy) -> None:
-    """Whatever its tag becomes, a file with nothing else to do is not planned, again and again."""
+    """Whatever its tag becomes, a file with nothing else to do is not planned; a purge gives the nulls its new key."""
     before = bytes_of(lake)
     set_tags(lake.spark, "t", {"email": ["pii"]}, policy)
     done = backfill(lake.spark, policy, tables=["t"])
@@ -252,6 +252,9 @@ def test_tags_of_a_dark_column_ask_nothing_of_it(lake: Lake, policy: Policy) -> 
         assert [unit["error"] for unit in refused] == ["UnsupportedFileError"] * 3
         assert all("email (key 'contact-2025-0" in unit["message"] for unit in refused)
     assert dark_days(bytes_of(lake)) == dark_days(before)
+    assert backfill(lake.spark, policy, tables=["t"], options=purging()).outcome == "done"
+    assert [tuple(row) for row in rows_of(lake.sql("SELECT id, email FROM t"))] == [*DARK, *READABLE]
+    assert backfill(lake.spark, policy, tables=["t"]).outcome == "nothing to do"
 
 
 def test_rotation_that_no_journal_tells_of_is_proven_anew(

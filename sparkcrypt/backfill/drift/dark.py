@@ -1,16 +1,18 @@
 """Columns that are dark: under a master key that was shredded, so that nothing opens them ever again.
 
-A file that only gets other key metadata keeps them byte for byte.  One that gets new data keys cannot: what is
-encrypted is bound to the file's identity and to its place in it, and only its own key could bind it to others.
+A file that only gets other key metadata keeps them byte for byte.  A Parquet file that gets new data keys cannot: what
+is encrypted is bound to the file's identity and to its place in it, and only its own key could bind it to others.  An
+ORC file can, as long as it keeps its identity, since streams are bound to column and stripe alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import TypeAlias
 
 from sparkcrypt.backfill.drift.difference import Drift
 from sparkcrypt.errors import UnsupportedFileError
+from sparkcrypt.names import FileFormat
 from sparkcrypt.parquet import FileSummary
 from sparkcrypt.parquet.summary import columns_under
 from sparkcrypt.schema import Path, join_dotted
@@ -45,6 +47,19 @@ def find_dark_drift(dark: Mapping[str, Mapping[Path, str]]) -> Iterator[Drift]:
         for path, key_id in sorted(columns.items()):
             detail = f"under the shredded key {key_id!r}, to be replaced by nulls"
             yield Drift("dark", file, join_dotted(path), detail, key_id)
+
+
+def keeps_dark(file_format: FileFormat, action: str, drift: Iterable[Drift]) -> bool:
+    """Tell whether what is to be done with a file leaves its dark columns as they are, or replaces them.
+
+    Args:
+        file_format: of the file.
+        action: what is to be done with it, as reports name it.
+        drift: of the file.
+    """
+    if action in ("re-wrap", "purge"):
+        return True
+    return file_format == "orc" and not any(difference.kind == "aad_mismatch" for difference in drift)
 
 
 def describe_dark(dark: Mapping[Path, str]) -> str:

@@ -120,6 +120,7 @@ def _orc_drift(
     table_uuid: str | None,
 ) -> tuple[Drift, ...]:
     """Compare an ORC file, of which columns, their keys and what these are bound to can differ."""
+    wanted = {path: None if is_purged(summary, path, key, plan) else key for path, key in wanted.items()}
     drift = tuple(found for column in judged for found in _column_drift(summary, plan, column, wanted, matched))
     if not summary.encrypted:
         return (Drift("plaintext", summary.path, None, "the file is not encrypted"),) if drift else ()
@@ -206,22 +207,24 @@ def _column_drift(
     if not actual.encrypted:
         return (Drift("missing", summary.path, name, f"plaintext, not {wanted[column] or plan.footer_key!r}"),)
     key = wanted[column] or plan.footer_key
-    if actual.key_id == key or is_purged(summary, column, key) or matched.is_late(column, actual.key_id, key):
+    if actual.key_id == key or is_purged(summary, column, key, plan) or matched.is_late(column, actual.key_id, key):
         return ()
     if actual.key_id is None:
         return (Drift("foreign_key", summary.path, name, f"its key metadata names no master key, so not {key!r}"),)
     return (Drift("wrong_key", summary.path, name, f"encrypted with {actual.key_id!r}, not {key!r}", actual.key_id),)
 
 
-def is_purged(summary: FileSummary, column: Path, key_id: str | None) -> bool:
+def is_purged(summary: FileSummary, column: Path, key_id: str | None, plan: EncryptionPlan) -> bool:
     """Tell whether a column holds nulls under the footer's key, since the key that is planned for it was shredded.
 
     Args:
-        summary: what the footer says, which whoever has its key wrote.
+        summary: what the footer says, which whoever has its key wrote; in an ORC file whoever could write it.
         column: its path in the file.
         key_id: that is planned.
+        plan: whose footer key it is in an ORC file, whose footer has none.
     """
-    under_footer = (summary.columns or {})[column].key_id == summary.footer_key
+    footer_key = plan.footer_key if summary.format == "orc" else summary.footer_key
+    under_footer = (summary.columns or {})[column].key_id == footer_key
     return under_footer and key_id is not None and summary.purged.get(column) == key_id
 
 

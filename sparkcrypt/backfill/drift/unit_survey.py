@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from sparkcrypt.backfill.drift.dark import keeps_dark
 from sparkcrypt.backfill.drift.difference import Drift, drift_by_file
 from sparkcrypt.backfill.drift.inherited import Inherited
 from sparkcrypt.backfill.drift.scan import ScannedUnit
@@ -90,7 +91,8 @@ def survey_unit(scanned: ScannedUnit, plan: EncryptionPlan, *, rewrap: bool = Fa
         found, amount = by_file.get(file.path, []), Amount(1, file.length)
         if found:
             action = action_of(found, rewrap=rewrap)
-            if file.path in scanned.dark and action not in ("re-wrap", "purge"):
+            summary = scanned.summaries.get(file.path)
+            if summary is not None and file.path in scanned.dark and not keeps_dark(summary.format, action, found):
                 action = "quarantine"
             actions[action] += 1
             lengths[action] += file.length

@@ -11,15 +11,15 @@ import sparkcrypt.errors
 from sparkcrypt import names
 from sparkcrypt.backfill.drift.columns import FileColumns
 from sparkcrypt.backfill.drift.dark import refuse_dark
-from sparkcrypt.backfill.drift.difference import Drift, drift_by_file, is_purged
+from sparkcrypt.backfill.drift.difference import Drift, drift_by_file
 from sparkcrypt.backfill.drift.footers import RetrieveKey
 from sparkcrypt.backfill.drift.rotation import KINDS, Rotation
 from sparkcrypt.backfill.drift.scan import ScannedUnit
 from sparkcrypt.backfill.drift.unit_survey import action_of
 from sparkcrypt.backfill.engine.base import Proof, StagedWork, make_fresh_folder
+from sparkcrypt.backfill.engine.column_keys import ColumnKeys
 from sparkcrypt.backfill.engine.keks import rewrapped_keks, table_keks
-from sparkcrypt.backfill.engine.late_keys import LateKeys
-from sparkcrypt.backfill.engine.orc_orders import order_orc_file, refuse_dark_orc
+from sparkcrypt.backfill.engine.orc_orders import find_move, order_orc_file
 from sparkcrypt.backfill.engine.spark import SparkStager
 from sparkcrypt.backfill.engine.staged_files import verify_footers
 from sparkcrypt.backfill.state.mac import Mac
@@ -29,15 +29,14 @@ from sparkcrypt.backfill.target.unit import Folder, partition_of
 from sparkcrypt.decide.identity import FileIdentity
 from sparkcrypt.errors import SparkcryptError, UnsupportedFileError, VerificationError
 from sparkcrypt.keys.bucket_keys import make_bucket_keys
-from sparkcrypt.keys.ids import decode_key_id
 from sparkcrypt.keys.open_service import open_key_service
 from sparkcrypt.keys.service import Rewrapping
-from sparkcrypt.native.orders import EncryptionOrder, FileOrder, FileOutcome, KeySettings, Order
+from sparkcrypt.native.orders import EncryptionOrder, FileOrder, FileOutcome, KeySettings, OrcOrder, Order
 from sparkcrypt.parquet import FileSummary
 from sparkcrypt.parquet.summary import describe_purged
 from sparkcrypt.paths import trailing_partition
 from sparkcrypt.policy.model import Policy
-from sparkcrypt.schema import Path, join_dotted
+from sparkcrypt.schema import Path
 from sparkcrypt.spark.files.hadoop import HadoopFiles
 from sparkcrypt.spark.tasks.run import rewrite_in_tasks
 from sparkcrypt.spark.tasks.task_progress import Told
@@ -96,7 +95,7 @@ class NativeStager:
     ) -> None:
         self._spark, self._target, self._policy, self._store = spark, target, policy, store
         self._mac, self._discard, self._renamed_by, self._rewrap = mac, discard, renamed_by, rewrap
-        self._purge, self._late = purge, LateKeys(policy)
+        self._purge, self._column_keys = purge, ColumnKeys(target, policy)
         self._files = HadoopFiles(spark)
 
     def stage(self, scanned: ScannedUnit, staged: str, told: Told) -> StagedWork:
@@ -117,7 +116,7 @@ class NativeStager:
                 f"{refused[0].refused}; a rotation rewraps keys and nothing else: `sparkcrypt backfill --engine spark` "
                 "writes such a unit anew"
             )
-        dark = {order.target for order in orders if order.dark}
+        dark = {order.target for order in orders if order.carried or order.purged}
         for outcome in refused:
             if outcome.target in dark:  # Spark's engine could do it as little
                 raise UnsupportedFileError(str(outcome.refused))
@@ -132,8 +131,8 @@ class NativeStager:
             tuple(outcomes),
             codecs.pop() if len(codecs) == 1 else None,
             tuple(notes),
-            {order.target: order.dark for order in orders if order.dark and order.action in ("rewrap", "copy")},
-            {order.target: order.dark for order in orders if order.dark and order.action in ("encrypt", "decrypt")},
+            {order.target: order.carried for order in orders if order.carried},
+            {order.target: order.purged for order in orders if order.purged},
             rotation=None if scanned.rotation is None else scanned.rotation.under(keys.keks),
         )
 
@@ -161,18 +160,7 @@ class NativeStager:
     def _order(self, file: _File, values: Mapping[str, str], identity: FileIdentity) -> Order:
         plan, summary = self._target.plan, file.summary
         if summary.format == "orc":
-            refuse_dark_orc(file.source, file.dark)
-            rewraps = action_of(file.drift, rewrap=self._rewrap) == "re-wrap"
-            return order_orc_file(
-                summary,
-                file.target,
-                self._late.choose(summary, file.columns, plan, values) if file.drift else {},
-                plan.footer_key,
-                identity=identity,
-                drifts=bool(file.drift),
-                rewraps=rewraps,
-                renames=self._renamed_by is not None,
-            )
+            return self._order_orc(file, values, identity)
         order = FileOrder(
             file.source, file.target, "copy", None, summary.aad_prefix, summary.algorithm, replace=True, dark=file.dark
         )
@@ -200,30 +188,27 @@ class NativeStager:
             return replace(order, action="rewrap", encryption=replace(encryption, aad_prefix=summary.aad_prefix or b""))
         return replace(order, action="encrypt", encryption=encryption)
 
+    def _order_orc(self, file: _File, values: Mapping[str, str], identity: FileIdentity) -> OrcOrder:
+        renames, rewraps = self._renamed_by is not None, action_of(file.drift, rewrap=self._rewrap) == "re-wrap"
+        purges = self._purge and not rewraps
+        moving = find_move(file.drift, renames=renames)
+        if moving is not None and not purges:
+            refuse_dark(file.source, file.dark, moving, self._advise(file, bound_to_name=True)[1])
+        return order_orc_file(
+            file.summary,
+            file.target,
+            self._choose_keys(file, values, purges=purges) if file.drift else {},
+            self._target.plan.footer_key,
+            identity=identity,
+            drifts=bool(file.drift),
+            rewraps=rewraps,
+            renames=renames,
+            carried={} if purges else file.dark,
+            purged=file.dark if purges else {},
+        )
+
     def _choose_keys(self, file: _File, values: Mapping[str, str], *, purges: bool) -> dict[Path, str | None]:
-        """Return the keys of a file's columns; nulls in the place of a dark one are under the footer's key.
-
-        Raises:
-            UnsupportedFileError: readers of the table would not believe that key.
-        """
-        keys: dict[Path, str | None] = {}
-        for path, key in self._late.choose(file.summary, file.columns, self._target.plan, values).items():
-            if path not in file.dark:
-                keys[path] = None if is_purged(file.summary, path, key) else key
-            elif purges:
-                self._refuse_unbelieved(file, path)
-                keys[path] = None
-        return keys
-
-    def _refuse_unbelieved(self, file: _File, path: Path) -> None:
-        plan, history = self._target.plan, file.columns.planned[path].history
-        if plan.require_encryption and plan.footer_key not in map(decode_key_id, history):
-            raise UnsupportedFileError(
-                f"{file.source}: column {join_dotted(path)} would be under the footer's key {plan.footer_key!r} once "
-                f"nulls replace it, and {self._target.name} requires encryption, so its readers would refuse the "
-                f"file; name {plan.footer_key!r} under 'history' of the column's tag in the policy first; nothing was "
-                "changed"
-            )
+        return self._column_keys.choose(file.summary, file.columns, values, file.dark, purges=purges)
 
     @staticmethod
     def _advise(file: _File, *, bound_to_name: bool) -> tuple[str, str]:

@@ -77,7 +77,8 @@ def verify_footers(
             try:
                 with files.open(file.path) as stream:
                     if file_format == "orc":
-                        summary, _ = read_orc_footer(file.path, stream, retrieve_key)
+                        closed = set(columns.values())
+                        summary, _ = read_orc_footer(file.path, stream, retrieve_key, shredded=closed)
                     else:
                         left = {*columns, *unopened.get(file.path, ())}
                         summary = replace(verify_keys(stream, retrieve_key=retrieve_key, dark=left), path=file.path)

@@ -62,7 +62,7 @@ def compare_content(run: RunContext, sources: Unit, targets: Unit, renamed_by: s
         target: known for target, source in pairs.items() if (known := _find_purged(run, before[source], after[target]))
     }
     weak = [
-        _compare_orc(run, source, target, keys)
+        _compare_orc(run, source, target, keys, dark[target], purged.get(target, {}))
         if after[target].format == "orc"
         else _compare_kept(run, source, target, keys, dark[target])
         if dark[target]
@@ -128,17 +128,25 @@ def _compare_file(
     return after.not_authenticated
 
 
-def _compare_orc(run: RunContext, source: str, target: str, keys: RetrieveKey) -> tuple[str, ...]:
+def _compare_orc(
+    run: RunContext,
+    source: str,
+    target: str,
+    keys: RetrieveKey,
+    dark: Mapping[Path, str],
+    purged: Mapping[Path, str],
+) -> tuple[str, ...]:
     """See that two ORC files say the same to readers with the keys; return what nothing authenticates.
 
-    Bloom filters and user metadata are not compared, since a rewrite leaves out those that tell of encrypted columns.
+    Of dark columns each byte must be the same, and purged ones are nulls now.  Bloom filters and user metadata are not
+    compared, since a rewrite leaves out those that tell of encrypted columns.
     """
     digest_key = os.urandom(32)  # digests are compared here, and kept nowhere
     with run.files.open(source) as stream:
-        before = verify_orc(stream, retrieve_key=keys, digest_key=digest_key, will_encrypt=())
+        before = verify_orc(stream, retrieve_key=keys, digest_key=digest_key, will_encrypt=(), dark=dark, purged=purged)
     equal = {part: digest for part, digest in before.digests.items() if part not in _LEFT_OUT_OF_ORC}
     with run.files.open(target) as stream:
-        verify_orc(stream, retrieve_key=run.fresh_keys, digest_key=digest_key, equal_to=equal)
+        verify_orc(stream, retrieve_key=run.fresh_keys, digest_key=digest_key, equal_to=equal, dark=dark, nulls=purged)
     return (UNAUTHENTICATED_ORC,)
 
 

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import io
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from sparkcrypt.backfill.audit.evidence import DigestSecret
 from sparkcrypt.backfill.drift.columns import match_columns, refuse_lost_columns
+from sparkcrypt.backfill.drift.dark import keeps_dark
 from sparkcrypt.backfill.drift.difference import Drift, _keeps_roots, drift_of_file
 from sparkcrypt.backfill.drift.rotation import Rotation
 from sparkcrypt.backfill.drift.unit_survey import action_of
-from sparkcrypt.backfill.engine.orc_orders import order_orc_file, refuse_dark_orc
+from sparkcrypt.backfill.engine.orc_orders import find_move, order_orc_file
 from sparkcrypt.decide.identity import FileIdentity
-from sparkcrypt.errors import FormatError, PlanError, UnsupportedFileError
+from sparkcrypt.errors import FormatError, PlanError
 from sparkcrypt.keys.material import Wrapping
 from sparkcrypt.native.orders import Action, OrcOrder
 from sparkcrypt.parquet import ColumnSummary, FileSummary
@@ -111,7 +113,7 @@ def test_column_that_the_table_lacks_is_refused() -> None:
 def test_orders_follow_the_drift() -> None:
     """Without drift a file is copied, whatever is in it; keys are wrapped again; else it is encrypted or decrypted."""
 
-    def order(file: FileSummary, *, plan: Any = None, **how: bool) -> OrcOrder:
+    def order(file: FileSummary, *, plan: Any = None, **how: Any) -> OrcOrder:
         made, plan, asked = "/t/new.orc", plan or planned(), {"drifts": True, "rewraps": False, "renames": False, **how}
         keys = match_columns(file, plan).key_ids(plan, {})
         return order_orc_file(file, made, keys, plan.footer_key, identity=NEW, **asked)
@@ -164,11 +166,67 @@ def test_rotation_rewraps_what_matches_its_plan() -> None:
     assert not found.only_keys
 
 
-def test_columns_under_shredded_keys_are_refused() -> None:
-    """Their streams cannot be proven, and no mask of nulls is made in their place."""
-    refuse_dark_orc(FILE, {})
-    with pytest.raises(UnsupportedFileError, match=r"under shredded keys.*email \(key 'pii'\).*nothing was changed"):
-        refuse_dark_orc(FILE, {("email",): "pii"})
+DARK: dict[Path, str] = {("email",): "gone"}
+
+
+def order_dark(file: FileSummary, keys: Mapping[Path, str | None], **how: Any) -> OrcOrder:
+    """Return the order of a file with a dark column."""
+    asked: dict[str, Any] = {"drifts": True, "rewraps": False, "renames": False, "identity": NEW, **how}
+    return order_orc_file(file, "/t/f2.orc", keys, "footer", **asked)
+
+
+def test_dark_columns_are_carried_by_every_order() -> None:
+    """No key is ordered for them, and new local keys are bound to what theirs are bound to."""
+    file = orc_file({"email": "gone", "phones._elem": "pii"})
+    keys: dict[Path, str | None] = {("id",): "fin", ("email",): "pii", ("phones", "_elem"): "pii"}
+    for how, action, columns in (
+        ({}, "encrypt", {("id",): "fin", ("phones",): "pii"}),
+        ({"rewraps": True}, "rewrap", {("phones", "_elem"): "pii"}),
+        ({"drifts": False}, "copy", {("phones", "_elem"): "pii"}),
+    ):
+        order = order_dark(file, keys, carried=DARK, **how)
+        assert (order.action, order.columns, order.carried, order.purged) == (action, columns, DARK, {})
+        assert (order.identity, order.source_identity) == (BOUND, BOUND)
+    plain = order_dark(file, {}, carried=DARK)
+    assert (plain.action, plain.columns, plain.carried) == ("decrypt", {}, DARK)
+    whole = orc_file({"who.mail": "gone"}, names="who.mail who.age")
+    mixed = order_dark(whole, {("who", "mail"): "pii", ("who", "age"): "pii"}, carried={("who", "mail"): "gone"})
+    assert mixed.columns == {("who", "age"): "pii"}
+
+
+def test_purged_columns_are_ordered_under_a_live_key() -> None:
+    """They are among the columns that are encrypted, and what is made is bound to its own place."""
+    file = orc_file({"email": "gone", "phones._elem": "pii"})
+    keys: dict[Path, str | None] = {("email",): None, ("phones", "_elem"): "pii"}
+    order = order_dark(file, keys, purged=DARK)
+    assert (order.action, order.columns) == ("encrypt", {("email",): "footer", ("phones",): "pii"})
+    assert (order.carried, order.purged, order.identity) == ({}, DARK, NEW.to_aad_prefix())
+    assert order.master_keys() == {"footer", "pii"}
+
+
+def test_what_moves_a_file_takes_it_from_its_dark_columns() -> None:
+    """Their wrapped keys name the file, and nobody can wrap them again; a survey says so too."""
+    moved = Drift("aad_mismatch", FILE, None, "of another table")
+    missing = Drift("missing", FILE, "id", "plaintext, not 'pii'")
+    assert "a new name" in str(find_move([], renames=True))
+    assert "binding its local keys" in str(find_move([missing, moved], renames=False))
+    assert find_move([missing], renames=False) is None
+    assert keeps_dark("orc", "encrypt", [missing]) and not keeps_dark("parquet", "encrypt", [missing])
+    assert not keeps_dark("orc", "re-key", [moved])
+    assert keeps_dark("orc", "purge", [moved]) and keeps_dark("parquet", "re-wrap", [missing])
+
+
+def test_nulls_under_the_footers_key_are_what_a_purge_leaves() -> None:
+    """Where the file notes the shredded key that is planned; the note of a column under another key says nothing."""
+    held = {"email": "footer", "phones._elem": "pii"}
+    noted = replace(orc_file(held), purged={("email",): "pii"})
+    assert drift_in(noted) == []
+    assert drift_in(replace(noted, purged={("email",): "other"})) == [("wrong_key", "email")]
+    assert drift_in(orc_file(held)) == [("wrong_key", "email")]
+    other = replace(orc_file({"email": "fin", "phones._elem": "pii"}), purged={("email",): "pii"})
+    assert drift_in(other) == [("wrong_key", "email")]
+    both = replace(orc_file({"who.mail": "footer", "who.age": "footer"}, names="who.mail who.age"), purged={})
+    assert _keeps_roots(both, {("who", "mail"): None, ("who", "age"): None})
 
 
 def test_digest_of_an_orc_file_is_of_every_byte() -> None:

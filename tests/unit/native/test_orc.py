@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.orc
@@ -19,6 +20,8 @@ from sparkcrypt.native import orc_work, work
 from sparkcrypt.native.footers import FooterFacts, pack, read_facts, unpack
 from sparkcrypt.native.orders import Action, FileOutcome, KeySettings, OrcOrder, order_from_dict
 from sparkcrypt.orc import inspect_orc, read_tail, rewrite_orc
+from sparkcrypt.orc.file.purged import encode_purged_note
+from sparkcrypt.orc.rewrite import end
 from sparkcrypt.parquet import ColumnSummary, KeyRequest
 from sparkcrypt.parquet.file.source import open_source
 from tests.unit.native.conftest import TABLE, Bench
@@ -39,12 +42,17 @@ def source(bench: Bench) -> str:
 
 
 def carry_out(
-    bench: Bench, source: str, action: Action, columns: dict[tuple[str, ...], str] | None = None, name: str = "out.orc"
+    bench: Bench,
+    source: str,
+    action: Action,
+    columns: dict[tuple[str, ...], str] | None = None,
+    name: str = "out.orc",
+    **dark: dict[tuple[str, ...], str],
 ) -> FileOutcome:
     """Carry out an order as a worker does, after both have travelled as JSON."""
     target = bench.folder / name
     before = inspect_orc(source).identity
-    order = OrcOrder(source, str(target), action, columns or {}, identity_at(target), before, replace=True)
+    order = OrcOrder(source, str(target), action, columns or {}, identity_at(target), before, replace=True, **dark)
     told = order_from_dict(json.loads(json.dumps(order.to_dict())))
     assert told == order
     outcome = work.rewrite(told, KeySettings.from_json(bench.keys.to_json()), {})
@@ -94,8 +102,8 @@ def test_other_master_keys_wrap_the_same_local_keys(bench: Bench, source: str) -
     encrypted = done(carry_out(bench, source, "encrypt", BOTH))
     leaves: dict[tuple[str, ...], str] = {("ssn",): "other", ("tel", "_elem"): "pii"}
     again = done(carry_out(bench, encrypted, "rewrap", leaves, name="again.orc"))
-    end = read_tail(encrypted).footer_offset
-    assert Path(again).read_bytes()[:end] == Path(encrypted).read_bytes()[:end]
+    size = read_tail(encrypted).footer_offset
+    assert Path(again).read_bytes()[:size] == Path(encrypted).read_bytes()[:size]
     facts = read_facts("f", again, retriever(bench), every_key=True)
     assert isinstance(facts, FooterFacts)
     columns = (facts.summary.columns or {}).items()
@@ -128,6 +136,85 @@ def test_copy_of_a_file_whose_keys_do_not_open_is_a_failure(bench: Bench, source
     (bench.folder / "keys" / "pii.json").unlink()
     work._worker.cache_clear()
     assert failed(carry_out(bench, encrypted, "copy", name="copy.orc"))[0] == "KeyNotFoundError"
+
+
+@pytest.fixture
+def dark(bench: Bench, source: str) -> str:
+    """A file ``d/f.orc`` with a column under ``pii``, which is gone then, and one under ``other``."""
+    made = done(carry_out(bench, source, "encrypt", BOTH, name="d/f.orc"))
+    (bench.folder / "keys" / "pii.json").unlink()
+    work._worker.cache_clear()
+    return made
+
+
+def test_dark_column_stays_whatever_becomes_of_others(bench: Bench, dark: str) -> None:
+    """Others are decrypted, get new local keys, are wrapped again or copied; with its key back its values are there."""
+    values = pyarrow.orc.read_table(bench.folder / "source.orc")
+    elements: dict[tuple[str, ...], str] = {("tel", "_elem"): "footer"}
+    orders: tuple[tuple[Action, dict[tuple[str, ...], str]], ...] = (
+        ("decrypt", {}),
+        ("encrypt", {("tel",): "other", ("id",): "footer"}),
+        ("rewrap", elements),
+        ("copy", elements),
+    )
+    made = [
+        done(carry_out(bench, dark, action, columns, name=f"{action}/f.orc", carried=SSN)) for action, columns in orders
+    ]
+    assert [inspect_orc(path).columns["ssn",].key_id for path in made] == ["pii"] * 4
+    assert [inspect_orc(path).columns["tel", "_elem"].key_id for path in made] == [None, "other", "footer", "other"]
+    for path in made:
+        assert wrapped_in(path) & wrapped_in(dark)
+    told = failed(carry_out(bench, dark, "encrypt", {("tel",): "other"}, name="moved.orc", carried=SSN))
+    assert told[0] == "VerificationError" and "not all bound to the same file" in told[1]
+    bench.service.create("pii")  # another of the same name: what was shredded is not back
+    kind, _ = failed(carry_out(bench, made[1], "decrypt", name="plain.orc"))
+    assert kind == "KeyServiceError"
+    plain = pyarrow.orc.read_table(made[0])
+    assert plain.select(["id", "tel"]).equals(values.select(["id", "tel"]))
+    assert plain.column("ssn").null_count == 3
+
+
+def test_nulls_replace_a_dark_column(bench: Bench, dark: str) -> None:
+    """In plaintext or under a live key; the file notes it, and footers that were read say so after they travelled."""
+    values = pyarrow.orc.read_table(bench.folder / "source.orc")
+    plain = done(carry_out(bench, dark, "decrypt", name="plain.orc", purged=SSN))
+    assert pyarrow.orc.read_table(plain).equals(values.set_column(1, "ssn", pa.nulls(3, pa.string())))
+    columns: dict[tuple[str, ...], str] = {("ssn",): "footer", ("tel",): "other"}
+    made = done(carry_out(bench, dark, "encrypt", columns, name="made.orc", purged=SSN))
+    facts = read_facts("f", made, retriever(bench), every_key=True)
+    assert isinstance(facts, FooterFacts)
+    assert facts.summary.purged == SSN
+    assert (facts.summary.columns or {})["ssn",].key_id == "footer"
+    assert unpack(pack({"f": facts})) == {"f": facts}
+    again = done(carry_out(bench, made, "decrypt", name="again.orc"))
+    assert pyarrow.orc.read_table(again).equals(pyarrow.orc.read_table(plain))
+
+
+def test_column_that_is_not_dark_as_it_was_listed_is_refused(bench: Bench, dark: str, source: str) -> None:
+    """A file that somebody exchanged for one in plaintext, or under another key, is neither carried nor purged."""
+    other: dict[tuple[str, ...], str] = {("tel", "_elem"): "pii"}
+    for place, columns, what in ((source, SSN, "is under None"), (dark, other, "is under 'other'")):
+        for how in ("carried", "purged"):
+            kind, said = failed(carry_out(bench, place, "decrypt", name="d/out.orc", **{how: columns}))
+            assert kind == "VerificationError"
+            assert what in said and "and was under the shredded 'pii' when it was listed" in said
+
+
+def test_purge_that_leaves_a_value_is_no_purge(bench: Bench, dark: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The target's column is looked at, and so is the note; what is not proven leaves no target."""
+    with monkeypatch.context() as patch:
+        patch.setattr(orc_work, "rewrite_orc", lambda source, target, **more: rewrite_orc(source, target, **keep(more)))
+        kind, said = failed(carry_out(bench, dark, "decrypt", name="d/f2.orc", purged=SSN))
+    assert kind == "KeyNotFoundError", said
+    with monkeypatch.context() as patch:
+        patch.setattr(end, "encode_purged_note", lambda _: encode_purged_note({}))
+        kind, said = failed(carry_out(bench, dark, "decrypt", name="d/f2.orc", purged=SSN))
+    assert kind == "VerificationError" and "does not note each column" in said
+
+
+def keep(more: dict[str, Any]) -> dict[str, Any]:
+    """Return the arguments of a rewrite that carries what it should purge."""
+    return {**more, "dark": more["purge"], "purge": ()}
 
 
 def test_end_of_a_file_is_read_as_footers_are(bench: Bench, source: str) -> None:
