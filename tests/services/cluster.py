@@ -30,15 +30,20 @@ class Cluster:
 
 
 def start_cluster(
-    work_dir: Path, env: Mapping[str, str] | None = None, conf: Mapping[str, str] | None = None, workers: int = 2
+    work_dir: Path,
+    env: Mapping[str, str] | None = None,
+    conf: Mapping[str, str] | None = None,
+    workers: int = 2,
+    cores: int = 1,
 ) -> Cluster:
-    """Start a master and workers of one core and 1 GiB each; returns when every worker is registered.
+    """Start a master and workers of 1 GiB each; returns when every worker is registered.
 
     Args:
         work_dir: logs, conf and the executors' working folders.
         env: added to the environment of master, workers and so of every executor.
         conf: Spark properties of the daemons themselves; a job's own conf is the job's.
         workers: how many.
+        cores: how many tasks each runs at a time, whatever the machine has.
 
     Raises:
         ServiceUnavailableError: there is no JDK or no Spark.
@@ -63,8 +68,9 @@ def start_cluster(
         url = f"spark://{LOCAL}:{port}"
         for number in range(workers):
             folder = work_dir / f"worker-{number}"
-            sizes = ("--cores", "1", "--memory", "1g", "--work-dir", str(folder), "--webui-port", str(free_port()))
-            started.append(_start_daemon(work_dir, environment, f"worker-{number}", "--host", LOCAL, *sizes, url))
+            sizes = ("--cores", str(cores), "--memory", "1g", "--webui-port", str(free_port()))
+            places = ("--host", LOCAL, "--work-dir", str(folder))
+            started.append(_start_daemon(work_dir, environment, f"worker-{number}", *places, *sizes, url))
         for worker in started[1:]:
             wait_until(lambda: _alive_workers(page) >= workers, worker, START_SECONDS)
     except BaseException:
