@@ -1,6 +1,7 @@
 """A real Vault (or OpenBao) server: the one on PATH, else one built from Go sources into a cache.
 
-It keeps everything in memory, listens on 127.0.0.1, and has transit mounted twice, and AppRole and Kubernetes logins.
+It keeps everything in memory unless it is to be killed and started again, listens on 127.0.0.1, and has transit
+mounted twice, and AppRole and Kubernetes logins.
 ``python -m tests.services.vault_server`` builds it ahead of the tests, whose time limit the first build would exceed.
 """
 
@@ -84,6 +85,43 @@ class VaultServer:
         """End the process and remove its folder."""
         self.process.stop()
         shutil.rmtree(self.work_dir, ignore_errors=True)
+
+
+class LastingVault:
+    """A server of our own whose storage is on disk: it can be killed, and started again under the same address.
+
+    Attributes:
+        server: as it was started last; address and root token stay.
+
+    Raises:
+        ServiceUnavailableError: there is no Go to build it with.
+        ServiceFailedError: it did not come up.
+    """
+
+    def __init__(self) -> None:
+        work_dir, self._starts = Path(tempfile.mkdtemp(prefix="vault-server-")), 0
+        self.server = self._start(work_dir, free_port())
+        _mount(self.server)
+
+    def kill(self) -> None:
+        """End the process as a machine that loses power does."""
+        self.server.process.process.kill()
+        self.server.process.process.wait()
+
+    def start(self) -> None:
+        """Start the server again, over what it has stored; returns when it is unsealed."""
+        self.server = self._start(self.server.work_dir, int(self.server.address.rpartition(":")[2]))
+
+    def stop(self) -> None:
+        """End the process and remove its folder."""
+        self.server.stop()
+
+    def _start(self, work_dir: Path, port: int) -> VaultServer:
+        self._starts += 1
+        command: Sequence[str | Path] = [built_vault(), "-port", str(port), "-storage", work_dir]
+        process = start_process(f"vault-{self._starts}", command, work_dir)
+        wait_until(lambda: bool(_printed(process)), process, START_SECONDS)
+        return VaultServer(f"http://{LOCAL}:{port}", _printed(process)["root_token"], process, work_dir)
 
 
 def start_vault() -> VaultServer:

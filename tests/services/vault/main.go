@@ -1,5 +1,6 @@
-// Command vault is a Vault server for tests: the real core over storage in memory, unsealed, on 127.0.0.1.
+// Command vault is a Vault server for tests: the real core, unsealed, on 127.0.0.1.
 //
+// Its storage is in memory, or with -storage in a folder, over which another process of it goes on.
 // It prints one line of JSON when it is ready, {"address": …, "root_token": …}, logs to stderr, and ends on SIGTERM.
 package main
 
@@ -13,6 +14,7 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"syscall"
 
 	"github.com/hashicorp/go-hclog"
@@ -23,6 +25,8 @@ import (
 	"github.com/hashicorp/vault/internalshared/configutil"
 	"github.com/hashicorp/vault/sdk/helper/consts"
 	"github.com/hashicorp/vault/sdk/logical"
+	"github.com/hashicorp/vault/sdk/physical"
+	"github.com/hashicorp/vault/sdk/physical/file"
 	"github.com/hashicorp/vault/sdk/physical/inmem"
 	"github.com/hashicorp/vault/vault"
 )
@@ -59,9 +63,22 @@ func (r registry) DeprecationStatus(name string, kind consts.PluginType) (consts
 
 func (r registry) IsBuiltinEntPlugin(string, consts.PluginType) bool { return false }
 
-func newCore() (*vault.Core, error) {
+// made is what an operator keeps of an initialised Vault; beside a folder of storage it is kept in a file.
+type made struct {
+	Shares    [][]byte `json:"shares"`
+	RootToken string   `json:"root_token"`
+}
+
+func openStorage(folder string, logger hclog.Logger) (physical.Backend, error) {
+	if folder == "" {
+		return inmem.NewInmem(nil, logger)
+	}
+	return file.NewFileBackend(map[string]string{"path": filepath.Join(folder, "storage")}, logger)
+}
+
+func newCore(folder string) (*vault.Core, error) {
 	logger := hclog.New(&hclog.LoggerOptions{Level: hclog.Error, Output: os.Stderr})
-	storage, err := inmem.NewInmem(nil, logger)
+	storage, err := openStorage(folder, logger)
 	if err != nil {
 		return nil, err
 	}
@@ -75,36 +92,58 @@ func newCore() (*vault.Core, error) {
 	})
 }
 
-// unseal initialises the core with one key share and gives its root token.
-func unseal(core *vault.Core) (string, error) {
+// initialize makes the one key share and the root token, or reads those of the process before.
+func initialize(core *vault.Core, folder string) (made, error) {
+	var kept made
+	place := filepath.Join(folder, "made.json")
+	if text, err := os.ReadFile(place); folder != "" && err == nil {
+		return kept, json.Unmarshal(text, &kept)
+	}
 	shares := &vault.SealConfig{SecretShares: 1, SecretThreshold: 1, StoredShares: 1}
-	made, err := core.Initialize(context.Background(), &vault.InitParams{BarrierConfig: shares, RecoveryConfig: shares})
+	result, err := core.Initialize(context.Background(), &vault.InitParams{BarrierConfig: shares, RecoveryConfig: shares})
+	if err != nil {
+		return kept, err
+	}
+	kept = made{result.SecretShares, result.RootToken}
+	if folder == "" {
+		return kept, nil
+	}
+	text, err := json.Marshal(kept)
+	if err != nil {
+		return kept, err
+	}
+	return kept, os.WriteFile(place, text, 0o600)
+}
+
+// unseal opens the core with its key share and gives its root token.
+func unseal(core *vault.Core, folder string) (string, error) {
+	kept, err := initialize(core, folder)
 	if err != nil {
 		return "", err
 	}
-	for _, share := range made.SecretShares {
+	for _, share := range kept.Shares {
 		if _, err := core.Unseal(share); err != nil {
 			return "", err
 		}
 	}
 	if core.Sealed() {
-		return "", fmt.Errorf("still sealed after %d key shares", len(made.SecretShares))
+		return "", fmt.Errorf("still sealed after %d key shares", len(kept.Shares))
 	}
-	return made.RootToken, nil
+	return kept.RootToken, nil
 }
 
-func run(port int) error {
+func run(port int, folder string) error {
 	listener, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
 	if err != nil {
 		return err
 	}
-	core, err := newCore()
+	core, err := newCore(folder)
 	if err != nil {
 		return err
 	}
 	properties := &vault.HandlerProperties{Core: core, ListenerConfig: &configutil.Listener{}}
 	server := &http.Server{Handler: vaulthttp.Handler.Handler(properties)}
-	token, err := unseal(core)
+	token, err := unseal(core, folder)
 	if err != nil {
 		return err
 	}
@@ -126,8 +165,9 @@ func run(port int) error {
 
 func main() {
 	port := flag.Int("port", 0, "port of 127.0.0.1; 0 lets the system choose")
+	folder := flag.String("storage", "", "folder that keeps everything; storage is in memory without it")
 	flag.Parse()
-	if err := run(*port); err != nil {
+	if err := run(*port, *folder); err != nil {
 		log.Fatal(err)
 	}
 }
