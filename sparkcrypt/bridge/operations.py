@@ -35,7 +35,7 @@ _KEK_SECONDS = 600.0
 _LATE_SECONDS = 60.0
 """For how long a helper goes by what the key service said of a bucket that is past its retention."""
 
-OPERATIONS_ON_KEYS = frozenset({"wrap", "unwrap", "open_key", "make_key", "skip_files"})
+OPERATIONS_ON_KEYS = frozenset({"wrap", "unwrap", "open_key", "make_key", "skip_files", "judge_part"})
 """Operations that hold key bytes or values of queries: the text of an unforeseen error in one is not passed on."""
 
 
@@ -77,6 +77,7 @@ class Operations:
             "refuse_named": _refuse_named,
             "table_tags": _table_tags,
             "skip_files": self._skip_files,
+            "judge_part": self._judge_part,
         }
 
     def answer(self, request: Request) -> Answer:
@@ -192,6 +193,11 @@ class Operations:
 
         service, stores = self._open(_key_service_of(request)), self._stores.get(None, OpenedStores)
         return skip_files(request, service, stores, lifetime_seconds=_lifetime_of(request))
+
+    def _judge_part(self, request: Request) -> Answer:
+        from sparkcrypt.skipping.query.judge_part import judge_part
+
+        return judge_part(request, self._open(_key_service_of(request)), lifetime_seconds=_lifetime_of(request))
 
     def _access_events(self, request: Request) -> Answer:
         from sparkcrypt.access.log import AccessLog

@@ -114,7 +114,7 @@ final class FileSkipper {
         throw Refusal.of("KeyServiceError", "whether keys of columns that it reads are denied cannot be told: " + answer.path("undecided"));
       }
     }
-    return answer;
+    return StoreParts.judged(policy.sparkContext(), table.name(), request, answer);
   }
 
   private static List<Path> addFiles(ObjectNode request, List<Object> directories) {

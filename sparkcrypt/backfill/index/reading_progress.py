@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from sparkcrypt.backfill.report.progress import Progress
 from sparkcrypt.native.listing import ListedFile
 from sparkcrypt.skipping.format.description import Index
-from sparkcrypt.skipping.format.values import Budget
 from sparkcrypt.skipping.keep.files import DataFolder, FileRow, RowReader
 
 
@@ -32,7 +31,6 @@ class ToldReader:
         files: Sequence[ListedFile],
         indexes: Sequence[Index],
         digest_key: bytes,
-        budget: Budget,
         told: object = None,
     ) -> Iterator[FileRow]:
         """Yield what a store says of each file."""
@@ -47,7 +45,7 @@ class ToldReader:
 
         self.progress.start(self.target, 0, len(files), sum(file.length for file in files))
         try:
-            yield from self.read(data, files, indexes, digest_key, budget, tell)
+            yield from self.read(data, files, indexes, digest_key, tell)
             tell(len(files))
         finally:
             self.progress.finish()

@@ -23,7 +23,7 @@ from sparkcrypt.skipping.keep.freshness import Freshness, compare_listing
 from sparkcrypt.skipping.keep.gatherers import FILTER_SHARE, LIST_VALUES
 from sparkcrypt.skipping.keep.partitions import partition_columns
 from sparkcrypt.skipping.keep.refresh import refresh_store
-from sparkcrypt.skipping.keep.verify import Comparison, compare_files
+from sparkcrypt.skipping.keep.verify import Comparison, verify_store
 from sparkcrypt.skipping.trusted.drop import drop_store
 from sparkcrypt.skipping.trusted.write import standing_generation
 from sparkcrypt.spark.setup.session import configure
@@ -160,7 +160,7 @@ class TableIndex:
             FormatError, VerificationError: it is damaged, or forged.
         """
         opened = self.store.open(self._refuse_missing())
-        return opened.sidecar.generation, compare_files(self.data, opened.sidecar)
+        return opened.sidecar.generation, verify_store(self.data, opened)
 
     def compare_listing(self) -> Freshness | None:
         """Tell how true the store still is, by a listing; None where there is none, or its footer's key is denied."""

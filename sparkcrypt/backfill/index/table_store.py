@@ -19,8 +19,9 @@ from sparkcrypt.policy.model import Policy
 from sparkcrypt.skipping.keep.refresh import keys_of_store
 from sparkcrypt.skipping.trusted.folder import StoreFolder, open_folder
 from sparkcrypt.skipping.trusted.sidecar import Sidecar
-from sparkcrypt.skipping.trusted.trust import Expected, TrustedStore, open_manifest, open_store
-from sparkcrypt.skipping.trusted.write import StoreKeys, standing_generation
+from sparkcrypt.skipping.trusted.store_keys import StoreKeys
+from sparkcrypt.skipping.trusted.trust import Expected, TrustedStore, open_manifest, open_parts
+from sparkcrypt.skipping.trusted.write import standing_generation
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,15 +47,15 @@ class TableStore:
         """Open the store, which may not be older than a generation; its own labels name the keys of its indexes.
 
         Raises:
-            As `open_store`.
+            As `open_parts`.
         """
-        return open_store(self.folder, self._retrieve, Expected.of(self.policy, self.uuid, None, generation or None))
+        return open_parts(self.folder, self._retrieve, Expected.of(self.policy, self.uuid, None, generation or None))
 
     def open_manifest(self) -> Sidecar | None:
         """Open the sidecar alone; None where there is no store that sparkcrypt wrote, or the footer's key is denied.
 
         Raises:
-            As `open_store`.
+            As `open_manifest`.
         """
         if standing_generation(self.folder) is None:
             return None

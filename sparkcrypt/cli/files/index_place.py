@@ -23,8 +23,8 @@ from sparkcrypt.skipping.keep.columns import find_uuid
 from sparkcrypt.skipping.keep.files import DataFolder, list_folder
 from sparkcrypt.skipping.keep.refresh import keys_of_store
 from sparkcrypt.skipping.trusted.folder import StoreFolder, open_folder
-from sparkcrypt.skipping.trusted.trust import Expected, TrustedStore, open_store
-from sparkcrypt.skipping.trusted.write import StoreKeys
+from sparkcrypt.skipping.trusted.store_keys import StoreKeys
+from sparkcrypt.skipping.trusted.trust import Expected, TrustedStore, open_parts
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class Desk:
 
     def open_store(self, folder: StoreFolder, table_uuid: str | None, generation: int) -> TrustedStore:
         """Open the store, which may not be older than a generation."""
-        return open_store(folder, self.retrieve, Expected.of(self.policy, table_uuid, None, generation or None))
+        return open_parts(folder, self.retrieve, Expected.of(self.policy, table_uuid, None, generation or None))
 
     def keys_of(self, opened: TrustedStore) -> StoreKeys:
         """Return what the store that is there is encrypted with."""

@@ -12,7 +12,7 @@ from sparkcrypt.cli.frame.command_context import Workplace
 from sparkcrypt.cli.frame.options import Launch
 from sparkcrypt.cli.frame.output import show
 from sparkcrypt.errors import VerificationError
-from sparkcrypt.skipping.keep.verify import compare_files
+from sparkcrypt.skipping.keep.verify import verify_store
 
 
 @click.command("verify", cls=Command)
@@ -38,8 +38,8 @@ def verify_index(
         else:
             store = find_known_store(workplace, str(path), to, policy)
             named, uri = {"path": str(path)}, store.folder.uri
-            sidecar = store.open(store.record.read()).sidecar
-            generation, found = sidecar.generation, compare_files(store.desk.data, sidecar)
+            opened = store.open(store.record.read())
+            generation, found = opened.sidecar.generation, verify_store(store.desk.data, opened)
     document = {
         **named,
         "store": uri,

@@ -25,6 +25,8 @@ _WIDTHS = {1: ("i", 4), 2: ("q", 8), 4: ("f", 4), 5: ("d", 8)}
 _BOOLEAN, _INT96, _BYTE_ARRAY, _FIXED = 0, 3, 6, 7
 _INT96_BYTES = 12
 _MAX_BITS = 32
+PART_BYTES, PART_VALUES = 256 << 20, 4 << 20
+"""What a part may hold; its writer ends one at an eighth of it, so one object may take the rest."""
 
 
 class Decoded(NamedTuple):
@@ -37,7 +39,7 @@ class Decoded(NamedTuple):
 
 @dataclass(slots=True)
 class Budget:
-    """What a store may still take, counted over all that is read of it.
+    """What may still be taken of a store, counted over all that is read of it: a whole one, or one part.
 
     Attributes:
         bytes: of pages, decompressed.
@@ -57,9 +59,14 @@ class Budget:
         self.values -= values
         if self.bytes < 0 or self.values < 0:
             raise FormatError(
-                "the store's columns hold more than is read of one: 1 GiB and 16 million values; expected fewer "
-                "objects, or smaller Bloom filters and lists"
+                "the store's columns hold more than is read at once; expected at most 1 GiB and 16 million values of a "
+                "whole store, and 256 MiB and 4 million of a part that tasks read"
             )
+
+
+def part_budget() -> Budget:
+    """Return what may be read of one part of a store whose sidecar tells the sizes of its parts."""
+    return Budget(PART_BYTES, PART_VALUES)
 
 
 def decode_chunk(chunk: SourceChunk, levels: LeafLevels, type_length: int, budget: Budget) -> Decoded:

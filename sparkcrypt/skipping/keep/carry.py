@@ -7,14 +7,15 @@ each index under the key that its column has now, so that none stays under a key
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from sparkcrypt.skipping.format.merge import Store
+from sparkcrypt.skipping.format.rows import rows_of
 from sparkcrypt.skipping.keep.refresh import refuse_denied_indexes
 from sparkcrypt.skipping.trusted.folder import StoreFolder
 from sparkcrypt.skipping.trusted.sidecar import ObjectFacts, Sidecar
+from sparkcrypt.skipping.trusted.store_keys import StoreIdentity, StoreKeys
 from sparkcrypt.skipping.trusted.trust import TrustedStore
-from sparkcrypt.skipping.trusted.write import StoreIdentity, StoreKeys, write_store
+from sparkcrypt.skipping.trusted.write import open_writer
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,32 +50,19 @@ def carry_store(
 
     Raises:
         KeyAccessDeniedError: an index cannot be carried over without its key.
-        As `write_store`.
+        As `open_writer`, and what reading a part raises.
     """
     refuse_denied_indexes(opened)
     sidecar = opened.sidecar
-    objects = {
-        renamed[name].name if name in renamed else name: renamed[name].facts if name in renamed else facts
-        for name, facts in sidecar.objects.items()
-        if name not in gone
-    }
-    return write_store(
-        folder,
-        _rename_objects(opened.store, renamed, gone),
-        objects,
-        keys,
-        StoreIdentity(sidecar.table_uuid, max(generation, sidecar.generation) + 1),
-        digest_key=sidecar.digest_key,
-        given=sidecar.given,
-    )
-
-
-def _rename_objects(store: Store, renamed: Mapping[str, NewObject], gone: Collection[str]) -> Store:
-    kept = [row for row, name in enumerate(store.objects) if name not in gone]
-    names = [store.objects[row] for row in kept]
-    return replace(
-        store,
-        objects=tuple([renamed[name].name if name in renamed else name for name in names]),
-        partitions=tuple((column, tuple([values[row] for row in kept])) for column, values in store.partitions),
-        indexes=tuple(replace(held, entries=tuple([held.entries[row] for row in kept])) for held in store.indexes),
-    )
+    identity = StoreIdentity(sidecar.table_uuid, max(generation, sidecar.generation) + 1)
+    with open_writer(folder, opened.store, keys, identity) as writer:
+        now = {name: renamed.get(name) or NewObject(name, facts) for name, facts in sidecar.objects.items()}
+        for name, carried in now.items():
+            if name not in gone:
+                writer.note(carried.name, carried.facts)
+        for part in opened.parts():
+            for row in rows_of(part):
+                if row.name not in gone:
+                    carried = now[row.name]
+                    writer.add(row._replace(name=carried.name), carried.facts)
+        return writer.finish(digest_key=sidecar.digest_key, given=sidecar.given)

@@ -6,11 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sparkcrypt.errors import ConfigError, VerificationError
+from sparkcrypt.native.listing import ListedFile
 from sparkcrypt.skipping.format.description import Index, PartitionColumn
 from sparkcrypt.skipping.format.merge import Store
 from sparkcrypt.skipping.format.naming import BLOOM, MINMAX, VALUES, VERSION, table_identifier
+from sparkcrypt.skipping.format.rows import Row
 from sparkcrypt.skipping.format.store import IndexEntries
-from sparkcrypt.skipping.format.values import Budget
 from sparkcrypt.skipping.keep.columns import Column, look_at_columns
 from sparkcrypt.skipping.keep.entries import make_index
 from sparkcrypt.skipping.keep.files import (
@@ -26,7 +27,8 @@ from sparkcrypt.skipping.keep.gatherers import FILTER_SHARE, LIST_VALUES
 from sparkcrypt.skipping.keep.partitions import folder_values, partition_columns, partition_value
 from sparkcrypt.skipping.trusted.folder import StoreFolder
 from sparkcrypt.skipping.trusted.sidecar import Sidecar, new_digest_key
-from sparkcrypt.skipping.trusted.write import StoreIdentity, StoreKeys, standing_generation, write_store
+from sparkcrypt.skipping.trusted.store_keys import StoreIdentity, StoreKeys
+from sparkcrypt.skipping.trusted.write import StoreWriter, open_writer, standing_generation
 
 KINDS = {"minmax": MINMAX, "values": VALUES, "bloom": BLOOM}
 """What people call kinds of indexes -> what stores call them."""
@@ -146,7 +148,7 @@ def plan_store(data: DataFolder, wanted: Wanted) -> Plan:
 def create_store(
     folder: StoreFolder, plan: Plan, keys: StoreKeys, *, generation: int = 0, read: RowReader = read_rows
 ) -> Built:
-    """Write a store, in place of one that is there.
+    """Write a store, in place of one that is there; what is read of files is written as it comes.
 
     Args:
         folder: of the store, not inside of the data's.
@@ -156,46 +158,84 @@ def create_store(
         read: reads the files.
 
     Raises:
-        As `plan_store` and `write_store`.
+        As `plan_store` and `open_writer`.
     """
-    digest_key = new_digest_key()
-    rows = list(read(plan.data, plan.listing.settled, plan.indexes, digest_key, Budget()))
-    changed = changed_since(plan.data, plan.listing.settled)
-    kept = [row for row in rows if row.name not in changed]
-    _refuse_other_tables(plan, kept)
-    store = Store(
+    shape = Store(
         VERSION,
         table_identifier(plan.data.path),
         None,
-        tuple(row.object for row in kept),
-        tuple((column, partition_entries(column, kept, plan.given)) for column in plan.partitions),
-        tuple(IndexEntries(index, tuple(row.entries[index] for row in kept)) for index in plan.indexes),
+        (),
+        tuple([(column, ()) for column in plan.partitions]),
+        tuple([IndexEntries(index) for index in plan.indexes]),
     )
-    sidecar = write_store(
-        folder,
-        store,
-        {row.object: row.facts for row in kept},
-        keys,
-        StoreIdentity(plan.table_uuid, next_generation(folder, generation)),
-        digest_key=digest_key,
-        given=plan.given,
-    )
-    left_out = (*plan.listing.too_young, *(plan.data.path_of(name) for name in sorted(changed)))
-    return Built(sidecar, len(rows), left_out, count_unknown(kept))
+    identity, digest_key = StoreIdentity(plan.table_uuid, next_generation(folder, generation)), new_digest_key()
+    with open_writer(folder, shape, keys, identity) as writer:
+        adding = AddedRows(writer, plan.data, shape, plan.given)
+        adding.add_all(
+            plan.listing.settled,
+            (_check_table(plan, row) for row in read(plan.data, plan.listing.settled, plan.indexes, digest_key)),
+        )
+        sidecar = writer.finish(digest_key=digest_key, given=plan.given)
+    return Built(sidecar, adding.read, (*plan.listing.too_young, *adding.changed), adding.unknown)
 
 
-def _refuse_other_tables(plan: Plan, rows: Sequence[FileRow]) -> None:
-    """Refuse files of another table.
+class AddedRows:
+    """Hands rows of files to a store's writer as they are read, and takes back those of files that changed meanwhile.
+
+    Attributes:
+        read: how many files were read.
+        changed: the files that are gone, or were changed while they were read.
+        unknown: as `Built` has it.
+    """
+
+    def __init__(self, writer: StoreWriter, data: DataFolder, shape: Store, given: Mapping[str, str]) -> None:
+        self.read, self.changed = 0, tuple[str, ...]()
+        self.unknown: dict[tuple[str, str], dict[str, int]] = {}
+        self._writer, self._data, self._given = writer, data, given
+        self._partitions = [column for column, _ in shape.partitions]
+        self._indexes = [held.index for held in shape.indexes]
+
+    def add_all(self, files: Sequence[ListedFile], rows: Iterable[FileRow]) -> None:
+        """Add the rows of files.
+
+        Args:
+            files: as they were listed.
+            rows: what is read of them.
+
+        Raises:
+            As `StoreWriter.add`, and whatever the reading raises.
+        """
+        for row in rows:
+            self.read += 1
+            self._count_unknown(row)
+            self._writer.add(self._row(row), row.facts)
+        changed = changed_since(self._data, files)
+        self._writer.leave_out([self._data.object_of(file) for file in files if file.name in changed])
+        self.changed = tuple([self._data.path_of(name) for name in sorted(changed)])
+
+    def _row(self, row: FileRow) -> Row:
+        texts = {**self._given, **folder_values(row.name)} if self._partitions else {}
+        partitions = tuple([partition_value(texts[column.column], column.type) for column in self._partitions])
+        return Row(row.object, partitions, tuple([row.entries[index] for index in self._indexes]))
+
+    def _count_unknown(self, row: FileRow) -> None:
+        for index, why in row.unknown.items():
+            reasons = self.unknown.setdefault((index.columns[0], index.kind), {})
+            reasons[why] = reasons.get(why, 0) + 1
+
+
+def _check_table(plan: Plan, row: FileRow) -> FileRow:
+    """Return a row; refuse a file of another table.
 
     Raises:
         VerificationError: with the file's name.
     """
-    for row in rows:
-        if row.table_uuid not in (None, plan.table_uuid):
-            raise VerificationError(
-                f"{plan.data.path_of(row.name)}: is a file of table {row.table_uuid}, and the index is that of "
-                f"{plan.table_uuid or 'a bare folder'}; move the file to its table, then run again"
-            )
+    if row.table_uuid not in (None, plan.table_uuid):
+        raise VerificationError(
+            f"{plan.data.path_of(row.name)}: is a file of table {row.table_uuid}, and the index is that of "
+            f"{plan.table_uuid or 'a bare folder'}; move the file to its table, then run again"
+        )
+    return row
 
 
 def next_generation(folder: StoreFolder, known: int) -> int:
@@ -210,19 +250,3 @@ def next_generation(folder: StoreFolder, known: int) -> int:
         raise ConfigError(
             f"{folder.uri}: its sidecar cannot be read ({error.strerror or error}); see that it may be read"
         ) from error
-
-
-def partition_entries(column: PartitionColumn, rows: Sequence[FileRow], given: Mapping[str, str]) -> tuple[object, ...]:
-    """Return the values of a partition column in files."""
-    texts = [{**given, **folder_values(row.name)}[column.column] for row in rows]
-    return tuple(partition_value(text, column.type) for text in texts)
-
-
-def count_unknown(rows: Sequence[FileRow]) -> dict[tuple[str, str], dict[str, int]]:
-    """Return for each index why nothing is known, and of how many files."""
-    counts: dict[tuple[str, str], dict[str, int]] = {}
-    for row in rows:
-        for index, why in row.unknown.items():
-            reasons = counts.setdefault((index.columns[0], index.kind), {})
-            reasons[why] = reasons.get(why, 0) + 1
-    return counts

@@ -6,17 +6,16 @@ too many values, or a file without the column leave nothing that a query may go 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from sparkcrypt.errors import ConfigError, FormatError
+from sparkcrypt.errors import ConfigError
 from sparkcrypt.parquet import Footer, RetrieveKey, Source
 from sparkcrypt.parquet.file.keys import VerifyAad
 from sparkcrypt.skipping.format.description import Index
 from sparkcrypt.skipping.format.naming import BLOOM, COLUMN_TYPE, FALSE_POSITIVES, MINMAX, MOST_VALUES, VALUES
 from sparkcrypt.skipping.format.store import Entry
 from sparkcrypt.skipping.format.types import INTEGERS, Value, converter, modern_calendar
-from sparkcrypt.skipping.format.values import Budget
 from sparkcrypt.skipping.keep.data_file import DataFile, FileColumn, find_column, open_data_file
 from sparkcrypt.skipping.keep.footer_bounds import find_bounds
 from sparkcrypt.skipping.keep.gatherers import (
@@ -25,7 +24,6 @@ from sparkcrypt.skipping.keep.gatherers import (
     MIN_FILTER_SHARE,
     FilterGatherer,
     ListGatherer,
-    size_of,
 )
 from sparkcrypt.skipping.keep.page_values import distinct_values
 
@@ -126,35 +124,6 @@ def read_entries(
         {index: None if isinstance(entry, str) else entry for index, entry in found.items()},
         {index: entry for index, entry in found.items() if isinstance(entry, str)},
     )
-
-
-def take_room(budget: Budget, name: str, entries: Iterable[Entry | None]) -> None:
-    """Take what an object will take of a store that is read.
-
-    Args:
-        budget: what is left of the store.
-        name: the object's.
-        entries: what the store's indexes hold of it.
-
-    Raises:
-        ConfigError: it would be more than is read of one.
-    """
-    size, values = size_of(name), 1
-    for entry in entries:
-        if isinstance(entry, bytes):
-            size, values = size + 4 + len(entry), values + 1
-        elif isinstance(entry, frozenset):
-            size, values = size + sum(map(size_of, entry)), values + max(1, len(entry))
-        elif entry is not None:
-            sides = [side for side in (entry.least, entry.greatest) if side is not None]
-            size, values = size + sum(map(size_of, sides)), values + 2
-    try:
-        budget.take(size, values)
-    except FormatError as error:
-        raise ConfigError(
-            "the store would hold more than is read of one: 1 GiB and 16 million values; index fewer columns by values "
-            "or Bloom filters, take a lower limit of values, or a larger share of false positives"
-        ) from error
 
 
 def _by_column(indexes: Sequence[Index]) -> Iterator[tuple[str, str | None, list[Index]]]:

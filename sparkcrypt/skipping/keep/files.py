@@ -15,8 +15,6 @@ from sparkcrypt.parquet import FileSummary, Footer, RetrieveKey, Source, read_fo
 from sparkcrypt.skipping.format.description import Index
 from sparkcrypt.skipping.format.naming import object_name
 from sparkcrypt.skipping.format.store import Entry
-from sparkcrypt.skipping.format.values import Budget
-from sparkcrypt.skipping.keep.entries import take_room
 from sparkcrypt.skipping.keep.packed_rows import ReadFile, read_file
 from sparkcrypt.skipping.trusted.sidecar import ObjectFacts
 
@@ -139,7 +137,6 @@ class RowReader(Protocol):
         files: Sequence[ListedFile],
         indexes: Sequence[Index],
         digest_key: bytes,
-        budget: Budget,
         told: Told = ...,
     ) -> Iterator[FileRow]:
         """Yield what a store says of each file."""
@@ -151,7 +148,6 @@ def read_rows(
     files: Sequence[ListedFile],
     indexes: Sequence[Index],
     digest_key: bytes,
-    budget: Budget,
     told: Told = tell_nobody,
 ) -> Iterator[FileRow]:
     """Read what a store says of files; a file that is gone by now is left out.
@@ -161,11 +157,10 @@ def read_rows(
         files: which, as they were listed.
         indexes: what is wanted of each.
         digest_key: under which footers are digested.
-        budget: what the store may hold.
         told: hears how many files are read.
 
     Raises:
-        ConfigError: a column cannot be indexed, or the store would hold more than is read of one.
+        ConfigError: a column cannot be indexed.
         FormatError: a file is damaged.
         VerificationError: it does not authenticate, or is not what ``check_file`` takes.
         KeyServiceError: a key is denied or cannot be had.
@@ -177,18 +172,16 @@ def read_rows(
             if file.name in changed_since(data, (file,)):
                 continue
             raise
-        yield make_row(data, file, found, budget)
+        yield make_row(data, file, found)
         told(number)
 
 
-def make_row(data: DataFolder, file: ListedFile, found: ReadFile, budget: Budget) -> FileRow:
-    """Return what is known of a file that was read, once it is checked and the store has room for it.
+def make_row(data: DataFolder, file: ListedFile, found: ReadFile) -> FileRow:
+    """Return what is known of a file that was read, once it is checked.
 
     Raises:
-        ConfigError: the store would hold more than is read of one.
         VerificationError: the file is not what ``check_file`` takes.
     """
-    take_room(budget, data.object_of(file), found.entries.values())
     data.check_file(data.path_of(file.name), found.summary)
     columns = {index.columns[0] for index in found.entries}
     return FileRow(

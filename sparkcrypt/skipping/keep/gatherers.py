@@ -12,6 +12,7 @@ from sparkcrypt.errors import FormatError, show
 from sparkcrypt.skipping.format.bloom import BloomFilter, count_fitting, hash_value
 from sparkcrypt.skipping.format.description import Index
 from sparkcrypt.skipping.format.naming import FALSE_POSITIVES, MOST_VALUES
+from sparkcrypt.skipping.format.rows import size_of
 from sparkcrypt.skipping.format.store import Entry
 from sparkcrypt.skipping.format.types import Value
 
@@ -77,11 +78,6 @@ class FilterGatherer:
         for hashes in self._hashes:
             made.add_hashes(hashes)
         return made.to_bytes()
-
-
-def size_of(value: Value) -> int:
-    """Return what a value takes of a store, in bytes, rounded up."""
-    return 16 if not isinstance(value, (str, bytes)) else 4 + len(value.encode() if isinstance(value, str) else value)
 
 
 def _as_hashed(value: Value) -> int | str:

@@ -7,22 +7,17 @@ replaced last.  Until then the old store is the store.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
-
 from sparkcrypt.errors import ConfigError, KeyAccessDeniedError, VerificationError
 from sparkcrypt.skipping.format.merge import Store
 from sparkcrypt.skipping.format.naming import table_identifier
-from sparkcrypt.skipping.format.values import Budget
-from sparkcrypt.skipping.keep.columns import one_uuid
-from sparkcrypt.skipping.keep.create import Built, count_unknown, partition_entries
-from sparkcrypt.skipping.keep.entries import take_room
-from sparkcrypt.skipping.keep.files import DataFolder, FileRow, RowReader, changed_since, list_folder, read_rows
+from sparkcrypt.skipping.format.rows import rows_of
+from sparkcrypt.skipping.keep.create import AddedRows, Built
+from sparkcrypt.skipping.keep.files import DataFolder, FileRow, RowReader, list_folder, read_rows
 from sparkcrypt.skipping.keep.partitions import check_folders
 from sparkcrypt.skipping.trusted.folder import StoreFolder
-from sparkcrypt.skipping.trusted.sidecar import Sidecar
+from sparkcrypt.skipping.trusted.store_keys import StoreIdentity, StoreKeys
 from sparkcrypt.skipping.trusted.trust import TrustedStore, key_of
-from sparkcrypt.skipping.trusted.write import StoreIdentity, StoreKeys, write_store
+from sparkcrypt.skipping.trusted.write import open_writer
 
 _CREATE = "`sparkcrypt index create` makes the store anew"
 
@@ -63,38 +58,28 @@ def refresh_store(
     partitions = [column.column for column, _ in opened.store.partitions if column.column not in opened.sidecar.given]
     for file in new:
         check_folders(file.name, partitions)
-    indexes = [held.index for held in opened.store.indexes]
-    budget = _left_budget(opened.store, carried)
-    rows = list(read(data, new, indexes, opened.sidecar.digest_key, budget))
-    changed = changed_since(data, new)
-    kept = [row for row in rows if row.name not in changed]
-    _check_rows(data, kept, opened, keys)
-    sidecar = write_store(
-        folder,
-        _store(opened.store, carried, kept, opened.sidecar),
-        {name: facts for name, facts in known.items() if name in carried} | {row.object: row.facts for row in kept},
-        keys,
-        StoreIdentity(opened.sidecar.table_uuid, max(generation, opened.sidecar.generation) + 1),
-        digest_key=opened.sidecar.digest_key,
-        given=opened.sidecar.given,
-    )
-    left_out = (*listing.too_young, *(data.path_of(name) for name in sorted(changed)))
-    return Built(sidecar, len(rows), left_out, count_unknown(kept))
+    sidecar = opened.sidecar
+    identity = StoreIdentity(sidecar.table_uuid, max(generation, sidecar.generation) + 1)
+    with open_writer(folder, opened.store, keys, identity) as writer:
+        for name, facts in known.items():
+            if name in carried:
+                writer.note(name, facts)
+        for part in opened.parts():
+            for row in rows_of(part):
+                if row.name in carried:
+                    writer.add(row, known[row.name])
+        adding = AddedRows(writer, data, opened.store, sidecar.given)
+        indexes = [held.index for held in opened.store.indexes]
+        rows = read(data, new, indexes, sidecar.digest_key)
+        adding.add_all(new, (_check_row(data, row, opened, keys) for row in rows))
+        written = writer.finish(digest_key=sidecar.digest_key, given=sidecar.given)
+    return Built(written, adding.read, (*listing.too_young, *adding.changed), adding.unknown)
 
 
 def keys_of_store(store: Store, footer_key: str) -> dict[str, str]:
     """Return column -> the master key of its index, for columns that have one of their own."""
     found = {entry.index.columns[0]: key_of(entry.index) for entry in store.indexes}
     return {column: key for column, key in found.items() if key is not None and key != footer_key}
-
-
-def _left_budget(store: Store, carried: set[str]) -> Budget:
-    """Return what a store may still hold beside what is carried over."""
-    budget = Budget()
-    for row, name in enumerate(store.objects):
-        if name in carried:
-            take_room(budget, name, [held.entries[row] for held in store.indexes])
-    return budget
 
 
 def _check_store(data: DataFolder, opened: TrustedStore) -> None:
@@ -120,49 +105,25 @@ def refuse_denied_indexes(opened: TrustedStore) -> None:
             )
 
 
-def _check_rows(data: DataFolder, rows: Sequence[FileRow], opened: TrustedStore, keys: StoreKeys) -> None:
-    """Refuse files of another table, and a column under another key than its index: bounds would leak by the old one.
+def _check_row(data: DataFolder, row: FileRow, opened: TrustedStore, keys: StoreKeys) -> FileRow:
+    """Return a row; refuse a file of another table, and a column under another key than its index, which would leak.
 
     The indexes of a table are under the keys of its plan, whatever the keys of files that no run has rewritten yet.
 
     Raises:
         ConfigError, VerificationError: with the file's name.
     """
-    for row in rows:
-        uuid = one_uuid(data.path, {uuid for uuid in (row.table_uuid,) if uuid is not None})
-        if uuid is not None and uuid != opened.sidecar.table_uuid:
-            raise VerificationError(
-                f"{data.path_of(row.name)}: is a file of table {uuid}, and the store is that of "
-                f"{opened.sidecar.table_uuid or 'a bare folder'}; {_CREATE}"
+    if row.table_uuid not in (None, opened.sidecar.table_uuid):
+        raise VerificationError(
+            f"{data.path_of(row.name)}: is a file of table {row.table_uuid}, and the store is that of "
+            f"{opened.sidecar.table_uuid or 'a bare folder'}; {_CREATE}"
+        )
+    for column, found in row.keys.items():
+        others = {key for key in found if key is not None} - {keys.columns.get(column)}
+        if others and data.partitions is None:
+            there, own = ", ".join(sorted(others)), keys.columns.get(column, keys.footer)
+            raise ConfigError(
+                f"{data.path_of(row.name)}: has column {column!r} under {there}, and its index is under {own}; "
+                f"{_CREATE} under the new key"
             )
-        for column, found in row.keys.items():
-            others = {key for key in found if key is not None} - {keys.columns.get(column)}
-            if others and data.partitions is None:
-                there, own = ", ".join(sorted(others)), keys.columns.get(column, keys.footer)
-                raise ConfigError(
-                    f"{data.path_of(row.name)}: has column {column!r} under {there}, and its index is under {own}; "
-                    f"{_CREATE} under the new key"
-                )
-
-
-def _store(store: Store, carried: set[str], rows: Sequence[FileRow], sidecar: Sidecar) -> Store:
-    """Return what a new store holds: of carried objects what the old one did, and what new files say."""
-    kept = [number for number, name in enumerate(store.objects) if name in carried]
-    return replace(
-        store,
-        objects=(*(store.objects[number] for number in kept), *(row.object for row in rows)),
-        partitions=tuple(
-            (column, (*(values[number] for number in kept), *partition_entries(column, rows, sidecar.given)))
-            for column, values in store.partitions
-        ),
-        indexes=tuple(
-            replace(
-                entry,
-                entries=(
-                    *(entry.entries[number] for number in kept),
-                    *(row.entries[entry.index] for row in rows),
-                ),
-            )
-            for entry in store.indexes
-        ),
-    )
+    return row

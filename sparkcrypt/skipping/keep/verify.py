@@ -10,6 +10,7 @@ from sparkcrypt.parquet.file.footer import footer_of
 from sparkcrypt.parquet.file.source import open_source
 from sparkcrypt.skipping.keep.files import DataFolder
 from sparkcrypt.skipping.trusted.sidecar import ObjectFacts, Sidecar
+from sparkcrypt.skipping.trusted.trust import TrustedStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,17 @@ class Comparison:
     def is_fresh(self) -> bool:
         """Whether a refresh would find nothing to do, and nothing was altered."""
         return not (self.altered or self.changed or self.new or self.gone)
+
+
+def verify_store(data: DataFolder, opened: TrustedStore) -> Comparison:
+    """Authenticate every part of a store, one after another, and compare the table's files with its sidecar.
+
+    Raises:
+        As `TrustedStore.parts` and `compare_files`.
+    """
+    for _ in opened.parts():
+        pass
+    return compare_files(data, opened.sidecar)
 
 
 def compare_files(data: DataFolder, sidecar: Sidecar) -> Comparison:

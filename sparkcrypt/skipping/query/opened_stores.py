@@ -1,27 +1,45 @@
-"""Stores that a process has opened, kept for the queries that come next: bounded in bytes and age."""
+"""Stores that a process has opened, kept for the queries that come next: bounded in bytes and age.
+
+Of a store that would take more, its sidecar alone is opened: others then judge its parts, one at a time (`judge_part`).
+"""
 
 from __future__ import annotations
 
 import hashlib
 import threading
 import time
-from collections.abc import Mapping
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from itertools import accumulate, islice
 
 from sparkcrypt.errors import FormatError, SparkcryptError
 from sparkcrypt.parquet import RetrieveKey
+from sparkcrypt.skipping.format.merge import Store
+from sparkcrypt.skipping.format.naming import object_name
 from sparkcrypt.skipping.format.values import Budget
-from sparkcrypt.skipping.query.skipper import Skipper
+from sparkcrypt.skipping.query.skipper import Listed, Skipper
 from sparkcrypt.skipping.trusted.folder import StoreFolder
-from sparkcrypt.skipping.trusted.sidecar import MAX_BYTES, SIDECAR
-from sparkcrypt.skipping.trusted.trust import Expected, TrustedStore, open_store
+from sparkcrypt.skipping.trusted.sidecar import MAX_BYTES, SIDECAR, Sidecar
+from sparkcrypt.skipping.trusted.trust import (
+    Expected,
+    PartIdentity,
+    TrustedStore,
+    list_parts,
+    open_manifest,
+    read_store,
+)
 
 MOST_BYTES = 512 * 1024 * 1024
+"""What all stores that are kept open may take, and so one of them."""
 LIFETIME_SECONDS = 600.0
 """How long a store is kept after it was opened, and so after its keys were; rights to them are asked in each query."""
 _VALUE_BYTES = 200
 """About what an entry of an index takes in Python."""
+_ROW_BYTES = 200
+"""About what the name, row and length of an object take in Python, beside the name's letters."""
 _MOST_TABLES = 10_000
 
 
@@ -57,9 +75,50 @@ class OpenedStore:
     unused: Mapping[str, str]
 
 
+@dataclass(frozen=True, slots=True)
+class StoredPart:
+    """A part of a store: which file it is, and which rows of the whole are its."""
+
+    identity: PartIdentity
+    first: int
+    rows: int
+
+
+class PartedStore:
+    """A store that is too large to be kept open: which row of which part tells of which file.
+
+    Args:
+        sidecar: of the store, with the sizes of its parts.
+    """
+
+    def __init__(self, sidecar: Sidecar) -> None:
+        self.generation = sidecar.generation
+        sizes = [size.rows for size in sidecar.sizes.values()]
+        firsts = [0, *accumulate(sizes)]
+        self._parts = tuple(map(StoredPart, list_parts(sidecar), firsts, sizes))
+        self._rows = {name: row for row, name in enumerate(islice(sidecar.objects, firsts[-1]))}
+        self._lengths = array("q", [facts.length for facts in islice(sidecar.objects.values(), firsts[-1])])
+
+    @property
+    def bytes(self) -> int:
+        """About what it takes in Python."""
+        return sum(map(len, self._rows)) + _ROW_BYTES * len(self._rows)
+
+    def row_of(self, file: Listed) -> int:
+        """Return the row of the object that a listed file is, by name, time of change and length; -1 if it is none."""
+        row = self._rows.get(object_name(file.path, file.modified_ms), -1)
+        return row if row >= 0 and self._lengths[row] == file.length else -1
+
+    def parts_of(self, rows: Iterable[int]) -> Iterator[StoredPart]:
+        """Yield the parts that have any of these rows."""
+        wanted, ends = set(rows), [part.first + part.rows for part in self._parts]
+        numbers = {bisect_right(ends, row) for row in wanted if row >= 0}
+        return (self._parts[number] for number in sorted(numbers))
+
+
 @dataclass(slots=True)
 class _Kept:
-    store: OpenedStore
+    store: OpenedStore | PartedStore
     bytes: int
     made: float
 
@@ -80,8 +139,10 @@ class OpenedStores:
     def __repr__(self) -> str:
         return f"OpenedStores({len(self._kept)} stores)"
 
-    def open(self, folder: StoreFolder, reader: Reader, *, lifetime_seconds: float | None = None) -> OpenedStore | None:
-        """Return a table's store; None where there is none.
+    def open(
+        self, folder: StoreFolder, reader: Reader, *, lifetime_seconds: float | None = None
+    ) -> OpenedStore | PartedStore | None:
+        """Return a table's store, which answers by itself unless it is too large to be kept; None where there is none.
 
         Args:
             folder: of the store.
@@ -108,19 +169,27 @@ class OpenedStores:
                 raise
             return self._open(folder, _cache_key(folder.uri, again or digest, reader), reader)  # it was just written
 
-    def _open(self, folder: StoreFolder, key: bytes, reader: Reader) -> OpenedStore:
+    def _open(self, folder: StoreFolder, key: bytes, reader: Reader) -> OpenedStore | PartedStore:
         with self._lock:
             latest = self._generations.get(folder.uri)
-        budget, whole = Budget(), Budget()
-        trusted = open_store(folder, reader.retrieve_key, replace(reader.expected, generation=latest), budget=budget)
-        size = whole.bytes - budget.bytes + _VALUE_BYTES * (whole.values - budget.values)
-        opened = _prepare_store(trusted, reader.types)
+        opened, size = self._read(folder, replace(reader, expected=replace(reader.expected, generation=latest)))
         with self._lock:
             self._generations[folder.uri] = max(opened.generation, self._generations.pop(folder.uri, 0))
             self._kept.pop(key, None)
             self._kept[key] = _Kept(opened, size, time.monotonic())
             self._forget()
         return opened
+
+    def _read(self, folder: StoreFolder, reader: Reader) -> tuple[OpenedStore | PartedStore, int]:
+        """Return a store, and about what it takes; only what can be kept is read whole."""
+        sidecar = open_manifest(folder, reader.retrieve_key, reader.expected)
+        if sum(size.bytes + _VALUE_BYTES * size.values for size in sidecar.sizes.values()) > self._most_bytes:
+            parted = PartedStore(sidecar)
+            return parted, parted.bytes
+        budget, whole = Budget(), Budget()
+        trusted = read_store(folder, sidecar, reader.retrieve_key, reader.expected, budget)
+        size = whole.bytes - budget.bytes + _VALUE_BYTES * (whole.values - budget.values)
+        return _prepare_store(trusted, reader.types), size
 
     def _forget(self) -> None:
         """Forget what is too old, then the oldest until the rest fits."""
@@ -135,16 +204,20 @@ class OpenedStores:
 
 def _prepare_store(trusted: TrustedStore, types: Mapping[str, str]) -> OpenedStore:
     store = trusted.store
-    unused = {
-        f"{','.join(entries.index.columns)} {entries.index.kind}": entries.unused
-        for entries in store.indexes
-        if entries.unused is not None
-    }
     known = {entries.index.columns[0] for entries in store.indexes if entries.unused is None}
     skipper = Skipper(
         store, trusted.sidecar.objects, {column: kind for column, kind in types.items() if column in known}
     )
-    return OpenedStore(skipper, trusted.sidecar.generation, unused)
+    return OpenedStore(skipper, trusted.sidecar.generation, name_unused(store))
+
+
+def name_unused(store: Store) -> dict[str, str]:
+    """Return index (``column kind``) -> why it is not used."""
+    return {
+        f"{','.join(entries.index.columns)} {entries.index.kind}": entries.unused
+        for entries in store.indexes
+        if entries.unused is not None
+    }
 
 
 def _sidecar_digest(folder: StoreFolder) -> bytes | None:

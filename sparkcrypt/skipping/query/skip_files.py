@@ -11,23 +11,21 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from sparkcrypt.decide.context import TableContext, table_context
+from sparkcrypt.decide.context import TableContext
 from sparkcrypt.decide.masked_leaves import plan_leaves, wrapped_keks
-from sparkcrypt.decide.request import require_properties, require_text, require_texts
+from sparkcrypt.decide.request import require_text, require_texts
 from sparkcrypt.errors import BridgeError, PlanError
 from sparkcrypt.keys.access_decisions import KeyDecisions
-from sparkcrypt.keys.datakeys import DataKeyOpener
 from sparkcrypt.keys.ids import decode_key_id
-from sparkcrypt.keys.material import parse_key_material
 from sparkcrypt.keys.opened import OpenedKeyService, access_token
-from sparkcrypt.parquet import KeyRequest
 from sparkcrypt.paths import partition_values, trailing_partition
 from sparkcrypt.plan import ColumnPlan
-from sparkcrypt.skipping.query.opened_stores import OpenedStore, OpenedStores, Reader
+from sparkcrypt.skipping.query.judge_part import pack_part
+from sparkcrypt.skipping.query.opened_stores import OpenedStore, OpenedStores, PartedStore, Reader
+from sparkcrypt.skipping.query.predicate import Predicate
 from sparkcrypt.skipping.query.predicate_json import read_predicate
 from sparkcrypt.skipping.query.skipper import Listed
-from sparkcrypt.skipping.trusted.folder import open_folder
-from sparkcrypt.skipping.trusted.trust import Expected
+from sparkcrypt.skipping.query.store_request import column_types, find_place, retrieve_key
 
 _PLAINTEXT = "plaintext"
 
@@ -54,40 +52,43 @@ def skip_files(
     Returns:
         ``skipped``: numbers of files, in order; ``by``: index -> of how many of them it decided; ``unused``: index ->
         why it is not used; ``store`` and ``generation``; ``why``: why no store was asked, else None; ``undecided``: key
-        ids that no word of the key service decides, without a key that they wrapped: nothing is skipped then.
+        ids that no word of the key service decides, without a key that they wrapped: nothing is skipped then;
+        ``parts``: of a store that is too large to be kept open, the parts that `judge_part` is to be asked of, each
+        with its ``part`` and the number of its ``first`` row; ``rows``: then the row of each file, or -1.
 
     Raises:
         SparkcryptError: the store cannot be used, or it cannot be told whether it may.
     """
-    context = table_context(require_text(request, "policy"), require_text(request, "path"), require_properties(request))
-    location, uuid = context.policy.index_location, context.uuid
-    if location is None:
-        return _keep_all("the policy does not say where stores are; set index: {location: FOLDER} in it")
-    if uuid is None:
-        return _keep_all("the table has no UUID, by which its store would be found; tag it, or run `encrypt_table`")
-    files, types = _listed_files(request), _column_types(request)
-    plan = plan_leaves(context, require_text(request, "schema"))
-    undecided, why = _find_denied(request, context, plan, files, service.decisions)
+    place, files, types = find_place(request), _listed_files(request), column_types(request)
+    if place.folder is None:
+        return _keep_all(place.why)
+    plan = plan_leaves(place.context, require_text(request, "schema"))
+    undecided, why = _find_denied(request, place.context, plan, files, service.decisions)
     if undecided or why is not None:
         return _keep_all(why, undecided)
-    folder = open_folder(f"{location.rstrip('/')}/{uuid}", {})
-    expected = Expected.of(context.policy, uuid, _index_keys(plan))
-    credential = access_token(context.policy.key_service, service.service)
-    retrieve = partial(_retrieve, service.opener, lifetime_seconds)
-    opened = stores.open(folder, Reader(credential, expected, types, retrieve), lifetime_seconds=lifetime_seconds)
+    credential = access_token(place.context.policy.key_service, service.service)
+    retrieve = partial(retrieve_key, service.opener, lifetime_seconds)
+    reader = Reader(credential, place.expect(plan), types, retrieve)
+    opened = stores.open(place.folder, reader, lifetime_seconds=lifetime_seconds)
     if opened is None:
-        return _keep_all(f"there is no store at {folder.uri}; make one with `sparkcrypt index create`")
-    return {**_select(opened, files, request, types), "store": folder.uri, "generation": opened.generation}
-
-
-def _select(
-    opened: OpenedStore, files: Sequence[Listed], request: Mapping[str, Any], types: Mapping[str, str]
-) -> dict[str, Any]:
+        return _keep_all(f"there is no store at {place.folder.uri}; make one with `sparkcrypt index create`")
     predicate = read_predicate(request.get("predicate"), types)
+    found = _list_rows(opened, files) if isinstance(opened, PartedStore) else _select(opened, files, predicate)
+    return {**_keep_all(None), **found, "store": place.folder.uri, "generation": opened.generation}
+
+
+def _select(opened: OpenedStore, files: Sequence[Listed], predicate: Predicate) -> dict[str, Any]:
     named = list(opened.skipper.name_indexes(files, predicate))
     skipped = [number for number, names in enumerate(named) if names is not None]
     by = Counter(" and ".join(names) for names in named if names is not None)
-    return {"skipped": skipped, "by": dict(by), "unused": dict(opened.unused), "why": None, "undecided": []}
+    return {"skipped": skipped, "by": dict(by), "unused": dict(opened.unused)}
+
+
+def _list_rows(opened: PartedStore, files: Sequence[Listed]) -> dict[str, Any]:
+    """Return which row of the store each file has, and the parts that have rows of any."""
+    rows = [opened.row_of(file) for file in files]
+    parts = [{"first": part.first, "part": pack_part(part.identity)} for part in opened.parts_of(rows)]
+    return {"rows": rows, "parts": parts}
 
 
 def _keep_all(why: str | None, undecided: Sequence[str] = ()) -> dict[str, Any]:
@@ -99,6 +100,8 @@ def _keep_all(why: str | None, undecided: Sequence[str] = ()) -> dict[str, Any]:
         "undecided": list(undecided),
         "store": None,
         "generation": None,
+        "parts": [],
+        "rows": [],
     }
 
 
@@ -138,18 +141,6 @@ def _keys_of(column: ColumnPlan, files: Sequence[Listed]) -> Iterator[str]:
             continue
 
 
-def _index_keys(plan: Sequence[ColumnPlan]) -> dict[str, str]:
-    """Return top-level column -> the key that its indexes must be under.
-
-    A key of a template is another one for each partition: its text is nobody's key, so such an index is not used.
-    """
-    return {column.leaf.logical[0]: column.key.text for column in plan if column.key and len(column.leaf.logical) == 1}
-
-
-def _retrieve(opener: DataKeyOpener, lifetime_seconds: float | None, request: KeyRequest) -> bytes:
-    return opener.open(parse_key_material(request.key_metadata or b""), lifetime_seconds=lifetime_seconds)
-
-
 def _listed_files(request: Mapping[str, Any]) -> list[Listed]:
     folders = require_texts(request, "folders")
     try:
@@ -161,10 +152,3 @@ def _listed_files(request: Mapping[str, Any]) -> list[Listed]:
         raise BridgeError(
             "the request's 'files' are not as expected; the jar and this helper do not belong together"
         ) from error
-
-
-def _column_types(request: Mapping[str, Any]) -> dict[str, str]:
-    types = request.get("types")
-    if not isinstance(types, dict) or not all(isinstance(kind, str) for kind in types.values()):
-        raise BridgeError("the request's 'types' are not as expected; the jar and this helper do not belong together")
-    return types

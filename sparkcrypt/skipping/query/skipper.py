@@ -47,7 +47,7 @@ class Skipper:
         self._rows: dict[str, list[int]] = {}
         for row, name in enumerate(store.objects):
             self._rows.setdefault(name, []).append(row)
-        self._objects = objects
+        self._objects, self._count = objects, len(store.objects)
 
     def select_files(self, files: Iterable[Listed], predicate: Predicate) -> list[bool]:
         """Tell for each file, in order, whether it must be opened.
@@ -59,15 +59,12 @@ class Skipper:
 
     def name_indexes(self, files: Iterable[Listed], predicate: Predicate) -> Iterator[tuple[str, ...] | None]:
         """Yield for each file the indexes by which it cannot match (``column kind``, sorted); None of one to open."""
-        refute, sorted_names = self._refute(predicate, of=True), dict[_Names, _Names]()
-        for file in files:
-            names = self._refute_file(file, refute)
-            if names is None:
-                yield None
-            else:
-                if names not in sorted_names:
-                    sorted_names[names] = tuple(sorted(set(names)))
-                yield sorted_names[names]
+        refute = self._refute(predicate, of=True)
+        return _sort_names(self._refute_file(file, refute) for file in files)
+
+    def name_rows(self, predicate: Predicate) -> Iterator[tuple[str, ...] | None]:
+        """Yield for each row of the store the indexes by which its object cannot match, whichever file that is now."""
+        return _sort_names(map(self._refute(predicate, of=True), range(self._count)))
 
     def answer(self, row: int, predicate: Predicate) -> Answer:
         """Return what a predicate may be over the rows of one object of the store."""
@@ -107,6 +104,14 @@ class Skipper:
                 kinds = {kind: (f"{predicate.column} {kind}",) for kind in (*column.names, "partition")}
                 refute = refute_leaf(column, predicate, of=of)
                 return lambda row: None if (kind := refute(row)) is None else kinds[kind]
+
+
+def _sort_names(found: Iterable[_Names | None]) -> Iterator[_Names | None]:
+    known = dict[_Names, _Names]()
+    for names in found:
+        if names is not None and names not in known:
+            known[names] = tuple(sorted(set(names)))
+        yield None if names is None else known[names]
 
 
 def _refute_nothing(_: int) -> _Names | None:

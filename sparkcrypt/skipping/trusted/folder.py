@@ -63,6 +63,14 @@ class StoreFolder(Protocol):
         """
         ...
 
+    def keep_lock(self) -> None:
+        """Say that the writer who holds the folder is still at work; to be called often.
+
+        Raises:
+            RunConflictError: another one has taken the folder over.
+        """
+        ...
+
 
 def open_folder(uri: str, settings: Settings) -> StoreFolder:
     """Open the folder of a store.

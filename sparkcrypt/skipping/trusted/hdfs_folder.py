@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from pyarrow.fs import FileInfo, FileSystem
 
 STALE_SECONDS = 3600
-"""How old a writer's file must be before another takes it over; a store of 100,000 objects takes minutes."""
+"""How old a writer's file must be before another takes it over."""
+RENEW_SECONDS = 600
+"""How old a writer lets its file become while it is at work."""
 
 _STALE = ".stale"
 _MOST_OF_A_TOKEN = 64
@@ -45,6 +47,7 @@ class HdfsFolder:
             )
         self.uri, self._system, self._path, self._handler = uri, system, path.rstrip("/"), handler
         self._token: bytes | None = None
+        self._renewed = 0.0
 
     def names(self) -> tuple[str, ...]:
         """Return the names in it, sorted."""
@@ -72,11 +75,7 @@ class HdfsFolder:
         partial = self._of(f".{name}.{uuid.uuid4().hex}.partial")
         try:
             self._create(partial, content)
-            if self._token is not None and self._read_lock() != self._token:
-                raise RunConflictError(
-                    f"{self.uri}: another process writes this store, since this one was silent for more than "
-                    f"{STALE_SECONDS // 60} minutes; look at the store with `sparkcrypt index verify`"
-                )
+            self._check_lock()
             self._handler.replace_file(partial, self._of(name))
         except BaseException:
             self._system_delete(partial)
@@ -107,13 +106,30 @@ class HdfsFolder:
                 f"{self.uri}: another process writes this store, or was killed while it did; wait until it has ended, "
                 f"or {STALE_SECONDS // 60} minutes"
             ) from error
-        self._token = token
+        self._token, self._renewed = token, time.monotonic()
         try:
             yield
         finally:
             self._token = None
             if self._read_lock() == token:
                 self.delete(LOCK)
+
+    def keep_lock(self) -> None:
+        """Write the lock's file again where it is ten minutes old, so that nobody takes it for a killed writer's."""
+        if self._token is None or time.monotonic() < self._renewed + RENEW_SECONDS:
+            return
+        self._check_lock()
+        partial = self._of(f".{LOCK}.{uuid.uuid4().hex}.partial")
+        self._create(partial, self._token)
+        self._handler.replace_file(partial, self._of(LOCK))
+        self._renewed = time.monotonic()
+
+    def _check_lock(self) -> None:
+        if self._token is not None and self._read_lock() != self._token:
+            raise RunConflictError(
+                f"{self.uri}: another process writes this store, since this one was silent for more than "
+                f"{STALE_SECONDS // 60} minutes; look at the store with `sparkcrypt index verify`"
+            )
 
     def _set_stale_aside(self) -> None:
         """Rename the file of a writer that was killed to a name that says which it was, and that no second can have.

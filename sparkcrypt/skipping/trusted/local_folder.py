@@ -74,6 +74,9 @@ class LocalFolder:
         if self.path.is_dir() and not any(self.path.iterdir()):
             self.path.rmdir()
 
+    def keep_lock(self) -> None:
+        """Do nothing: the kernel knows that this process lives."""
+
     @contextmanager
     def lock(self) -> Iterator[None]:
         """Hold the folder against other writers until the process ends."""

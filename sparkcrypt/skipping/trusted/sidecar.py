@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from sparkcrypt.errors import FormatError, VerificationError
+from sparkcrypt.errors import ConfigError, FormatError, VerificationError
 from sparkcrypt.keys.material import parse_key_material
 from sparkcrypt.parquet.file.keys import KeyRequest, RetrieveKey
 from sparkcrypt.parquet.file.modules import ModuleCipher
@@ -54,6 +54,21 @@ class ObjectFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class PartSize:
+    """What a file of a store holds, so that a reader can tell before it is opened.
+
+    Attributes:
+        rows: how many objects it has a row of.
+        bytes: what its columns take, decompressed, about.
+        values: how many values they have.
+    """
+
+    rows: int
+    bytes: int
+    values: int
+
+
+@dataclass(frozen=True, slots=True)
 class Sidecar:
     """A store's manifest.
 
@@ -61,10 +76,12 @@ class Sidecar:
         table_uuid: of the table, or None of a bare folder.
         generation: counts the store's writes, from 1 on.
         files: name of each file of the store -> its length in bytes and its file-unique in hexadecimal.
-        objects: name of each object -> what it was; some of them may have no row in the store.
+        objects: name of each object -> what it was: first those that have a row, in the order of ``files`` and of
+            their rows, where ``sizes`` is there; then those without one.
         given: partition column -> its value in every object, where no folder tells it.
         digest_key: of the footers' digests.
         written_at: when it was written (ISO 8601, UTC), by its writer's clock; None where an earlier release wrote it.
+        sizes: name of each file -> what it holds; empty where an earlier release wrote it.
     """
 
     table_uuid: str | None
@@ -74,6 +91,7 @@ class Sidecar:
     digest_key: bytes = field(default_factory=new_digest_key, repr=False)
     given: Mapping[str, str] = field(default_factory=dict)
     written_at: str | None = None
+    sizes: Mapping[str, PartSize] = field(default_factory=dict)
 
     def footer_digest(self, tail: bytes) -> str:
         """Return the digest of a file's end: the footer and the eight bytes after it."""
@@ -86,7 +104,11 @@ def keyed_digest(key: bytes, tail: bytes) -> str:
 
 
 def seal_sidecar(sidecar: Sidecar, key: DataKey) -> bytes:
-    """Return the bytes of a sidecar, encrypted under a data key that is used for nothing else."""
+    """Return the bytes of a sidecar, encrypted under a data key that is used for nothing else.
+
+    Raises:
+        ConfigError: they would be more than is read of one.
+    """
     document = {
         "files": {name: list(facts) for name, facts in sidecar.files.items()},
         "objects": {
@@ -95,6 +117,7 @@ def seal_sidecar(sidecar: Sidecar, key: DataKey) -> bytes:
         "digest_key": base64.b64encode(sidecar.digest_key).decode(),
         "given": dict(sidecar.given),
         "written_at": sidecar.written_at,
+        "sizes": {name: [size.rows, size.bytes, size.values] for name, size in sidecar.sizes.items()},
     }
     aad = _aad(sidecar.table_uuid, sidecar.generation, key.key_metadata.decode())
     box = ModuleCipher(key.key).encrypt(json.dumps(document, separators=(",", ":")).encode(), aad)
@@ -106,7 +129,13 @@ def seal_sidecar(sidecar: Sidecar, key: DataKey) -> bytes:
         "key": key.key_metadata.decode(),
         "box": base64.b64encode(box).decode(),
     }
-    return json.dumps(outside).encode()
+    sealed = json.dumps(outside).encode()
+    if len(sealed) > MAX_BYTES:
+        raise ConfigError(
+            f"{SIDECAR}: would have {len(sealed):,} bytes for {len(sidecar.objects):,} files; allowed: {MAX_BYTES:,}, "
+            "some 800,000 files of a table; index fewer of them"
+        )
+    return sealed
 
 
 def claimed_generation(data: bytes) -> int:
@@ -132,7 +161,7 @@ def open_sidecar(data: bytes, retrieve_key: RetrieveKey, is_footer_key: Callable
         KeyServiceError: the key service did not open its key.
     """
     table_uuid, generation, outside = _outside(data)
-    key, box = outside.get("key"), outside.get("box")
+    key, box = outside.get("key"), outside.pop("box", None)
     if not isinstance(key, str) or not isinstance(box, str) or not key.isascii():
         raise FormatError(f"{SIDECAR}: lacks its key or its box; expected both")
     material = parse_key_material(key.encode())
@@ -146,7 +175,9 @@ def open_sidecar(data: bytes, retrieve_key: RetrieveKey, is_footer_key: Callable
         sealed = base64.b64decode(box, validate=True)
     except (binascii.Error, ValueError) as error:
         raise FormatError(f"{SIDECAR}: its box is not base64; expected base64") from error
+    box = None  # large ones are not held in every form at once
     opened = cipher.decrypt(sealed, _aad(table_uuid, generation, key), SIDECAR)
+    del sealed
     return _sidecar(table_uuid, generation, _object(_json(opened)))
 
 
@@ -185,10 +216,19 @@ def _sidecar(table_uuid: str | None, generation: int, document: Mapping[str, Any
         digest_key = base64.b64decode(document["digest_key"], validate=True)
         given = {str(column): str(value) for column, value in document.get("given", {}).items()}
         written_at = None if document.get("written_at") is None else str(document["written_at"])
+        sizes = {str(name): PartSize(*map(_count, size)) for name, size in document.get("sizes", {}).items()}
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise FormatError(f"{SIDECAR}: holds other fields than version {_VERSION}; expected its own") from error
     if any(type(facts.length) is not int for facts in objects.values()):
         raise FormatError(f"{SIDECAR}: holds a length that is no number; expected numbers")
     if any("/" in name or name.startswith((".", "_")) for name in files):
         raise FormatError(f"{SIDECAR}: names a file outside of the store's folder; expected names")
-    return Sidecar(table_uuid, generation, files, objects, digest_key, given, written_at)
+    if sizes and (sizes.keys() != files.keys() or sum(size.rows for size in sizes.values()) > len(objects)):
+        raise FormatError(f"{SIDECAR}: tells the sizes of other files and objects than it names; expected of its own")
+    return Sidecar(table_uuid, generation, files, objects, digest_key, given, written_at, sizes)
+
+
+def _count(number: Any) -> int:
+    if type(number) is not int or number < 0:
+        raise ValueError("a size that is no number")
+    return number

@@ -7,10 +7,12 @@ index is used only under the key that its column is to have.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import islice
 from typing import BinaryIO
 
 from sparkcrypt.errors import FormatError, StorageError, VerificationError
@@ -25,11 +27,12 @@ from sparkcrypt.schema import join_dotted
 from sparkcrypt.skipping.format.description import Index
 from sparkcrypt.skipping.format.merge import Store, merge_parts
 from sparkcrypt.skipping.format.naming import field_name
+from sparkcrypt.skipping.format.rows import with_rows
 from sparkcrypt.skipping.format.store import IndexEntries, StoreFile, StorePart, read_part
-from sparkcrypt.skipping.format.values import Budget
+from sparkcrypt.skipping.format.values import Budget, part_budget
 from sparkcrypt.skipping.trusted.folder import StoreFolder
 from sparkcrypt.skipping.trusted.sidecar import MAX_BYTES, SIDECAR, Sidecar, open_sidecar
-from sparkcrypt.skipping.trusted.write import StoreIdentity
+from sparkcrypt.skipping.trusted.store_keys import StoreIdentity
 
 OTHER_KEY = "it is under another key than its column is to have; index the table again"
 _AGAIN = "it is not used; index the table again"
@@ -66,17 +69,53 @@ class Expected:
 
 
 @dataclass(frozen=True, slots=True)
+class PartIdentity:
+    """Which file of a store is meant, as its authenticated sidecar says: enough for another process to know it again.
+
+    Attributes:
+        table_uuid: of the table; None of a bare folder.
+        generation: of the store.
+        name: of the file.
+        length: its bytes.
+        unique: its file-unique, in hexadecimal.
+        objects: `digest_names` of the objects of its rows; None where the sidecar does not tell their order.
+    """
+
+    table_uuid: str | None
+    generation: int
+    name: str
+    length: int
+    unique: str
+    objects: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class TrustedStore:
-    """A store that may be used, and what its objects were when they were indexed."""
+    """A store that may be used, and what its objects were when they were indexed.
+
+    Attributes:
+        store: what it holds; without rows where it is read part by part.
+        sidecar: its manifest.
+        read: reads its parts, where they are not in ``store``.
+    """
 
     store: Store
     sidecar: Sidecar
+    read: Callable[[], Iterator[Store]] | None = None
+
+    def parts(self) -> Iterator[Store]:
+        """Yield what it holds, a part at a time.
+
+        Raises:
+            As `open_store`.
+        """
+        return iter((self.store,)) if self.read is None else self.read()
 
 
 def open_store(
     folder: StoreFolder, retrieve_key: RetrieveKey, expected: Expected, *, budget: Budget | None = None
 ) -> TrustedStore:
-    """Open a store that sparkcrypt wrote.
+    """Open a store that sparkcrypt wrote, and read it whole.
 
     Args:
         folder: where it is.
@@ -85,29 +124,123 @@ def open_store(
         budget: what its columns may take.
 
     Raises:
-        FormatError: there is no store, or it is damaged.
+        FormatError: there is no store, it is damaged, or it holds more than is read at once.
         VerificationError: it is of another table, an older one, forged, cut, or in clear.
         KeyServiceError: the footer's key is denied, or the key service cannot be reached.
     """
+    return read_store(folder, open_manifest(folder, retrieve_key, expected), retrieve_key, expected, budget or Budget())
+
+
+def read_store(
+    folder: StoreFolder, sidecar: Sidecar, retrieve_key: RetrieveKey, expected: Expected, budget: Budget
+) -> TrustedStore:
+    """Read a store whole by the sidecar that was opened; as `open_store`."""
+    parts = [open_part(folder, part, retrieve_key, expected, budget) for part in list_parts(sidecar)]
+    return TrustedStore(_merge_known(folder, parts, sidecar), sidecar)
+
+
+def open_parts(folder: StoreFolder, retrieve_key: RetrieveKey, expected: Expected) -> TrustedStore:
+    """Open a store that sparkcrypt wrote, however large: its parts are read one after another by ``parts``.
+
+    Raises:
+        As `open_store`; what is wrong with a part is raised when it is read.
+    """
     sidecar = open_manifest(folder, retrieve_key, expected)
-    identity, limits = StoreIdentity(sidecar.table_uuid, sidecar.generation), budget or Budget()
-    parts: list[StorePart] = []
-    for name, (length, unique) in sidecar.files.items():
-        part = read_part(
-            StoreFile(name, partial(_open_part, folder, name)),
-            retrieve_key=retrieve_key,
-            verify_aad=partial(_check_prefix, name, identity.aad_prefix(name)),
-            check_footer=partial(_check_footer, name, unique, expected),
-            budget=limits,
+    read = partial(_read_part, folder, retrieve_key, expected, sidecar)
+    identities = list_parts(sidecar)
+    shape = with_rows(read(identities[0]), ())
+    return TrustedStore(shape, sidecar, partial(_read_parts, folder, shape, identities, read))
+
+
+def list_parts(sidecar: Sidecar) -> tuple[PartIdentity, ...]:
+    """Return the files of a store, in its order.
+
+    Raises:
+        FormatError: there is none.
+    """
+    if not sidecar.files:
+        raise FormatError(f"{SIDECAR}: names no file of the store; expected one or more")
+    names = iter(sidecar.objects)
+    return tuple(
+        PartIdentity(
+            sidecar.table_uuid,
+            sidecar.generation,
+            name,
+            length,
+            unique,
+            digest_names(islice(names, sidecar.sizes[name].rows)) if sidecar.sizes else None,
         )
-        if part.size != length:
-            raise VerificationError(f"{folder.uri}/{name}: has {part.size} bytes, and had {length}; {_AGAIN}")
-        parts.append(part)
+        for name, (length, unique) in sidecar.files.items()
+    )
+
+
+def digest_names(names: Iterable[str]) -> str:
+    """Return a digest of objects in their order: SHA-256 of their names, each with its length, in hexadecimal."""
+    found = hashlib.sha256()
+    for name in names:
+        text = name.encode("utf-8", "surrogatepass")
+        found.update(len(text).to_bytes(4, "big") + text)
+    return found.hexdigest()
+
+
+def open_part(
+    folder: StoreFolder, part: PartIdentity, retrieve_key: RetrieveKey, expected: Expected, budget: Budget
+) -> StorePart:
+    """Read one file of a store that sparkcrypt wrote, known by what the store's sidecar says of it.
+
+    Args:
+        folder: where it is.
+        part: which file.
+        retrieve_key: asked for data keys.  An index whose key it denies is left out.
+        expected: what the store must be; its table and generation are those of the part.
+        budget: what its columns may take.
+
+    Raises:
+        As `open_store`.
+    """
+    name, prefix = part.name, StoreIdentity(part.table_uuid, part.generation).aad_prefix(part.name)
+    found = read_part(
+        StoreFile(name, partial(_open_file, folder, name)),
+        retrieve_key=retrieve_key,
+        verify_aad=partial(_check_prefix, name, prefix),
+        check_footer=partial(_check_footer, name, part.unique, expected),
+        budget=budget,
+    )
+    if found.size != part.length:
+        raise VerificationError(f"{folder.uri}/{name}: has {found.size} bytes, and had {part.length}; {_AGAIN}")
+    if part.objects is not None and digest_names(found.objects) != part.objects:
+        raise _other_objects(folder)
+    return replace(found, indexes=tuple([_check_index(held, found, expected) for held in found.indexes]))
+
+
+def _read_part(
+    folder: StoreFolder, retrieve_key: RetrieveKey, expected: Expected, sidecar: Sidecar, part: PartIdentity
+) -> Store:
+    budget = part_budget() if sidecar.sizes else Budget()
+    return _merge_known(folder, [open_part(folder, part, retrieve_key, expected, budget)], sidecar)
+
+
+def _read_parts(
+    folder: StoreFolder, shape: Store, identities: Sequence[PartIdentity], read: Callable[[PartIdentity], Store]
+) -> Iterator[Store]:
+    seen: set[str] = set()
+    for identity in identities:
+        store = read(identity)
+        if with_rows(store, ()) != shape or not seen.isdisjoint(store.objects):
+            raise VerificationError(f"{folder.uri}/{identity.name}: does not go with the other files of it; {_AGAIN}")
+        seen.update(store.objects)
+        yield store
+
+
+def _merge_known(folder: StoreFolder, parts: Sequence[StorePart], sidecar: Sidecar) -> Store:
     store = merge_parts(parts)
     if store is None or not set(store.objects) <= sidecar.objects.keys() or store.repeated:
-        raise VerificationError(f"{folder.uri}: its objects are not those of its sidecar; {_AGAIN}")
-    checked = tuple(_check_index(index, parts, expected) for index in store.indexes)
-    return TrustedStore(replace(store, indexes=checked), sidecar)
+        raise _other_objects(folder)
+    return store
+
+
+def _other_objects(folder: StoreFolder) -> VerificationError:
+    return VerificationError(f"{folder.uri}: its objects are not those of its sidecar; {_AGAIN}")
 
 
 def open_manifest(folder: StoreFolder, retrieve_key: RetrieveKey, expected: Expected) -> Sidecar:
@@ -128,7 +261,7 @@ def _sidecar_bytes(folder: StoreFolder) -> bytes:
         ) from error
 
 
-def _open_part(folder: StoreFolder, name: str) -> AbstractContextManager[BinaryIO]:
+def _open_file(folder: StoreFolder, name: str) -> AbstractContextManager[BinaryIO]:
     try:
         return folder.open(name)
     except FileNotFoundError as error:
@@ -169,7 +302,7 @@ def _check_footer(name: str, unique: str, expected: Expected, footer: Footer) ->
             raise VerificationError(f"{name}: column {join_dotted(column.path)} is in clear; {_AGAIN}")
 
 
-def _check_index(entries: IndexEntries, parts: list[StorePart], expected: Expected) -> IndexEntries:
+def _check_index(entries: IndexEntries, part: StorePart, expected: Expected) -> IndexEntries:
     """Return an index, without its entries where it is not under its column's key or not in its own field."""
     if entries.unused is not None:
         return entries
@@ -177,7 +310,7 @@ def _check_index(entries: IndexEntries, parts: list[StorePart], expected: Expect
     if entries.index.field != field_name(entries.index.columns, entries.index.kind):
         return IndexEntries(entries.index, unused="its field is named after another column")
     own = key_of(entries.index) if expected.column_keys is None else expected.column_keys.get(column)
-    held = [leaf for part in parts for leaf in part.footer.columns or () if leaf.path[0] == entries.index.field]
+    held = [leaf for leaf in part.footer.columns or () if leaf.path[0] == entries.index.field]
     right: Callable[[ColumnCrypto], bool] = (
         (lambda leaf: not leaf.own_key)
         if own is None or own in expected.footer_keys

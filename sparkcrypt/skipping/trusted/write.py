@@ -7,78 +7,198 @@ in between leaves the store that was there.  Upstream's readers know no sidecar,
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import datetime, timezone
+from functools import partial
+from typing import NamedTuple
 
-from sparkcrypt.decide.identity import FileIdentity
 from sparkcrypt.errors import ConfigError, FormatError, RunConflictError
-from sparkcrypt.keys.datakeys import DataKeyMaker
-from sparkcrypt.keys.ids import encode_key_id
-from sparkcrypt.names import SPARK_SCHEMA
-from sparkcrypt.parquet import (
-    FOOTER_KEY,
-    DataKey,
-    FileEncryption,
-    Target,
-    folders_synced_once,
-    read_footer,
-    rewrite_file,
-)
-from sparkcrypt.parquet.file.schema import Path as ColumnPath
-from sparkcrypt.parquet.rewrite.encryption import ColumnKey
-from sparkcrypt.skipping.format.description import Index, Labels
-from sparkcrypt.skipping.format.merge import Store
-from sparkcrypt.skipping.format.naming import BLOOM, OBJECT, PARTITION_PREFIX, VERSION, field_name
-from sparkcrypt.skipping.format.store import UNKNOWN
-from sparkcrypt.skipping.format.table import leaf_paths_of, schema_json, table_bytes
+from sparkcrypt.parquet import DataKey, FileEncryption, KeyRequest, read_footer, rewrite_file
+from sparkcrypt.skipping.format.merge import Store, merge_parts
+from sparkcrypt.skipping.format.rows import Row, RowSize, is_known, measure_row, rows_of, with_rows
+from sparkcrypt.skipping.format.store import StoreFile, read_part
+from sparkcrypt.skipping.format.table import schema_json, table_bytes
+from sparkcrypt.skipping.format.values import PART_BYTES, PART_VALUES, part_budget
 from sparkcrypt.skipping.trusted.folder import StoreFolder
 from sparkcrypt.skipping.trusted.sidecar import (
     MAX_BYTES,
     SIDECAR,
     ObjectFacts,
+    PartSize,
     Sidecar,
     claimed_generation,
     new_digest_key,
     seal_sidecar,
 )
+from sparkcrypt.skipping.trusted.store_keys import StoreIdentity, StoreKeys, choose_encryption, label_fields
 from sparkcrypt.text import utc_text
 
 ROWS_PER_FILE = 50_000
-BYTES_PER_FILE = 32 * 1024 * 1024
-"""As upstream has it: what a file holds at most, in rows and in bytes of Bloom filters."""
+BYTES_PER_FILE = PART_BYTES // 8
+VALUES_PER_FILE = PART_VALUES // 8
+"""Where a file of a store ends: in rows and in bytes as upstream has it, and in values."""
 
 
-@dataclass(frozen=True, slots=True)
-class StoreIdentity:
-    """Whose store it is: the table's UUID (None of a bare folder), and which of its writes, from 1 on."""
+class _Part(NamedTuple):
+    """A file that was written: its name, the objects of its rows, what it holds, its length and file-unique."""
 
-    table_uuid: str | None
-    generation: int
-
-    def aad_prefix(self, name: str) -> bytes:
-        """Return the AAD prefix of a file of the store: no data file's, and no other generation's."""
-        return FileIdentity(self.table_uuid, f".index/{self.generation}", name).to_aad_prefix()
+    name: str
+    objects: tuple[str, ...]
+    size: PartSize
+    facts: tuple[int, str]
 
 
-@dataclass(frozen=True, slots=True)
-class StoreKeys:
-    """What a store is encrypted with.
+class StoreWriter:
+    """Writes the files of a store as its rows come, then its sidecar; `open_writer` makes one.
 
-    Attributes:
-        maker: makes data keys.
-        footer: the master key of everything that has no key of its own.
-        columns: column -> the master key of its indexes; columns that are not tagged are left out.
+    It holds the rows of one file, and of every object its name and facts.
     """
 
-    maker: DataKeyMaker
-    footer: str
-    columns: Mapping[str, str]
+    def __init__(
+        self, folder: StoreFolder, shape: Store, keys: StoreKeys, identity: StoreIdentity, standing: Sequence[str]
+    ) -> None:
+        self._folder, self._shape, self._keys, self._identity = folder, label_fields(shape, keys), keys, identity
+        self._standing, self._schema = standing, schema_json(self._shape)
+        self._facts: dict[str, ObjectFacts] = {}
+        self._rows: list[Row] = []
+        self._held = RowSize(0, 0)
+        self._parts: list[_Part] = []
+        self._made: dict[bytes | None, bytes] = {}
+        self._is_swapping = False
 
-    def of(self, index: Index) -> str:
-        """Return the master key of an index."""
-        own = {self.columns[column] for column in index.columns if column in self.columns}
-        return own.pop() if len(own) == 1 else self.footer
+    def note(self, name: str, facts: ObjectFacts) -> None:
+        """Keep the facts of an object that may have no row."""
+        self._facts[name] = facts
+
+    def add(self, row: Row, facts: ObjectFacts) -> None:
+        """Take what is known of an object; where bounds, values or a partition are not, it has no row.
+
+        Raises:
+            ConfigError: the folder cannot be written, a value is not of its index's type, or the object alone is more
+                than is read of a part.
+        """
+        self._facts[row.name] = facts
+        with _naming(self._folder):
+            self._folder.keep_lock()
+        if not is_known(self._shape, row):
+            return
+        size = measure_row(row)
+        if size.bytes > PART_BYTES // 2 or size.values > PART_VALUES // 2:
+            raise ConfigError(
+                f"{row.name}: its entries take {size.bytes:,} bytes and {size.values:,} values; allowed: "
+                f"{PART_BYTES // 2:,} and {PART_VALUES // 2:,}; index fewer columns by values or Bloom filters"
+            )
+        self._rows.append(row)
+        self._held = RowSize(self._held.bytes + size.bytes, self._held.values + size.values)
+        held = self._held
+        if len(self._rows) >= ROWS_PER_FILE or held.bytes >= BYTES_PER_FILE or held.values >= VALUES_PER_FILE:
+            self._flush()
+
+    def leave_out(self, names: Collection[str]) -> None:
+        """Take back what was said of objects; files that tell of them are written again without them.
+
+        Raises:
+            As `add`.
+        """
+        gone = self._facts.keys() & set(names)
+        for name in gone:
+            del self._facts[name]
+        self._rows = [row for row in self._rows if row.name not in gone]
+        for part in [part for part in self._parts if not gone.isdisjoint(part.objects)]:
+            kept = [row for row in self._read_again(part) if row.name not in gone]
+            place = self._parts.index(part)
+            self._parts[place : place + 1] = [self._write(kept)] if kept else []
+            with _naming(self._folder):
+                self._folder.delete(part.name)
+
+    def finish(self, *, digest_key: bytes, given: Mapping[str, str]) -> Sidecar:
+        """Write what is left, put the sidecar in place of the one that is there, and delete the old files.
+
+        Args:
+            digest_key: under which the objects' footers were digested.
+            given: partition column -> its value in every object, where no folder tells it.
+
+        Raises:
+            ConfigError: the folder cannot be written, or there are more objects than a sidecar holds.
+            RunConflictError: another process has taken the folder over.
+        """
+        if self._rows or not self._parts:
+            self._flush()
+        in_order = {name: self._facts[name] for part in self._parts for name in part.objects}
+        sidecar = Sidecar(
+            self._identity.table_uuid,
+            self._identity.generation,
+            {part.name: part.facts for part in self._parts},
+            in_order | self._facts,
+            digest_key,
+            given,
+            utc_text(datetime.now(timezone.utc)),
+            {part.name: part.size for part in self._parts},
+        )
+        sealed = seal_sidecar(sidecar, self._keys.make_footer_key())
+        with _naming(self._folder):
+            self._is_swapping = True
+            self._folder.replace(SIDECAR, sealed)
+            for name in self._standing:
+                self._folder.delete(name)
+        return sidecar
+
+    def give_up(self) -> None:
+        """Delete what was written, unless the sidecar may name it already."""
+        for part in () if self._is_swapping else self._parts:
+            self._folder.delete(part.name)
+
+    def _flush(self) -> None:
+        self._parts.append(self._write(self._rows))
+        self._rows, self._held = [], RowSize(0, 0)
+
+    def _write(self, rows: Sequence[Row]) -> _Part:
+        name = f"part-{len(self._parts):05d}-{uuid.uuid4()}.gz.parquet"
+        how = choose_encryption(self._shape, self._schema, self._keys, self._identity.aad_prefix(name))
+        self._made |= {key.key_metadata: key.key for key in _data_keys(how)}
+        sizes = [measure_row(row) for row in rows]
+        held = PartSize(len(rows), sum(size.bytes for size in sizes), sum(size.values for size in sizes))
+        content = table_bytes(with_rows(self._shape, rows), self._schema)
+        with _naming(self._folder):
+            rewrite_file(content, self._folder.target(name), encryption=how)
+            return _Part(name, tuple([row.name for row in rows]), held, _facts(self._folder, name))
+
+    def _read_again(self, part: _Part) -> Iterator[Row]:
+        """Yield the rows of a file that was written here, by the keys that were made for it."""
+        file = StoreFile(part.name, partial(self._folder.open, part.name))
+        store = merge_parts([read_part(file, retrieve_key=self._key, budget=part_budget())])
+        return rows_of(store) if store is not None else iter(())
+
+    def _key(self, request: KeyRequest) -> bytes:
+        return self._made[request.key_metadata]
+
+
+@contextmanager
+def open_writer(folder: StoreFolder, shape: Store, keys: StoreKeys, identity: StoreIdentity) -> Iterator[StoreWriter]:
+    """Hold a store's folder against other writers, and give what writes a store there; without `finish` nothing comes.
+
+    Args:
+        folder: of this table's store alone; made if it is not there.
+        shape: the table's identifier, partition columns and indexes; its rows are not looked at.
+        keys: to encrypt with.
+        identity: the table, and the generation, which must be larger than the one that is there.
+
+    Raises:
+        ConfigError: the folder cannot be written, or holds other files.
+        RunConflictError: another process writes this store, or has written this generation or a later one.
+        KeyServiceError: the key service did not wrap a key.
+    """
+    with ExitStack() as stack:
+        with _naming(folder):
+            stack.enter_context(folder.lock())
+            writer = StoreWriter(folder, shape, keys, identity, _standing(folder, identity))
+        try:
+            yield writer
+        except Exception:
+            with suppress(OSError):
+                writer.give_up()
+            raise
 
 
 def write_store(
@@ -91,7 +211,7 @@ def write_store(
     digest_key: bytes | None = None,
     given: Mapping[str, str] | None = None,
 ) -> Sidecar:
-    """Write a store in place of the one that is there.
+    """Write a store that is held whole, in place of the one that is there.
 
     An object of which bounds or values are not known has no row: upstream would take the missing entry for a column of
     nulls.  It stays among the sidecar's objects.
@@ -116,32 +236,27 @@ def write_store(
     missing = [name for name in store.objects if name not in objects]
     if missing:
         raise ConfigError(f"{missing[0]}: nothing is known of its length; give the facts of every object of the store")
+    with open_writer(folder, store, keys, identity) as writer:
+        for name, facts in objects.items():
+            writer.note(name, facts)
+        for row in rows_of(store):
+            writer.add(row, objects[row.name])
+        return writer.finish(digest_key=digest_key or new_digest_key(), given=given or {})
+
+
+@contextmanager
+def _naming(folder: StoreFolder) -> Iterator[None]:
+    """Say of which folder an error of the file system is."""
     try:
-        with folder.lock():
-            now = utc_text(datetime.now(timezone.utc))
-            digest_key = digest_key or new_digest_key()
-            made = Sidecar(identity.table_uuid, identity.generation, {}, objects, digest_key, given or {}, now)
-            return _write(folder, _label_fields(_drop_unknown(store), keys), keys, identity, made)
+        yield
     except OSError as error:
         raise ConfigError(
             f"{folder.uri}: cannot be written ({error.strerror or error}); name a folder that is for this store"
         ) from error
 
 
-def _write(folder: StoreFolder, store: Store, keys: StoreKeys, identity: StoreIdentity, made: Sidecar) -> Sidecar:
-    before = _standing(folder, identity)
-    schema, files = schema_json(store), {}
-    with folders_synced_once():
-        for number, rows in enumerate(_slices(store)):
-            name = f"part-{number:05d}-{uuid.uuid4()}.gz.parquet"
-            how = _encryption(store, schema, keys, identity.aad_prefix(name))
-            rewrite_file(table_bytes(rows, schema), folder.target(name), encryption=how)
-            files[name] = _facts(folder.target(name))
-    sidecar = replace(made, files=files)
-    folder.replace(SIDECAR, seal_sidecar(sidecar, DataKey(*keys.maker.make(keys.footer, is_footer_key=True))))
-    for name in before:
-        folder.delete(name)
-    return sidecar
+def _data_keys(how: FileEncryption) -> list[DataKey]:
+    return [how.footer, *(key for key in how.columns.values() if isinstance(key, DataKey))]
 
 
 def _standing(folder: StoreFolder, identity: StoreIdentity) -> list[str]:
@@ -198,87 +313,6 @@ def _is_own(folder: StoreFolder, name: str, table_uuid: str | None) -> bool:
     return prefix is not None and prefix.startswith(head + sep)
 
 
-def _drop_unknown(store: Store) -> Store:
-    """Return a store without the objects of which bounds, values or a partition are not known."""
-    columns = [index.entries for index in store.indexes if index.index.kind != BLOOM]
-    values = [values for _, values in store.partitions]
-    kept = [
-        row
-        for row in range(len(store.objects))
-        if all(entries[row] is not None for entries in columns) and all(value[row] is not UNKNOWN for value in values)
-    ]
-    return _rows(store, kept)
-
-
-def _rows(store: Store, kept: Sequence[int]) -> Store:
-    return replace(
-        store,
-        objects=tuple([store.objects[row] for row in kept]),
-        partitions=tuple((column, tuple([values[row] for row in kept])) for column, values in store.partitions),
-        indexes=tuple(replace(index, entries=tuple([index.entries[row] for row in kept])) for index in store.indexes),
-    )
-
-
-def _slices(store: Store) -> Iterator[Store]:
-    """Yield the rows of each file: few enough, and no more bytes of Bloom filters than upstream puts into one."""
-    kept: list[int] = []
-    size = 0
-    blooms = [index.entries for index in store.indexes if index.index.kind == BLOOM]
-    for row in range(len(store.objects)):
-        kept.append(row)
-        size += sum(len(bloom) for bloom in (entries[row] for entries in blooms) if isinstance(bloom, bytes))
-        if len(kept) == ROWS_PER_FILE or size >= BYTES_PER_FILE:
-            yield _rows(store, kept)
-            kept, size = [], 0
-    if kept or not store.objects:
-        yield _rows(store, kept)
-
-
-def _label_fields(store: Store, keys: StoreKeys) -> Store:
-    """Return a store of this version: fields named, and labels of keys where upstream looks for them."""
-    indexes = tuple(
-        replace(
-            index,
-            index=replace(
-                index.index, field=field_name(index.index.columns, index.index.kind), key=_label(keys, index.index)
-            ),
-        )
-        for index in store.indexes
-    )
-    partitions = tuple(
-        (replace(column, field=PARTITION_PREFIX + column.column), values) for column, values in store.partitions
-    )
-    under: dict[str, list[str]] = {encode_key_id(keys.footer): [OBJECT, *(column.field for column, _ in partitions)]}
-    for index in indexes:
-        under.setdefault(index.index.key or "", []).extend(".".join(path) for path in leaf_paths_of(index.index))
-    text = ";".join(f"{label}:{','.join(paths)}" for label, paths in under.items())
-    labels = Labels(encode_key_id(keys.footer), text, "encrypted")
-    return replace(store, version=VERSION, labels=labels, indexes=indexes, partitions=partitions)
-
-
-def _label(keys: StoreKeys, index: Index) -> str:
-    return encode_key_id(keys.of(index))
-
-
-def _encryption(store: Store, schema: str, keys: StoreKeys, aad_prefix: bytes) -> FileEncryption:
-    own: dict[str, DataKey] = {}
-    columns: dict[ColumnPath, ColumnKey] = {}
-    for index in store.indexes:
-        master = keys.of(index.index)
-        if master == keys.footer:
-            continue
-        if master not in own:
-            own[master] = DataKey(*keys.maker.make(master, is_footer_key=False))
-        columns |= dict.fromkeys(leaf_paths_of(index.index), own[master])
-    return FileEncryption(
-        DataKey(*keys.maker.make(keys.footer, is_footer_key=True)),
-        columns=columns,
-        default=FOOTER_KEY,
-        aad_prefix=aad_prefix,
-        key_values={SPARK_SCHEMA: schema},
-    )
-
-
-def _facts(path: Target) -> tuple[int, str]:
-    footer = read_footer(path)
+def _facts(folder: StoreFolder, name: str) -> tuple[int, str]:
+    footer = read_footer(folder.target(name))
     return footer.size, (footer.aad_file_unique or b"").hex()

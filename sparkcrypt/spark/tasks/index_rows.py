@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from functools import partial
+from typing import NamedTuple
 
 from pyspark.sql import SparkSession
 
@@ -12,7 +14,6 @@ from sparkcrypt.native.footers import PACKED_SCHEMA
 from sparkcrypt.native.listing import ListedFile
 from sparkcrypt.policy.key_service import KeyServiceConfig
 from sparkcrypt.skipping.format.description import Index
-from sparkcrypt.skipping.format.values import Budget
 from sparkcrypt.skipping.keep.files import (
     DataFolder,
     FileRow,
@@ -31,6 +32,15 @@ FEW = 64
 """So many files the driver reads faster than tasks start."""
 FILES_A_TASK, TASKS_A_JOB = 50, 80
 """Paths travel with the job's code, so that each task finds its own; more would make that code large."""
+FIRST_TASKS, BYTES_A_JOB = 8, 128 << 20
+"""What a job's answers may take of the driver, by what those of the job before took; the first is small to learn it."""
+
+
+class _Answers(NamedTuple):
+    """What tasks read of each file, or why they could not, and how many letters that took on its way."""
+
+    files: dict[str, ReadFile | SparkcryptError]
+    bytes: int
 
 
 def rows_in_tasks(spark: SparkSession, key_service: KeyServiceConfig) -> RowReader:
@@ -52,28 +62,33 @@ def _read_rows(
     files: Sequence[ListedFile],
     indexes: Sequence[Index],
     digest_key: bytes,
-    budget: Budget,
     told: Told = tell_nobody,
 ) -> Iterator[FileRow]:
-    for start in range(0, len(files), FILES_A_TASK * TASKS_A_JOB):
-        some = files[start : start + FILES_A_TASK * TASKS_A_JOB]
-        try:
-            read = {}
-            if len(files) > FEW:
+    start, tasks = 0, FIRST_TASKS
+    while start < len(files):
+        some, read = files[start : start + FILES_A_TASK * tasks], _Answers({}, 0)
+        if len(files) > FEW:
+            with suppress(ConfigError):
                 read = _read_in_tasks(
                     spark, key_service, data, some, indexes, digest_key, partial(_further, told, start)
                 )
-        except ConfigError:
-            read = {}
+        tasks = count_tasks(len(some), read.bytes)
         for number, file in enumerate(some, start=start + 1):
-            found = read.get(data.path_of(file.name))
+            found = read.files.pop(data.path_of(file.name), None)
             if found is None:
-                yield from read_rows(data, (file,), indexes, digest_key, budget)
+                yield from read_rows(data, (file,), indexes, digest_key)
             elif isinstance(found, ReadFile):
-                yield make_row(data, file, found, budget)
+                yield make_row(data, file, found)
             elif not (isinstance(found, FormatError) and file.name in changed_since(data, (file,))):
                 raise found
             told(number)
+        start += len(some)
+
+
+def count_tasks(files: int, size: int) -> int:
+    """Return how many tasks the next job has, where the answers of one about so many files took so many bytes."""
+    most = BYTES_A_JOB * files // max(1, size)
+    return max(1, min(TASKS_A_JOB, most // FILES_A_TASK))
 
 
 def _further(told: Told, start: int, tasks: int) -> None:
@@ -88,7 +103,7 @@ def _read_in_tasks(
     indexes: Sequence[Index],
     digest_key: bytes,
     told: Told,
-) -> dict[str, ReadFile | SparkcryptError]:
+) -> _Answers:
     """Return what each file holds, or why that cannot be read; ``told`` hears how many tasks have ended.
 
     Raises:
@@ -100,4 +115,5 @@ def _read_in_tasks(
     reader = index_reader(chunks, indexes, key_service, hadoop_settings(spark), digest_key)
     with translated_failure(), watch_tasks(spark, told):
         rows = spark.range(0, len(chunks), 1, len(chunks)).mapInArrow(reader, PACKED_SCHEMA).collect()
-    return dict(unpack_file(row.packed, indexes) for row in rows)
+    found = dict(unpack_file(row.packed, indexes) for row in rows)
+    return _Answers(found, sum(len(row.packed) for row in rows))

@@ -32,8 +32,8 @@ from sparkcrypt.skipping.keep.files import DataFolder
 from sparkcrypt.skipping.keep.refresh import keys_of_store, refresh_store
 from sparkcrypt.skipping.query.skipper import Listed, Skipper
 from sparkcrypt.skipping.trusted.local_folder import LocalFolder
+from sparkcrypt.skipping.trusted.store_keys import StoreKeys
 from sparkcrypt.skipping.trusted.trust import Expected, TrustedStore, open_store
-from sparkcrypt.skipping.trusted.write import StoreKeys
 from tests.unit.skipping.keys import Keys
 from tests.unit.skipping.random_rows import COLUMNS, Chooser, drawn, evaluated, plain
 

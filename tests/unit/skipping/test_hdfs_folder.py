@@ -25,13 +25,14 @@ from sparkcrypt.skipping.keep.create import Wanted, create_store, plan_store
 from sparkcrypt.skipping.keep.files import DataFolder
 from sparkcrypt.skipping.keep.refresh import refresh_store
 from sparkcrypt.skipping.keep.verify import compare_files
+from sparkcrypt.skipping.trusted import hdfs_folder
 from sparkcrypt.skipping.trusted.drop import drop_store
 from sparkcrypt.skipping.trusted.folder import open_folder
 from sparkcrypt.skipping.trusted.hdfs_folder import STALE_SECONDS
 from sparkcrypt.skipping.trusted.local_folder import LOCK
 from sparkcrypt.skipping.trusted.sidecar import SIDECAR
+from sparkcrypt.skipping.trusted.store_keys import StoreKeys
 from sparkcrypt.skipping.trusted.trust import Expected, TrustedStore, open_store
-from sparkcrypt.skipping.trusted.write import StoreKeys
 from tests.unit.skipping.keys import Keys
 
 Reply = tuple[int, dict[str, str], bytes]
@@ -256,6 +257,25 @@ def test_writer_whose_folder_was_taken_over_replaces_nothing(hdfs: Hdfs, keys: K
     assert lock.read_bytes() == b"of another"
     assert (lock.parent / "part").read_bytes() == b"first"
     assert sorted(path.name for path in lock.parent.iterdir()) == [LOCK, "part"]
+
+
+def test_writer_at_work_is_not_taken_for_a_killed_one(hdfs: Hdfs, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its lock is written again in time, under its own token; where another has the folder it stops."""
+    folder, lock = open_folder(uri(hdfs, "i/s"), {}), hdfs.root / "i" / "s" / LOCK
+    with folder.lock():
+        own, old = lock.read_bytes(), time.time() - STALE_SECONDS - 5
+        os.utime(lock, (old, old))
+        folder.keep_lock()
+        assert lock.stat().st_mtime < old + 1  # it is young by the writer's own clock
+        monkeypatch.setattr(hdfs_folder, "RENEW_SECONDS", 0)
+        folder.keep_lock()
+        assert (lock.read_bytes(), lock.stat().st_mtime > old + 1) == (own, True)
+        with pytest.raises(RunConflictError), open_folder(uri(hdfs, "i/s"), {}).lock():
+            pass
+        lock.write_bytes(b"of another")
+        with pytest.raises(RunConflictError, match="since this one was silent"):
+            folder.keep_lock()
+    assert [path.name for path in lock.parent.iterdir()] == [LOCK]
 
 
 @pytest.mark.parametrize("scheme", ["s3a", "gs", "abfs", "ftp"])

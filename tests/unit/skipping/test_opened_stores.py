@@ -9,7 +9,7 @@ import pytest
 
 from sparkcrypt.errors import KeyAccessDeniedError, VerificationError
 from sparkcrypt.parquet import KeyRequest
-from sparkcrypt.skipping.query.opened_stores import OpenedStores, Reader
+from sparkcrypt.skipping.query.opened_stores import OpenedStore, OpenedStores, PartedStore, Reader
 from sparkcrypt.skipping.query.predicate import Compare
 from sparkcrypt.skipping.query.skipper import Listed
 from sparkcrypt.skipping.trusted.trust import Expected
@@ -113,11 +113,16 @@ def test_earlier_generation_is_not_used_again(table: Table, keys: Keys) -> None:
 
 
 def test_no_more_is_kept_than_fits(table: Table, keys: Keys) -> None:
-    """A store that is larger than what may be kept serves its query, and is forgotten."""
+    """Of a store that is larger than what may be kept its sidecar alone is opened, and forgotten if that is larger."""
     stores, asked = OpenedStores(most_bytes=100), Asked(keys)
     first = stores.open(table.folder, reader(asked))
+    assert isinstance(first, PartedStore)
+    assert asked.requests == 1  # of the sidecar
     assert stores.open(table.folder, reader(asked)) is not first
     assert repr(stores) == "OpenedStores(0 stores)"
+    fitting = OpenedStores(most_bytes=first.bytes)
+    first = fitting.open(table.folder, reader(asked))
+    assert fitting.open(table.folder, reader(asked)) is first
 
 
 def test_reader_who_expects_other_keys_has_his_own(table: Table, keys: Keys) -> None:
@@ -125,7 +130,7 @@ def test_reader_who_expects_other_keys_has_his_own(table: Table, keys: Keys) -> 
     stores, asked = OpenedStores(), Asked(keys)
     stores.open(table.folder, reader(asked))
     other = stores.open(table.folder, reader(asked, column_keys={"ssn": "other"}))
-    assert other is not None
+    assert isinstance(other, OpenedStore)
     assert other.unused["ssn minmax"].startswith("it is under another key")
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,19 +14,11 @@ from sparkcrypt.bridge.operations import Operations
 from sparkcrypt.errors import BridgeError
 from sparkcrypt.keys.access_decisions import KeyDecisions
 from sparkcrypt.keys.opened import OpenedKeyService
-from sparkcrypt.policy import Policy, policy_from_document
 from sparkcrypt.skipping.query.opened_stores import OpenedStores
 from sparkcrypt.skipping.query.skip_files import skip_files
 from tests.unit.skipping.keys import Keys
+from tests.unit.skipping.requests import policy, request
 from tests.unit.skipping.tables import UUID, Table
-
-SCHEMA = {
-    "type": "struct",
-    "fields": [
-        {"name": "id", "type": "long", "nullable": True, "metadata": {}},
-        {"name": "ssn", "type": "string", "nullable": True, "metadata": {"tags": ["pii"]}},
-    ],
-}
 
 
 @pytest.fixture
@@ -41,40 +32,6 @@ def table(tmp_path: Path) -> Table:
     (tmp_path / "indexes").mkdir()
     (tmp_path / "store").rename(tmp_path / "indexes" / UUID)
     return made
-
-
-def policy(table: Table, **more: Any) -> Policy:
-    """Return the policy that the table is under."""
-    document = {
-        "version": 1,
-        "key_service": {"type": "local", "path": str(table.root / "keys")},
-        "footer": {"key": "footer"},
-        "untagged": "plaintext",
-        "run_state": str(table.root / "state"),
-        "index": {"location": str(table.root / "indexes")},
-        "tags": {"pii": {"key": "pii"}},
-        **more,
-    }
-    return policy_from_document(document, locate=str)
-
-
-def request(table: Table, predicate: Any, **more: Any) -> dict[str, Any]:
-    """Return the request of a query that reads both columns."""
-    listed = sorted((table.root / "data").iterdir())
-    files = [[0, file.name, file.stat().st_mtime_ns // 1_000_000, file.stat().st_size] for file in listed]
-    return {
-        "op": "skip_files",
-        "policy": policy(table).canonical(),
-        "path": str(table.root / "data"),
-        "properties": {names.TABLE_UUID: UUID},
-        "schema": json.dumps(SCHEMA),
-        "types": {"id": "long", "ssn": "string"},
-        "read": ["id", "ssn"],
-        "predicate": predicate,
-        "folders": [str(table.root / "data")],
-        "files": files,
-        **more,
-    }
 
 
 def test_files_are_named_by_their_numbers(table: Table) -> None:

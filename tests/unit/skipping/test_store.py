@@ -225,7 +225,7 @@ def test_a_store_beyond_the_budget_is_refused() -> None:
     """What all files of a store take together is bounded, in values and in bytes."""
     data = minmax("long", [(1, 2)] * 3, pa.int64())
     for budget in (Budget(values=8), Budget(bytes=100)):
-        with pytest.raises(FormatError, match=r"than (is read of one|are left)"):
+        with pytest.raises(FormatError, match=r"than (is read at once|are left)"):
             read_bytes(data, budget=budget)
 
 

@@ -21,8 +21,8 @@ from sparkcrypt.skipping.keep.files import DataFolder
 from sparkcrypt.skipping.query.predicate import Compare, In, IsNull, Not, Predicate, StartsWith
 from sparkcrypt.skipping.query.skipper import Listed, Skipper
 from sparkcrypt.skipping.trusted.local_folder import LocalFolder
+from sparkcrypt.skipping.trusted.store_keys import StoreKeys
 from sparkcrypt.skipping.trusted.trust import Expected, open_store
-from sparkcrypt.skipping.trusted.write import StoreKeys
 from tests.unit.skipping.footers import changed, file_of
 from tests.unit.skipping.keys import Keys
 

@@ -31,7 +31,7 @@ from sparkcrypt.skipping.keep.files import DataFolder
 from sparkcrypt.skipping.query.skipper import Listed, Skipper
 from sparkcrypt.skipping.trusted.local_folder import LocalFolder
 from sparkcrypt.skipping.trusted.sidecar import ObjectFacts
-from sparkcrypt.skipping.trusted.write import StoreKeys
+from sparkcrypt.skipping.trusted.store_keys import StoreKeys
 from tests.unit.skipping.keys import Keys
 
 FOLDER = Path(__file__).parent / "upstream_stores"

@@ -26,9 +26,8 @@ from sparkcrypt.parquet.thrift.metadata import DataPageHeader, DictionaryPageHea
 from sparkcrypt.skipping.format.bloom import BloomFilter
 from sparkcrypt.skipping.format.description import Index
 from sparkcrypt.skipping.format.naming import BLOOM, FALSE_POSITIVES, MINMAX, MOST_VALUES, VALUES
-from sparkcrypt.skipping.format.values import Budget
-from sparkcrypt.skipping.keep import create, gatherers, page_values, refresh
-from sparkcrypt.skipping.keep.entries import FILTER_TYPES, make_index, take_room
+from sparkcrypt.skipping.keep import gatherers, page_values, refresh
+from sparkcrypt.skipping.keep.entries import FILTER_TYPES, make_index
 from tests.fuzz.attempt import deadline
 from tests.fuzz.mutate import mutate_bytes
 from tests.unit.skipping.footers import entry_of, file_of, index_of
@@ -409,16 +408,6 @@ def test_a_filter_that_does_not_tell_its_type_is_unknown(table: Table) -> None:
     assert (found["a.parquet"], found["c.parquet"]) == (filter_with({1, 2}), None)
 
 
-def test_a_store_that_could_not_be_read_is_not_written() -> None:
-    """Lists and filters take of what is read of a store; beyond it the error says what to do."""
-    budget = Budget(bytes=1000, values=10)
-    take_room(budget, "/t/a#1", [b"x" * 100, frozenset({"ab", "c"})])
-    assert (budget.bytes, budget.values) == (1000 - 10 - 104 - 11, 6)
-    for entry in (b"x" * 1000, frozenset(range(20))):
-        with pytest.raises(ConfigError, match="would hold more than is read of one"):
-            take_room(Budget(bytes=1000, values=10), "/t/b#1", [entry])
-
-
 @pytest.fixture
 def table(tmp_path: Path) -> Table:
     """Two encrypted files whose ``ssn`` is under its key."""
@@ -456,28 +445,6 @@ def test_a_refresh_makes_what_the_store_was_made_with(table: Table) -> None:
     assert found["ssn", BLOOM]["c.parquet"] == filter_with({"005-secret", "006-secret", "007-secret"}, 0.2)
     keys = {(entry.index.columns[0], entry.index.kind): entry.index.key for entry in table.opened(UUID).store.indexes}
     assert keys == {("id", VALUES): "footer", ("ssn", BLOOM): "pii", ("ssn", VALUES): "pii"}
-
-
-def test_what_is_made_and_carried_over_takes_of_the_store(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A store is refused once new and old files together hold more than is read of one, and the old one stays."""
-
-    def allow(values: int) -> None:
-        for module in (create, refresh):
-            monkeypatch.setattr(module, "Budget", lambda: Budget(values=values))
-
-    allow(5)  # of two files with a name and two values each
-    with pytest.raises(ConfigError, match="would hold more than is read of one"):
-        table.create("id", kinds={"id": (VALUES,)})
-    assert not (table.root / "store").exists()
-    allow(6)
-    table.create("id", kinds={"id": (VALUES,)})
-    table.write("c.parquet", 5, 6, uuid=UUID, key="pii")
-    allow(8)
-    with pytest.raises(ConfigError, match="would hold more than is read of one"):
-        table.refresh(UUID)
-    assert table.opened(UUID).sidecar.generation == 1
-    allow(9)
-    assert table.refresh(UUID).sidecar.generation == 2
 
 
 def test_values_of_a_store_are_under_their_keys(table: Table) -> None:

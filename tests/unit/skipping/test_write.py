@@ -41,9 +41,10 @@ from sparkcrypt.skipping.format.merge import Store
 from sparkcrypt.skipping.format.store import NO_KEY, UNKNOWN, Bounds, Entry, IndexEntries
 from sparkcrypt.skipping.trusted import write
 from sparkcrypt.skipping.trusted.local_folder import LocalFolder
-from sparkcrypt.skipping.trusted.sidecar import SIDECAR, ObjectFacts, open_sidecar, seal_sidecar
+from sparkcrypt.skipping.trusted.sidecar import SIDECAR, ObjectFacts, PartSize, open_sidecar, seal_sidecar
+from sparkcrypt.skipping.trusted.store_keys import StoreIdentity, StoreKeys
 from sparkcrypt.skipping.trusted.trust import OTHER_KEY, Expected, open_store
-from sparkcrypt.skipping.trusted.write import StoreIdentity, StoreKeys, write_store
+from sparkcrypt.skipping.trusted.write import write_store
 from tests.unit.skipping.keys import Keys
 
 UUID = "0a1b2c3d-0000-4000-8000-000000000001"
@@ -420,7 +421,7 @@ def test_a_file_that_is_less_than_encrypted_is_not_used(good: Path, keys: Keys, 
     weaker = FileEncryption(footer, aad_prefix=StoreIdentity(UUID, 2).aad_prefix(part.name), **how)
     rewrite_file(good.parent / "sealed", part, retrieve_key=keys, encryption=weaker)
     sidecar = open_sidecar((good / SIDECAR).read_bytes(), keys, ("footer",).__contains__)
-    named = replace(sidecar, files={part.name: write._facts(part)})
+    named = replace(sidecar, files={part.name: write._facts(LocalFolder(good), part.name)})
     (good / SIDECAR).write_bytes(seal_sidecar(named, DataKey(*keys.keys.maker.make("footer", is_footer_key=True))))
     refused(good, keys, said=said)
 
@@ -463,12 +464,25 @@ def test_a_store_under_another_footer_key_is_not_used(good: Path, keys: Keys) ->
     open_store(LocalFolder(good), keys, replace(EXPECTED, footer_keys=("footer", "other"), column_keys={}))
 
 
-def test_a_sidecar_with_fewer_objects_is_not_used(good: Path, keys: Keys) -> None:
-    """Each row's object must be known to the sidecar."""
+@pytest.mark.parametrize(
+    ("objects", "sizes", "said"),
+    [
+        (NAMES[:2], {}, "not those of its sidecar"),
+        (NAMES[:2], None, "the sizes of other files and objects"),
+        (NAMES[::-1], None, "not those of its sidecar"),
+        ((*NAMES[:2], "/t/x#1"), None, "not those of its sidecar"),
+        (NAMES, {"part-0": PartSize(3, 1, 1)}, "the sizes of other files and objects"),
+    ],
+)
+def test_a_sidecar_of_other_objects_is_not_used(
+    good: Path, keys: Keys, objects: tuple[str, ...], sizes: dict[str, PartSize] | None, said: str
+) -> None:
+    """Each row's object must be known to the sidecar, in the order of the rows, with the sizes of its files or none."""
     sidecar = open_sidecar((good / SIDECAR).read_bytes(), keys, ("footer",).__contains__)
-    fewer = replace(sidecar, objects=dict(list(sidecar.objects.items())[:2]))
-    (good / SIDECAR).write_bytes(seal_sidecar(fewer, DataKey(*keys.keys.maker.make("footer", is_footer_key=True))))
-    refused(good, keys, said="not those of its sidecar")
+    facts = {name: FACTS[NAMES[0]] for name in objects}
+    other = replace(sidecar, objects=facts, sizes=sidecar.sizes if sizes is None else sizes)
+    (good / SIDECAR).write_bytes(seal_sidecar(other, DataKey(*keys.keys.maker.make("footer", is_footer_key=True))))
+    refused(good, keys, said=said)
 
 
 def test_nothing_is_shown_of_keys(good: Path, keys: Keys) -> None:

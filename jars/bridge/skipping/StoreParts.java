@@ -1,0 +1,180 @@
+package io.sparkcrypt;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.node.ArrayNode;
+import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.io.IOException;
+import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
+import java.util.BitSet;
+import java.util.Collections;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.TreeMap;
+import org.apache.spark.SparkContext;
+import org.apache.spark.api.java.JavaSparkContext;
+import org.apache.spark.api.java.function.Function;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+/**
+ * Judges the files of a query by the parts of a store that is too large to be kept open (sparkcrypt/skipping/query/judge_part.py).
+ *
+ * <p>Few parts are asked of the driver's helper, one after another. Many are asked in tasks, one part each, of the executors'
+ * helpers; a part that no executor can read, as on a disk of the driver's, is asked of the driver's helper then.
+ */
+final class StoreParts {
+  private static final Logger LOG = LoggerFactory.getLogger(StoreParts.class);
+  private static final int FEW = 4;
+  /** So many parts the driver judges in a minute, where tasks cannot. */
+  private static final int MOST_HERE = 64;
+  private static final String DESCRIPTION = "spark.job.description";
+  private static final String CANCELLED = "SPARK_JOB_CANCELLED";
+  private static final List<String> SENT = List.of("policy", "path", "properties", "schema", "types", "predicate", "lifetime_seconds");
+
+  private StoreParts() {}
+
+  /**
+   * What a store says of listed files, once its parts are judged.
+   *
+   * @param table as people know it
+   * @param request skip_files, as it was sent
+   * @param answer of the helper, with the parts that are to be judged; none where it has judged the files itself
+   */
+  static JsonNode judged(SparkContext context, String table, ObjectNode request, JsonNode answer) {
+    JsonNode parts = Wire.required(answer, "parts");
+    if (parts.isEmpty()) {
+      return answer;
+    }
+    ObjectNode asked = Wire.request("judge_part");
+    SENT.forEach(name -> asked.set(name, request.get(name)));
+    List<String> identities = new ArrayList<>();
+    parts.forEach(part -> identities.add(part.path("part").toString()));
+    List<JsonNode> judgements = parts.size() <= FEW ? here(asked, identities) : inTasks(context, table, asked, identities);
+    return merged((ObjectNode) answer, parts, judgements);
+  }
+
+  private static List<JsonNode> here(ObjectNode asked, List<String> identities) {
+    List<JsonNode> found = new ArrayList<>();
+    for (String identity : identities) {
+      found.add(ask(asked, identity));
+    }
+    return found;
+  }
+
+  private static JsonNode ask(ObjectNode asked, String identity) {
+    ObjectNode request = asked.deepCopy();
+    request.set("part", parsed(identity));
+    return Helper.ask(request);
+  }
+
+  private static List<JsonNode> inTasks(SparkContext context, String table, ObjectNode asked, List<String> identities) {
+    List<JsonNode> found = new ArrayList<>();
+    int failed = 0;
+    for (String judgement : run(context, table, asked.toString(), identities)) {
+      JsonNode judged = parsed(judgement);
+      if (judged.has("error")) {
+        String why = judged.path("error").asText();
+        if (++failed > MOST_HERE) {
+          throw Refusal.of("StorageError", "more than " + MOST_HERE + " parts of its store cannot be judged by executors: " + why);
+        }
+        LOG.info("{}: the driver judges a part of its store that an executor could not: {}", table, why);
+        judged = ask(asked, identities.get(found.size()));
+      }
+      found.add(judged);
+    }
+    return found;
+  }
+
+  /** Runs a task for each part, and returns what each came to; a task that cannot be run is as one that failed. */
+  private static List<String> run(SparkContext context, String table, String asked, List<String> identities) {
+    String before = context.getLocalProperty(DESCRIPTION);
+    context.setLocalProperty(DESCRIPTION, "sparkcrypt: judges " + identities.size() + " parts of the store of " + table);
+    try {
+      JavaSparkContext spark = JavaSparkContext.fromSparkContext(context);
+      return spark.parallelize(identities, identities.size()).map(new Judge(asked)).collect();
+    } catch (Exception e) { // Spark's are checked, and Scala declares none
+      String why = String.valueOf(e.getMessage());
+      if (e instanceof InterruptedException || why.contains(CANCELLED)) {
+        throw Sneaky.<RuntimeException>of(e); // somebody ended the query
+      }
+      return Collections.nCopies(identities.size(), failure("its tasks failed: " + why.lines().findFirst().orElse("")));
+    } finally {
+      context.setLocalProperty(DESCRIPTION, before);
+    }
+  }
+
+  private static String failure(String why) {
+    return Wire.object().put("error", why).toString();
+  }
+
+  private static JsonNode parsed(String text) {
+    try {
+      return Wire.parse(text.getBytes(StandardCharsets.UTF_8));
+    } catch (IOException e) {
+      throw Refusal.of("BridgeError", "a judgement is no JSON; jars of driver and executors do not belong together", e);
+    }
+  }
+
+  private static ObjectNode merged(ObjectNode answer, JsonNode parts, List<JsonNode> judgements) {
+    TreeMap<Integer, Map<String, BitSet>> excluded = new TreeMap<>();
+    ObjectNode unused = Wire.object();
+    for (int i = 0; i < parts.size(); i++) {
+      excluded.put(Wire.required(parts.get(i), "first").asInt(), bitmaps(judgements.get(i)));
+      unused.setAll((ObjectNode) Wire.required(judgements.get(i), "unused"));
+    }
+    ArrayNode skipped = Wire.array();
+    ObjectNode by = Wire.object();
+    int number = 0;
+    for (JsonNode row : Wire.required(answer, "rows")) {
+      Map.Entry<Integer, Map<String, BitSet>> part = row.asInt() < 0 ? null : excluded.floorEntry(row.asInt());
+      String index = part == null ? null : indexOf(part.getValue(), row.asInt() - part.getKey());
+      if (index != null) {
+        skipped.add(number);
+        by.put(index, by.path(index).asInt() + 1);
+      }
+      number++;
+    }
+    answer.set("skipped", skipped);
+    answer.set("by", by);
+    answer.set("unused", unused);
+    return answer;
+  }
+
+  private static Map<String, BitSet> bitmaps(JsonNode judgement) {
+    Map<String, BitSet> found = new LinkedHashMap<>();
+    JsonNode rows = Wire.required(judgement, "rows");
+    rows.fieldNames().forEachRemaining(index -> found.put(index, BitSet.valueOf(Wire.bytes(rows, index))));
+    return found;
+  }
+
+  private static String indexOf(Map<String, BitSet> part, int row) {
+    for (Map.Entry<String, BitSet> entry : part.entrySet()) {
+      if (entry.getValue().get(row)) {
+        return entry.getKey();
+      }
+    }
+    return null;
+  }
+
+  /** Asks the helper of the executor's JVM; what goes wrong is an answer too, so that Spark does not try it again. */
+  private static final class Judge implements Function<String, String> {
+    private static final long serialVersionUID = 1L;
+
+    private final String asked;
+
+    Judge(String asked) {
+      this.asked = asked;
+    }
+
+    @Override
+    public String call(String identity) {
+      try {
+        return ask((ObjectNode) parsed(asked), identity).toString();
+      } catch (RuntimeException | RefusedError | LinkageError e) {
+        return failure(String.valueOf(e.getMessage()));
+      }
+    }
+  }
+}

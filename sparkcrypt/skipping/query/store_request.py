@@ -1,0 +1,66 @@
+"""What requests about a table's store have in common: where the store is, what it must be, and who reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sparkcrypt.decide.context import TableContext, table_context
+from sparkcrypt.decide.request import require_properties, require_text
+from sparkcrypt.errors import BridgeError
+from sparkcrypt.keys.datakeys import DataKeyOpener
+from sparkcrypt.keys.material import parse_key_material
+from sparkcrypt.parquet import KeyRequest
+from sparkcrypt.plan import ColumnPlan
+from sparkcrypt.skipping.trusted.folder import StoreFolder, open_folder
+from sparkcrypt.skipping.trusted.trust import Expected
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the store of a table is, by the policy; ``folder`` is None where nothing tells, and ``why`` says it."""
+
+    context: TableContext
+    folder: StoreFolder | None
+    why: str | None = None
+
+    def expect(self, plan: Sequence[ColumnPlan]) -> Expected:
+        """Return what the store must be.
+
+        A key of a template is another one for each partition: its text is nobody's key, so such an index is not used.
+        """
+        keys = {
+            column.leaf.logical[0]: column.key.text for column in plan if column.key and len(column.leaf.logical) == 1
+        }
+        return Expected.of(self.context.policy, self.context.uuid, keys)
+
+
+def find_place(request: Mapping[str, Any]) -> Place:
+    """Return where the store of a request's table is: ``policy``, ``path`` and ``properties`` say it."""
+    context = table_context(require_text(request, "policy"), require_text(request, "path"), require_properties(request))
+    location = context.policy.index_location
+    if location is None:
+        return Place(context, None, "the policy does not say where stores are; set index: {location: FOLDER} in it")
+    if context.uuid is None:
+        return Place(
+            context, None, "the table has no UUID, by which its store would be found; tag it, or run `encrypt_table`"
+        )
+    return Place(context, open_folder(f"{location.rstrip('/')}/{context.uuid}", {}))
+
+
+def column_types(request: Mapping[str, Any]) -> dict[str, str]:
+    """Return column -> Spark type of a request's ``types``.
+
+    Raises:
+        BridgeError: they have another form.
+    """
+    types = request.get("types")
+    if not isinstance(types, dict) or not all(isinstance(kind, str) for kind in types.values()):
+        raise BridgeError("the request's 'types' are not as expected; the jar and this helper do not belong together")
+    return types
+
+
+def retrieve_key(opener: DataKeyOpener, lifetime_seconds: float | None, request: KeyRequest) -> bytes:
+    """Return a data key of a store, by a KEK that is no older than the session takes."""
+    return opener.open(parse_key_material(request.key_metadata or b""), lifetime_seconds=lifetime_seconds)
