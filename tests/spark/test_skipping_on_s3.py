@@ -20,6 +20,7 @@ import json, sys, time
 from pathlib import Path
 from pyspark.sql import SparkSession
 import sparkcrypt
+from sparkcrypt.backfill.after.rollback import rollback_run
 from sparkcrypt.backfill.index.table_index import drop_index, open_table_index
 from sparkcrypt.spark.tables.tagging import set_tags
 root, jars, endpoint = Path(sys.argv[1]), *sys.argv[2:]
@@ -65,6 +66,16 @@ ask("appended")
 told["refreshed"] = sparkcrypt.index_table(spark, "t", policy).read
 ask("refreshed again")
 told["fresh"] = open_table_index(spark, "t", policy).verify()[1].is_fresh
+set_tags(spark, "t", {"email": ["fin"]}, policy)
+run = sparkcrypt.encrypt_table(spark, "t", policy)
+told["run"] = [run.outcome, run.index]
+spark.sql("REFRESH TABLE t")
+ask("ran")
+told["fresh after the run"] = open_table_index(spark, "t", policy).verify()[1].is_fresh
+told["read after the run"] = sparkcrypt.index_table(spark, "t", policy).read
+told["back"] = rollback_run(spark, "t", policy, run.run_id).index
+spark.sql("REFRESH TABLE t")
+ask("rolled back")
 told["dropped"] = len(drop_index(spark, policy, Path(made.store).name)[1])
 print("RESULT", json.dumps({**told, "store": made.store}))
 """
@@ -79,7 +90,10 @@ def s3(tmp_path: Path) -> Iterator[S3]:
 
 
 def test_table_on_s3_has_a_local_store(s3: S3, fresh_jvm: FreshJvm, private_jar: Path, tmp_path: Path) -> None:
-    """Its store is made, goes stale, is refreshed, used and dropped, and a query finds the same rows at each step."""
+    """Its store is made, goes stale, is refreshed, used, carried over by a run and its rollback, and dropped.
+
+    A query finds the same rows at each step.
+    """
     try:
         jars = ",".join(map(str, s3a_jars()))
     except ServiceUnavailableError as unavailable:
@@ -102,4 +116,16 @@ def test_table_on_s3_has_a_local_store(s3: S3, fresh_jvm: FreshJvm, private_jar:
     assert [told["stale"][kind] for kind in ("indexed", "changed", "new", "gone")] == [4, 0, 4, 0]
     assert told["refreshed again"] == [[8, 2], [[33, 55], [33, 55]]]
     assert (told["refreshed"], told["fresh"], told["dropped"]) == (4, True, 2)
+    outcome, index = told["run"]
+    assert (outcome, index["state"], index["reason"], index["known"], index["generation"]) == (
+        "done",
+        "carried",
+        None,
+        8,
+        3,
+    )
+    assert told["ran"] == [[8, 2], [[33, 55], [33, 55]]]
+    assert (told["fresh after the run"], told["read after the run"]) == (True, 0)
+    assert (told["back"]["state"], told["back"]["known"]) == ("carried", 8)
+    assert told["rolled back"] == [[8, 2], [[33, 55], [33, 55]]]
     assert not Path(told["store"]).exists()
