@@ -55,6 +55,7 @@ _STATISTICS: dict[str, tuple[int, Message]] = {
     "decimal": (6, Message("statistics of decimals", [(3 << 3 | BYTES, b"0")])),
     "date": (7, Message("statistics of dates")),
     "binary": (8, Message("statistics of binaries", [(1 << 3 | VARINT, 0)])),
+    **dict.fromkeys(("geometry", "geography"), (13, Message("statistics of shapes"))),
 }
 """Kind -> the field of ``ColumnStatistics`` that is its own, and what that says of no values."""
 
@@ -72,7 +73,7 @@ def empty_statistics(column: Column, *, has_null: bool) -> bytes:
     """Return statistics of no values."""
     own = _STATISTICS.get(column.kind)
     typed = () if own is None else ((own[0], own[1].encode()),)
-    return message("column statistics", (1, 0), *typed, (_HAS_NULL, int(has_null))).encode()
+    return message("column statistics", *sorted(((1, 0), *typed, (_HAS_NULL, int(has_null))))).encode()
 
 
 def mask_encoding(column: Column) -> bytes:

@@ -1,4 +1,6 @@
 import java.io.IOException;
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Paths;
@@ -27,6 +29,7 @@ import org.apache.orc.impl.LocalKey;
 /**
  * Writes and reads ORC files for tests; each line of standard input is a command, its words apart by tabs:
  * write PATH SCHEMA ROWS STRIPE_ROWS STRIDE CODEC ENCRYPT MASKS BLOOMS KEYS
+ * SCHEMA is ORC's text of a struct, and after it ";name:geometry" or ";name:geography", which that has no words for
  * read PATH KEYS: a line "column digest nulls" for each top-level column, then "done"
  * find PATH KEYS COLUMN VALUE: rows and values that a reader finds when it may skip row groups
  * KEYS is a file of lines "name wrapped key" (hex), or "-".
@@ -96,7 +99,7 @@ public class OrcFiles {
   }
 
   static void write(String[] words) throws Exception {
-    TypeDescription schema = TypeDescription.fromString(words[2]);
+    TypeDescription schema = schemaOf(words[2]);
     int rows = Integer.parseInt(words[3]);
     Configuration conf = new Configuration(false);
     conf.set("orc.stripe.row.count", words[4]);
@@ -115,7 +118,7 @@ public class OrcFiles {
     }
     Random chance = new Random(17);
     try (Writer writer = OrcFile.createWriter(new Path(words[1]), options)) {
-      writer.addUserMetadata("test.note", java.nio.ByteBuffer.wrap("seen".getBytes(StandardCharsets.UTF_8)));
+      writer.addUserMetadata("test.note", ByteBuffer.wrap("seen".getBytes(StandardCharsets.UTF_8)));
       VectorizedRowBatch batch = schema.createRowBatch(500);
       for (int done = 0; done < rows; done += 500) {
         batch.reset();
@@ -127,6 +130,17 @@ public class OrcFiles {
         writer.addRowBatch(batch);
       }
     }
+  }
+
+  static TypeDescription schemaOf(String text) {
+    String[] parts = text.split(";");
+    TypeDescription schema = TypeDescription.fromString(parts[0]);
+    for (int p = 1; p < parts.length; ++p) {
+      String[] field = parts[p].split(":");
+      schema.addField(field[0],
+          field[1].equals("geometry") ? TypeDescription.createGeometry() : TypeDescription.createGeography());
+    }
+    return schema;
   }
 
   static void fill(ColumnVector vector, TypeDescription type, int from, int to, long first, Random chance) {
@@ -192,8 +206,22 @@ public class OrcFiles {
         union.tags[row] = chance.nextInt(union.fields.length);
         fill(union.fields[union.tags[row]], type.getChildren().get(union.tags[row]), row, row + 1, first, chance);
       }
-      default -> { }
+      default -> {
+        if (vector instanceof BytesColumnVector shapes) {  // geometry and geography: points in WKB
+          ByteBuffer point = ByteBuffer.allocate(21).order(ByteOrder.LITTLE_ENDIAN).put((byte) 1).putInt(1);
+          point.putDouble(chance.nextInt(180)).putDouble(chance.nextInt(90));
+          shapes.setVal(row, point.array());
+        }
+      }
     }
+  }
+
+  /** Those of shapes cannot print themselves where they have no bounding box, as of a column that is masked. */
+  static String show(ColumnStatistics statistics) {
+    return statistics instanceof GeospatialColumnStatistics shapes
+        ? "count: " + shapes.getNumberOfValues() + " hasNull: " + shapes.hasNull() + " bounds: "
+            + shapes.getBoundingBox() + " types: " + shapes.getGeospatialTypes()
+        : statistics.toString();
   }
 
   static void read(String path, Keys keys) throws Exception {
@@ -227,7 +255,7 @@ public class OrcFiles {
       TypeDescription child = schema.getChildren().get(c);
       System.out.println(String.join("\t", schema.getFieldNames().get(c),
           HexFormat.of().formatHex(digests[c].digest()), Long.toString(nulls[c]),
-          statistics[child.getId()].toString()));
+          show(statistics[child.getId()])));
     }
     // Of uncompressed files the reader fails on encrypted stripe statistics, those of its own writer too:
     // InStream.EncryptedStream.read returns 0, and not -1, at the end.

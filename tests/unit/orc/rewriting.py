@@ -1,15 +1,20 @@
-"""Encryptions for rewrites of ORC files, and what opens the files that were written."""
+"""Encryptions for rewrites of ORC files, what opens the files that were written, and what stands in clear of them."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from pathlib import Path
 
-from sparkcrypt.orc import OrcEncryption, OrcKey
-from sparkcrypt.orc.file.protobuf import Message
+from sparkcrypt.orc import OrcEncryption, OrcKey, read_tail
+from sparkcrypt.orc.file.protobuf import Message, decode
+from sparkcrypt.orc.file.statistics import clear_statistics
+from sparkcrypt.orc.file.streams import read_stream_whole
+from sparkcrypt.orc.file.stripe import ROW_INDEX, read_stripe_footer
 from sparkcrypt.orc.file.tail import Tail
 from sparkcrypt.parquet import KeyRequest
+from sparkcrypt.parquet.file.source import open_source
 from sparkcrypt.schema import split_dotted
 from tests.unit.orc.corpus import retrieve_key
 
@@ -40,3 +45,28 @@ def patched(tail: Tail, data: bytes, footer: Message) -> bytes:
     raw = tail.compression.deflate(footer.encode())
     postscript = tail.postscript.replace_field(1, [len(raw)]).encode()
     return data[: tail.footer_offset] + raw + postscript + bytes((len(postscript),))
+
+
+def clear_parts(path: Path) -> list[object]:
+    """Return what stands in clear of a file: streams, their content, encodings, statistics without sizes and totals."""
+    tail = read_tail(path)
+    parts: list[object] = []
+    with open_source(path) as opened:
+        known = clear_statistics(opened, tail)
+        parts += [_told(data) for stripe in (known.file, *known.stripes) for data in stripe]
+        for stripe in tail.stripes:
+            footer = read_stripe_footer(opened, tail, stripe)
+            parts += [encoding.fields for encoding in footer.encodings]
+            for stream in sorted(footer.streams, key=lambda stream: (stream.column, stream.kind)):
+                if stream.variant is None:
+                    content: object = read_stream_whole(opened, stream, None, tail.compression)
+                    if stream.kind == ROW_INDEX:
+                        entries = [decode(e, "entry") for e in decode(bytes(content), "i").read_repeated(1)]  # type: ignore[call-overload]
+                        content = [(entry.integers(1), _told(entry.data(2) or b"")) for entry in entries]
+                    parts.append((stream.column, stream.kind, content))
+    return parts
+
+
+def _told(data: bytes) -> list[object]:
+    """Leave out bytes on disk, and totals of elements, which Java's writer counts in what a mask has left unset."""
+    return [field for field in decode(data, "statistics").fields if field[0] >> 3 not in (11, 12)]

@@ -12,14 +12,13 @@ from sparkcrypt.errors import ConfigError, FormatError, UnsupportedFileError, Ve
 from sparkcrypt.orc import OrcEncryption, inspect_orc, read_tail, rewrap_orc, rewrite_orc, verify_orc
 from sparkcrypt.orc.file.protobuf import decode
 from sparkcrypt.orc.file.schema import leaves
-from sparkcrypt.orc.file.statistics import clear_statistics
 from sparkcrypt.orc.file.streams import read_stream_whole
 from sparkcrypt.orc.file.stripe import BLOOM_FILTERS, ROW_INDEX, read_stripe_footer
 from sparkcrypt.parquet import KeyRequest
 from sparkcrypt.parquet.file.source import open_source
 from sparkcrypt.schema import join_dotted, split_dotted
 from tests.unit.orc.corpus import CODECS, NAMES, file
-from tests.unit.orc.rewriting import OrcKeys
+from tests.unit.orc.rewriting import OrcKeys, clear_parts
 
 PLAIN = [f"java_{codec}" for codec in CODECS] + ["java_types", "arrow_zstd"]
 NESTED = ["id", "name", "st.y", "li._elem"]
@@ -86,31 +85,6 @@ def test_masks_of_all_types_are_those_that_java_makes(tmp_path: Path, other: str
     columns = [name for name in all_roots(other) if name not in ("id", "l")]
     rewrite_orc(file(other), tmp_path / "e", encryption=OrcKeys().encryption(columns))
     assert clear_parts(tmp_path / "e") == clear_parts(file(f"{other}_encrypted"))
-
-
-def clear_parts(path: Path) -> list[object]:
-    """Return what stands in clear of a file: streams, their content, encodings, statistics without sizes and totals."""
-    tail = read_tail(path)
-    parts: list[object] = []
-    with open_source(path) as opened:
-        known = clear_statistics(opened, tail)
-        parts += [_told(data) for stripe in (known.file, *known.stripes) for data in stripe]
-        for stripe in tail.stripes:
-            footer = read_stripe_footer(opened, tail, stripe)
-            parts += [encoding.fields for encoding in footer.encodings]
-            for stream in sorted(footer.streams, key=lambda stream: (stream.column, stream.kind)):
-                if stream.variant is None:
-                    content: object = read_stream_whole(opened, stream, None, tail.compression)
-                    if stream.kind == ROW_INDEX:
-                        entries = [decode(e, "entry") for e in decode(bytes(content), "i").read_repeated(1)]  # type: ignore[call-overload]
-                        content = [(entry.integers(1), _told(entry.data(2) or b"")) for entry in entries]
-                    parts.append((stream.column, stream.kind, content))
-    return parts
-
-
-def _told(data: bytes) -> list[object]:
-    """Leave out bytes on disk, and totals of elements, which Java's writer counts in what a mask has left unset."""
-    return [field for field in decode(data, "statistics").fields if field[0] >> 3 not in (11, 12)]
 
 
 @pytest.mark.parametrize("name", ["java_types", "java_none", "java_zlib", "arrow_zstd"])

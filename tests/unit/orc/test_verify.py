@@ -183,6 +183,8 @@ def test_statistics_in_clear_behind_a_nullifying_mask_are_refused() -> None:
     index = decode(data[stream.offset : stream.offset + stream.length], "an index")
     told = message("statistics", (1, 0), (4, message("of strings", (1, b"a")).encode()))
     assert not tells_nothing(told.encode()) and not tells_nothing(message("statistics", (1, 7)).encode())
+    bounds = message("of shapes", (1, message("a box", (1, b"\0\0\0\0\0\0\xf0\x3f")).encode())).encode()
+    assert not tells_nothing(message("statistics", (1, 0), (13, bounds)).encode())
     entry = message("an entry", (2, told.encode())).encode()
     rest = message("an index", *((1, b"") for _ in index.read_repeated(1)[1:])).encode()
     made = message("an index", (1, entry)).encode() + rest
