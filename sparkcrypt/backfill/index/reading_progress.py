@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 from sparkcrypt.backfill.report.progress import Progress
 from sparkcrypt.native.listing import ListedFile
-from sparkcrypt.skipping.format.description import Index
-from sparkcrypt.skipping.keep.files import DataFolder, FileRow, RowReader
+from sparkcrypt.skipping.keep.files import FileRow, RowReader, RowsWanted, Told, tell_nobody
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,19 +24,13 @@ class ToldReader:
     target: str
     progress: Progress
 
-    def __call__(
-        self,
-        data: DataFolder,
-        files: Sequence[ListedFile],
-        indexes: Sequence[Index],
-        digest_key: bytes,
-        told: object = None,
-    ) -> Iterator[FileRow]:
+    def __call__(self, wanted: RowsWanted, files: Sequence[ListedFile], told: Told = tell_nobody) -> Iterator[FileRow]:
         """Yield what a store says of each file."""
         done = 0
 
         def tell(number: int) -> None:
             nonlocal done
+            told(number)
             further = files[done : min(number, len(files))]
             if further:
                 done += len(further)
@@ -45,7 +38,7 @@ class ToldReader:
 
         self.progress.start(self.target, 0, len(files), sum(file.length for file in files))
         try:
-            yield from self.read(data, files, indexes, digest_key, tell)
+            yield from self.read(wanted, files, tell)
             tell(len(files))
         finally:
             self.progress.finish()

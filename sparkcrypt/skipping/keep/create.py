@@ -19,6 +19,7 @@ from sparkcrypt.skipping.keep.files import (
     FileRow,
     Listing,
     RowReader,
+    RowsWanted,
     changed_since,
     list_folder,
     read_rows,
@@ -169,11 +170,12 @@ def create_store(
         tuple([IndexEntries(index) for index in plan.indexes]),
     )
     identity, digest_key = StoreIdentity(plan.table_uuid, next_generation(folder, generation)), new_digest_key()
+    wanted = RowsWanted(plan.data, plan.indexes, digest_key)
     with open_writer(folder, shape, keys, identity) as writer:
         adding = AddedRows(writer, plan.data, shape, plan.given)
         adding.add_all(
             plan.listing.settled,
-            (_check_table(plan, row) for row in read(plan.data, plan.listing.settled, plan.indexes, digest_key)),
+            (_check_table(plan, row) for row in read(wanted, plan.listing.settled)),
         )
         sidecar = writer.finish(digest_key=digest_key, given=plan.given)
     return Built(sidecar, adding.read, (*plan.listing.too_young, *adding.changed), adding.unknown)

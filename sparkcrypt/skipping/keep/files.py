@@ -128,35 +128,35 @@ def tell_nobody(_: int) -> None:
     """Hear nothing."""
 
 
+@dataclass(frozen=True, slots=True)
+class RowsWanted:
+    """What is to be read of each file of a table.
+
+    Attributes:
+        data: the table's files.
+        indexes: what a store says of each.
+        digest_key: under which footers are digested.
+    """
+
+    data: DataFolder
+    indexes: Sequence[Index]
+    digest_key: bytes = field(repr=False)
+
+
 class RowReader(Protocol):
     """What reads the rows of files: `read_rows`, or Spark's tasks."""
 
-    def __call__(
-        self,
-        data: DataFolder,
-        files: Sequence[ListedFile],
-        indexes: Sequence[Index],
-        digest_key: bytes,
-        told: Told = ...,
-    ) -> Iterator[FileRow]:
+    def __call__(self, wanted: RowsWanted, files: Sequence[ListedFile], told: Told = ...) -> Iterator[FileRow]:
         """Yield what a store says of each file."""
         ...
 
 
-def read_rows(
-    data: DataFolder,
-    files: Sequence[ListedFile],
-    indexes: Sequence[Index],
-    digest_key: bytes,
-    told: Told = tell_nobody,
-) -> Iterator[FileRow]:
+def read_rows(wanted: RowsWanted, files: Sequence[ListedFile], told: Told = tell_nobody) -> Iterator[FileRow]:
     """Read what a store says of files; a file that is gone by now is left out.
 
     Args:
-        data: their folder.
+        wanted: what of them.
         files: which, as they were listed.
-        indexes: what is wanted of each.
-        digest_key: under which footers are digested.
         told: hears how many files are read.
 
     Raises:
@@ -165,9 +165,12 @@ def read_rows(
         VerificationError: it does not authenticate, or is not what ``check_file`` takes.
         KeyServiceError: a key is denied or cannot be had.
     """
+    data = wanted.data
     for number, file in enumerate(files, start=1):
         try:
-            found = read_file(data.path_of(file.name), data.settings, indexes, data.retrieve_key, digest_key)
+            found = read_file(
+                data.path_of(file.name), data.settings, wanted.indexes, data.retrieve_key, wanted.digest_key
+            )
         except FormatError:
             if file.name in changed_since(data, (file,)):
                 continue

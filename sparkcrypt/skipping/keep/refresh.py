@@ -12,7 +12,7 @@ from sparkcrypt.skipping.format.merge import Store
 from sparkcrypt.skipping.format.naming import table_identifier
 from sparkcrypt.skipping.format.rows import rows_of
 from sparkcrypt.skipping.keep.create import AddedRows, Built
-from sparkcrypt.skipping.keep.files import DataFolder, FileRow, RowReader, list_folder, read_rows
+from sparkcrypt.skipping.keep.files import DataFolder, FileRow, RowReader, RowsWanted, list_folder, read_rows
 from sparkcrypt.skipping.keep.partitions import check_folders
 from sparkcrypt.skipping.trusted.folder import StoreFolder
 from sparkcrypt.skipping.trusted.store_keys import StoreIdentity, StoreKeys
@@ -69,8 +69,8 @@ def refresh_store(
                 if row.name in carried:
                     writer.add(row, known[row.name])
         adding = AddedRows(writer, data, opened.store, sidecar.given)
-        indexes = [held.index for held in opened.store.indexes]
-        rows = read(data, new, indexes, sidecar.digest_key)
+        wanted = RowsWanted(data, [held.index for held in opened.store.indexes], sidecar.digest_key)
+        rows = read(wanted, new)
         adding.add_all(new, (_check_row(data, row, opened, keys) for row in rows))
         written = writer.finish(digest_key=sidecar.digest_key, given=sidecar.given)
     return Built(written, adding.read, (*listing.too_young, *adding.changed), adding.unknown)

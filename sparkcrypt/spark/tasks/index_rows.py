@@ -13,11 +13,10 @@ from sparkcrypt.errors import ConfigError, FormatError, SparkcryptError
 from sparkcrypt.native.footers import PACKED_SCHEMA
 from sparkcrypt.native.listing import ListedFile
 from sparkcrypt.policy.key_service import KeyServiceConfig
-from sparkcrypt.skipping.format.description import Index
 from sparkcrypt.skipping.keep.files import (
-    DataFolder,
     FileRow,
     RowReader,
+    RowsWanted,
     Told,
     changed_since,
     make_row,
@@ -58,25 +57,21 @@ def rows_in_tasks(spark: SparkSession, key_service: KeyServiceConfig) -> RowRead
 def _read_rows(
     spark: SparkSession,
     key_service: KeyServiceConfig,
-    data: DataFolder,
+    wanted: RowsWanted,
     files: Sequence[ListedFile],
-    indexes: Sequence[Index],
-    digest_key: bytes,
     told: Told = tell_nobody,
 ) -> Iterator[FileRow]:
-    start, tasks = 0, FIRST_TASKS
+    data, start, tasks = wanted.data, 0, FIRST_TASKS
     while start < len(files):
         some, read = files[start : start + FILES_A_TASK * tasks], _Answers({}, 0)
         if len(files) > FEW:
             with suppress(ConfigError):
-                read = _read_in_tasks(
-                    spark, key_service, data, some, indexes, digest_key, partial(_further, told, start)
-                )
+                read = _read_in_tasks(spark, key_service, wanted, some, partial(_further, told, start))
         tasks = count_tasks(len(some), read.bytes)
         for number, file in enumerate(some, start=start + 1):
             found = read.files.pop(data.path_of(file.name), None)
             if found is None:
-                yield from read_rows(data, (file,), indexes, digest_key)
+                yield from read_rows(wanted, (file,))
             elif isinstance(found, ReadFile):
                 yield make_row(data, file, found)
             elif not (isinstance(found, FormatError) and file.name in changed_since(data, (file,))):
@@ -98,10 +93,8 @@ def _further(told: Told, start: int, tasks: int) -> None:
 def _read_in_tasks(
     spark: SparkSession,
     key_service: KeyServiceConfig,
-    data: DataFolder,
+    wanted: RowsWanted,
     files: Sequence[ListedFile],
-    indexes: Sequence[Index],
-    digest_key: bytes,
     told: Told,
 ) -> _Answers:
     """Return what each file holds, or why that cannot be read; ``told`` hears how many tasks have ended.
@@ -110,10 +103,10 @@ def _read_in_tasks(
         ConfigError: the executors' interpreter lacks what this needs.
     """
     bring_package(spark)
-    paths = [data.path_of(file.name) for file in files]
+    paths = [wanted.data.path_of(file.name) for file in files]
     chunks = [paths[start : start + FILES_A_TASK] for start in range(0, len(paths), FILES_A_TASK)]
-    reader = index_reader(chunks, indexes, key_service, hadoop_settings(spark), digest_key)
+    reader = index_reader(chunks, wanted.indexes, key_service, hadoop_settings(spark), wanted.digest_key)
     with translated_failure(), watch_tasks(spark, told):
         rows = spark.range(0, len(chunks), 1, len(chunks)).mapInArrow(reader, PACKED_SCHEMA).collect()
-    found = dict(unpack_file(row.packed, indexes) for row in rows)
+    found = dict(unpack_file(row.packed, wanted.indexes) for row in rows)
     return _Answers(found, sum(len(row.packed) for row in rows))
