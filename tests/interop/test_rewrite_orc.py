@@ -7,7 +7,8 @@ from pathlib import Path
 import pyarrow.orc
 import pytest
 
-from sparkcrypt.orc import rewrap_orc, rewrite_orc
+from sparkcrypt.orc import inspect_orc, read_tail, rewrap_orc, rewrite_orc
+from sparkcrypt.orc.file.encryption import Variant
 from sparkcrypt.parquet import KeyRequest
 from tests.unit.orc.corpus import CODECS, file
 from tests.unit.orc.java_orc import JavaOrc, key_lines
@@ -66,6 +67,36 @@ def test_java_seeks_in_what_was_encrypted(tmp_path: Path, java: JavaOrc, name: s
     _, seen, found = masked.split("\t")
     assert seen == source.split("\t")[1] and int(seen) < pyarrow.orc.ORCFile(file(name)).nrows
     assert found.startswith(f"{wanted} ") and "null" in found
+
+
+@pytest.mark.parametrize("name", ["java_types", "java_zlib"])
+def test_java_reads_files_with_dark_and_with_purged_columns(tmp_path: Path, java: JavaOrc, name: str) -> None:
+    """Whoever kept the keys of columns that stay sees their values; nulls that replace them need no key."""
+    source, keys = file(f"{name}_encrypted"), OrcKeys()
+    dark = [path for path, column in inspect_orc(source).columns.items() if column.key_id == "fin"]
+    rewrite_orc(source, tmp_path / "d", retrieve_key=keys, encryption=keys.encryption(["id"]), dark=dark)
+    rewrite_orc(source, tmp_path / "p", retrieve_key=keys, purge=dark)
+    for wrapped in {key for found in (source, tmp_path / "d") for key in read_tail(found).wrapped_keys()}:
+        keys.made[wrapped] = keys(KeyRequest("f", None, wrapped))
+    kept = tmp_path / "k"
+    names = {key: found.key.name for path in (source, tmp_path / "d") for found, key in variants_of(path)}
+    kept.write_text(key_lines((names[wrapped], wrapped, key) for wrapped, key in keys.made.items()))
+    before, opened = java.read([source, tmp_path / "d"], kept)
+    assert {column: found.digest for column, found in opened.items()} == {
+        column: found.digest for column, found in before.items()
+    }
+    masked, purged = java.read_each([(source, None), (tmp_path / "p", None)])
+    for column in {path[0] for path in dark}:
+        assert purged[column] == masked[column]
+    assert purged["dec"].nulls == purged["id"].nulls + pyarrow.orc.ORCFile(source).nrows
+
+
+def variants_of(path: Path) -> list[tuple[Variant, bytes]]:
+    """Return each variant of a file with each of its wrapped keys."""
+    tail = read_tail(path)
+    return [
+        (found, key) for found in (tail.encryption.variants if tail.encryption else ()) for key in tail.keys_of(found)
+    ]
 
 
 @pytest.mark.parametrize("codec", CODECS)

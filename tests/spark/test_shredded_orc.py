@@ -11,6 +11,7 @@ from sparkcrypt import configure, read_table, verify_table
 from sparkcrypt.arrow import open_orc
 from sparkcrypt.backfill.after.rollback import rollback_run
 from sparkcrypt.backfill.many.check_keys import check_keys
+from sparkcrypt.backfill.many.key_status import key_statuses
 from sparkcrypt.backfill.many.passes import PassOptions, backfill
 from sparkcrypt.backfill.many.rotate import rotate_key
 from sparkcrypt.backfill.shred.apply import ShredOptions, shred_keys
@@ -22,7 +23,7 @@ from sparkcrypt.policy.model import Policy
 from sparkcrypt.schema import join_dotted
 from sparkcrypt.spark.tables.tagging import set_tags, unset_tags
 from tests.spark.restored_state import restore
-from tests.spark.shredding import by_key, plan_shredding
+from tests.spark.shredding import by_key, plan_shredding, state_of
 from tests.spark.support import Lake, key_service, refusal, rows_of
 from tests.unit.orc.dark_parts import parts_of
 
@@ -129,6 +130,29 @@ def test_dark_files_are_verified_and_counted(lake: Lake, policy: Policy) -> None
     assert (missing.ok, [difference.kind for difference in missing.drift]) == (False, ["unreadable"])
 
 
+def test_late_rows_go_under_their_own_key_and_keep_it(lake: Lake, policy: Policy) -> None:
+    """Refused where the policy names none; a run that writes their files anew leaves them under the key they have."""
+    key_service(policy).create("late_contact_2025_11")
+    row = f"INSERT INTO o SELECT 3, 'e3', 's3', named_struct('mail', 'm3', 'age', 3), array('t3'), '{DAY}'"
+    said = refusal(lambda: lake.sql(row.replace(DAY, "2025-02-05")))  # no KEK of that month's key is cached
+    assert "'contact_2025_02'" in said and "KeyNotFoundError" in said
+    policy = lake.changed("retention: 400d}", "retention: 400d, late_data: late_contact_2025_11}")
+    lake.sql(row)
+    policy = lake.changed("late_data: late_contact_2025_11", 'late_data: "late_contact_{written:%Y_%m}"')
+    assert verify_table(lake.spark, "o", policy).drift == ()
+    set_tags(lake.spark, "o", {"id": ["pii"]}, policy)
+    done = backfill(lake.spark, policy, tables=["o"], options=run())
+    assert (done.outcome, done.tables[0].files_rewritten) == ("done", 3)
+    lake.sql("REFRESH TABLE o")
+    files = [Path(name.removeprefix("file://")) for name in lake.spark.table("o").inputFiles() if f"d={DAY}" in name]
+    keys = sorted((keys_of(file) for file in files), key=str)
+    late = dict.fromkeys(DARK, "late_contact_2025_11")
+    assert keys == [{"id": "pii", "ssn": "pii", **found} for found in (DARK, late)]
+    assert backfill(lake.spark, policy, tables=["o"], options=run()).outcome == "nothing to do"
+    (told,) = plan_shredding(lake, policy, "o").to_dict()["late_data"]
+    assert (told["key_id"], told["tables"][0]["rows"]) == ("late_contact_2025_11", 1)
+
+
 def test_runs_carry_dark_columns(lake: Lake, policy: Policy, copies: dict[str, Path]) -> None:
     """Others are rewrapped, get new local keys, are encrypted and decrypted; what is dark stays byte for byte."""
     before = dark_parts(file_of(lake, DAY))
@@ -165,6 +189,9 @@ def test_runs_carry_dark_columns(lake: Lake, policy: Policy, copies: dict[str, P
     rollback_run(lake.spark, "o", policy, str(done.tables[0].run_id))
     assert keys_of(file_of(lake, DAY)) == {**DARK, "id": "pii", "who.age": "pii"}
     assert readable(lake, policy) == [WITHOUT, WITH]
+    statuses = {status.key_id: status for status in key_statuses(state_of(policy), key_service(policy), policy)}
+    assert {key: statuses[key].amount.files for key in (OLD, NEW)} == {OLD: 1, NEW: 1}
+    assert statuses[OLD].tombstone is not None and statuses[OLD].described is None
 
 
 def test_purge_puts_nulls_in_their_place(lake: Lake, policy: Policy, copies: dict[str, Path]) -> None:

@@ -198,14 +198,17 @@ def test_column_that_is_not_dark_as_it_was_listed_is_refused(bench: Bench, dark:
             kind, said = failed(carry_out(bench, place, "decrypt", name="d/out.orc", **{how: columns}))
             assert kind == "VerificationError"
             assert what in said and "and was under the shredded 'pii' when it was listed" in said
+    order = OrcOrder(dark, str(bench.folder / "o.orc"), "copy", {("tel", "_elem"): "other"}, b"", b"other", carried=SSN)
+    kind, said = failed(work.rewrite(order, bench.keys, {}))
+    assert kind == "VerificationError" and "its local keys are bound to another file than when it was listed" in said
 
 
 def test_purge_that_leaves_a_value_is_no_purge(bench: Bench, dark: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The target's column is looked at, and so is the note; what is not proven leaves no target."""
     with monkeypatch.context() as patch:
         patch.setattr(orc_work, "rewrite_orc", lambda source, target, **more: rewrite_orc(source, target, **keep(more)))
-        kind, said = failed(carry_out(bench, dark, "decrypt", name="d/f2.orc", purged=SSN))
-    assert kind == "KeyNotFoundError", said
+        kind, _ = failed(carry_out(bench, dark, "decrypt", name="made/f.orc", purged=SSN))
+    assert kind == "KeyNotFoundError"
     with monkeypatch.context() as patch:
         patch.setattr(end, "encode_purged_note", lambda _: encode_purged_note({}))
         kind, said = failed(carry_out(bench, dark, "decrypt", name="d/f2.orc", purged=SSN))

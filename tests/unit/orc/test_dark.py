@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pyarrow.orc
@@ -11,10 +11,12 @@ import pytest
 
 from sparkcrypt.errors import ConfigError, KeyNotFoundError, UnsupportedFileError, VerificationError
 from sparkcrypt.orc import inspect_orc, read_tail, rewrap_orc, rewrite_orc, verify_orc
-from sparkcrypt.orc.file.cipher import LocalKey
+from sparkcrypt.orc.file.cipher import LocalKey, LocalKeys
 from sparkcrypt.orc.file.purged import encode_purged_note, is_purged_note, read_purged_note
-from sparkcrypt.orc.file.stripe import read_stripe_footer
+from sparkcrypt.orc.file.stripe import DATA, PRESENT, ROW_INDEX, Stream, read_stripe_footer
 from sparkcrypt.orc.file.tail import STRIPE_ID, STRIPES, USER_METADATA
+from sparkcrypt.orc.rewrite.source import OrcSource, check_supported
+from sparkcrypt.orc.verify.nulls import NullCheck
 from sparkcrypt.parquet import KeyRequest
 from sparkcrypt.parquet.file.source import open_source
 from sparkcrypt.schema import Path as ColumnPath
@@ -136,6 +138,35 @@ def test_what_is_more_than_nulls_is_found(tmp_path: Path) -> None:
             verify_orc(place, retrieve_key=keys, nulls=[(column,)])
 
 
+def test_each_part_of_a_column_is_looked_at_for_values() -> None:
+    """Statistics that count, a value that is present, a stream with content, and a row of which nothing is said."""
+    tail = read_tail(file("java_none"))
+    name = next(column.number for column in tail.columns if column.path == ("name",))
+    check, stripe = NullCheck(tail, [("name",)]), tail.stripes[0]
+    zeros = bytes((127, 0)) * 3  # 390 bytes: a bit for each of 2500 rows, and more
+    assert check.has(name) and not check.has(name + 1)
+    check.check_statistics(name, b"")
+    check.check_statistics(name + 1, b"\x08\x05")
+    check.check_stream(Stream(PRESENT, name, 0, len(zeros), None), zeros)
+    check.check_stream(Stream(ROW_INDEX, name, 0, 2, None), b"\x0a\x00")
+    check.check_stream(Stream(DATA, name, 0, 0, None), b"")
+    check.check_stream(Stream(DATA, name + 1, 0, 9, None), b"")
+    check.finish_stripe(stripe)
+    refused: tuple[tuple[Callable[[], None], str], ...] = (
+        (lambda: check.finish_stripe(stripe), "stripe 0 does not say of every row"),
+        (lambda: check.check_statistics(name, b"\x08\x05"), "its statistics tell of values"),
+        (
+            lambda: check.check_stream(Stream(ROW_INDEX, name, 0, 6, None), b"\x0a\x04\x12\x02\x08\x05"),
+            "its statistics",
+        ),
+        (lambda: check.check_stream(Stream(PRESENT, name, 0, 2, None), b"\xff\x80"), "a value of it is present"),
+        (lambda: check.check_stream(Stream(DATA, name, 0, 9, None), b""), "its stream DATA of column 2 is not empty"),
+    )
+    for refuse, said in refused:
+        with pytest.raises(VerificationError, match=f"column name holds more than nulls .{said}"):
+            refuse()
+
+
 def test_columns_that_are_not_encrypted_are_not_dark(tmp_path: Path) -> None:
     """A file that somebody exchanged is refused by every way, and leaves no target."""
     dark, keys = [("name",)], OrcKeys()
@@ -226,6 +257,23 @@ def test_what_would_use_a_key_twice_or_leave_values_is_refused(tmp_path: Path) -
     with pytest.raises(ConfigError, match=r"st\.x is inside st, and the key of one of them is gone"):
         rewrite_orc(tmp_path / "s", target, retrieve_key=keys, encryption=keys.encryption(["st.x"]), dark=st)
     assert not target.exists()
+
+
+def test_keys_of_a_map_are_not_purged() -> None:
+    """ORC's Java writer encrypts them alone where it is told to, and maps have no null keys."""
+    tail = read_tail(file("java_types_encrypted"))
+    assert tail.encryption is not None
+    variant = next(found for found in tail.encryption.variants if found.root.path == ("kv",))
+    root = tail.columns[variant.root.children[0]]
+    alone, mask = replace(variant, number=0, root=root), tail.encryption.by_root[variant.root.number]
+    encryption = replace(
+        tail.encryption, variants=(alone,), by_column={root.number: alone}, by_root={root.number: mask}
+    )
+    with open_source(file("java_types_encrypted")) as opened:
+        keys = LocalKeys("f", OrcKeys())
+        source = OrcSource(opened, replace(tail, encryption=encryption), keys, purge=[("kv", "_key")])
+        with pytest.raises(UnsupportedFileError, match=r"kv\._key is the key of a map, and maps have no null keys"):
+            check_supported(source, encrypts=False)
 
 
 def test_bloom_filters_of_dark_columns_in_clear_go(tmp_path: Path) -> None:
