@@ -261,6 +261,30 @@ def _rewrap(data: bytes) -> None:
         _hold_equal(data, Path(folder) / "out", keys, None)
 
 
+def _dark(data: bytes) -> None:
+    """Carry the columns under one master key as if it were gone, or purge them; what verified before must be proven."""
+    keys, columns = OrcKeys(), inspect_orc(data).columns
+    named = sorted({column.key_id for column in columns.values() if column.key_id is not None})
+    if not named:
+        raise FormatError("<bytes>: expected an encrypted file")
+    gone = [path for path, column in columns.items() if column.key_id == named[0]]
+    dark, purge = (gone, []) if len(data) % 2 else ([], gone)
+    with tempfile.TemporaryDirectory(prefix="sparkcrypt-fuzz-") as folder:
+        target = Path(folder) / "out"
+        result = rewrite_orc(data, target, retrieve_key=keys, dark=dark, purge=purge)
+        assert target.stat().st_size < MOST_GROWTH + 3 * len(data)
+        try:
+            before = verify_orc(data, retrieve_key=keys, will_encrypt=(), dark=dark, purged=purge)
+        except SparkcryptError:
+            return
+        equal = {part: digest for part, digest in before.digests.items() if part != "user_metadata"}
+        try:
+            verify_orc(target, retrieve_key=keys, equal_to=before.digests if not result.left_out else equal, dark=dark)
+        except SparkcryptError as error:
+            raise AssertionError(f"what was written of a good file is not good: {error}") from error
+        verify_orc(target, retrieve_key=keys, nulls=purge, dark=dark)  # masks that are damaged may be no nulls
+
+
 def _hold_equal(
     data: bytes, target: Path, keys: OrcKeys, roots: list[tuple[str, ...]] | None, *, dropped: bool = False
 ) -> None:
@@ -284,6 +308,7 @@ READS: dict[str, Callable[[bytes], None]] = {
     "verify": _verify,
     "rewrite": _rewrite,
     "rewrap": _rewrap,
+    "dark": _dark,
     "rows": _rows,
 }
 
