@@ -70,6 +70,7 @@ def build_plan(
         differences=planner.differences() if compare_stores else (),
         key_service_json=policy.key_service.canonical(),
         schema=schema,
+        footer_key_history=policy.footer_key_history,
     )
 
 

@@ -87,6 +87,7 @@ class EncryptionPlan:
     differences: tuple[str, ...] = ()
     key_service_json: str = field(default="", repr=False)
     schema: Schema = field(default=Schema(()), repr=False)
+    footer_key_history: tuple[str, ...] = ()
 
     @property
     def encrypted(self) -> tuple[ColumnPlan, ...]:

@@ -221,10 +221,11 @@ def is_purged(summary: FileSummary, column: Path, key_id: str | None, plan: Encr
         summary: what the footer says, which whoever has its key wrote; in an ORC file whoever could write it.
         column: its path in the file.
         key_id: that is planned.
-        plan: whose footer key it is in an ORC file, whose footer has none.
+        plan: whose footer key, or a former one, it is in an ORC file, whose footer has none.
     """
-    footer_key = plan.footer_key if summary.format == "orc" else summary.footer_key
-    under_footer = (summary.columns or {})[column].key_id == footer_key
+    of_plan = (plan.footer_key, *plan.footer_key_history)
+    footer_keys = of_plan if summary.format == "orc" else (summary.footer_key,)
+    under_footer = (summary.columns or {})[column].key_id in footer_keys
     return under_footer and key_id is not None and summary.purged.get(column) == key_id
 
 

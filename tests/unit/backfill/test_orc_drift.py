@@ -226,6 +226,9 @@ def test_nulls_under_the_footers_key_are_what_a_purge_leaves() -> None:
     other = replace(orc_file({"email": "fin", "phones._elem": "pii"}), purged={("email",): "pii"})
     (found,) = drift_of_file(other, match_columns(other, planned()), planned(), {}, table_uuid="uuid")
     assert found.detail == "encrypted with 'fin', not 'pii'"  # a forged note must not take it to the footer's key
+    moved = replace(planned(), footer_key="newer", footer_key_history=("footer",))
+    (found,) = drift_of_file(noted, match_columns(noted, moved), moved, {}, table_uuid="uuid")
+    assert (found.kind, found.detail, found.only_keys) == ("wrong_key", "encrypted with 'footer', not 'newer'", True)
     both = replace(orc_file({"who.mail": "footer", "who.age": "footer"}, names="who.mail who.age"), purged={})
     assert _keeps_roots(both, {("who", "mail"): None, ("who", "age"): None})
 
