@@ -99,6 +99,7 @@ def end_process(code: int) -> None:
 def main() -> None:
     """Serve on stdin and stdout until stdin closes; never returns."""
     source, sink = _take_pipes()
+    _forbid_core_dumps()
     # A terminal sends Ctrl-C to every process of the session; only the JVM decides when its helper ends.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
@@ -107,6 +108,14 @@ def main() -> None:
         sys.stderr.write(f"sparkcrypt helper: {error}\n")
         end_process(error.exit_code)
     end_process(0)
+
+
+def _forbid_core_dumps() -> None:
+    """Let no core dump hold the keys that this process has opened; its children inherit that."""
+    with contextlib.suppress(ImportError, OSError, ValueError):  # a system that knows no such limit
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
 def _take_pipes() -> tuple[BinaryIO, BinaryIO]:

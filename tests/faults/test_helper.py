@@ -55,6 +55,16 @@ def test_wrap_and_unwrap(jar: Path, faults: Faults, tmp_path: Path) -> None:
     assert calls == [{"op": op, "key_id": "a", "pid": pid, "outcome": "ok"} for op in ("wrap", "unwrap")]
 
 
+def test_helper_leaves_no_core_dump(jar: Path, faults: Faults) -> None:
+    """Whatever limit it is started with, a helper sets that of its core dumps to nothing, for good."""
+    started = ["sh", "-c", 'ulimit -S -c "$(ulimit -H -c)"; exec "$0" "$@"', *helper_command(jar)]
+    with HelperClient(started, environment=faults.environment, deadline_seconds=20) as client:
+        client.call("hello")
+        limits = Path(f"/proc/{client.pid}/limits").read_text()
+    (line,) = [line for line in limits.splitlines() if line.startswith("Max core file size")]
+    assert line.split()[4:6] == ["0", "0"]
+
+
 def test_stray_output_does_not_reach_the_protocol(helper: HelperClient, faults: Faults) -> None:
     """A library, a child process and raw writes to descriptor 1 print to stderr; answers stay readable."""
     assert unwrap(helper, faults, "prints", wrap(helper, faults)) == KEY
