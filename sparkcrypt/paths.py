@@ -28,7 +28,10 @@ def split_path(path: str) -> tuple[str | None, str, str]:
     match = _URI.fullmatch(path)
     scheme, authority, below = match.groups() if match else (None, None, path)
     scheme = scheme.lower() if scheme else None
-    return _SAME_STORE.get(scheme or "", scheme), authority or "", re.sub("/+", "/", below or "").rstrip("/")
+    below = below or ""
+    if "//" in below:
+        below = re.sub("/+", "/", below)
+    return _SAME_STORE.get(scheme or "", scheme), authority or "", below.rstrip("/")
 
 
 def is_within(path: str, location: str) -> bool:

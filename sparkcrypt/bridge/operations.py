@@ -11,7 +11,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import sparkcrypt
@@ -299,6 +299,7 @@ def _key_service_of(request: Request) -> KeyServiceConfig:
         raise ConfigError("parquet.sparkcrypt.policy is not a policy; leave it to sparkcrypt.configure") from error
 
 
+@lru_cache(maxsize=100)  # almost every request names the same one
 def _key_service(text: str) -> KeyServiceConfig:
     try:
         return KeyServiceConfig.from_dict(json.loads(text))

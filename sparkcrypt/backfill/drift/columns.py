@@ -55,6 +55,26 @@ class FileColumns:
         return tuple(sorted(join_dotted(path) for path in tagged - held)), bool(tagged) and tagged.isdisjoint(held)
 
 
+class ColumnMatcher:
+    """Matches the columns of many files with one table's; files of equal columns are matched once.
+
+    Args:
+        plan: of the files' table.
+    """
+
+    def __init__(self, plan: EncryptionPlan) -> None:
+        self._plan = plan
+        self._known: dict[tuple[str, tuple[Path, ...]], FileColumns] = {}
+
+    def match(self, summary: FileSummary) -> FileColumns:
+        """Return what `match_columns` does, and raise what it does."""
+        shape = summary.format, tuple(summary.columns or ())
+        found = self._known.get(shape)
+        if found is None:
+            found = self._known[shape] = match_columns(summary, self._plan)
+        return found
+
+
 def match_columns(summary: FileSummary, plan: EncryptionPlan) -> FileColumns:
     """Match a file's leaf columns with a table's; a file is matched once, and whoever asks for its columns gets that.
 

@@ -131,12 +131,13 @@ def own_keys(config: KeyServiceConfig) -> RetrieveKey:
 @contextmanager
 def fresh_keys(config: KeyServiceConfig) -> Iterator[RetrieveKey]:
     """Yield a key retriever over a helper process of its own, which no cache of this process can answer for."""
+    key_service = config.canonical()
     with HelperClient(helper_command()) as helper:
 
         def retrieve(request: KeyRequest) -> bytes:
             answer = helper.call(
                 "open_key",
-                key_service=config.canonical(),
+                key_service=key_service,
                 key_metadata=base64.b64encode(request.key_metadata or b"").decode(),
             )
             return base64.b64decode(answer["key"])

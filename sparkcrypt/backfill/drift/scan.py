@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from sparkcrypt.backfill.drift.cache import FooterCache
-from sparkcrypt.backfill.drift.columns import FileColumns, match_columns
+from sparkcrypt.backfill.drift.columns import ColumnMatcher, FileColumns
 from sparkcrypt.backfill.drift.dark import TellShredded, find_dark, find_dark_drift, tell_none
 from sparkcrypt.backfill.drift.difference import Drift, drift_of_file, missing_folder, unreadable
 from sparkcrypt.backfill.drift.footers import (
@@ -168,7 +168,8 @@ def scan_footers(
     """
     footers = _part_other_formats(footers, target.format)
     summaries = footers.summaries
-    columns = {path: match_columns(summary, target.plan) for path, summary in summaries.items()}
+    matcher = ColumnMatcher(target.plan)
+    columns = {path: matcher.match(summary) for path, summary in summaries.items()}
     inherited = {
         path: tuple(find_inherited(summary, columns[path], footers.lineage.get(path, ())))
         for path, summary in summaries.items()

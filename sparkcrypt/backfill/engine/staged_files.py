@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
-from sparkcrypt.backfill.drift.columns import match_columns
+from sparkcrypt.backfill.drift.columns import ColumnMatcher
 from sparkcrypt.backfill.drift.difference import Drift, drift_of_file
 from sparkcrypt.backfill.drift.footers import RetrieveKey
 from sparkcrypt.backfill.drift.rotation import Rotation
@@ -70,6 +70,7 @@ def verify_footers(
     """
     summaries: dict[str, FileSummary] = {}
     unauthenticated: list[str] = []
+    matcher = ColumnMatcher(plan)
     for folder in folders:
         values = partition_of(unit, folder)
         for file in folder.files:
@@ -87,7 +88,7 @@ def verify_footers(
             except FormatError as error:
                 raise VerificationError(f"{file.path}: the staged file cannot be read back: {error}") from error
             _refuse_other_keys(summary, columns)
-            matched = match_columns(summary, plan)
+            matched = matcher.match(summary)
             found = drift_of_file(summary, matched, plan, values, table_uuid=table_uuid, dark=columns)
             refuse_drift(found if rotation is None else rotation.drift_of(summary, found))
             summaries[file.path] = summary

@@ -47,9 +47,14 @@ def describe_folders(folders: tuple[Folder, ...]) -> list[Any]:
 
 def by_place(location: str, folders: tuple[Folder, ...]) -> dict[str, SourceFile]:
     """Return path below a location -> file."""
-    return {below(location, file.path): file for folder in folders for file in folder.files}
+    root = comparable_path(location)
+    return {_below_root(root, file.path): file for folder in folders for file in folder.files}
 
 
 def below(location: str, path: str) -> str:
     """Return a file's path below a folder; the URI forms of the two may differ (``file:/x`` and ``file:///x``)."""
-    return comparable_path(path).removeprefix(comparable_path(location)).lstrip("/")
+    return _below_root(comparable_path(location), path)
+
+
+def _below_root(root: str, path: str) -> str:
+    return comparable_path(path).removeprefix(root).lstrip("/")

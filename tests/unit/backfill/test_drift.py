@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sparkcrypt.backfill.drift.columns import match_columns, refuse_lost_columns
+from sparkcrypt.backfill.drift.columns import ColumnMatcher, match_columns, refuse_lost_columns
 from sparkcrypt.backfill.drift.dark import find_dark, find_dark_drift, refuse_dark, tell_none
 from sparkcrypt.backfill.drift.difference import Drift, drift_in_short, drift_of_file
 from sparkcrypt.backfill.drift.inherited import find_inherited, sum_up_inherited
@@ -100,6 +100,18 @@ def test_a_column_that_is_the_tables_by_another_writers_name_is_not_lost() -> No
     """Case and the names of a list's groups are the writer's."""
     file = plain_file(("ID",), ("phones", "bag", "array_element"))
     refuse_lost_columns({file.path: match_columns(file, planned())}, planned())
+
+
+def test_files_of_equal_columns_are_matched_once_and_others_for_themselves() -> None:
+    """What one file's columns are says nothing of a file with other columns, or of one that is refused."""
+    matcher, plan = ColumnMatcher(planned()), planned()
+    files = [plain_file(("id",), ("email",)), plain_file(("id",), ("EMAIL",)), plain_file(("id",), ("other",))]
+    found = [matcher.match(file) for file in files]
+    assert found == [match_columns(file, plan) for file in files]
+    assert matcher.match(replace(files[0], path="/t/g.parquet")) is found[0]
+    for name in ("/t/one.parquet", "/t/two.parquet"):
+        with pytest.raises(PlanError, match=name):
+            matcher.match(replace(plain_file(("phones", "a"), ("phones", "b")), path=name))
 
 
 def test_untagged_columns_alone_are_no_drift() -> None:
