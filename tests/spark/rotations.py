@@ -32,7 +32,10 @@ def make_tables(lake: Lake, *names: str) -> Policy:
 
 
 def write(lake: Lake, table: str, number: int) -> None:
-    """Write one file as a JVM of its own does: parquet-mr keeps the KEKs of a JVM in static caches."""
+    """Write one file as a JVM of its own does: parquet-mr makes the KEKs, and keeps those of a JVM in static caches.
+
+    ``bench.many_writers`` has twenty JVMs write, which takes minutes.
+    """
     lake.jvm.org.apache.parquet.crypto.keytools.KeyToolkit.removeCacheEntriesForAllTokens()
     lake.sql(f"INSERT INTO {table} SELECT {number}, 'e{number}', double({number}), {number % 2}")
 
