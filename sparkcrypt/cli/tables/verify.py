@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from sparkcrypt.cli.frame.command import Command
 from sparkcrypt.cli.frame.command_context import Workplace, check_writable
 from sparkcrypt.cli.frame.failed_report import failed_report
-from sparkcrypt.cli.frame.named_files import NamedFile, full_path, named_files, policy_keys
 from sparkcrypt.cli.frame.options import (
     Launch,
     json_option,
@@ -23,11 +22,8 @@ from sparkcrypt.cli.frame.options import (
     where_option,
 )
 from sparkcrypt.cli.frame.output import say, show
-from sparkcrypt.decide.claims import check_claims
-from sparkcrypt.decide.identity import check_orc_identity
-from sparkcrypt.errors import FormatError, VerificationError
-from sparkcrypt.orc import inspect_orc, is_orc, verify_orc
-from sparkcrypt.parquet import RetrieveKey, read_footer, verify_file
+from sparkcrypt.cli.tables.verify_files import verify_files
+from sparkcrypt.errors import VerificationError
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.text import count_of
 
@@ -69,6 +65,7 @@ def verify(
     the policy's, its name and partition with those that it was written for, and every module is authenticated.  Exits
     with 74 when something is not as it must be.  A PATH that is not encrypted is no error, since without its table
     nothing says that it should be: the exit code is 0, the outcome "not encrypted", and it is not called verified.
+    A column under a shredded key is named, and everything else of its file is verified.
     ORC files authenticate nothing: with PATH… their keys are opened, every stream is decrypted and decompressed, and
     what stands in clear of encrypted columns must be null.
 
@@ -90,7 +87,7 @@ def verify(
     with Workplace("sparkcrypt verify", launch) as workplace, failed_report(workplace, report, table or path):
         loaded = workplace.policy(policy)
         if paths:
-            document, problems, text = _verify_files(workplace, paths, loaded)
+            document, problems, text = verify_files(workplace, paths, loaded)
         else:
             document, problems, text = _verify_target(
                 workplace, table, path, loaded, where, manifest=manifest, complete=complete
@@ -149,72 +146,3 @@ def _said_of_lacking(file: LackingFile, suspicious: bool) -> str:
         known = "--manifest tells whether a run knows it" if file.listed is None else "the manifest does not list it"
         return f"{what}: nothing in it needs their keys, so it may be planted; {known}"
     return f"note: {what}; " + ("the manifest lists it" if file.listed else "files from before ADD COLUMNS do")
-
-
-def _verify_files(workplace: Workplace, paths: tuple[str, ...], policy: Policy) -> tuple[dict[str, Any], int, str]:
-    retrieve = policy_keys(policy)
-    results = [_verify_file(file, policy, retrieve) for file in named_files(workplace, paths)]
-    problems = [result for result in results if result["error"] is not None]
-    lines = [
-        f"{result['file']}: " + (f"FAIL: {result['error']}" if result["error"] else _result_text(result))
-        for result in results
-    ]
-    plaintext = [result for result in results if _is_plaintext(result)]
-    outcome = "failed" if problems else "not encrypted" if plaintext else "verified"
-    if plaintext:
-        lines.append(
-            f"{count_of(len(plaintext), 'file')} of {len(results)} not encrypted: nothing vouches for such files"
-        )
-    document = {"files": results, "verified": outcome == "verified", "outcome": outcome}
-    return document, len(problems), "\n".join(lines)
-
-
-def _verify_file(file: NamedFile, policy: Policy, retrieve: RetrieveKey) -> dict[str, Any]:
-    with file.open() as stream:
-        try:
-            if is_orc(stream):
-                return _verify_orc(file, stream, retrieve)
-            claimed, weak = read_footer(stream), None
-            if claimed.mode != "plaintext":
-                weak = check_claims(
-                    policy, file.path, claimed.aad_prefix, claimed.algorithm, place=full_path(file.path)
-                )
-            found = verify_file(stream, retrieve_key=retrieve)
-        except (FormatError, VerificationError) as error:
-            return {"file": file.path, "error": str(error)}
-    return {**found.to_dict(), "file": file.path, "identity": weak, "error": None}
-
-
-def _verify_orc(file: NamedFile, stream: BinaryIO, retrieve: RetrieveKey) -> dict[str, Any]:
-    claimed, weak = inspect_orc(stream), None
-    if claimed.encrypted:
-        weak = check_orc_identity(claimed.identity, full_path(file.path), table_uuid=None, strict=False)
-    found = verify_orc(stream, retrieve_key=retrieve)
-    return {**found.to_dict(), "file": file.path, "identity": weak, "error": None}
-
-
-def _is_plaintext(result: dict[str, Any]) -> bool:
-    if result.get("format") == "orc":
-        return not result["columns"]
-    return result.get("footer") == "plaintext"
-
-
-def _result_text(result: dict[str, Any]) -> str:
-    if _is_plaintext(result):
-        return f"plaintext: not encrypted, so nothing is authenticated; {count_of(result['rows'], 'row')}"
-    if result.get("format") == "orc":
-        return "; ".join(
-            [
-                f"decrypts: {count_of(result['decrypted'], 'stream')} of {count_of(len(result['columns']), 'column')}",
-                count_of(result["rows"], "row"),
-                "ORC authenticates nothing",
-                *([f"identity: {result['identity']}"] if result["identity"] else []),
-                *result["notes"],
-            ]
-        )
-    amount = f"{count_of(result['modules'], 'module')}, {count_of(result['rows'], 'row')}"
-    text = f"authenticated: {result['authenticated']}; {amount}"
-    if result["identity"]:
-        text += f"; identity: {result['identity']}"
-    weak = "; ".join(result["not_authenticated"])
-    return f"{text}; not authenticated: {weak}" if weak else text

@@ -2,10 +2,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pyarrow.orc
 import pyarrow.parquet as pq
 import pytest
 
+from sparkcrypt.backfill.audit.key_audit import key_audit
+from sparkcrypt.backfill.state.store import LocalStateStore
+from sparkcrypt.keys.local.service import LocalKeyService
 from sparkcrypt.keys.service import KeyService
+from sparkcrypt.policy.load import load_policy
 from tests.unit.parquet.handmade import data_page, index_page, make_file
 
 from .conftest import relabel, rows, run, write_encrypted
@@ -101,6 +106,40 @@ def test_a_key_that_is_gone_is_the_key_services_error(tmp_path: Path, policy: Pa
     path = write_encrypted(tmp_path / "a.parquet", keys)
     next((tmp_path / "keys").glob("pii*")).unlink()
     assert run("verify", path, "--policy", policy).code == 69
+
+
+@pytest.mark.parametrize("name", ["a.parquet", "a.orc"])
+def test_a_column_under_a_shredded_key_is_named(tmp_path: Path, policy: Path, keys: KeyService, name: str) -> None:
+    """All else of its file is verified: a changed bit elsewhere is found; without a tombstone the key is missing."""
+    path = tmp_path / name
+    if path.suffix == ".orc":
+        pyarrow.orc.write_table(rows(), tmp_path / "plain.orc")
+        command = ("rewrite", tmp_path / "plain.orc", path, "--policy", policy, "--column-keys")
+        assert run(*command, "pii:ssn;footer:id").code == 0
+    else:
+        write_encrypted(path, keys)
+    shred(policy, "pii", "case 4711")
+    done = run("verify", path, "--policy", policy, "--json")
+    (found,) = done.document["files"]
+    (dark,) = found["dark_columns"]
+    assert (done.code, dark["column"], dark["key_id"], "case 4711" in dark["why"]) == (0, "ssn", "pii", True)
+    assert "column ssn cannot be read: key 'pii' was shredded by" in run("verify", path, "--policy", policy).output
+    content = bytearray(path.read_bytes())
+    path.write_bytes(content[:4] + bytes([content[4] ^ 1]) + content[5:])
+    assert run("verify", path, "--policy", policy).code == 74
+    path.write_bytes(content)
+    for tombstone in (tmp_path / "state" / "tombstones").iterdir():
+        tombstone.unlink()
+    assert run("verify", path, "--policy", policy).code == 69
+
+
+def shred(policy: Path, key_id: str, reason: str) -> None:
+    """Delete a key as `sparkcrypt shred apply` does, which needs Spark, and leave its tombstone."""
+    loaded = load_policy(policy)
+    with key_audit(LocalStateStore(policy.parent / "state"), loaded, "shred apply") as audit:
+        audit.begin(key_id, reason, "probe", [])
+        audit.bury(key_id, reason, "2026-12-01T00:00:00Z", [], "told")
+    LocalKeyService(loaded.key_service).delete(key_id)
 
 
 def test_the_report_is_written(tmp_path: Path, policy: Path, keys: KeyService) -> None:

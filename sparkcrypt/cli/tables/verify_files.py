@@ -1,0 +1,140 @@
+"""Single files verified for themselves, by their own words and the policy's, without their table."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from types import MappingProxyType
+from typing import Any
+
+from sparkcrypt.backfill.audit.shredded_keys import ShreddedKeys
+from sparkcrypt.backfill.drift.dark import find_dark
+from sparkcrypt.cli.frame.command_context import Workplace
+from sparkcrypt.cli.frame.named_files import NamedFile, full_path, named_files, policy_keys
+from sparkcrypt.decide.claims import check_claims
+from sparkcrypt.decide.identity import check_orc_identity
+from sparkcrypt.errors import FormatError, KeyNotFoundError, SparkcryptError, VerificationError
+from sparkcrypt.native.footers import read_facts
+from sparkcrypt.orc import inspect_orc, is_orc, verify_orc
+from sparkcrypt.parquet import RetrieveKey, read_footer, verify_file
+from sparkcrypt.policy.model import Policy
+from sparkcrypt.schema import Path, join_dotted
+from sparkcrypt.text import count_of
+
+_NONE: Mapping[Path, str] = MappingProxyType({})
+
+
+def verify_files(workplace: Workplace, paths: tuple[str, ...], policy: Policy) -> tuple[dict[str, Any], int, str]:
+    """Verify files and all data files below folders.
+
+    Args:
+        workplace: of the command.
+        paths: of files and folders.
+        policy: names keys, algorithm and state directory.
+
+    Returns:
+        The report, how many files are not as they must be, and what a person is told.
+
+    Raises:
+        ConfigError: a path is not there.
+        KeyServiceError: a key is denied, or not there and not known to be shredded.
+    """
+    verifier = _Verifier(workplace, policy, policy_keys(policy))
+    results = [verifier.verify(file) for file in named_files(workplace, paths)]
+    problems = [result for result in results if result["error"] is not None]
+    lines = [
+        f"{result['file']}: " + (f"FAIL: {result['error']}" if result["error"] else _describe_result(result))
+        for result in results
+    ]
+    plaintext = [result for result in results if _is_plaintext(result)]
+    outcome = "failed" if problems else "not encrypted" if plaintext else "verified"
+    if plaintext:
+        lines.append(
+            f"{count_of(len(plaintext), 'file')} of {len(results)} not encrypted: nothing vouches for such files"
+        )
+    document = {"files": results, "verified": outcome == "verified", "outcome": outcome}
+    return document, len(problems), "\n".join(lines)
+
+
+@dataclass
+class _Verifier:
+    workplace: Workplace
+    policy: Policy
+    retrieve: RetrieveKey
+
+    def verify(self, file: NamedFile) -> dict[str, Any]:
+        """Return what is known of a file; one with columns under shredded keys is verified but for these."""
+        try:
+            try:
+                return {**self._verify(file), "dark_columns": []}
+            except KeyNotFoundError:
+                dark = self._find_dark(file)
+                if not dark:
+                    raise
+                told = [
+                    {"column": join_dotted(path), "key_id": key, "why": self._shredded.tombstone(key).to_text()}
+                    for path, key in sorted(dark.items())
+                ]
+                return {**self._verify(file, dark), "dark_columns": told}
+        except (FormatError, VerificationError) as error:
+            return {"file": file.path, "error": str(error)}
+
+    @cached_property
+    def _shredded(self) -> ShreddedKeys:
+        return ShreddedKeys(self.workplace.states(self.policy.run_state), self.policy)
+
+    def _find_dark(self, file: NamedFile) -> Mapping[Path, str]:
+        with file.open() as stream:
+            found = read_facts(file.path, stream, self.retrieve)
+        return _NONE if isinstance(found, SparkcryptError) else find_dark(found.summary, self._select)
+
+    def _select(self, key_ids: Collection[str]) -> Collection[str]:
+        return self._shredded.select(key_ids)
+
+    def _verify(self, file: NamedFile, dark: Mapping[Path, str] = _NONE) -> dict[str, Any]:
+        with file.open() as stream:
+            if is_orc(stream):
+                claimed, weak = inspect_orc(stream), None
+                if claimed.encrypted:
+                    weak = check_orc_identity(claimed.identity, full_path(file.path), table_uuid=None, strict=False)
+                found = verify_orc(stream, retrieve_key=self.retrieve, dark=dark).to_dict()
+            else:
+                footer, weak = read_footer(stream), None
+                if footer.mode != "plaintext":
+                    place = full_path(file.path)
+                    weak = check_claims(self.policy, file.path, footer.aad_prefix, footer.algorithm, place=place)
+                found = verify_file(stream, retrieve_key=self.retrieve, dark=dark).to_dict()
+        return {**found, "file": file.path, "identity": weak, "error": None}
+
+
+def _is_plaintext(result: dict[str, Any]) -> bool:
+    if result.get("format") == "orc":
+        return not result["columns"]
+    return result.get("footer") == "plaintext"
+
+
+def _describe_result(result: dict[str, Any]) -> str:
+    dark = (f"column {column['column']} cannot be read: {column['why']}" for column in result["dark_columns"])
+    return "; ".join((_describe_content(result), *dark))
+
+
+def _describe_content(result: dict[str, Any]) -> str:
+    if _is_plaintext(result):
+        return f"plaintext: not encrypted, so nothing is authenticated; {count_of(result['rows'], 'row')}"
+    if result.get("format") == "orc":
+        return "; ".join(
+            [
+                f"decrypts: {count_of(result['decrypted'], 'stream')} of {count_of(len(result['columns']), 'column')}",
+                count_of(result["rows"], "row"),
+                "ORC authenticates nothing",
+                *([f"identity: {result['identity']}"] if result["identity"] else []),
+                *result["notes"],
+            ]
+        )
+    amount = f"{count_of(result['modules'], 'module')}, {count_of(result['rows'], 'row')}"
+    text = f"authenticated: {result['authenticated']}; {amount}"
+    if result["identity"]:
+        text += f"; identity: {result['identity']}"
+    weak = "; ".join(result["not_authenticated"])
+    return f"{text}; not authenticated: {weak}" if weak else text
