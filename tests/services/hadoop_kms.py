@@ -81,7 +81,8 @@ def start_hadoop_kms(work_dir: Path, port: int | None = None) -> HadoopKms:
         )
     )
     (conf / "kms.password").write_text("of a test")
-    (conf / "core-site.xml").write_text(_xml({}))
+    # By default servers of one user unpack their pages into one folder, where those that start at once fail.
+    (conf / "core-site.xml").write_text(_xml({"hadoop.tmp.dir": str(work_dir / "temp")}))
     (conf / "log4j.properties").write_text(_LOGGING)
     _write_acls(conf, {})
     command: list[str | Path] = [
