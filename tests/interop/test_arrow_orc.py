@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import shutil
-from collections import Counter
 from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -38,7 +37,6 @@ from sparkcrypt.native.open_places import place
 from sparkcrypt.native.orders import KeySettings, OrcOrder
 from sparkcrypt.native.work import rewrite
 from sparkcrypt.orc import OrcEncryption, OrcKey, read_tail, rewrap_orc, rewrite_orc
-from sparkcrypt.orc.file.cipher import LocalKey, StreamCipher
 from sparkcrypt.orc.read.types import find_columns, read_type
 from sparkcrypt.parquet import KeyRequest
 from sparkcrypt.policy.access_log import AccessLogRule
@@ -46,6 +44,7 @@ from sparkcrypt.policy.model import Policy
 from sparkcrypt.schema import split_dotted
 from tests.spark.support import key_service, make_policy, with_keys, without_keys
 from tests.unit.orc.corpus import file
+from tests.unit.orc.decrypted_bytes import count_decrypted
 
 TAGS = """
   pii: {key: pii}
@@ -109,39 +108,21 @@ def test_rows_are_those_of_the_plaintext_file(policy: Policy, small: str) -> Non
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_a_lookup_decrypts_a_tenth_of_a_column_at_most(
-    tmp_path: Path, policy: Policy, codec: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_lookup_decrypts_a_tenth_of_a_column_at_most(tmp_path: Path, policy: Policy, codec: str) -> None:
     """Counted in bytes at the cipher, row indexes and dictionaries included; the row is the same."""
-    counted: Counter[int] = Counter()
-    update, stream = StreamCipher.update, LocalKey.stream
-    columns: dict[int, int] = {}
-
-    def open_stream(key: LocalKey, column: int, *place: int) -> StreamCipher:
-        made = stream(key, column, *place)
-        columns[id(made)] = column
-        kept.append(made)
-        return made
-
-    def count(cipher: StreamCipher, data: bytes) -> bytes:
-        counted[columns[id(cipher)]] += len(data)
-        return update(cipher, data)
-
-    kept: list[StreamCipher] = []
     rows = large_rows()
     pa.orc.write_table(rows, tmp_path / "p", compression=codec, row_index_stride=2000, compression_block_size=65_536)
     path = encrypt(tmp_path / "p", tmp_path / "e", policy, {"id": "pii", "name": "fin"})
-    monkeypatch.setattr(StreamCipher, "update", count)
-    monkeypatch.setattr(LocalKey, "stream", open_stream)
-    assert open_orc(path, policy).to_table().equals(rows)
-    whole = dict(counted)
-    for wanted in rows.take([0, 123_456, ROWS - 1]).to_pylist():
-        counted.clear()
-        opened = open_orc(path, policy, ["name"], pc.field("id") == wanted["id"])
-        assert opened.to_table()["name"].to_pylist() == [wanted["name"]]
-        assert (opened.groups.read, opened.groups.seen) == (1, 100)
-        assert 0 < counted[1] <= whole[1] / 10, (whole, counted)
-        assert 0 < counted[2] <= whole[2] / 10, (whole, counted)
+    with count_decrypted() as counted:
+        assert open_orc(path, policy).to_table().equals(rows)
+        whole = dict(counted)
+        for wanted in rows.take([0, 123_456, ROWS - 1]).to_pylist():
+            counted.clear()
+            opened = open_orc(path, policy, ["name"], pc.field("id") == wanted["id"])
+            assert opened.to_table()["name"].to_pylist() == [wanted["name"]]
+            assert (opened.groups.read, opened.groups.seen) == (1, 100)
+            assert 0 < counted[1] <= whole[1] / 10, (whole, counted)
+            assert 0 < counted[2] <= whole[2] / 10, (whole, counted)
 
 
 def test_denied_columns_are_errors_by_name(policy: Policy, small: str, tmp_path: Path) -> None:
