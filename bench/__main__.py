@@ -9,7 +9,7 @@ from rich.console import Console
 
 BENCHMARKS = (
     *("bridge", "footer_scan", "rewrap", "rewrite", "small_pages", "memory", "online", "scale", "cluster"),
-    *("state_growth", "access_events", "read_costs", "skipping", "rotation", "many_writers"),
+    *("state_growth", "access_events", "read_costs", "skipping", "rotation", "many_writers", "orc"),
 )
 
 

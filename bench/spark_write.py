@@ -50,12 +50,19 @@ def session() -> SparkSession:
     return spark
 
 
-def table(spark: SparkSession, rows: int, files: int) -> DataFrame:
-    """Return four columns of longs, three of doubles and three of short strings, which make so many files."""
+def table(spark: SparkSession, rows: int, files: int, *first: str) -> DataFrame:
+    """Return four columns of longs, three of doubles and three of short strings, which make so many files.
+
+    Args:
+        spark: makes them.
+        rows: in all.
+        files: that they make.
+        first: expressions over ``id``, the number of a row, whose columns come before these.
+    """
     columns = [F.expr(f"xxhash64(id, {n})").alias(f"l{n}") for n in range(4)]
     columns += [F.rand(n).alias(f"d{n}") for n in range(3)]
     columns += [F.expr(f"concat('word', pmod(xxhash64(id, {n}), 5000))").alias(f"s{n}") for n in range(3)]
-    return spark.range(0, rows, 1, files).select(*columns)
+    return spark.range(0, rows, 1, files).select(*map(F.expr, first), *columns)
 
 
 def policy_in(folder: str) -> Policy:
