@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from sparkcrypt.skipping.format.rows import rows_of
 from sparkcrypt.skipping.keep.refresh import refuse_denied_indexes
 from sparkcrypt.skipping.trusted.folder import StoreFolder
 from sparkcrypt.skipping.trusted.sidecar import ObjectFacts, Sidecar
@@ -57,12 +56,6 @@ def carry_store(
     identity = StoreIdentity(sidecar.table_uuid, max(generation, sidecar.generation) + 1)
     with open_writer(folder, opened.store, keys, identity) as writer:
         now = {name: renamed.get(name) or NewObject(name, facts) for name, facts in sidecar.objects.items()}
-        for name, carried in now.items():
-            if name not in gone:
-                writer.note(carried.name, carried.facts)
-        for part in opened.parts():
-            for row in rows_of(part):
-                if row.name not in gone:
-                    carried = now[row.name]
-                    writer.add(row._replace(name=carried.name), carried.facts)
+        kept = {name: (new.name, new.facts) for name, new in now.items() if name not in gone}
+        writer.carry(opened.parts(), kept)
         return writer.finish(digest_key=sidecar.digest_key, given=sidecar.given)

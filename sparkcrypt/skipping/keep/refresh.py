@@ -10,7 +10,6 @@ from __future__ import annotations
 from sparkcrypt.errors import ConfigError, KeyAccessDeniedError, VerificationError
 from sparkcrypt.skipping.format.merge import Store
 from sparkcrypt.skipping.format.naming import table_identifier
-from sparkcrypt.skipping.format.rows import rows_of
 from sparkcrypt.skipping.keep.create import AddedRows, Built
 from sparkcrypt.skipping.keep.files import DataFolder, FileRow, RowReader, RowsWanted, list_folder, read_rows
 from sparkcrypt.skipping.keep.partitions import check_folders
@@ -61,13 +60,7 @@ def refresh_store(
     sidecar = opened.sidecar
     identity = StoreIdentity(sidecar.table_uuid, max(generation, sidecar.generation) + 1)
     with open_writer(folder, opened.store, keys, identity) as writer:
-        for name, facts in known.items():
-            if name in carried:
-                writer.note(name, facts)
-        for part in opened.parts():
-            for row in rows_of(part):
-                if row.name in carried:
-                    writer.add(row, known[row.name])
+        writer.carry(opened.parts(), {name: (name, facts) for name, facts in known.items() if name in carried})
         adding = AddedRows(writer, data, opened.store, sidecar.given)
         wanted = RowsWanted(data, [held.index for held in opened.store.indexes], sidecar.digest_key)
         rows = read(wanted, new)

@@ -7,7 +7,7 @@ in between leaves the store that was there.  Upstream's readers know no sidecar,
 from __future__ import annotations
 
 import uuid
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import datetime, timezone
 from functools import partial
@@ -94,6 +94,24 @@ class StoreWriter:
         held = self._held
         if len(self._rows) >= ROWS_PER_FILE or held.bytes >= BYTES_PER_FILE or held.values >= VALUES_PER_FILE:
             self._flush()
+
+    def carry(self, parts: Iterable[Store], objects: Mapping[str, tuple[str, ObjectFacts]]) -> None:
+        """Take over what other stores say of objects, also of those of which they only have the facts.
+
+        Args:
+            parts: the stores, with all their indexes; objects of theirs that are not among ``objects`` are left out.
+            objects: object, as they name it -> its name now, and its facts.
+
+        Raises:
+            As `add`, and what reading a part raises.
+        """
+        for name, facts in objects.values():
+            self.note(name, facts)
+        for part in parts:
+            for row in rows_of(part):
+                if row.name in objects:
+                    name, facts = objects[row.name]
+                    self.add(row._replace(name=name), facts)
 
     def leave_out(self, names: Collection[str]) -> None:
         """Take back what was said of objects; files that tell of them are written again without them.
@@ -237,10 +255,7 @@ def write_store(
     if missing:
         raise ConfigError(f"{missing[0]}: nothing is known of its length; give the facts of every object of the store")
     with open_writer(folder, store, keys, identity) as writer:
-        for name, facts in objects.items():
-            writer.note(name, facts)
-        for row in rows_of(store):
-            writer.add(row, objects[row.name])
+        writer.carry((store,), {name: (name, facts) for name, facts in objects.items()})
         return writer.finish(digest_key=digest_key or new_digest_key(), given=given or {})
 
 
