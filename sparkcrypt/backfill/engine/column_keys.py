@@ -48,13 +48,14 @@ class ColumnKeys:
             purges: nulls take their place.
 
         Raises:
-            PlanError, KeyServiceError: as `LateKeys.choose`.
+            PlanError: as `FileColumns.key_ids`.
+            KeyServiceError: as `LateKeys.choose`.
             UnsupportedFileError: readers of the table would not believe the footer's key.
         """
         plan = self._target.plan
         planned = columns.key_ids(plan, partition)
         keys: dict[Path, str | None] = {}
-        for path, key in self._late.choose(summary, columns, plan, partition).items():
+        for path, key in self._late.choose(summary, columns, planned).items():
             if path not in dark:
                 keys[path] = None if is_purged(summary, path, key, plan) else key
             elif purges and planned[path] != dark[path]:

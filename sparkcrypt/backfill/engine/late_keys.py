@@ -9,7 +9,6 @@ from sparkcrypt.keys.bucket_keys import route_late_keys
 from sparkcrypt.keys.open_service import open_key_service
 from sparkcrypt.keys.service import KeyService
 from sparkcrypt.parquet import FileSummary
-from sparkcrypt.plan import EncryptionPlan
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.schema import Path
 
@@ -27,7 +26,7 @@ class LateKeys:
         self._routed: dict[str, str] = {}
 
     def choose(
-        self, summary: FileSummary, columns: FileColumns, plan: EncryptionPlan, partition: Mapping[str, str]
+        self, summary: FileSummary, columns: FileColumns, planned: Mapping[Path, str | None]
     ) -> dict[Path, str | None]:
         """Return column path -> key id for one file; None stands for the footer key.
 
@@ -36,15 +35,12 @@ class LateKeys:
         Args:
             summary: what the file's footer says.
             columns: its columns, matched with the table's.
-            plan: of the table.
-            partition: values of the file's partition.
+            planned: what `FileColumns.key_ids` gives them.
 
         Raises:
-            PlanError: a key needs a partition value that is not there or cannot stand in it.
             KeyServiceError: nobody can tell whether a bucket's key is there.
         """
-        keys = columns.key_ids(plan, partition)
-        return {path: self._choose_key(summary, columns, path, key) for path, key in keys.items()}
+        return {path: self._choose_key(summary, columns, path, key) for path, key in planned.items()}
 
     def _choose_key(self, summary: FileSummary, columns: FileColumns, path: Path, key_id: str | None) -> str | None:
         if key_id is None or columns.planned[path].late_data is None:
