@@ -112,6 +112,15 @@ def wait_for(condition: Callable[[], object]) -> None:
         time.sleep(0.01)
 
 
+def kill(vault: LastingVault, go_on: Callable[[], None], *, start: bool) -> None:
+    """Kill Vault, let the job that waits for that go on, and start Vault again or not."""
+    vault.kill()
+    go_on()
+    if start:
+        time.sleep(DOWN_SECONDS)
+        vault.start()
+
+
 def insert_over_a_kill(lake: Lake, vault: LastingVault, *, start: bool) -> Future[None]:
     """Insert while Vault is killed, once two files are begun, and is started again or not; return the job.
 
@@ -122,11 +131,7 @@ def insert_over_a_kill(lake: Lake, vault: LastingVault, *, start: bool) -> Futur
     with ThreadPoolExecutor(1) as threads:
         job = threads.submit(insert, lake, gate)
         wait_for(lambda: sum(1 for _ in lake.path("t").glob("_temporary/**/part-*.parquet")) >= 2)
-        vault.kill()
-        gate.touch()
-        if start:
-            time.sleep(DOWN_SECONDS)
-            vault.start()
+        kill(vault, gate.touch, start=start)
     return job
 
 
@@ -172,11 +177,7 @@ def rotate_over_a_kill(
     with ThreadPoolExecutor(1) as threads:
         job = threads.submit(rotate, lake, policy, tables=["t"], run={"parallelism": 1})
         wait_for(swapped.is_set)
-        vault.kill()
-        killed.set()
-        if start:
-            time.sleep(DOWN_SECONDS)
-            vault.start()
+        kill(vault, killed.set, start=start)
     return job
 
 
