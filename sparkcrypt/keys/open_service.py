@@ -27,7 +27,7 @@ _BUILT_IN = {
     "hadoop": ("sparkcrypt.keys.hadoop.service", "HadoopKeyService"),
     "gcp": ("sparkcrypt.keys.cloud.gcp", "GcpKeyService"),
     "azure": ("sparkcrypt.keys.cloud.azure", "AzureKeyService"),
-    "ephemeral": ("sparkcrypt.keys.memory_service", "EphemeralKeyService"),
+    "ephemeral": ("sparkcrypt.keys.local.ephemeral", "EphemeralKeyService"),
 }
 _EXTRAS = {kind: f"sparkcrypt[{kind}]" for kind in ("aws", "azure", "gcp")}
 

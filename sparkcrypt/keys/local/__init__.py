@@ -1,1 +1,1 @@
-"""The key service whose master keys are files of one folder, and backups of these."""
+"""Key services without a network: master keys as files of one folder, with backups of these, and throw-away keys."""

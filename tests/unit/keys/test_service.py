@@ -15,8 +15,8 @@ import pytest
 from sparkcrypt.errors import ConfigError, KeyNotFoundError
 from sparkcrypt.keys import open_service as opening
 from sparkcrypt.keys.call_log import LoggingKeyService
+from sparkcrypt.keys.local.ephemeral import EphemeralKeyService
 from sparkcrypt.keys.local.service import LocalKeyService
-from sparkcrypt.keys.memory_service import EphemeralKeyService
 from sparkcrypt.keys.open_service import open_key_service
 from sparkcrypt.keys.opened import access_token
 from sparkcrypt.policy.key_service import KeyServiceConfig
