@@ -27,7 +27,7 @@ from tests.services import ServiceFailedError, ServiceUnavailableError
 from tests.services.cluster import start_cluster
 from tests.services.installed import spark_environment
 from tests.services.metastore import start_metastore
-from tests.services.quick_java import EXECUTORS, quick_java
+from tests.services.quick_java import quick_java
 from tests.services.vault_server import start_vault
 
 WORK = HERE / "work-backfill"
@@ -59,7 +59,7 @@ def main() -> int:
             metastore = start_metastore(work)
             stack.callback(metastore.stop)
             credentials = {"VAULT_ADDR": vault.address, "VAULT_TOKEN": vault_token(vault.address, vault.root_token)}
-            cluster = start_cluster(work, env={**credentials, **EXECUTORS, "PYSPARK_PYTHON": sys.executable})
+            cluster = start_cluster(work, env=quick_java({**credentials, "PYSPARK_PYTHON": sys.executable}))
             stack.callback(cluster.stop)
             policy = work / "policy.yaml"
             policy.write_text(POLICY)

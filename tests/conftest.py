@@ -18,7 +18,7 @@ from tests.services.connect import start_connect_server
 from tests.services.hdfs import Hdfs, start_hdfs
 from tests.services.installed import ROOT, spark_environment
 from tests.services.metastore import Metastore, start_metastore
-from tests.services.quick_java import EXECUTORS, quick_java
+from tests.services.quick_java import quick_java
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -160,7 +160,7 @@ def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hdfs]:
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """A real standalone cluster with two workers of one core each."""
-    running = _or_skip(start_cluster, tmp_path_factory.mktemp("cluster"), env=EXECUTORS)
+    running = _or_skip(start_cluster, tmp_path_factory.mktemp("cluster"), env=quick_java({}))
     yield running
     running.stop()
 

@@ -16,7 +16,6 @@ import pytest
 
 from tests.conftest import require_service
 from tests.services.installed import ROOT
-from tests.services.quick_java import EXECUTORS
 
 SECONDS = 600
 UNREACHABLE = re.compile(r"NewConnectionError|ConnectTimeout|ReadTimeout|NameResolutionError|Max retries exceeded")
@@ -148,7 +147,7 @@ def test_an_installed_wheel_encrypts_a_table(wheel: Path, java: dict[str, str], 
     assert "pytest" not in listed.stdout, "the environment is a new one"
     work = tmp_path / "work"
     work.mkdir()
-    loopback = {**EXECUTORS, "SPARK_LOCAL_IP": "127.0.0.1", "PATH": environment.get("PATH", os.defpath)}
+    loopback = {"SPARK_LOCAL_IP": "127.0.0.1", "PATH": environment.get("PATH", os.defpath)}
     run_tutorial(work, python, {**environment, **loopback})
     activated = {**environment, **loopback, "PATH": f"{home / 'bin'}{os.pathsep}{loopback['PATH']}"}
     answer = subprocess.run(

@@ -166,8 +166,7 @@ def nightly(java: dict[str, str], jar: Path, tmp_path_factory: pytest.TempPathFa
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.warehouse.dir": str(home / "warehouse"),
         "spark.hadoop.javax.jdo.option.ConnectionURL": f"jdbc:derby:{home / 'metastore'};create=true",
-        # Ten JVMs that live for seconds each: the second compiler would cost more than it gains.
-        "spark.driver.extraJavaOptions": f"-XX:TieredStopAtLevel=1 -Dderby.stream.error.file={home / 'derby.log'}",
+        "spark.driver.extraJavaOptions": f"-Dderby.stream.error.file={home / 'derby.log'}",
     }
     (home / "conf").mkdir()
     (home / "conf" / "spark-defaults.conf").write_text("".join(f"{name} {value}\n" for name, value in conf.items()))

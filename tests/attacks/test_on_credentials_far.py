@@ -16,7 +16,7 @@ from tests.conftest import FreshJvm, require_service
 from tests.services import ServiceUnavailableError
 from tests.services.cluster import Cluster, start_cluster
 from tests.services.connect import start_connect_server
-from tests.services.quick_java import EXECUTORS
+from tests.services.quick_java import quick_java
 from tests.spark.support import SECRET, assert_encrypted, data_files, make_policy
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -67,7 +67,7 @@ def attacker() -> Iterator[Listener]:
 def workers(tmp_path: Path) -> Iterator[Cluster]:
     """A cluster whose executors hold a Vault token."""
     try:
-        running = start_cluster(tmp_path / "cluster", env={"VAULT_TOKEN": TOKEN, **EXECUTORS})
+        running = start_cluster(tmp_path / "cluster", env=quick_java({"VAULT_TOKEN": TOKEN}))
     except ServiceUnavailableError as unavailable:
         require_service(str(unavailable))
     yield running

@@ -24,7 +24,7 @@ from tests.services import ServiceUnavailableError
 from tests.services.cluster import start_cluster
 from tests.services.installed import ROOT
 from tests.services.metastore import Metastore
-from tests.services.quick_java import EXECUTORS
+from tests.services.quick_java import quick_java
 
 pytestmark = [pytest.mark.spark, pytest.mark.cluster, pytest.mark.services, pytest.mark.slow]
 
@@ -97,7 +97,7 @@ def submit(java: dict[str, str], jar: Path, metastore: Metastore, vault: Any, tm
     log = tmp_path / "keys.log"
     credentials = {"VAULT_ADDR": vault.address, "VAULT_TOKEN": vault.root_token, "SPARKCRYPT_KEY_LOG": str(log)}
     try:
-        cluster = start_cluster(tmp_path, env={**credentials, **EXECUTORS})
+        cluster = start_cluster(tmp_path, env=quick_java(credentials))
     except ServiceUnavailableError as unavailable:
         require_service(str(unavailable))
     conf, events = tmp_path / "conf", tmp_path / "events"

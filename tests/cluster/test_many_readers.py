@@ -23,7 +23,7 @@ from tests.conftest import require_service
 from tests.services import ServiceUnavailableError
 from tests.services.cluster import start_cluster
 from tests.services.installed import ROOT
-from tests.services.quick_java import EXECUTORS
+from tests.services.quick_java import quick_java
 from tests.unit.keys.vault_proxy import running_proxy
 
 pytestmark = [pytest.mark.spark, pytest.mark.cluster, pytest.mark.services, pytest.mark.slow]
@@ -105,7 +105,7 @@ def test_many_readers_ask_vault_once_a_key_and_jvm(java: dict[str, str], jar: Pa
         files = write_files(tmp_path, service)
         proxy.delay_seconds = SLOW_SECONDS
         try:
-            cluster = start_cluster(tmp_path, env={**workers, **EXECUTORS}, cores=READERS // 2)
+            cluster = start_cluster(tmp_path, env=quick_java(workers), cores=READERS // 2)
         except ServiceUnavailableError as unavailable:
             require_service(str(unavailable))
         try:

@@ -7,7 +7,6 @@ import sys
 from collections.abc import Mapping
 
 from tests.services.installed import ROOT
-from tests.services.quick_java import EXECUTORS
 
 
 def run_demo(name: str, java: Mapping[str, str], *, seconds: float) -> str:
@@ -20,7 +19,7 @@ def run_demo(name: str, java: Mapping[str, str], *, seconds: float) -> str:
     """
     done = subprocess.run(
         [sys.executable, ROOT / "demo" / name],
-        env={**java, **EXECUTORS},
+        env=java,
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,

@@ -11,7 +11,6 @@ from pathlib import Path
 
 from tests.services.installed import spark_environment, spark_home
 from tests.services.processes import LOCAL, ServiceProcess, accepts, free_port, start_process, wait_until
-from tests.services.quick_java import QUICK, local_files_jar
 
 START_SECONDS = 180.0
 
@@ -40,7 +39,8 @@ def start_cluster(
 
     Args:
         work_dir: logs, conf and the executors' working folders.
-        env: added to the environment of master, workers and so of every executor.
+        env: added to the environment of master, workers and so of every executor. Where drivers are quick ones
+            (`quick_java`), so must these be: a driver's file system is named to executors.
         conf: Spark properties of the daemons themselves; a job's own conf is the job's.
         workers: how many.
         cores: how many tasks each runs at a time, whatever the machine has.
@@ -52,9 +52,6 @@ def start_cluster(
     own = {
         "SPARK_CONF_DIR": str(_write_conf(work_dir, conf or {})),
         "SPARK_DAEMON_MEMORY": "512m",
-        "SPARK_DAEMON_JAVA_OPTS": " ".join(QUICK),
-        # A driver whose JVM is a quick one names its class to executors.
-        "SPARK_DIST_CLASSPATH": str(local_files_jar()),
     }
     environment = spark_environment({**own, **(env or {})})
     started: list[ServiceProcess] = []

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from xml.sax.saxutils import escape
 
-from tests.services.installed import java_home, spark_environment, spark_home
+from tests.services.installed import spark_environment, spark_home
 from tests.services.processes import LOCAL, ServiceProcess, accepts, free_port, start_process, wait_until
-from tests.services.quick_java import QUICK
+from tests.services.quick_java import quick_home
 
 START_SECONDS = 180.0
 SERVER = Path(__file__).with_name("LocalMetastore.java")
@@ -52,9 +52,8 @@ def start_metastore(work_dir: Path, port: int | None = None) -> Metastore:
     (conf / "hive-site.xml").write_text(_hive_site(work_dir / "metastore_db", warehouse))
     port = port or free_port()
     command: list[str | Path] = [
-        java_home() / "bin" / "java",
+        quick_home() / "bin" / "java",
         "-Xmx512m",
-        *QUICK,
         f"-Dderby.system.home={work_dir}",
         "-cp",
         f"{conf}:{spark_home() / 'jars'}/*",

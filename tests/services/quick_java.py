@@ -1,33 +1,64 @@
-"""What Spark's JVMs start and run faster with in tests, which start hundreds: hardly one runs for long."""
+"""A JDK with which Spark's JVMs start and run faster in tests, which start hundreds: hardly one runs for long."""
 
 from __future__ import annotations
 
 import hashlib
+import shlex
 import subprocess
 import sys
 import tempfile
 import zipfile
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 
 from tests.services.cache import cache_folder, locked
-from tests.services.installed import OLDEST_JAVA, java_home, spark_home
+from tests.services.installed import OLDEST_JAVA, java_home, spark_environment, spark_home
 
-QUICK = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:ReservedCodeCacheSize=160m")
-"""The first compiler alone, and a collector without threads: what a short process gains from.
+QUICK = (
+    "-XX:TieredStopAtLevel=1",
+    "-XX:+UseSerialGC",
+    "-XX:ReservedCodeCacheSize=160m",
+    "-XX:MetaspaceSize=256m",
+    "-XX:NewRatio=1",
+)
+"""The first compiler alone, and a collector without threads, which seldom runs: what a short process gains from.
 
 With that compiler alone a JVM reserves 48 MiB for code, which some thirty tests of Spark fill: from then on it sweeps
 and compiles again without end.
 """
-EXECUTORS = {"JDK_JAVA_OPTIONS": " ".join(QUICK)}
-"""For the environment of a cluster's workers, and so of its executors, which note it in their logs."""
-_SILENT = "-Xlog:cds=off -Xlog:cds+dynamic=off -Xlog:class+path=off"
+_SILENT = ("-Xlog:cds=off", "-Xlog:cds+dynamic=off", "-Xlog:class+path=off")
+_JAVA = """#!/usr/bin/env bash
+# Runs java with the options of tests/services/quick_java.py. Where Spark's jars are on the class path they come first,
+# as they must for the archive of their classes to fit; what was before them, such as a folder of settings, comes last.
+options=({options})
+for ((i = 1; i < $#; i++)); do
+    if [[ ${{!i}} == -cp ]]; then
+        next=$((i + 1))
+        others=":${{!next}}:"
+        if [[ $others == *":"{jars}":"* ]]; then
+            others=${{others/":"{jars}":"/:}}
+            others=${{others#:}}
+            others=${{others%:}}
+            set -- "${{@:1:i}}" {jars}:{files}"${{others:+:$others}}" "${{@:i+2}}"
+            options+=({archive})
+        fi
+        break
+    fi
+done
+exec {java} "${{options[@]}}" "$@"
+"""
 _PROGRAM = """
 import sys
 from pyspark.sql import SparkSession
-spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
-spark.range(10).selectExpr("id", "string(id) AS text").write.parquet(sys.argv[1])
-spark.read.parquet(sys.argv[1]).groupBy("text").count().collect()
+spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").enableHiveSupport().getOrCreate()
+spark.range(10).selectExpr("id", "string(id) AS text").write.parquet(f"{sys.argv[1]}/rows")
+spark.read.parquet(f"{sys.argv[1]}/rows").groupBy("text").count().collect()
+spark.sql("CREATE TABLE t (id BIGINT, text STRING, p INT) USING parquet PARTITIONED BY (p)")
+spark.sql("INSERT INTO t SELECT id, string(id), id % 2 FROM range(10)")
+spark.sql(f"ALTER TABLE t PARTITION (p = 1) SET LOCATION 'file:{sys.argv[1]}/elsewhere'")
+spark.createDataFrame([(1, "x")], "id INT, text STRING").join(spark.table("t"), "id").collect()
+spark.sql("DROP TABLE t")
 """
 _SECONDS = 300
 _LOCAL_FILES = Path(__file__).with_name("NioLocalFileSystem.java")
@@ -38,74 +69,86 @@ _CORE_SITE = f"""<configuration>
 
 
 def quick_java(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return an environment in which Spark's JVMs start quickly, and start no process for a file's mode or owner.
-
-    Their classes come from an archive (JEP 350), which is made once for each place of Spark and version of Java, by
-    running a small job.  A JVM with another class path does not use it.
+    """Return an environment whose JVMs are quick ones: drivers, executors, servers.
 
     Args:
         environment: in which Spark can be started.
     """
-    flags = " ".join(QUICK)
-    quick = {
-        **environment,
-        "SPARK_LAUNCHER_OPTS": flags,
-        "SPARK_DAEMON_JAVA_OPTS": flags,
-        "SPARK_SUBMIT_OPTS": flags,
-        "SPARK_DIST_CLASSPATH": str(local_files_jar()),
-    }
-    archive = _archive(quick)
-    if archive is not None:
-        quick["SPARK_SUBMIT_OPTS"] = f"{flags} -XX:SharedArchiveFile={archive} {_SILENT}"
-    return quick
+    return {**environment, "JAVA_HOME": str(quick_home())}
 
 
-def local_files_jar() -> Path:
-    """Return a jar of the local file system that starts no processes, with the file by which Hadoop takes it."""
-    folder, jars = cache_folder() / "classes", spark_home() / "jars"
-    about = (_LOCAL_FILES.read_bytes(), _CORE_SITE, jars)
-    jar = folder / (f"local-files-{hashlib.sha256(repr(about).encode()).hexdigest()[:24]}.jar")
-    with locked(folder / "lock"):
-        if not jar.exists():
-            with tempfile.TemporaryDirectory() as compiled:
-                options = ["--release", str(OLDEST_JAVA), "-cp", f"{jars}/*", "-d", compiled]
-                subprocess.run([java_home() / "bin" / "javac", *options, _LOCAL_FILES], check=True)
-                with zipfile.ZipFile(jar.with_suffix(".new"), "w") as made:
-                    made.writestr("core-site.xml", _CORE_SITE)
-                    for file in Path(compiled).iterdir():
-                        made.write(file, file.name)
-            jar.with_suffix(".new").rename(jar)
-    return jar
+@cache
+def quick_home() -> Path:
+    """Return the home of a JDK that is this machine's, but for the options of its ``java``.
+
+    Spark's classes come from an archive (JEP 350), which is made once for each place of Spark and version of Java, by
+    running a small job.  Its local file system starts no process for a file's mode or owner.
+    """
+    jdk, jars = (java_home() / "bin" / "javac").resolve().parents[1], spark_home() / "jars"
+    about = (jdk, jars, jars.stat().st_mtime_ns, _LOCAL_FILES.read_bytes(), _CORE_SITE, _JAVA, _PROGRAM, QUICK)
+    folder = cache_folder() / "java" / hashlib.sha256(repr(about).encode()).hexdigest()[:24]
+    with locked(folder.with_suffix(".lock")):
+        if not (folder / ".complete").exists():
+            _make_home(folder, jdk)
+    return folder
 
 
-def _archive(environment: Mapping[str, str]) -> Path | None:
-    """Return the archive; None where it could not be made, since tests need no more than that they run."""
-    folder, jars = cache_folder() / "classes", spark_home() / "jars"
-    about = (java_home().resolve(), jars, jars.stat().st_mtime_ns, environment["SPARK_DIST_CLASSPATH"])
-    archive = folder / (hashlib.sha256(repr(about).encode()).hexdigest()[:24] + ".jsa")
-    with locked(folder / "lock"):
-        if not archive.exists():
-            made = archive.with_suffix(".new")
-            made.unlink(missing_ok=True)
-            if _make(made, environment) and made.exists():
-                made.rename(archive)
-    return archive if archive.exists() else None
+def _make_home(folder: Path, jdk: Path) -> None:
+    """Make the folder of such a JDK; it runs without an archive until one could be made."""
+    (folder / "bin").mkdir(parents=True, exist_ok=True)
+    for place in (folder, folder / "bin"):
+        for entry in (jdk / place.relative_to(folder)).iterdir():
+            if entry.name not in ("bin", "java"):
+                (place / entry.name).unlink(missing_ok=True)
+                (place / entry.name).symlink_to(entry)
+    archive = folder / "spark.jsa"
+    archive.unlink(missing_ok=True)
+    _make_local_files(folder / "local-files.jar")
+    _write_java(folder, jdk, ())
+    _make_archive(folder, archive)
+    if archive.exists():
+        _write_java(folder, jdk, (f"-XX:SharedArchiveFile={archive}", *_SILENT))
+        (folder / ".complete").touch()
 
 
-def _make(archive: Path, environment: Mapping[str, str]) -> bool:
-    """Run the job that leaves an archive; False where it did not end in time, so that what is there may be a part."""
-    options = f"{environment['SPARK_SUBMIT_OPTS']} -XX:ArchiveClassesAtExit={archive} {_SILENT}"
+def _write_java(folder: Path, jdk: Path, archive: tuple[str, ...]) -> None:
+    java = folder / "bin" / "java"
+    text = _JAVA.format(
+        options=" ".join(QUICK),
+        jars=shlex.quote(f"{spark_home() / 'jars'}/*"),
+        files=shlex.quote(str(folder / "local-files.jar")),
+        archive=shlex.join(archive),
+        java=shlex.quote(str(jdk / "bin" / "java")),
+    )
+    java.write_text(text)
+    java.chmod(0o755)
+
+
+def _make_local_files(jar: Path) -> None:
+    """Make a jar of the local file system that starts no processes, with the file by which Hadoop takes it."""
+    with tempfile.TemporaryDirectory() as compiled, zipfile.ZipFile(jar, "w") as made:
+        options = ["--release", str(OLDEST_JAVA), "-cp", f"{spark_home() / 'jars'}/*", "-d", compiled]
+        subprocess.run([java_home() / "bin" / "javac", *options, _LOCAL_FILES], check=True)
+        made.writestr("core-site.xml", _CORE_SITE)
+        for file in Path(compiled).iterdir():
+            made.write(file, file.name)
+
+
+def _make_archive(home: Path, archive: Path) -> None:
+    """Run the job that leaves an archive; none where it did not end in time, since what is there may be a part."""
+    options = [f"-XX:ArchiveClassesAtExit={archive}", *_SILENT]
+    environment = {**spark_environment(), "JAVA_HOME": str(home), "SPARK_SUBMIT_OPTS": shlex.join(options)}
     sys.stderr.write("Archiving Spark's classes, so that tests start sooner\n")
     with tempfile.TemporaryDirectory() as folder:
         try:
             subprocess.run(
-                [sys.executable, "-c", _PROGRAM, f"{folder}/rows"],
-                env={**environment, "SPARK_SUBMIT_OPTS": options},
+                [sys.executable, "-c", _PROGRAM, folder],
+                cwd=folder,
+                env=environment,
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 timeout=_SECONDS,
                 check=False,
             )
         except subprocess.TimeoutExpired:
-            return False
-    return True
+            archive.unlink(missing_ok=True)

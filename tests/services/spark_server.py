@@ -7,6 +7,7 @@ from pathlib import Path
 
 from tests.services.installed import spark_environment, spark_home
 from tests.services.processes import ServiceProcess, accepts, start_process, wait_until
+from tests.services.quick_java import quick_java
 
 START_SECONDS = 180.0
 
@@ -39,6 +40,6 @@ def start_spark_server(
     for key, value in properties.items():
         command += ["--conf", f"{key}={value}"]
     command += ["--class", main_class, "spark-internal", *arguments]
-    process = start_process(name, command, work_dir, spark_environment())
+    process = start_process(name, command, work_dir, quick_java(spark_environment()))
     wait_until(lambda: accepts(port), process, START_SECONDS)
     return process

@@ -20,6 +20,7 @@ from tests.services.connect import start_connect_server
 from tests.services.hdfs import JARS, REPOSITORY, Hdfs, fetched_jars, ivy_settings, start_hdfs
 from tests.services.metastore import Metastore, start_metastore
 from tests.services.processes import accepts, free_port, start_process, wait_until
+from tests.services.quick_java import quick_java
 
 SESSION = """
 import json, sys
@@ -194,7 +195,7 @@ def test_a_job_runs_on_both_workers(cluster: Cluster, fresh_jvm: FreshJvm) -> No
 @pytest.mark.slow
 def test_executors_inherit_the_workers_environment(java: dict[str, str], tmp_path: Path, fresh_jvm: FreshJvm) -> None:
     """What is given as env reaches executors, and after stop no process of the cluster is left."""
-    running = start_cluster(tmp_path / "cluster", env={"SPARKCRYPT_TEST_MARK": "inherited"}, workers=1)
+    running = start_cluster(tmp_path / "cluster", env=quick_java({"SPARKCRYPT_TEST_MARK": "inherited"}), workers=1)
     try:
         script = SESSION + (
             "import os\n"

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.services.installed import java_home, spark_environment, spark_home
+from tests.services.installed import spark_environment, spark_home
 from tests.services.processes import LOCAL, ServiceProcess, free_port
-from tests.services.quick_java import QUICK
+from tests.services.quick_java import quick_home
 from tests.services.spark_server import start_spark_server
 
 BEELINE_SECONDS = 180.0
@@ -38,9 +38,8 @@ class ThriftServer:
             Its output, rows as ``csv2`` below a line of their names, and what it says of errors.
         """
         command: list[str | Path] = [
-            java_home() / "bin" / "java",
+            quick_home() / "bin" / "java",
             "-Xmx256m",
-            *QUICK,
             "-cp",
             f"{spark_home() / 'jars'}/*",
         ]

@@ -19,7 +19,7 @@ from tests.services import ServiceUnavailableError
 from tests.services.cluster import Cluster, start_cluster
 from tests.services.installed import ROOT
 from tests.services.processes import free_port
-from tests.services.quick_java import EXECUTORS
+from tests.services.quick_java import quick_java
 
 pytestmark = [pytest.mark.spark, pytest.mark.cluster, pytest.mark.services, pytest.mark.slow]
 POLICY = """
@@ -40,7 +40,7 @@ def workers(java: dict[str, str], vault: Any, tmp_path_factory: pytest.TempPathF
     """A cluster whose workers hold Vault's token, as their executors will."""
     credentials = {"VAULT_ADDR": vault.address, "VAULT_TOKEN": vault.root_token}
     try:
-        running = start_cluster(tmp_path_factory.mktemp("doctor-cluster"), env={**credentials, **EXECUTORS})
+        running = start_cluster(tmp_path_factory.mktemp("doctor-cluster"), env=quick_java(credentials))
     except ServiceUnavailableError as unavailable:
         require_service(str(unavailable))
     yield running
