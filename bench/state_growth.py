@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from bench.harness import Report, in_memory
+from sparkcrypt.backfill.audit.audit import AuditWriter, verify_audit
 from sparkcrypt.backfill.audit.audit_index import AuditIndex
-from sparkcrypt.backfill.audit.chain import AuditWriter, verify_audit
 from sparkcrypt.backfill.audit.compact import pack_audit
 from sparkcrypt.backfill.journal.archive import archive_records
 from sparkcrypt.backfill.journal.journal import Journal, RunRecord

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from sparkcrypt.backfill.audit.chain import audit_entries
+from sparkcrypt.backfill.audit.audit import audit_entries
 from sparkcrypt.backfill.report.progress import Silent
 from sparkcrypt.backfill.state.store import open_state_store
 from sparkcrypt.policy.model import Policy

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from sparkcrypt import encrypt_table, load_policy
-from sparkcrypt.backfill.audit.chain import audit_entries, journalled_head, verify_audit
+from sparkcrypt.backfill.audit.audit import audit_entries, journalled_head, verify_audit
 from sparkcrypt.backfill.state.mac import MasterKeys, open_mac
 from sparkcrypt.backfill.state.store import LocalStateStore
 from sparkcrypt.errors import VerificationError

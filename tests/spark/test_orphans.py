@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from sparkcrypt import encrypt_table
 from sparkcrypt.backfill.after.orphan_search import Orphan
 from sparkcrypt.backfill.after.orphans import find_orphans
-from sparkcrypt.backfill.audit.chain import audit_entries
+from sparkcrypt.backfill.audit.audit import audit_entries
 from sparkcrypt.backfill.html.page import report_html
 from sparkcrypt.backfill.many.chosen_tables import Choice
 from sparkcrypt.backfill.many.expire import expire_many

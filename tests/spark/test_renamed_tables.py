@@ -10,7 +10,7 @@ import pytest
 from sparkcrypt import encrypt_table, verify_table
 from sparkcrypt.backfill.after.expire import expire_run
 from sparkcrypt.backfill.after.rollback import rollback_run
-from sparkcrypt.backfill.audit.chain import audit_entries
+from sparkcrypt.backfill.audit.audit import audit_entries
 from sparkcrypt.backfill.many.passes import backfill
 from sparkcrypt.backfill.many.report import PassReport
 from sparkcrypt.backfill.state.store import open_state_store

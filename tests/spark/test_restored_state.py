@@ -11,7 +11,7 @@ import pytest
 from sparkcrypt import encrypt_table, verify_table
 from sparkcrypt.backfill.after.expire import expire_run
 from sparkcrypt.backfill.after.resolve_problem import resolve_problem
-from sparkcrypt.backfill.audit.chain import audit_entries
+from sparkcrypt.backfill.audit.audit import audit_entries
 from sparkcrypt.backfill.state.store import open_state_store
 from sparkcrypt.errors import VerificationError
 from sparkcrypt.policy.model import Policy

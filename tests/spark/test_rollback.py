@@ -11,7 +11,7 @@ from sparkcrypt import encrypt_table, verify_table
 from sparkcrypt.backfill.after import rollback as rollback_module
 from sparkcrypt.backfill.after.expire import expire_run
 from sparkcrypt.backfill.after.rollback import rollback_run
-from sparkcrypt.backfill.audit.chain import audit_entries
+from sparkcrypt.backfill.audit.audit import audit_entries
 from sparkcrypt.backfill.state.store import open_state_store
 from sparkcrypt.backfill.work.ledger import append_audit
 from sparkcrypt.errors import ConfigError, VerificationError

@@ -10,7 +10,7 @@ import pytest
 import sparkcrypt.arrow
 from sparkcrypt import configure, encrypt_table, read_table, verify_table
 from sparkcrypt.backfill.after.expire import expire_run
-from sparkcrypt.backfill.audit.chain import authentic_entries
+from sparkcrypt.backfill.audit.audit import authentic_entries
 from sparkcrypt.backfill.engine.names import ENGINES
 from sparkcrypt.backfill.many.check_keys import check_keys
 from sparkcrypt.backfill.many.passes import PassOptions, backfill

@@ -18,7 +18,7 @@ from click.testing import CliRunner
 from sparkcrypt import configure, encrypt_table, load_policy, verify_table
 from sparkcrypt.backfill.after.expire import expire_run
 from sparkcrypt.backfill.after.rollback import rollback_run
-from sparkcrypt.backfill.audit.chain import audit_entries
+from sparkcrypt.backfill.audit.audit import audit_entries
 from sparkcrypt.backfill.audit.journal_migration import Migrated
 from sparkcrypt.backfill.old_files.past_run import migrate_target
 from sparkcrypt.backfill.run.encrypt import find_target

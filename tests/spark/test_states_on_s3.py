@@ -11,7 +11,7 @@ import pytest
 from sparkcrypt import configure, encrypt_table, verify_table
 from sparkcrypt.backfill.after.expire import expire_run
 from sparkcrypt.backfill.after.rollback import rollback_run
-from sparkcrypt.backfill.audit.chain import audit_entries
+from sparkcrypt.backfill.audit.audit import audit_entries
 from sparkcrypt.backfill.many.passes import backfill
 from sparkcrypt.backfill.state.directory import open_states
 from sparkcrypt.backfill.state.object_store import ObjectStateStore

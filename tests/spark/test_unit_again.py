@@ -7,7 +7,7 @@ import pytest
 from sparkcrypt import encrypt_table, verify_table
 from sparkcrypt.backfill.after.expire import expire_run
 from sparkcrypt.backfill.after.rollback import rollback_run
-from sparkcrypt.backfill.audit.chain import audit_entries
+from sparkcrypt.backfill.audit.audit import audit_entries
 from sparkcrypt.backfill.many.passes import PassOptions, backfill
 from sparkcrypt.backfill.state.directory import open_states
 from sparkcrypt.backfill.swap import FolderSwap

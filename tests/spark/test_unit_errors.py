@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from sparkcrypt import encrypt_table
-from sparkcrypt.backfill.audit.chain import audit_entries
+from sparkcrypt.backfill.audit.audit import audit_entries
 from sparkcrypt.backfill.many.passes import PassOptions, backfill
 from sparkcrypt.backfill.state.directory import open_states
 from sparkcrypt.backfill.work.options import RunOptions

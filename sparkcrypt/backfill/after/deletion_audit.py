@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from sparkcrypt.backfill.audit.chain import AuditWriter, make_entry
+from sparkcrypt.backfill.audit.audit import AuditWriter, make_entry
 from sparkcrypt.backfill.state.actor import acting_user
 from sparkcrypt.backfill.state.lock import acquire
 from sparkcrypt.backfill.state.mac import MasterKeys, open_mac

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from sparkcrypt.backfill.audit.chain import AuditEntry, authentic_entries
+from sparkcrypt.backfill.audit.audit import AuditEntry, authentic_entries
 from sparkcrypt.backfill.journal.journal import Journal
 from sparkcrypt.backfill.state.mac import CheckMac, TableMac
 from sparkcrypt.backfill.state.store import StateStore

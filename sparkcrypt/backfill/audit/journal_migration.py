@@ -12,8 +12,8 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from sparkcrypt.backfill.audit.audit import AuditWriter, make_entry
 from sparkcrypt.backfill.audit.audit_index import MIGRATE
-from sparkcrypt.backfill.audit.chain import AuditWriter, make_entry
 from sparkcrypt.backfill.audit.confined_paths import refuse_outside
 from sparkcrypt.backfill.audit.trust import TableTrust
 from sparkcrypt.backfill.journal.journal import Journal

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from sparkcrypt.backfill.audit.chain import AuditWriter, make_entry
+from sparkcrypt.backfill.audit.audit import AuditWriter, make_entry
 from sparkcrypt.backfill.audit.key_facts import (
     HEAD_PURPOSE,
     HEAD_VERSION,

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from sparkcrypt.backfill.audit.chain import AuditEntry, authentic_entries, verify_audit
+from sparkcrypt.backfill.audit.audit import AuditEntry, authentic_entries, verify_audit
 from sparkcrypt.backfill.journal.entries import AuditHead
 from sparkcrypt.backfill.state.latest_record import LatestRecord
 from sparkcrypt.backfill.state.mac import FOUND, CheckMac, MasterKeys, is_mac_key, open_mac

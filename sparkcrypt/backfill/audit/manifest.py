@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sparkcrypt.backfill.audit.chain import audit_entries, journalled_head, verify_audit
+from sparkcrypt.backfill.audit.audit import audit_entries, journalled_head, verify_audit
 from sparkcrypt.backfill.audit.evidence import DigestSecret
 from sparkcrypt.backfill.state.mac import MasterKeys, open_mac
 from sparkcrypt.backfill.state.store import StateStore

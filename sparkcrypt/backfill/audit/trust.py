@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cache
 
+from sparkcrypt.backfill.audit.audit import AuditEntry
 from sparkcrypt.backfill.audit.audit_index import AuditIndex
-from sparkcrypt.backfill.audit.chain import AuditEntry
 from sparkcrypt.backfill.audit.confined_paths import RunFolders, refuse_outside
 from sparkcrypt.backfill.audit.shredded_keys import ShreddedKeys
 from sparkcrypt.backfill.journal.journal import Journal

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
+from sparkcrypt.backfill.audit.audit import AuditEntry, AuditWriter, make_entry
 from sparkcrypt.backfill.audit.audit_index import AuditIndex
-from sparkcrypt.backfill.audit.chain import AuditEntry, AuditWriter, make_entry
 from sparkcrypt.backfill.old_files.past_run import PastRuns
 from sparkcrypt.backfill.old_files.problems import BACK, Problem, Problems
 from sparkcrypt.backfill.target.record import below, by_place

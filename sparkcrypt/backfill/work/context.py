@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from sparkcrypt.backfill.audit.chain import AuditWriter
+from sparkcrypt.backfill.audit.audit import AuditWriter
 from sparkcrypt.backfill.audit.evidence import DigestSecret
 from sparkcrypt.backfill.audit.trust import TableTrust
 from sparkcrypt.backfill.drift.footers import RetrieveKey, fresh_keys

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from sparkcrypt.backfill.audit.chain import make_entry
+from sparkcrypt.backfill.audit.audit import make_entry
 from sparkcrypt.backfill.journal.entries import AuditHead, UnitSwapped
 from sparkcrypt.backfill.report.outcome import UnitOutcome
 from sparkcrypt.backfill.target.record import below

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from sparkcrypt.backfill.audit.audit import authentic_entries
 from sparkcrypt.backfill.audit.audit_index import AuditIndex
-from sparkcrypt.backfill.audit.chain import authentic_entries
 from sparkcrypt.backfill.journal.journal import Journal
 from sparkcrypt.backfill.journal.record import FIRST_VERSION
 from sparkcrypt.backfill.state.mac import MasterKeys, TableMac, open_mac

@@ -6,8 +6,8 @@ from typing import Any
 
 import click
 
+from sparkcrypt.backfill.audit.audit import audit_entries, journalled_head, verify_audit
 from sparkcrypt.backfill.audit.audit_index import verify_journals
-from sparkcrypt.backfill.audit.chain import audit_entries, journalled_head, verify_audit
 from sparkcrypt.backfill.journal.entries import AuditHead
 from sparkcrypt.backfill.state.mac import MasterKeys, open_mac
 from sparkcrypt.backfill.state.store import StateStore

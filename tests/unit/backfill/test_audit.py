@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sparkcrypt.backfill.audit.chain import AuditWriter, audit_entries, journalled_head, verify_audit
+from sparkcrypt.backfill.audit.audit import AuditWriter, audit_entries, journalled_head, verify_audit
 from sparkcrypt.backfill.journal.entries import AuditHead
 from sparkcrypt.backfill.journal.journal import Journal
 from sparkcrypt.backfill.state.mac import TableMac

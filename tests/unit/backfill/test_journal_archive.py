@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from sparkcrypt.backfill.audit.chain import AuditWriter, journalled_head, verify_audit
+from sparkcrypt.backfill.audit.audit import AuditWriter, journalled_head, verify_audit
 from sparkcrypt.backfill.journal.archive import archive_records, clear_archived
 from sparkcrypt.backfill.journal.journal import Journal
 from sparkcrypt.backfill.journal.run_steps import has_ended, has_expired

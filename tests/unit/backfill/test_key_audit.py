@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sparkcrypt.backfill.audit.chain import AuditWriter
+from sparkcrypt.backfill.audit.audit import AuditWriter
 from sparkcrypt.backfill.audit.key_audit import KeyAudit, key_audit
 from sparkcrypt.backfill.audit.key_facts import KeyFacts, read_key_facts
 from sparkcrypt.backfill.audit.shredded_keys import ShreddedKeys, describe_refused

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sparkcrypt.backfill.audit.chain import AuditWriter, verify_audit
+from sparkcrypt.backfill.audit.audit import AuditWriter, verify_audit
 from sparkcrypt.backfill.state.mac import MasterKeys, TableMac, open_mac
 from sparkcrypt.backfill.state.store import LocalStateStore, encode_record
 from sparkcrypt.errors import KeyServiceError, VerificationError

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from sparkcrypt.backfill.audit.chain import AuditWriter
+from sparkcrypt.backfill.audit.audit import AuditWriter
 from sparkcrypt.backfill.audit.journal_migration import migrate_journals
 from sparkcrypt.backfill.audit.trust import TableTrust
 from sparkcrypt.backfill.journal.journal import Journal

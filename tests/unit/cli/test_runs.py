@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sparkcrypt.backfill.audit.chain import AuditWriter
+from sparkcrypt.backfill.audit.audit import AuditWriter
 from sparkcrypt.backfill.journal.journal import Journal, RunRecord
 from sparkcrypt.backfill.old_files.problems import Problem, Problems
 from sparkcrypt.backfill.state.mac import MasterKeys, TableMac, open_mac
