@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any
 
-from sparkcrypt.backfill.audit.records import VERSION, AuditChain, AuditRecords, entry_name, head_name
+from sparkcrypt.backfill.audit.chain import VERSION, AuditChain, AuditRecords, entry_name, head_name
 from sparkcrypt.backfill.journal.entries import AuditHead
 from sparkcrypt.backfill.journal.journal import Journal
 from sparkcrypt.backfill.journal.record import digest_of

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from sparkcrypt.backfill.audit.chain import RECORD_NAME, AuditChain, AuditRecords
 from sparkcrypt.backfill.audit.packs import Packs, fills_pack, full_packs, write_pack
-from sparkcrypt.backfill.audit.records import RECORD_NAME, AuditChain, AuditRecords
 from sparkcrypt.backfill.state.mac import FOUND, TableMac
 from sparkcrypt.backfill.state.store import StateStore
 from sparkcrypt.errors import VerificationError

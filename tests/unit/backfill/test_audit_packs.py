@@ -10,9 +10,9 @@ import pytest
 
 from sparkcrypt.backfill.audit.audit import AuditWriter, audit_entries, authentic_entries, verify_audit
 from sparkcrypt.backfill.audit.audit_index import AuditIndex
+from sparkcrypt.backfill.audit.chain import AuditRecords
 from sparkcrypt.backfill.audit.compact import pack_audit
 from sparkcrypt.backfill.audit.packs import full_packs, write_pack
-from sparkcrypt.backfill.audit.records import AuditRecords
 from sparkcrypt.backfill.state.mac import TableMac
 from sparkcrypt.errors import VerificationError
 from tests.unit.backfill.audits import FOLDER, MAC, entry

@@ -1,4 +1,4 @@
-"""The records of an audit as they are read: entries, loose or in packs, heads, and what each must follow from."""
+"""The chain of an audit as it is read: entries, loose or in packs, heads, and what each must follow from."""
 
 from __future__ import annotations
 
