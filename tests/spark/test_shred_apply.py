@@ -12,8 +12,8 @@ import hvac
 import pytest
 
 from sparkcrypt import configure
-from sparkcrypt.backfill.audit.key_audit import KeyAudit, key_audit
-from sparkcrypt.backfill.audit.key_facts import KeyFacts, read_key_facts
+from sparkcrypt.backfill.audit.read_key_audit import KeyFacts, read_key_facts
+from sparkcrypt.backfill.audit.write_key_audit import KeyAudit, key_audit
 from sparkcrypt.backfill.shred import apply as module
 from sparkcrypt.backfill.shred.apply import ShredOptions, shred_keys
 from sparkcrypt.backfill.shred.plan import ShredPlan

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from sparkcrypt import encrypt_table
-from sparkcrypt.backfill.audit.key_audit import key_audit
+from sparkcrypt.backfill.audit.write_key_audit import key_audit
 from sparkcrypt.backfill.many.passes import backfill
 from sparkcrypt.backfill.state.mac import MasterKeys, open_mac
 from sparkcrypt.cli.runs.shred_text import shred_plan_text

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from functools import cached_property
 
-from sparkcrypt.backfill.audit.key_facts import KeyFacts, Tombstone, read_key_facts
+from sparkcrypt.backfill.audit.read_key_audit import KeyFacts, Tombstone, read_key_facts
 from sparkcrypt.backfill.state.mac import MasterKeys
 from sparkcrypt.backfill.state.store import StateStore
 from sparkcrypt.errors import KeyAccessDeniedError, KeyNotFoundError

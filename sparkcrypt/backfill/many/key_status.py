@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
-from sparkcrypt.backfill.audit.key_facts import Hold, KeyFacts, Tombstone, read_key_facts
+from sparkcrypt.backfill.audit.read_key_audit import Hold, KeyFacts, Tombstone, read_key_facts
 from sparkcrypt.backfill.many.keys_in_use import KeyUse, list_key_uses, read_key_use
 from sparkcrypt.backfill.report.amount import Amount
 from sparkcrypt.backfill.state.mac import MasterKeys

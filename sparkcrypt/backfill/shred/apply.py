@@ -20,8 +20,8 @@ from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING
 
 from sparkcrypt import names
-from sparkcrypt.backfill.audit.key_audit import KeyAudit, key_audit
-from sparkcrypt.backfill.audit.key_facts import KeyFacts, read_key_facts
+from sparkcrypt.backfill.audit.read_key_audit import KeyFacts, read_key_facts
+from sparkcrypt.backfill.audit.write_key_audit import KeyAudit, key_audit
 from sparkcrypt.backfill.journal.entries import AuditHead
 from sparkcrypt.backfill.shred.plan import DarkTable, ShreddableKey, ShredPlan
 from sparkcrypt.backfill.shred.proof import make_probe, prove_gone

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from sparkcrypt.backfill.audit.key_facts import Hold, Tombstone
+from sparkcrypt.backfill.audit.read_key_audit import Hold, Tombstone
 from sparkcrypt.errors import EXIT_DRIFT, VerificationError
 from sparkcrypt.policy.bucket import KeyRetention
 from sparkcrypt.text import utc_text

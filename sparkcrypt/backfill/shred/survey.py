@@ -10,7 +10,7 @@ from datetime import datetime, timezone
 from functools import partial
 from typing import TYPE_CHECKING
 
-from sparkcrypt.backfill.audit.key_facts import KeyFacts, read_key_facts
+from sparkcrypt.backfill.audit.read_key_audit import KeyFacts, read_key_facts
 from sparkcrypt.backfill.drift.footers import DriverFooters, TaskFooters, own_keys
 from sparkcrypt.backfill.journal.entries import AuditHead
 from sparkcrypt.backfill.many.chosen_tables import Choice, choose_tables

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from sparkcrypt.backfill.audit.key_audit import key_audit
+from sparkcrypt.backfill.audit.write_key_audit import key_audit
 from sparkcrypt.cli.frame.command import Command
 from sparkcrypt.cli.frame.command_context import Workplace
 from sparkcrypt.cli.frame.options import Launch, json_option, policy_option, spark_options

@@ -7,7 +7,7 @@ from typing import TextIO
 
 import click
 
-from sparkcrypt.backfill.audit.key_facts import KeyFacts, read_key_facts
+from sparkcrypt.backfill.audit.read_key_audit import KeyFacts, read_key_facts
 from sparkcrypt.backfill.state.mac import MasterKeys
 from sparkcrypt.cli.frame.command import Command, Group
 from sparkcrypt.cli.frame.command_context import Workplace

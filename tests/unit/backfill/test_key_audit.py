@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from sparkcrypt.backfill.audit.audit import AuditWriter
-from sparkcrypt.backfill.audit.key_audit import KeyAudit, key_audit
-from sparkcrypt.backfill.audit.key_facts import KeyFacts, read_key_facts
+from sparkcrypt.backfill.audit.read_key_audit import KeyFacts, read_key_facts
 from sparkcrypt.backfill.audit.shredded_keys import ShreddedKeys, describe_refused
+from sparkcrypt.backfill.audit.write_key_audit import KeyAudit, key_audit
 from sparkcrypt.backfill.journal.entries import AuditHead
 from sparkcrypt.backfill.state.mac import MasterKeys
 from sparkcrypt.backfill.state.store import LocalStateStore, encode_record

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from sparkcrypt.backfill.audit.key_audit import key_audit
+from sparkcrypt.backfill.audit.write_key_audit import key_audit
 from sparkcrypt.backfill.drift.cache import FooterCache
 from sparkcrypt.backfill.engine.keks import table_keks
 from sparkcrypt.backfill.journal.journal import Journal, RunRecord

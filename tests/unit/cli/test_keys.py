@@ -8,7 +8,7 @@ from pathlib import Path
 import pyrage
 import pytest
 
-from sparkcrypt.backfill.audit.key_audit import key_audit
+from sparkcrypt.backfill.audit.write_key_audit import key_audit
 from sparkcrypt.backfill.state.store import LocalStateStore
 from sparkcrypt.cli.setup import keys as keys_module
 from sparkcrypt.keys.local.ephemeral import EphemeralKeyService

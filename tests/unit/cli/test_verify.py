@@ -6,7 +6,7 @@ import pyarrow.orc
 import pyarrow.parquet as pq
 import pytest
 
-from sparkcrypt.backfill.audit.key_audit import key_audit
+from sparkcrypt.backfill.audit.write_key_audit import key_audit
 from sparkcrypt.backfill.state.store import LocalStateStore
 from sparkcrypt.keys.local.service import LocalKeyService
 from sparkcrypt.keys.service import KeyService

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from sparkcrypt.backfill.audit.audit import AuditWriter, make_entry
-from sparkcrypt.backfill.audit.key_facts import (
+from sparkcrypt.backfill.audit.read_key_audit import (
     HEAD_PURPOSE,
     HEAD_VERSION,
     HOLD,
