@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sparkcrypt.backfill.old_files import ended_writers
-from sparkcrypt.backfill.run import units
+from sparkcrypt.backfill.run import unit_work
 from tests.spark.fixtures import lake, private_jar
 from tests.spark.killing import clock
 from tests.spark.restored_state import copies
@@ -18,4 +18,4 @@ def soon_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let two listings be close together, and writers be waited for a short time."""
     monkeypatch.setattr(ended_writers, "APART_SECONDS", 0.2)
     monkeypatch.setattr(ended_writers, "MOST_SECONDS", 2.0)
-    monkeypatch.setattr(units, "PAUSES_SECONDS", (0.5, 0.5, 1.0, 2.0, 4.0))
+    monkeypatch.setattr(unit_work, "PAUSES_SECONDS", (0.5, 0.5, 1.0, 2.0, 4.0))

@@ -13,8 +13,8 @@ from sparkcrypt import encrypt_table
 from sparkcrypt.backfill.journal.journal import Journal
 from sparkcrypt.backfill.run import run as encrypt_module
 from sparkcrypt.backfill.state.lock import RunLock, acquire
-from sparkcrypt.backfill.work import unit as runner_module
-from sparkcrypt.backfill.work.unit import Runner
+from sparkcrypt.backfill.work import runner as runner_module
+from sparkcrypt.backfill.work.runner import Runner
 from sparkcrypt.policy.model import Policy
 from tests.spark.support import Lake
 

@@ -389,7 +389,7 @@ def test_second_run_is_told_of_the_first(lake: Lake, policy: Policy) -> None:
 def test_busy_unit_is_tried_again(lake: Lake, policy: Policy, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file that comes while a unit is staged: the unit is staged once more, with that file, and no row is lost."""
     make_table(lake, "t", partitions=2)
-    monkeypatch.setattr("sparkcrypt.backfill.run.units.PAUSES_SECONDS", (0.0, 0.0))
+    monkeypatch.setattr("sparkcrypt.backfill.run.unit_work.PAUSES_SECONDS", (0.0, 0.0))
     written: list[str] = []
 
     class Writer:

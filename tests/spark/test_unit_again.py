@@ -78,7 +78,7 @@ def test_driver_of_a_renamed_table_that_wakes_up_early_undoes_its_rename(
         slept.append(staged)
         clock.now += 1_000
         other = At(lake.name("t"), "verifying", lambda: slept.append(swap(self, unit, staged)))
-        monkeypatch.setattr("sparkcrypt.backfill.run.units.PAUSES_SECONDS", (0.0, 0.0))
+        monkeypatch.setattr("sparkcrypt.backfill.run.unit_work.PAUSES_SECONDS", (0.0, 0.0))
         try:
             encrypt_table(lake.spark, "t", policy, progress=other)
         except SparkcryptError as error:  # it finds its source renamed away

@@ -18,8 +18,8 @@ from pyspark.sql import SparkSession
 
 from sparkcrypt import configure, encrypt_table, load_policy
 from sparkcrypt.backfill.state.lock import RunLock
-from sparkcrypt.backfill.work import unit as runner
-from sparkcrypt.backfill.work.unit import Runner
+from sparkcrypt.backfill.work import runner
+from sparkcrypt.backfill.work.runner import Runner
 from sparkcrypt.keys.local.service import LocalKeyService
 from sparkcrypt.spark.tables.catalog import Catalog
 from sparkcrypt.spark.tables.tagging import set_tags

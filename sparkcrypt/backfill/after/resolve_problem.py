@@ -28,7 +28,7 @@ from sparkcrypt.backfill.target.record import by_place
 from sparkcrypt.backfill.target.target import catalog_target
 from sparkcrypt.backfill.target.unit import Unit, list_folders, refuse_writers_at_work
 from sparkcrypt.backfill.work.options import RunOptions
-from sparkcrypt.backfill.work.unit import Runner
+from sparkcrypt.backfill.work.runner import Runner
 from sparkcrypt.errors import ConfigError, VerificationError
 from sparkcrypt.paths import comparable_path
 from sparkcrypt.policy.model import Policy

@@ -18,8 +18,8 @@ from sparkcrypt.backfill.old_files.reconcile import (
 )
 from sparkcrypt.backfill.target.unit import Folder, list_folders
 from sparkcrypt.backfill.work.relocate import belongs_to_another
+from sparkcrypt.backfill.work.runner import Runner
 from sparkcrypt.backfill.work.schedule import FailedUnit
-from sparkcrypt.backfill.work.unit import Runner
 from sparkcrypt.errors import RunConflictError, SourceChangedError, SparkcryptError, VerificationError
 from sparkcrypt.paths import comparable_path
 

@@ -26,8 +26,8 @@ from sparkcrypt.backfill.old_files.problems import (
 )
 from sparkcrypt.backfill.old_files.reconcile import reconcile_files, stale_message
 from sparkcrypt.backfill.work.ledger import append_audit
+from sparkcrypt.backfill.work.runner import Runner
 from sparkcrypt.backfill.work.schedule import FailedUnit
-from sparkcrypt.backfill.work.unit import Runner
 from sparkcrypt.errors import RunConflictError, SourceChangedError, SparkcryptError, VerificationError
 
 

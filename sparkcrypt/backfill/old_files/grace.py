@@ -22,7 +22,7 @@ from sparkcrypt.backfill.target.in_use import Places, refuse_used
 from sparkcrypt.backfill.target.record import by_place, restore_unit
 from sparkcrypt.backfill.target.unit import Folder, is_staged, list_folders, old_folder
 from sparkcrypt.backfill.work.move_old import move_back, move_old
-from sparkcrypt.backfill.work.unit import Runner
+from sparkcrypt.backfill.work.runner import Runner
 from sparkcrypt.errors import VerificationError
 from sparkcrypt.paths import comparable_path
 from sparkcrypt.spark.files.hadoop import HadoopFiles

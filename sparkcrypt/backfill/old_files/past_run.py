@@ -24,7 +24,7 @@ from sparkcrypt.backfill.work.build_runner import runner_of
 from sparkcrypt.backfill.work.context import RunContext
 from sparkcrypt.backfill.work.options import RunOptions
 from sparkcrypt.backfill.work.relocate import has_moved, settle_places
-from sparkcrypt.backfill.work.unit import Runner
+from sparkcrypt.backfill.work.runner import Runner
 from sparkcrypt.errors import ConfigError, VerificationError
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.spark.files.hadoop import HadoopFiles

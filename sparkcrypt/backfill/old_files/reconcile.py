@@ -24,7 +24,7 @@ from sparkcrypt.backfill.report.outcome import UnitOutcome
 from sparkcrypt.backfill.target.record import below, by_place
 from sparkcrypt.backfill.target.unit import Folder, Unit, attempt_folder, list_folders, staging_folder
 from sparkcrypt.backfill.work.ledger import append_audit, place_changes
-from sparkcrypt.backfill.work.unit import Runner
+from sparkcrypt.backfill.work.runner import Runner
 from sparkcrypt.errors import VerificationError
 from sparkcrypt.paths import comparable_path
 from sparkcrypt.spark.files.access_rights import copy_access

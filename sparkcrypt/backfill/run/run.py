@@ -15,12 +15,12 @@ from sparkcrypt.backfill.journal.journal import Journal, new_run_id
 from sparkcrypt.backfill.journal.unit_steps import state_of_units
 from sparkcrypt.backfill.old_files.compare import compare_run
 from sparkcrypt.backfill.report.report import Report
-from sparkcrypt.backfill.run import units
+from sparkcrypt.backfill.run import unit_work
 from sparkcrypt.backfill.run.begin import Begun, SoFar, begin_run, choose_run_id
 from sparkcrypt.backfill.run.job import TableJob
 from sparkcrypt.backfill.run.result import RunResult, find_last_audit, result_of_failed_run
 from sparkcrypt.backfill.run.survey import refuse_swap, report_dry_run, survey_units
-from sparkcrypt.backfill.run.units import UnitWork
+from sparkcrypt.backfill.run.unit_work import UnitWork
 from sparkcrypt.backfill.state.actor import acting_user
 from sparkcrypt.backfill.state.lock import RunLock, acquire
 from sparkcrypt.backfill.state.mac import MasterKeys
@@ -28,8 +28,8 @@ from sparkcrypt.backfill.work.build_runner import runner_of
 from sparkcrypt.backfill.work.move_old import MOVED_NOTE, refuse_other_file_systems
 from sparkcrypt.backfill.work.options import RunOptions
 from sparkcrypt.backfill.work.priority import order_units
+from sparkcrypt.backfill.work.runner import Runner
 from sparkcrypt.backfill.work.schedule import Progressed, work_through
-from sparkcrypt.backfill.work.unit import Runner
 from sparkcrypt.spark.tables.catalog import Catalog
 from sparkcrypt.tags.model import history_property
 
@@ -112,7 +112,7 @@ def execute_run(job: TableJob, begun: Begun, lock: RunLock, so_far: SoFar) -> _E
                 todo,
                 work.process,
                 work.locate,
-                pauses=units.PAUSES_SECONDS,
+                pauses=unit_work.PAUSES_SECONDS,
                 parallelism=options.parallelism,
                 budget=job.budget,
                 keep_going=options.keep_going,

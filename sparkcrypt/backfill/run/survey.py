@@ -12,7 +12,7 @@ from sparkcrypt.backfill.journal.run_speed import bytes_a_second
 from sparkcrypt.backfill.report.report import Report
 from sparkcrypt.backfill.run.job import TableJob
 from sparkcrypt.backfill.run.result import RunResult
-from sparkcrypt.backfill.run.units import refuse_changed
+from sparkcrypt.backfill.run.unit_work import refuse_changed
 from sparkcrypt.backfill.swap import choose_swap
 from sparkcrypt.backfill.work.options import RunOptions
 from sparkcrypt.backfill.work.rotation import rotation_of

@@ -26,8 +26,8 @@ from sparkcrypt.backfill.target.unit import Folder, Unit, base_location, list_fo
 from sparkcrypt.backfill.work.ledger import record_swap
 from sparkcrypt.backfill.work.move_old import locate_old_files, move_old_files
 from sparkcrypt.backfill.work.relocate import place_now, settle_place
+from sparkcrypt.backfill.work.runner import Runner
 from sparkcrypt.backfill.work.same_content import compare_content
-from sparkcrypt.backfill.work.unit import Runner
 from sparkcrypt.errors import RunConflictError, SparkcryptError, VerificationError
 from sparkcrypt.spark.jvm.gateway import JVM_ERRORS, read_java_error
 

@@ -9,7 +9,7 @@ from sparkcrypt.backfill.swap import choose_swap
 from sparkcrypt.backfill.target.unit import base_location
 from sparkcrypt.backfill.work.context import RunContext
 from sparkcrypt.backfill.work.options import RunOptions
-from sparkcrypt.backfill.work.unit import Runner
+from sparkcrypt.backfill.work.runner import Runner
 
 
 def runner_of(context: RunContext, options: RunOptions, *, resumed: bool = False) -> Runner:

@@ -19,8 +19,8 @@ from sparkcrypt.backfill.target.unit import Folder, Unit, attempt_folder, is_sta
 from sparkcrypt.backfill.work.adopt import adopt
 from sparkcrypt.backfill.work.move_old import locate_old_files, move_old_files
 from sparkcrypt.backfill.work.relocate import place_now, settle_places
+from sparkcrypt.backfill.work.runner import Runner
 from sparkcrypt.backfill.work.schedule import FailedUnit
-from sparkcrypt.backfill.work.unit import Runner
 from sparkcrypt.errors import VerificationError
 from sparkcrypt.paths import comparable_path
 

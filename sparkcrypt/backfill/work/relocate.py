@@ -16,7 +16,7 @@ from sparkcrypt.backfill.journal.unit_steps import UnitState, state_of_units
 from sparkcrypt.backfill.target.record import below, by_place
 from sparkcrypt.backfill.target.unit import Folder, Unit, base_location, list_folders, moved_place
 from sparkcrypt.backfill.work.ledger import append_audit
-from sparkcrypt.backfill.work.unit import Runner
+from sparkcrypt.backfill.work.runner import Runner
 from sparkcrypt.errors import PlanError
 from sparkcrypt.paths import comparable_path
 

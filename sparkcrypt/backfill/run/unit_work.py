@@ -15,8 +15,8 @@ from sparkcrypt.backfill.report.outcome import UnitOutcome
 from sparkcrypt.backfill.target.unit import Unit, list_folders
 from sparkcrypt.backfill.work.options import RunOptions
 from sparkcrypt.backfill.work.rotation import rotation_of
+from sparkcrypt.backfill.work.runner import Runner, recheck
 from sparkcrypt.backfill.work.schedule import ENDS_THE_RUN
-from sparkcrypt.backfill.work.unit import Runner, recheck
 from sparkcrypt.errors import SourceChangedError, SparkcryptError, StorageError
 from sparkcrypt.paths import comparable_path
 from sparkcrypt.spark.files.hadoop import HadoopFiles
