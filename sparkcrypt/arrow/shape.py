@@ -11,7 +11,7 @@ import pyarrow as pa
 from sparkcrypt.errors import PlanError
 from sparkcrypt.parquet import Footer, message_type
 from sparkcrypt.schema import ELEMENT, KEY, VALUE, Path, schema_from_parquet, shown_path
-from sparkcrypt.tags.match import fold
+from sparkcrypt.tags.find_column import fold
 
 SPARK_SCHEMA = b"org.apache.spark.sql.parquet.row.metadata"
 """Key of Spark's schema JSON, with its tags, in a footer's metadata (``ParquetReadSupport.SPARK_METADATA_KEY``)."""

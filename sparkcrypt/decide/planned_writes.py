@@ -12,7 +12,7 @@ from sparkcrypt.decide.request import require_properties, require_text, require_
 from sparkcrypt.errors import BridgeError, PlanError, show
 from sparkcrypt.policy.model import Policy, TagRule
 from sparkcrypt.schema import Path, join_dotted, schema_from_spark
-from sparkcrypt.tags.match import ColumnIndex
+from sparkcrypt.tags.find_column import ColumnIndex
 from sparkcrypt.tags.model import tags_of_schema
 from sparkcrypt.tags.unite import unite_tags
 

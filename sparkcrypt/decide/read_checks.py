@@ -21,7 +21,7 @@ from sparkcrypt.paths import partition_values, trailing_partition
 from sparkcrypt.plan import ColumnPlan, build_plan
 from sparkcrypt.policy.model import PLAINTEXT, allowed_key_ids
 from sparkcrypt.schema import Path, Schema, schema_from_spark, shown_path
-from sparkcrypt.tags.match import fold
+from sparkcrypt.tags.find_column import fold
 from sparkcrypt.tags.unite import unite_tags
 
 FILE_UNIQUE_BYTES = 8

@@ -9,7 +9,7 @@ from sparkcrypt.errors import PlanError
 from sparkcrypt.plan.model import Action, ColumnPlan, EncryptionPlan
 from sparkcrypt.policy.model import Policy, TagRule
 from sparkcrypt.schema import Leaf, Node, Path, Schema, join_dotted
-from sparkcrypt.tags.match import ColumnIndex, fold
+from sparkcrypt.tags.find_column import ColumnIndex, fold
 from sparkcrypt.tags.model import SOURCES, TaggedColumn
 
 

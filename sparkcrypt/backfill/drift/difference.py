@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from sparkcrypt.backfill.drift.columns import FileColumns
+from sparkcrypt.backfill.drift.match_columns import FileColumns
 from sparkcrypt.decide.identity import check_aad_prefix, check_orc_identity
 from sparkcrypt.errors import PlanError, VerificationError
 from sparkcrypt.parquet import FileSummary

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from sparkcrypt.backfill.drift.columns import FileColumns
+from sparkcrypt.backfill.drift.match_columns import FileColumns
 from sparkcrypt.parquet import FileSummary
 from sparkcrypt.plan import ColumnPlan
 from sparkcrypt.schema import Path, join_dotted

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from sparkcrypt.backfill.drift.cache import FooterCache
-from sparkcrypt.backfill.drift.columns import ColumnMatcher, FileColumns
 from sparkcrypt.backfill.drift.dark import TellShredded, find_dark, find_dark_drift, tell_none
 from sparkcrypt.backfill.drift.difference import Drift, drift_of_file, missing_folder, unreadable
 from sparkcrypt.backfill.drift.footers import (
@@ -20,6 +19,7 @@ from sparkcrypt.backfill.drift.footers import (
     sort_footers,
 )
 from sparkcrypt.backfill.drift.inherited import Inherited, find_inherited
+from sparkcrypt.backfill.drift.match_columns import ColumnMatcher, FileColumns
 from sparkcrypt.backfill.drift.rotation import Rotation, select_drift
 from sparkcrypt.backfill.target.target import Target
 from sparkcrypt.backfill.target.unit import Unit, list_unit, partition_of

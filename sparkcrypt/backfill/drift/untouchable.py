@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from sparkcrypt.backfill.drift.columns import refuse_lost_columns
 from sparkcrypt.backfill.drift.difference import Drift, drift_by_file
 from sparkcrypt.backfill.drift.inherited import Inherited, is_untold
+from sparkcrypt.backfill.drift.match_columns import refuse_lost_columns
 from sparkcrypt.backfill.drift.rotation import refuse_other_drift
 from sparkcrypt.backfill.drift.scan import ScannedUnit
 from sparkcrypt.backfill.target.target import Target

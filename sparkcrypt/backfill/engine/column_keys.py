@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from sparkcrypt.backfill.drift.columns import FileColumns
 from sparkcrypt.backfill.drift.difference import is_purged
+from sparkcrypt.backfill.drift.match_columns import FileColumns
 from sparkcrypt.backfill.engine.late_keys import LateKeys
 from sparkcrypt.backfill.target.target import Target
 from sparkcrypt.errors import UnsupportedFileError

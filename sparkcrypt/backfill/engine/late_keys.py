@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from sparkcrypt.backfill.drift.columns import FileColumns
+from sparkcrypt.backfill.drift.match_columns import FileColumns
 from sparkcrypt.keys.bucket_keys import route_late_keys
 from sparkcrypt.keys.open_service import open_key_service
 from sparkcrypt.keys.service import KeyService

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import sparkcrypt.errors
 from sparkcrypt import names
-from sparkcrypt.backfill.drift.columns import FileColumns
 from sparkcrypt.backfill.drift.dark import refuse_dark
 from sparkcrypt.backfill.drift.difference import Drift, drift_by_file
 from sparkcrypt.backfill.drift.footers import RetrieveKey
+from sparkcrypt.backfill.drift.match_columns import FileColumns
 from sparkcrypt.backfill.drift.rotation import KINDS, Rotation
 from sparkcrypt.backfill.drift.scan import ScannedUnit
 from sparkcrypt.backfill.drift.unit_survey import action_of

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
-from sparkcrypt.backfill.drift.columns import ColumnMatcher
 from sparkcrypt.backfill.drift.difference import Drift, drift_of_file
 from sparkcrypt.backfill.drift.footers import RetrieveKey
+from sparkcrypt.backfill.drift.match_columns import ColumnMatcher
 from sparkcrypt.backfill.drift.rotation import Rotation
 from sparkcrypt.backfill.target.unit import Folder, Unit, partition_of
 from sparkcrypt.errors import FormatError, VerificationError

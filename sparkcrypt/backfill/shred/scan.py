@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import TypeAlias
 
-from sparkcrypt.backfill.drift.columns import match_columns
 from sparkcrypt.backfill.drift.footers import FooterReader
+from sparkcrypt.backfill.drift.match_columns import match_columns
 from sparkcrypt.backfill.drift.scan import FILES_AT_ONCE
 from sparkcrypt.backfill.report.amount import Amount
 from sparkcrypt.backfill.target.target import CatalogTarget

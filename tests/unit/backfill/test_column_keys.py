@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sparkcrypt.backfill.drift.columns import match_columns
+from sparkcrypt.backfill.drift.match_columns import match_columns
 from sparkcrypt.backfill.engine.column_keys import ColumnKeys
 from sparkcrypt.errors import UnsupportedFileError
 from sparkcrypt.parquet import ColumnSummary, FileSummary

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from sparkcrypt.backfill.drift.columns import ColumnMatcher, match_columns, refuse_lost_columns
 from sparkcrypt.backfill.drift.dark import find_dark, find_dark_drift, refuse_dark, tell_none
 from sparkcrypt.backfill.drift.difference import Drift, drift_in_short, drift_of_file
 from sparkcrypt.backfill.drift.inherited import find_inherited, sum_up_inherited
+from sparkcrypt.backfill.drift.match_columns import ColumnMatcher, match_columns, refuse_lost_columns
 from sparkcrypt.backfill.drift.unit_survey import action_of
 from sparkcrypt.decide.identity import FileIdentity
 from sparkcrypt.errors import PlanError, UnsupportedFileError

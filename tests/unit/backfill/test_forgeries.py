@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from sparkcrypt.backfill.drift.columns import match_columns
 from sparkcrypt.backfill.drift.difference import drift_of_file
+from sparkcrypt.backfill.drift.match_columns import match_columns
 from sparkcrypt.backfill.drift.scan import ScannedUnit
 from sparkcrypt.backfill.drift.unit_survey import action_of
 from sparkcrypt.backfill.drift.untouchable import refuse_unit

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from sparkcrypt.backfill.audit.evidence import DigestSecret
-from sparkcrypt.backfill.drift.columns import match_columns, refuse_lost_columns
 from sparkcrypt.backfill.drift.dark import keeps_dark
 from sparkcrypt.backfill.drift.difference import Drift, _keeps_roots, drift_of_file
+from sparkcrypt.backfill.drift.match_columns import match_columns, refuse_lost_columns
 from sparkcrypt.backfill.drift.rotation import Rotation
 from sparkcrypt.backfill.drift.unit_survey import action_of
 from sparkcrypt.backfill.engine.orc_orders import find_move, order_orc_file

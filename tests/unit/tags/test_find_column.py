@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 
 from sparkcrypt.schema import schema_from_parquet, schema_from_spark
-from sparkcrypt.tags.match import ColumnIndex
+from sparkcrypt.tags.find_column import ColumnIndex
 from tests.unit.schema.message_types import FORMS
 from tests.unit.schema.strategies import spark_schemas
 

@@ -12,7 +12,7 @@ from sparkcrypt.parquet import FileSummary
 from sparkcrypt.plan import ColumnPlan, EncryptionPlan
 from sparkcrypt.plan.orc import match_orc_columns
 from sparkcrypt.schema import Path, join_dotted
-from sparkcrypt.tags.match import fold
+from sparkcrypt.tags.find_column import fold
 
 
 @dataclass(frozen=True, slots=True)
