@@ -38,7 +38,7 @@ from sparkcrypt.parquet import (
     rewrite_file,
     verify_file,
 )
-from sparkcrypt.parquet.file.access import PRIVATE_FOLDER, make_folders
+from sparkcrypt.parquet.file.access_rights import PRIVATE_FOLDER, make_folders
 from sparkcrypt.parquet.file.source import open_source
 from sparkcrypt.parquet.rewrite.encryption import ColumnKey
 from sparkcrypt.parquet.rewrite.output import most_bytes, open_target, too_large

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias, Union
 
 from sparkcrypt.errors import FormatError, StorageError, UnsupportedFileError, VerificationError
-from sparkcrypt.parquet.file.access import PRIVATE, FileAccess, access_of
+from sparkcrypt.parquet.file.access_rights import PRIVATE, FileAccess, access_of
 from sparkcrypt.parquet.file.beside import Beside, beside_on, beside_path, beside_stream
 
 if TYPE_CHECKING:

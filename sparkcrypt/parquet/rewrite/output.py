@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias, Union
 
 from sparkcrypt.durable import sync_folder
 from sparkcrypt.errors import ConfigError, UnsupportedFileError
-from sparkcrypt.parquet.file.access import FileAccess, give_access, open_private
+from sparkcrypt.parquet.file.access_rights import FileAccess, give_access, open_private
 from sparkcrypt.parquet.file.source import Input
 
 if TYPE_CHECKING:

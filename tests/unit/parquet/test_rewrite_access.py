@@ -14,7 +14,7 @@ import pytest
 from pyarrow.fs import LocalFileSystem
 
 from sparkcrypt.parquet import FOOTER_KEY, KeyRequest, rewrap_file, rewrite_file
-from sparkcrypt.parquet.file.access import access_of, make_folders
+from sparkcrypt.parquet.file.access_rights import access_of, make_folders
 from sparkcrypt.parquet.file.source import open_source
 from sparkcrypt.parquet.rewrite.output import open_target
 from tests.unit.parquet.rewriting import new_encryption
