@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from sparkcrypt.backfill.drift.footers import own_keys
+from sparkcrypt.backfill.index.store_generation import StoreGeneration
 from sparkcrypt.backfill.state.mac import MasterKeys
 from sparkcrypt.backfill.state.store import StateStore
-from sparkcrypt.backfill.state.store_generation import StoreGeneration
 from sparkcrypt.errors import KeyAccessDeniedError
 from sparkcrypt.keys.datakeys import DataKeyMaker
 from sparkcrypt.keys.open_service import open_key_service

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from sparkcrypt.backfill.index.store_generation import StoreGeneration, data_folder_id
 from sparkcrypt.backfill.state.mac import MasterKeys
-from sparkcrypt.backfill.state.store_generation import StoreGeneration, data_folder_id
 from sparkcrypt.cli.frame.command_context import Workplace, is_local, local_path
 from sparkcrypt.cli.frame.named_files import full_path, policy_keys
 from sparkcrypt.decide.claims import check_claims

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from sparkcrypt.backfill.index.store_generation import StoreGeneration
 from sparkcrypt.backfill.state.mac import MasterKeys
 from sparkcrypt.backfill.state.store import LocalStateStore
-from sparkcrypt.backfill.state.store_generation import StoreGeneration
 from sparkcrypt.errors import VerificationError
 from sparkcrypt.keys.open_service import open_key_service
 from sparkcrypt.keys.service import KeyService
