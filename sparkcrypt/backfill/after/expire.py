@@ -16,8 +16,8 @@ from sparkcrypt.backfill.journal.run_steps import has_ended, has_expired, is_pau
 from sparkcrypt.backfill.journal.unit_steps import state_of_units
 from sparkcrypt.backfill.old_files.awaiting_expiry import age_seconds
 from sparkcrypt.backfill.old_files.changed_folders import list_suspects
-from sparkcrypt.backfill.old_files.compare import Compared, compare_run, problems_of
-from sparkcrypt.backfill.old_files.new_files import Standing, SwappedUnit, standing_of
+from sparkcrypt.backfill.old_files.check_replacements import Standing, SwappedUnit, standing_of
+from sparkcrypt.backfill.old_files.compare_with_journal import Compared, compare_run, problems_of
 from sparkcrypt.backfill.old_files.past_run import PastRuns, past_runs
 from sparkcrypt.backfill.old_files.problems import UNDONE
 from sparkcrypt.backfill.old_files.reconcile import old_locations, refuse_stale

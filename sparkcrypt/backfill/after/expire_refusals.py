@@ -9,8 +9,8 @@ from sparkcrypt.backfill.journal.attempts import undone_attempts
 from sparkcrypt.backfill.journal.journal import Journal
 from sparkcrypt.backfill.journal.unit_steps import state_of_units
 from sparkcrypt.backfill.old_files.awaiting_expiry import swapped_at
+from sparkcrypt.backfill.old_files.check_replacements import Standing
 from sparkcrypt.backfill.old_files.ended_writers import earlier_writers_folder
-from sparkcrypt.backfill.old_files.new_files import Standing
 from sparkcrypt.backfill.old_files.past_run import PastRuns
 from sparkcrypt.backfill.old_files.reconcile import old_locations
 from sparkcrypt.backfill.target.in_use import Places

@@ -14,8 +14,8 @@ from sparkcrypt.backfill.journal.attempts import undone_attempts
 from sparkcrypt.backfill.journal.later_entries import UnitResolved
 from sparkcrypt.backfill.journal.run_steps import has_ended, is_paused
 from sparkcrypt.backfill.journal.unit_steps import UnitState, state_of_units
-from sparkcrypt.backfill.old_files.compare import note_resolution, problems_of
-from sparkcrypt.backfill.old_files.compare_by_audit import resolve_unread
+from sparkcrypt.backfill.old_files.compare_with_audit import resolve_unread
+from sparkcrypt.backfill.old_files.compare_with_journal import note_resolution, problems_of
 from sparkcrypt.backfill.old_files.grace import take_out
 from sparkcrypt.backfill.old_files.past_run import PastRuns, past_runs
 from sparkcrypt.backfill.old_files.problems import BACK, BY_SQL, KEPT, Problem

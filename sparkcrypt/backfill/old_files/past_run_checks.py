@@ -12,8 +12,8 @@ from sparkcrypt.backfill.drift.unit_survey import UnitSurvey
 from sparkcrypt.backfill.journal.journal import Journal
 from sparkcrypt.backfill.journal.run_steps import has_ended, has_expired, is_paused
 from sparkcrypt.backfill.old_files.awaiting_expiry import awaiting_expiry
-from sparkcrypt.backfill.old_files.compare import compare_run, problems_of
-from sparkcrypt.backfill.old_files.compare_by_audit import compare_unread
+from sparkcrypt.backfill.old_files.compare_with_audit import compare_unread
+from sparkcrypt.backfill.old_files.compare_with_journal import compare_run, problems_of
 from sparkcrypt.backfill.old_files.grace import move_out_of_reach
 from sparkcrypt.backfill.old_files.past_run import PastRuns, trust_of
 from sparkcrypt.backfill.old_files.problems import BACK, Problem, problems_of_target

@@ -4,8 +4,8 @@ A job that planned its write before the swap still writes to the old folder.  No
 would be lost when the old files expire.  They are rewritten as any file is, proven, and put beside the new files; the
 journal says so before and after, so that a killed run neither loses nor doubles a row.
 
-Whether that is right is decided in `sparkcrypt.backfill.old_files.compare`: where the new files are gone from the new
-folder, somebody has replaced them since, and rows that are older must not come back.
+Whether that is right is decided in `sparkcrypt.backfill.old_files.compare_with_journal`: where the new files are gone
+from the new folder, somebody has replaced them since, and rows that are older must not come back.
 """
 
 from __future__ import annotations

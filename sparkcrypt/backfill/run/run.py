@@ -13,7 +13,7 @@ from sparkcrypt.backfill.index.carry_names import carry_index, explain_stale
 from sparkcrypt.backfill.journal.entries import RunFinished, RunPaused
 from sparkcrypt.backfill.journal.journal import Journal, new_run_id
 from sparkcrypt.backfill.journal.unit_steps import state_of_units
-from sparkcrypt.backfill.old_files.compare import compare_run
+from sparkcrypt.backfill.old_files.compare_with_journal import compare_run
 from sparkcrypt.backfill.report.report import Report
 from sparkcrypt.backfill.run import unit_work
 from sparkcrypt.backfill.run.begin import Begun, SoFar, begin_run, choose_run_id
