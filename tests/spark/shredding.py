@@ -8,8 +8,8 @@ from typing import Any
 
 from click.testing import CliRunner
 
+from sparkcrypt.backfill.shred.find_shreddable import Selection, Survey
 from sparkcrypt.backfill.shred.plan import ShreddableKey, ShredPlan
-from sparkcrypt.backfill.shred.survey import Selection, Survey
 from sparkcrypt.backfill.state.store import LocalStateStore
 from sparkcrypt.cli.main import cli
 from sparkcrypt.policy.model import Policy

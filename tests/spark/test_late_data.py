@@ -11,7 +11,7 @@ from sparkcrypt import encrypt_table, verify_table
 from sparkcrypt.backfill.engine.names import ENGINES
 from sparkcrypt.backfill.many.passes import backfill
 from sparkcrypt.backfill.shred.apply import ShredOptions, shred_keys
-from sparkcrypt.backfill.shred.survey import Selection
+from sparkcrypt.backfill.shred.find_shreddable import Selection
 from sparkcrypt.cli.runs.shred_text import shred_plan_text
 from sparkcrypt.parquet import inspect_file
 from sparkcrypt.policy.model import Policy

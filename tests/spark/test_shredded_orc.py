@@ -15,7 +15,7 @@ from sparkcrypt.backfill.many.key_status import key_statuses
 from sparkcrypt.backfill.many.passes import PassOptions, backfill
 from sparkcrypt.backfill.many.rotate import rotate_key
 from sparkcrypt.backfill.shred.apply import ShredOptions, shred_keys
-from sparkcrypt.backfill.shred.survey import Selection
+from sparkcrypt.backfill.shred.find_shreddable import Selection
 from sparkcrypt.backfill.work.options import RunOptions
 from sparkcrypt.errors import KeyNotFoundError
 from sparkcrypt.orc import inspect_orc

@@ -17,7 +17,7 @@ from sparkcrypt.backfill.many.passes import PassOptions, backfill
 from sparkcrypt.backfill.many.retire import retire_versions
 from sparkcrypt.backfill.many.rotate import rotate_key
 from sparkcrypt.backfill.shred.apply import ShredOptions, shred_keys
-from sparkcrypt.backfill.shred.survey import Selection
+from sparkcrypt.backfill.shred.find_shreddable import Selection
 from sparkcrypt.backfill.state.mac import MasterKeys, open_mac
 from sparkcrypt.backfill.work.options import RunOptions
 from sparkcrypt.errors import ConfigError, KeyNotFoundError, VerificationError

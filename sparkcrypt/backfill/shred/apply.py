@@ -23,10 +23,10 @@ from sparkcrypt import names
 from sparkcrypt.backfill.audit.read_key_audit import KeyFacts, read_key_facts
 from sparkcrypt.backfill.audit.write_key_audit import KeyAudit, key_audit
 from sparkcrypt.backfill.journal.entries import AuditHead
+from sparkcrypt.backfill.shred.find_shreddable import Selection, Survey
 from sparkcrypt.backfill.shred.plan import DarkTable, ShreddableKey, ShredPlan
 from sparkcrypt.backfill.shred.proof import make_probe, prove_gone
 from sparkcrypt.backfill.shred.report import ShreddedKey, ShredReport
-from sparkcrypt.backfill.shred.survey import Selection, Survey
 from sparkcrypt.backfill.state.directory import open_states
 from sparkcrypt.backfill.state.mac import MasterKeys
 from sparkcrypt.errors import ConfigError, KeyNotFoundError, VerificationError

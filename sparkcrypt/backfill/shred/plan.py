@@ -13,8 +13,8 @@ from sparkcrypt.policy.bucket import KeyRetention
 from sparkcrypt.text import utc_text
 
 if TYPE_CHECKING:
-    from sparkcrypt.backfill.shred.exports import Export
-    from sparkcrypt.backfill.shred.scan import KeyPlace
+    from sparkcrypt.backfill.shred.find_copies import Export
+    from sparkcrypt.backfill.shred.scan_tables import KeyPlace
 
 
 REPORT_KIND, REPORT_VERSION = "sparkcrypt shred", 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from sparkcrypt.backfill.journal.journal import Journal
-from sparkcrypt.backfill.shred.scan import TableScan
+from sparkcrypt.backfill.shred.scan_tables import TableScan
 from sparkcrypt.backfill.state.store import StateStore
 from sparkcrypt.backfill.target.unit import run_of_folder
 

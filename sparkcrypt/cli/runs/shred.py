@@ -126,7 +126,7 @@ def plan(
         failed_report(workplace, report, None, kind=REPORT_KIND, version=REPORT_VERSION),
     ):
         loaded, spark = workplace.policy(policy), workplace.spark
-        from sparkcrypt.backfill.shred.survey import Selection, Survey
+        from sparkcrypt.backfill.shred.find_shreddable import Selection, Survey
         from sparkcrypt.cli.runs.shred_text import shred_plan_text
         from sparkcrypt.keys.open_service import open_key_service
 
@@ -186,7 +186,7 @@ def apply_plan(
 
         loaded, spark = workplace.policy(policy), workplace.spark
         from sparkcrypt.backfill.shred.apply import ShredOptions, shred_keys
-        from sparkcrypt.backfill.shred.survey import Selection
+        from sparkcrypt.backfill.shred.find_shreddable import Selection
         from sparkcrypt.cli.runs.shred_text import shred_report_text
 
         done = shred_keys(

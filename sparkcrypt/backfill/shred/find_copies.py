@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from sparkcrypt.access.read import read_declassified
-from sparkcrypt.backfill.shred.scan import KeyPlace, TableScan
+from sparkcrypt.backfill.shred.scan_tables import KeyPlace, TableScan
 from sparkcrypt.errors import SparkcryptError
 from sparkcrypt.paths import is_within
 from sparkcrypt.policy.model import Policy, TagRule, normalized_table

@@ -19,10 +19,10 @@ from sparkcrypt.backfill.many.refused_tables import Gate
 from sparkcrypt.backfill.many.retire import RECORDS, walk_objects
 from sparkcrypt.backfill.old_files.awaiting_expiry import awaiting_expiry
 from sparkcrypt.backfill.old_files.problems import problems_of_target
-from sparkcrypt.backfill.shred.exports import Export, find_declassified, find_derived
+from sparkcrypt.backfill.shred.find_copies import Export, find_declassified, find_derived
 from sparkcrypt.backfill.shred.plan import DarkTable, LateData, ShreddableKey, ShredPlan
 from sparkcrypt.backfill.shred.restored_state import find_newer_runs
-from sparkcrypt.backfill.shred.scan import KeyPlace, TableScan, look_at_all
+from sparkcrypt.backfill.shred.scan_tables import KeyPlace, TableScan, look_at_all
 from sparkcrypt.backfill.state.mac import MasterKeys, open_mac
 from sparkcrypt.backfill.state.store import StateStore
 from sparkcrypt.backfill.target.target import catalog_target, target_folder_id
