@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from sparkcrypt.spark.setup.options import parquet_options
     from sparkcrypt.spark.setup.read import read_table
     from sparkcrypt.spark.setup.session import configure, session
-    from sparkcrypt.spark.setup.skipping import skipping_report
+    from sparkcrypt.spark.setup.skipping_report import skipping_report
     from sparkcrypt.spark.tables.planning import plan_table
 
 __version__ = "0.1.0"
@@ -38,7 +38,7 @@ _HOMES = {
     "plan_table": "sparkcrypt.spark.tables.planning",
     "read_table": "sparkcrypt.spark.setup.read",
     "session": "sparkcrypt.spark.setup.session",
-    "skipping_report": "sparkcrypt.spark.setup.skipping",
+    "skipping_report": "sparkcrypt.spark.setup.skipping_report",
     "verify_table": "sparkcrypt.backfill.verify",
 }
 

@@ -15,7 +15,7 @@ from sparkcrypt import names, skipping_report
 from sparkcrypt.cli.files.index_place import find_known_store
 from sparkcrypt.cli.frame.command_context import Workplace
 from sparkcrypt.cli.main import cli
-from sparkcrypt.spark.setup.skipping import ScanReport
+from sparkcrypt.spark.setup.skipping_report import ScanReport
 from sparkcrypt.spark.tables.tagging import set_tags
 from tests.spark.support import Lake, data_files, rows_of
 

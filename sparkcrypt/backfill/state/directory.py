@@ -11,7 +11,7 @@ from sparkcrypt.backfill.state.object_uri import lies_inside, object_place
 from sparkcrypt.backfill.state.store import StateStore, check_name, open_state_store
 from sparkcrypt.errors import ConfigError, SparkcryptError
 from sparkcrypt.spark.files.hadoop import HadoopFiles
-from sparkcrypt.spark.setup.launch import allows_http
+from sparkcrypt.spark.setup.command_session import allows_http
 from sparkcrypt.spark.tasks.run import hadoop_settings
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from sparkcrypt.errors import ConfigError
 from sparkcrypt.policy.load import find_user, load_policy, policy_from_text, rules_from_text
 from sparkcrypt.policy.model import Policy, TableRule
 from sparkcrypt.schema import Schema
-from sparkcrypt.spark.setup.launch import spark_session
+from sparkcrypt.spark.setup.command_session import spark_session
 from sparkcrypt.tags.avro import read_avro_file
 
 if TYPE_CHECKING:

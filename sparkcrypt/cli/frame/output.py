@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from sparkcrypt.spark.setup.launch import print_error_line
+from sparkcrypt.spark.setup.command_session import print_error_line
 from sparkcrypt.text import align_rows
 
 

@@ -93,7 +93,7 @@ def _refuse_another(spark: SparkSession, principal: str) -> None:
     Raises:
         ConfigError: the principal is not the one that this session reads as.
     """
-    from sparkcrypt.spark.setup.launch import principal_of
+    from sparkcrypt.spark.setup.command_session import principal_of
 
     own = principal_of(spark)
     if principal != own:

@@ -19,7 +19,7 @@ from sparkcrypt.decide.context import parse_policy
 from sparkcrypt.errors import ConfigError
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.spark.jvm.gateway import java_session, jvm
-from sparkcrypt.spark.setup.launch import allows_http
+from sparkcrypt.spark.setup.command_session import allows_http
 from sparkcrypt.spark.setup.options import token_options
 
 _LAUNCHED = f"spark.hadoop.{names.POLICY}"

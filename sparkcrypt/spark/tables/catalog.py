@@ -20,7 +20,7 @@ from sparkcrypt.spark.jvm.gateway import (
     to_json,
     to_list,
 )
-from sparkcrypt.spark.tables.metastore import ask_metastore, is_broken
+from sparkcrypt.spark.tables.ask_metastore import ask_metastore, is_broken
 from sparkcrypt.spark.tables.table import HIVE, Partition, Table, quote_name, quote_text
 
 _AT_ONCE = 1000

@@ -10,8 +10,8 @@ import pytest
 from sparkcrypt.cli.frame.command_context import Workplace, check_writable, is_local
 from sparkcrypt.cli.frame.options import Launch
 from sparkcrypt.errors import ConfigError
-from sparkcrypt.spark.setup import launch
-from sparkcrypt.spark.setup.launch import require_pyspark, spark_session
+from sparkcrypt.spark.setup import command_session
+from sparkcrypt.spark.setup.command_session import require_pyspark, spark_session
 
 from .conftest import run
 
@@ -19,7 +19,7 @@ from .conftest import run
 @pytest.fixture
 def no_pyspark(monkeypatch: pytest.MonkeyPatch) -> None:
     """An interpreter that has no pyspark."""
-    monkeypatch.setattr(launch, "find_spec", lambda name: None)
+    monkeypatch.setattr(command_session, "find_spec", lambda name: None)
     monkeypatch.delenv("SPARK_HOME", raising=False)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pyspark.sql import SparkSession
 
-from sparkcrypt.spark.setup.launch import spark_session
+from sparkcrypt.spark.setup.command_session import spark_session
 from tests.spark.sessions import none_active
 
 pytestmark = pytest.mark.spark
