@@ -7,9 +7,7 @@ open files with pyarrow themselves; then nothing is judged either.
 
 from __future__ import annotations
 
-from sparkcrypt.arrow.open import OnDenied, open_table, read_table
-from sparkcrypt.arrow.orc import GuardedOrc, open_orc
-from sparkcrypt.arrow.properties import (
+from sparkcrypt.arrow.crypto_properties import (
     DEFAULT_LIFETIME_SECONDS,
     ArrowKmsClient,
     FileProperties,
@@ -17,6 +15,8 @@ from sparkcrypt.arrow.properties import (
     decryption_properties,
     encryption_properties,
 )
+from sparkcrypt.arrow.open import OnDenied, open_table, read_table
+from sparkcrypt.arrow.orc import GuardedOrc, open_orc
 from sparkcrypt.arrow.table import GuardedTable
 
 __all__ = [

@@ -6,8 +6,8 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from dataclasses import dataclass
 from typing import Any
 
+from sparkcrypt.arrow.file_keys import Reader, opened_key_service
 from sparkcrypt.arrow.files import DataFile
-from sparkcrypt.arrow.keys import Reader, opened_key_service
 from sparkcrypt.arrow.masks import Denied, denied_below
 from sparkcrypt.decide.masked_leaves import decide
 from sparkcrypt.names import IN_SOME_PARTITIONS

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from sparkcrypt.arrow.access_events import ReadEvents
-from sparkcrypt.arrow.keys import FileKeys, Reader, encode
+from sparkcrypt.arrow.file_keys import FileKeys, Reader, encode
 from sparkcrypt.arrow.shape import check_names, paths_in_file
 from sparkcrypt.decide.file import resolve_read
 from sparkcrypt.errors import FormatError, StorageError

@@ -11,9 +11,9 @@ import pyarrow.compute as pc
 
 from sparkcrypt import names
 from sparkcrypt.arrow.denied import DeniedLeaves, decide_denied
+from sparkcrypt.arrow.file_keys import Reader, encode
 from sparkcrypt.arrow.files import DataFile, find_files, partition_columns, table_folder
 from sparkcrypt.arrow.judge import Judge
-from sparkcrypt.arrow.keys import Reader, encode
 from sparkcrypt.arrow.shape import SPARK_SCHEMA, nullable, spark_json
 from sparkcrypt.arrow.table import GuardedTable, begin_events, dropped_columns, read_schema
 from sparkcrypt.errors import ConfigError, show

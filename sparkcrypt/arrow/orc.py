@@ -14,8 +14,8 @@ import pyarrow.compute as pc
 
 from sparkcrypt import names
 from sparkcrypt.arrow.access_events import ReadEvents, open_log
-from sparkcrypt.arrow.expressions import columns_in
-from sparkcrypt.arrow.keys import Reader, encode
+from sparkcrypt.arrow.expression_columns import columns_in
+from sparkcrypt.arrow.file_keys import Reader, encode
 from sparkcrypt.arrow.open import gather_properties
 from sparkcrypt.decide.denied_text import refuse_named
 from sparkcrypt.decide.orc_file import resolve_orc_read

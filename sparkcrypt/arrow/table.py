@@ -17,11 +17,11 @@ from pyarrow.fs import PyFileSystem
 
 from sparkcrypt.arrow.access_events import ReadEvents, open_log
 from sparkcrypt.arrow.denied import DeniedLeaves
-from sparkcrypt.arrow.expressions import columns_in
+from sparkcrypt.arrow.expression_columns import columns_in
+from sparkcrypt.arrow.file_keys import Reader
 from sparkcrypt.arrow.files import DataFile, PartitionColumns, table_folder
-from sparkcrypt.arrow.filesystem import JudgedFiles
 from sparkcrypt.arrow.judge import Judge
-from sparkcrypt.arrow.keys import Reader
+from sparkcrypt.arrow.judged_filesystem import JudgedFiles
 from sparkcrypt.arrow.masked_file import read_masked
 from sparkcrypt.arrow.masks import Denied, kept_type
 from sparkcrypt.arrow.shape import leaves_of, spark_json

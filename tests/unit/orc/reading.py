@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sparkcrypt.arrow.expressions import columns_in
+from sparkcrypt.arrow.expression_columns import columns_in
 from sparkcrypt.orc.file.cipher import LocalKeys
 from sparkcrypt.orc.file.tail import tail_of
 from sparkcrypt.orc.read.rows import GroupCount, RowsOrder, read_rows
