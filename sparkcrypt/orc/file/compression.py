@@ -13,7 +13,7 @@ from functools import cache
 from typing import Any
 
 from sparkcrypt.errors import ConfigError, FormatError, UnsupportedFileError
-from sparkcrypt.orc.file.blocks import inflate_lz4, snappy_size, zstd_size
+from sparkcrypt.orc.file.codec_blocks import inflate_lz4, snappy_size, zstd_size
 
 NAMES = ("none", "zlib", "snappy", "lzo", "lz4", "zstd", "brotli")
 """By their numbers in ``CompressionKind``."""

@@ -13,7 +13,7 @@ from sparkcrypt.orc.file.compression import Compression
 from sparkcrypt.orc.file.protobuf import BYTES, FIXED64, VARINT, Message, encode_packed, message
 from sparkcrypt.orc.file.schema import Column
 from sparkcrypt.orc.file.stripe import DATA, DICTIONARY_DATA, LENGTH, PRESENT, ROW_INDEX, SECONDARY
-from sparkcrypt.orc.rewrite.extent import Extent
+from sparkcrypt.orc.rewrite.value_counts import Extent
 
 _DIRECT, _DIRECT_V2, _DICTIONARY_V2 = 0, 2, 3
 _RAW, _RUNS, _BITS = 1, 2, 3

@@ -36,9 +36,9 @@ from sparkcrypt.orc.file.tail import (
     Stripe,
 )
 from sparkcrypt.orc.rewrite.encryption import AnyVariant, DarkVariant, TargetVariant
-from sparkcrypt.orc.rewrite.extent import Extent, extent_of_counts, extent_of_present, extent_of_rows
 from sparkcrypt.orc.rewrite.mask import MaskStream, mask_encoding, mask_streams
 from sparkcrypt.orc.rewrite.source import OrcSource
+from sparkcrypt.orc.rewrite.value_counts import Extent, extent_of_counts, extent_of_present, extent_of_rows
 from sparkcrypt.parquet.rewrite.output import Output
 from sparkcrypt.schema import Path, join_dotted
 

@@ -8,7 +8,7 @@ import pytest
 
 from sparkcrypt.errors import FormatError
 from sparkcrypt.orc import inspect_orc, is_orc, read_tail
-from sparkcrypt.orc.file.blocks import inflate_lz4
+from sparkcrypt.orc.file.codec_blocks import inflate_lz4
 from sparkcrypt.orc.file.compression import Compression
 from sparkcrypt.orc.file.protobuf import encode_packed, message
 from sparkcrypt.orc.file.schema import read_columns

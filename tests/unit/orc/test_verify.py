@@ -11,7 +11,7 @@ from sparkcrypt.errors import ConfigError, FormatError, VerificationError
 from sparkcrypt.keys.datakeys import DataKeyMaker
 from sparkcrypt.keys.service import KeyService
 from sparkcrypt.orc import read_tail, verify_orc
-from sparkcrypt.orc.file.blocks import zstd_size
+from sparkcrypt.orc.file.codec_blocks import zstd_size
 from sparkcrypt.orc.file.compression import Compression
 from sparkcrypt.orc.file.protobuf import decode, encode_packed, message
 from sparkcrypt.orc.file.statistics import tells_nothing
