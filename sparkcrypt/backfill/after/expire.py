@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from sparkcrypt.backfill.after.delete_expired import Waste, dispose
 from sparkcrypt.backfill.after.expire_refusals import refuse_earlier_writers, refuse_old_in_use, refuse_unaudited
-from sparkcrypt.backfill.after.expired_files import Waste, dispose
 from sparkcrypt.backfill.audit.compact import pack_audit
 from sparkcrypt.backfill.journal.archive import archive_records, clear_archived
 from sparkcrypt.backfill.journal.journal import Journal

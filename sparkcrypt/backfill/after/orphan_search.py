@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
-from sparkcrypt.backfill.after.leftover_folders import Leftover, left_of_table, leftovers_of_journals
+from sparkcrypt.backfill.after.journalled_folders import Leftover, left_of_table, leftovers_of_journals
 from sparkcrypt.backfill.index.gone_tables import find_gone_stores, holds_stores
 from sparkcrypt.backfill.state.directory import open_states
 from sparkcrypt.backfill.target.in_use import InUse, OtherTables

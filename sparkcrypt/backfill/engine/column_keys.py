@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from sparkcrypt.backfill.drift.difference import is_purged
 from sparkcrypt.backfill.drift.match_columns import FileColumns
-from sparkcrypt.backfill.engine.late_keys import LateKeys
+from sparkcrypt.backfill.engine.late_data_keys import LateKeys
 from sparkcrypt.backfill.target.target import Target
 from sparkcrypt.errors import UnsupportedFileError
 from sparkcrypt.keys.ids import decode_key_id

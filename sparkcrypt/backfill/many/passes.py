@@ -14,11 +14,11 @@ from sparkcrypt.backfill.drift.difference import missing_folder
 from sparkcrypt.backfill.drift.unit_survey import count_calls
 from sparkcrypt.backfill.journal.journal import new_run_id
 from sparkcrypt.backfill.many.chosen_tables import Choice, Chosen, choose_tables
-from sparkcrypt.backfill.many.fingerprint import PassState, fingerprint
 from sparkcrypt.backfill.many.key_status import tell_overdue
 from sparkcrypt.backfill.many.pass_progress import Meter
 from sparkcrypt.backfill.many.refused_tables import Gate
 from sparkcrypt.backfill.many.report import NOT_IN_PLACE, PassReport, TableError
+from sparkcrypt.backfill.many.unchanged_tables import PassState, fingerprint
 from sparkcrypt.backfill.old_files.past_run_checks import needs_care, read_open_problems
 from sparkcrypt.backfill.report.progress import Progress, Silent
 from sparkcrypt.backfill.report.report import Outcome, Report

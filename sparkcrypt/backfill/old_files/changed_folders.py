@@ -17,7 +17,7 @@ from sparkcrypt.backfill.old_files.reconcile import (
     replaced_files,
 )
 from sparkcrypt.backfill.target.unit import Folder, list_folders
-from sparkcrypt.backfill.work.relocate import belongs_to_another
+from sparkcrypt.backfill.work.follow_rename import belongs_to_another
 from sparkcrypt.backfill.work.runner import Runner
 from sparkcrypt.backfill.work.schedule import FailedUnit
 from sparkcrypt.errors import RunConflictError, SourceChangedError, SparkcryptError, VerificationError

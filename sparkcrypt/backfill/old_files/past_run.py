@@ -22,8 +22,8 @@ from sparkcrypt.backfill.target.in_use import InUse, OtherTables
 from sparkcrypt.backfill.target.target import Target, catalog_target, locations_of
 from sparkcrypt.backfill.work.build_runner import runner_of
 from sparkcrypt.backfill.work.context import RunContext
+from sparkcrypt.backfill.work.follow_rename import has_moved, settle_places
 from sparkcrypt.backfill.work.options import RunOptions
-from sparkcrypt.backfill.work.relocate import has_moved, settle_places
 from sparkcrypt.backfill.work.runner import Runner
 from sparkcrypt.errors import ConfigError, VerificationError
 from sparkcrypt.policy.model import Policy

@@ -24,7 +24,7 @@ from sparkcrypt.backfill.state.lock import RunLock, acquire
 from sparkcrypt.backfill.state.store import StateStore
 from sparkcrypt.backfill.target.in_use import OtherTables
 from sparkcrypt.backfill.target.target import CatalogTarget, Target
-from sparkcrypt.backfill.work.relocate import settle_places
+from sparkcrypt.backfill.work.follow_rename import settle_places
 from sparkcrypt.backfill.work.schedule import FailedUnit
 from sparkcrypt.errors import VerificationError
 from sparkcrypt.policy.model import Policy

@@ -15,7 +15,7 @@ from sparkcrypt.backfill.run.result import RunResult
 from sparkcrypt.backfill.run.unit_work import refuse_changed
 from sparkcrypt.backfill.swap import choose_swap
 from sparkcrypt.backfill.work.options import RunOptions
-from sparkcrypt.backfill.work.rotation import rotation_of
+from sparkcrypt.backfill.work.requested_rotation import rotation_of
 from sparkcrypt.errors import PlanError, SparkcryptError
 
 

@@ -14,7 +14,7 @@ from sparkcrypt.backfill.journal.entries import UnitFailed
 from sparkcrypt.backfill.report.outcome import UnitOutcome
 from sparkcrypt.backfill.target.unit import Unit, list_folders
 from sparkcrypt.backfill.work.options import RunOptions
-from sparkcrypt.backfill.work.rotation import rotation_of
+from sparkcrypt.backfill.work.requested_rotation import rotation_of
 from sparkcrypt.backfill.work.runner import Runner, recheck
 from sparkcrypt.backfill.work.schedule import ENDS_THE_RUN
 from sparkcrypt.errors import SourceChangedError, SparkcryptError, StorageError

@@ -23,9 +23,9 @@ from sparkcrypt.backfill.journal.unit_steps import state_of_units
 from sparkcrypt.backfill.report.outcome import UnitOutcome
 from sparkcrypt.backfill.target.record import below, by_place
 from sparkcrypt.backfill.target.unit import Folder, Unit, base_location, list_folders
+from sparkcrypt.backfill.work.follow_rename import place_now, settle_place
 from sparkcrypt.backfill.work.ledger import record_swap
 from sparkcrypt.backfill.work.move_old import locate_old_files, move_old_files
-from sparkcrypt.backfill.work.relocate import place_now, settle_place
 from sparkcrypt.backfill.work.runner import Runner
 from sparkcrypt.backfill.work.same_content import compare_content
 from sparkcrypt.errors import RunConflictError, SparkcryptError, VerificationError

@@ -17,8 +17,8 @@ from sparkcrypt.backfill.report.outcome import UnitOutcome
 from sparkcrypt.backfill.target.record import below
 from sparkcrypt.backfill.target.unit import Folder, Unit, attempt_folder, is_staged, list_folders, old_folder
 from sparkcrypt.backfill.work.adopt import adopt
+from sparkcrypt.backfill.work.follow_rename import place_now, settle_places
 from sparkcrypt.backfill.work.move_old import locate_old_files, move_old_files
-from sparkcrypt.backfill.work.relocate import place_now, settle_places
 from sparkcrypt.backfill.work.runner import Runner
 from sparkcrypt.backfill.work.schedule import FailedUnit
 from sparkcrypt.errors import VerificationError

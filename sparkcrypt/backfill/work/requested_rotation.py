@@ -1,4 +1,4 @@
-"""What the rotation of a master key asks of a table's files, by the KEKs that the state directory keeps for it."""
+"""The rotation of a master key that a run was asked for, by the KEK that the state directory keeps for its table."""
 
 from __future__ import annotations
 
