@@ -20,12 +20,12 @@ from sparkcrypt.keys.open_service import open_key_service
 from sparkcrypt.keys.service import KeyService
 from sparkcrypt.policy.key_service import KeyServiceConfig
 from sparkcrypt.skipping.format.bloom import BloomFilter
+from sparkcrypt.skipping.format.decode_chunk import part_budget
 from sparkcrypt.skipping.format.description import Index
 from sparkcrypt.skipping.format.merge import Store, merge_parts
 from sparkcrypt.skipping.format.naming import BLOOM, MINMAX, VERSION
 from sparkcrypt.skipping.format.rows import Row
 from sparkcrypt.skipping.format.store import Bounds, Entry, IndexEntries
-from sparkcrypt.skipping.format.values import part_budget
 from sparkcrypt.skipping.keep.entries import make_index
 from sparkcrypt.skipping.keep.gatherers import FILTER_SHARE, LIST_VALUES
 from sparkcrypt.skipping.query.opened_stores import OpenedStore, OpenedStores, PartedStore, Reader

@@ -26,9 +26,9 @@ from sparkcrypt.cli.frame.options import (
 )
 from sparkcrypt.cli.frame.output import align_table, show
 from sparkcrypt.parquet import FileSummary, summarise
+from sparkcrypt.skipping.format.decode_chunk import Budget
 from sparkcrypt.skipping.format.merge import Store, merge_parts
 from sparkcrypt.skipping.format.store import IndexEntries, StoreFile, StorePart, read_part
-from sparkcrypt.skipping.format.values import Budget
 from sparkcrypt.skipping.query.skipper import Skipper
 from sparkcrypt.text import count_of, size_of
 

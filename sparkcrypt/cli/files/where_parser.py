@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, NoReturn
 
 import click
 
-from sparkcrypt.skipping.format.types import FLOATS, INTEGERS, TIMESTAMPS, Value, decimal_scale
+from sparkcrypt.skipping.format.convert_values import FLOATS, INTEGERS, TIMESTAMPS, Value, decimal_scale
 from sparkcrypt.skipping.query.predicate import And, Compare, In, IsNull, Not, Or, Predicate, StartsWith, Unsupported
 
 MAX_CHARACTERS = 20_000

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from sparkcrypt.skipping.format.convert_values import Value
 from sparkcrypt.skipping.format.merge import Store
 from sparkcrypt.skipping.format.naming import BLOOM
 from sparkcrypt.skipping.format.store import UNKNOWN, Entry
-from sparkcrypt.skipping.format.types import Value
 
 
 class Row(NamedTuple):

@@ -15,10 +15,10 @@ from sparkcrypt.parquet.file.schema import LeafLevels, Path, leaf_levels
 from sparkcrypt.parquet.file.source import Input, open_source
 from sparkcrypt.parquet.rewrite.source_chunk import column_chunks
 from sparkcrypt.parquet.thrift.metadata import FileMetaData, SchemaElement
+from sparkcrypt.skipping.format.convert_values import FLOATS, Value, converter, modern_calendar
+from sparkcrypt.skipping.format.decode_chunk import Budget, Decoded, Raw, decode_chunk
 from sparkcrypt.skipping.format.description import Description, Index, PartitionColumn, describe
 from sparkcrypt.skipping.format.naming import BLOOM, MINMAX, OBJECT
-from sparkcrypt.skipping.format.types import FLOATS, Value, converter, modern_calendar
-from sparkcrypt.skipping.format.values import Budget, Decoded, Raw, decode_chunk
 
 NO_KEY = "its key is denied, or is not there"
 

@@ -24,7 +24,7 @@ from sparkcrypt.parquet.file.source import Input, Source, naming, open_source
 from sparkcrypt.parquet.rewrite.source_chunk import SourceChunk, column_chunks
 from sparkcrypt.parquet.thrift.compact import BOOL, STRUCT, Struct, field_key
 from sparkcrypt.parquet.thrift.metadata import FileMetaData, SchemaElement
-from sparkcrypt.skipping.format.types import BOOLEAN, BYTE_ARRAY, DOUBLE, FIXED, FLOAT, INT32, INT64, INT96
+from sparkcrypt.skipping.format.convert_values import BOOLEAN, BYTE_ARRAY, DOUBLE, FIXED, FLOAT, INT32, INT64, INT96
 
 _CONVERTED = {
     (INT32, None): "integer", (INT32, 6): "date", (INT32, 15): "byte", (INT32, 16): "short", (INT32, 17): "integer",

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from sparkcrypt.errors import ConfigError
 from sparkcrypt.parquet import Footer, RetrieveKey, Source
 from sparkcrypt.parquet.file.keys import VerifyAad
+from sparkcrypt.skipping.format.convert_values import INTEGERS, Value, converter, modern_calendar
 from sparkcrypt.skipping.format.description import Index
 from sparkcrypt.skipping.format.naming import BLOOM, COLUMN_TYPE, FALSE_POSITIVES, MINMAX, MOST_VALUES, VALUES
 from sparkcrypt.skipping.format.store import Entry
-from sparkcrypt.skipping.format.types import INTEGERS, Value, converter, modern_calendar
 from sparkcrypt.skipping.keep.data_file import DataFile, FileColumn, find_column, open_data_file
 from sparkcrypt.skipping.keep.footer_bounds import find_bounds
 from sparkcrypt.skipping.keep.gatherers import (

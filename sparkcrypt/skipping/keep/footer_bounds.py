@@ -27,8 +27,7 @@ from typing import Any
 from sparkcrypt.errors import FormatError
 from sparkcrypt.parquet.thrift.compact import STRUCT, field_key
 from sparkcrypt.parquet.thrift.metadata import ColumnMetaData, FileMetaData, SchemaElement, Statistics
-from sparkcrypt.skipping.format.store import Bounds
-from sparkcrypt.skipping.format.types import (
+from sparkcrypt.skipping.format.convert_values import (
     BOOLEAN,
     BYTE_ARRAY,
     DOUBLE,
@@ -41,7 +40,8 @@ from sparkcrypt.skipping.format.types import (
     converter,
     modern_calendar,
 )
-from sparkcrypt.skipping.format.values import Raw
+from sparkcrypt.skipping.format.decode_chunk import Raw
+from sparkcrypt.skipping.format.store import Bounds
 from sparkcrypt.skipping.keep.data_file import DataFile, FileColumn
 
 _PLAIN = {INT32: "<i", INT64: "<q", FLOAT: "<f", DOUBLE: "<d"}

@@ -10,11 +10,11 @@ from collections.abc import Iterable
 
 from sparkcrypt.errors import FormatError, show
 from sparkcrypt.skipping.format.bloom import BloomFilter, count_fitting, hash_value
+from sparkcrypt.skipping.format.convert_values import Value
 from sparkcrypt.skipping.format.description import Index
 from sparkcrypt.skipping.format.naming import FALSE_POSITIVES, MOST_VALUES
 from sparkcrypt.skipping.format.rows import size_of
 from sparkcrypt.skipping.format.store import Entry
-from sparkcrypt.skipping.format.types import Value
 
 LIST_VALUES, MAX_LIST_VALUES = 1000, 100_000
 """How many distinct values of an object a list has at most: by default, and as can be asked for."""

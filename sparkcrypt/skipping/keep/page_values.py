@@ -30,8 +30,8 @@ from sparkcrypt.parquet.thrift.metadata import (
     RowGroup,
     SchemaElement,
 )
-from sparkcrypt.skipping.format.types import BYTE_ARRAY
-from sparkcrypt.skipping.format.values import Raw
+from sparkcrypt.skipping.format.convert_values import BYTE_ARRAY
+from sparkcrypt.skipping.format.decode_chunk import Raw
 from sparkcrypt.skipping.keep.data_file import DataFile, FileColumn
 
 if TYPE_CHECKING:

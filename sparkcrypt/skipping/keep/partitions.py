@@ -12,9 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 from sparkcrypt.errors import ConfigError
 from sparkcrypt.paths import partition_values, trailing_partition
+from sparkcrypt.skipping.format.convert_values import INTEGERS
 from sparkcrypt.skipping.format.description import PartitionColumn
 from sparkcrypt.skipping.format.store import UNKNOWN
-from sparkcrypt.skipping.format.types import INTEGERS
 
 NULL = "__HIVE_DEFAULT_PARTITION__"
 TYPES = ("string", *INTEGERS, "date", "boolean")

@@ -15,8 +15,8 @@ from sparkcrypt.decide.masked_leaves import plan_leaves
 from sparkcrypt.decide.request import require_text
 from sparkcrypt.errors import BridgeError
 from sparkcrypt.keys.opened import OpenedKeyService
+from sparkcrypt.skipping.format.decode_chunk import part_budget
 from sparkcrypt.skipping.format.merge import merge_parts
-from sparkcrypt.skipping.format.values import part_budget
 from sparkcrypt.skipping.query.opened_stores import name_unused
 from sparkcrypt.skipping.query.predicate_json import read_predicate
 from sparkcrypt.skipping.query.skipper import Skipper

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple, TypeAlias
 
 from sparkcrypt.errors import FormatError
 from sparkcrypt.skipping.format.bloom import BloomFilter
+from sparkcrypt.skipping.format.convert_values import FLOATS, INTEGERS, TIMESTAMPS, Value, decimal_scale
 from sparkcrypt.skipping.format.store import UNKNOWN, Bounds
-from sparkcrypt.skipping.format.types import FLOATS, INTEGERS, TIMESTAMPS, Value, decimal_scale
 from sparkcrypt.skipping.query.predicate import Compare, In, IsNull, StartsWith
 
 

@@ -17,9 +17,9 @@ from itertools import accumulate, islice
 
 from sparkcrypt.errors import FormatError, SparkcryptError
 from sparkcrypt.parquet import RetrieveKey
+from sparkcrypt.skipping.format.decode_chunk import Budget
 from sparkcrypt.skipping.format.merge import Store
 from sparkcrypt.skipping.format.naming import object_name
-from sparkcrypt.skipping.format.values import Budget
 from sparkcrypt.skipping.query.skipper import Listed, Skipper
 from sparkcrypt.skipping.trusted.folder import StoreFolder
 from sparkcrypt.skipping.trusted.sidecar import MAX_BYTES, SIDECAR, Sidecar

@@ -1,8 +1,8 @@
 """The forms of predicates that are understood: comparisons of a column with literals, under AND, OR and NOT.
 
-A literal is a value as `sparkcrypt.skipping.format.types` has it (a date is days, a timestamp microseconds).  One of
-another kind than its column says nothing, and skips nothing.  NaN equals NaN and is greater than any number, as Spark
-has it.
+A literal is a value as `sparkcrypt.skipping.format.convert_values` has it (a date is days, a timestamp microseconds).
+One of another kind than its column says nothing, and skips nothing.  NaN equals NaN and is greater than any number, as
+Spark has it.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from sparkcrypt.skipping.format.types import Value
+from sparkcrypt.skipping.format.convert_values import Value
 
 Operator = Literal["=", "<", "<=", ">", ">="]
 

@@ -25,7 +25,7 @@ from decimal import Decimal, InvalidOperation
 from typing import Any, get_args
 
 from sparkcrypt.errors import BridgeError
-from sparkcrypt.skipping.format.types import FLOATS, Value, decimal_scale
+from sparkcrypt.skipping.format.convert_values import FLOATS, Value, decimal_scale
 from sparkcrypt.skipping.query.leaf import is_of
 from sparkcrypt.skipping.query.predicate import (
     And,

@@ -15,11 +15,11 @@ from typing import NamedTuple
 
 from sparkcrypt.errors import ConfigError, FormatError, RunConflictError
 from sparkcrypt.parquet import DataKey, FileEncryption, KeyRequest, read_footer, rewrite_file
+from sparkcrypt.skipping.format.decode_chunk import PART_BYTES, PART_VALUES, part_budget
 from sparkcrypt.skipping.format.merge import Store, merge_parts
 from sparkcrypt.skipping.format.rows import Row, RowSize, is_known, measure_row, rows_of, with_rows
 from sparkcrypt.skipping.format.store import StoreFile, read_part
 from sparkcrypt.skipping.format.table import schema_json, table_bytes
-from sparkcrypt.skipping.format.values import PART_BYTES, PART_VALUES, part_budget
 from sparkcrypt.skipping.trusted.folder import StoreFolder
 from sparkcrypt.skipping.trusted.sidecar import (
     MAX_BYTES,

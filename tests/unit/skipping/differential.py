@@ -24,8 +24,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from sparkcrypt.skipping.format.convert_values import Value
 from sparkcrypt.skipping.format.naming import BLOOM, MINMAX, VALUES
-from sparkcrypt.skipping.format.types import Value
 from sparkcrypt.skipping.keep.create import Wanted, create_store, plan_store
 from sparkcrypt.skipping.keep.entries import FILTER_TYPES
 from sparkcrypt.skipping.keep.files import DataFolder

@@ -16,9 +16,9 @@ from sparkcrypt.errors import BridgeError, ConfigError, FormatError, KeyAccessDe
 from sparkcrypt.keys.opened import OpenedKeyService
 from sparkcrypt.parquet import DataKey
 from sparkcrypt.policy import Policy
+from sparkcrypt.skipping.format.decode_chunk import Budget
 from sparkcrypt.skipping.format.rows import rows_of
 from sparkcrypt.skipping.format.store import NO_KEY, Bounds
-from sparkcrypt.skipping.format.values import Budget
 from sparkcrypt.skipping.keep.refresh import refresh_store
 from sparkcrypt.skipping.query.judge_part import judge_part
 from sparkcrypt.skipping.query.opened_stores import OpenedStores

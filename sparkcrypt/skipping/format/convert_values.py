@@ -27,7 +27,7 @@ from typing import Final, TypeAlias
 from sparkcrypt.errors import FormatError
 from sparkcrypt.parquet.thrift.compact import STRUCT, Struct, field_key
 from sparkcrypt.parquet.thrift.metadata import FileMetaData, SchemaElement
-from sparkcrypt.skipping.format.values import Raw
+from sparkcrypt.skipping.format.decode_chunk import Raw
 
 Value: TypeAlias = bool | int | float | Decimal | str | bytes
 
