@@ -32,7 +32,7 @@ from sparkcrypt.parquet.codecs import codecs_of
 from sparkcrypt.parquet.file.source import Source
 from sparkcrypt.parquet.summary import columns_under
 from sparkcrypt.policy.key_service import KeyServiceConfig
-from sparkcrypt.tags.lineage import ColumnLineage, lineage_of_schema
+from sparkcrypt.tags.lineage_note import ColumnLineage, lineage_of_schema
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch

@@ -11,7 +11,7 @@ import org.apache.spark.sql.types.MetadataBuilder;
  * Where a written column comes from, in its metadata: so it is in the footer of each file, and goes where the file goes.
  *
  * <p>{@code {"from": {table: [column, ...]}, "declassified": {…}, "conditions": {…}, "inherited": [tag, ...]}}, each part only
- * where there is something to say; sparkcrypt/tags/lineage.py reads it.
+ * where there is something to say; sparkcrypt/tags/lineage_note.py reads it.
  */
 final class Lineage {
   static final String KEY = "lineage";

@@ -20,7 +20,7 @@ from sparkcrypt.parquet import FileSummary, KeyRequest
 from sparkcrypt.policy.key_service import KeyServiceConfig
 from sparkcrypt.spark.files.hadoop import HadoopFiles
 from sparkcrypt.spark.tasks.footers import read_footers_in_tasks
-from sparkcrypt.tags.lineage import ColumnLineage
+from sparkcrypt.tags.lineage_note import ColumnLineage
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -14,7 +14,7 @@ from sparkcrypt.backfill.drift.match_columns import FileColumns
 from sparkcrypt.parquet import FileSummary
 from sparkcrypt.plan import ColumnPlan
 from sparkcrypt.schema import Path, join_dotted
-from sparkcrypt.tags.lineage import ColumnLineage
+from sparkcrypt.tags.lineage_note import ColumnLineage
 from sparkcrypt.text import count_of
 
 

@@ -30,7 +30,7 @@ from sparkcrypt.parquet import FileSummary
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.schema import Path
 from sparkcrypt.spark.files.hadoop import HadoopFiles
-from sparkcrypt.tags.lineage import ColumnLineage
+from sparkcrypt.tags.lineage_note import ColumnLineage
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

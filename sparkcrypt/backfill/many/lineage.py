@@ -15,7 +15,7 @@ from sparkcrypt.errors import PlanError, SparkcryptError, VerificationError
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.spark.tables.catalog import Catalog
 from sparkcrypt.spark.tables.table import Table
-from sparkcrypt.tags.lineage import ColumnLineage
+from sparkcrypt.tags.lineage_note import ColumnLineage
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -23,7 +23,7 @@ from sparkcrypt.parquet import FileSummary
 from sparkcrypt.policy.bucket import is_past_retention
 from sparkcrypt.schema import Path, join_dotted
 from sparkcrypt.spark.files.hadoop import HadoopFiles
-from sparkcrypt.tags.lineage import ColumnLineage
+from sparkcrypt.tags.lineage_note import ColumnLineage
 
 _Columns: TypeAlias = tuple[tuple[Path, bool | None, str | None], ...]
 

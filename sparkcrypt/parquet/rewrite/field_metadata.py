@@ -13,8 +13,8 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from sparkcrypt.tags.lineage import KEY as LINEAGE
-from sparkcrypt.tags.lineage import is_lineage
+from sparkcrypt.tags.lineage_note import KEY as LINEAGE
+from sparkcrypt.tags.lineage_note import is_lineage
 
 
 def redact_spark_schema(text: str) -> tuple[str | None, bool]:

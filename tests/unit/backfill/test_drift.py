@@ -16,7 +16,7 @@ from sparkcrypt.decide.identity import FileIdentity
 from sparkcrypt.errors import PlanError, UnsupportedFileError
 from sparkcrypt.native.footers import FooterFacts, pack, unpack
 from sparkcrypt.parquet import ColumnSummary, FileSummary
-from sparkcrypt.tags.lineage import ColumnLineage
+from sparkcrypt.tags.lineage_note import ColumnLineage
 from tests.unit.backfill.plans import planned
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sparkcrypt.tags.lineage import ColumnLineage, lineage_of_schema
+from sparkcrypt.tags.lineage_note import ColumnLineage, lineage_of_schema
 
 
 def document(*notes: Any) -> str:
