@@ -15,8 +15,8 @@ from sparkcrypt.parquet.file.modules import ModuleCipher, ModuleType, module_aad
 from sparkcrypt.parquet.file.schema import Path
 from sparkcrypt.parquet.rewrite.chunk_writer import ChunkSeal
 from sparkcrypt.parquet.rewrite.encryption import FileCipherSuite, FooterMode
-from sparkcrypt.parquet.rewrite.field_metadata import redact_spark_schema
 from sparkcrypt.parquet.rewrite.output import Output
+from sparkcrypt.parquet.rewrite.redact_schema import redact_spark_schema
 from sparkcrypt.parquet.thrift.compact import BINARY, I32, STRUCT, List, Struct
 from sparkcrypt.parquet.thrift.encode import encode_struct
 from sparkcrypt.parquet.thrift.metadata import (
