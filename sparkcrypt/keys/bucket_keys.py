@@ -13,7 +13,7 @@ from datetime import datetime, timezone
 from sparkcrypt.errors import KeyNotFoundError
 from sparkcrypt.keys.service import KeyService
 from sparkcrypt.keys.tombstones import describe_tombstone
-from sparkcrypt.policy.bucket import retention_of_key
+from sparkcrypt.policy.key_retention import retention_of_key
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.policy.template import WRITTEN
 from sparkcrypt.text import utc_text

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from sparkcrypt.errors import PlanError
 from sparkcrypt.names import Algorithm
-from sparkcrypt.policy.bucket import is_past_retention
+from sparkcrypt.policy.key_retention import is_past_retention
 from sparkcrypt.policy.model import FooterMode, TableRule
 from sparkcrypt.policy.template import KeyTemplate
 from sparkcrypt.schema import Leaf, Path, Schema

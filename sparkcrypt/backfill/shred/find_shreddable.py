@@ -28,7 +28,7 @@ from sparkcrypt.backfill.state.store import StateStore
 from sparkcrypt.backfill.target.target import catalog_target, target_folder_id
 from sparkcrypt.errors import ConfigError, KeyAccessDeniedError, KeyNotFoundError, PlanError
 from sparkcrypt.keys.service import KeyService
-from sparkcrypt.policy.bucket import KeyRetention, retention_of_key
+from sparkcrypt.policy.key_retention import KeyRetention, retention_of_key
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.spark.files.hadoop import HadoopFiles
 from sparkcrypt.spark.tables.catalog import Catalog

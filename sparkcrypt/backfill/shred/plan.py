@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from sparkcrypt.backfill.audit.read_key_audit import Hold, Tombstone
 from sparkcrypt.errors import EXIT_DRIFT, VerificationError
-from sparkcrypt.policy.bucket import KeyRetention
+from sparkcrypt.policy.key_retention import KeyRetention
 from sparkcrypt.text import utc_text
 
 if TYPE_CHECKING:

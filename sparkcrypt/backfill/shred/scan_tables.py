@@ -20,7 +20,7 @@ from sparkcrypt.backfill.target.unit import SourceFile, Unit, list_unit, partiti
 from sparkcrypt.errors import PlanError, SparkcryptError
 from sparkcrypt.native.footers import FooterFacts, Found
 from sparkcrypt.parquet import FileSummary
-from sparkcrypt.policy.bucket import is_past_retention
+from sparkcrypt.policy.key_retention import is_past_retention
 from sparkcrypt.schema import Path, join_dotted
 from sparkcrypt.spark.files.hadoop import HadoopFiles
 from sparkcrypt.tags.lineage_note import ColumnLineage

@@ -13,8 +13,8 @@ from sparkcrypt.keys.bucket_keys import make_bucket_keys, route_late_keys
 from sparkcrypt.keys.ids import key_digest
 from sparkcrypt.keys.local.service import LocalKeyService
 from sparkcrypt.keys.tombstones import tombstone_name
-from sparkcrypt.policy.bucket import retention_of_key
 from sparkcrypt.policy.build import policy_from_canonical
+from sparkcrypt.policy.key_retention import retention_of_key
 from sparkcrypt.policy.load import policy_from_text
 from sparkcrypt.policy.model import Policy, allowed_key_ids
 

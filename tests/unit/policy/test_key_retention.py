@@ -6,7 +6,7 @@ from datetime import datetime, timedelta, timezone
 
 import pytest
 
-from sparkcrypt.policy.bucket import bucket_end, retention_of_key
+from sparkcrypt.policy.key_retention import bucket_end, retention_of_key
 from sparkcrypt.policy.load import policy_from_text
 from sparkcrypt.policy.template import KeyTemplate
 
