@@ -35,7 +35,7 @@ public final class PolicyRegister {
 
   /** Puts a session under a policy, and returns the token that its configuration must carry. */
   public String addSession(Object session, String policy) {
-    if (AccessPlace.of(policy) != null) {
+    if (AccessLogPlace.of(policy) != null) {
       QueryWatch.install(context);
     }
     synchronized (TOKENS) {

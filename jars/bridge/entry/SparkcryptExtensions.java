@@ -29,7 +29,7 @@ public final class SparkcryptExtensions extends AbstractFunction1<SparkSessionEx
 
   @Override
   public BoxedUnit apply(SparkSessionExtensions extensions) {
-    extensions.injectPreCBORule(rule(session -> new TableRule()));
+    extensions.injectPreCBORule(rule(session -> new TableOptionsRule()));
     extensions.injectPreCBORule(rule(session -> new SkipRule()));
     extensions.injectColumnar(skipMetrics());
     extensions.injectPostHocResolutionRule(rule(NamedColumnGuard::new));
@@ -52,10 +52,10 @@ public final class SparkcryptExtensions extends AbstractFunction1<SparkSessionEx
     Declassify.register(session);
     Object experimental = Calls.call(session, "experimental");
     List<Object> rules = Calls.list(Calls.call(experimental, "extraOptimizations"));
-    if (rules.stream().anyMatch(rule -> rule instanceof TableRule)) {
+    if (rules.stream().anyMatch(rule -> rule instanceof TableOptionsRule)) {
       return;
     }
-    rules.add(new TableRule());
+    rules.add(new TableOptionsRule());
     rules.add(new SkipRule());
     Calls.call(experimental, "extraOptimizations_$eq", Calls.scalaList(rules));
     Object extensions = Calls.call(session, "extensions");

@@ -19,7 +19,7 @@ final class AccessEvent {
    * @param outcome opened, refused, masked, failed or declassified; for a query the digest of its text, or null
    * @param why null where a key was opened
    */
-  record Same(AccessPlace place, String kind, Reader reader, String table, String key, String outcome, String why) {}
+  record Same(AccessLogPlace place, String kind, Reader reader, String table, String key, String outcome, String why) {}
 
   final Same same;
   private final long firstMillis = System.currentTimeMillis();

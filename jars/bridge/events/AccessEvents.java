@@ -35,10 +35,10 @@ final class AccessEvents {
   private static final Object WAKE = new Object();
   private static final Object SENDING = new Object();
   private static Map<AccessEvent.Same, AccessEvent> pending = new LinkedHashMap<>(); // guarded by WAKE
-  private static final Map<AccessPlace, Long> lost = new HashMap<>(); // guarded by WAKE
+  private static final Map<AccessLogPlace, Long> lost = new HashMap<>(); // guarded by WAKE
   private static boolean started; // guarded by WAKE
   private static boolean isWarned; // guarded by SENDING
-  private static final Map<AccessPlace, Batch> unsent = new LinkedHashMap<>(); // guarded by SENDING
+  private static final Map<AccessLogPlace, Batch> unsent = new LinkedHashMap<>(); // guarded by SENDING
   private static final Map<Object, Boolean> written = Collections.synchronizedMap(new Newest<>(MOST_WRITTEN)); // where the log is required
   private static long number; // guarded by SENDING
 
@@ -54,7 +54,7 @@ final class AccessEvents {
    * @param column dotted, or null for the footer
    * @throws RuntimeException the log is required, and the event could not be written
    */
-  static void opened(AccessPlace place, Reader reader, String table, String key, String column) {
+  static void opened(AccessLogPlace place, Reader reader, String table, String key, String column) {
     note(new AccessEvent.Same(place, ACCESS, reader, table, key, "opened", null), column);
   }
 
@@ -63,7 +63,7 @@ final class AccessEvents {
    *
    * @param type the name of that error's class
    */
-  static void refused(AccessPlace place, Reader reader, String table, String key, String column, String type) {
+  static void refused(AccessLogPlace place, Reader reader, String table, String key, String column, String type) {
     String why = REFUSALS.getOrDefault(type, type);
     count(new AccessEvent.Same(place, ACCESS, reader, table, key, REFUSALS.containsKey(type) ? "refused" : "failed", why), column);
   }
@@ -73,7 +73,7 @@ final class AccessEvents {
    *
    * @throws RuntimeException the log is required, and the event could not be written
    */
-  static void masked(AccessPlace place, Reader reader, String table, String key, String column, String why) {
+  static void masked(AccessLogPlace place, Reader reader, String table, String key, String column, String why) {
     note(new AccessEvent.Same(place, ACCESS, reader, table, key, "masked", why), column);
   }
 
@@ -82,7 +82,7 @@ final class AccessEvents {
    *
    * @throws RuntimeException it could not be written
    */
-  static void declassified(AccessPlace place, Reader reader, String table, List<String> columns, List<String> tags, String reason) {
+  static void declassified(AccessLogPlace place, Reader reader, String table, List<String> columns, List<String> tags, String reason) {
     AccessEvent event = new AccessEvent(new AccessEvent.Same(place, ACCESS, reader, table, null, "declassified", reason));
     columns.forEach(event::add);
     event.setTags(tags);
@@ -92,7 +92,7 @@ final class AccessEvents {
   }
 
   /** Notes what the driver knows of an execution that reads Parquet. */
-  static void query(AccessPlace place, Reader reader, String digest) {
+  static void query(AccessLogPlace place, Reader reader, String digest) {
     count(new AccessEvent.Same(place, QUERY, reader, null, null, digest, null), null);
   }
 
@@ -185,7 +185,7 @@ final class AccessEvents {
   private static void flush() {
     synchronized (SENDING) {
       take();
-      for (AccessPlace place : List.copyOf(unsent.keySet())) {
+      for (AccessLogPlace place : List.copyOf(unsent.keySet())) {
         try {
           sendAll(place, unsent.get(place).events());
           unsent.remove(place);
@@ -200,7 +200,7 @@ final class AccessEvents {
   /** Makes batches of what was counted, but for places whose last batch is still unsent. */
   private static void take() {
     Map<AccessEvent.Same, AccessEvent> counted = new LinkedHashMap<>();
-    Map<AccessPlace, Long> missed = new HashMap<>();
+    Map<AccessLogPlace, Long> missed = new HashMap<>();
     synchronized (WAKE) {
       Map<AccessEvent.Same, AccessEvent> kept = new LinkedHashMap<>();
       pending.forEach((same, event) -> (unsent.containsKey(same.place()) ? kept : counted).put(same, event));
@@ -209,13 +209,13 @@ final class AccessEvents {
       missed.values().removeIf(events -> events == 0);
       lost.keySet().removeAll(missed.keySet());
     }
-    Map<AccessPlace, Batch> made = new LinkedHashMap<>();
+    Map<AccessLogPlace, Batch> made = new LinkedHashMap<>();
     counted.forEach((same, event) -> batch(made, same.place()).add(event.toJson(number++)));
     missed.forEach((place, events) -> batch(made, place).add(lostEvent(events)));
     unsent.putAll(made);
   }
 
-  private static List<ObjectNode> batch(Map<AccessPlace, Batch> made, AccessPlace place) {
+  private static List<ObjectNode> batch(Map<AccessLogPlace, Batch> made, AccessLogPlace place) {
     return made.computeIfAbsent(place, unused -> new Batch(new ArrayList<>())).events();
   }
 
@@ -227,7 +227,7 @@ final class AccessEvents {
   }
 
   /** Sends events by requests of a bounded size; what was sent is not sent again. */
-  private static void sendAll(AccessPlace place, List<ObjectNode> events) {
+  private static void sendAll(AccessLogPlace place, List<ObjectNode> events) {
     while (!events.isEmpty()) {
       List<ObjectNode> some = events.subList(0, Math.min(events.size(), MOST_AT_ONCE));
       send(place, some);
@@ -235,7 +235,7 @@ final class AccessEvents {
     }
   }
 
-  private static void send(AccessPlace place, List<ObjectNode> events) {
+  private static void send(AccessLogPlace place, List<ObjectNode> events) {
     ObjectNode request = Wire.request("access_events").put("policy", place.policy).put("process", PROCESS);
     request.put("application", Launch.conf("spark.app.id"));
     ArrayNode listed = request.putArray("events");

@@ -100,7 +100,7 @@ final class FileKeys implements DecryptionKeyRetriever {
   }
 
   private void noteOpened(Noted noted) {
-    AccessPlace place = noted.column() == null ? null : AccessPlace.of(session.policy());
+    AccessLogPlace place = noted.column() == null ? null : AccessLogPlace.of(session.policy());
     if (place == null) {
       return;
     }
@@ -116,7 +116,7 @@ final class FileKeys implements DecryptionKeyRetriever {
   }
 
   private void noteRefused(Noted noted, String type) {
-    AccessPlace place = AccessPlace.of(session.policy());
+    AccessLogPlace place = AccessLogPlace.of(session.policy());
     if (place != null) {
       AccessEvents.refused(place, reader(), tableName(), keyId(noted), noted.column(), type);
     }

@@ -101,7 +101,7 @@ final class OrcKeyProvider implements KeyProvider {
 
   /** Opens a key for another reader than Spark's own source, by the file's place alone: nobody judged the file. */
   private byte[] openedFor(String file, HadoopShims.KeyMetadata key, byte[] encryptedKey) {
-    AccessPlace place = AccessPlace.of(pinned.policy);
+    AccessLogPlace place = AccessLogPlace.of(pinned.policy);
     if (file.isEmpty() || place != null && place.isRequired) {
       throw new RefusedError(
           "ConfigError: "

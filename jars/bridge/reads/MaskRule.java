@@ -23,7 +23,7 @@ final class MaskRule extends Rule<LogicalPlan> {
   }
 
   private void watch(String policy) {
-    if (policy != null && AccessPlace.of(policy) != null) {
+    if (policy != null && AccessLogPlace.of(policy) != null) {
       QueryWatch.install(session.sparkContext());
     }
   }

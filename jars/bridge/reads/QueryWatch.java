@@ -90,13 +90,13 @@ final class QueryWatch extends SparkListener {
     }
     SparkSession session = (SparkSession) Calls.call(query, "sparkSession");
     SessionPolicy policy = SessionPolicy.of(session);
-    if (policy == null || AccessPlace.of(policy.text()) == null) {
+    if (policy == null || AccessLogPlace.of(policy.text()) == null) {
       return;
     }
     if (!ReaderPlan.isConcerned((LogicalPlan) Calls.call(query, "analyzed"))) {
       return;
     }
-    AccessPlace place = AccessPlace.of(PinnedPolicy.of(policy.hadoopConf()).policy);
+    AccessLogPlace place = AccessLogPlace.of(PinnedPolicy.of(policy.hadoopConf()).policy);
     if (place != null) {
       Statement statement = statements.get(job.getProperty(Reader.JOB_GROUP, ""));
       String text = statement == null ? sqlText((LogicalPlan) Calls.call(query, "logical")) : statement.text();

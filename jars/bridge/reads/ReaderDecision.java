@@ -75,7 +75,7 @@ final class ReaderDecision {
 
   /** Leaves an access event of the footer, without whose key nothing can be decided. */
   private void noteRefused(ReadTable table, ObjectNode request, String type) {
-    AccessPlace place = AccessPlace.of(request.path("policy").asText());
+    AccessLogPlace place = AccessLogPlace.of(request.path("policy").asText());
     if (place != null && type.startsWith("Key")) {
       AccessEvents.refused(place, Reader.onDriver(policy.sparkContext()).named(policy.principal()), table.name(), policy.footerKey(), null, type);
     }
@@ -83,7 +83,7 @@ final class ReaderDecision {
 
   /** Leaves an access event for each leaf that is masked, by the policy that the session is pinned to. */
   private void note(ReadTable table, ObjectNode request, JsonNode answer) {
-    AccessPlace place = AccessPlace.of(request.path("policy").asText());
+    AccessLogPlace place = AccessLogPlace.of(request.path("policy").asText());
     if (place != null) {
       Reader reader = Reader.onDriver(policy.sparkContext()).named(policy.principal());
       String name = answer.path("table").asText(table.name());

@@ -169,7 +169,7 @@ final class KnownTables {
   /** What a reader by path must know: where tables with rules are, and for access events whose the folders are that it reads. */
   Map<String, String> places(List<Object> folders) {
     ObjectNode known = locations();
-    if (AccessPlace.of(policy.text()) != null) {
+    if (AccessLogPlace.of(policy.text()) != null) {
       folders.stream().limit(MOST_NAMED).forEach(folder -> addOwner(known, folder.toString()));
     }
     return known.isEmpty() ? Map.of() : Map.of(Names.LOCATIONS, known.toString());

@@ -66,7 +66,7 @@ final class DeclassifyGuard {
   }
 
   private static void record(Asked asked) {
-    AccessPlace place = AccessPlace.of(asked.policy());
+    AccessLogPlace place = AccessLogPlace.of(asked.policy());
     asked.byTable().forEach((table, names) -> AccessEvents.declassified(place, asked.reader(), table, names, asked.tags(), asked.reason()));
     if (asked.columns().isEmpty()) { // values of no file, such as a checkpoint's
       AccessEvents.declassified(place, asked.reader(), null, List.of(), asked.tags(), asked.reason());

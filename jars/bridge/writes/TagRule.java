@@ -72,7 +72,7 @@ final class TagRule extends Rule<LogicalPlan> {
     }
     StructType written = WriteQueries.shown(query, tags).schema();
     SinkGuard.check(policy, plan, written, tables);
-    InheritedTags inherited = new InheritedTags(session, policy);
+    InheritedTagsGuard inherited = new InheritedTagsGuard(session, policy);
     Object table = inherited.tableOf(plan);
     new LostTagsGuard(session, policy).check(plan, query, tags, written, table);
     return WriteQueries.tagged(plan, query, tags, inherited.lacking(table, written, tables));

@@ -12,32 +12,32 @@ import java.util.Map;
  * <p>The policy is the pinned one, so that no SET and no table's property chooses the log. There is one object for each policy
  * text, so that it can stand for the text in maps.
  */
-final class AccessPlace {
+final class AccessLogPlace {
   private static final int MOST = 256;
-  private static final Map<String, AccessPlace> BY_POLICY = Collections.synchronizedMap(new Newest<>(MOST));
+  private static final Map<String, AccessLogPlace> BY_POLICY = Collections.synchronizedMap(new Newest<>(MOST));
 
   final String policy;
   final boolean isRequired;
   private final boolean isKept;
 
-  private AccessPlace(String policy, JsonNode said) {
+  private AccessLogPlace(String policy, JsonNode said) {
     this.policy = policy;
     this.isKept = !said.isMissingNode();
     this.isRequired = said.path("required").asBoolean(false);
   }
 
   /** Returns null where the policy names no log. */
-  static AccessPlace of(String policy) {
-    AccessPlace place = BY_POLICY.computeIfAbsent(policy, AccessPlace::parsed);
+  static AccessLogPlace of(String policy) {
+    AccessLogPlace place = BY_POLICY.computeIfAbsent(policy, AccessLogPlace::parsed);
     return place.isKept ? place : null;
   }
 
-  private static AccessPlace parsed(String policy) {
+  private static AccessLogPlace parsed(String policy) {
     try {
       JsonNode document = Wire.parse(policy.getBytes(StandardCharsets.UTF_8));
-      return new AccessPlace(policy, document == null ? Wire.object().path("none") : document.path("access_log"));
+      return new AccessLogPlace(policy, document == null ? Wire.object().path("none") : document.path("access_log"));
     } catch (IOException e) {
-      return new AccessPlace(policy, Wire.object().path("none")); // the helper refuses it in each write and read
+      return new AccessLogPlace(policy, Wire.object().path("none")); // the helper refuses it in each write and read
     }
   }
 }

@@ -18,7 +18,7 @@ import org.apache.spark.sql.types.StructType;
  *
  * <p>The files are encrypted in each case; without the tags a later write of other rows would not be.
  */
-final class InheritedTags {
+final class InheritedTagsGuard {
   private static final String EXPLAIN = "org.apache.spark.sql.execution.command.ExplainCommand";
   private static final Map<String, String> TABLES =
       Map.of(
@@ -30,7 +30,7 @@ final class InheritedTags {
   private final KnownTables tables;
   private final Object catalog;
 
-  InheritedTags(SparkSession session, SessionPolicy policy) {
+  InheritedTagsGuard(SparkSession session, SessionPolicy policy) {
     this.policy = policy;
     this.tables = new KnownTables(session, policy);
     this.catalog = Calls.call(Calls.call(session, "sessionState"), "catalog");

@@ -11,7 +11,7 @@ import org.apache.spark.sql.catalyst.rules.Rule;
  * writer nor reader knows the table's name, by which the policy has rules. It also refuses what would put a tagged value where
  * nothing encrypts it: a folder's name, or a table format that does not go by tags.
  */
-final class TableRule extends Rule<LogicalPlan> {
+final class TableOptionsRule extends Rule<LogicalPlan> {
   @Override
   public LogicalPlan apply(LogicalPlan plan) {
     if (KnownTables.isChangedBy(plan.getClass().getSimpleName())) {
