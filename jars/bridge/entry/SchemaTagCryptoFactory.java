@@ -34,7 +34,7 @@ public class SchemaTagCryptoFactory extends PropertiesDrivenCryptoFactory {
         session
             .request("resolve_write", tempFilePath)
             .put("target", Targets.of(tempFilePath))
-            .put("untold_stream", Streams.isUntold(conf))
+            .put("untold_stream", UntoldStreamCheck.isUntold(conf))
             .put("format", TableFormats.ofCaller())
             .put("schema", context.getExtraMetaData().get(Names.SPARK_SCHEMA));
     SchemaJson.addFields(request.putArray("message_type"), context.getSchema());

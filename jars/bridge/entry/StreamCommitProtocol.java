@@ -82,7 +82,7 @@ public class StreamCommitProtocol extends ManifestFileCommitProtocol {
 
   /** The query of this thread. */
   private static Object query(SparkSession session) {
-    String id = session.sparkContext().getLocalProperty(Streams.QUERY_ID);
+    String id = session.sparkContext().getLocalProperty(Reader.STREAM_QUERY_ID);
     Map<?, ?> active = (Map<?, ?>) Calls.call(Calls.call(session, "sharedState"), "activeStreamingQueries");
     Object query = id == null ? null : active.get(UUID.fromString(id));
     if (query == null) {

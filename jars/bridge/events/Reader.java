@@ -20,6 +20,7 @@ record Reader(String principal, String application, String execution, String rou
   static final String EXECUTION_ID = "spark.sql.execution.id";
   static final String JOB_TAGS = "spark.job.tags";
   static final String JOB_GROUP = "spark.jobGroup.id";
+  static final String STREAM_QUERY_ID = "sql.streaming.queryId";
   private static final String USER = "user";
   private static final Pattern CONNECT = Pattern.compile("SparkConnect_OperationTag_User_(.*?)_Session_[^,]*_Operation_");
 
@@ -65,7 +66,7 @@ record Reader(String principal, String application, String execution, String rou
     static Reader of(UnaryOperator<String> properties, String usual) {
       String connectUser = connectUser(properties.apply(JOB_TAGS));
       String route = connectUser == null ? usual : "connect";
-      if (properties.apply(Streams.QUERY_ID) != null) {
+      if (properties.apply(STREAM_QUERY_ID) != null) {
         route = "stream";
       }
       String user = connectUser == null || connectUser.isEmpty() ? properties.apply(USER) : connectUser;

@@ -4,10 +4,8 @@ import org.apache.hadoop.conf.Configuration;
 import org.apache.spark.TaskContext;
 
 /** Whether a file is written by a stream whose commit protocol has not said which table the stream writes. */
-final class Streams {
-  static final String QUERY_ID = "sql.streaming.queryId";
-
-  private Streams() {}
+final class UntoldStreamCheck {
+  private UntoldStreamCheck() {}
 
   static boolean isUntold(Configuration conf) {
     try {
@@ -21,7 +19,7 @@ final class Streams {
   private static final class SparkSide {
     static boolean isStream() {
       TaskContext task = TaskContext.get();
-      return task != null && task.getLocalProperty(QUERY_ID) != null;
+      return task != null && task.getLocalProperty(Reader.STREAM_QUERY_ID) != null;
     }
   }
 }
