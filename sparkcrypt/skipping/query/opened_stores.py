@@ -48,7 +48,7 @@ class Reader:
     """Who asks for a store, and by what it is judged.
 
     Attributes:
-        credential: what tells apart whose keys open it (`sparkcrypt.keys.access_token`).
+        credential: what tells apart whose keys open it (`sparkcrypt.keys.opened.access_token`).
         expected: what the store must be.
         types: column -> its Spark type in the table.
         retrieve_key: opens data keys.
