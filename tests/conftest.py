@@ -128,7 +128,8 @@ def spark(java: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Ite
             .config("spark.ui.enabled", "false")
             .config("spark.sql.shuffle.partitions", "2")
             .config("spark.sql.warehouse.dir", (home / "warehouse").as_uri())
-            .config("spark.driver.extraJavaOptions", f"-Dderby.system.home={home}")
+            # Nobody needs this database after its process, so Derby waits for no disk.
+            .config("spark.driver.extraJavaOptions", f"-Dderby.system.home={home} -Dderby.system.durability=test")
             .config(
                 "spark.hadoop.javax.jdo.option.ConnectionURL",
                 f"jdbc:derby:;databaseName={home / 'metastore_db'};create=true",

@@ -21,9 +21,11 @@ QUICK = (
     "-XX:ReservedCodeCacheSize=160m",
     "-XX:MetaspaceSize=256m",
     "-XX:NewRatio=1",
+    "-Dderby.language.statementCacheSize=2000",
 )
 """The first compiler alone, and a collector without threads, which seldom runs: what a short process gains from.
 
+A metastore has more statements than the hundred that Derby keeps compiled.
 With that compiler alone a JVM reserves 48 MiB for code, which some thirty tests of Spark fill: from then on it sweeps
 and compiles again without end.
 """
