@@ -1,1 +1,1 @@
-"""Runs: from drift to done, with nothing lost; state, lock, journal and audit here need no Spark."""
+"""Runs, which bring tables to their plans without losing data; state, lock, journal and audit need no Spark."""

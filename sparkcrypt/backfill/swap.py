@@ -1,10 +1,10 @@
-"""How staged files become the table's: three ways, each atomic for those who read, each with its undo.
+"""Swaps: three ways to put a unit's staged files into use, each with an undo.
 
-A table swaps by SET LOCATION, one change in the metastore: readers in flight keep the old files.  A managed table
-without partitions cannot: Spark's RENAME TABLE and ``saveAsTable`` with overwrite assume that such a table lies in its
-default folder, and lose sight of the data when it does not; so its folder is renamed, and readers in flight fail.  A
-bare folder is written to a new one, or renamed as a whole.  A file is never replaced in place: a reader that listed it
-before would silently read the wrong bytes.
+A table is swapped by SET LOCATION, a single change in the metastore; readers in flight keep the old files.  This does
+not work for a managed table without partitions: Spark's RENAME TABLE and ``saveAsTable`` with overwrite assume that
+such a table lies in its default folder, and do not find its data elsewhere.  Its folder is renamed instead, and readers
+in flight fail.  A bare folder is copied to a new one, or renamed as a whole.  No file is ever replaced in place: a
+reader that had listed it would silently read the wrong bytes.
 """
 
 from __future__ import annotations
@@ -25,46 +25,46 @@ if TYPE_CHECKING:
 
 
 class Swap(Protocol):
-    """One way to put staged files in a unit's place.
+    """One way to put a unit's staged files into use.
 
-    ``same_folder``: new files come where old ones were, so they must have other names: a reader that had listed the old
-    ones would read a new file of the same name by the old one's length, and silently lose rows.
+    If ``same_folder`` is set, the new files must have other names than the old ones: a reader that had listed an old
+    file would read a new file of the same name with the old one's length, and silently lose rows.
     """
 
     @property
     def same_folder(self) -> bool:
-        """New files come where old ones were."""
+        """Whether the new files are put into the folder in which the old ones were."""
 
     @property
     def repoints(self) -> bool:
-        """The metastore is pointed to the new files; the old ones stay where they were, and can be pointed to again."""
+        """Whether the metastore is pointed to the new files; the old ones stay in place, and an undo points to them."""
 
     @property
     def copies(self) -> bool:
-        """The source stays in use, and its files are no old ones: the new files are a copy beside it."""
+        """Whether the new files are a copy; the source stays in use, so its files are not old files."""
 
     @property
     def name(self) -> str:
-        """What a report calls it."""
+        """The name of the swap in reports."""
 
     @property
     def warning(self) -> str | None:
-        """What people must know after it."""
+        """What users of the table must know after the swap."""
 
     def swap(self, unit: Unit, staged: str) -> str:
-        """Put the staged folder in the unit's place; return where the old files are afterwards."""
+        """Put the staged folder into use for the unit; return where the old files are afterwards."""
 
     def undo(self, unit: Unit, staged: str, location: str | None = None) -> None:
-        """Put the old files back; the staged ones are where they were before the swap.
+        """Put the old files back into use; the new files are in the staged folder afterwards.
 
         Args:
-            unit: as it was listed.
-            staged: where its new files were made.
-            location: of a swap that ``repoints``, where the unit is pointed to; by default where it was.
+            unit: the unit as it was listed.
+            staged: the folder in which its new files were made.
+            location: the folder to which a swap that ``repoints`` points the unit; its listed location by default.
         """
 
     def in_effect(self, unit: Unit, staged: str) -> bool:
-        """Tell whether the swap has happened; a half-done one is finished or undone first."""
+        """Tell whether the swap has happened; a half-done one is undone first, or an error is raised."""
 
     def final_location(self, unit: Unit, staged: str) -> str:
         """Return where the new files are after the swap."""
@@ -75,7 +75,7 @@ class Swap(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LocationSwap:
-    """ALTER TABLE or PARTITION … SET LOCATION."""
+    """A swap by ALTER TABLE … SET LOCATION, of a table or of a partition."""
 
     spark: SparkSession
     table: Table
@@ -89,7 +89,11 @@ class LocationSwap:
     )
 
     def swap(self, unit: Unit, staged: str) -> str:
-        """Point the table or partition to the staged folder, if it still points to the unit's."""
+        """Point the table or partition to the staged folder.
+
+        Raises:
+            SourceChangedError: it no longer points to the unit's folder.
+        """
         current = self._current(unit)
         if current != _plain(unit.location):
             raise SourceChangedError(
@@ -99,7 +103,7 @@ class LocationSwap:
         return unit.location
 
     def undo(self, unit: Unit, staged: str, location: str | None = None) -> None:
-        """Point it from the staged folder back, or to another one.
+        """Point the table or partition back to the unit's folder, or to another one.
 
         Raises:
             SourceChangedError: it does not point to the staged folder.
@@ -113,15 +117,15 @@ class LocationSwap:
         Catalog(self.spark).set_location(self.table, location or unit.location, unit.partition)
 
     def in_effect(self, unit: Unit, staged: str) -> bool:
-        """Tell whether it points to the staged folder."""
+        """Tell whether the table or partition points to the staged folder."""
         return self._current(unit) == _plain(staged)
 
     def final_location(self, unit: Unit, staged: str) -> str:
-        """The staged folder itself."""
+        """Return the staged folder."""
         return staged
 
     def old_location(self, unit: Unit) -> str:
-        """Where they were."""
+        """Return the unit's folder, in which the old files stay."""
         return unit.location
 
     def _current(self, unit: Unit) -> str:
@@ -138,10 +142,10 @@ class LocationSwap:
 
 @dataclass(frozen=True, slots=True)
 class FolderSwap:
-    """Rename of the whole folder: the old one away, the staged one in its place.
+    """A swap by two renames: the unit's folder is moved away, and the staged folder takes its place.
 
     Attributes:
-        old: where the run keeps the old folder: beside the table, as that was called when the run began.
+        old: where the run keeps the old folder: beside the table's folder, as that was named when the run began.
     """
 
     spark: SparkSession
@@ -156,7 +160,7 @@ class FolderSwap:
     )
 
     def swap(self, unit: Unit, staged: str) -> str:
-        """Rename old away and staged in; when the second fails, the first is undone."""
+        """Rename the old folder away and the staged folder to its place; undo the first rename if the second fails."""
         files, old = HadoopFiles(self.spark), self.old_location(unit)
         files.make_folder(old.rpartition("/")[0])
         files.rename(unit.location, old)
@@ -169,7 +173,7 @@ class FolderSwap:
         return old
 
     def undo(self, unit: Unit, staged: str, location: str | None = None) -> None:
-        """Rename both back."""
+        """Rename both folders back."""
         files = HadoopFiles(self.spark)
         if files.exists(unit.location):
             files.rename(unit.location, staged)
@@ -177,7 +181,7 @@ class FolderSwap:
         self._refresh()
 
     def in_effect(self, unit: Unit, staged: str) -> bool:
-        """Tell whether both renames happened; after the first alone, the old folder is put back."""
+        """Tell whether both renames have happened; if only the first has, rename the old folder back."""
         files, old = HadoopFiles(self.spark), self.old_location(unit)
         if files.exists(old) and not files.exists(unit.location):
             files.rename(old, unit.location)
@@ -186,11 +190,11 @@ class FolderSwap:
         return files.exists(old)
 
     def final_location(self, unit: Unit, staged: str) -> str:
-        """Where the unit always was."""
+        """Return the unit's folder."""
         return unit.location
 
     def old_location(self, unit: Unit) -> str:
-        """In a folder of this run's."""
+        """Return the folder to which the run renames the old one."""
         return self.old
 
     def _refresh(self) -> None:
@@ -200,7 +204,7 @@ class FolderSwap:
 
 @dataclass(frozen=True, slots=True)
 class NewFolder:
-    """A bare folder stays; the staged one gets the name that was asked for."""
+    """A swap that leaves a bare folder unchanged, and renames the staged folder to the output."""
 
     spark: SparkSession
     output: str
@@ -216,14 +220,14 @@ class NewFolder:
         return unit.location
 
     def undo(self, unit: Unit, staged: str, location: str | None = None) -> None:
-        """Rename it back."""
+        """Rename the output back to the staged folder."""
         HadoopFiles(self.spark).rename(self.output, staged)
 
     def in_effect(self, unit: Unit, staged: str) -> bool:
-        """Tell whether the output is there.
+        """Tell whether the output exists.
 
         Raises:
-            VerificationError: only a part of it is: the rename was cut short where it copies file by file.
+            VerificationError: the output is incomplete: a rename that copies file by file was interrupted.
         """
         files = HadoopFiles(self.spark)
         if files.exists(self.output) and files.data_files(staged):
@@ -234,11 +238,11 @@ class NewFolder:
         return files.exists(self.output)
 
     def final_location(self, unit: Unit, staged: str) -> str:
-        """The output."""
+        """Return the output folder."""
         return self.output
 
     def old_location(self, unit: Unit) -> str:
-        """The source, which is unchanged."""
+        """Return the source folder, which is unchanged."""
         return unit.location
 
 
@@ -252,20 +256,21 @@ def choose_swap(
     resumed: bool = False,
     base: str | None = None,
 ) -> Swap:
-    """Choose the way that leaves every ordinary operation working.
+    """Return the swap after which all ordinary operations on the target still work.
 
     Args:
         spark: a classic session.
         target: a table or a folder.
-        run_id: of the run.
-        output: where the copy of a bare folder goes.
-        exclusive: nobody reads or writes the bare folder.
-        resumed: an ``output`` that is there already may be this run's own.
-        base: the target's original folder when the run began; where it is now by default.
+        run_id: the id of the run.
+        output: the folder for the copy of a bare folder.
+        exclusive: whether the operator has stated that nothing reads or writes the bare folder.
+        resumed: whether an ``output`` that already exists may have been written by this run.
+        base: the target's original folder when the run began; its present original folder by default.
 
     Raises:
-        ConfigError: a bare folder without ``output`` or ``exclusive``, an output that is there already, or a folder
-            that is to be renamed where that is not one step.
+        ConfigError: the options do not fit the target: a bare folder without ``output`` or ``exclusive``, a table with
+            ``output``, an output that already exists, lies inside the source or is on another file system, or a rename
+            on a file system that does not rename a folder in one step.
     """
     if target.table is not None:
         if output:
@@ -305,5 +310,5 @@ def _refuse_slow_rename(spark: SparkSession, target: Target, instead: str) -> No
 
 
 def _plain(location: str) -> str:
-    """Return a location as it is compared: ``file:///x`` and ``file:/x`` are one."""
+    """Return a location in comparable form: ``file:///x`` and ``file:/x`` become equal."""
     return location.replace("file:///", "file:/").rstrip("/")

@@ -1,4 +1,4 @@
-"""Verification of a whole table: every footer against the plan, every key opened, and what the metastore leaks."""
+"""Verification of a table: compares every footer with the plan, opens every key and checks what the metastore leaks."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ _ORC_NOTE = (
 
 @dataclass(frozen=True, slots=True)
 class LackingFile:
-    """A file without some tagged columns: an older one, or one that was planted.
+    """A file that lacks tagged columns: it is older than they are, or an attacker planted it.
 
     Attributes:
         file: its path.
         columns: the tagged columns that it lacks.
-        every: it lacks all of them, so nothing in it needs a key of theirs.
-        listed: whether the manifest has it as it is; None where that was not asked.
+        every: whether it lacks all of them, so that nothing in it needs their keys.
+        listed: whether the manifest lists the file in its present state; None if no manifest was checked.
     """
 
     file: str
@@ -63,7 +63,7 @@ class LackingFile:
 
 @dataclass(frozen=True, slots=True)
 class TableVerification:
-    """What verification found: drift from the plan, what is weaker than it could be, and how much was authenticated."""
+    """The result of a verification: drift from the plan, notes on weaknesses, and how much was authenticated."""
 
     table: str
     files: int
@@ -77,14 +77,14 @@ class TableVerification:
 
     @property
     def suspicious(self) -> tuple[LackingFile, ...]:
-        """Files that lack every tagged column of a table that requires encryption, and that no manifest vouches for."""
+        """Files without any tagged column in a table that requires encryption, unless a manifest lists them."""
         if not self.plan.require_encryption:
             return ()
         return tuple(file for file in self.lacks_tagged_columns if file.every and not file.listed)
 
     @property
     def ok(self) -> bool:
-        """Nothing differs from the plan, nor from the manifest where that was asked for, and no file may be planted."""
+        """Whether nothing differs from the plan or from a checked manifest, and no file is suspicious."""
         return not self.drift and not self.suspicious and (self.manifest is None or self.manifest.ok)
 
     def to_dict(self) -> dict[str, Any]:
@@ -111,7 +111,7 @@ def verify_table(
     where: str | None = None,
     manifest: bool = False,
 ) -> TableVerification:
-    """Verify every file of a table or folder against its plan, with keys from a helper of its own.
+    """Verify every file of a table or folder against its plan, with keys from a helper process started for this.
 
     Args:
         spark: a classic session.
@@ -119,15 +119,16 @@ def verify_table(
         policy: what the tags mean.
         path: a bare folder.
         where: a predicate over partition columns.
-        manifest: also hold the files against the list that the table's audit keeps of what runs have written: a file
-            that was deleted, replayed or altered since is found, and files that are not listed are named.
+        manifest: also compare the files with the audit's list of what runs have written: files that were deleted,
+            replayed or altered since are found, and files that are not listed are named.
 
     Returns:
-        What was found; drift is not raised.
+        What was found; drift raises no error.
 
     Raises:
-        PlanError: no such table, or its tags make no plan.
-        KeyServiceError: a key cannot be opened.
+        PlanError: the table does not exist, or its tags make no plan.
+        KeyServiceError: a key of an audit cannot be opened; for a key of a file that is reported as drift.
+        VerificationError: an audit was changed or cut.
         ConfigError: there is no manifest.
     """
     if table is not None:
@@ -188,7 +189,7 @@ def _lacking(scanned: ScannedUnit, plan: EncryptionPlan) -> Iterator[LackingFile
 
 
 def _known_by(manifest: ManifestCheck | None, lacking: Iterable[LackingFile]) -> tuple[LackingFile, ...]:
-    """Tell of each file whether the manifest has it: what a run has put into use was there before its columns came."""
+    """Return the files with `listed` set: a file that a run put into use is merely older than the columns it lacks."""
     if manifest is None:
         return tuple(lacking)
     others = {*manifest.unlisted, *manifest.changed}
@@ -199,7 +200,7 @@ def _manifest(spark: SparkSession, target: Target, policy: Policy, where: str | 
     files, store = HadoopFiles(spark), open_states(spark, policy.run_state, outside=target.base)
     listed = read_manifest(store, target.table_id, open_key_service(policy.key_service), policy)
     units = [list_unit(files, unit) for unit in target.units(where)]
-    if where is None:  # partitions that were dropped since
+    if where is None:  # add partitions that the manifest lists and that were dropped since
         known = {unit.partition_path for unit in units}
         units += [Unit(name, target.base, None, name, {}) for name in listed if name not in known]
     return check_manifest(files, listed, units)
@@ -208,7 +209,7 @@ def _manifest(spark: SparkSession, target: Target, policy: Policy, where: str | 
 def _authenticate(
     files: HadoopFiles, summary: FileSummary, keys: Any, dark: Mapping[Path, str] = MappingProxyType({})
 ) -> tuple[list[Drift], bool, bool]:
-    """Return what is wrong with a file, whether some of it is not authenticated, and whether a key is not there."""
+    """Return the errors of a file, whether a part of it is not authenticated, and whether a key does not exist."""
     path = summary.path
     try:
         with files.open(path) as stream:
@@ -229,7 +230,7 @@ def _tell_dark(dark: Mapping[Path, str], shredded: ShreddedKeys) -> Iterator[str
 
 
 def _identity_note(target: Target, unit: Unit, folder: Folder, summary: FileSummary) -> list[str]:
-    """Tell of a file whose writer did not know its partition, where the partition has its ordinary folder."""
+    """Return notes on an ORC file, and on a file in a partition folder whose identity lacks its partition."""
     path, prefix = summary.path, summary.aad_prefix
     notes = [_ORC_NOTE.format(target.name)] if summary.format == "orc" else []
     if summary.format == "orc" and prefix is None:
@@ -244,7 +245,7 @@ def _identity_note(target: Target, unit: Unit, folder: Folder, summary: FileSumm
 
 
 def _metastore_notes(spark: SparkSession, target: Target) -> tuple[str, ...]:
-    """Tell of column statistics of encrypted columns, and of differences between the two places of tags."""
+    """Return notes on column statistics of encrypted columns, and on differences between the two sources of tags."""
     if target.table is None:
         return target.plan.differences
     statistics = Catalog(spark).statistics(target.table)

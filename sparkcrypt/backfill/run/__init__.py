@@ -1,1 +1,1 @@
-"""One run over one target, under its lock: from the survey to the report."""
+"""Execution of one run over one target, under the target's lock: from the survey to the report."""

@@ -1,4 +1,4 @@
-"""Which run an execution begins or goes on with, and the units of an unfinished one brought to a clean state."""
+"""Start of a run: begins a new one or continues an unfinished one, whose units are first brought to a clean state."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from sparkcrypt.errors import RunConflictError
 
 @dataclass(slots=True)
 class SoFar:
-    """How far an execution has come, noted as it goes: for the report, also of one that an error ends."""
+    """Progress of an execution, updated as it proceeds: for its report, also if an error ends it."""
 
     options: RunOptions
     journal: Journal | None = None
@@ -34,10 +34,10 @@ class Begun:
 
     Attributes:
         run_id: its id.
-        options: those under which it is begun, or was.
-        journal: of an unfinished run; a new one gets its journal when a unit differs.
-        recovered: what became of an unfinished run's units.
-        last_words: what its report says after all else.
+        options: the options with which it begins, or with which it began.
+        journal: the journal of an unfinished run; a new run gets its journal only if a unit differs from the plan.
+        recovered: what became of the units of an unfinished run.
+        last_words: warnings that its report lists last.
     """
 
     run_id: str
@@ -48,10 +48,10 @@ class Begun:
 
 
 def choose_run_id(job: TableJob) -> str:
-    """Return the unfinished run's id when there is one to continue, else a new one.
+    """Return the id of the run to continue if one is unfinished, else a new id.
 
     Raises:
-        RunConflictError: another run than the unfinished one is to be resumed.
+        RunConflictError: the options name a run to resume, and it is not the unfinished one.
     """
     unfinished, resume = job.trust.find_unfinished(), job.options.resume
     if resume not in ("auto", "never") and resume != unfinished:
@@ -60,17 +60,17 @@ def choose_run_id(job: TableJob) -> str:
 
 
 def begin_run(job: TableJob, run_id: str, lock: RunLock, so_far: SoFar) -> Begun:
-    """Return the run to work on; units of an unfinished one are in a clean state then.
+    """Return the run to work on, after bringing the units of an unfinished run to a clean state.
 
     Args:
-        job: what is to be done.
-        run_id: from `choose_run_id`.
-        lock: of the target.
-        so_far: hears of the journal.
+        job: the job.
+        run_id: the id from `choose_run_id`.
+        lock: the target's lock.
+        so_far: receives the journal and the options of a continued run.
 
     Raises:
         RunConflictError: the unfinished run began under another policy, or another driver continues it.
-        VerificationError: a unit of it is in a state that nobody can prove.
+        VerificationError: a unit of the unfinished run has new files in use that cannot be proven.
     """
     asked = job.options
     if not may_continue(job.trust, job.target.name, run_id):
@@ -88,7 +88,7 @@ def begin_run(job: TableJob, run_id: str, lock: RunLock, so_far: SoFar) -> Begun
 
 
 def _take_over(job: TableJob, journal: Journal, lock: RunLock, so_far: SoFar) -> Recovered:
-    """Continue an unfinished run's journal, and bring its units to a clean state."""
+    """Continue the journal of an unfinished run, and bring its units to a clean state."""
     abandons = job.options.resume == "never"
     if not abandons:
         check_same_policy(journal, job.policy.digest())
@@ -102,10 +102,10 @@ def _take_over(job: TableJob, journal: Journal, lock: RunLock, so_far: SoFar) ->
 
 
 def _let_wait(journal: Journal, recovered: Recovered) -> str:
-    """Let a run wait that is over other partitions than were asked for; return what a person should know.
+    """Pause an unfinished run over other partitions than those asked for; return a note for the report.
 
     Raises:
-        VerificationError: a unit of it is in a state that nobody can prove.
+        VerificationError: a unit of it has new files in use that cannot be proven.
     """
     recovered.refuse_problems()
     if not is_paused(journal):

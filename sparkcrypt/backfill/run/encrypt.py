@@ -1,4 +1,4 @@
-"""One run over one table or folder, by its tags: what `sparkcrypt.encrypt_table` and the main job call."""
+"""Encryption of one table or folder by its tags: `sparkcrypt.encrypt_table`, which `sparkcrypt encrypt` calls too."""
 
 from __future__ import annotations
 
@@ -37,26 +37,26 @@ def encrypt_table(
     on_failure: Callable[[Report], None] = lambda _: None,
     **named: Any,
 ) -> Report:
-    """Encrypt what a table or folder holds, by its tags; files that match the plan already are left alone.
+    """Encrypt the files of a table or folder by its tags; units whose files all match the plan are left unchanged.
 
     Args:
-        spark: a classic session; it is configured with the policy.
+        spark: a classic session; it will be configured with the policy.
         table: ``db.table``, or None with ``path``.
         policy: what the tags mean.
         path: a bare folder of Parquet or ORC files.
-        avro: an Avro schema whose tags are united with the target's own.
-        options: what else is asked; single options may be given by name instead (``engine="native"``).
-        progress: hears how far the run is.
-        on_plan: hears the plan before anything is read or written; what it raises ends the run.
-        on_failure: hears what was done when an error ends the run, before that goes on.
+        avro: an Avro schema whose tags are added to the target's tags.
+        options: the run's options; single options may be given by name instead (``engine="native"``).
+        progress: receives progress updates.
+        on_plan: called with the plan before any data are read or written; an error that it raises ends the run.
+        on_failure: called with the partial report before an error that ends the run is re-raised.
         **named: single options by their names in ``RunOptions``.
 
     Returns:
         The report.
 
     Raises:
-        PlanError, ConfigError: refused before anything was written.
-        VerificationError: something was not as promised; the unit is as it was before.
+        PlanError, ConfigError: the target or the options are refused.
+        VerificationError: files could not be read or proven; the unit is unchanged.
         RunConflictError: another run holds the table.
     """
     options = replace(options or RunOptions(), **named)
@@ -77,7 +77,7 @@ def find_target(
     """Return a table or a bare folder as a target.
 
     Raises:
-        PlanError: there is no such thing, or its files cannot be swapped.
+        PlanError: the table or folder does not exist, or its files cannot be swapped.
         ConfigError: the engine cannot rewrite it.
     """
     target: Target

@@ -1,4 +1,4 @@
-"""What every step of one execution over one target works with: it stays the same from beginning to end."""
+"""The context of one execution over one target, which all of its steps share and none changes."""
 
 from __future__ import annotations
 
@@ -31,22 +31,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TableJob:
-    """One execution over one target; `open_job` makes it.
+    """One execution over one target; `open_job` creates it.
 
     Attributes:
         spark: a classic session that is configured with the policy.
         target: a table or a folder.
         policy: what the tags mean.
-        options: what was asked; a run that was begun before goes on under its own.
-        progress: hears how far the run is.
-        budget: what may be spent; shared with other runs.
-        others: the folders of other tables; shared with other runs of a pass, which asks for them once.
+        options: the requested options; an unfinished run continues with the options with which it began.
+        progress: receives progress updates.
+        budget: the budget, shared with other runs.
+        others: the folders of other tables, shared with the other runs of a pass, which lists them once.
         files: the file system.
         reader: reads footers.
         store: the state directory.
         trust: opens the table's journals.
-        old_files: those of past runs.
-        started: when it was opened, in seconds of the monotonic clock.
+        old_files: the old files of past runs.
+        started: when the job was opened, in seconds of the monotonic clock.
     """
 
     spark: SparkSession
@@ -64,7 +64,7 @@ class TableJob:
     started: float
 
     def context(self, journal: Journal, lock: RunLock) -> RunContext:
-        """Return what the steps of one run share."""
+        """Return the context that the steps of one run share."""
         return RunContext(
             self.spark,
             self.target,
@@ -79,7 +79,7 @@ class TableJob:
         )
 
     def run_record(self, run_id: str, options: RunOptions, lock: RunLock) -> RunRecord:
-        """Return what a new run is started with."""
+        """Return the first record of a new run."""
         return RunRecord(
             table_id=self.target.table_id,
             table=self.target.name,
@@ -91,12 +91,12 @@ class TableJob:
         )
 
     def report(self, result: RunResult, engine: str, warnings: tuple[str, ...] = ()) -> Report:
-        """Return the report of what a run did.
+        """Return the report of a run.
 
         Args:
-            result: what it did.
-            engine: that was asked for.
-            warnings: of the execution, besides those of the run.
+            result: the result of the run.
+            engine: the requested engine.
+            warnings: warnings of the execution, in addition to those of the run.
         """
         report = result.report(self.target, engine, time.monotonic() - self.started)
         more = (*dict.fromkeys(warnings), *self.trust.unread_runs())
@@ -112,16 +112,16 @@ def open_job(
     budget: Budget | None = None,
     others: OtherTables | None = None,
 ) -> TableJob:
-    """Open what an execution works with; nothing is read of the target, and nothing written.
+    """Return the job of one execution; no file of the target is read, and nothing is written.
 
     Args:
         spark: as in `TableJob`.
-        target: likewise.
-        policy: likewise.
-        options: likewise.
-        progress: likewise.
-        budget: without limit by default.
-        others: asked for when they are needed by default.
+        target: as in `TableJob`.
+        policy: as in `TableJob`.
+        options: as in `TableJob`.
+        progress: as in `TableJob`.
+        budget: unlimited by default.
+        others: by default, listed when first needed.
 
     Raises:
         ConfigError: the state directory cannot be opened.

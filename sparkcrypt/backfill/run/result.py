@@ -1,4 +1,4 @@
-"""From what a run did to its report."""
+"""The result of a run, and its report."""
 
 from __future__ import annotations
 
@@ -21,12 +21,21 @@ _SHOWN = 3
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """What a run did, and what it left: units that failed, and units that the budget was not enough for.
+    """The result of a run.
 
-    ``notes`` are what people should know of the run as a whole; ``audit`` is the head that its journal recorded last;
-    ``earlier`` are those of the outcomes that passes before this one had reached;
-    ``bytes_a_second`` is how fast a run would be, where that can be told; ``index`` is what became of the table's store
-    for data skipping.
+    Attributes:
+        run_id: the id of the run.
+        outcome: how the run ended.
+        surveys: the units of the target, as they were surveyed.
+        outcomes: the units that were done.
+        earlier: those of the outcomes that earlier executions had reached.
+        failed: the units that failed.
+        left: the units for which the budget was not enough.
+        swap: how units were swapped; None if no unit was.
+        notes: notes on the run as a whole.
+        audit: the audit's head that the journal recorded last.
+        bytes_a_second: the expected speed of a run; None if it is not known.
+        index: the state of the table's store for data skipping.
     """
 
     run_id: str
@@ -43,7 +52,7 @@ class RunResult:
     index: Mapping[str, Any] | None = None
 
     def report(self, target: Target, engine: str, seconds: float) -> Report:
-        """Return the report."""
+        """Return the report on a target; ``seconds`` is how long the execution took."""
         done = {outcome.name for outcome in self.outcomes}
         undone = [survey for survey in self.surveys if survey.drift and survey.name not in done]
         return Report(
@@ -100,7 +109,7 @@ def _sum_up(outcomes: Sequence[UnitOutcome]) -> dict[str, int]:
 
 
 def result_of_failed_run(journal: Journal, surveys: Sequence[UnitSurvey]) -> RunResult:
-    """Return what a run had done when an error ended it, by its journal."""
+    """Return the result of a run that an error ended, from its journal."""
     states = state_of_units(journal.records)
     done = [state.outcome for state in states.values() if state.swapped]
     failed = [
@@ -114,13 +123,13 @@ def result_of_failed_run(journal: Journal, surveys: Sequence[UnitSurvey]) -> Run
 
 
 def find_last_audit(journal: Journal) -> Mapping[str, Any] | None:
-    """Return the audit's head as a run's journal recorded it last."""
+    """Return the audit's head that a run's journal recorded last, for a swap."""
     heads = [record.fields.get("audit") for record in journal.records if record.kind == "unit_swapped"]
     return heads[-1] if heads else None
 
 
 def _list_notes(outcomes: Sequence[UnitOutcome]) -> tuple[str, ...]:
-    """Return each note once, with the first few units that have it."""
+    """Return each note once, with the names of the first few units that have it."""
     units: dict[str, list[str]] = {}
     for outcome in outcomes:
         for note in outcome.notes:
@@ -140,7 +149,7 @@ def _list_columns(target: Target) -> Mapping[str, str]:
 
 
 def _find_old_location(outcomes: Sequence[UnitOutcome]) -> str | None:
-    """Return the one folder under which all old files are."""
+    """Return the innermost folder that contains all old files; None if there are none."""
     if not outcomes:
         return None
     folders = [outcome.old_location.rstrip("/").split("/") for outcome in outcomes]

@@ -1,4 +1,4 @@
-"""One run over one target, under its lock: survey, then each unit that differs from the plan, then what is left."""
+"""One run over one target, under its lock: survey the units, rewrite those that differ from the plan, and report."""
 
 from __future__ import annotations
 
@@ -36,26 +36,26 @@ from sparkcrypt.tags.model import history_property
 
 @dataclass(frozen=True, slots=True)
 class _Ended:
-    """A run that has ended; ``drifted_again``: units that it had swapped before differ again, and were left."""
+    """A run that has ended; ``drifted_again`` if units that it had swapped before differ again and were skipped."""
 
     report: Report
     drifted_again: bool = False
 
 
 def run_table(job: TableJob, on_failure: Callable[[Report], None] = lambda _: None) -> Report:
-    """Bring a target to what its plan says; an unfinished run over some of it is finished first, as it was begun.
+    """Bring a target to its plan; an unfinished run is finished first, with the options with which it began.
 
-    One over other partitions than were asked for is put in order and goes on waiting: it may have had a budget, and was
-    not asked for.  A unit that an unfinished run has swapped, and that differs again, is left to another run: of each
-    run a unit has one place with old files.
+    An unfinished run over other partitions than those asked for is brought to a clean state and stays paused: the
+    caller did not ask for it, and it may have had a budget.  A unit that an unfinished run has swapped and that differs
+    again is left to a new run, since one run keeps only one old folder for each unit.
 
     Args:
-        job: what is to be done.
-        on_failure: hears what was done when an error ends the run after it had begun, before that goes on.
+        job: the job.
+        on_failure: called with the partial report before an error that ends a run with a journal is re-raised.
 
     Raises:
         RunConflictError: another run holds the target.
-        SparkcryptError: what ended the run; every unit is as it was, or done.
+        SparkcryptError: an error ended the run; each unit is unchanged or swapped.
     """
     if job.options.dry_run:
         refuse_swap(job, job.options, "dry-run")
@@ -79,10 +79,10 @@ def run_table(job: TableJob, on_failure: Callable[[Report], None] = lambda _: No
 
 
 def execute_run(job: TableJob, begun: Begun, lock: RunLock, so_far: SoFar) -> _Ended:
-    """Take every unit that differs from the plan through its steps, and end the run, or let it wait.
+    """Take every unit that differs from the plan through its steps, and finish or pause the run.
 
     Raises:
-        SparkcryptError: what ended the run.
+        SparkcryptError: an error ended the run.
     """
     options, so_far.options = begun.options, begun.options
     job.old_files.look_after(lock, but=None if begun.journal is None else begun.run_id)
@@ -101,7 +101,7 @@ def execute_run(job: TableJob, begun: Begun, lock: RunLock, so_far: SoFar) -> _E
     )
     with job.context(journal, lock) as context:
         runner = runner_of(context, options, resumed=begun.journal is not None)
-        swapped = begun.recovered.names  # a copy leaves its source as it is, too
+        swapped = begun.recovered.names  # the survey finds drift in a copied unit too, since its source is unchanged
         todo = [survey for survey in drifted if survey.name not in swapped]
         ours = {outcome.name for outcome in begun.recovered.outcomes}
         drifted_again = not runner.swap.copies and any(survey.name in ours for survey in drifted)
@@ -129,7 +129,7 @@ def execute_run(job: TableJob, begun: Begun, lock: RunLock, so_far: SoFar) -> _E
 
 
 def _why_again(job: TableJob, begun: Begun, ended: _Ended) -> str | None:
-    """Return what a report says of an unfinished run that was finished first, when what was asked is still to do."""
+    """Return a note on the unfinished run that was finished first; None if no further run is needed."""
     report = ended.report
     elsewhere = begun.options.where != job.options.where and job.options.resume == "auto"
     asked, did = ((options.rotate_key, options.rotate_from) for options in (job.options, begun.options))
@@ -157,7 +157,7 @@ def _show_progress(job: TableJob, todo: list[UnitSurvey]) -> Iterator[None]:
 def _end_run(
     job: TableJob, runner: Runner, progressed: Progressed, surveys: Sequence[UnitSurvey], begun: Begun
 ) -> RunResult:
-    """Write down how a run ends; with a unit that is not settled it goes on, and the next execution tells of it."""
+    """Record that a run has finished or paused; a run with an unsettled unit stays unfinished."""
     outcome, journal = progressed.outcome, runner.run.journal
     if outcome == "stopped at budget":
         journal.write(RunPaused(len(progressed.left)))
@@ -178,7 +178,7 @@ def _end_run(
 
 
 def _carry_index(job: TableJob, journal: Journal) -> dict[str, Any] | None:
-    """Carry the table's store over to all files that this run has swapped in, by this execution or one before it."""
+    """Update the table's store for data skipping for all files that this or an earlier execution of the run swapped."""
     states = state_of_units(journal.records).values()
     swapped = [state for state in states if state.swapped]
     return carry_index(job.target, job.policy, job.store, job.files, swapped, back=False)
@@ -193,18 +193,18 @@ def _list_notes(job: TableJob, runner: Runner) -> tuple[str, ...]:
 def _settle_history(
     job: TableJob, options: RunOptions, surveys: Sequence[UnitSurvey], *, tagged_only: bool = False
 ) -> None:
-    """Once no file of the whole table differs from the plan, readers need no history any more.
+    """Remove the history properties of columns, which readers no longer need once all files match the plan.
 
-    That of columns which stay under a shredded key is kept: without it readers would refuse their files.
+    The history of columns under a shredded key is kept, since readers would refuse their files without it.
 
     Args:
-        job: of the table.
-        options: of the run; one over some partitions, or of one key, has not seen the whole table.
-        surveys: its units, as they were surveyed.
-        tagged_only: leave that of columns without a tag, which says that a tag was taken off, until a run has
-            recorded the plan without it.
+        job: the table's job.
+        options: the run's options; a run over some partitions, or a rotation of one key, has not seen the whole table.
+        surveys: the table's units, as they were surveyed.
+        tagged_only: keep the history of columns without a tag, which shows that a tag was removed, until a run has
+            recorded the plan without that tag.
     """
-    whole = options.where is None and options.rotate_key is None  # a rotation looks at one key's wrappings alone
+    whole = options.where is None and options.rotate_key is None  # a rotation checks the wrappings of one key only
     if job.target.table is not None and whole:
         paths = {column.leaf.logical for column in job.target.plan.columns if column.tags or not tagged_only}
         paths -= {path for survey in surveys for path in survey.dark}

@@ -1,4 +1,4 @@
-"""Every unit of a target looked at before any is touched; a dry run ends with that."""
+"""Survey of a target: reads the footers of every unit before any unit is changed; a dry run ends with it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from sparkcrypt.errors import PlanError, SparkcryptError
 
 @dataclass(frozen=True, slots=True)
 class Surveyed:
-    """All units of a target in short, and what people should know of how they were chosen."""
+    """A summary of all units of a target, and warnings about how they were chosen."""
 
     units: list[UnitSurvey]
     warnings: tuple[str, ...] = ()
@@ -33,11 +33,11 @@ class Surveyed:
 
 
 def survey_units(job: TableJob, options: RunOptions) -> Surveyed:
-    """Look at every unit; what a run that does not keep going would refuse is refused now.
+    """Survey every unit; unless the run keeps going or is dry, raise an error for a unit that it must not rewrite.
 
     Raises:
-        PlanError: under ``strict``, no partition was chosen: a misspelt value looks like a table in order.
-        SparkcryptError: a unit must not be touched, and the run does not keep going.
+        PlanError: under ``strict``, no partition was chosen, which may be due to a misspelt value.
+        SparkcryptError: a unit must not be rewritten, and the run neither keeps going nor is dry.
     """
     cache = FooterCache(job.store, job.target.table_id, keeps=not options.dry_run)
     surveys, units = list[UnitSurvey](), job.target.units(options.where)
@@ -65,7 +65,7 @@ def survey_units(job: TableJob, options: RunOptions) -> Surveyed:
 
 
 def report_dry_run(job: TableJob) -> tuple[Report, Surveyed]:
-    """Return what a run would do, and how every unit differs; nothing is changed.
+    """Return the report of a dry run and its survey; nothing is changed.
 
     Raises:
         SparkcryptError: as `survey_units`.
@@ -79,7 +79,7 @@ def report_dry_run(job: TableJob) -> tuple[Report, Surveyed]:
 
 
 def refuse_swap(job: TableJob, options: RunOptions, run_id: str) -> None:
-    """Refuse, before anything is read or written, what no swap could bring to an end.
+    """Check that the target can be swapped, before its units are surveyed.
 
     Raises:
         ConfigError: as `choose_swap`.
@@ -88,7 +88,7 @@ def refuse_swap(job: TableJob, options: RunOptions, run_id: str) -> None:
 
 
 def _gives_new_names(job: TableJob, options: RunOptions) -> bool:
-    """Tell whether new files come where old ones were: a name is in what authenticates a file, so it is re-keyed."""
+    """Tell whether new files get new names, which re-keys them, since a file's name is part of its identity."""
     table = job.target.table
     return options.exclusive if table is None else table.managed and not table.partition_columns
 

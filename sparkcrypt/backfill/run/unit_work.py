@@ -1,4 +1,4 @@
-"""One unit of a run: listed and read anew, since the survey may be old, then taken through its steps."""
+"""Work on one unit of a run: lists it and reads its footers again, since the survey may be old, and rewrites it."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from sparkcrypt.spark.files.hadoop import HadoopFiles
 from sparkcrypt.spark.jvm.gateway import JVM_ERRORS, read_java_error
 
 PAUSES_SECONDS = (1.0, 2.0, 5.0, 10.0, 20.0)
-"""How long a run waits before each further try of units to which somebody wrote."""
+"""How long a run waits before it retries units to which another process wrote."""
 
 
 @dataclass(frozen=True, slots=True)
 class UnitWork:
-    """Takes the units of a run through their steps.
+    """The work on the units of a run.
 
     Attributes:
-        runner: does one unit.
-        reader: reads the footers of its files anew, since the survey may be old and from a cache.
-        options: of the run.
+        runner: takes one unit through its steps.
+        reader: reads the footers of its files again, since the survey may be old and come from a cache.
+        options: the run's options.
     """
 
     runner: Runner
@@ -41,21 +41,24 @@ class UnitWork:
     options: RunOptions
 
     def locate(self, surveys: Sequence[UnitSurvey]) -> list[UnitSurvey]:
-        """Return units where the metastore says that they are now; those that were dropped need nothing any more.
+        """Return units with their present locations in the metastore, without those that were dropped.
 
         Raises:
-            SourceChangedError: the table was dropped, and made anew under its name.
+            SourceChangedError: the table was dropped and re-created under its name.
         """
         self.runner.run.target.refuse_other_table()
         now = {unit.name: unit for unit in self.runner.run.target.units(self.options.where)}
         return [replace(survey, unit=now[survey.name]) for survey in surveys if survey.name in now]
 
     def process(self, survey: UnitSurvey) -> UnitOutcome | None:
-        """List and read a unit anew, then take it through its steps; an error of Spark or Hadoop is this unit's.
+        """List a unit and read its footers again, then take it through its steps.
+
+        Returns:
+            The outcome; None if no file differs from the plan any more.
 
         Raises:
-            SourceChangedError: it failed, and its files are not those that were listed.
-            SparkcryptError: it could not be done.
+            SourceChangedError: a step failed, and the unit's files have changed since the listing.
+            SparkcryptError: a step failed; errors of Spark, Hadoop and the file system are raised as this too.
         """
         run = self.runner.run
         rotation = rotation_of(self.options, run.trust)
@@ -86,10 +89,10 @@ class UnitWork:
             raise
 
     def _refuse_moved(self, scanned: ScannedUnit) -> None:
-        """See that a unit whose folder is missing was not dropped, or pointed elsewhere, since it was surveyed.
+        """Check that a unit whose folder is missing was not dropped or moved since the survey.
 
         Raises:
-            SourceChangedError: it was.
+            SourceChangedError: the unit was dropped or moved.
         """
         unit = scanned.unit
         if any(difference.kind == "missing_folder" for difference in scanned.drift):
@@ -98,7 +101,7 @@ class UnitWork:
                 raise SourceChangedError(f"{unit.name}: {unit.location} was dropped, or left, since it was surveyed")
 
     def _find_adoptable(self, scanned: ScannedUnit) -> tuple[Drift, ...]:
-        """Refuse a unit that must not be touched; return what is made believable by --adopt."""
+        """Refuse a unit that must not be rewritten; return the suspicious files that --adopt accepts."""
         run, adopt = self.runner.run, self.options.adopt
         try:
             refuse_unit(scanned, run.target, run.policy, adopt=adopt)
@@ -109,20 +112,20 @@ class UnitWork:
 
 
 def refuse_changed(files: HadoopFiles, unit: Unit, error: BaseException) -> None:
-    """Refuse a unit of which a step failed, where somebody has written to it.
+    """Raise an error if another process has written to a unit of which a step failed.
 
     Args:
         files: the file system.
-        unit: as it was listed.
-        error: with which the step failed.
+        unit: the unit as it was listed.
+        error: the error of the step.
 
     Raises:
-        SourceChangedError: files came, went or changed since the listing, which is why anything may have failed.
+        SourceChangedError: files were added, removed or changed since the listing, which may have caused the failure.
     """
     try:
         now = list_folders(files, unit.location)
     except SparkcryptError:
-        return  # nobody can tell: the error stands
+        return  # the folder cannot be listed: the caller raises the step's error
     try:
         recheck(unit, unit.location, now)
     except SourceChangedError as changed:
@@ -130,5 +133,5 @@ def refuse_changed(files: HadoopFiles, unit: Unit, error: BaseException) -> None
 
 
 def _note_adopted(drift: Sequence[Drift]) -> tuple[str, ...]:
-    """Return what the audit says of files that readers would not have believed, and that --adopt made believable."""
+    """Return the audit's notes on suspicious files, which readers would refuse and --adopt has accepted."""
     return tuple(f"adopted: {line}" for line in drift_in_short(drift))
