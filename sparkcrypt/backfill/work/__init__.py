@@ -1,1 +1,1 @@
-"""One unit from listing to audit: stage, verify, swap, move old files, write down; and what a crash left of it."""
+"""The steps of one unit: list, stage, verify, swap, move old files and record; and recovery after a crash."""

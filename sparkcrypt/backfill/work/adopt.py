@@ -1,8 +1,8 @@
-"""Adoption: new files that are in use, though the journal does not say that they were swapped, are proven once more.
+"""Adoption: proves new files that are in use although the journal does not record their swap, and records it.
 
-A state directory that was restored from a copy, or a journal that lost its end, knows less than the metastore.  What a
-table points to is never deleted for that: it is compared with the source files that were listed, file by file where
-their names tell which became which, else by all rows, and then written down as the swap that it is.
+A state directory that was restored from a copy, or a journal that lost its end, may lack swaps that the metastore has.
+The files to which a table points are therefore never deleted.  They are compared with the source files that were
+listed, file by file if their names match, else by all rows, and then recorded as swapped.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ from sparkcrypt.spark.jvm.gateway import JVM_ERRORS, read_java_error
 
 _NOTE = "found in use and proven anew, since the journal did not say that it was swapped"
 _ENGINE = {True: "native", False: "spark"}
-"""What compares file by file, and what compares rows."""
+"""The engine to record: files that match in pairs were rewritten by ``native``, others by ``spark``."""
 
 
 def adopt(runner: Runner, attempt: Attempt) -> UnitOutcome:
-    """Write down an attempt whose new files are in use as the swap that it is.
+    """Record the swap of an attempt whose new files are in use.
 
     Args:
-        runner: of the run.
-        attempt: what is known of it.
+        runner: the run's runner.
+        attempt: the attempt, as far as it is known.
 
     Raises:
-        VerificationError: the new files cannot be proven to say what the listed ones said; nothing was changed.
+        VerificationError: the new files cannot be proven to have the content of the listed ones; nothing was changed.
         RunConflictError: the lock is lost.
     """
     unit = attempt.listed.unit
@@ -53,7 +53,8 @@ def adopt(runner: Runner, attempt: Attempt) -> UnitOutcome:
     here, there = (place_now(runner, attempt.staged, place) for place in (new, old))
     runner.run.progress.step(unit.name, "verifying")
     known = attempt.proof or _prove(runner, unit, attempt, there, here)
-    if attempt.proof and not attempt.swapping:  # its records end with the staged files, and old ones are told apart
+    if attempt.proof and not attempt.swapping:
+        # Records the source files again, by which late commits are found: the records so far end with the staged files.
         runner.run.journal.write(UnitSwapping(unit, attempt.staged))
     after = list_folders(runner.run.files, here)
     outcome = UnitOutcome(
@@ -77,10 +78,10 @@ def adopt(runner: Runner, attempt: Attempt) -> UnitOutcome:
 
 
 def _prove(runner: Runner, unit: Unit, attempt: Attempt, old: str, new: str) -> Proven:
-    """Compare the files in use with those that were listed, and write down what was found.
+    """Compare the files in use with those that were listed, and record the proof.
 
     Raises:
-        VerificationError: they differ, or there is nothing left to compare with; it says what a person can do.
+        VerificationError: they differ, or no source files are left; the message says what the operator can do.
     """
     run = runner.run
     try:
@@ -127,10 +128,10 @@ def _describe_unproven(unit: Unit, run_id: str, old: str, new: str, error: BaseE
 
 
 def _find_listed(unit: Unit, folders: tuple[Folder, ...], old: str) -> tuple[Folder, ...]:
-    """Return the listed files where they are now; others that came there are late commits.
+    """Return the listed files in their present folder, without other files there, which are late commits.
 
     Raises:
-        VerificationError: one is gone or changed.
+        VerificationError: a listed file is missing or changed.
     """
     then = by_place(unit.location, unit.folders)
     now = by_place(old, folders)
@@ -141,10 +142,10 @@ def _find_listed(unit: Unit, folders: tuple[Folder, ...], old: str) -> tuple[Fol
 
 
 def _find_made(attempt: Attempt, new: str, folders: tuple[Folder, ...]) -> tuple[Folder, ...]:
-    """Return the files that the run made: those that were staged, where that is known, else all.
+    """Return the files that the run made: those that were staged if the journal lists them, else all files there.
 
     Raises:
-        VerificationError: one of them is gone or changed.
+        VerificationError: a staged file is missing or changed.
     """
     if attempt.made is None:
         return folders
@@ -165,7 +166,7 @@ def _keep_places(folders: tuple[Folder, ...], location: str, places: set[str]) -
 
 
 def _place_evidence(evidence: Mapping[str, list[FileEvidence]], here: str, there: str) -> dict[str, list[FileEvidence]]:
-    """Return evidence of files with the paths that they had when the run listed or made them."""
+    """Return evidence with the paths that its files had when the run listed or made them."""
     return {
         folder: [replace(file, path=_place_path(file.path, here, there)) for file in files]
         for folder, files in evidence.items()

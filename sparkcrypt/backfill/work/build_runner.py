@@ -1,4 +1,4 @@
-"""Puts a runner together: the swap that suits the target, and the engine that was asked for."""
+"""Creation of a run's runner, with the swap that suits the target and the requested engine."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from sparkcrypt.backfill.work.runner import Runner
 
 
 def runner_of(context: RunContext, options: RunOptions, *, resumed: bool = False) -> Runner:
-    """Return what takes the units of a run through their steps.
+    """Return the runner of a run's units.
 
     Args:
-        context: of the run.
-        options: under which it began.
-        resumed: an ``--output`` that is there already may be this run's own.
+        context: the run's context.
+        options: the options with which the run began.
+        resumed: whether an ``--output`` that already exists may have been written by this run.
 
     Raises:
         ConfigError: as `choose_swap`.

@@ -1,4 +1,4 @@
-"""What every step of a run works with, and what it makes once: the digest secret, the audit's MAC, a fresh helper."""
+"""The context of a run: what its steps share, including the digest secret, the audit's MAC and a helper process."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ANSWER_SECONDS = 30.0
-"""How old an answer of the metastore may be that is the same for many units."""
+"""How old a metastore answer may be if many units use the same one."""
 
 
 @dataclass(slots=True)
 class RunContext:
-    """One run over one target, under its lock; units that are worked on at the same time share it.
+    """The context of one run over one target, under its lock; units that are processed concurrently share it.
 
     Attributes:
-        others: the folders of all other tables; a pass asks for them once.
-        one_at_a_time: held by whoever swaps, or writes to the audit: statistics are the whole table's, and audit
-            entries are numbered.
+        others: the folders of all other tables; a pass lists them once.
+        one_at_a_time: the mutex for swaps and audit writes: statistics belong to the whole table, and audit entries
+            are numbered.
     """
 
     spark: SparkSession
@@ -62,13 +62,13 @@ class RunContext:
     _stack: ExitStack = field(default_factory=ExitStack)
 
     def __enter__(self) -> RunContext:
-        """Start nothing yet."""
+        """Return the context; the helper process is started when its keys are first needed."""
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """End the helper."""
+        """End the helper process."""
         self._stack.close()
         self._keys = None
 
@@ -79,23 +79,23 @@ class RunContext:
 
     @property
     def moves_old(self) -> bool:
-        """The run was asked to move old files out of the table's folder."""
+        """Whether the run moves old files out of the table's folder."""
         return self.journal.run.moves_old
 
     @property
     def in_use(self) -> InUse:
-        """Asks the metastore which folders are in use."""
+        """Lookup of the folders that are in use, by the metastore."""
         if self._in_use is None:
             self._in_use = InUse(self.spark, self.target, self.others)
         return self._in_use
 
     @property
     def disposal(self) -> Disposal:
-        """The only way by which this run deletes a folder."""
+        """The object used to delete folders; the run deletes none without it."""
         return Disposal(self.files, self.in_use, self.target.base, self.run_id, self.lock.check)
 
     def continue_journal(self) -> Journal:
-        """Return the journal, continued under this lock; done once, before something is written to a past run's.
+        """Return the journal, continued under this lock if needed; used before writing to the journal of a past run.
 
         Raises:
             RunConflictError: another driver continues it.
@@ -105,10 +105,10 @@ class RunContext:
         return self.journal
 
     def later_units(self) -> tuple[Mapping[str, UnitState], ...]:
-        """Return how far the units of each later run of the table have come, oldest first; opened once.
+        """Return the states of the units of each later run of the table, oldest run first; the journals are read once.
 
         Raises:
-            VerificationError: the journal of one is damaged.
+            VerificationError: the journal of a later run is damaged.
         """
         with self.one_at_a_time:
             if self._later is None:
@@ -118,7 +118,7 @@ class RunContext:
 
     @property
     def secret(self) -> DigestSecret:
-        """The secret under which this execution's digests are made."""
+        """The secret used to make this execution's digests."""
         with self.one_at_a_time:
             if self._secret is None:
                 masters = MasterKeys.of(self.policy)
@@ -127,13 +127,13 @@ class RunContext:
 
     @property
     def mac(self) -> TableMac:
-        """What authenticates the audit; under the table's lock nobody else gives it a new key."""
+        """The audit's MAC; its key is renewed if necessary, which is safe under the table's lock."""
         with self.one_at_a_time:
             return self.trust.mac(renew=True)
 
     @property
     def audit(self) -> AuditWriter:
-        """The table's audit; under the table's lock nobody else appends to it."""
+        """The writer of the table's audit; under the table's lock no other process appends to it."""
         with self.one_at_a_time:
             if self._audit is None:
                 self._audit = AuditWriter(self.store, self.target.table_id, self.mac)
@@ -141,7 +141,7 @@ class RunContext:
 
     @property
     def fresh_keys(self) -> RetrieveKey:
-        """Keys from a helper process that this execution alone uses to verify, so that no cache here can answer."""
+        """Keys from a helper process that only verification uses, so that they do not come from a cache here."""
         with self.one_at_a_time:
             if self._keys is None:
                 self._keys = self._stack.enter_context(fresh_keys(self.policy.key_service))

@@ -1,8 +1,9 @@
-"""Folders that moved with their table: RENAME of a managed table takes its folder along, and old files with it.
+"""Folders that moved with their table: RENAME of a managed table renames its folder, with the old files in it.
 
-The journal names them where they were.  What they are called now follows from where the metastore has the table, and is
-believed only when files that the run had listed are there, none is at the old place any more, and no other table points
-there; then it stands in audit and journal (``relocate``, ``unit_relocated``), and everything goes on from there.
+The journal contains their former paths.  The present ones are derived from the table's location in the metastore.  One
+is accepted only if no other table points to it, and if either the metastore has the unit there, or files that the run
+had listed are there and none is at the former path; old files that a run has moved out of the folder need no such
+check.  Audit and journal then record the new paths (``relocate``, ``unit_relocated``), which are used from then on.
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ from sparkcrypt.paths import comparable_path
 
 
 def has_moved(journal: Journal, base: str) -> bool:
-    """Tell whether a run has swapped units of a table that was called otherwise then.
+    """Tell whether a run has swapped units of a table whose folder had another name then.
 
     Args:
-        journal: of the run.
-        base: the table's original folder now.
+        journal: the run's journal.
+        base: the table's present original folder.
     """
     return any(
         state.swapped and not _is_same_place(state.base, base) for state in state_of_units(journal.records).values()
@@ -34,7 +35,7 @@ def has_moved(journal: Journal, base: str) -> bool:
 
 
 def settle_places(runner: Runner) -> None:
-    """Write down where the folders of a run's units are since their table was renamed; most often there is nothing.
+    """Record the present folders of a run's units if their table was renamed.
 
     Raises:
         RunConflictError: another driver continues the run.
@@ -45,7 +46,7 @@ def settle_places(runner: Runner) -> None:
 
 
 def settle_place(runner: Runner, name: str, state: UnitState) -> UnitState:
-    """Write down where the folders of one unit are; return how far it has come then."""
+    """Record the present folders of one unit if its table was renamed; return the unit's state."""
     run = runner.run
     if not (run.target.table is not None and state.swapped) or _is_same_place(state.base, run.target.base):
         return state
@@ -57,23 +58,23 @@ def settle_place(runner: Runner, name: str, state: UnitState) -> UnitState:
 
 
 def place_now(runner: Runner, staged: str, place: str) -> str:
-    """Return where a folder of an attempt is now, if its table was renamed since and took it along.
+    """Return the present path of an attempt's folder, which a rename of the table may have moved.
 
     Args:
-        runner: of the run.
-        staged: where the attempt made its new files.
-        place: the folder, as it was called then.
+        runner: the run's runner.
+        staged: the folder in which the attempt made its new files.
+        place: the folder's path at the time of the attempt.
     """
     files, moved = runner.run.files, moved_place(place, base_location(staged), runner.run.target.base)
     return moved if moved is not None and not files.exists(place) and files.exists(moved) else place
 
 
 def belongs_to_another(runner: Runner, unit: Unit, location: str) -> bool:
-    """Tell whether another table points to a folder by now, such as one that has the old name of a renamed table.
+    """Tell whether another table now points to a folder, such as a new table with the former name of a renamed one.
 
     Args:
-        runner: of the run.
-        unit: whose folder it was; that of a table without partitions has the table's first name.
+        runner: the run's runner.
+        unit: the unit whose folder it was; that of a table without partitions still has the table's former name.
         location: the folder.
     """
     own = runner.run.target.name if unit.partition is None else unit.name
@@ -81,7 +82,7 @@ def belongs_to_another(runner: Runner, unit: Unit, location: str) -> bool:
 
 
 def _is_there(runner: Runner, unit: Unit, state: UnitState, location: str) -> bool:
-    """Tell whether a unit's folder is at another place: the metastore says so, or the files in it."""
+    """Tell whether a unit's folder has moved to a location, by the metastore or by the files in it."""
     run = runner.run
     if unit.partition is None:
         here = runner.swap.same_folder and any(_is_same_place(place, location) for place in run.in_use.units().values())
@@ -89,17 +90,17 @@ def _is_there(runner: Runner, unit: Unit, state: UnitState, location: str) -> bo
     if belongs_to_another(runner, unit, location):
         return False
     if not _is_same_place(state.outcome.old_location, unit.location):
-        return True  # old files are elsewhere, and a rollback brings them here
+        return True  # the old files are elsewhere; a rollback would rename them to this location
     return not _holds(runner, unit, unit.location) and _holds(runner, unit, location)
 
 
 def _holds(runner: Runner, unit: Unit, location: str) -> bool:
-    """Tell whether a file that the run had listed is in a folder; what came or went there is compared as always."""
+    """Tell whether a folder contains a file that the run had listed; other changes there are found by comparison."""
     listed = by_place(unit.location, unit.folders)
     try:
         there = by_place(location, list_folders(runner.run.files, location))
     except PlanError:
-        return False  # another format keeps its own list there
+        return False  # the folder belongs to a table format that keeps its own list of files
     return any(place in listed and listed[place].length == file.length for place, file in there.items())
 
 

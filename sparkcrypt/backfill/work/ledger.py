@@ -1,4 +1,4 @@
-"""What is written down of a change: an entry of the table's audit, then the journal's last word."""
+"""Records of a change: an entry in the table's audit, then the journal's record of the swap."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sparkcrypt.backfill.work.context import RunContext
 
 
 def record_swap(run: RunContext, unit: Unit, staged: str, outcome: UnitOutcome, evidence: Mapping[str, Any]) -> None:
-    """Write down that a unit was swapped."""
+    """Record in audit and journal that a unit was swapped."""
     changes = place_changes(evidence.get("changes", ()), unit, staged, outcome.old_location, outcome.new_location)
     with run.one_at_a_time:
         head = append_audit(run, "encrypt", outcome.engine, outcome.to_dict(), evidence.get("digests"), changes)
@@ -27,12 +27,12 @@ def append_audit(
     """Append an entry to the table's audit.
 
     Args:
-        run: which run.
-        what: ``encrypt``, ``carry over`` or ``roll back``.
-        engine: what wrote the new files.
+        run: the run's context.
+        what: ``encrypt``, ``carry over``, ``roll back``, ``relocate`` or ``resolve``.
+        engine: the engine that wrote the new files; ``none`` if no file was written.
         unit: the unit, as JSON values.
-        digests: how the digests of files were made.
-        changes: which files became which.
+        digests: how the digests of files were made; None if there are none.
+        changes: which new files were made from which old files.
     """
     last = run.journal.records[-1]
     entry = make_entry(
@@ -53,10 +53,10 @@ def append_audit(
 def place_changes(
     changes: Iterable[Mapping[str, Any]], unit: Unit, staged: str, old_location: str, new_location: str
 ) -> list[dict[str, Any]]:
-    """Return a unit's changes with the places of its files after the swap.
+    """Return a unit's changes with the paths of its files after the swap.
 
-    A source keeps the path at which it was listed as ``path`` and is at ``kept`` now; a target was made at ``staged``
-    and is at ``path`` now.
+    Of a source, ``path`` is where it was listed and ``kept`` where it is now; of a target, ``staged`` is where it was
+    made and ``path`` where it is now.
     """
 
     def at(location: str, file: Mapping[str, Any], folder: str) -> str:

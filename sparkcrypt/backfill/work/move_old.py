@@ -1,4 +1,4 @@
-"""The move of old files out of a table's folder after the swap, so that nothing brings them back: one rename."""
+"""Moving of old files out of a table's folder after the swap, by one rename, so that no command brings them back."""
 
 from __future__ import annotations
 
@@ -18,28 +18,31 @@ MOVED_NOTE = (
     "old files were moved out of the table's folder: readers that had listed them fail with 'file not found' and must "
     "run again; `sparkcrypt backfill expire` deletes them"
 )
-"""What people must know after a run that moved old files at once."""
+"""The report's warning after a run that moved old files right after the swap."""
 
 
 def move_old_files(
     run: RunContext, swap: Swap, outcome: UnitOutcome, unit: Unit, staged: str, base: str
 ) -> UnitOutcome:
-    """Move a swapped unit's old files out of the table's folder, if the run was asked to.
+    """Move a swapped unit's old files out of the table's folder, if the run moves old files.
 
-    The metastore is asked before and after; old files whose folder is in use again stay there, or are put back.
+    The metastore is queried before and after; if the old folder is in use again, the files stay there or are put back.
 
     Args:
-        run: which.
-        swap: how it swaps.
-        outcome: of the swap.
-        unit: as it was listed.
-        staged: where its new files were made.
+        run: the run's context.
+        swap: the run's swap.
+        outcome: the outcome of the unit's swap.
+        unit: the unit as it was listed.
+        staged: the folder in which its new files were made.
         base: the table's original folder when the unit was swapped.
+
+    Returns:
+        The outcome, with the new folder of the old files, or with a note why they were not moved.
 
     Raises:
         RunConflictError: the lock is lost.
-        VerificationError: files are at both places, and nothing uses the old one.
-        SparkcryptError: the file system refused; the same command tries again.
+        VerificationError: there are files at both places, and nothing uses the old folder.
+        SparkcryptError: the file system refused; the same command retries.
     """
     if not run.moves_old:
         return outcome
@@ -51,7 +54,7 @@ def move_old_files(
         user = _user_of_old(run, swap, unit, staged, old)
         stays = user is not None and move_back(files, old, to)
     else:
-        stays = not files.exists(to)  # else they were moved before, and what is in their place is somebody's own
+        stays = not files.exists(to)  # else they were moved before, and another writer's files are in their old folder
     if stays:
         return replace(outcome, notes=(*outcome.notes, f"old files were left in {old}, since {user}"))
     outcome = replace(outcome, old_location=to)
@@ -60,12 +63,12 @@ def move_old_files(
 
 
 def locate_old_files(run: RunContext, swap: Swap, unit: Unit, base: str) -> str:
-    """Return where the old files of a swapped unit are: where the swap left them, or where the run moved them.
+    """Return the folder of a swapped unit's old files: where the swap left them, or where the run moved them.
 
     Args:
-        run: which.
-        swap: how it swaps.
-        unit: which.
+        run: the run's context.
+        swap: the run's swap.
+        unit: the unit.
         base: the table's original folder when the unit was swapped.
     """
     to = old_folder(base, run.run_id, unit.partition_path)
@@ -73,10 +76,10 @@ def locate_old_files(run: RunContext, swap: Swap, unit: Unit, base: str) -> str:
 
 
 def _user_of_old(run: RunContext, swap: Swap, unit: Unit, staged: str, old: str) -> str | None:
-    """Return who uses the folder that a swap left; None: nobody.
+    """Return what uses the folder of the old files, as a text; None if nothing does.
 
-    The metastore is asked for this unit each time, and for the others where it points elsewhere than to the new
-    files, or some time has passed.
+    This unit's location is queried each time; those of the table's other units only if this unit does not point to its
+    new files, or the last answer is too old.
     """
     if not swap.repoints:
         return None
@@ -95,13 +98,14 @@ def move_old(files: HadoopFiles, unit: str, old: str, to: str) -> None:
 
     Args:
         files: the file system.
-        unit: its name, for messages.
-        old: where the swap left the old files.
-        to: a folder that this run alone uses.
+        unit: the unit's name, for messages.
+        old: the folder in which the swap left the old files.
+        to: a folder that only this run uses.
 
     Raises:
-        VerificationError: files are at both places, so a writer made the old folder anew, or a move was cut short.
-        SparkcryptError: the file system refused; the same command tries again.
+        VerificationError: there are files at both places: a writer re-created the old folder, or a move was
+            interrupted.
+        SparkcryptError: the file system refused; the same command retries.
     """
     if comparable_path(old) == comparable_path(to):
         return
@@ -120,10 +124,10 @@ def move_old(files: HadoopFiles, unit: str, old: str, to: str) -> None:
 
 
 def move_back(files: HadoopFiles, old: str, to: str) -> bool:
-    """Rename old files back to where the swap left them, since that folder came into use.
+    """Rename old files back to the folder in which the swap left them, since that folder is in use again.
 
     Returns:
-        False where somebody has made the folder anew: old files beside what is there would be rows that came back.
+        False if the folder was re-created: old files beside its new content would bring old rows back.
     """
     if files.exists(old):
         return False
@@ -133,7 +137,7 @@ def move_back(files: HadoopFiles, old: str, to: str) -> bool:
 
 
 def refuse_other_file_systems(units: tuple[Unit, ...], base: str) -> None:
-    """Refuse to move old files to another file system than they are on, which no rename can.
+    """Check that old files can be moved by a rename, which cannot cross file systems.
 
     Raises:
         PlanError: it names the unit.

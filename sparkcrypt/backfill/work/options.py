@@ -1,4 +1,4 @@
-"""What a person may ask of a run."""
+"""The options of a run."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ from sparkcrypt.policy.model import Policy
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """What a person may ask of a run.
+    """The options of a run.
 
     Attributes:
-        engine: ``native``, which rewrites files page by page, or ``spark``, which reads and writes rows anew.
+        engine: ``native``, which rewrites files page by page, or ``spark``, which reads and writes rows.
         where: a predicate over partition columns.
-        output: for a bare folder: where the encrypted copy goes.
-        exclusive: for a bare folder: rename it, since nobody reads or writes it.
-        dry_run: tell what would be done, and change nothing.
-        adopt: rewrite files too that a table which requires encryption would not believe.
+        output: for a bare folder: the folder for the encrypted copy.
+        exclusive: for a bare folder: rename it; the operator states that nothing reads or writes it.
+        dry_run: report what would be done, and change nothing.
+        adopt: also rewrite files that readers refuse because the table requires encryption.
         resume: ``auto`` (continue an unfinished run), a run id, or ``never``.
-        move_old: move old files out of the table's folder after the swap, so that readers in flight fail and nothing
-            brings them back.
-        keep_going: a unit that cannot be done is quarantined, and the others are done; else its error ends the run.
-        parallelism: how many units are worked on at the same time.
-        priority: in which order units are done.
-        rewrap: where nothing but master keys differ, rewrap the data keys and leave the data as they are; whoever had
-            the old key and kept a footer can go on reading.
-        strict: a predicate that chooses no partition is an error.
-        rotate_key: a master key whose rotation is all that the run is for: see `sparkcrypt.backfill.drift.rotation`.
-            Without ``rewrap`` what is under it gets new data keys.
-        rotate_to: the version of it that is to wrap; later ones will do.
-        rotate_from: another master key, of which ``rotate_key`` is the successor; None where that gets a version.
-        purge: put nulls in the place of columns whose keys were shredded.
+        move_old: move old files out of the table's folder after the swap; readers in flight fail, and no command
+            brings the files back.
+        keep_going: quarantine a unit that fails, and continue with the others; otherwise its error ends the run.
+        parallelism: how many units are processed concurrently.
+        priority: the order in which units are processed.
+        rewrap: if only master keys differ, rewrap the data keys and leave the data unchanged; anyone who had the old
+            key and kept a footer can still read the data.
+        strict: raise an error if the predicate chooses no partition.
+        rotate_key: a master key whose rotation is the run's only purpose: see `sparkcrypt.backfill.drift.rotation`.
+            Without ``rewrap``, files under it get new data keys.
+        rotate_to: the lowest version of it that may wrap.
+        rotate_from: another master key, which ``rotate_key`` succeeds; None if ``rotate_key`` gets a version.
+        purge: replace columns whose keys were shredded by nulls.
     """
 
     engine: Engine = "native"
@@ -58,10 +58,10 @@ class RunOptions:
     purge: bool = False
 
     def check(self) -> None:
-        """See that the options can be used together.
+        """Check that the options are valid and can be combined.
 
         Raises:
-            ConfigError: they cannot; it says which, and what is allowed.
+            ConfigError: they are not; the message names the option and what is allowed.
         """
         if self.move_old and self.output:
             raise ConfigError(
@@ -85,7 +85,7 @@ class RunOptions:
             raise ConfigError(f"priority {unknown[0]!r} is not known; allowed: {', '.join(PRIORITIES)}")
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the options that a run's journal records: those that must stay the same when it is continued."""
+        """Return the options that the journal records, which must stay the same when the run is continued."""
         rotation = {} if self.rotate_key is None else {"rotate_key": self.rotate_key, "rotate_to": self.rotate_to}
         moved = {} if self.rotate_from is None else {"rotate_from": self.rotate_from}
         return {
@@ -101,11 +101,11 @@ class RunOptions:
         }
 
     def under(self, policy: Policy, *, of_table: bool) -> RunOptions:
-        """Return these options with what a policy makes of them: a grace of zero moves a table's old files."""
+        """Return these options as a policy changes them: with a grace of zero, a table's old files are moved."""
         return replace(self, move_old=self.move_old or (of_table and policy.grace_seconds == 0))
 
     def as_begun(self, began: Mapping[str, Any]) -> RunOptions:
-        """Return these options with those under which an unfinished run was started: it goes on as it began."""
+        """Return these options, but with those that the journal of an unfinished run has recorded."""
         return replace(
             self,
             engine=began["engine"],

@@ -1,4 +1,4 @@
-"""In which order the units of a table are done, and under a budget the tables of a pass."""
+"""The order in which a run processes a table's units, and a pass with a budget its tables."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ PRIORITIES: tuple[Priority, ...] = ("tag", "size", "age")
 def order_units(
     units: Iterable[UnitSurvey], priorities: Sequence[Priority], plan: EncryptionPlan, policy: Policy
 ) -> list[UnitSurvey]:
-    """Return units in the order in which they are to be done; units of equal priority keep theirs.
+    """Return units in the order in which to process them; units of equal priority keep their order.
 
-    Units with a file that cannot be read come last.
+    Units with a file that the run will refuse, such as one that cannot be read, come last.
 
     Args:
-        units: all of one table.
-        priorities: ``tag``, by the policy's order of the tags that drift; ``size``, the largest first; ``age``, those
-            first whose newest file is the oldest.  The first counts most.
-        plan: of the table.
-        policy: whose order of tags counts.
+        units: the units of one table.
+        priorities: ``tag``, by the policy's order of the tags that drift; ``size``, the largest unit first; ``age``,
+            the unit whose newest file is oldest first.  Earlier priorities take precedence.
+        plan: the table's plan.
+        policy: the policy whose order of tags is used.
     """
     order = _places(policy)
     tags = {column.leaf.dotted: order.get(column.tag or "", len(order)) for column in plan.columns}
@@ -34,14 +34,14 @@ def order_units(
         "size": lambda unit: -unit.total_bytes,
         "age": lambda unit: unit.newest_ms,
     }
-    # What cannot be read will be refused: it must not keep what can be done from the budget.
+    # Units that will be refused come last, so that they take no budget from those that can be done.
     return sorted(
         units, key=lambda unit: ("quarantine" in unit.actions, *(ranks[priority](unit) for priority in priorities))
     )
 
 
 def table_rank(plan: EncryptionPlan, policy: Policy) -> int:
-    """Return the place in the policy of the first of a table's tags that encrypt; small is early."""
+    """Return the lowest position in the policy of a tag by which the table has encrypted columns."""
     order = _places(policy)
     return min((order.get(column.tag or "", len(order)) for column in plan.encrypted), default=len(order))
 
@@ -51,7 +51,7 @@ def _places(policy: Policy) -> dict[str, int]:
 
 
 def _rank(column: str | None, tags: dict[str, int]) -> int:
-    """Return the place of a drifting column's tag; a whole file's drift concerns all of its columns."""
+    """Return the position of a drifting column's tag; drift of a whole file affects all of its columns."""
     if column is None:
         return min(tags.values(), default=0)
     return tags.get(column, len(tags))

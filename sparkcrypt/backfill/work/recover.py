@@ -1,7 +1,8 @@
-"""After a crash: units that were swapped stay so and are written down, all others are as they were before.
+"""Recovery after a crash: units that were swapped stay swapped and are recorded; all others are unchanged.
 
-The journal may also know less than has happened, since it was restored or lost its end.  So what is in use, by the
-metastore, counts: it is adopted where it can be proven, and else it is a problem of its unit; it is never deleted.
+The journal may lack what has happened, if it was restored or lost its end, so the metastore decides which files are in
+use.  Such files are adopted if they can be proven, and reported as a problem of their unit otherwise; they are never
+deleted.
 """
 
 from __future__ import annotations
@@ -27,11 +28,11 @@ from sparkcrypt.paths import comparable_path
 
 @dataclass(slots=True)
 class Recovered:
-    """What became of the units of an interrupted run.
+    """The units of an interrupted run after its recovery.
 
     Attributes:
-        outcomes: what was swapped already.
-        problems: units whose new files are in use and could not be proven: they stay as they are, and so does the run.
+        outcomes: the units that are swapped.
+        problems: the units whose new files are in use and could not be proven; they stay unchanged.
     """
 
     outcomes: list[UnitOutcome] = field(default_factory=list)
@@ -43,7 +44,7 @@ class Recovered:
         return {outcome.name for outcome in self.outcomes} | {problem.name for problem in self.problems}
 
     def refuse_problems(self) -> None:
-        """Refuse to go on with a unit that nobody knows to be right.
+        """Raise an error if a unit has new files in use that could not be proven.
 
         Raises:
             VerificationError: it names the folder in use, and what to do.
@@ -55,7 +56,7 @@ class Recovered:
 def recover(runner: Runner) -> Recovered:
     """Bring the units of an interrupted run to a clean state.
 
-    Staged files of a unit whose swap was about to happen stay until ``expire``: the driver that was about to may only
+    If the swap of a unit was about to happen, its staged files stay until ``expire``: the interrupted driver may only
     be paused, and would point the table to them when it wakes up.
 
     Raises:
@@ -99,7 +100,7 @@ def _adopt(runner: Runner, attempt: Attempt, done: Recovered) -> None:
 
 
 def _in_effect(runner: Runner, attempt: Attempt, now: Mapping[str, str]) -> bool:
-    """Tell whether an attempt's new files are in use; of a rename that was half done, the old folder is put back."""
+    """Tell whether an attempt's new files are in use; a swap by renames that is half done is undone first."""
     unit, swap = attempt.listed.unit, runner.swap
     here = next(iter(now.values()), "") if unit.partition is None else now.get(unit.name, "")
     if swap.repoints:
@@ -110,14 +111,14 @@ def _in_effect(runner: Runner, attempt: Attempt, now: Mapping[str, str]) -> bool
     if swap.same_folder:
         unit = unit.at(place_now(runner, attempt.staged, unit.location), unit.folders)
         if not _is_same_place(here, unit.location):
-            return False  # somebody has moved the table
+            return False  # the table was moved
     return swap.in_effect(unit, attempt.staged)
 
 
 def _find_unlisted(runner: Runner, now: Mapping[str, str], known: Mapping[str, list[Attempt]]) -> Iterator[Attempt]:
-    """Yield what this run must have put into use, by the name of the folder, though its journal tells nothing of it.
+    """Yield attempts that are not in the journal, for units whose folder's name shows that this run put it into use.
 
-    The name only says where to look: nothing is adopted that is not proven.
+    The name only selects where to look: no attempt is adopted without a proof.
     """
     run, swap = runner.run, runner.swap
     if swap.same_folder:
@@ -134,7 +135,7 @@ def _find_unlisted(runner: Runner, now: Mapping[str, str], known: Mapping[str, l
 
 
 def _guess_attempt(runner: Runner, unit: Unit) -> Attempt:
-    """Return the attempt that must have been: its source is the old folder, or where the unit would be by default."""
+    """Reconstruct an attempt that the journal lacks, with the files now in the unit's old folder as its sources."""
     run, base = runner.run, runner.run.target.base
     if runner.swap.same_folder:
         before, staged = unit, unit.staging(base, attempt_folder(run.run_id, run.lock.token))

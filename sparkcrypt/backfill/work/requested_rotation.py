@@ -1,4 +1,4 @@
-"""The rotation of a master key that a run was asked for, by the KEK that the state directory keeps for its table."""
+"""The master key rotation that a run's options request, with the KEK that the state directory stores for the table."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from sparkcrypt.keys.open_service import open_key_service
 
 
 def rotation_of(options: RunOptions, trust: TableTrust) -> Rotation | None:
-    """Return the rotation that a run was asked for, as the table stands now; None for any other run.
+    """Return the rotation that a run's options request, with the table's present KEK; None for any other run.
 
-    A KEK counts as long as the run would wrap by it, so it is looked up anew for each unit.  Nothing is made here: the
-    first unit makes the table's KEK.
+    The KEK is looked up again for each unit, since the run may have stopped wrapping with it.  This creates no KEK:
+    staging the first unit does.
 
     Args:
-        options: of the run.
-        trust: of the table; a KEK of which the audit's MAC does not vouch is none.
+        options: the run's options.
+        trust: the table's trust; a KEK that the audit's MAC does not authenticate is ignored.
 
     Raises:
-        KeyServiceError: the master key is gone, or these credentials may not look at its versions.
+        KeyServiceError: the master key no longer exists, or these credentials may not describe it.
         VerificationError: the MAC key is damaged.
     """
     if options.rotate_key is None:

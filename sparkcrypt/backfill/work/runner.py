@@ -1,4 +1,4 @@
-"""The steps of one unit, journalled: list, stage, verify, recheck, swap, recheck, audit."""
+"""The journalled steps of one unit: list, stage, verify, recheck, swap, recheck, audit."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ from sparkcrypt.spark.tables.table import Table
 
 @dataclass(frozen=True, slots=True)
 class _Staged:
-    """A unit whose new files are written and proven."""
+    """The result of staging a unit: its new files are written and proven."""
 
     work: StagedWork
     proof: Proof
@@ -53,9 +53,9 @@ class _Staged:
 
 
 class Runner:
-    """Takes units through their steps; every step is in the journal before the next begins.
+    """The steps of a run's units; each step is recorded in the journal before the next one begins.
 
-    Several units may be processed at the same time, each in a thread of its own.
+    Several units may be processed concurrently, each in its own thread.
     """
 
     def __init__(self, run: RunContext, stager: Stager, swap: Swap) -> None:
@@ -69,13 +69,14 @@ class Runner:
 
         Args:
             scanned: the unit.
-            notes: what its outcome, and with it the audit, is to say besides what its steps tell.
+            notes: notes for its outcome and its audit entry, in addition to those of its steps.
 
         Raises:
-            SourceChangedError: somebody writes to it.
-            RunConflictError: the lock is lost; or the unit is swapped, or may be, and that cannot be written down, or
-                its old files cannot be moved, so that the run must not end before it is done.
-            SparkcryptError: a step failed; the unit is as it was before, and the staged files are gone.
+            SourceChangedError: another process writes to the unit, or the table was dropped and re-created.
+            RunConflictError: the lock is lost; or the unit is or may be swapped and this cannot be recorded; or its old
+                files cannot be moved.  The run must then not end before the unit is settled.
+            SparkcryptError: a step failed; the unit is unchanged.  Its staged files are deleted, unless its swap was
+                begun.
         """
         started = time.monotonic()
         unit = scanned.unit
@@ -92,7 +93,7 @@ class Runner:
         except BaseException as error:
             try:
                 self._give_up(unit, staged, error)
-            finally:  # what shows the progress may fail too, and must not keep the unit from being put in order
+            finally:  # after the clean-up, since the progress display may raise an error too
                 share.tell_unchanged()
             raise
         outcome = UnitOutcome(
@@ -115,7 +116,7 @@ class Runner:
         )
         try:
             record_swap(self.run, unit, staged, outcome, made.evidence)
-        except Exception as error:  # whatever it is: the unit is swapped, and nothing says so yet
+        except Exception as error:  # of any class: the unit is swapped, and no record says so yet
             raise _describe_unsettled(unit, error) from error
         try:
             outcome = move_old_files(self.run, self.swap, outcome, unit, staged, self.run.target.base)
@@ -152,7 +153,7 @@ class Runner:
         return _Staged(work, proof, evidence)
 
     def _swap_in(self, unit: Unit, staged: str, proof: Proof) -> tuple[str, tuple[str, ...]]:
-        """Swap a unit; return where its old files are then, and what people should know."""
+        """Swap a unit; return the folder of its old files, and notes for the report."""
         run = self.run
         run.progress.step(unit.name, "swapping")
         if self.swap.same_folder:
@@ -173,10 +174,16 @@ class Runner:
         return old, (*told, *self._restore(table, statistics))
 
     def _recheck_swapped(self, unit: Unit, staged: str, old: str, proof: Proof) -> tuple[str, ...]:
-        """Undo the swap when somebody wrote to the old files right before it, or made the table anew.
+        """Undo the swap if another process wrote to the old files, or re-created the table, right before it.
 
-        Where rows came to the new files as well, nothing can be undone without losing them: the swap stays, and what
-        came to the old folder is reconciled, or reported, at the end of the run.
+        If rows were added to the new files as well, undoing would lose them: the swap stays, and the files that were
+        added to the old folder are reconciled or reported at the end of the run.
+
+        Returns:
+            Notes for the report.
+
+        Raises:
+            SourceChangedError: the swap was undone.
         """
         try:
             recheck(unit, old, list_folders(self._files, old))
@@ -190,7 +197,7 @@ class Runner:
         return ()
 
     def _statistics_of(self, table: Table) -> Any:
-        """Return the table's statistics, which each swap drops and puts back; they are not asked for at each."""
+        """Return the table's statistics, which each swap drops and restores; cached for ``ANSWER_SECONDS``."""
         now = time.monotonic()
         if self._statistics is None or now - self._statistics[0] > ANSWER_SECONDS:
             self._statistics = now, Catalog(self.run.spark).statistics(table)
@@ -208,12 +215,13 @@ class Runner:
         return ()
 
     def _give_up(self, unit: Unit, staged: str, error: BaseException) -> None:
-        """Leave no staged files behind, but those that somebody may have seen in use, or that another driver takes.
+        """Delete the staged files of a failed unit, and record the failure.
 
-        Those of a swap that was undone stay until ``expire``, since readers may have begun to read them.
+        The staged files stay until ``expire`` if the swap was begun and undone, since readers may have begun to read
+        them.  If the lock is lost, nothing is done, since another driver continues the run.
 
         Raises:
-            RunConflictError: the swap has taken effect though it failed, or nobody can tell.
+            RunConflictError: the swap is in effect although it failed, or its state is not known.
         """
         if isinstance(error, RunConflictError):
             return
@@ -221,13 +229,13 @@ class Runner:
         if not swapping:
             left = self._discard(staged)
         elif not isinstance(error, Exception):
-            return  # interrupted: whoever continues the run sees what has happened
+            return  # the driver was interrupted: the next execution of the run finds out what has happened
         elif not self._is_undone(unit, staged):
             raise _describe_unsettled(unit, error) from error
         self.run.journal.write(UnitFailed(unit.name, f"{type(error).__name__}: {error}{left}"))
 
     def _discard(self, staged: str) -> str:
-        """Delete staged files; what cannot be deleted is told, and never hides why the unit failed."""
+        """Delete staged files; return a note on files that remain, so that it cannot hide why the unit failed."""
         try:
             kept = self.run.disposal.delete([staged])
         except (SparkcryptError, *JVM_ERRORS) as error:
@@ -238,7 +246,7 @@ class Runner:
         try:
             return not self.swap.in_effect(unit, staged)
         except SourceChangedError:
-            return True  # it was dropped: nothing points to the staged files
+            return True  # the unit was dropped, so nothing refers to the staged files
         except (SparkcryptError, *JVM_ERRORS):
             return False
 
@@ -254,9 +262,9 @@ def _describe_unsettled(unit: Unit, error: BaseException) -> RunConflictError:
 def give_way(runner: Runner, unit: Unit, staged: str, proof: Proof) -> None:
     """Undo the swap of a driver that was paused right before it, and lost its lock meanwhile.
 
-    Where the driver that took over has swapped the unit already, and rows may have been written since, the unit is
-    pointed there again; else to where it was.  A folder that was renamed is renamed back, unless somebody has written
-    to it in that moment: then it stays, since it holds every row.
+    If the driver that took over has swapped the unit already, rows may have been written since, so the unit is pointed
+    to that driver's folder; otherwise it is pointed to its listed location.  A renamed folder is renamed back, unless
+    another process has written to it meanwhile: then it stays, since it contains all rows.
     """
     run = runner.run
     if not runner.swap.repoints:
@@ -269,22 +277,22 @@ def give_way(runner: Runner, unit: Unit, staged: str, proof: Proof) -> None:
         try:
             state = state_of_units(run.trust.journal(run_id).records).get(unit.name)
         except VerificationError:
-            continue  # nothing is pointed anywhere on the word of what is not to be believed
+            continue  # a journal that is not trusted must not decide where the unit points
         if run_id >= run.run_id and state is not None and state.swapped:
             location = state.new_location
     runner.swap.undo(unit, staged, location)
 
 
 def recheck(unit: Unit, location: str, folders: tuple[Folder, ...]) -> None:
-    """See that a unit's source is as it was listed, wherever it is now.
+    """Check that a unit's source files are unchanged since they were listed, wherever they are now.
 
     Args:
-        unit: as it was listed.
+        unit: the unit as it was listed.
         location: where its files are now.
-        folders: what is there now.
+        folders: the present listing of that folder.
 
     Raises:
-        SourceChangedError: a file came, went or changed.
+        SourceChangedError: a file was added, removed or changed.
     """
     now, then = by_place(location, folders), by_place(unit.location, unit.folders)
     for name in sorted(now.keys() | then.keys()):

@@ -1,7 +1,7 @@
-"""Whether two folders hold the same, whatever they are encrypted with: file by file where names tell, else by all rows.
+"""Comparison of two folders' decrypted content: file by file if their names match, else by all rows.
 
-It is slower than what engines do while they write, since one process reads every page; it is for what a crash, or a
-state directory that was restored, left without a proof.
+This is slower than the comparison by which engines prove what they write, since one process reads every page.  It is
+used for files that a crash, or a restored state directory, left without a proof.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from sparkcrypt.parquet import FileSummary, Verification, read_footer, verify_fi
 from sparkcrypt.schema import Path
 
 _REDACTED_PARTS = ("key_value_metadata", "sorting_columns")
-"""What a plaintext footer may have to leave out, so as not to tell of encrypted columns."""
+"""Parts that a plaintext footer may have to omit, since they describe encrypted columns."""
 
 _LEFT_OUT_OF_ORC = ("bloom_filters", "user_metadata")
 
@@ -34,19 +34,19 @@ Summaries = Mapping[str, FileSummary]
 
 
 def compare_content(run: RunContext, sources: Unit, targets: Unit, renamed_by: str | None) -> tuple[Proof, Summaries]:
-    """Prove that the files of two folders say the same, and that those of the second authenticate.
+    """Prove that the files of two folders have the same content, and that those of the second authenticate.
 
     Args:
-        run: whose keys open them.
-        sources: the old files, where they are.
-        targets: the new files; where each old one has its own, others are later writes and are left out.
-        renamed_by: the run that gave files new names; None: they kept theirs.
+        run: the run's context, whose keys open the files.
+        sources: the old files, in their present folder.
+        targets: the new files; if each old file has a new one, further files are later writes and are ignored.
+        renamed_by: the id of the run if it gave files new names; None if they kept their names.
 
     Returns:
-        The proof, and what the footers of the sources say.
+        The proof, and the footers of the sources.
 
     Raises:
-        SparkcryptError: they differ, or cannot be read.
+        SparkcryptError: the content differs, or cannot be read.
     """
     keys = own_keys(run.policy.key_service)
     before = _summaries(run, sources, keys)
@@ -86,7 +86,7 @@ def _compare_rows(run: RunContext, sources: Unit, targets: Unit) -> Proof:
 
 
 def _pair_files(sources: Unit, targets: Unit, renamed_by: str | None) -> dict[str, str] | None:
-    """Return new file -> old file by their names; None where an old one has no new one, so that rows were rewritten."""
+    """Return new file -> old file, by name; None if an old file has no new one, so rows must have been rewritten."""
     now = by_place(targets.location, targets.folders)
     pairs: dict[str, str] = {}
     for place, file in by_place(sources.location, sources.folders).items():
@@ -106,7 +106,7 @@ def _keep_files(unit: Unit, paths: Mapping[str, str]) -> tuple[Folder, ...]:
 
 
 def _find_purged(run: RunContext, before: FileSummary, after: FileSummary) -> dict[Path, str]:
-    """Return the columns of a new file that nulls have replaced, of those under shredded keys in the old one."""
+    """Return the columns that are under shredded keys in the old file and nulls in the new one, with those keys."""
     dark = find_dark(before, run.trust.shredded.select)
     return {path: key_id for path, key_id in dark.items() if after.purged.get(path) == key_id}
 
@@ -114,8 +114,8 @@ def _find_purged(run: RunContext, before: FileSummary, after: FileSummary) -> di
 def _compare_file(
     run: RunContext, source: str, target: str, keys: RetrieveKey, purged: Mapping[Path, str]
 ) -> tuple[str, ...]:
-    """See that two files say the same, but for columns that are nulls now; return what nothing authenticates."""
-    digest_key = os.urandom(32)  # digests are compared here, and kept nowhere
+    """Check that two files have the same content, except for purged columns; return what is not authenticated."""
+    digest_key = os.urandom(32)  # random, since the digests are compared here only and not stored
     with run.files.open(source) as stream:
         before = verify_file(stream, retrieve_key=keys, digest_key=digest_key, dark=purged)
     after = _verify(run, target, digest_key, purged)
@@ -136,12 +136,12 @@ def _compare_orc(
     dark: Mapping[Path, str],
     purged: Mapping[Path, str],
 ) -> tuple[str, ...]:
-    """See that two ORC files say the same to readers with the keys; return what nothing authenticates.
+    """Check that two ORC files have the same content for readers with the keys; return what is not authenticated.
 
-    Of dark columns each byte must be the same, and purged ones are nulls now.  Bloom filters and user metadata are not
-    compared, since a rewrite leaves out those that tell of encrypted columns.
+    Dark columns must be equal byte by byte, and purged columns must be nulls.  Bloom filters and user metadata are not
+    compared, since a rewrite omits those that reveal encrypted columns.
     """
-    digest_key = os.urandom(32)  # digests are compared here, and kept nowhere
+    digest_key = os.urandom(32)  # random, since the digests are compared here only and not stored
     with run.files.open(source) as stream:
         before = verify_orc(stream, retrieve_key=keys, digest_key=digest_key, will_encrypt=(), dark=dark, purged=purged)
     equal = {part: digest for part, digest in before.digests.items() if part not in _LEFT_OUT_OF_ORC}
@@ -153,7 +153,7 @@ def _compare_orc(
 def _compare_kept(
     run: RunContext, source: str, target: str, keys: RetrieveKey, dark: Mapping[Path, str]
 ) -> tuple[str, ...]:
-    """See that a file with columns under shredded keys is another but for the key metadata of the others."""
+    """Check that a file with dark columns equals its source except for the key metadata of its other columns."""
     with run.files.open(source) as old, run.files.open(target) as new:
         prove_rewrapped(read_footer(old, retrieve_key=keys), old, target, new, run.fresh_keys, dark)
     return ("pages: only the footer and one module of each key were opened",)

@@ -1,4 +1,4 @@
-"""How many units are worked on at the same time, until which budget is spent, and what becomes of those that fail."""
+"""Scheduling of units: concurrency, the budget, retries, and the handling of units that fail."""
 
 from __future__ import annotations
 
@@ -23,18 +23,19 @@ from sparkcrypt.errors import (
 )
 
 ENDS_THE_RUN = (RunConflictError, KeyServiceUnavailableError, BridgeError, ConfigError)
-"""What is not one unit's fault: going on with the next one would end the same way, or do harm."""
+"""Errors that are not specific to one unit: continuing with the next unit would fail too, or do harm."""
 
 
 class Budget:
-    """How much may be rewritten, and for how long units may be begun; shared by all tables of a pass.
+    """A limit on how much is rewritten and on how long units may be begun; all tables of a pass share it.
 
-    A unit that is begun is finished, and the first is begun whatever its size, so that every pass comes further.
+    A unit that was begun is finished, and the first unit is begun regardless of its size, so that every pass makes
+    progress.
 
     Args:
-        max_bytes: length of the files to rewrite, in bytes; None is without limit.
-        max_seconds: after which no unit is begun; None is without limit.
-        clock: seconds.
+        max_bytes: the total length of the files to rewrite, in bytes; None means no limit.
+        max_seconds: the time after which no unit is begun; None means no limit.
+        clock: returns the time in seconds.
     """
 
     def __init__(
@@ -50,7 +51,7 @@ class Budget:
         self._mutex = threading.Lock()
 
     def allows(self, total_bytes: int) -> bool:
-        """Take so many bytes from the budget, if they are in it."""
+        """Take the bytes of a unit from the budget; tell whether it allowed that."""
         with self._mutex:
             over = self._max_bytes is not None and self._bytes + total_bytes > self._max_bytes
             late = self._end is not None and self._clock() >= self._end
@@ -61,7 +62,7 @@ class Budget:
             return True
 
     def give_back(self, total_bytes: int) -> None:
-        """Put back what a unit had taken that could not be done, so that it does not keep others from being begun."""
+        """Return the bytes of a unit that failed to the budget, so that other units can be begun."""
         with self._mutex:
             self._begun -= 1
             self._bytes -= total_bytes
@@ -69,7 +70,7 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class FailedUnit:
-    """A quarantined unit, and why: the error's class name and message."""
+    """A quarantined unit, with the class name and the message of its error."""
 
     name: str
     error: str
@@ -82,7 +83,7 @@ class FailedUnit:
 
 @dataclass(slots=True)
 class Progressed:
-    """What a run has done so far, and what it could not; unsettled: new files are in use, and nobody can prove them."""
+    """The units that a run has done, and those it has not; new files of ``unsettled`` units are in use but unproven."""
 
     outcomes: list[UnitOutcome] = field(default_factory=list)
     failed: list[FailedUnit] = field(default_factory=list)
@@ -112,19 +113,20 @@ def work_through(
     budget: Budget | None = None,
     keep_going: bool = False,
 ) -> Progressed:
-    """Process units, several at the same time; those to which somebody writes are tried again.
+    """Process units, several of them concurrently.
 
     Args:
-        units: in the order in which they are begun.
-        process: takes one unit from listed to swapped; None when nothing was left to do.
-        locate: returns units where they are by now, before they are tried again.
-        pauses: how long to wait before each further try, in seconds.
-        parallelism: how many at the same time.
-        budget: what may be spent; without limit by default.
-        keep_going: a unit that fails is quarantined, and the next one is begun; else its error ends the run.
+        units: the units, in the order in which to begin them.
+        process: takes one unit from listed to swapped; returns None if nothing was left to do.
+        locate: returns units with their present locations, before they are retried.
+        pauses: how long to wait before each retry of units to which another process writes, in seconds.
+        parallelism: how many units to process concurrently.
+        budget: unlimited by default.
+        keep_going: quarantine a unit that fails, retry one to which another process writes, and begin the next;
+            otherwise the first error ends the run.
 
     Raises:
-        SparkcryptError: what ended the run; units that were begun are finished before.
+        SparkcryptError: an error ended the run; units that were begun are finished first.
     """
     progressed, budget, todo = Progressed(), budget or Budget(), list(units)
     for pause in (*pauses, None):
@@ -151,7 +153,7 @@ def _begin_units(
     budget: Budget,
     keep_going: bool,
 ) -> _Running:
-    """Begin units one after the other, each when an earlier one has ended; none after an error that ends the run."""
+    """Begin units in their order, as many at once as allowed; begin none after an error that ends the run."""
     slots, stopped, running = threading.Semaphore(parallelism), threading.Event(), _Running()
 
     def end(unit: UnitSurvey, future: Future[UnitOutcome | None]) -> None:
@@ -163,7 +165,7 @@ def _begin_units(
         slots.release()
 
     for place, unit in enumerate(units):
-        slots.acquire()  # released in the thread that ends the unit
+        slots.acquire()  # released by `end`, in the unit's thread
         if stopped.is_set():
             break
         if not budget.allows(unit.total_bytes):
@@ -178,7 +180,7 @@ def _begin_units(
 def _gather(
     running: _Running, progressed: Progressed, keep_going: bool
 ) -> tuple[list[tuple[UnitSurvey, BaseException]], BaseException | None]:
-    """Take what became of units; return those to which somebody wrote, and the first error that ends the run."""
+    """Collect the outcomes of units; return the units to retry, and the first error that ends the run."""
     busy: list[tuple[UnitSurvey, BaseException]] = []
     ends: list[BaseException] = []
     for unit, future in running:
