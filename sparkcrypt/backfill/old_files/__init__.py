@@ -1,4 +1,4 @@
-"""Old files until they expire, of runs whose table is there: compared, reconciled, moved out of reach; open problems.
+"""Old files until they expire, of tables that exist: comparison, reconciling, moving out of reach, open problems.
 
-Deletion is in ``after``: of old files at their time (``expire``), and of orphans, which no table leads to any more.
+Deletion is in ``after``: of old files (``expire``), and of orphans, to which no table refers any more.
 """

@@ -1,4 +1,4 @@
-"""How many of a table's old files wait for expiry, and since when: they are still there after a run replaced them."""
+"""Statistics of a table's old files that await expiry: how many exist, since when, and how many are in clear."""
 
 from __future__ import annotations
 
@@ -17,20 +17,21 @@ from sparkcrypt.paths import comparable_path
 from sparkcrypt.spark.files.hadoop import HadoopFiles
 
 _Source: TypeAlias = tuple[int, bool]
-"""An old file: its length, and whether a column was in clear that is encrypted in the new ones."""
+"""The length of an old file, and whether it has a column in clear that is encrypted in the new files."""
 
 
 @dataclass(frozen=True, slots=True)
 class Awaiting:
-    """Old files of a table that wait for `expire`.
+    """Old files of a table that await `expire`.
 
     Attributes:
-        files: how many.
-        total_bytes: their length.
-        plaintext_files: those that held a column in clear that is encrypted now, as far as their keys tell.
-        plaintext_bytes: their length.
-        since: when the first of them was replaced (ISO 8601, UTC); None where nothing waits.
-        beyond_grace: it was replaced longer ago than the policy's grace.
+        files: their number.
+        total_bytes: their length in bytes.
+        plaintext_files: the number of those with a column in clear that is encrypted now, judged by how many keys old
+            and new files have.
+        plaintext_bytes: the length of those in bytes.
+        since: when the first of them was replaced (ISO 8601, UTC); None if there are none.
+        beyond_grace: whether it was replaced longer ago than the policy's grace.
     """
 
     files: int = 0
@@ -53,15 +54,15 @@ class Awaiting:
 
 
 def awaiting_expiry(store: StateStore, table_id: str, files: HadoopFiles, grace_seconds: float) -> Awaiting:
-    """Return how much of a table waits for expiry, by its journals; a run whose journal cannot be read is left out.
+    """Return the old files of a table that await expiry, by its journals; unreadable journals are ignored.
 
     Args:
         store: the state directory.
-        table_id: which table.
+        table_id: the id of the table.
         files: the file system.
-        grace_seconds: after which it should have expired.
+        grace_seconds: the time after which old files should have expired.
     """
-    runs = Journal.runs(store, table_id, archived=False)  # an archived one has expired
+    runs = Journal.runs(store, table_id, archived=False)  # archived runs have expired
     found = [unit for run_id in runs for unit in _find_in_run(store, table_id, run_id, files)]
     since = min((when for _, when in found), default=None)
     sources = [source for unit, _ in found for source in unit]
@@ -78,27 +79,27 @@ def awaiting_expiry(store: StateStore, table_id: str, files: HadoopFiles, grace_
 
 
 def swapped_at(journal: Journal, state: UnitState) -> str:
-    """Return when a unit was swapped; where a record of release 0.1.0 does not say it, when its run wrote last."""
+    """Return when a unit was swapped; for a record of release 0.1.0, which lacks it, when its run last wrote."""
     return state.outcome.finished or journal.records[-1].time
 
 
 def age_seconds(journal: Journal) -> float:
-    """Return how long ago a run put the last of its units into use; of one without, how long ago it wrote last."""
+    """Return how long ago a run swapped its last unit; if it has swapped none, how long ago it last wrote."""
     swapped = [swapped_at(journal, state) for state in state_of_units(journal.records).values() if state.swapped]
     then = datetime.fromisoformat(max(swapped, default=journal.records[-1].time))
     return (datetime.now(timezone.utc) - then).total_seconds()
 
 
 def _find_in_run(store: StateStore, table_id: str, run_id: str, files: HadoopFiles) -> list[tuple[list[_Source], str]]:
-    """Return the old files of each unit of a run that are still there, and when it was swapped.
+    """Return the old files of each unit of a run that still exist, and when the unit was swapped.
 
-    Nothing is done on the word of these records but to tell it, so that a plan needs no key of the audit.
+    The records are not authenticated, since they are only reported: a plan then needs no key of the audit.
     """
     try:
         journal = Journal.open(store, table_id, run_id)
         return [] if has_expired(journal) else list(_find_waiting(journal, files))
     except VerificationError:
-        return []  # damaged, or of a shape that no release wrote: a run names it
+        return []  # the journal is damaged or malformed; the next run reports it
 
 
 def _find_waiting(journal: Journal, files: HadoopFiles) -> Iterator[tuple[list[_Source], str]]:
@@ -114,7 +115,7 @@ def _list_sources(state: UnitState) -> list[_Source]:
     """Return the old files of a unit.
 
     Raises:
-        VerificationError: the record does not list them as any release does.
+        VerificationError: the record lists them in a form that no release writes.
     """
     try:
         changes = state.evidence.get("changes", ())

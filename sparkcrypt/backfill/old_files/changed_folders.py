@@ -1,4 +1,4 @@
-"""Which old folders of a run are not as they are known: what came to them, what is gone, what is in use again."""
+"""Search for old folders of a run that have changed: files were added, are missing, or are in use again."""
 
 from __future__ import annotations
 
@@ -26,10 +26,15 @@ from sparkcrypt.paths import comparable_path
 
 @dataclass(frozen=True, slots=True)
 class Suspect:
-    """A unit one of whose old folders is not as it is known.
+    """A unit with an old folder that has changed.
 
-    ``back`` are files of it that the table reads again; ``undone`` is the attempt whose folder it is, where its swap
-    was undone.
+    Attributes:
+        name: the unit's name.
+        state: the unit's state.
+        changes: the changes in the folder.
+        listed: the folder's files.
+        back: old files in it that the table reads again.
+        undone: the attempt that staged the folder, if its swap was undone; else None.
     """
 
     name: str
@@ -40,14 +45,14 @@ class Suspect:
     undone: Attempt | None = None
 
     def compare(self, folders: tuple[Folder, ...]) -> Changes:
-        """Compare what is in the folder now with what is known of it."""
+        """Compare a new listing of the folder with the files that are known to be in it."""
         if self.undone is not None:
             return changes_at_undone(self.undone, folders, self.state)
         return changes_at(self.state.unit, self.changes.location, folders, self.state)
 
 
 def list_suspects(runner: Runner, units: Collection[str] | None = None) -> list[tuple[str, Changes]]:
-    """Return the units whose old folders are not as they are known, and how; nothing is changed."""
+    """Return the units with changed old folders, and the changes; nothing is written."""
     if runner.swap.copies:
         return []
     return [(suspect.name, suspect.changes) for suspect in find_suspects(runner, units, [], finish=False)]
@@ -56,13 +61,13 @@ def list_suspects(runner: Runner, units: Collection[str] | None = None) -> list[
 def find_suspects(
     runner: Runner, units: Collection[str] | None, failed: list[FailedUnit], *, finish: bool = True
 ) -> list[Suspect]:
-    """Return the units whose old folders are not as they are known.
+    """Return the units with changed old folders.
 
     Args:
-        runner: of the run.
-        units: which; all of them by default.
-        failed: gets the units that could not be looked at.
-        finish: end what a killed command began of reconciling and of moves; else nothing is changed.
+        runner: the run's runner.
+        units: the names of the units; all of them by default.
+        failed: receives the units that could not be checked.
+        finish: finish reconciling and moves that a killed command had begun; otherwise nothing is written.
 
     Raises:
         RunConflictError: the lock is lost.
@@ -90,7 +95,7 @@ def find_suspects(
 
 
 def _of_undone(runner: Runner, states: Mapping[str, UnitState], expired: set[str]) -> Iterator[Suspect]:
-    """Yield the units to whose folders of undone swaps files came."""
+    """Yield the units with files that were added to folders of undone swaps."""
     run = runner.run
     for name, attempt in undone_attempts(run.journal.records, states):
         if comparable_path(attempt.staged) in expired or run.in_use.own(seconds_old=60.0).uses(attempt.staged):
@@ -124,12 +129,12 @@ def _find_in_unit(runner: Runner, name: str, state: UnitState, used: set[str], *
 
 
 def is_superseded(runner: Runner, name: str, state: UnitState) -> bool:
-    """Tell whether nothing of what the run wrote is in the table: its rows were replaced there, or dropped, since."""
+    """Tell whether the table no longer has any file that the run wrote: its rows were replaced or dropped since."""
     if runner.swap.repoints:
         try:
             state = find_home(runner, name, state)
         except VerificationError:
-            return False  # a later run is not acted upon, so nobody can tell: a person decides
+            return False  # the journal of a later run is not trusted, so the operator decides
         try:
             if not runner.swap.in_effect(state.unit, state.outcome.new_location):
                 return True
@@ -140,5 +145,5 @@ def is_superseded(runner: Runner, name: str, state: UnitState) -> bool:
 
 
 def _is_accepted(state: UnitState) -> bool:
-    """Tell whether someone decided that old files which are in use again are right."""
+    """Tell whether an operator decided that old files which are in use again are right."""
     return state.resolved is not None and state.resolved.keep == "old"

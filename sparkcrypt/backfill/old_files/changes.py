@@ -1,4 +1,4 @@
-"""What has become of a unit's old folder since its run listed it: files that came, and files that are gone."""
+"""Changes in a unit's old folder since its run listed it: files that were added, and files that are missing."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from sparkcrypt.paths import comparable_path
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What differs in an old folder from what is known of it.
+    """The differences between an old folder and the files that are known to be in it.
 
     Attributes:
         location: the folder.
-        came: files that the run neither listed nor reconciled, and that no resolution disregards.
-        gone: places of files that were known and are missing or changed.
-        carried: places of files that came once and were reconciled.
-        holds_known: files that were known are there still, which an overwrite would have removed.
+        came: files that the run neither listed nor reconciled, and that no resolution has accepted.
+        gone: paths below the folder of known files that are missing or changed.
+        carried: paths below the folder of files that were added earlier and were reconciled.
+        holds_known: whether known files are still there, which an overwrite would have removed.
     """
 
     location: str
@@ -34,55 +34,55 @@ class Changes:
 
     @property
     def places(self) -> tuple[str, ...]:
-        """Places of the files that came."""
+        """The paths below the folder of the files that were added."""
         return tuple(sorted(below(self.location, file.path) for folder in self.came for file in folder.files))
 
     @property
     def only_gone(self) -> bool:
-        """Files are gone, and none came."""
+        """Whether files are missing and none were added."""
         return bool(self.gone) and not self.came
 
     def __bool__(self) -> bool:
-        """Tell whether there is any."""
+        """Tell whether there are any changes."""
         return bool(self.came or self.gone)
 
 
 def changes_at(unit: Unit, location: str, folders: tuple[Folder, ...], state: UnitState) -> Changes:
-    """Compare an old folder with what is known of it.
+    """Compare an old folder with the files that are known to be in it.
 
     Args:
-        unit: as the run listed it.
-        location: of the old folder.
-        folders: what is there now.
-        state: how far the unit has come.
+        unit: the unit as the run listed it.
+        location: the old folder.
+        folders: the present listing of the folder.
+        state: the unit's state.
     """
     carried = {place for place, _ in _list_carried(state, location)}
     if _holds_old(location, state):
         held = {*_list_kept(unit, location, state), *carried}
-    else:  # old files were moved, with all that had been there
+    else:  # the old files were moved to another folder, with all other files that were here
         held = set() if state.resolved is None else set(_list_kept(unit, location, state))
     known = dict(known_files(unit, location, state))
     return replace(_compare(location, folders, known, held), carried=tuple(sorted(carried)))
 
 
 def changes_at_undone(attempt: Attempt, folders: tuple[Folder, ...], state: UnitState) -> Changes:
-    """Return what came to the folder of a swap that was undone: a writer that had planned before that commits there.
+    """Return the files added to the folder of an undone swap, by a writer that was planned while it was in use.
 
     Args:
-        attempt: whose folder it is.
-        folders: what is there now.
-        state: how far the unit has come since.
+        attempt: the attempt whose folder it is.
+        folders: the present listing of the folder.
+        state: the unit's present state.
     """
     known = known_of_undone(attempt, state)
     decided = {} if state.resolved is None else state.resolved.files_in("undone")
     changes = _compare(attempt.staged, folders, known, set(decided or known))
-    return changes if changes.came else Changes(attempt.staged, (), (), ())  # of no use, so they may be gone
+    return changes if changes.came else Changes(attempt.staged, (), (), ())  # staged files are no loss if missing
 
 
 def known_of_undone(attempt: Attempt, state: UnitState) -> dict[str, int]:
-    """Return place -> length of what may be in the folder of a swap that was undone.
+    """Return path below the folder -> length, of the files that may be in the folder of an undone swap.
 
-    That is what was made there, reconciled since, or left there by a decision.
+    These were staged there, were reconciled since, or were accepted by a resolution.
     """
     known = {place: file.length for place, file in by_place(attempt.staged, attempt.made or ()).items()}
     for record in state.carried:
@@ -92,9 +92,10 @@ def known_of_undone(attempt: Attempt, state: UnitState) -> dict[str, int]:
 
 
 def known_files(unit: Unit, location: str, state: UnitState) -> Iterator[tuple[str, int]]:
-    """Yield what may be in an old folder, (place, length): listed, reconciled since, or disregarded.
+    """Yield path below the folder and length of the files that may be in an old folder.
 
-    What was reconciled is known wherever it is: old folders are moved, with all that is in them.
+    These were listed, were reconciled since, or were accepted by a resolution.  Reconciled files are known in every
+    folder, since old folders are moved with all files in them.
     """
     yield from _list_kept(unit, location, state).items()
     for record in state.carried:
@@ -102,13 +103,13 @@ def known_files(unit: Unit, location: str, state: UnitState) -> Iterator[tuple[s
 
 
 def known_places(unit: Unit, state: UnitState) -> set[str]:
-    """Return the places of everything that may be in a unit's old folder, wherever that was moved to."""
+    """Return the paths, below the folder, of all files that may be in a unit's old folder, also after it was moved."""
     locations = (state.location, state.outcome.old_location)
     return {place for location in locations for place, _ in known_files(unit, location, state)}
 
 
 def expired_folders(records: tuple[Record, ...]) -> set[str]:
-    """Return the folders that `expire` has deleted of a run, in a comparable form."""
+    """Return the folders of a run that `expire` has deleted, in comparable form."""
     return {
         comparable_path(folder)
         for record in records
@@ -118,7 +119,7 @@ def expired_folders(records: tuple[Record, ...]) -> set[str]:
 
 
 def _compare(location: str, folders: tuple[Folder, ...], known: Mapping[str, int], held: set[str]) -> Changes:
-    """Compare a folder with what may be in it, and with the places of what must be."""
+    """Compare a folder with the files that may be in it (``known``) and with the paths that must be (``held``)."""
     now = by_place(location, folders)
     left = {place for place, length in known.items() if place in now and now[place].length == length}
     gone = tuple(sorted(held - left))
@@ -126,7 +127,7 @@ def _compare(location: str, folders: tuple[Folder, ...], known: Mapping[str, int
 
 
 def _less(folders: tuple[Folder, ...], location: str, known: Mapping[str, int]) -> tuple[Folder, ...]:
-    """Return folders with those of their files that are not known, or not with their length."""
+    """Return folders with only those of their files that are not known, or are known with another length."""
     found = (
         replace(
             folder, files=tuple(file for file in folder.files if known.get(below(location, file.path)) != file.length)
@@ -141,14 +142,14 @@ def _holds_old(location: str, state: UnitState) -> bool:
 
 
 def _list_kept(unit: Unit, location: str, state: UnitState) -> dict[str, int]:
-    """Return what was in a folder when the run listed it, or when someone decided to leave it as it was then."""
+    """Return path -> length of the files in a folder when the run listed it, or when a problem was last resolved."""
     if state.resolved is None:
         return {place: file.length for place, file in by_place(unit.location, unit.folders).items()}
     return state.resolved.files_in("old" if _holds_old(location, state) else "original")
 
 
 def _list_carried(state: UnitState, location: str) -> Iterator[tuple[str, int]]:
-    """Yield what was reconciled from a folder since the last decision."""
+    """Yield the files that were reconciled from a folder since the last resolution."""
     for record in state.carried[state.decided_after :]:
         if comparable_path(record.source) == comparable_path(location):
             yield from _list_places(record)

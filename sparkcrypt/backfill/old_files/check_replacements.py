@@ -1,4 +1,4 @@
-"""What became of the units that runs have swapped: before old files go, the new ones must be seen to be there."""
+"""Check of swapped units before their old files are deleted: the new files must exist, or have been replaced."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from sparkcrypt.paths import comparable_path
 
 @dataclass(frozen=True, slots=True)
 class SwappedUnit:
-    """A unit that a run has swapped, and whose old files may go.
+    """A unit that a run has swapped.
 
     Attributes:
-        journal: of the run.
-        name: of the unit.
-        state: how far it has come.
-        in_use: those of its old folders that are in use again, though its old files were moved out of them.
+        journal: the run's journal.
+        name: the unit's name.
+        state: the unit's state.
+        in_use: the old folders that are in use again, after its old files were moved out of them.
     """
 
     journal: Journal
@@ -34,12 +34,12 @@ class SwappedUnit:
 
     @property
     def old(self) -> str:
-        """Where its old files are."""
+        """The folder of its old files."""
         return self.state.old_location
 
     @property
     def new(self) -> str:
-        """Where the run has put its new files."""
+        """The folder in which the run put its new files."""
         return self.state.new_location
 
 
@@ -48,24 +48,24 @@ class Standing:
     """The swapped units of some runs.
 
     Attributes:
-        settled: their new files are there, or were replaced since: the old ones may go.
-        superseded: their old folder is in use again, or is a later run's to dispose of: unit -> why it stays.
+        settled: the units whose new files exist, or were replaced since; their old files may be deleted.
+        superseded: unit -> why its old folder stays: it is in use again, or a later run has to delete it.
     """
 
     settled: tuple[SwappedUnit, ...]
     superseded: Mapping[str, str]
 
     def of(self, journal: Journal) -> Iterator[SwappedUnit]:
-        """Yield the settled units of one run, as its journal has them."""
+        """Yield the settled units of one run, in the order of its journal."""
         return (unit for unit in self.settled if unit.journal is journal)
 
 
 def standing_of(runs: PastRuns, journals: Iterable[Journal]) -> Standing:
-    """Tell what became of the units that runs have swapped.
+    """Return which of the units that runs have swapped may lose their old files.
 
     Raises:
-        VerificationError: files that a run made are gone, and nothing has replaced them, so that the old ones may be
-            the only copy; nothing was changed.
+        VerificationError: files that a run made are missing, and nothing has replaced them, so the old files may be the
+            only copy; nothing was changed.
     """
     every = [unit for journal in runs.readable() for unit in _list_swapped(journal)]
     last_with = {(unit.name, comparable_path(unit.old)): unit.journal.run.run_id for unit in every}
@@ -96,20 +96,20 @@ def _list_swapped(journal: Journal) -> Iterator[SwappedUnit]:
 
 
 def _list_waiting(journal: Journal) -> Iterator[SwappedUnit]:
-    """Yield the swapped units of a run, less those whose old files have expired."""
+    """Yield the swapped units of a run whose old files have not expired."""
     gone = expired_folders(journal.records)
     return (unit for unit in _list_swapped(journal) if comparable_path(unit.old) not in gone)
 
 
 def _locate_unit(unit: SwappedUnit, units: Mapping[str, str]) -> str | None:
-    """Return where the unit is now; None where it was dropped.  A table that was renamed has another name."""
+    """Return the unit's present location; None if it was dropped.  A table's only unit is found whatever its name."""
     if unit.state.unit.partition is None:
         return next(iter(units.values()), None)
     return units.get(unit.name)
 
 
 def _refuse_lost(runs: PastRuns, unit: SwappedUnit, here: str | None, made_by: Mapping[str, SwappedUnit]) -> None:
-    """Refuse to delete old files whose unit has lost the new ones; a unit that was dropped needs none.
+    """Raise an error if a unit has lost its new files; a unit that was dropped needs none.
 
     Raises:
         VerificationError: it names the folder.
@@ -124,7 +124,7 @@ def _refuse_lost(runs: PastRuns, unit: SwappedUnit, here: str | None, made_by: M
         )
     maker = made_by.get(comparable_path(here))
     if maker is None or maker.journal.archived:
-        return  # somebody has put it elsewhere, or nobody knows any more which files that run made
+        return  # the unit was moved elsewhere, or the journal no longer lists the files that the run made
     now = {place: file.length for place, file in by_place(here, list_folders(runs.files, here)).items()}
     made = dict(new_files(maker.state)) | dict(
         list_reconciled_files(maker.state.carrying[: len(maker.state.carried_fields)])

@@ -1,9 +1,9 @@
-"""Old folders of runs whose journals are not acted upon, compared with what the table's audit says of them.
+"""Comparison of old folders with the table's audit, for runs whose journals are not trusted.
 
-A journal that lost its end, an older copy of it, and one that is gone tell too little, so nothing is reconciled, put
-back or deleted on their word.  The audit has told what each swapped unit's source files were, though.  Where the old
-folder holds others now, a writer that had planned before the swap has committed there, and where some are missing
-somebody has erased them: a problem is opened, and a person decides it.
+A journal that is missing, lost its end or was replaced by an older copy is incomplete, so no file is reconciled, put
+back or deleted because of it.  The audit, however, contains the source files of each swapped unit.  If the old folder
+has other files now, a writer that was planned before the swap has committed there; if some are missing, they were
+deleted.  Either opens a problem, which the operator decides.
 """
 
 from __future__ import annotations
@@ -26,16 +26,17 @@ NOT_ACTED_UPON = "changed after a run that is not acted upon"
 
 @dataclass(frozen=True, slots=True)
 class _Told:
-    """What the audit says of a unit that a run has swapped.
+    """The audit's entries on a unit that a run has swapped.
 
     Attributes:
-        run_id: of the run.
+        run_id: the id of the run.
         unit: the unit's name.
-        places: where old files may be: the old folder, the unit's first one, and both as a RENAME has taken them along.
-        homes: where this run, or one that came after it, has put the unit.
+        places: the folders that may contain old files: the old folder, the unit's original one, and the paths of both
+            after a RENAME of the table.
+        homes: the folders to which this run and later runs have swapped the unit, in comparable form.
         sources: path below the old folder -> length, of the files that were listed.
-        carried: the same of files that came there and were reconciled.
-        decided: the same of what was there when a person decided of it last; None where nobody has.
+        carried: the same of late commits' files that were reconciled.
+        decided: the same of the files that were there at the last resolution; None if there is none.
     """
 
     run_id: str
@@ -48,15 +49,16 @@ class _Told:
 
 
 def compare_unread(runs: PastRuns, readable: Collection[str]) -> list[FailedUnit]:
-    """Open a problem for each unit whose old folder is not as the audit says that its run had left it.
+    """Open a problem for each unit whose old folder differs from the audit's entries.
 
     Args:
-        runs: of the table, under its lock.
-        readable: the runs whose journals are acted upon, which are compared by these.
+        runs: the table's runs, under its lock.
+        readable: the ids of the runs whose journals are trusted, which are compared with their journals instead.
 
     Raises:
-        VerificationError: the audit is not authentic, or the metastore cannot be asked.
+        VerificationError: the audit is not authentic.
         RunConflictError: the lock is lost.
+        PlanError: the metastore cannot list the table.
     """
     told = list(_list_swapped(runs, readable))
     if not told:
@@ -68,10 +70,10 @@ def compare_unread(runs: PastRuns, readable: Collection[str]) -> list[FailedUnit
 
 
 def resolve_unread(runs: PastRuns, found: Problem, keep: str, reason: str) -> None:
-    """Write down what a person decided of a problem of a run that is not acted upon: the table is right as it is.
+    """Record the decision, on a problem of a run without a trusted journal, to leave the table unchanged.
 
     Raises:
-        VerificationError: old files should be put into use, or out of it, which needs the run's journal.
+        VerificationError: the decision would put old files into or out of use, which needs the run's journal.
     """
     if keep != ("old" if found.kind == BACK else "new"):
         raise VerificationError(
@@ -90,7 +92,7 @@ def resolve_unread(runs: PastRuns, found: Problem, keep: str, reason: str) -> No
 
 
 def _list_swapped(runs: PastRuns, readable: Collection[str]) -> Iterator[_Told]:
-    """Yield what the audit says of each unit that a run has swapped, less runs whose journals are readable."""
+    """Yield the audit's entries on each unit that a run has swapped, except runs whose journals are trusted."""
     audit = runs.trust.audit()
     homes = _homes_by_unit(audit)
     for (run_id, unit), entry in audit.swaps.items():
@@ -100,7 +102,7 @@ def _list_swapped(runs: PastRuns, readable: Collection[str]) -> Iterator[_Told]:
         for moved in audit.relocated.get((run_id, unit), ()):
             said.update(moved.entry["unit"])
         old, new = str(said["old_location"]), str(said["new_location"])
-        if is_staged(old) or is_staged(new):  # else a copy: its source is no old folder
+        if is_staged(old) or is_staged(new):  # else the run wrote a copy, which has no old folder
             sources, first = _sources(entry, str(entry.entry["unit"]["old_location"]))
             base = base_location(new if is_staged(new) else old)
             taken = (moved_place(place, base, runs.target.base) for place in (old, *first))
@@ -117,7 +119,7 @@ def _list_swapped(runs: PastRuns, readable: Collection[str]) -> Iterator[_Told]:
 
 
 def _homes_by_unit(audit: AuditIndex) -> dict[str, list[tuple[int, str]]]:
-    """Return unit -> the number of each run's last entry of it, and where that run has put it."""
+    """Return unit -> for each run that swapped it, the number of the last audit entry and the new location."""
     homes: dict[str, list[tuple[int, str]]] = {}
     for (_, unit), entry in audit.swaps.items():
         if "new_location" in entry.entry["unit"]:
@@ -126,7 +128,7 @@ def _homes_by_unit(audit: AuditIndex) -> dict[str, list[tuple[int, str]]]:
 
 
 def _sources(entry: AuditEntry, old: str) -> tuple[dict[str, int], tuple[str, ...]]:
-    """Return path below the old folder -> length of a unit's source files, and the folder in which they were listed."""
+    """Return path below the old folder -> length of a unit's source files, and the folder where they were listed."""
     known: dict[str, int] = {}
     first: tuple[str, ...] = ()
     for change in entry.entry.get("changes") or ():
@@ -158,7 +160,7 @@ def _problems(runs: PastRuns, told: _Told, now: Mapping[str, str]) -> Iterator[P
         there = {name: file.length for name, file in by_place(place, list_folders(runs.files, place)).items()}
         came = tuple(sorted(name for name, length in there.items() if known.get(name) != length))
         back = tuple(sorted(name for name, length in told.sources.items() if there.get(name) == length))
-        # Where nothing is there any more, the old files have expired, or were moved.
+        # If the folder is empty, the old files have expired or were moved.
         gone = tuple(sorted(name for name in held if name not in there)) if there else ()
         if comparable_path(place) in used:
             if back and told.decided is None:
@@ -167,7 +169,7 @@ def _problems(runs: PastRuns, told: _Told, now: Mapping[str, str]) -> Iterator[P
             continue
         elif came:
             yield _problem(runs, told, place, NOT_ACTED_UPON, f"{came[0]} came to the old folder {place}", came, gone)
-        elif gone and comparable_path(now.get(told.unit, "")) in told.homes:  # else its rows were replaced
+        elif gone and comparable_path(now.get(told.unit, "")) in told.homes:  # else the unit's rows were replaced
             yield _problem(runs, told, place, NOT_ACTED_UPON, f"{gone[0]} is gone from {place}", (), gone)
 
 

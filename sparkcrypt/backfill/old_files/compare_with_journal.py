@@ -1,9 +1,10 @@
-"""Old folders after a swap, compared with what the run had listed: what came is reconciled, or a problem is opened.
+"""Comparison of old folders with what their run had listed: late commits are reconciled, or a problem is opened.
 
-What came is reconciled only where nothing else happened: in two listings, some time apart, no listed file is gone and
-no writer is at work, since a compaction adds before it removes, and its rows would be doubled.  What only a person can
-decide stays an open problem of the table: listed files that are gone were erased, or replaced by an overwrite that had
-been planned before the swap, and the table still has their rows.
+Files that were added are reconciled only if nothing else has happened: two listings, some time apart, show that no
+listed file is missing and no writer is at work.  A compaction adds files before it removes others, so its rows would
+otherwise be duplicated.  Listed files that are missing were deleted, or replaced by an overwrite that was planned
+before the swap, and the table still has their rows: this is an open problem of the table, which only the operator can
+decide.
 """
 
 from __future__ import annotations
@@ -33,26 +34,26 @@ from sparkcrypt.errors import RunConflictError, SourceChangedError, SparkcryptEr
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """What was done of a run's old folders, and what is left for a person: units, each with its reason."""
+    """The number of files that were reconciled, and the units of which something stays open, each with its reason."""
 
     carried: int = 0
     failed: tuple[FailedUnit, ...] = ()
 
 
 def compare_run(runner: Runner, units: Collection[str] | None = None) -> Compared:
-    """Compare the old folders of a run's units with what it had listed, reconcile what may be, and open problems.
+    """Compare the old folders of a run's units with what it had listed; reconcile late commits or open problems.
 
     Args:
-        runner: of the run.
-        units: which; all of them by default.  What came to swaps that were undone is looked at in any case.
+        runner: the run's runner.
+        units: the names of the units; all of them by default.  Folders of undone swaps are compared in any case.
 
     Returns:
-        How many files were reconciled, and the units of which something stays open; their old files must stay.
+        How many files were reconciled, and the units of which something stays open, whose old files must be kept.
 
     Raises:
         RunConflictError: the lock is lost.
     """
-    if runner.swap.copies:  # its source is no old folder: people go on writing to it
+    if runner.swap.copies:  # its source is no old folder and may still be written to
         return Compared()
     failed: list[FailedUnit] = []
     suspects = find_suspects(runner, units, failed)
@@ -75,7 +76,7 @@ def problems_of(runner: Runner) -> Problems:
 
 
 def _wait_for_writers(runner: Runner, suspects: list[Suspect]) -> dict[str, Listing]:
-    """Wait for the writers of what came; those of a problem that is open already are not waited for again."""
+    """Wait for the writers of added files; folders of units with an open problem are only listed once more."""
     if not suspects:
         return {}
     run = runner.run
@@ -87,7 +88,7 @@ def _wait_for_writers(runner: Runner, suspects: list[Suspect]) -> dict[str, List
 
 
 def _decide(runner: Runner, suspect: Suspect, quiet: Listing | None, failed: list[FailedUnit]) -> int:
-    """Reconcile what came to an old folder, or open a problem; return the number of reconciled files."""
+    """Reconcile the files added to an old folder, or open a problem; return the number of reconciled files."""
     name, state, changes = suspect.name, suspect.state, suspect.changes
     if suspect.back:
         failed.append(_open_problem(runner, name, changes, BACK, _back_message(suspect), suspect.back))
@@ -113,7 +114,7 @@ def _decide(runner: Runner, suspect: Suspect, quiet: Listing | None, failed: lis
 def _describe_problem(
     runner: Runner, suspect: Suspect, changes: Changes, quiet: Listing | None
 ) -> tuple[str, str] | None:
-    """Return why a person must decide: in a few words and in a sentence; None where what came may be reconciled."""
+    """Return the kind and the message of a problem; None if added files may be reconciled, or nothing is to be done."""
     name, state, location = suspect.name, suspect.state, changes.location
     came = f"{changes.places[0]}{_more(changes.places)} came to the old folder {location}" if changes.came else ""
     gone = f"{changes.gone[0]}{_more(changes.gone)}" if changes.gone else ""
@@ -174,7 +175,7 @@ def _back_message(suspect: Suspect) -> str:
 def _open_problem(
     runner: Runner, name: str, changes: Changes, kind: str, message: str, back: tuple[str, ...] = ()
 ) -> FailedUnit:
-    """Open a problem of a table; a bare folder has no problems to resolve, so it is reported each time."""
+    """Open a problem of a table; for a bare folder, which has none, the finding is only reported."""
     run = runner.run
     if run.target.table is None:
         return FailedUnit(name, "VerificationError", message)
@@ -195,7 +196,7 @@ def _open_problem(
 
 
 def _settle(runner: Runner, name: str) -> None:
-    """Close a problem that was nothing but a writer at work, once its files are reconciled."""
+    """Close the problem of a writer at work once its files are reconciled."""
     run, problems = runner.run, problems_of(runner)
     open_one = problems.of(run.run_id, name) if run.target.table is not None else None
     if open_one is not None and open_one.kind == WRITER_AT_WORK:
@@ -205,7 +206,7 @@ def _settle(runner: Runner, name: str) -> None:
 
 
 def note_resolution(runner: Runner, problem: Problem, keep: str, reason: str, **more: Any) -> None:
-    """Write into the audit what was decided of a problem."""
+    """Write the decision on a problem into the audit."""
     append_audit(runner.run, "resolve", "none", {**problem.resolution(keep, reason), **more}, None, [])
 
 

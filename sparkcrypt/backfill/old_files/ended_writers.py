@@ -1,8 +1,8 @@
-"""Waits until nobody is at work in a folder that a run has left: no writer's own folder there, two listings that agree.
+"""Waiting for the writers of an old folder to end: no writer's temporary folder is there, and two listings agree.
 
-A writer's commit renames file after file, and a compaction adds its file before it removes others; what is listed in
-between is neither the old state nor the new one.  Killed writers leave their folders for ever, so nothing waits longer
-than ``MOST_SECONDS``.
+A writer's commit renames one file after another, and a compaction adds its file before it removes others; a listing in
+between shows neither the old state nor the new one.  Killed writers leave their temporary folders for ever, so the wait
+ends after ``MOST_SECONDS``.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from sparkcrypt.paths import comparable_path
 from sparkcrypt.spark.files.hadoop import HadoopFiles
 
 APART_SECONDS = 20.0
-"""How far two listings are apart."""
+"""The time between two listings."""
 MOST_SECONDS = 600.0
-"""How long a commit is waited for."""
+"""The longest time to wait for a commit."""
 _CLOCKS_APART_MS = 60_000
-"""How far the clocks of a driver and of the file system may be apart."""
+"""The largest difference allowed for between the clocks of the driver and of the file system."""
 
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """What is in a folder, and why that may not be all: None when two listings agree and no writer is there."""
+    """The files of a folder, and why they may not be final; None if two listings agree and no writer is there."""
 
     folders: tuple[Folder, ...]
     at_work: str | None
@@ -39,13 +39,13 @@ def pause(seconds: float) -> None:
 def wait_until_quiet(
     files: HadoopFiles, folders: Mapping[str, bool], base: str, listed: Mapping[str, tuple[Folder, ...]]
 ) -> dict[str, Listing]:
-    """List folders until each is quiet, all at the same time.
+    """List folders repeatedly until each is quiet; all are waited for together.
 
     Args:
         files: the file system.
-        folders: folder -> whether it is worth waiting; without, it is listed once more and that is told.
-        base: of the table, below which writers have folders of their own.
-        listed: folder -> what was there a moment ago.
+        folders: folder -> whether to wait for it; if not, it is listed once more only.
+        base: the table's folder, below which writers have their temporary folders.
+        listed: folder -> its files at the last listing.
     """
     before, found = dict(listed), dict[str, Listing]()
     end = time.monotonic() + MOST_SECONDS
@@ -65,21 +65,21 @@ def wait_until_quiet(
 
 
 def writers_folder(files: HadoopFiles, folder: str, base: str) -> str | None:
-    """Return the folder of a writer's own that is in a folder or above it, up to the table's; None without one."""
+    """Return a writer's temporary folder in a folder or above it, up to the table's; None if there is none."""
     return next(_writers_folders(files, folder, base), None)
 
 
 def earlier_writers_folder(files: HadoopFiles, folder: str, base: str, since_ms: int) -> str | None:
-    """Return a writer's folder whose writer may have been planned before a moment; None where all came later.
+    """Return the temporary folder of a writer that may have been planned before a moment; None if there is none.
 
-    Every job makes ``_temporary`` anew, so its time is that of the job's begin.  Staging folders are each one job's
-    own and change when it ends, so their time says nothing.  Nor does any time in the folder itself: who begins to
-    write there was told of it before the moment.
+    Every job re-creates ``_temporary``, so its modification time is the start of the job.  A staging folder belongs to
+    one job and changes when the job ends, so its time does not show when the job was planned.  Nor does any time below
+    the folder itself: a job that writes directly to it was planned while it was still in use, whenever the job starts.
 
     Args:
         files: the file system.
-        folder: which it may write to, and nobody who is planned now.
-        base: of the table.
+        folder: the folder to which it may commit; jobs planned now do not write to it.
+        base: the table's folder.
         since_ms: the moment, in milliseconds since the epoch.
     """
     for writing in _writers_folders(files, folder, base):
@@ -91,7 +91,7 @@ def earlier_writers_folder(files: HadoopFiles, folder: str, base: str, since_ms:
 
 
 def writers_folder_in(files: HadoopFiles, folder: str) -> str | None:
-    """Return the folder of a writer's own that is directly in a folder; None without one."""
+    """Return a writer's temporary folder directly in a folder; None if there is none."""
     return next(_in(files, folder), None)
 
 
@@ -108,7 +108,7 @@ def _in(files: HadoopFiles, place: str) -> Iterator[str]:
 
 
 def _up_to(folder: str, base: str) -> list[str]:
-    """Return a folder, those above it within the table's, and the table's."""
+    """Return a folder, the folders above it within the table's folder, and the table's folder."""
     places, folder = [folder.rstrip("/")], folder.rstrip("/")
     top = comparable_path(base).rstrip("/")
     while comparable_path(folder).startswith(top + "/"):

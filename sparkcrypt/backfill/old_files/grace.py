@@ -1,8 +1,8 @@
-"""Old files in reach: until the policy's grace is over they lie where DROP PARTITION and an INSERT would find them.
+"""Old files in reach: until the policy's grace is over, they stay where DROP PARTITION and an INSERT would find them.
 
-After it they are renamed to where the run keeps old files, which nothing but `expire` and a rollback looks at.  Until
-then, and for ever where a rename is no single step, each pass looks whether the table points to an old folder again:
-its rows came back then, in clear, and a run would encrypt them beside those that it had made of them.
+Then they are renamed to where the run keeps old files, which no SQL command finds.  Until then, or permanently if a
+rename is not a single step, each pass checks whether the table points to an old folder again.  If it does, old rows are
+back, in clear, and a run would encrypt them in addition to the new files that were made of them.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from sparkcrypt.spark.files.hadoop import HadoopFiles
 
 @dataclass(frozen=True, slots=True)
 class InReach:
-    """Old files that stay where they were beyond the grace: units, and why."""
+    """A unit whose old files stay where they were beyond the grace, and the reason."""
 
     unit: str
     why: str
 
     @property
     def note(self) -> str:
-        """What a report says of it."""
+        """The note for the report."""
         return (
             f"{self.unit}: its old files stay where they were beyond the policy's grace, since {self.why}: DROP "
             "PARTITION, followed by an INSERT into it, would bring them back; run `sparkcrypt backfill expire`"
@@ -45,12 +45,12 @@ class InReach:
 
 
 def folders_in_use(runner: Runner) -> set[str]:
-    """Return the folders in which the table's units are now, in a comparable form."""
+    """Return the present folders of the table's units, in comparable form."""
     return {comparable_path(place) for place in runner.run.in_use.units().values()}
 
 
 def files_back(name: str, state: UnitState, location: str, folders: tuple[Folder, ...]) -> tuple[str, ...]:
-    """Return which files of a run's source list are in a folder, with the length that they had, as paths below it."""
+    """Return those files of a run's source list that are in a folder with unchanged length, as paths below it."""
     unit = restore_unit(name, state.fields)
     now = by_place(location, folders)
     then = by_place(unit.location, unit.folders)
@@ -58,7 +58,7 @@ def files_back(name: str, state: UnitState, location: str, folders: tuple[Folder
 
 
 def settle_move(runner: Runner, name: str, state: UnitState) -> UnitState:
-    """Write down a move that a killed pass had made; return how far the unit has come then."""
+    """Record a move that a killed pass had made; return the unit's state."""
     to, outcome = _place_of(runner, state), _outcome(state)
     if comparable_path(outcome.old_location) == comparable_path(to) or not runner.run.files.exists(to):
         return state
@@ -66,17 +66,17 @@ def settle_move(runner: Runner, name: str, state: UnitState) -> UnitState:
 
 
 def move_out_of_reach(runner: Runner, kept: set[str], *, grace_seconds: float) -> list[InReach]:
-    """Rename the old folders of a run to where nothing brings them back, once the grace is over.
+    """Rename the old folders of a run to where no SQL command brings them back, once the grace is over.
 
-    The metastore is asked before and after; what came into use meanwhile is renamed back.
+    The metastore is queried before and after; a folder that came into use meanwhile is renamed back.
 
     Args:
-        runner: of the run.
-        kept: units that stay as they are, since a problem of theirs is open.
-        grace_seconds: for readers in flight.
+        runner: the run's runner.
+        kept: the units to leave unchanged, since they have an open problem.
+        grace_seconds: how long old files stay in place for readers in flight.
 
     Returns:
-        The units whose old files stay in reach.
+        The units whose old files stay in reach beyond the grace.
 
     Raises:
         RunConflictError: the lock is lost.
@@ -105,7 +105,7 @@ def move_out_of_reach(runner: Runner, kept: set[str], *, grace_seconds: float) -
 
 
 def _settle_moves(runner: Runner, gone: Mapping[str, UnitState]) -> Iterator[InReach]:
-    """Write down the moves of units; yield those that are renamed back, since their folder came into use."""
+    """Record the moves of units; yield those that are renamed back, since their folder came into use."""
     places = runner.run.in_use.look()
     for name, state in gone.items():
         why = _move_back(runner, _outcome(state).old_location, _place_of(runner, state), places)
@@ -116,7 +116,7 @@ def _settle_moves(runner: Runner, gone: Mapping[str, UnitState]) -> Iterator[InR
 
 
 def _move_back(runner: Runner, old: str, to: str, places: Places) -> str | None:
-    """Rename back what came into use, or took a writer's work along; return why, or None where it stays moved."""
+    """Rename an old folder back if it is in use or has a writer's folder; return why, or None if it stays moved."""
     files = runner.run.files
     why = places.user_of(old) or _writer_in(files, to)
     return why if why is not None and move_back(files, old, to) else None
@@ -128,10 +128,10 @@ def _writer_in(files: HadoopFiles, folder: str) -> str | None:
 
 
 def take_out(runner: Runner, name: str, state: UnitState, location: str) -> UnitState:
-    """Move the files of a run's source list out of a folder that is in use again, and leave what else is there.
+    """Move the files of a run's source list out of a folder that is in use again; other files stay there.
 
     Raises:
-        VerificationError: the unit's old files are elsewhere already, or another table or unit uses the folder.
+        VerificationError: such a file is also where the run keeps old files, or another table or unit uses the folder.
         RunConflictError: the lock is lost.
     """
     run, to, outcome = runner.run, _place_of(runner, state), _outcome(state)

@@ -1,4 +1,4 @@
-"""A run of the past, opened again under its table's lock: to delete its old files, or to put them back."""
+"""Access to past runs under their table's lock, to delete their old files or to put them back into use."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PastRuns:
-    """The runs of one table, and what is needed to work on them."""
+    """The runs of one table, and the objects needed to work on them."""
 
     spark: SparkSession
     target: Target
@@ -57,12 +57,12 @@ class PastRuns:
         """Open a run's journal, to act on it.
 
         Raises:
-            VerificationError: it is damaged, or not to be believed.
+            VerificationError: it is damaged or not authentic.
         """
         return self.trust.journal(run_id)
 
     def readable(self) -> tuple[Journal, ...]:
-        """Return the journals of all runs, oldest first, less those that are not to be believed: see `trust.unread`."""
+        """Return the journals of all runs, oldest first, except untrusted ones, which are noted in `trust.unread`."""
         found = []
         for run_id in self.ids():
             try:
@@ -77,7 +77,7 @@ class PastRuns:
 
     @contextmanager
     def runner(self, journal: Journal) -> Iterator[Runner]:
-        """Yield what works on a run's units; its journal is continued under this lock, when something is written."""
+        """Yield a runner of a past run; the caller continues the run's journal before it writes to it."""
         options = RunOptions().as_begun(journal.run.options)
         context = RunContext(
             self.spark,
@@ -96,11 +96,11 @@ class PastRuns:
 
     @property
     def in_use(self) -> InUse:
-        """Asks the metastore which folders are in use."""
+        """Lookup of the folders that are in use, by the metastore."""
         return InUse(self.spark, self.target, self.others)
 
     def disposal(self, run_id: str) -> Disposal:
-        """Return the only way by which folders of a run are deleted."""
+        """Return the object used to delete folders of a run; none is deleted without it."""
         return Disposal(self.files, self.in_use, self.target.base, run_id, self.lock.check)
 
 
@@ -117,13 +117,13 @@ def past_runs(
     Args:
         spark: a classic session; it is configured with the policy.
         table: ``db.table``.
-        policy: under which runs were made.
-        what: the work that is done with them, for whoever finds the table locked.
-        progress: hears what is done.
+        policy: the policy under which the runs were made.
+        what: the name of the operation, shown to other commands that find the table locked.
+        progress: receives progress updates.
 
     Raises:
         ConfigError: no run of the table is known.
-        RunConflictError: a run holds the table, or one of an earlier release was interrupted in the middle of a swap.
+        RunConflictError: a run holds the table, or a run of an earlier release was interrupted in the middle of a swap.
     """
     configure(spark, policy)
     found = Catalog(spark).table(table)
@@ -149,12 +149,12 @@ def past_runs(
 
 
 def trust_of(spark: SparkSession, target: Target, policy: Policy, store: StateStore, others: OtherTables) -> TableTrust:
-    """Return what the records of a target are believed by; the metastore is asked when a path is not the target's own.
+    """Return the trust of a target's records; the metastore is queried only for paths outside the target's folder.
 
     Args:
         spark: a classic session.
         target: a table or a folder.
-        policy: names the master keys of its audit.
+        policy: the policy that names the master keys of its audit.
         store: the state directory.
         others: the folders of other tables.
     """
@@ -163,12 +163,12 @@ def trust_of(spark: SparkSession, target: Target, policy: Policy, store: StateSt
 
 
 def migrate_target(spark: SparkSession, target: Target, policy: Policy) -> Migrated:
-    """Check the journals of an earlier release, those too that were interrupted in the middle of a swap.
+    """Migrate the journals of an earlier release, also those of runs that were interrupted in the middle of a swap.
 
     Args:
-        spark: a classic session; it is configured with the policy.
+        spark: a classic session that is configured with the policy.
         target: a table or a folder.
-        policy: under which runs were made.
+        policy: the policy under which the runs were made.
 
     Raises:
         RunConflictError: a run holds the target.

@@ -1,4 +1,4 @@
-"""What a pass does for the old files of past runs: it compares them again, and repeats what is open of the table."""
+"""Checks of past runs' old files at each later run: compares their folders again, and reports open problems."""
 
 from __future__ import annotations
 
@@ -36,7 +36,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class LookedAfter:
-    """What was done for the old files of past runs, what is left for a person, and what people should know."""
+    """The result of checking the old files of past runs.
+
+    Attributes:
+        carried: the number of late commits' files that were reconciled.
+        failed: the units of which something stays open, each with the reason.
+        notes: notes for the report.
+        problems: the open problems of the table.
+    """
 
     carried: int = 0
     failed: tuple[FailedUnit, ...] = ()
@@ -55,20 +62,20 @@ def look_after(
     *,
     but: str | None = None,
 ) -> LookedAfter:
-    """Compare the old folders of a table's runs that have ended, or wait, and not expired; see `compare_run`.
+    """Compare the old folders of finished and paused runs that have not expired, and move old files out of reach.
 
-    A run whose journal is damaged is named, and keeps its old files, which are compared with what the audit says of
-    them (`compare_unread`); an unfinished one is compared when it ends.
+    See `compare_run` and `move_out_of_reach`.  A run whose journal is not trusted is reported and keeps its old files,
+    which are compared with the audit's entries instead (`compare_unread`).  An unfinished run is compared when it ends.
 
     Args:
         spark: a classic session.
-        target: a table; the old files of a bare folder are not looked after.
-        policy: under which late commits are reconciled.
+        target: a table; nothing is done for a bare folder.
+        policy: the policy under which late commits are reconciled.
         trust: opens the table's journals.
-        lock: of the table.
-        progress: hears what is done.
+        lock: the table's lock.
+        progress: receives progress updates.
         others: the folders of other tables.
-        but: a run that goes on under this lock.
+        but: the id of a run to leave out, since it is continued under this lock.
 
     Raises:
         RunConflictError: the lock is lost.
@@ -100,14 +107,14 @@ def look_after(
 
 
 class OldFiles:
-    """The old files of one target, as its next run meets them.
+    """The old files of one target's past runs, which its next run checks.
 
     Args:
         spark: a classic session.
-        target: the table; of a bare folder nothing is known.
-        policy: whose grace counts.
+        target: the table; for a bare folder nothing is checked.
+        policy: the policy with the grace.
         trust: opens the table's journals.
-        progress: hears what is done.
+        progress: receives progress updates.
         others: the folders of other tables.
     """
 
@@ -125,7 +132,7 @@ class OldFiles:
         self._looked = LookedAfter()
 
     def look_after(self, lock: RunLock, *, but: str | None) -> None:
-        """Look after them, before a run begins or goes on; see `look_after`."""
+        """Check them before a run begins or is continued; see the function `look_after`."""
         self._looked = look_after(
             self._spark, self._target, self._policy, self._trust, lock, self._progress, self._others, but=but
         )
@@ -133,10 +140,10 @@ class OldFiles:
     def leave_out_back(
         self, units: Sequence[UnitSurvey], *, keep_going: bool
     ) -> tuple[list[UnitSurvey], list[FailedUnit]]:
-        """Return units less those in which old files are in use again, and why these are left out.
+        """Return units without those in which old files are in use again, and the latter with the reason.
 
         Raises:
-            VerificationError: there is one, and the run does not keep going.
+            VerificationError: there is such a unit, and the run does not keep going.
         """
         back = {problem.unit: problem for problem in self._looked.problems if problem.kind == BACK}
         failed = [back[unit.name].as_failed() for unit in units if unit.name in back]
@@ -145,7 +152,7 @@ class OldFiles:
         return [unit for unit in units if unit.name not in back], failed
 
     def report_open_problems(self, report: Report) -> Report:
-        """Return a run's report with what is open of its table, what waits for expiry, and what was looked after."""
+        """Return a run's report with the open problems, the old files awaiting expiry and the result of the check."""
         looked, files = self._looked, HadoopFiles(self._spark)
         problems = read_open_problems(self._trust, self._target, files)
         told = {str(unit["message"]) for unit in report.quarantined}
@@ -174,14 +181,14 @@ def needs_care(
     progress: Progress,
     others: OtherTables,
 ) -> bool:
-    """Look after the old files of a table that a pass would skip; tell whether it must not skip it.
+    """Check the old files of a table that a pass would skip; tell whether the pass must not skip it.
 
     Args:
         spark: a classic session.
         target: the table.
-        policy: under which late commits are reconciled.
+        policy: the policy under which late commits are reconciled.
         store: the state directory.
-        progress: hears what is done.
+        progress: receives progress updates.
         others: the folders of other tables.
 
     Raises:
@@ -200,7 +207,7 @@ def needs_care(
 
 
 def _nothing_known(store: StateStore, table_id: str) -> bool:
-    """Tell whether no run of a table has old files, as far as the state directory tells: none began, or all expired."""
+    """Tell whether no run of a table has old files: all runs are archived, or there are neither runs nor an audit."""
     if Journal.runs(store, table_id, archived=False):
         return False
     return bool(Journal.runs(store, table_id)) or not store.list(f"audit/{table_id}/")
@@ -210,7 +217,7 @@ def read_open_problems(trust: TableTrust, target: Target, files: HadoopFiles) ->
     """Return the open problems of a table; a bare folder has none.
 
     Raises:
-        KeyServiceError: the key service did not unwrap what authenticates them.
+        KeyServiceError: the key service did not unwrap the MAC key of their records.
     """
     if target.table is None:
         return []

@@ -1,11 +1,11 @@
-"""Open problems of a table: what a run found that nobody but a person can decide, until someone has decided it.
+"""Open problems of a table: findings of a run that only an operator can decide.
 
-    problems/<table id>/<problem>.json            what was found, of which unit of which run
+    problems/<table id>/<problem>.json            what was found, in which unit of which run
     problems/<table id>/<problem>-resolved.json   what was decided, by whom and why
 
-Both are authenticated as the audit is, and never changed.  A problem is open as long as no resolution of it
-authenticates: a record that somebody planted closes none.  One that was deleted is found again by the next pass, which
-compares old folders with what their runs had listed.
+Both records are authenticated like the audit, and never changed.  A problem is open until it has an authentic
+resolution, so a forged record closes none.  If the record of a problem is deleted, the next pass finds the problem
+again, since it compares old folders with what their runs had listed.
 """
 
 from __future__ import annotations
@@ -37,28 +37,28 @@ BACK = "old files are in use again"
 UNDONE = "came to a swap that was undone"
 EMPTIED = "came to an emptied folder"
 BY_SQL = (UNDONE, EMPTIED)
-"""Problems that no decision settles: somebody brings rows in order by SQL, and then the table is right as it is."""
+"""Kinds of problems for which the operator must correct the table's rows by SQL, and then keep the new files."""
 _NAME = re.compile(r"(?P<problem>[0-9a-f]{12})(?P<resolved>-resolved)?\.json")
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """What a run found of one of its units.
+    """A problem that a run found with one of its units.
 
     Attributes:
         problem: its name.
         table: the table's name.
-        run_id: of the run whose old files it is about.
+        run_id: the id of the run whose old files are concerned.
         unit: the unit's name.
         kind: what happened, in a few words.
         old_location: the folder that was compared with what the run had listed.
-        came: files that came there since, as paths below the folder.
+        came: files that were added there since, as paths below the folder; for `BACK` the old files in use again.
         gone: listed files that are missing there or changed.
-        carried: files that had come before and were reconciled.
-        message: all of it in a sentence; with the next step, as `Problems` returns it.
+        carried: files that were added earlier and were reconciled.
+        message: a full description; as `Problems` returns it, with the next step.
         opened: when it was found (ISO 8601, UTC).
-        damage: why its record, or that of its resolution, is not believed.
-        base: the table's original folder then.
+        damage: why its record, or that of its resolution, is not authentic; None if both are.
+        base: the table's original folder at that time.
     """
 
     problem: str
@@ -81,15 +81,15 @@ class Problem:
         return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
 
     def as_failed(self) -> FailedUnit:
-        """Return it as a report lists quarantined units."""
+        """Return it in the form in which a report lists quarantined units."""
         return FailedUnit(self.unit, "OpenProblem", self.message)
 
     def resolution(self, keep: str, reason: str) -> dict[str, Any]:
-        """Return what the audit says of a decision, as JSON values.
+        """Return the audit's record of a decision, as JSON values.
 
         Args:
-            keep: what is right: the ``new`` files, the ``old`` ones, or ``both``.
-            reason: why.
+            keep: the files that are right: ``new``, ``old`` or ``both``.
+            reason: the reason for the decision.
         """
         return {
             "unit": self.unit,
@@ -108,9 +108,9 @@ class Problems:
 
     Args:
         store: the state directory.
-        table_id: which table.
-        mac: opens what authenticates them; asked where there is something to write or to check, None where it cannot.
-        follow: says what a problem is called now; see `problems_of_target`.
+        table_id: the id of the table.
+        mac: opens the MAC that authenticates records, when one is first written or checked; None to read unchecked.
+        follow: returns a problem with the present names of its table and folder; see `problems_of_target`.
     """
 
     def __init__(
@@ -123,7 +123,7 @@ class Problems:
         self._store, self._table_id, self._mac, self._follow = store, table_id, mac, follow
 
     def open(self) -> list[Problem]:
-        """Return the open ones, oldest first; those whose records do not authenticate say so."""
+        """Return the open problems, oldest first; one whose record is not authentic has its ``damage`` set."""
         found = []
         for problem, names in self._names().items():
             resolved = self._name(problem, resolved=True)
@@ -141,10 +141,10 @@ class Problems:
         return next((problem for problem in self.open() if (problem.run_id, problem.unit) == (run_id, unit)), None)
 
     def add(self, found: Problem) -> Problem:
-        """Open a problem, or return the one that is open of that unit, with what is found now.
+        """Open a problem; if one is open for the unit, return that one with the present findings instead.
 
         Raises:
-            RunConflictError: another driver opened it at the same time.
+            RunConflictError: another driver opened it concurrently.
         """
         known = self.of(found.run_id, found.unit)
         if known is not None:
@@ -158,10 +158,10 @@ class Problems:
         return replace(problem, message=_with_step(problem))
 
     def close(self, problem: str, keep: str, reason: str) -> None:
-        """Write down what was decided; once.
+        """Record the decision on a problem, which is possible once.
 
         Raises:
-            RunConflictError: somebody else decided it at the same time.
+            RunConflictError: another process recorded a decision concurrently.
         """
         who = acting_user()
         time = datetime.now(timezone.utc).isoformat(timespec="seconds")
@@ -228,21 +228,21 @@ class Problems:
 
 
 def tables_with_problems(store: StateStore) -> tuple[str, ...]:
-    """Return the ids of the tables of which problems were recorded, resolved ones too."""
+    """Return the ids of the tables for which problems were recorded, including resolved ones."""
     return tuple(sorted({name.split("/")[1] for name in store.list("problems/")}))
 
 
 def problems_of_target(target: Target, store: StateStore, mac: Callable[[], TableMac], files: HadoopFiles) -> Problems:
-    """Return the problems of a table, by the names that it and its old folders have now.
+    """Return the problems of a table, with the present names of the table and of its old folders.
 
-    RENAME of a managed table takes its folder along, with the old files below it, and the record of a problem is never
-    changed.
+    RENAME of a managed table also renames its folder, with the old files below it, whereas the record of a problem is
+    never changed.
 
     Args:
         target: the table as the metastore has it.
         store: the state directory.
-        mac: what authenticates them.
-        files: where the old folders are looked for.
+        mac: opens the MAC that authenticates records.
+        files: the file system of the old folders.
     """
 
     def follow(known: Problem) -> Problem:

@@ -1,11 +1,11 @@
-"""Late commits: files that came to where a unit's old files are, and whose rows are brought to the new ones.
+"""Reconciling of late commits: files that were added to a unit's old folder are rewritten into its new one.
 
-A job that planned its write before the swap still writes to the old folder.  Nobody reads that any more, so its rows
-would be lost when the old files expire.  They are rewritten as any file is, proven, and put beside the new files; the
-journal says so before and after, so that a killed run neither loses nor doubles a row.
+A job that planned its write before the swap still writes to the old folder.  The table no longer reads that folder, so
+the job's rows would be lost when the old files expire.  Its files are rewritten like any others, proven, and put beside
+the new files.  The journal records this before and after, so a killed run neither loses nor duplicates rows.
 
-Whether that is right is decided in `sparkcrypt.backfill.old_files.compare_with_journal`: where the new files are gone
-from the new folder, somebody has replaced them since, and rows that are older must not come back.
+`sparkcrypt.backfill.old_files.compare_with_journal` decides whether to reconcile.  If the new files are missing from
+the new folder, another writer has replaced them since, and older rows must not come back: this is refused here.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ from sparkcrypt.spark.files.hadoop import HadoopFiles
 
 
 def reconcile_files(runner: Runner, name: str, state: UnitState, location: str, came: tuple[Folder, ...]) -> None:
-    """Reconcile files that came to one of a unit's old folders.
+    """Reconcile files that were added to one of a unit's old folders.
 
     Raises:
-        VerificationError: the unit's new files were replaced, or the files are not to be believed; nothing was changed.
+        VerificationError: the unit's new files were replaced, or the added files are suspicious or cannot be proven.
     """
     unit = replace(state.unit, location=location, folders=came)
     _rewrite_late_files(runner, unit, state)
 
 
 def finish_reconciling(runner: Runner, name: str, state: UnitState) -> UnitState:
-    """Finish what a killed run had begun to reconcile; return how far the unit has come then."""
+    """Finish the reconciling that a killed run had begun; return the unit's state."""
     if state.is_carrying:
         _finish_reconciling(runner, state.carrying[-1])
         return state_of_units(runner.run.journal.records)[name]
@@ -50,7 +50,7 @@ def finish_reconciling(runner: Runner, name: str, state: UnitState) -> UnitState
 
 
 def find_home(runner: Runner, name: str, state: UnitState) -> UnitState:
-    """Return the state of the run that put a unit where it is now: this one's, or a later run's that rewrote its files.
+    """Return the state of a unit in the run that last swapped it: this run, or a later one that rewrote its files.
 
     Raises:
         VerificationError: the journal of a later run is damaged.
@@ -63,10 +63,10 @@ def find_home(runner: Runner, name: str, state: UnitState) -> UnitState:
 
 
 def refuse_stale(files: HadoopFiles, name: str, state: UnitState) -> None:
-    """Refuse a unit in whose old folder there are files that the run did not list.
+    """Raise an error if a unit's old folder contains files that the run did not list.
 
     Raises:
-        VerificationError: it names the first one.
+        VerificationError: it names the first such file.
     """
     unit, old = state.unit, state.old_location
     for folder in changes_at(unit, old, list_folders(files, old), state).came:
@@ -74,7 +74,7 @@ def refuse_stale(files: HadoopFiles, name: str, state: UnitState) -> None:
 
 
 def stale_message(name: str, path: str) -> str:
-    """Return what a person must know of a file that came to an old folder from which nothing is reconciled."""
+    """Return the message about a file that was added to an old folder from which nothing is reconciled."""
     return (
         f"{name}: {path} is in the old folder, but was not there, or not with this length, when the run listed it: a "
         "late commit left it, and its rows would be lost; read it with spark.read.parquet, and insert its rows into "
@@ -83,7 +83,7 @@ def stale_message(name: str, path: str) -> str:
 
 
 def old_locations(state: UnitState) -> tuple[str, ...]:
-    """Return where old files of a swapped unit are, or may appear again."""
+    """Return the folders in which a swapped unit's old files are, or may appear again."""
     outcome = state.outcome
     places = {comparable_path(place): place for place in (outcome.old_location, state.location)}
     places.pop(comparable_path(outcome.new_location), None)
@@ -123,7 +123,7 @@ def _rewrite_late_files(runner: Runner, unit: Unit, state: UnitState) -> None:
 
 
 def _finish_reconciling(runner: Runner, carrying: UnitCarrying) -> None:
-    """Put what was staged of a late commit beside the new files, and write it down; what is there already stays."""
+    """Move the staged files of a late commit beside the new files, unless they are there already, and record it."""
     run = runner.run
     run.lock.check()
     for folder in carrying.made:
@@ -146,10 +146,10 @@ def _finish_reconciling(runner: Runner, carrying: UnitCarrying) -> None:
 
 
 def refuse_replaced(runner: Runner, unit: Unit, state: UnitState) -> UnitState:
-    """Refuse a unit whose new files were replaced, or which points elsewhere, since the run and those that followed it.
+    """Raise an error if a unit's new files were replaced, or it points elsewhere, since it was last swapped by a run.
 
     Returns:
-        The state of the run that put it where it is.
+        The state of the unit in the run that last swapped it.
 
     Raises:
         VerificationError: it says what has changed.
@@ -171,24 +171,24 @@ def refuse_replaced(runner: Runner, unit: Unit, state: UnitState) -> UnitState:
 
 
 def replaced_files(files: HadoopFiles, state: UnitState) -> list[str]:
-    """Return which of the files that a run wrote for a unit are gone or changed, as paths below the unit."""
+    """Return the files that a run wrote for a unit and that are missing or changed, as paths below the unit."""
     location = state.new_location
     now = {place: file.length for place, file in by_place(location, list_folders(files, location)).items()}
     return sorted(place for place, length in new_files(state) if now.get(place) != length)
 
 
 def new_files(state: UnitState) -> Iterator[tuple[str, int]]:
-    """Yield the files that a run wrote for a unit: path below the unit, length in bytes."""
+    """Yield path below the unit and length in bytes of the files that a run wrote for it."""
     for change in state.evidence.get("changes", ()):
         for file in change["targets"]:
             yield below(state.staged, str(file["path"])), int(file["bytes"])
 
 
 def list_reconciled_files(carrying: Iterable[UnitCarrying]) -> Iterator[tuple[str, int]]:
-    """Yield what became of the files of late commits: path below the unit, length in bytes.
+    """Yield path below the unit and length in bytes of the files that were made of late commits.
 
     Args:
-        carrying: those records of a unit's `UnitState.carrying` that count.
+        carrying: the records to include, of a unit's `UnitState.carrying`.
     """
     for record in carrying:
         for place, file in by_place(record.staged, record.made).items():

@@ -1,8 +1,9 @@
-"""Adoption: proves new files that are in use although the journal does not record their swap, and records it.
+"""Adoption: records the swap of new files that are in use although the journal lacks it, with a proof of them.
 
 A state directory that was restored from a copy, or a journal that lost its end, may lack swaps that the metastore has.
-The files to which a table points are therefore never deleted.  They are compared with the source files that were
-listed, file by file if their names match, else by all rows, and then recorded as swapped.
+The files to which a table points are therefore never deleted.  Unless the journal has an authentic proof of them, they
+are compared with the source files that were listed, file by file if their names match, else by all rows.  Then they are
+recorded as swapped.
 """
 
 from __future__ import annotations
