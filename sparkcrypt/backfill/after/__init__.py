@@ -1,5 +1,5 @@
-"""What people do after a run: expire its old files, roll it back, resolve problems, find orphans.
+"""Commands after a run: expire its old files, roll it back, resolve problems, find orphans.
 
-Orphans are folders that no table leads to any more (``orphans``, by what ``leftovers`` says of journals); what becomes
-of old files before that is in ``old_files``.
+Orphans are folders to which no table refers any more (``orphans``; ``journalled_folders`` finds them in journals).  The
+handling of old files before their expiry is in ``old_files``.
 """

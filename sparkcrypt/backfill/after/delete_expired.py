@@ -1,4 +1,4 @@
-"""Deletion of what `expire` found of one run: each folder is looked at again once it is set aside; then it is noted."""
+"""Deletion of one run's folders for `expire`: each is set aside and checked again before it is deleted and recorded."""
 
 from __future__ import annotations
 
@@ -23,9 +23,12 @@ from sparkcrypt.spark.files.hadoop import HadoopFiles
 
 @dataclass(slots=True)
 class Waste:
-    """Folders of one run that may go: of old files, each with its unit; and those that failed attempts left.
+    """Folders of one run that may be deleted.
 
-    ``refused`` are the units whose old files stay.
+    Attributes:
+        old: folder of old files -> name and state of its unit.
+        abandoned: folders that failed attempts left.
+        refused: the units whose old files stay.
     """
 
     old: dict[str, tuple[str, UnitState]] = field(default_factory=dict)
@@ -34,18 +37,18 @@ class Waste:
 
     @property
     def folders(self) -> list[str]:
-        """All of them."""
+        """All folders, each once."""
         return list(dict.fromkeys([*self.old, *self.abandoned]))
 
 
 def dispose(runs: PastRuns, journal: Journal, waste: Waste) -> dict[str, str]:
-    """Delete the folders that may go; one to which files came since the last listing is put back together with them.
+    """Delete the folders that may go; a folder to which files were added since its last listing is put back.
 
     Returns:
-        Units whose old folder a writer has made anew meanwhile, each with what to do: later calls look at them again.
+        Unit -> what to do, of the units whose old folder a writer re-created meanwhile; later calls check them again.
 
     Raises:
-        VerificationError: somebody writes to an old folder, or points to it again.
+        VerificationError: a writer has added files to a folder or may do so, or a table points to a folder again.
     """
     journal.resume(runs.lock.token)
     run_id = journal.run.run_id
@@ -88,7 +91,7 @@ def dispose(runs: PastRuns, journal: Journal, waste: Waste) -> dict[str, str]:
 
 
 def _refuse_writer(runs: PastRuns, journal: Journal, name: str, state: UnitState, folder: str, place: str) -> None:
-    """Refuse to delete a folder that is set aside while a writer is in it, or where it was.
+    """Raise an error if a writer is at work in a folder that was set aside, or at its former path.
 
     Raises:
         VerificationError: it names the writer's folder.

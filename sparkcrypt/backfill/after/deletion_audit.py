@@ -1,11 +1,11 @@
-"""What the audit says of folders that are deleted without a run: orphans, and old files of a table that is gone.
+"""Audit entries on folders that are deleted without a run: orphans, and old files of tables that no longer exist.
 
     audit/<table id>/00000007.json    of a dropped table, or a bare folder, in its own audit
-    audit/orphans/00000001.json       of folders of which nobody can tell the table
+    audit/orphans/00000001.json       of folders whose table is not known
 
-``what`` is ``delete``, ``why.run_id`` the command (``expire`` or ``orphans``); ``unit`` names the folder (``unit``),
-its ``kind``, ``files`` and ``bytes``.  An entry is written right after its folder is gone; the audit is opened, and
-its lock held, before anything is.
+``what`` is ``delete``, ``why.run_id`` the command (``expire`` or ``orphans``); ``unit`` contains the folder (``unit``),
+its ``kind``, ``files`` and ``bytes``.  The audit is opened, and its lock acquired, before anything is deleted; an entry
+is written right after the deletion of its folder.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from sparkcrypt.keys.open_service import open_key_service
 from sparkcrypt.policy.model import Policy
 
 ORPHANS = "orphans"
-"""Stands for a table's id where nobody can tell the table."""
+"""Used as the table id if the table is not known."""
 DELETE = "delete"
 
 
 @dataclass(frozen=True, slots=True)
 class DeletionAudit:
-    """Writes down what was deleted, under a lock that `check_lock` sees to be held."""
+    """A writer of audit entries on deletions; ``check_lock`` checks that the audit's lock is still held."""
 
     check_lock: Callable[[], None]
     _audit: AuditWriter
@@ -37,13 +37,13 @@ class DeletionAudit:
     _command: str
 
     def note_deletion(self, folder: str, kind: str, files: int, total_bytes: int) -> None:
-        """Write down that a folder was deleted.
+        """Record that a folder was deleted.
 
         Args:
-            folder: which.
-            kind: of files in it.
-            files: how many.
-            total_bytes: their length.
+            folder: its path.
+            kind: the kind of files in it.
+            files: the number of files in it.
+            total_bytes: their length in bytes.
 
         Raises:
             RunConflictError: another driver wrote to the audit.
@@ -54,17 +54,17 @@ class DeletionAudit:
 
 @contextmanager
 def deletion_audit(store: StateStore, policy: Policy, table_id: str) -> Iterator[DeletionAudit]:
-    """Yield what writes deletions into an audit, under its lock.
+    """Yield a writer of audit entries on deletions, under the audit's lock.
 
     Args:
         store: the state directory.
-        policy: whose key service authenticates entries.
-        table_id: which audit; `ORPHANS` where nobody can tell the table.
+        policy: the policy whose key service authenticates entries.
+        table_id: the id of the audit's table; `ORPHANS` if the table is not known.
 
     Raises:
-        RunConflictError: somebody else holds the lock.
+        RunConflictError: another process holds the lock.
         KeyServiceError: the key service did not open the audit's keys.
-        VerificationError: its keys are gone or damaged.
+        VerificationError: a key of the audit is missing or damaged.
     """
     command = ORPHANS if table_id == ORPHANS else "expire"
     with acquire(store, table_id, run_id=command, owner=acting_user()) as lock:

@@ -1,4 +1,4 @@
-"""Deletion of a run's old files when no reader needs them any more, after their folders were listed again."""
+"""Deletion of a run's old files once no reader needs them, after their folders were compared again."""
 
 from __future__ import annotations
 
@@ -35,12 +35,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Expired:
-    """What was deleted, what was reconciled before, what stays, and which runs were left alone.
+    """The result of an expiry.
 
-    ``carried`` counts the reconciled files of late commits; ``superseded`` tells why which unit's old folder stays;
-    ``unread`` are runs whose records cannot be read or believed, each with the reason: their old files stay;
-    ``younger`` counts the runs that keep their old files since they are younger than was asked; ``refused`` names the
-    units whose old files stay since a problem is open, or since their late commits could not be reconciled.
+    Attributes:
+        table: the table's name.
+        run_ids: the runs whose old files were to be deleted.
+        folders: the folders that were deleted, or would be.
+        files: the number of data files in them.
+        total_bytes: the length of these files in bytes.
+        dry_run: whether nothing was changed.
+        carried: the number of late commits' files that were reconciled.
+        unread: the runs whose records are unreadable or not trusted, each with the reason; their old files stay.
+        superseded: unit -> why its old folder stays.
+        younger: the number of runs that keep their old files since they are too young.
+        refused: unit -> why its old files stay: a problem is open, or its late commits could not be reconciled.
     """
 
     table: str
@@ -84,22 +92,23 @@ def expire_run(
 ) -> Expired:
     """Delete the old files of runs that ended, or stopped at their budget.
 
-    Late commits among them are reconciled first.  A unit keeps its old files where its old folder is in use again, or a
-    problem of it is open.
+    Late commits among them are reconciled first.  A unit keeps its old files if its old folder is in use again, or if
+    it has an open problem.
 
     Args:
         spark: a classic session.
         table: ``db.table``.
-        policy: under which the run was made.
-        run_id: which run; every run of the table by default.
-        older_than_seconds: a run that wrote later keeps its old files.
-        dry_run: tell, and change nothing.
-        progress: hears what is done.
+        policy: the policy under which the runs were made.
+        run_id: the id of the run; every run of the table by default.
+        older_than_seconds: a run that swapped its last unit more recently keeps its old files.
+        dry_run: report, and change nothing.
+        progress: receives progress updates.
 
     Raises:
-        ConfigError: there is no such run, or it was killed, and units may be half done.
-        VerificationError: new files are gone, an old folder is used by somebody else or may still be written to, or a
-            problem of each unit that has old files is open; nothing was deleted.
+        ConfigError: the run does not exist, or was killed and may have half-done units.
+        VerificationError: new files are missing, something else uses an old folder or may still write to it, or every
+            unit with old files has an open problem.  This is checked before anything is deleted, and the use of each
+            folder again right before its deletion.
         RunConflictError: a run holds the table.
     """
     with past_runs(spark, table, policy, "expire", progress) as runs:
@@ -148,13 +157,13 @@ def _journals(runs: PastRuns, run_id: str | None) -> list[Journal]:
 def _reconcile_run(
     runs: PastRuns, journal: Journal, standing: Standing, *, dry_run: bool
 ) -> tuple[int, dict[str, str]]:
-    """Reconcile what came to a run's old folders; a dry run only counts it.
+    """Reconcile late commits in a run's old folders; a dry run only counts them.
 
     Returns:
-        How many files, and the units whose old files stay, each with the reason.
+        The number of files, and unit -> why its old files stay.
 
     Raises:
-        VerificationError: the record of a problem is damaged, so nobody can tell whose old files stay.
+        VerificationError: the record of a problem is damaged, so it is not known which unit's old files must stay.
     """
     units = {unit.name for unit in standing.of(journal)}
     with runs.runner(journal) as runner:
@@ -179,10 +188,19 @@ def _waste(
     *,
     dry_run: bool,
 ) -> Waste:
-    """Return what of a run may go; ``kept`` is what runs put into use, ``refused`` the units that stay.
+    """Return the folders of a run that may be deleted.
+
+    Args:
+        runs: the table's runs.
+        journal: the run's journal.
+        standing: which swapped units may lose their old files.
+        places: the folders in use.
+        kept: the folders that any run put into use, in comparable form.
+        refused: the units whose old files stay.
+        dry_run: do not check old folders for unknown files.
 
     Raises:
-        VerificationError: an old folder holds what no run knows.
+        VerificationError: an old folder contains files that its run does not know.
     """
     waste, disposal = Waste(refused=refused), runs.disposal(journal.run.run_id)
     states = state_of_units(journal.records)  # now, since files may have been reconciled
@@ -211,7 +229,7 @@ def _waste(
 
 
 def _old_folder(runs: PastRuns, unit: SwappedUnit) -> str | None:
-    """Return where a unit's old files are; None when they are gone.  Release 0.1.0 set them aside by unit."""
+    """Return the folder of a unit's old files, also if release 0.1.0 had set it aside; None if it no longer exists."""
     if runs.disposal(unit.journal.run.run_id).is_there(unit.old):
         return unit.old
     trash = _trash(unit.journal, runs.target.base, unit.name)
@@ -219,14 +237,14 @@ def _old_folder(runs: PastRuns, unit: SwappedUnit) -> str | None:
 
 
 def _list_emptied_folders(runs: PastRuns, unit: SwappedUnit) -> Iterator[str]:
-    """Yield where old files of a unit were before they were moved, if something came there since."""
+    """Yield the folders from which a unit's old files were moved, if they exist again."""
     disposal, now = runs.disposal(unit.journal.run.run_id), {*unit.in_use, unit.old}
     others = (folder for folder in old_locations(unit.state) if folder not in now)
     return (folder for folder in others if disposal.is_there(folder))
 
 
 def _new_locations(runs: PastRuns) -> Iterator[str]:
-    """Yield where every run of the table has put new files: they are in use, or old files of a later run."""
+    """Yield the folders into which the table's runs put new files: these are in use, or old files of a later run."""
     for journal in runs.readable():
         for state in state_of_units(journal.records).values():
             if "outcome" in state.fields:
@@ -238,7 +256,7 @@ def _lengths(files: HadoopFiles, folder: str) -> list[int]:
 
 
 def _compact(runs: PastRuns) -> None:
-    """Archive each ended and expired run as one record, and pack its audit; finish what a killed call began."""
+    """Archive each ended and expired run as one record, and pack the table's audit; finish what a killed call began."""
     store, table_id, mac = runs.store, runs.target.table_id, runs.trust.mac()
     for journal in runs.readable():
         if journal.archived:
@@ -249,5 +267,5 @@ def _compact(runs: PastRuns) -> None:
 
 
 def _trash(journal: Journal, base: str, unit: str) -> str:
-    """Return where a unit's old folder is renamed to before it is deleted."""
+    """Return the folder to which release 0.1.0 renamed a unit's old folder before deleting it."""
     return f"{staging_folder(base)}/trash-{journal.run.run_id}/{hashlib.sha256(unit.encode()).hexdigest()[:16]}"

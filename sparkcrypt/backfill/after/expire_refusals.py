@@ -1,4 +1,4 @@
-"""Why old files must stay though their run has ended: what `expire` refuses before anything is deleted."""
+"""Checks of `expire` before anything is deleted: reasons for which the old files of an ended run must stay."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from sparkcrypt.paths import comparable_path
 
 
 def refuse_old_in_use(runs: PastRuns, places: Places, standing: Standing) -> None:
-    """Refuse to delete what another table, or another partition, points to, or into which it points.
+    """Raise an error if another table or partition points to an old folder, into it, or above it.
 
-    Files of a partition that lies in an old folder look like a late commit, so this comes before anything is
+    The files of a partition inside an old folder look like a late commit, so this is checked before anything is
     reconciled.
 
     Raises:
-        VerificationError: it names the folder and who points to it.
+        VerificationError: it names the folder and what points to it.
     """
     for unit in standing.settled:
         for old in old_locations(unit.state):
@@ -40,16 +40,17 @@ def refuse_old_in_use(runs: PastRuns, places: Places, standing: Standing) -> Non
 
 
 def refuse_earlier_writers(runs: PastRuns, standing: Standing, journals: Iterable[Journal]) -> None:
-    """Refuse to delete a folder to which a writer that began before the swap may still commit: nobody looks there then.
+    """Raise an error if a writer that was planned before the swap may still commit to an old folder.
 
-    The same holds for a writer that began before a swap was undone, and for the folder that was in use until then.
+    Its rows would be lost, since no command compares the folder after its expiry.  The same is checked for writers that
+    were planned before a swap was undone, and for the folder that was in use until then.
 
     Raises:
         VerificationError: it names the writer's folder.
     """
     for unit in standing.settled:
         left = restore_unit(unit.name, unit.state.fields).location
-        if comparable_path(left) != comparable_path(unit.new):  # else what is written there comes to the new files
+        if comparable_path(left) != comparable_path(unit.new):  # else the writer commits to the new files
             refuse_earlier_writer(runs, unit.name, left, swapped_at(unit.journal, unit.state))
     for journal in journals:
         for name, attempt in undone_attempts(journal.records, state_of_units(journal.records)):
@@ -57,7 +58,7 @@ def refuse_earlier_writers(runs: PastRuns, standing: Standing, journals: Iterabl
 
 
 def refuse_earlier_writer(runs: PastRuns, name: str, folder: str, since: str) -> None:
-    """Refuse while a writer is seen that was planned before a moment and may commit to a folder.
+    """Raise an error if a writer that may have been planned before a moment may commit to a folder.
 
     Raises:
         VerificationError: it names the writer's folder.
@@ -69,7 +70,7 @@ def refuse_earlier_writer(runs: PastRuns, name: str, folder: str, since: str) ->
 
 
 def may_commit(writing: str, folder: str) -> str:
-    """Return the message that a writer's folder is there, and what to do."""
+    """Return the message that a writer's folder exists, with the next step."""
     return (
         f"{writing} is there, so a writer that began before the swap may still commit to {folder}, where nobody would "
         "look for its rows any more; expire again when it has ended; delete that folder if its writer was killed"
@@ -77,10 +78,10 @@ def may_commit(writing: str, folder: str) -> str:
 
 
 def refuse_unaudited(runs: PastRuns, journal: Journal) -> None:
-    """Refuse to delete anything on the word of a journal alone: the audit must say the same of each unit.
+    """Raise an error unless the audit confirms the journal for each unit: a journal alone permits no deletion.
 
     Raises:
-        VerificationError: it does not; the unit is named.
+        VerificationError: it names the unit.
     """
     for name, state in state_of_units(journal.records).items():
         if (state.swapped or state.step == "unit_rolled_back") and not journal.archived:

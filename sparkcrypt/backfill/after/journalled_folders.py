@@ -1,4 +1,4 @@
-"""What journals know of folders: those that `expire` looks after, and those of tables that are gone."""
+"""Folders in journals: those that `expire` handles, and those of tables that no longer exist."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ class Leftover:
     """A folder that a run left.
 
     Attributes:
-        folder: which.
-        kind: ``old``, ``staged`` or ``new``.
+        folder: its path.
+        kind: as in `Orphan`.
         base: the original folder of its table, beside which runs put their files.
-        why_kept: why it is not deleted; None where it may be.
-        since_ms: when the run wrote last, in milliseconds since the epoch.
+        why_kept: why it is not deleted; None if it may be.
+        since_ms: when the run last wrote to its journal, in milliseconds since the epoch; 0 if that is not known.
     """
 
     folder: str
@@ -45,17 +45,16 @@ class Leftover:
 def leftovers_of_journals(
     store: StateStore, policy: Policy, files: HadoopFiles, tables: Mapping[str, str]
 ) -> tuple[set[str], dict[str, Leftover]]:
-    """Return what journals know of folders, in a comparable form.
+    """Return the folders that journals name, in comparable form.
 
     Args:
         store: the state directory.
-        policy: whose key service authenticates journals.
+        policy: the policy whose key service authenticates journals.
         files: the file system.
-        tables: the ids of the tables that are there, with their original folders.
+        tables: table id -> original folder, of the tables that exist.
 
     Returns:
-        The folders of live runs, and of those that `expire` disposes of; and the other folders of runs, each with what
-        is known of it.
+        The folders of existing tables' runs, which `expire` handles; and folder -> leftover, for other tables.
     """
     known: set[str] = set()
     left: dict[str, Leftover] = {}
@@ -73,13 +72,13 @@ def leftovers_of_journals(
 
 
 def left_of_table(store: StateStore, policy: Policy, table_id: str, files: HadoopFiles) -> Iterator[Leftover]:
-    """Yield the folders that the runs of a table left before it went; what the audit does not name is not deleted.
+    """Yield the folders that the runs of a dropped table left, as far as its audit or their paths confirm them.
 
     Raises:
-        KeyServiceError: the key service did not unwrap what authenticates the journals.
+        KeyServiceError: the key service did not unwrap the MAC key that authenticates the journals.
     """
     if not store.list(f"audit/{table_id}/mac-key"):
-        return  # nothing says that its journals are genuine
+        return  # its journals cannot be authenticated
     mac = open_mac(store, table_id, open_key_service(policy.key_service), MasterKeys.of(policy))
     try:
         audit = AuditIndex.of(store, table_id, mac.check)
@@ -101,9 +100,9 @@ def left_of_table(store: StateStore, policy: Policy, table_id: str, files: Hadoo
 
 
 def _list_looked_after(journal: Journal, base: str) -> set[str]:
-    """Return the folders of a run whose table is there, less new ones: those are in use, or were dropped.
+    """Return the folders of a run whose table exists, without those of new files, which are in use or were dropped.
 
-    What a RENAME took along is `expire`'s to find: it is among them by its new name too.
+    Old folders are included by their former and by their present path, if a RENAME of the table has moved them.
     """
     if has_expired(journal):
         return set()
@@ -129,7 +128,7 @@ def _list_looked_after(journal: Journal, base: str) -> set[str]:
 
 
 def _find_left_by(journal: Journal, files: HadoopFiles) -> Iterator[Leftover]:
-    """Yield the folders of a run whose table is gone; old ones that were put back into use were the table's own."""
+    """Yield the folders of units that a run of a dropped table swapped; those rolled back belonged to the table."""
     if journal.run.options.get("output"):
         return  # its source is no old folder
     since = int(datetime.fromisoformat(journal.records[-1].time).timestamp() * 1000)
@@ -140,12 +139,12 @@ def _find_left_by(journal: Journal, files: HadoopFiles) -> Iterator[Leftover]:
         old, base = str(state.fields["outcome"]["old_location"]), base_location(str(state.fields["staged"]))
         if comparable_path(old) not in gone:
             yield Leftover(old, "old", base, _find_unknown(files, name, state, old), since)
-        if "/" not in journal.run.table:  # a bare folder is in use, though no table says so
+        if "/" not in journal.run.table:  # a bare folder is in use, although no table refers to it
             yield Leftover(str(state.fields["outcome"]["new_location"]), "new", base, None, since)
 
 
 def _find_unknown(files: HadoopFiles, name: str, state: UnitState, old: str) -> str | None:
-    """Return why an old folder stays: it holds what its run does not know."""
+    """Return why an old folder must stay: it contains files that its run does not know; None if it may go."""
     came = changes_at(restore_unit(name, state.fields), old, list_folders(files, old), state).places
     if not came:
         return None

@@ -1,4 +1,4 @@
-"""Looks for orphans: below ``.sparkcrypt`` folders, among what journals know, and where partitions point elsewhere."""
+"""Search for orphans: below ``.sparkcrypt`` folders, in journals, and in the default folders of moved partitions."""
 
 from __future__ import annotations
 
@@ -24,25 +24,25 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ASIDE = "orphans"
-"""What stands for the run in the names of folders that are set aside."""
+"""Used in place of the run id in the names of folders that are set aside."""
 _ASIDE = f"/trash-{ASIDE}/"
 _BEGAN = re.compile(rf"/{re.escape(STAGING_FOLDER)}/[^/]+/(?:old-|trash-)?(\d{{8}}T\d{{6}})Z-")
 
 
 @dataclass(frozen=True, slots=True)
 class Orphan:
-    """A folder that no table, no partition and no live run knows.
+    """A folder to which no table, partition or live run refers.
 
     Attributes:
-        folder: where it is.
-        kind: ``old`` files, what was ``staged``, ``new`` files, which were the table's, or a ``store`` (data skipping).
-        files: how many.
-        total_bytes: their length.
-        newest_ms: when anything in it changed last, in milliseconds since the epoch.
+        folder: its path.
+        kind: ``old`` files, ``staged`` files, ``new`` files, which were the table's, or a ``store`` for data skipping.
+        files: the number of files in it.
+        total_bytes: their length in bytes.
+        newest_ms: when anything in it last changed, in milliseconds since the epoch.
         base: the original folder of its table.
-        contents: every file in it by its path below the folder, length and time; folders with a length of -1.
-        why_kept: why it is not deleted; None where it may be.
-        deleted: it is gone.
+        contents: path below the folder, length and modification time of each file; a folder's length is -1.
+        why_kept: why it is not deleted; None if it may be.
+        deleted: whether it was deleted.
     """
 
     folder: str
@@ -69,11 +69,11 @@ class Orphan:
 
 
 class OrphanSearch:
-    """What is in use and what journals know, at one moment.
+    """A search for orphans, by the folders in use and the journals at the time of its creation.
 
     Args:
         spark: a classic session.
-        policy: whose state directory tells of live runs.
+        policy: the policy whose state directory contains the live runs.
     """
 
     def __init__(self, spark: SparkSession, policy: Policy) -> None:
@@ -106,7 +106,7 @@ class OrphanSearch:
             yield self._describe_orphan(folder, Leftover(folder, "store", base_location(folder), why))
 
     def find_left_of(self, table_id: str) -> Iterator[Orphan]:
-        """Yield the old folders of one table that is gone, or of a bare folder."""
+        """Yield the old folders of a table that no longer exists, or of a bare folder."""
         for leftover in left_of_table(self.store, self.policy, table_id, self.files):
             if (
                 leftover.kind == "old"
@@ -116,7 +116,7 @@ class OrphanSearch:
                 yield replace(self._describe_orphan(leftover.folder, leftover), newest_ms=leftover.since_ms)
 
     def _roots(self, databases: set[str]) -> list[str]:
-        """Return the folders beside which runs of some databases, or of all, put their files."""
+        """Return the parent folders of some databases' tables, or of all, in which runs put their ``.sparkcrypt``."""
         places = [
             base_location(table.location).rpartition("/")[0]
             for table in self._tables
@@ -136,7 +136,7 @@ class OrphanSearch:
                         yield from self._find_unused(run, "old" if run.name.startswith(("old-", "trash-")) else "new")
 
     def _find_unused(self, folder: FileStatus, kind: str) -> Iterator[Orphan]:
-        """Yield the topmost folders, from one on down, that nobody points to or into."""
+        """Yield the topmost folders, starting with the given one, to or into which nothing points."""
         place = comparable_path(folder.path).rstrip("/")
         if self._places.uses(place) or place in self._known:
             return
@@ -151,7 +151,7 @@ class OrphanSearch:
         )
 
     def _find_left_behind(self, roots: list[str], databases: set[str], path: str | None) -> Iterator[Orphan]:
-        """Yield old folders that are not below a staging folder."""
+        """Yield old folders outside of ``.sparkcrypt`` folders."""
         below = [comparable_path(root).rstrip("/") + "/" for root in roots]
         every = path is None and not databases
         for place, leftover in self._left.items():
@@ -172,7 +172,7 @@ class OrphanSearch:
                 yield found
 
     def _tell_unreplaced(self, folder: str, location: str) -> str | None:
-        """Return why an old folder that no journal tells of stays: its rows may not be among the new ones."""
+        """Return why an unjournalled old folder must stay: the new files may lack its rows; None if it may go."""
         start = _began_ms(location)
         files = self.files.data_files(folder) if self.files.exists(folder) else ()
         if start is None or not (self.files.exists(location) and self.files.data_files(location)):
@@ -181,7 +181,7 @@ class OrphanSearch:
         return f"{later} was written after the run had begun that replaced its rows" if later else None
 
     def _pair_by_name(self, table: Table) -> Iterator[tuple[str, str]]:
-        """Yield the folders that a table's units would have by their names, and where a run put them instead."""
+        """Yield the default folders of those of a table's units that a run moved, and their present locations."""
         base = base_location(table.location)
         partitions = self._catalog.partitions(table) if table.format and table.partition_columns else ()
         if not table.partition_columns and is_staged(table.location):
@@ -203,7 +203,7 @@ class OrphanSearch:
         return Orphan(folder, known.kind, len(files), total, newest, known.base, self.list_contents(folder), why)
 
     def list_contents(self, folder: str) -> frozenset[tuple[str, int, int]]:
-        """Return what is in a folder, by paths below it; a folder that is renamed keeps all of that."""
+        """Return the contents of a folder as `Orphan.contents`; they do not change when the folder is renamed."""
         found: set[tuple[str, int, int]] = set()
         left = [(folder, "")]
         while left:
@@ -222,7 +222,7 @@ class OrphanSearch:
 
 
 def _began_ms(folder: str) -> int | None:
-    """Return when a folder's run began, in milliseconds since the epoch; None where the folder's name does not tell."""
+    """Return when a folder's run began, in milliseconds since the epoch; None if its name does not contain a run id."""
     began = _BEGAN.search(folder)
     if began is None:
         return None

@@ -1,8 +1,8 @@
-"""Folders of runs that nobody knows any more: their table was dropped or made anew, or the state directory was lost.
+"""Orphans: folders of runs whose table was dropped or re-created, or whose state directory was lost.
 
-`expire` works from the journals of a table that is there.  What it cannot reach is found here: below the
-``.sparkcrypt`` folders beside tables, among the old folders of journals whose table is gone, and where a partition
-points below ``.sparkcrypt`` while files are in the folder that it would have by its name.
+`expire` works from the journals of a table that exists.  Orphans are the folders that it cannot reach: below the
+``.sparkcrypt`` folders beside tables, among the old folders in journals whose table no longer exists, and in a
+partition's default folder if the partition points below ``.sparkcrypt``.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 LEAST_SECONDS = 24 * 3600
-"""The youngest that is ever listed: what another state directory's runs are staging looks the same."""
+"""The minimum age of listed orphans: folders that runs of another state directory are staging look the same."""
 
 
 def find_orphans(
@@ -37,22 +37,22 @@ def find_orphans(
     older_than_seconds: float = 7 * 86_400,
     delete: bool = False,
 ) -> list[Orphan]:
-    """Find folders of runs that nobody knows, and delete those that may go, if that is asked.
+    """Find orphans, and optionally delete those that may go.
 
     Args:
         spark: a classic session.
-        policy: whose state directory tells of live runs.
-        databases: beside whose tables to look; all of them by default.
-        path: look below this folder instead.
-        older_than_seconds: nothing in it changed for so long.
-        delete: delete old and staged files, and audit each deletion.  New files are never deleted, since the rows of a
-            dropped external table may be there alone.
+        policy: the policy whose state directory contains the live runs.
+        databases: the databases beside whose tables to search; all of them by default.
+        path: search below this folder instead.
+        older_than_seconds: list only folders in which nothing has changed for this time.
+        delete: delete old and staged files, and audit each deletion.  New files are never deleted, since they may be
+            the only copy of the rows of a dropped external table.
 
     Raises:
-        RunConflictError: somebody else deletes orphans under the same state directory.
+        RunConflictError: another process deletes orphans under the same state directory.
         KeyServiceError: the key service did not open the audit; nothing was deleted.
-        ConfigError: less than a day was asked for.
-        PlanError: the partitions of a table could not be listed, so nobody can tell what is in use.
+        ConfigError: ``older_than_seconds`` is less than a day.
+        PlanError: the partitions of a table could not be listed, so it is not known which folders are in use.
     """
     if older_than_seconds < LEAST_SECONDS:
         raise ConfigError(
@@ -68,19 +68,19 @@ def find_orphans(
 def expire_left(
     spark: SparkSession, policy: Policy, table_id: str, *, older_than_seconds: float, dry_run: bool
 ) -> list[Orphan]:
-    """Delete the old files of runs whose table is gone, or of a bare folder; each deletion is audited.
+    """Delete the old files of runs whose table no longer exists, or of a bare folder; each deletion is audited.
 
     Args:
         spark: a classic session.
-        policy: whose state directory holds the journals.
+        policy: the policy whose state directory contains the journals.
         table_id: the table's UUID, or the folder's id.
-        older_than_seconds: a run that wrote later keeps its old files.
-        dry_run: tell, and change nothing.
+        older_than_seconds: a run that wrote to its journal more recently keeps its old files.
+        dry_run: report, and change nothing.
 
     Raises:
         RunConflictError: a run holds the table.
         ConfigError: no run of it is known.
-        PlanError: the partitions of a table could not be listed, so nobody can tell what is in use.
+        PlanError: the partitions of a table could not be listed, so it is not known which folders are in use.
     """
     store = open_states(spark, policy.run_state, outside=f"{policy.run_state}/.nothing")
     if not store.list(f"runs/{table_id}/"):
@@ -92,7 +92,7 @@ def expire_left(
 
 
 def _delete(search: OrphanSearch, found: list[Orphan], table_id: str) -> list[Orphan]:
-    """Delete those orphans that may go; each deletion stands in the audit of a table."""
+    """Delete those orphans that may go; each deletion is recorded in the audit of ``table_id``."""
     if all(orphan.why_kept for orphan in found):
         return found
     with deletion_audit(search.store, search.policy, table_id) as audit:
@@ -100,7 +100,7 @@ def _delete(search: OrphanSearch, found: list[Orphan], table_id: str) -> list[Or
 
 
 def _delete_audited(search: OrphanSearch, found: list[Orphan], audit: DeletionAudit) -> list[Orphan]:
-    """Delete orphans, unless somebody uses them or anything in them changed."""
+    """Delete orphans that may go, unless they are in use or anything in them has changed."""
     going = {orphan.folder: orphan for orphan in found if orphan.why_kept is None}
     kept = {folder: _find_writer(search.files, folder, orphan.base) for folder, orphan in going.items()}
     bases = {folder: orphan.base for folder, orphan in going.items()}
@@ -125,7 +125,7 @@ def _delete_audited(search: OrphanSearch, found: list[Orphan], audit: DeletionAu
 
 
 def _find_writer(files: HadoopFiles, folder: str, base: str) -> str | None:
-    """Say which writer may commit to a folder; nobody does below ``.sparkcrypt``, where no partition points."""
+    """Return the message that a writer may commit to a folder; to an orphan below ``.sparkcrypt`` none does."""
     writing = None if is_staged(folder) else writers_folder(files, folder, base)
     if writing is None:
         return None

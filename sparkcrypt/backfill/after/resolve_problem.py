@@ -1,4 +1,4 @@
-"""What a person decides of an open problem: the new files are right as they are, or what the old folder holds is."""
+"""Resolution of open problems: the operator decides whether the new files or the old folder's content is right."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """What was decided, and the report of the run that encrypted what the old folder holds, where that was kept."""
+    """A resolved problem, the decision, and the report of the run over the old folder's content if that was kept."""
 
     problem: Problem
     keep: str
@@ -70,18 +70,18 @@ def resolve_problem(
     Args:
         spark: a classic session.
         table: ``db.table``.
-        policy: under which runs are made.
-        problem: its name.
-        keep: ``new`` leaves the table as it is: what is in the old folder now is known from then on, and may expire.
-            ``old`` puts the old folder's present content into use, by a rollback of the unit and a run over it.
-        reason: for the audit.
-        adopt: believe files in the old folder that a table which requires encryption would not.
-        progress: hears what is done.
+        policy: the policy under which runs are made.
+        problem: the problem's name.
+        keep: ``new`` leaves the table unchanged; the files now in the old folder become known, and may expire.
+            ``old`` puts the old folder's present content into use, by a rollback of the unit and a run over it.  If old
+            files are in use again, ``new`` moves them out of the table instead, and ``old`` keeps them.
+        reason: the reason, for the audit.
+        adopt: accept files in the old folder that readers refuse because the table requires encryption.
+        progress: receives progress updates.
 
     Raises:
-        ConfigError: no such problem is open, or an argument is not one of those allowed.
-        VerificationError: rows that were written since would be lost, or the old files cannot be used; nothing was
-            changed.
+        ConfigError: no such problem is open, a run is unfinished, or an argument is not allowed.
+        VerificationError: rows that were written since would be lost, or the old files cannot be used.
         RunConflictError: a run holds the table.
     """
     if keep not in KEPT or not reason.strip():
@@ -122,7 +122,7 @@ def _resolve(runner: Runner, found: Problem, keep: str, reason: str, *, adopt: b
             run = runner.run
             carry_index(
                 run.target, run.policy, run.store, run.files, (state,), back=True
-            )  # a stale one: the run says so
+            )  # the report of the run below tells if the store is stale
         note_resolution(runner, found, keep, reason)
     else:
         journal.resume(runner.run.lock.token)
@@ -133,7 +133,7 @@ def _resolve(runner: Runner, found: Problem, keep: str, reason: str, *, adopt: b
 
 
 def _resolve_back(runner: Runner, found: Problem, state: UnitState, keep: str, reason: str) -> None:
-    """Take old files that are in use again for the table's, or move them out of the folder that is in use."""
+    """Accept old files that are in use again as the table's, or move them out of the folder that is in use."""
     if keep == "new":
         state = take_out(runner, found.unit, state, found.old_location)
     listing = _list_old_folders(runner, found.unit, state)
@@ -142,7 +142,7 @@ def _resolve_back(runner: Runner, found: Problem, state: UnitState, keep: str, r
 
 
 def _refuse_old(runner: Runner, found: Problem, state: UnitState, *, adopt: bool) -> None:
-    """Refuse to put an old folder into use where that would lose rows, or show readers what they would not believe.
+    """Raise an error if putting an old folder into use would lose rows, or its files cannot be encrypted or trusted.
 
     Raises:
         VerificationError: it says why; nothing was changed.
@@ -175,7 +175,7 @@ def _refuse_old(runner: Runner, found: Problem, state: UnitState, *, adopt: bool
 
 
 def _list_old_folders(runner: Runner, name: str, state: UnitState) -> dict[str, list[list[Any]]]:
-    """Return what is in a unit's old folders now: from then on it is known."""
+    """Return path and length of the files now in a unit's old folders, which the resolution makes known."""
     found: dict[str, list[list[Any]]] = {}
     for location in old_locations(state) if state.swapped else ():
         role = "old" if comparable_path(location) == comparable_path(state.old_location) else "original"
@@ -222,7 +222,7 @@ def _encrypt_old(
 
 
 def _choose_unit(unit: Unit) -> str | None:
-    """Return what chooses a unit's partition alone; None of a whole table, and where a value is Hive's null."""
+    """Return a predicate for a unit's partition; None for an unpartitioned table, or if a value is Hive's null."""
     if unit.partition is None or any(value == NULL_VALUE for _, value in unit.partition.values):
         return None
     return " AND ".join(f"`{column}` <=> '{_escape(value)}'" for column, value in unit.partition.values)

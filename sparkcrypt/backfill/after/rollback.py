@@ -1,4 +1,4 @@
-"""Rollback of a run: its units point to their old files again, as long as those are there and nobody wrote since."""
+"""Rollback of a run: puts its units' old files back into use, if they still exist and no rows were written since."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RolledBack:
-    """What was put back; ``index`` is what became of the table's store for data skipping, as a run's report has it."""
+    """The result of a rollback; ``index`` is the state of the table's store for data skipping, as in a run's report."""
 
     table: str
     run_id: str
@@ -64,20 +64,21 @@ def rollback_run(
 ) -> RolledBack:
     """Put a run's old files back into use; the new ones stay until ``expire``.
 
-    Every unit is checked before the first is changed.  Old files are under the keys, or the lack of keys, that they had
-    before, so the table drifts from its plan again, and a table that requires encryption may refuse to be read.
+    Every unit is checked before the first one is changed.  Old files have the keys that they had before, or none, so
+    the table drifts from its plan again, and readers may refuse it if it requires encryption.
 
     Args:
         spark: a classic session.
         table: ``db.table``.
-        policy: under which the run was made.
-        run_id: which run.
-        dry_run: tell, and change nothing.
-        progress: hears what is done.
+        policy: the policy under which the run was made.
+        run_id: the id of the run.
+        dry_run: report, and change nothing.
+        progress: receives progress updates.
 
     Raises:
-        ConfigError: there is no such run, or it wrote a copy.
-        VerificationError: old files are gone or changed, or rows were written since the run; nothing was changed.
+        ConfigError: the run does not exist, or it wrote a copy.
+        VerificationError: old files are missing or changed, or rows were written since the run; no unit was rolled
+            back.
         RunConflictError: a run holds the table.
     """
     with past_runs(spark, table, policy, "roll back", progress) as runs:
@@ -103,7 +104,7 @@ def _roll_back(runs: PastRuns, runner: Runner, journal: Journal, *, dry_run: boo
             recover(runner).refuse_problems()
     every = state_of_units(journal.records)
     states = {name: state for name, state in every.items() if state.swapped}
-    runs.trust.forget_audit()  # what was recovered has entries since
+    runs.trust.forget_audit()  # recovery may have added entries
     for name, state in states.items():
         runs.trust.refuse_unaudited(journal, name, state)
         if not _is_back_already(runner, name, state):
@@ -124,10 +125,10 @@ def _roll_back(runs: PastRuns, runner: Runner, journal: Journal, *, dry_run: boo
 
 
 def _refuse_used(runs: PastRuns, runner: Runner, states: Mapping[str, UnitState]) -> None:
-    """Refuse to rename old folders that somebody has come to use where they are.
+    """Raise an error if a table or partition points to an old folder that has to be renamed back.
 
     Raises:
-        VerificationError: it names the folder and who points to it; nothing was changed.
+        VerificationError: it names the folder and what points to it; nothing was changed.
     """
     renamed = {
         name: state.old_location
@@ -142,7 +143,7 @@ def _refuse_used(runs: PastRuns, runner: Runner, states: Mapping[str, UnitState]
 
 
 def refuse_change(runner: Runner, name: str, state: UnitState) -> None:
-    """Refuse a unit whose old files are not all there, or to which somebody has written since the run.
+    """Raise an error if a unit's old files are incomplete, or rows were written to it since the run.
 
     Raises:
         VerificationError: it names the file.
@@ -163,7 +164,7 @@ def refuse_change(runner: Runner, name: str, state: UnitState) -> None:
 
 
 def refuse_later(runner: Runner, name: str, state: UnitState) -> None:
-    """Refuse a unit to which somebody has written since the run: to put old files into use would lose those rows.
+    """Raise an error if files were added to a unit since the run: putting old files into use would lose their rows.
 
     Raises:
         VerificationError: it names the file.
@@ -179,7 +180,7 @@ def refuse_later(runner: Runner, name: str, state: UnitState) -> None:
 
 
 def roll_back_unit(runner: Runner, name: str, unit: Unit, state: UnitState) -> None:
-    """Put one unit's old files back into use, journalled and audited; what a killed rollback did already stays."""
+    """Put one unit's old files back into use, unless a killed rollback has; record it in journal and audit."""
     run, outcome = runner.run, state.outcome
     run.progress.step(name, "rolling back")
     run.lock.check()
@@ -204,5 +205,5 @@ def roll_back_unit(runner: Runner, name: str, unit: Unit, state: UnitState) -> N
 
 
 def _is_back_already(runner: Runner, name: str, state: UnitState) -> bool:
-    """Tell whether a rollback that was killed has changed the unit back."""
+    """Tell whether a rollback that was killed has already put the unit's old files back into use."""
     return state.step == "unit_rolling_back" and not runner.swap.in_effect(state.unit, state.staged)
