@@ -1,1 +1,1 @@
-"""Passes over many tables: which are chosen, held back, planned, run and reported."""
+"""Passes over many tables: choice, refusals, plans, runs and reports."""

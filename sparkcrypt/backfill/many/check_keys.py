@@ -1,4 +1,4 @@
-"""Whether every file of some tables can be opened with the keys at hand: by footers alone, no page is read."""
+"""Check that every file of some tables can be opened with the available keys; only footers are read, no pages."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Unopened:
-    """What could not be opened: a file, or the MAC key of a table's audit; and why."""
+    """A file, or the MAC key of a table's audit, that could not be opened, with the error."""
 
     what: str
     error: str
@@ -43,16 +43,16 @@ class Unopened:
 
 @dataclass(slots=True)
 class CheckedTable:
-    """One table.
+    """The result of the check of one table.
 
     Attributes:
         table: its name.
-        files: that are there.
-        encrypted: of these those that are encrypted, and of which every key was opened.
-        plaintext: of these those that are not encrypted, so that no key is needed.
+        files: the number of its files.
+        encrypted: the number of encrypted files of which every key was opened, except shredded ones.
+        plaintext: the number of files that are not encrypted, so that no key is needed.
         key_ids: the master keys that were needed.
-        unopened: what could not be opened, or read.
-        dark: shredded master key -> the files with columns under it, of which everything else was opened.
+        unopened: what could not be opened or read.
+        dark: shredded master key -> number of files with columns under it, of which every other key was opened.
     """
 
     table: str
@@ -78,14 +78,14 @@ class CheckedTable:
 
 @dataclass(frozen=True, slots=True)
 class CheckedKeys:
-    """What was checked of some tables; ``passed_over`` are views and tables of other formats, each with the reason."""
+    """The result of the check; ``passed_over`` are views and tables of other formats, each with the reason."""
 
     tables: tuple[CheckedTable, ...]
     passed_over: dict[str, str]
 
     @property
     def exit_code(self) -> int:
-        """What a command ends with."""
+        """The exit code: 74 if something could not be opened, else 0."""
         return VerificationError.exit_code if any(table.unopened for table in self.tables) else 0
 
     def to_dict(self) -> dict[str, Any]:
@@ -105,21 +105,21 @@ def check_keys(
     databases: Iterable[str] = (),
     without_former: bool = False,
 ) -> CheckedKeys:
-    """Open every key of every file of some tables, by tasks of Spark where there are many files.
+    """Open every key of every file of some tables, in Spark tasks if there are many files.
 
-    Each key is opened by what a file says of it, and what it protects in the footer authenticates: so a reader who has
-    these keys can open the file.  Pages are not read.  The MAC keys of the tables' audits are opened as well.  Keys
-    that were shredded, as the audit of keys says, are counted and not asked for.
+    Each key is opened from the file's key metadata, and the parts of the footer that it protects must authenticate, so
+    a reader with these keys can open the file.  Pages are not read.  The MAC keys of the tables' audits are opened as
+    well.  Keys that the audit of keys records as shredded are counted and not requested.
 
     Args:
         spark: a classic session.
-        policy: whose key service opens.
+        policy: the policy with the key service.
         tables: names or patterns.
-        databases: of which every table in a format of the policy is looked at.
-        without_former: open with the key service alone: what is still under a former one is not opened.
+        databases: databases of which every table in a format of the policy is checked.
+        without_former: use the current key service only, so that keys still under a former one are not opened.
 
     Raises:
-        PlanError: a table or database is not there, or a table that was named is none of Parquet files.
+        PlanError: a table or database does not exist, or a named table is not a plain table in a format of the policy.
         VerificationError: the audit of keys was changed or cut.
     """
     gate = Gate(spark, policy, accept_path_readers=True)
@@ -169,7 +169,7 @@ def _check_table(
 
 
 def list_batches(target: CatalogTarget, files: HadoopFiles) -> Iterator[Sequence[SourceFile]]:
-    """Yield the files of a table, some thousand at a time."""
+    """Yield the files of a table in batches of whole units; the last batch may be empty."""
     batch: list[SourceFile] = []
     for unit in target.units(None):
         batch.extend(list_unit(files, unit).files)

@@ -1,4 +1,4 @@
-"""Which tables a pass works on: by pattern, or all of a database."""
+"""Choice of the tables of a pass, by name, pattern or database."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _WILD = "*?["
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What a person named.
+    """The tables and databases that the operator named.
 
     Attributes:
         tables: ``db.table``, or patterns such as ``sales.cust*``.
-        databases: every table of each; views and tables of other formats are skipped.
+        databases: databases whose tables are all chosen; views and tables of other formats are skipped.
     """
 
     tables: tuple[str, ...] = ()
@@ -32,7 +32,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """A table, and whether it was named itself: then it must be one that can be worked on."""
+    """A chosen table; ``named`` if its full name was given, so that an unsuitable table is an error."""
 
     table: Table
     named: bool
@@ -42,7 +42,7 @@ def choose_tables(spark: SparkSession, choice: Choice) -> tuple[Chosen, ...]:
     """Return the tables of a choice, each once, in the order of their names.
 
     Raises:
-        PlanError: a table or database is not there, or a pattern fits none.
+        PlanError: a table or database does not exist, or a pattern matches no table.
     """
     catalog = Catalog(spark)
     found: dict[str, Chosen] = {}

@@ -1,4 +1,4 @@
-"""Expiry of many tables at once: by name, pattern or database, by the UUID of a dropped table, or of a bare folder."""
+"""Expiry of many tables, by name, pattern, database or the UUID of a dropped table, and of a bare folder."""
 
 from __future__ import annotations
 
@@ -29,7 +29,13 @@ _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12
 
 @dataclass(frozen=True, slots=True)
 class ManyExpired:
-    """What was deleted: of tables, of those that are gone and of bare folders; and which of them failed."""
+    """The result of the expiry of many tables.
+
+    Attributes:
+        tables: the results of existing tables.
+        left: UUID of a dropped table, or path of a bare folder -> its old folders.
+        failed: the tables that failed, each with its error.
+    """
 
     tables: tuple[Expired, ...] = ()
     left: Mapping[str, tuple[Orphan, ...]] = field(default_factory=dict)
@@ -54,20 +60,21 @@ def expire_many(
     dry_run: bool = False,
     progress: Progress | None = None,
 ) -> ManyExpired:
-    """Delete old files of several tables; one that cannot be done keeps its own, and the others are done.
+    """Delete old files of several tables; an existing table that fails keeps its old files, and the others are done.
 
     Args:
         spark: a classic session.
-        policy: under which the runs were made.
-        choice: tables, patterns, UUIDs of dropped tables, databases; those without a known run are skipped.
+        policy: the policy under which the runs were made.
+        choice: tables, patterns, UUIDs of dropped tables, databases; existing tables without a known run are skipped.
         path: a bare folder that was rewritten with ``--exclusive``.
-        older_than_seconds: runs that wrote later keep their old files.
-        dry_run: tell, and change nothing.
-        progress: hears what is done.
+        older_than_seconds: runs with a more recent swap, or of dropped tables with a more recent record, keep their old
+            files.
+        dry_run: report, and change nothing.
+        progress: receives progress updates.
 
     Raises:
-        PlanError: a table or database is not there.
-        KeyServiceUnavailableError, BridgeError: nothing can be done for any table.
+        PlanError: a table or database does not exist.
+        KeyServiceUnavailableError, BridgeError: an error that every other table would meet too.
     """
     ids = [chosen for chosen in choice.tables if _UUID.fullmatch(chosen)]
     named = Choice(tuple(chosen for chosen in choice.tables if chosen not in ids), choice.databases)

@@ -1,4 +1,4 @@
-"""How master keys stand: their versions and age, what is under them, and when they are to be rotated."""
+"""Status of master keys: their versions and age, the files under them, and when their rotation is due."""
 
 from __future__ import annotations
 
@@ -24,9 +24,10 @@ from sparkcrypt.text import UTC_TIME, utc_text
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """When a master key is to be rotated: ``every`` seconds after its newest version was made.
+    """The next rotation of a master key: ``every`` seconds after its newest version was made.
 
-    ``since`` and ``at`` are None where the key service does not say when that was.
+    ``since`` is when that version was made and ``at`` when the rotation is due, both None if the key service does not
+    report it.
     """
 
     key_id: str
@@ -36,7 +37,7 @@ class Due:
 
     @classmethod
     def of(cls, described: KeyDescription, policy: Policy) -> Due | None:
-        """Return it of one key; None where the policy asks for no rotation of it."""
+        """Return the next rotation of a key; None if the policy requires none."""
         every = policy.rotation_period(described.key_id)
         if every is None:
             return None
@@ -44,11 +45,11 @@ class Due:
         return cls(described.key_id, every, since, None if since is None else since + timedelta(seconds=every))
 
     def is_overdue(self, now: datetime) -> bool:
-        """Tell whether the time has come; not where nobody can tell."""
+        """Tell whether the rotation is due; False if its time is not known."""
         return self.at is not None and self.at <= now
 
     def to_text(self) -> str:
-        """Return what a person is told of an overdue key."""
+        """Return the message about an overdue key."""
         since, at = (None if moment is None else utc_text(moment) for moment in (self.since, self.at))
         return (
             f"key {self.key_id!r}: its newest version is of {since}, and rotate_every asks for another since {at}: "
@@ -59,22 +60,22 @@ class Due:
 
 @dataclass(slots=True)
 class KeyStatus:
-    """How one master key stands.
+    """The status of one master key.
 
     Attributes:
         key_id: its id.
-        described: what the key service says; None where it has no such key.
-        amount: files under it, of all tables that are known.
-        old: of these the files of which it is known that an older version than the newest wrapped a key.
-        untold: of these the files of which nobody can tell the version.
-        former: of these the files of which a key is known to be under a former key service.
-        former_kinds: the types of the former key services that the policy names for the key, but for the current type,
-            whose form does not tell.
+        described: the key service's description; None if it has no such key.
+        amount: the files of all known tables with a key under it.
+        old: those of them with a key known to be wrapped by a version older than the newest.
+        untold: those of them with a key whose version is not known.
+        former: those of them with a key known to be wrapped by a former key service.
+        former_kinds: the types of the former key services that the policy names for the key, except for the current
+            type, whose form does not distinguish them.
         tables: table -> how many calls a reader of it makes for this key.
-        retention_seconds: how long data under it are kept by the policy; None without an end.
-        due: its next rotation; None where the policy asks for none.
-        holds: the legal holds on it; None where the audit of keys may not be opened.
-        tombstone: that it was shredded.
+        retention_seconds: how long the policy keeps data under it; None if for ever.
+        due: its next rotation; None if the policy requires none.
+        holds: the legal holds on it; None if the audit of keys cannot be opened.
+        tombstone: the record that it was shredded; None if there is none.
     """
 
     key_id: str
@@ -91,7 +92,7 @@ class KeyStatus:
     tombstone: Tombstone | None = None
 
     def add(self, table: str, use: KeyUse) -> None:
-        """Count what one table has under it."""
+        """Add the use of the key by one table."""
         self.amount += use.amount
         self.old += use.older_than(0 if self.described is None else self.described.versions)
         self.untold += use.by_version.get(0, Amount())
@@ -124,23 +125,23 @@ class KeyStatus:
 
 
 def key_statuses(store: StateStore, service: KeyService, policy: Policy) -> tuple[KeyStatus, ...]:
-    """Return the master keys of a key service, and those that files are under, or were shredded, and it does not have.
+    """Return the status of all master keys: those of a key service, those that files use, and held or shredded ones.
 
-    What is under a key is taken from the footers that runs have read: it is as old as they are.
+    The files under a key are counted from the footers that runs have cached, and may have changed since.
 
     Args:
         store: the state directory.
         service: the key service.
-        policy: says what is kept how long, and rotated how often.
+        policy: the policy with retentions and rotation periods.
 
     Raises:
         KeyServiceError: the service does not answer, or refuses to describe a key.
-        VerificationError: the audit of keys, which tells of holds and shredded keys, was changed or cut.
+        VerificationError: the audit of keys, which contains holds and tombstones, was changed or cut.
     """
     uses = list(list_key_uses(store))
     try:
         facts: KeyFacts | None = read_key_facts(store, service, MasterKeys.of(policy))
-    except KeyAccessDeniedError:  # who may look at keys need not be able to open audits
+    except KeyAccessDeniedError:  # these credentials may describe keys, but not open audits
         facts = None
     told = KeyFacts() if facts is None else facts
     named = {*(key_id for use in uses for key_id in use.keys), *told.holds, *told.tombstones}
@@ -168,7 +169,7 @@ def key_statuses(store: StateStore, service: KeyService, policy: Policy) -> tupl
 
 
 def find_overdue(service: KeyService, policy: Policy, key_ids: Iterable[str]) -> tuple[Due, ...]:
-    """Return which of some master keys are to be rotated by now; keys that may not be looked at are left out.
+    """Return those of some master keys whose rotation is overdue; keys that cannot be described are left out.
 
     Raises:
         KeyServiceError: the service does not answer.
@@ -187,11 +188,11 @@ def find_overdue(service: KeyService, policy: Policy, key_ids: Iterable[str]) ->
 
 
 def tell_overdue(policy: Policy, tables: Iterable[tuple[StateStore, str]]) -> tuple[str, ...]:
-    """Return what people are told of the overdue keys of some tables; that nobody can tell is told as well.
+    """Return messages about the overdue keys of some tables, or about the error if they cannot be determined.
 
     Args:
-        policy: asks for rotations; where it asks for none, nothing is looked at.
-        tables: of each the state directory, whose footer cache says what is under which key, and its id there.
+        policy: the policy with rotation periods; if it has none, nothing is read.
+        tables: for each table the state directory, whose footer cache contains its keys, and the table's id there.
     """
     if policy.rotate_every_seconds is None and all(rule.rotate_every_seconds is None for rule in policy.tags):
         return ()
@@ -203,7 +204,7 @@ def tell_overdue(policy: Policy, tables: Iterable[tuple[StateStore, str]]) -> tu
 
 
 def newest_made(described: KeyDescription) -> datetime | None:
-    """Return when the newest version of a key was made, as far as its key service tells."""
+    """Return when the newest version of a key was made; None if its key service does not report it."""
     told = described.rotated or (described.created if described.versions == 1 else None)
     try:
         return None if told is None else datetime.strptime(told, UTC_TIME).replace(tzinfo=timezone.utc)
@@ -212,9 +213,9 @@ def newest_made(described: KeyDescription) -> datetime | None:
 
 
 def _describe_keys(service: KeyService, named: Iterable[str]) -> Mapping[str, KeyDescription | None]:
-    """Return every key that is listed, and each that is named besides, whether it is there or not."""
+    """Return key id -> description of every key that the service lists or that is named; None if it does not exist."""
     found: dict[str, KeyDescription | None] = {}
-    with contextlib.suppress(KeyAccessDeniedError):  # who may not list may still describe what files are under
+    with contextlib.suppress(KeyAccessDeniedError):  # without the right to list keys, named ones may be described
         found = {described.key_id: described for described in service.list_keys()}
     for key_id in set(named) - found.keys():
         try:

@@ -1,4 +1,4 @@
-"""Which master keys the tables of a state directory hold, by what their footers said when they were read last."""
+"""The master keys that tables of a state directory use, by the footers that runs last read."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from sparkcrypt.native.footers import FooterFacts
 
 @dataclass(slots=True)
 class KeyUse:
-    """What of one table is under one master key.
+    """The use of one master key by one table.
 
     Attributes:
-        amount: files of which a data key is under it.
-        by_kind: type of key service -> files of which a data key has the form of it; empty where nobody can tell.
-        by_version: version -> files of which a data key is under that version; 0 where nobody can tell.
-        wrappings: what it wrapped for these files: a reader makes a call for each.
+        amount: the files with a data key under it.
+        by_kind: type of key service -> files with a data key wrapped in its form; the type is empty if it is not known.
+        by_version: version -> files with a data key under it; the version is 0 if it is not known.
+        wrappings: the texts that it wrapped for these files; a reader makes one call for each.
     """
 
     amount: Amount = field(default_factory=Amount)
@@ -31,7 +31,7 @@ class KeyUse:
     wrappings: set[Wrapping] = field(default_factory=set)
 
     def older_than(self, version: int) -> Amount:
-        """Return the files under versions that are known to be older."""
+        """Return the files under versions that are known to be lower; a file counts once for each such version."""
         return sum((amount for told, amount in self.by_version.items() if 0 < told < version), Amount())
 
 
@@ -40,10 +40,10 @@ class TableUse:
     """The master keys of one table.
 
     Attributes:
-        table_id: as the state directory calls it.
-        table: its name when its last run was made, or the folder; None where no journal tells.
-        keys: master key id -> what is under it.
-        kept: of which master keys the state directory keeps a KEK for the table, as `key_digest` calls them.
+        table_id: its id in the state directory.
+        table: its name, or the folder, in its last readable journal; None if there is none.
+        keys: master key id -> its use.
+        kept: the `key_digest` of each master key under which the state directory stores a KEK for the table.
     """
 
     table_id: str
@@ -53,19 +53,19 @@ class TableUse:
 
     @property
     def name(self) -> str:
-        """What people are told of it."""
+        """The table's name for messages."""
         return self.table or self.table_id
 
 
 def list_key_uses(store: StateStore) -> Iterator[TableUse]:
-    """Yield the tables that the state directory knows: on which runs worked, or looked; in order of their ids."""
+    """Yield the tables of a state directory, which runs have rewritten or surveyed, in the order of their ids."""
     ids = {name.split("/")[1] for kind in ("footers/", "keks/", "runs/", "archive/") for name in store.list(kind)}
     for table_id in sorted(ids):
         yield read_key_use(store, table_id)
 
 
 def read_key_use(store: StateStore, table_id: str) -> TableUse:
-    """Return what the state directory knows of the keys of one table."""
+    """Return the use of master keys by one table, from the state directory."""
     keys: dict[str, KeyUse] = {}
     for _, lengths, facts in FooterCache(store, table_id, keeps=False).read_all():
         for path, known in facts.items():
@@ -87,7 +87,7 @@ def _count(keys: dict[str, KeyUse], known: FooterFacts, length: int) -> None:
 
 
 def _list_kept(store: StateStore, table_id: str) -> frozenset[str]:
-    """Return the digests of master keys for which KEKs are kept."""
+    """Return the digests of the master keys under which KEKs are stored for a table."""
     names = store.list(f"keks/{table_id}/")
     return frozenset(name.split("/")[2].partition("-")[0] for name in names)
 
@@ -97,5 +97,5 @@ def _find_name(store: StateStore, table_id: str) -> str | None:
         try:
             return Journal.open(store, table_id, run_id).run.table
         except VerificationError:
-            continue  # whoever acts on its records says so
+            continue  # commands that act on the journal report the error
     return None

@@ -1,4 +1,4 @@
-"""Which columns of which tables came from which tagged ones, as the writers of their files noted it."""
+"""Lineage of columns from tagged columns of other tables, as the writers of files recorded it."""
 
 from __future__ import annotations
 
@@ -21,20 +21,21 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 Column = tuple[str, str]
-"""A table, or a folder that was read, and a top-level column of it."""
+"""A table, or a folder that was read, and the name of its top-level column."""
 
 
 @dataclass(frozen=True, slots=True)
 class DerivedColumn:
-    """A column whose values came from tagged columns, in some files of its table.
+    """A column whose values were derived from tagged columns, in some files of its table.
 
     Attributes:
-        name: of the column.
-        tags: with which it was written.
-        origins: the columns that its values came from.
-        declassified: those of which it does not have the tags, since somebody took them off.
-        inherited: tags that the table's column lacked when it was written.
-        files: in how many files.
+        name: the name of the column.
+        tags: the tags with which it was written.
+        origins: the columns from which its values and tags were derived.
+        declassified: the columns from which its values were derived without their tags, since a query declassified
+            them.
+        inherited: the tags that the table's column lacked when it was written.
+        files: the number of files.
     """
 
     name: str
@@ -46,7 +47,7 @@ class DerivedColumn:
 
     @property
     def sources(self) -> tuple[Column, ...]:
-        """The columns that its values came from, with their tags or without."""
+        """The columns from which its values were derived, with or without their tags."""
         return (*self.origins, *self.declassified)
 
     def to_dict(self) -> dict[str, Any]:
@@ -63,15 +64,15 @@ class DerivedColumn:
 
 @dataclass(frozen=True, slots=True)
 class TableLineage:
-    """What the files of one table say.
+    """The lineage that the files of one table record.
 
     Attributes:
         table: ``db.table``.
-        files: that were asked.
-        columns: those that came from tagged ones.
-        conditions: tagged columns by which rows were chosen, joined or grouped: no value came from them.
-        unreadable: file -> why its footer could not be read; what it would say is not known.
-        cut: a file names only the first of many columns.
+        files: the number of its files.
+        columns: the columns that were derived from tagged columns.
+        conditions: tagged columns used to choose, join or group rows; no value was derived from them.
+        unreadable: file -> why its footer could not be read, so that its lineage is not known.
+        cut: whether a file records only the first of many columns.
     """
 
     table: str
@@ -83,7 +84,7 @@ class TableLineage:
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """The tables, or folders, that its rows came from."""
+        """The tables and folders from which its rows were derived."""
         made = [column for derived in self.columns for column in derived.sources]
         return tuple(dict.fromkeys(table for table, _ in (*made, *self.conditions)))
 
@@ -101,11 +102,11 @@ class TableLineage:
 
 @dataclass(frozen=True, slots=True)
 class Lineage:
-    """The lineage of some tables and of all that they came from.
+    """The lineage of some tables and of all their source tables.
 
     Attributes:
-        tables: in the order in which they were looked at, those that were asked for first.
-        unknown: tables and folders that are named as sources and were not looked at -> why.
+        tables: the tables in the order in which they were read, beginning with the chosen ones.
+        unknown: table or folder -> why its lineage is not known.
     """
 
     tables: tuple[TableLineage, ...]
@@ -113,11 +114,11 @@ class Lineage:
 
     @property
     def exit_code(self) -> int:
-        """What a command ends with: 74 where a file's footer could not be read."""
+        """The exit code: 74 if a file's footer could not be read, else 0."""
         return VerificationError.exit_code if any(table.unreadable for table in self.tables) else 0
 
     def derived_from(self, table: str, column: str) -> tuple[Column, ...]:
-        """Return the columns that came from one column."""
+        """Return the columns that were derived from one column."""
         return tuple(
             (found.table, derived.name)
             for found in self.tables
@@ -133,18 +134,18 @@ class Lineage:
 def trace_lineage(
     spark: SparkSession, policy: Policy, *, tables: Sequence[str] = (), databases: Sequence[str] = ()
 ) -> Lineage:
-    """Ask the footers of tables, and of the tables that these came from, where their columns came from.
+    """Read the lineage of tables, and of all tables from which they were derived, from the footers of their files.
 
-    Footers that earlier passes read are not read again.
+    Footers that earlier passes cached are not read again.
 
     Args:
         spark: a classic session.
-        policy: whose key service opens footers.
+        policy: the policy with the key service, which opens footers.
         tables: ``db.table``, or patterns.
-        databases: every table of each.
+        databases: databases of which every table is read.
 
     Raises:
-        PlanError: a table that was named is not there, or is none whose files can be asked.
+        PlanError: a named table does not exist, or has no files whose footers can be read.
         ConfigError: the state directory cannot be opened.
     """
     chosen = choose_tables(spark, Choice(tuple(tables), tuple(databases)))

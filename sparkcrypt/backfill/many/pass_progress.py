@@ -1,4 +1,4 @@
-"""Notes how far a pass has come, and when, and hands everything on to whoever shows it."""
+"""Measurement of a pass: records its progress over time, and forwards it to another progress."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ MOST_POINTS = 1_000
 
 
 class Meter:
-    """A progress that remembers; units may end in several threads.
+    """A progress that records points in time; units may end in several threads.
 
     Args:
-        shown: hears everything too.
-        clock: seconds.
+        shown: the progress to which everything is forwarded.
+        clock: returns the time in seconds.
     """
 
     def __init__(self, shown: Progress, clock: Callable[[], float] = time.monotonic) -> None:
@@ -27,22 +27,22 @@ class Meter:
         self.points: list[Point] = [Point(0.0, 0, 0)]
 
     def start(self, target: str, units: int, files: int, total_bytes: int) -> None:
-        """A run knows what is to do."""
+        """Forward the start of a run."""
         self._shown.start(target, units, files, total_bytes)
 
     def step(self, unit: str, step: str) -> None:
-        """A unit enters a step."""
+        """Forward the step of a unit."""
         self._shown.step(unit, step)
 
     def advance(self, files: int, total_bytes: int, units: int = 0) -> None:
-        """So much more is done."""
+        """Record and forward further files, bytes and units."""
         with self._mutex:
             self._files, self._bytes = self._files + files, self._bytes + total_bytes
             self.points.append(Point(round(self._clock() - self._began, 3), self._files, self._bytes))
-            if len(self.points) > MOST_POINTS:  # every second one tells nearly as much
+            if len(self.points) > MOST_POINTS:  # keep every second point, and the last
                 self.points = [*self.points[:-1:2], self.points[-1]]
             self._shown.advance(files, total_bytes, units)
 
     def finish(self) -> None:
-        """A run is over."""
+        """Forward the end of a run."""
         self._shown.finish()

@@ -1,4 +1,4 @@
-"""One pass over many tables: each is planned, checked for what would make a run wrong, and run."""
+"""One pass over many tables: each is planned, checked for reasons against a run, and run."""
 
 from __future__ import annotations
 
@@ -45,17 +45,17 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _ENDS_THE_PASS = (KeyServiceUnavailableError, BridgeError, ConfigError)
-"""With these no other table would fare better."""
+"""Errors that every other table would meet too; they end the pass."""
 
 
 @dataclass(frozen=True, slots=True)
 class PassOptions:
-    """What a person may ask of a pass.
+    """The options of a pass.
 
     Attributes:
-        run: of each table's run.
-        changed: skip tables whose tags, policy and files are as the last such pass left them.
-        accept_path_readers: rewrite tables too that share a folder with another.
+        run: the options of each table's run.
+        changed: skip tables whose tags, policy and files have not changed since a pass last found no drift.
+        accept_path_readers: also rewrite tables that share a folder with another table.
         max_bytes: see `Budget`.
         max_seconds: see `Budget`.
     """
@@ -78,23 +78,24 @@ def backfill(
     progress: Progress | None = None,
     on_failure: Callable[[PassReport], None] = lambda _: None,
 ) -> PassReport:
-    """Bring every chosen table to what its tags and the policy say; what matches already is left alone.
+    """Bring every chosen table to its plan; units whose files all match are left unchanged.
 
-    A unit that cannot be done is quarantined, a table that cannot be done is reported, and the rest goes on.
+    A table that fails is reported, a unit that fails is quarantined if ``options.run`` keeps going, and the pass
+    continues with the others.
 
     Args:
-        spark: a classic session; it is configured with the policy.
+        spark: a classic session; it will be configured with the policy.
         policy: what the tags mean.
         tables: names, or patterns such as ``sales.cust*``.
-        databases: of which every table in a format of the policy is chosen.
-        path: a bare folder instead.
-        options: what else is asked.
-        progress: hears how far the pass is.
-        on_failure: hears what was done when an error ends the pass, before that goes on.
+        databases: databases of which every table in a format of the policy is chosen.
+        path: a bare folder, instead of tables and databases.
+        options: the options of the pass.
+        progress: receives progress updates.
+        on_failure: called with the partial report before an error that ends the pass is re-raised.
 
     Raises:
-        PlanError: a table or database is not there.
-        ConfigError, KeyServiceUnavailableError, BridgeError: nothing can be done for any table.
+        PlanError: a table or database does not exist.
+        ConfigError, KeyServiceUnavailableError, BridgeError: an error that every other table would meet too.
     """
     options = options or PassOptions()
     options.run.check()
@@ -111,7 +112,7 @@ def backfill(
 
 
 class _Pass:
-    """One pass; it gathers what becomes of each table."""
+    """One pass, which collects the results of its tables."""
 
     def __init__(self, spark: SparkSession, policy: Policy, options: PassOptions, progress: Progress) -> None:
         self._spark, self._policy, self._options = spark, policy, options
@@ -126,14 +127,14 @@ class _Pass:
         self._looked_at: list[tuple[StateStore, str]] = []
 
     def over_path(self, path: str) -> PassReport:
-        """Work on a bare folder."""
+        """Run over a bare folder; return the report of the pass."""
         run = self._options.run
         target = find_target(self._spark, None, path, self._policy, None, run.engine)
         self._reports.append(self._run(target, run))
         return self._report()
 
     def over_tables(self, chosen: Iterable[Chosen]) -> PassReport:
-        """Work on tables, one after the other."""
+        """Run over tables, one after the other; return the report of the pass."""
         for candidate in self._in_order(chosen):
             with self._failure_of(candidate.table.full_name):
                 catalog = Catalog(self._spark)
@@ -145,7 +146,7 @@ class _Pass:
         return self._report()
 
     def _in_order(self, chosen: Iterable[Chosen]) -> Iterable[Chosen]:
-        """Return tables by the policy's order of their tags where a budget may leave some for the next pass."""
+        """Return tables in the policy's order of their tags if a budget may leave some of them for a later pass."""
         options = self._options
         limited = options.max_bytes is not None or options.max_seconds is not None
         if not limited or options.run.priority[:1] != ("tag",):
@@ -156,7 +157,7 @@ class _Pass:
         try:
             return table_rank(self._target(table).plan, self._policy)
         except SparkcryptError:
-            return 0  # at its turn it is told
+            return 0  # the error is reported when the table is processed
 
     def _table(self, table: Table) -> None:
         run, target = self._options.run, self._target(table)
@@ -168,7 +169,7 @@ class _Pass:
             self._unchanged.append(target.name)
             return
         if not target.plan.encrypted and target.uuid is None and not self._drifts(target):
-            return  # nothing is tagged and nothing encrypted: the table is not even given an identity
+            return  # no column is tagged or encrypted, so the table is not changed: it gets no identity either
         self._reports.append(self._run(target if run.dry_run else target.with_identity(), run))
         if run.dry_run:
             self._reports[-1] = self._with_rule(self._reports[-1], target)
@@ -178,7 +179,7 @@ class _Pass:
             self._keep(target.name)
 
     def _unchanged_since(self, target: CatalogTarget, store: StateStore) -> bool:
-        """Tell whether a table may be skipped, since it is as the last pass left it."""
+        """Tell whether the pass skips unchanged tables, and a table is unchanged since a pass last found no drift."""
         return self._options.changed and PassState(store, target.table_id).last() == fingerprint(target, self._files)
 
     def _needs_care(self, target: CatalogTarget, store: StateStore) -> bool:
@@ -188,7 +189,7 @@ class _Pass:
         return needs_care(self._spark, target, self._policy, store, self._meter, self._others)
 
     def _drifts(self, target: Target) -> bool:
-        """Look at an untagged table; what is as it should be is reported so."""
+        """Tell whether files of an untagged table differ from the plan; if none does, add the table's report."""
         found = self._run(target, replace(self._options.run, dry_run=True))
         if set(found.drift["before"]) <= {"missing_folder"}:
             lost = tuple(_describe_lost(unit) for unit in found.planned)
@@ -200,7 +201,7 @@ class _Pass:
         return True
 
     def _with_rule(self, report: Report, target: CatalogTarget) -> Report:
-        """Return the report with a warning of what of the policy's rule is not in the table's properties."""
+        """Return the report with a warning about parts of the policy's rule that the table's properties lack."""
         lines = rule_lines(self._spark, target.table, self._policy)
         if not lines:
             return report
@@ -208,10 +209,9 @@ class _Pass:
         return replace(report, warnings=(*report.warnings, warning))
 
     def _keep(self, name: str) -> None:
-        """Keep what the table is like, if a look after its run finds it in order, and unchanged since that look began.
+        """Record the table's fingerprint if a survey after the run finds no drift and nothing changed meanwhile.
 
-        Properties and files are others than before the run, and somebody may have changed tags or written files while
-        it went on.
+        The run has changed properties and files, and another process may have changed tags or written files during it.
         """
         target = self._target(Catalog(self._spark).table(name))
         seen = fingerprint(target, self._files)
@@ -222,7 +222,7 @@ class _Pass:
             PassState(self._store(target), target.table_id).keep(seen)
 
     def _count_calls(self, name: str) -> None:
-        """Look at a table after a rotation, so that it is seen, not believed, how many calls a reader makes now."""
+        """Survey a table after a rotation, and add to its report how many calls a reader makes now."""
         job = self._job(self._target(Catalog(self._spark).table(name)), self._options.run)
         calls = count_calls(survey_units(job, job.options).units)
         report = self._reports[-1]
@@ -235,11 +235,11 @@ class _Pass:
         return open_states(self._spark, self._policy.run_state, outside=target.base)
 
     def _run(self, target: Target, options: RunOptions) -> Report:
-        """Run over one target; what was done before an error ends it is reported too."""
+        """Run over one target; if an error ends the run, its partial report is kept."""
         return run_table(self._job(target, options), self._reports.append)
 
     def report_unfinished(self) -> PassReport:
-        """Return what was done until now."""
+        """Return the report of what has been done so far."""
         return self._report()
 
     def _job(self, target: Target, options: RunOptions) -> TableJob:
@@ -247,7 +247,7 @@ class _Pass:
 
     @contextmanager
     def _failure_of(self, table: str) -> Iterator[None]:
-        """Note an error, and go on with the next table unless that would fare no better."""
+        """Record the error of a table, unless every other table would meet it too: then re-raise it."""
         try:
             yield
         except _ENDS_THE_PASS:

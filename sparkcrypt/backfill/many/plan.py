@@ -1,4 +1,4 @@
-"""What is planned for one table or folder: how its files differ from its plan, and what a run would do about it."""
+"""The plan of one table or folder, how its files differ from it, and what a run would do."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _OF_REPORT = ("units_left", "files_left", "bytes_left", "estimated_seconds", "coverage", "planned")
-"""What a plan says as the report of a dry run does."""
+"""Members that are copied from the report of a dry run."""
 
 
 @dataclass(frozen=True, slots=True)
 class TargetPlan:
-    """The plan of one table or folder, and its files.
+    """The plan of one table or folder, compared with its files.
 
     Attributes:
         plan: which column gets which key, and why.
-        surveys: its units in short, each with every difference from the plan.
-        report: of a dry run over it.
-        refused: why a run would not begin it; None: it would.
-        not_in_place: what of the policy's rule is not in the table's properties yet.
-        overdue: of its master keys those that were to be rotated by now.
+        surveys: summaries of its units, with every difference from the plan.
+        report: the report of a dry run over it.
+        refused: why a run would not begin it; None if it would.
+        not_in_place: parts of the policy's rule that the table's properties lack.
+        overdue: those of its master keys whose rotation is overdue.
     """
 
     plan: EncryptionPlan
@@ -53,17 +53,17 @@ class TargetPlan:
 
     @property
     def drift(self) -> list[Drift]:
-        """Every difference."""
+        """All differences from the plan."""
         return [difference for survey in self.surveys for difference in survey.drift]
 
     @property
     def inherited(self) -> tuple[InheritedColumn, ...]:
-        """Columns that are encrypted by tags which the table lacks."""
+        """The columns that are encrypted because of tags that the table lacks."""
         return sum_up_inherited(found for survey in self.surveys for found in survey.inherited)
 
     @property
     def exit_code(self) -> int:
-        """What a command ends with: a run would not begin it, or files differ, or all is as planned."""
+        """The exit code: 74 if a run would not begin it, 2 if files differ from the plan, else 0."""
         if self.refused is not None:
             return VerificationError.exit_code
         return EXIT_DRIFT if self.report.units_left else 0
@@ -96,18 +96,18 @@ def plan_target(
     parallelism: int = 1,
     accept_path_readers: bool = False,
 ) -> TargetPlan:
-    """Look at every file of a target, and change nothing; of each unit only what differs is kept in memory.
+    """Compare every file of a target with its plan, and change nothing; keep only a summary of each unit in memory.
 
     Args:
         spark: a classic session.
         target: a table or a folder.
         policy: what its tags mean.
         where: a predicate over partition columns.
-        parallelism: of the run whose time is estimated.
-        accept_path_readers: a table that shares a folder with another would be begun.
+        parallelism: the parallelism of the run whose duration is estimated.
+        accept_path_readers: assume that a run may begin a table that shares a folder with another.
 
     Raises:
-        PlanError: ``where`` asks for something other than partition columns, or a unit cannot be planned.
+        PlanError: ``where`` uses columns other than partition columns, or a unit cannot be planned.
         ConfigError: the state directory cannot be opened.
         VerificationError: the journal of an earlier run is damaged.
     """
@@ -121,7 +121,7 @@ def plan_target(
 
 
 def _list_keys(surveys: Sequence[UnitSurvey]) -> set[str]:
-    """Return the master keys that files are under."""
+    """Return the master keys that wrap keys of the files."""
     return {wrapping.key_id for survey in surveys for wrapping in survey.wrappings}
 
 

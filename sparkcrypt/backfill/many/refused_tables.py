@@ -1,4 +1,4 @@
-"""What a pass does not begin: tables of other kinds, tables that lost their tags, tables that share a folder."""
+"""Tables that a pass does not begin: tables of other kinds, tables that lost tags, tables that share a folder."""
 
 from __future__ import annotations
 
@@ -22,10 +22,11 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class TurnedAway:
-    """Tables that were not begun: table -> reason.
+    """Tables that were not begun.
 
-    ``refused`` should have been done; ``passed_over`` are what a database holds besides tables that the
-    policy has encrypted.
+    Attributes:
+        refused: table -> reason, of tables that should have been done.
+        passed_over: table -> reason, of other tables and views in a database, which the policy does not encrypt.
     """
 
     refused: dict[str, str] = field(default_factory=dict)
@@ -33,7 +34,7 @@ class TurnedAway:
 
 
 class Gate:
-    """Decides which tables a pass may work on, and notes the others."""
+    """A filter of the tables on which a pass may work; it records the others."""
 
     def __init__(self, spark: SparkSession, policy: Policy, *, accept_path_readers: bool) -> None:
         self._spark, self._policy, self._accept = spark, policy, accept_path_readers
@@ -41,7 +42,7 @@ class Gate:
         self._known: dict[str, dict[str, frozenset[str]]] = {}
 
     def of_kind(self, chosen: Chosen) -> bool:
-        """Tell whether a table is of a kind that can be rewritten; one that was named itself should be."""
+        """Tell whether a table is of a kind that can be rewritten; if not and it was named, record it as refused."""
         try:
             refuse_kinds(chosen.table, self._policy)
         except PlanError as error:
@@ -51,7 +52,7 @@ class Gate:
         return True
 
     def safe(self, target: Target, store: StateStore) -> bool:
-        """Tell whether a run would do what it should, and nothing else."""
+        """Tell whether a run may begin: the table lost no tags and shares no folder; if not, record it as refused."""
         reason = _describe_lost(lost_tags(store, target.table_id, target.plan)) or self._find_shared(target.table)
         if reason is not None:
             self.away.refused[target.name] = reason
@@ -76,13 +77,14 @@ class Gate:
 
 
 def lost_tags(store: StateStore, table_id: str, plan: EncryptionPlan) -> tuple[str, ...]:
-    """Return the columns of a table whose tags vanished since its last run.
+    """Return the columns of a table that lost their tags since its last run.
 
-    ``sparkcrypt tags unset`` leaves the old key in the column's history, so a column without tags and without history
-    lost them otherwise: by ADD COLUMNS through Hive, or in a table that was made again.
+    ``sparkcrypt tags unset`` leaves the old key in the column's history.  A column without tags and history lost them
+    in another way: by ADD COLUMNS through Hive, or because the table was re-created.
 
-    This spares a look at the files.  Nothing depends on it: a run refuses each unit in which such a column is encrypted
-    (`refuse_untagged`), whatever journals say, so here they are taken as they stand, and damaged ones are skipped.
+    This check saves reading the files.  It is not needed for security: a run refuses each unit in which such a column
+    is encrypted (`refuse_untagged`), whatever journals contain.  So journals are read unauthenticated here, and damaged
+    ones are ignored.
     """
     columns = _newest_plan(store, table_id)
     before = {str(column["column"]) for column in columns if column["tags"] and column["action"] != "plaintext"}
@@ -94,7 +96,7 @@ def lost_tags(store: StateStore, table_id: str, plan: EncryptionPlan) -> tuple[s
 
 
 def _newest_plan(store: StateStore, table_id: str) -> list[dict[str, Any]]:
-    """Return the columns of the plan of the newest run that can be read."""
+    """Return the columns of the plan of the newest run whose journal can be read."""
     for run_id in reversed(Journal.runs(store, table_id)):
         try:
             return list(Journal.open(store, table_id, run_id).run.plan["columns"])

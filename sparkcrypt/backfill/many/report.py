@@ -1,4 +1,4 @@
-"""What a pass over many tables reports, to machines and to people."""
+"""The report of a pass over many tables."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from sparkcrypt.errors import EXIT_DRIFT, RunConflictError, VerificationError
 KIND, VERSION = "sparkcrypt backfill", 1
 
 NOT_IN_PLACE = "not in the table's properties:"
-"""What a warning begins with that tells which part of the policy's rule is not there."""
+"""The start of a warning about parts of the policy's rule that a table's properties lack."""
 
 
 @dataclass(frozen=True, slots=True)
 class TableError:
-    """A table that a pass could not work on: the error's class name and message."""
+    """A table that failed, with the class name and the message of the error."""
 
     table: str
     error: str
@@ -30,7 +30,7 @@ class TableError:
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """How far a pass was: seconds since its start, files and bytes rewritten by then."""
+    """The progress of a pass at one moment: seconds since its start, and the files and bytes rewritten by then."""
 
     seconds: float
     files: int
@@ -47,10 +47,10 @@ class RotatedKey:
 
     Attributes:
         key_id: the master key.
-        version: that wraps.
-        made: this pass made the version, or would.
-        rekeys: files got new data keys.
-        predecessor: the master key in whose place it came; None where it got a version.
+        version: the version that wraps.
+        made: whether this pass created the version, or would.
+        rekeys: whether files got new data keys.
+        predecessor: the master key that it replaces; None if it got a new version.
     """
 
     key_id: str
@@ -70,19 +70,19 @@ class PassReport:
     """The result of one pass.
 
     Attributes:
-        pass_id: a name for it.
-        policy_digest: of the policy under which it was made.
-        started: ISO 8601, UTC.
+        pass_id: the name of the pass.
+        policy_digest: the digest of the policy.
+        started: when it began (ISO 8601, UTC).
         seconds: how long it took.
-        dry_run: nothing was changed.
-        tables: the report of each table's run.
-        failed: tables whose run ended with an error.
-        refused: tables that were not begun, each with the reason.
+        dry_run: whether nothing was changed.
+        tables: the reports of the tables' runs.
+        failed: the tables whose run ended with an error.
+        refused: the tables that were not begun, each with the reason.
         passed_over: views and tables of other formats, each with the reason.
-        unchanged: tables that are as the last pass left them.
-        throughput: how far it had come, and when.
-        warnings: what a person should know of it as a whole.
-        rotation: the master key for which it was made; None for a pass that brings tables to their plans.
+        unchanged: the tables that were skipped, since they have not changed since a pass last found no drift.
+        throughput: the progress over time.
+        warnings: warnings about the pass as a whole.
+        rotation: the master key that it rotated; None for a pass that brings tables to their plans.
     """
 
     pass_id: str
@@ -113,17 +113,17 @@ class PassReport:
 
     @property
     def left_out(self) -> bool:
-        """Tables, or units of tables, could not be done; of a dry run: could not be looked at, or would be refused."""
+        """Whether tables or units could not be done; in a dry run, could not be surveyed or would be refused."""
         return bool(self.failed or self.refused) or any(
             report.outcome == "incomplete" or report.problems for report in self.tables
         )
 
     @property
     def exit_code(self) -> int:
-        """What a command ends with: something was left out, or, of a dry run, files differ, or neither.
+        """The exit code: an error if something was left out, the code for drift if a dry run found drift, else 0.
 
-        Where nothing is wrong but that other runs hold tables, or took this one over: the code of that, so that a
-        scheduler can tell what will pass by itself.
+        If the only errors are that other runs hold tables or took this one over, it is the code of `RunConflictError`,
+        so that a scheduler can tell a condition that ends by itself.
         """
         if self.left_out:
             conflicts = {error.table for error in self.failed if error.error == RunConflictError.__name__}
@@ -135,7 +135,7 @@ class PassReport:
 
     @property
     def drifts(self) -> bool:
-        """Files differ from their plans."""
+        """Whether units differ from their plans."""
         return any(report.units_left for report in self.tables)
 
     def to_dict(self) -> dict[str, Any]:
@@ -161,7 +161,7 @@ class PassReport:
         }
 
     def totals(self) -> dict[str, int]:
-        """Return the sums over all tables: of what was rewritten, that of this pass alone."""
+        """Return sums over all tables; what was rewritten is counted for this pass only."""
         names = ("files_total", "files_rewritten", "files_left", "rows", "bytes_before", "bytes_after", "bytes_left")
         return {
             "tables": len(self.tables),

@@ -1,4 +1,4 @@
-"""What still needs older versions of a master key, asked before they are retired: files, old files and records."""
+"""Retirement of older versions of a master key, after a check that no file, old file or record needs them."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 RECORDS = ("audit/", "runs/", "archive/", "indexes/")
-"""Where the state directory keeps what master keys wrapped: MAC keys of audits, and the secrets of runs' digests.
+"""Folders of the state directory with wrapped MAC keys of audits and wrapped secrets of runs' digests.
 
-A table's KEKs are no reason: under an older version they wrap nothing new, and files hold those that they need.
+A table's KEKs do not need a version: under an older one they wrap nothing new, and files contain those that they need.
 """
 _SHOWN = 10
 _OLDER = "under an older version, or one that its key service keeps to itself"
@@ -42,7 +42,7 @@ _OLDER = "under an older version, or one that its key service keeps to itself"
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """One reason to keep the older versions, and what ends it."""
+    """A table or record that needs older versions, and the reason, with what removes it."""
 
     what: str
     reason: str
@@ -55,22 +55,22 @@ class Need:
 def retire_versions(
     spark: SparkSession, policy: Policy, key_id: str, below: int, *, leave_out: Collection[str] = ()
 ) -> KeyDescription:
-    """End the use of a master key's versions below a number, once nothing that is known needs them.
+    """Retire a master key's versions below a number, if nothing that is known needs them.
 
-    The footers of every table that is known to hold the key are read anew.  Files elsewhere are not known: copies,
-    backups, and tables that no run has looked at.
+    The footers of all tables that the state directory knows are read again.  Other files are not known: copies,
+    backups, and tables that no run has surveyed.
 
     Args:
         spark: a classic session.
-        policy: whose key service has the key.
+        policy: the policy whose key service has the key.
         key_id: the master key.
         below: the first version that stays.
-        leave_out: tables, as messages name them, of which nobody shall ask, such as those that were dropped.
+        leave_out: tables to ignore, by their names in messages or their ids, such as tables that were dropped.
 
     Raises:
         ConfigError: the key service does not retire versions, or there are none below that number to retire.
-        VerificationError: something needs one; it is named, with what to do.
-        KeyServiceError: the key is not there, or may not be looked at or changed.
+        VerificationError: a version is needed; the message names what needs it and what to do.
+        KeyServiceError: the key does not exist, or these credentials may not describe or change it.
     """
     service = open_key_service(policy.key_service)
     if not isinstance(service, Retiring):
@@ -109,13 +109,13 @@ def find_needs(
 
 
 def find_records(store: StateStore, key_id: str, below: int, service_type: str) -> Iterator[Need]:
-    """Yield the records of a state directory that hold what an older version of a master key wrapped.
+    """Yield the records of a state directory that contain a key or secret wrapped by an older version of a master key.
 
-    What has the form of another type of key service than ``service_type`` was wrapped by a former one: no reason.
+    Texts in the form of another type of key service than ``service_type`` are ignored: a former one wrapped them.
     """
     for kind in RECORDS:
         for name in store.list(kind):
-            with contextlib.suppress(ValueError):  # a torn record holds nothing that anybody opens
+            with contextlib.suppress(ValueError):  # a torn record is not used for anything
                 objects = walk_objects(json.loads(store.read(name) or b""))
                 if any(_is_needed(told, key_id, below, service_type) for told in objects):
                     yield Need(
@@ -169,7 +169,7 @@ def _find_in_table(
 
 
 def walk_objects(value: Any) -> Iterator[dict[str, Any]]:
-    """Yield every object inside a JSON value, also in texts that are JSON themselves, as packs hold entries."""
+    """Yield every object inside a JSON value, also in strings of JSON, as which packs contain entries."""
     if isinstance(value, str) and value.startswith("{"):
         with contextlib.suppress(ValueError):
             yield from walk_objects(json.loads(value))

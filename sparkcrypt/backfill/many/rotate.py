@@ -1,4 +1,4 @@
-"""The rotation of a master key: a version of it, or another key, and the data keys of its tables rewrapped under it."""
+"""Rotation of a master key: adds a version or names a successor, and rewraps the data keys of its tables under it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _UNREACHED = (
     "retire`)"
 )
 _OUTSIDE = ".nothing"
-"""No table is called so: the state directory is opened for all of them, and each run sees that it is outside."""
+"""Stands for a table's folder when the state directory is opened for all tables; each run checks its own table's."""
 
 
 def rotate_key(
@@ -47,34 +47,34 @@ def rotate_key(
     progress: Progress | None = None,
     on_failure: Callable[[PassReport], None] = lambda _: None,
 ) -> PassReport:
-    """Add a version to a master key, and rewrap under it the data keys of every file that holds the key.
+    """Add a version to a master key, and rewrap under it the data keys of every file that uses the key.
 
-    With a successor, everything under the master key comes under that one, which the policy has to name in its place.
+    With a successor, everything under the master key is rewrapped under the successor, which the policy must name in
+    its place.
 
-    Pages are copied as they are.  Each master key of a file that is rewrapped ends with one KEK for the table, so a
-    reader makes as many calls as there are master keys, however many processes wrote.  The work is that of a pass: with
-    journal, audit, budgets and swaps, and continued by the same call, which then makes no further version.
+    Unless the key is compromised, pages are copied unchanged.  Each master key of a rewrapped file then has one KEK for
+    the table, so a reader makes one call for each master key, however many processes wrote the files.  The work is done
+    by a pass, with journal, audit, budgets and swaps.  The same call continues it, without making a further version.
 
     Args:
-        spark: a classic session; it is configured with the policy.
-        policy: whose key service has the key.
+        spark: a classic session; it will be configured with the policy.
+        policy: the policy whose key service has the key.
         key_id: the master key.
-        tables: names or patterns; without tables and databases, every table of which the state directory knows that it
-            holds the key.
-        databases: of which every Parquet table is looked at.
+        tables: names or patterns; without tables and databases, all tables that use the key by the state directory.
+        databases: databases of which every table in a format of the policy is chosen.
         successor: another master key, which gets no version.
-        keep_version: make no version, and rewrap under the one that is newest.
-        compromised: somebody else may have used the key: every file that holds it gets new data keys, for all of its
+        keep_version: make no version, and rewrap under the newest one.
+        compromised: the key may have been used by others: every file that uses it gets new data keys, for all of its
             columns.
-        options: of the pass; what its runs do with data keys is said by the above.
-        progress: hears how far the pass is.
-        on_failure: hears what was done when an error ends the pass, before that goes on.
+        options: the options of the pass; those of its runs on keys are set by the other arguments.
+        progress: receives progress updates.
+        on_failure: called with the partial report before an error that ends the pass is re-raised.
 
     Raises:
-        ConfigError: the key service does not rotate keys, or no table is known to hold the key; or a compromised
-            version is to be kept; or the policy does not name the successor in the key's place.
-        KeyServiceError: the key is not there, or may not be rotated.
-        PlanError: a table or database is not there.
+        ConfigError: the key service does not rotate keys, no table is known to use the key, a compromised version is to
+            be kept, or the policy does not name the successor in the key's place.
+        KeyServiceError: the key does not exist, or may not be rotated.
+        PlanError: a table or database does not exist.
     """
     options = options or PassOptions()
     if compromised and keep_version:
@@ -100,7 +100,7 @@ def rotate_key(
     version = choose(store, service, key_id, keep_version=keeps, rekeys=compromised)
     run = replace(options.run, rewrap=not compromised, rotate_key=key_id, rotate_to=version, keep_going=True)
     run = replace(run, rotate_from=predecessor)
-    if compromised:  # an unfinished run that only rewraps would put files under the version for new data keys
+    if compromised:  # an unfinished run that only rewraps must not put old data keys under the new version
         run, missing = replace(run, resume="never"), (*missing, _UNREACHED)
     rotated = RotatedKey(key_id, version, made=version > before, rekeys=compromised, predecessor=predecessor)
 
@@ -124,10 +124,10 @@ def rotate_key(
 
 
 def refuse_unplanned(policy: Policy, key_id: str, successor: str, *, compromised: bool) -> None:
-    """Refuse a successor that the policy does not name in a master key's place.
+    """Check that the policy names a successor in a master key's place.
 
     Raises:
-        ConfigError: it names what has to be changed in the policy.
+        ConfigError: it does not, or the key is compromised; the message says what to change.
     """
     if compromised:
         raise ConfigError(
@@ -152,10 +152,10 @@ def refuse_unplanned(policy: Policy, key_id: str, successor: str, *, compromised
 
 
 def find_tables(spark: SparkSession, store: StateStore, key_id: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the tables that are known to hold a master key, and what to tell of those that cannot be looked at.
+    """Return the tables that are known to use a master key, and a warning about those not in this catalog.
 
     Raises:
-        ConfigError: there is none.
+        ConfigError: no table of this catalog is known to use it.
     """
     digest, catalog = key_digest(key_id), Catalog(spark)
     known = [use for use in list_key_uses(store) if key_id in use.keys or digest in use.kept]

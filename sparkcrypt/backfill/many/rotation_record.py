@@ -1,10 +1,11 @@
-"""Whether a rotation of a master key was begun and not finished, so that the command may be given again.
+"""Records of master key rotations, by which a repeated command continues an unfinished rotation.
 
-    rotations/<digest of the key id>/00000002.json     the version that it makes, and whether all asked for is under it
+    rotations/<digest of the key id>/00000002.json     the version that it makes, and whether everything is under it
 
-The record is written before the key service is asked for a version.  So a command that was killed, or whose budget was
-spent, goes on under the version that it made, and makes no other.  Nothing else depends on it: who may write to the
-state directory can make a rotation use the newest version that there is, which the report names.
+The record is written before the key service is asked for a version.  A command that was killed, or whose budget was
+spent, therefore continues with the version that it made, and makes no other.  The record is used for nothing else: a
+process that can write to the state directory can make a rotation use the newest existing version, which the report
+names.
 """
 
 from __future__ import annotations
@@ -24,14 +25,14 @@ VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class RotationRecord:
-    """The rotation of a master key that was begun last.
+    """The last rotation of a master key that was begun.
 
     Attributes:
         key_id: the master key.
         to: the version that it makes.
-        asked: the key service was asked for it.
-        finished: every table that was asked for is under it, or was left for a reason that its report names.
-        rekeys: files get new data keys under it, and are not only rewrapped.
+        asked: whether the key service was asked for it, and answered.
+        finished: whether the pass over the chosen tables ended without a failure or a spent budget.
+        rekeys: whether files get new data keys under it, instead of being rewrapped only.
     """
 
     key_id: str
@@ -41,14 +42,14 @@ class RotationRecord:
     rekeys: bool = False
 
     def keep(self, store: StateStore) -> None:
-        """Write it down in place of the one before it."""
+        """Write it in place of the previous record."""
         body = {"version": VERSION, "key_id": self.key_id, "to": self.to, "asked": self.asked}
         content = json.dumps({**body, "finished": self.finished, "rekeys": self.rekeys})
         _record(store, self.key_id).replace(content.encode())
 
     @classmethod
     def last(cls, store: StateStore, key_id: str) -> RotationRecord | None:
-        """Return the one of a master key; None where none is known."""
+        """Return the record of a master key; None if there is none."""
         for content in _record(store, key_id).read():
             with contextlib.suppress(ValueError, KeyError, TypeError):
                 told = json.loads(content)
@@ -64,7 +65,7 @@ def plan_version(
     """Return the version under which a rotation would wrap; nothing is changed.  See `begin_version`.
 
     Raises:
-        KeyServiceError: the key is not there, or its versions may not be looked at.
+        KeyServiceError: the key does not exist, or these credentials may not describe it.
     """
     newest = service.describe(key_id).versions
     begun = _find_unfinished(store, key_id, rekeys=rekeys)
@@ -74,18 +75,18 @@ def plan_version(
 def begin_version(
     store: StateStore, service: KeyService, key_id: str, *, keep_version: bool, rekeys: bool = False
 ) -> int:
-    """Return the version under which a rotation wraps; it is made, unless an unfinished rotation has made it.
+    """Return the version under which a rotation wraps; create it, unless an unfinished rotation has created it.
 
     Args:
         store: the state directory.
         service: the key service.
         key_id: the master key.
-        keep_version: make none.
-        rekeys: files get new data keys: a version under which files were only rewrapped is not used for that.
+        keep_version: create no version, and use the newest one.
+        rekeys: files get new data keys; the version of an unfinished rotation that only rewraps is not used for that.
 
     Raises:
-        ConfigError: the key service does not rotate keys here.
-        KeyServiceError: it did not add the version, or does not tell of it.
+        ConfigError: the key service cannot rotate keys through sparkcrypt.
+        KeyServiceError: it did not add the version, or does not list it.
     """
     newest = service.describe(key_id).versions
     begun = _find_unfinished(store, key_id, rekeys=rekeys)
@@ -108,7 +109,7 @@ def begin_version(
 
 
 def finish_rotation(store: StateStore, key_id: str, version: int) -> None:
-    """Write down that everything that was asked for was done: the next rotation makes a version."""
+    """Record that a rotation is complete, so that the next one creates a version."""
     RotationRecord(key_id, version, asked=True, finished=True).keep(store)
 
 

@@ -1,4 +1,4 @@
-"""What a table was like when a pass last found it in order, so that ``--changed`` skips what has not changed.
+"""Fingerprints of tables in which a pass found no drift, by which ``--changed`` skips tables that have not changed.
 
 passes/<table id>/00000004.json    a digest of tags, schema, policy and files; a newer record replaces it
 """
@@ -20,13 +20,13 @@ VERSION = 1
 
 
 class PassState:
-    """The last state in which a pass left a table without drift."""
+    """The fingerprint that a table had when a pass last found no drift in it."""
 
     def __init__(self, store: StateStore, table_id: str) -> None:
         self._record = LatestRecord(store, f"passes/{table_id}/")
 
     def last(self) -> str | None:
-        """Return the fingerprint of the last pass; None when there was none that ended without drift."""
+        """Return the recorded fingerprint; None if no pass found the table without drift."""
         for content in self._record.read():
             with contextlib.suppress(ValueError, KeyError, TypeError):
                 record: dict[str, Any] = json.loads(content)
@@ -35,12 +35,12 @@ class PassState:
         return None
 
     def keep(self, fingerprint: str) -> None:
-        """Keep the fingerprint of a pass that ended without drift."""
+        """Record the fingerprint after a pass that ended without drift."""
         self._record.replace(json.dumps({"version": VERSION, "fingerprint": fingerprint}).encode())
 
 
 def fingerprint(target: CatalogTarget, files: HadoopFiles) -> str:
-    """Return a digest of all on which a table's drift depends: its plan, its properties, and the list of its files."""
+    """Return a digest of everything that determines a table's drift: plan, properties, schema, folders and files."""
     made = hashlib.sha256()
     plan, options = target.plan.to_dict(), dict(sorted(target.options().items()))
     made.update(json.dumps([plan, options, target.table.schema_json], sort_keys=True).encode())
