@@ -1,1 +1,1 @@
-"""Master keys deleted so that data past their retention can never be read again: planned, done, proven, remembered."""
+"""Shredding of master keys, so that data past their retention can never be read again: plan, deletion and proof."""

@@ -1,14 +1,15 @@
-"""Keys of data past their retention are deleted, one after the other, each step so that a second command goes on.
+"""Shredding of the keys of data past their retention, one after the other, so that a second command can continue.
 
-Of each key, under the lock of the audit of keys:
+For each key, under the lock of the audit of keys:
 
-1. tables, records and holds are looked at again, as they are now;
-2. the audit says what is about to be done, and why;
+1. tables, records and holds are surveyed again;
+2. an audit entry records what is about to be done, and why;
 3. the key service deletes the key;
-4. a process of its own is refused what the key had wrapped, since the key is gone;
-5. the audit gets the tombstone, and readers are left word of it.
+4. a new process proves that it cannot unwrap what the key had wrapped, since the key no longer exists;
+5. the tombstone is written to the audit, and a copy of it for readers.
 
-Killed after 2, the key is still there, and everything is looked at again; after 3, the key is gone, and 4 and 5 follow.
+If the command is killed after 2, the key still exists, and everything is surveyed again; after 3, the key no longer
+exists, and 4 and 5 follow.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
 COMMAND = "shred apply"
 OVERDUE = "its retention is over"
 _CACHE_SECONDS = 600
-"""How long processes keep opened keys, unless their launch says otherwise."""
+"""How long processes cache opened keys by default."""
 _REMAINS = (
     "backups of the key service, and exports of its keys, that hold the key",
     "copies of the values elsewhere: caches and checkpoints of applications, exports, results that people kept",
@@ -54,17 +55,17 @@ _REMAINS = (
 )
 
 Confirm = Callable[[ShredPlan], None]
-"""Asks a person about a plan; raises unless the answer is right."""
+"""Asks the operator to confirm a plan; raises an error if the plan is not confirmed."""
 
 
 @dataclass(frozen=True, slots=True)
 class ShredOptions:
-    """How keys are shredded.
+    """The options of shredding.
 
     Attributes:
-        reason: why, for the audit; needed where a key is named that has no date.
+        reason: the reason, for the audit; required if the retention of a named key has no date.
         expected: a head of the audit of keys that was kept elsewhere.
-        attended: a person is asked, who is told where nothing is recorded of holds.
+        attended: whether an operator confirms the plan, and is told if no holds are recorded.
     """
 
     reason: str | None = None
@@ -81,21 +82,21 @@ def shred_keys(
     confirm: Confirm,
     progress: Callable[[ShreddedKey], None] = lambda _: None,
 ) -> ShredReport:
-    """Delete the keys that are due, or one that is named, as the module says.
+    """Delete the keys that are due, or the one that is named, in the steps listed above.
 
     Args:
         spark: a classic session.
-        policy: whose keys.
-        selection: which.
-        options: why, and by whose word.
-        confirm: is asked once, before anything is deleted, about all keys that would be.
-        progress: hears of each key that is gone.
+        policy: the policy that names the keys.
+        selection: the keys and tables to select.
+        options: the reason, and what is known of the audit of keys.
+        confirm: called once with the plan, before any key is deleted.
+        progress: called with each key after it was shredded.
 
     Raises:
-        ConfigError: the key service does not delete keys here, nobody knows of holds, or a reason is missing.
-        VerificationError: the audit of keys was changed or cut, the state directory may be an earlier copy, the key
-            that was named is held or needed, or a deletion is not proven.
-        KeyServiceError: the key service did not do what it was asked.
+        ConfigError: the key service cannot delete keys through sparkcrypt, holds are not known, or a reason is missing.
+        VerificationError: the audit of keys was changed or cut, the state directory may be an earlier copy, the named
+            key is held or needed, or a deletion is not proven.
+        KeyServiceError: the key service failed or refused.
     """
     store = open_states(spark, policy.run_state, outside=f"{policy.run_state.rstrip('/')}/.nothing")
     service = open_key_service(policy.key_service)
@@ -151,13 +152,13 @@ def _shred_key(
 
 def _delete(service: KeyService, key_id: str) -> KeyDeletion:
     if isinstance(service, Deleting):
-        with contextlib.suppress(KeyNotFoundError):  # an earlier command, or somebody by hand, deleted it
+        with contextlib.suppress(KeyNotFoundError):  # an earlier command, or an operator, deleted it
             return service.delete_key(key_id)
     return KeyDeletion(key_id, None, "the key service had the key no more")
 
 
 def _refuse(plan: ShredPlan, selection: Selection, service: KeyService) -> None:
-    """Refuse what no key may be deleted by.
+    """Raise an error if the plan permits no deletion.
 
     Raises:
         VerificationError, ConfigError: as `shred_keys`.
@@ -187,7 +188,7 @@ def _refuse_unknown_holds(facts: KeyFacts, options: ShredOptions) -> None:
 
 
 def _mark_tombstones(store: StateStore, policy: Policy, facts: KeyFacts) -> None:
-    """Leave word of tombstones that a killed command did not leave."""
+    """Write the copies of tombstones for readers that a killed command did not write."""
     unmarked = [key_id for key_id in facts.tombstones if store.read(tombstone_name(key_digest(key_id))) is None]
     if unmarked:
         with key_audit(store, policy, COMMAND) as audit:
@@ -196,7 +197,7 @@ def _mark_tombstones(store: StateStore, policy: Policy, facts: KeyFacts) -> None
 
 
 def _find_change(confirmed: ShreddableKey, now: ShredPlan) -> str | None:
-    """Return why a key that was confirmed is not deleted after all; None where all is as it was."""
+    """Return why a confirmed key must not be deleted after all; None if it may be."""
     key = next((key for key in now.keys if key.key_id == confirmed.key_id), None)
     if key is None:
         return "another command shredded it meanwhile"
@@ -216,7 +217,7 @@ def _list_places(dark: Sequence[DarkTable]) -> set[tuple[str, str]]:
 
 
 def _cache_seconds(spark: SparkSession, service: KeyService) -> float:
-    """Return how long after its deletion processes may still use a key that they have opened."""
+    """Return for how many seconds after its deletion processes may still use a key that they have cached."""
     told = spark.sparkContext.getConf().get(f"spark.hadoop.{names.CACHE_LIFETIME}", str(_CACHE_SECONDS))
     try:
         lifetime = max(float(_CACHE_SECONDS), float(told or _CACHE_SECONDS))

@@ -1,7 +1,7 @@
 """Known exports of columns: copies of their values in other columns, and values that were declassified.
 
-Both are told by what writers noted: the lineage in files of tables that are known, and the access log.  Neither says of
-which bucket the values were, so an export of a column is one of each of its buckets.
+They are found in the lineage that writers recorded in files of known tables, and in the access log.  Neither contains
+the bucket of the values, so an export of a column counts for each of its buckets.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ _Column = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Export:
-    """Values of a column elsewhere.
+    """Values of a column outside of it.
 
     Attributes:
-        kind: ``derived``, a column of a table; ``declassified``, values that a query handed on without their tags.
-        source: the column that they are of, ``db.table.column``; for values of which no table is noted their tags.
-        place: ``db.table.column`` that holds them; of declassified values who took the tags off, as the log has it.
-        state: what protects them there, or why they were declassified.
-        count: files, or uses.
+        kind: ``derived``: in another column; ``declassified``: values that a query returned without their tags.
+        source: the column of the values, ``db.table.column``; if the log names no table, the tags of the values.
+        place: for derived values the column, ``db.table.column``; for declassified ones the principal in the log.
+        state: for derived values their protection; for declassified ones the reason.
+        count: the number of files, or of uses.
     """
 
     kind: Literal["derived", "declassified"]
@@ -50,7 +50,7 @@ class Export:
         }
 
     def to_text(self) -> str:
-        """Return it as people read it."""
+        """Return it as a sentence."""
         if self.kind == "derived":
             return f"{self.place} came from {self.source}: {self.state} in {count_of(self.count, 'file')}"
         return f"{self.place} declassified values of {self.source}: {self.state!r}, {count_of(self.count, 'use')}"
@@ -59,12 +59,13 @@ class Export:
 def find_derived(
     scans: Iterable[TableScan], rules: Collection[TagRule], places: Iterable[tuple[TableScan, KeyPlace]]
 ) -> Iterator[Export]:
-    """Yield the columns of known tables whose values came from columns under a key, directly or not.
+    """Yield the columns of known tables whose values were derived, directly or not, from columns under a key.
 
     Args:
-        scans: the tables, looked at.
-        rules: of the key's tags; a copy under a key that they give has a bucket, and a retention, of its own.
-        places: what is under the key.
+        scans: the scans of the tables.
+        rules: the rules of the key's tags; copies under a key that they give are left out, since it has its own bucket
+            and retention.
+        places: the data under the key, with the scans of their tables.
     """
     known = list(scans)
     waiting: list[tuple[TableScan, str]] = []
@@ -91,13 +92,13 @@ def find_derived(
 def find_declassified(
     policy: Policy, tags: Iterable[str], places: Iterable[tuple[TableScan, KeyPlace]], failed: list[str]
 ) -> Iterator[Export]:
-    """Yield the uses of ``declassify`` on columns under a key, as the policy's access log has them.
+    """Yield the uses of ``declassify`` on columns under a key, from the policy's access log.
 
     Args:
-        policy: names the log; without one nothing is noted.
-        tags: of the key, by which values count of which the log names no table.
-        places: what is under the key.
-        failed: gets the reason where the log cannot be read.
+        policy: the policy that names the log; if it names none, nothing is yielded.
+        tags: the tags of the key, by which values are found for which the log names no table.
+        places: the data under the key, with the scans of their tables.
+        failed: receives the reason if the log cannot be read.
     """
     if policy.access_log is None:
         return
@@ -112,7 +113,7 @@ def find_declassified(
 
 
 def _is_named(noted: str, scan: TableScan) -> bool:
-    """Tell whether a lineage that names a table, or the folder that was read, means this table."""
+    """Tell whether the table name or the folder in a lineage refers to a table."""
     if "/" in noted:
         return is_within(noted, scan.target.base)
     return normalized_table(noted) == normalized_table(scan.name)

@@ -1,4 +1,4 @@
-"""Which keys may be shredded: what is under each in every table that is known, and what else needs it."""
+"""Search for keys that may be shredded: surveys the data under them in all known tables, and other uses of them."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What a person asked for.
+    """The keys and tables that the operator selected.
 
     Attributes:
-        tables: names or patterns; without tables and databases all that the state directory knows.
-        databases: of which every Parquet table is looked at.
-        key_id: this key alone.
-        leave_out: tables, as messages name them, of which nobody shall ask, such as those that were dropped.
+        tables: names or patterns; without tables and databases, all tables that the state directory knows.
+        databases: databases of which every table in a format of the policy is selected.
+        key_id: the only key to consider; None for all.
+        leave_out: tables to ignore, by their names in messages or their ids, such as tables that were dropped.
     """
 
     tables: tuple[str, ...] = ()
@@ -56,22 +56,22 @@ class Selection:
 
     @property
     def is_of_all(self) -> bool:
-        """No table was named."""
+        """Whether no table or database was named."""
         return not self.tables and not self.databases
 
 
 class Survey:
-    """Looks at tables, records and holds, as often as it is asked, and says which keys may be shredded.
+    """A repeatable survey of tables, records and holds, which determines the keys that may be shredded.
 
     Args:
         spark: a classic session.
-        policy: whose keys.
+        policy: the policy that names the keys.
         store: the state directory.
         service: the key service.
-        selection: what was asked for.
+        selection: the keys and tables to select.
 
     Raises:
-        PlanError: a table or database is not there, or a table that was named is none of Parquet files.
+        PlanError: a table or database does not exist, or a named table is not a plain table in a format of the policy.
     """
 
     def __init__(
@@ -95,17 +95,17 @@ class Survey:
     def plan(
         self, *, as_of: datetime | None = None, expected: AuditHead | None = None, facts: KeyFacts | None = None
     ) -> ShredPlan:
-        """Look at everything now, and change nothing.
+        """Survey everything as it is now, and change nothing.
 
         Args:
-            as_of: by which time retention is over; None: now.
+            as_of: the time by which retention must be over; now by default.
             expected: a head of the audit of keys that was kept elsewhere.
-            facts: what the audit of keys says, for who holds its lock.
+            facts: the content of the audit of keys, from a caller that holds its lock; read by default.
 
         Raises:
             ConfigError: no table was named, and none is known.
             VerificationError: the audit of keys was changed or cut.
-            KeyServiceError: it cannot be opened, or the key service does not answer.
+            KeyServiceError: the audit cannot be opened, or the key service does not answer.
         """
         moment = as_of or datetime.now(timezone.utc)
         if facts is None:
@@ -141,13 +141,13 @@ class Survey:
         )
 
     def _choose(self, facts: KeyFacts, moment: datetime) -> dict[str, KeyRetention]:
-        """Return the keys that may be meant, with how long the policy keeps what is under them."""
+        """Return the candidate keys, each with the policy's retention of the data under it."""
         asked = self._selection.key_id
         if asked is not None:
             return {asked: retention_of_key(self._policy, asked)}
         chosen = {key_id for scan in self._scans.values() if scan.selected for key_id in scan.places}
         if self._selection.is_of_all:
-            with contextlib.suppress(KeyAccessDeniedError):  # who may not list still sees what files are under
+            with contextlib.suppress(KeyAccessDeniedError):  # without the right to list keys, files still name theirs
                 chosen |= {described.key_id for described in self._service.list_keys()}
         return {key_id: retention_of_key(self._policy, key_id) for key_id in sorted(chosen | set(facts.begun))}
 
@@ -155,7 +155,7 @@ class Survey:
         return kept.key_id == self._selection.key_id or kept.key_id in facts.begun
 
     def _is_open(self, key_id: str, facts: KeyFacts) -> bool:
-        """Tell whether there is something to do: a key that was shredded is gone, unless somebody brought it back."""
+        """Tell whether a key is left to shred: it has no tombstone, or was begun again, or exists again."""
         return key_id not in facts.tombstones or key_id in facts.begun or self._is_there(key_id)
 
     def _has_retention(self, kept: KeyRetention) -> bool:
@@ -188,7 +188,7 @@ class Survey:
                 refused.append(f"{scan.name}: {told}")
         is_there, begun = self._is_there(key_id), key_id in facts.begun
         if begun and not is_there:
-            refused = []  # it is gone: what is left is to say so
+            refused = []  # it no longer exists: only the proof and the tombstone are left
         return ShreddableKey(
             kept,
             is_there,
@@ -201,7 +201,7 @@ class Survey:
         )
 
     def _find_late_data(self) -> Iterator[LateData]:
-        """Yield each key of late data under which files of these tables are."""
+        """Yield each key of late data that files of these tables use."""
         found: dict[str, list[DarkTable]] = {}
         for scan in self._scans.values():
             for key_id, place in scan.places.items():
@@ -226,7 +226,7 @@ class Survey:
             )
 
     def _find_readable(self, scan: TableScan, place: KeyPlace) -> Iterator[str]:
-        """Yield where values stay readable that the key's deletion should make unreadable."""
+        """Yield the places where values stay readable that the deletion of the key should make unreadable."""
         step = "`sparkcrypt backfill` puts it under the key first"
         for reason, files in place.readable.items():
             yield f"{place.table}: {reason} in {count_of(files, 'file')}; {step}"
@@ -247,7 +247,7 @@ class Survey:
             yield f"{place.table}: open problem {problem.problem} of {problem.unit}: {problem.kind}"
 
     def _look_at_known(self) -> list[tuple[TableUse, str]]:
-        """Add the tables that the state directory knows, and return those that cannot be looked at."""
+        """Add the tables that the state directory knows; return those that cannot be surveyed, each with the reason."""
         unknown = []
         for use in list_key_uses(self._store):
             ids = {scan.target.table_id for scan in self._scans.values()}
@@ -266,7 +266,7 @@ class Survey:
         return unknown
 
     def _find_name(self, use: TableUse) -> str | None:
-        """Return what a table is called now: by its name in journals, else by its UUID, which survives a rename."""
+        """Return the present name of a table: its name in journals if that exists, else by its UUID, after a rename."""
         catalog = Catalog(self._spark)
         if use.table is not None and "/" not in use.table and catalog.exists(use.table):
             return use.table
@@ -288,10 +288,10 @@ class Survey:
         return True
 
     def _find_records(self, key_ids: Collection[str]) -> dict[str, list[str]]:
-        """Return key id -> the records of the state directory with which it wrapped MAC keys and digest secrets."""
+        """Return key id -> the records of the state directory with a MAC key or digest secret that it wrapped."""
         found: dict[str, list[str]] = {}
         for name in (name for kind in RECORDS for name in self._store.list(kind)) if key_ids else ():
-            with contextlib.suppress(ValueError):  # a torn record holds nothing that anybody opens
+            with contextlib.suppress(ValueError):  # a torn record is not used for anything
                 for told in walk_objects(json.loads(self._store.read(name) or b"")):
                     key_id = told.get("key_id")
                     if key_id in key_ids and isinstance(told.get("wrapped"), str):

@@ -1,4 +1,4 @@
-"""What `sparkcrypt shred` would do: keys whose data are past retention, what goes dark, and what stands against it."""
+"""The plan of `sparkcrypt shred`: keys whose data are past retention, what becomes dark, and reasons against it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ REPORT_KIND, REPORT_VERSION = "sparkcrypt shred", 1
 
 @dataclass(frozen=True, slots=True)
 class DarkTable:
-    """What of one table goes dark with a key: values of these columns in these partitions."""
+    """The data of one table that become dark with a key: values of these columns in these partitions."""
 
     table: str
     partitions: tuple[str, ...]
@@ -33,7 +33,7 @@ class DarkTable:
 
     @classmethod
     def of(cls, place: KeyPlace) -> DarkTable:
-        """Return it of what a scan found."""
+        """Return it from the result of a scan."""
         return cls(
             place.table,
             tuple(sorted(place.partitions)),
@@ -57,17 +57,17 @@ class DarkTable:
 
 @dataclass(frozen=True, slots=True)
 class ShreddableKey:
-    """One key that is past its retention, or was named.
+    """A key that is past its retention, was named, or that an earlier command began to shred.
 
     Attributes:
-        retention: why it is due.
-        is_there: the key service has it.
-        begun: an earlier command wrote down that it is deleted, and did not end.
-        dark: what goes dark, table by table.
-        holds: what keeps it from being shredded.
-        refused: why it is not shredded, besides holds.
-        defeated_by: where values that should go dark stay readable.
-        exports: copies of values of its columns elsewhere, of this bucket or another.
+        retention: the retention of the data under it.
+        is_there: whether the key service has it.
+        begun: whether an earlier command recorded its deletion and did not finish.
+        dark: the data that become dark, table by table.
+        holds: the legal holds on it.
+        refused: further reasons not to shred it.
+        defeated_by: the places where values that should become dark stay readable.
+        exports: copies of its columns' values elsewhere, of this bucket or of others.
     """
 
     retention: KeyRetention
@@ -86,7 +86,7 @@ class ShreddableKey:
 
     @property
     def may_go(self) -> bool:
-        """Nothing stands against it."""
+        """Whether neither a hold nor another reason prevents shredding it."""
         return not self.holds and not self.refused
 
     def to_dict(self) -> dict[str, Any]:
@@ -108,7 +108,7 @@ class ShreddableKey:
 
 @dataclass(frozen=True, slots=True)
 class LateData:
-    """Rows that came after the key of their bucket was gone: their key, how long the policy keeps it, and where."""
+    """Rows that were written after their bucket's key was shredded: their key with its retention, and their tables."""
 
     retention: KeyRetention
     tables: tuple[DarkTable, ...]
@@ -126,19 +126,19 @@ class LateData:
 
 @dataclass(frozen=True, slots=True)
 class ShredPlan:
-    """What would be shredded.
+    """The keys that would be shredded.
 
     Attributes:
-        as_of: by which time retention is over.
-        keys: the keys that are due, or were named.
-        left_out: key id -> why no date tells whether it is due.
-        shredded: tombstones of keys under which files of these tables are still.
-        not_scanned: table -> why nobody looked at it.
+        as_of: the time by which retention must be over.
+        keys: the keys that are due, were named, or that an earlier command began to shred.
+        left_out: key id -> why no date determines whether it is due.
+        shredded: the tombstones of keys that files of these tables use, or should use by the plan.
+        not_scanned: table -> why it could not be scanned.
         passed_over: views and tables of other formats, each with the reason.
-        head: of the audit of keys, as ``--head`` takes it.
-        doubts: why the state directory may be an earlier copy of itself, in which holds are missing.
-        warnings: what people must know besides.
-        late_data: what is under keys of late data, due or not.
+        head: the head of the audit of keys, in the form that ``--head`` accepts.
+        doubts: why the state directory may be an earlier copy, which may lack holds.
+        warnings: warnings about the audit of keys and the access log.
+        late_data: the data under keys of late data, due or not.
     """
 
     as_of: datetime
@@ -154,18 +154,18 @@ class ShredPlan:
 
     @property
     def chosen(self) -> Sequence[ShreddableKey]:
-        """The keys against which nothing stands."""
+        """The keys that may be shredded."""
         return [key for key in self.keys if key.may_go]
 
     @property
     def exit_code(self) -> int:
-        """74: a key is due and refused, or something was not looked at; 2: a key would be shredded; 0: none is due."""
+        """The exit code: 74 if a key is refused, a table not scanned or in doubt; else 2 if a key may go, else 0."""
         if any(key.refused for key in self.keys) or self.not_scanned or self.doubts:
             return VerificationError.exit_code
         return EXIT_DRIFT if self.chosen else 0
 
     def to_report(self) -> dict[str, Any]:
-        """Return it as a report of a shredding that was only planned, as JSON values."""
+        """Return it as the report of a dry run, as JSON values."""
         return {"kind": REPORT_KIND, "version": REPORT_VERSION, "outcome": "dry run", **self.to_dict()}
 
     def to_dict(self) -> dict[str, Any]:

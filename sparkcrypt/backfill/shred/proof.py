@@ -1,4 +1,4 @@
-"""The proof that a master key is gone: a process that has never used it asks the key service to unwrap with it."""
+"""Proof that a master key no longer exists: a process that has never used it asks the key service to unwrap with it."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ _NO_PROBE = "nothing that a key service wrapped"
 
 
 def make_probe(service: KeyService, config: KeyServiceConfig, key_id: str) -> str:
-    """Return what a key wraps, random bytes, once another process has unwrapped it.
+    """Return random bytes wrapped by a key, after another process has unwrapped them.
 
     Args:
         service: the key service.
-        config: the same, for the other process.
+        config: the configuration of the same key service, for the other process.
         key_id: the master key.
 
     Raises:
         KeyServiceError: the key does not wrap, or these credentials may not wrap or unwrap with it.
-        VerificationError: the other process unwrapped something else.
+        VerificationError: the other process unwrapped other bytes.
     """
     secret = secrets.token_bytes(_PROBE_BYTES)
     try:
@@ -42,15 +42,15 @@ def make_probe(service: KeyService, config: KeyServiceConfig, key_id: str) -> st
 
 
 def prove_gone(config: KeyServiceConfig, key_id: str, probe: str | None) -> None:
-    """See that a new process cannot unwrap with a key, because the key is not there.
+    """Check that a new process cannot unwrap with a key because the key does not exist.
 
     Args:
-        config: the key service.
+        config: the configuration of the key service.
         key_id: the master key.
-        probe: what it wrapped before; None where it was gone when somebody first looked.
+        probe: the text from `make_probe`; None if the key did not exist when its shredding began.
 
     Raises:
-        VerificationError: the key service still has it, or says something else.
+        VerificationError: the key service still has the key, or gives another reason.
     """
     try:
         _unwrap_elsewhere(config, key_id, probe or _NO_PROBE)

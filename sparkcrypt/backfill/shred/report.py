@@ -1,4 +1,4 @@
-"""What a shredding did: the keys that are gone, since when that is effective, and what must still go."""
+"""The report of a shredding: the deleted keys, when their deletion takes effect, and what else must be deleted."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from sparkcrypt.errors import VerificationError
 
 @dataclass(frozen=True, slots=True)
 class ShreddedKey:
-    """A key that is gone.
+    """A key that was shredded.
 
     Attributes:
         key_id: the master key.
-        effective_at: when nothing serves it any more: no cache, and nobody who could undo the deletion.
-        promise: what the key service vouches for, and what not.
-        dark: what went dark, table by table.
-        remains: what must still go, so that the values are nowhere.
+        effective_at: when no cache serves the key any more, and its deletion can no longer be undone.
+        promise: what the key service guarantees about the deletion, and what it does not.
+        dark: the data that became dark, table by table.
+        remains: what must still be deleted, so that the values exist nowhere else.
     """
 
     key_id: str
@@ -40,14 +40,14 @@ class ShreddedKey:
 
 @dataclass(slots=True)
 class ShredReport:
-    """What was done about the keys of a plan.
+    """The result of shredding the keys of a plan.
 
     Attributes:
-        plan: as it was when it was confirmed.
-        reason: why, as the audit has it.
-        shredded: the keys that are gone.
-        left: keys that came to be refused or held between the plan and their turn: key id -> why.
-        head: of the audit of keys; keep it elsewhere.
+        plan: the plan, as it was when it was confirmed.
+        reason: the reason, as the audit records it for keys that this command began to shred.
+        shredded: the keys that were shredded.
+        left: key id -> why, of keys that could no longer be shredded when it was their turn.
+        head: the head of the audit of keys, to be kept elsewhere.
     """
 
     plan: ShredPlan
@@ -58,19 +58,19 @@ class ShredReport:
 
     @property
     def kept(self) -> list[ShreddableKey]:
-        """The keys that were due and against which something stood."""
+        """The keys that were due but held or refused."""
         return [key for key in self.plan.keys if not key.may_go]
 
     @property
     def outcome(self) -> str:
-        """``done``, ``nothing to do``, or ``incomplete``: a key that is due was refused, or a table not looked at."""
+        """``incomplete`` if a key was refused or a table not surveyed, else ``done`` or ``nothing to do``."""
         if self.left or any(key.refused for key in self.kept) or self.plan.not_scanned:
             return "incomplete"
         return "done" if self.shredded else "nothing to do"
 
     @property
     def exit_code(self) -> int:
-        """What a command ends with."""
+        """The exit code: 74 if the outcome is ``incomplete``, else 0."""
         return VerificationError.exit_code if self.outcome == "incomplete" else 0
 
     def to_dict(self) -> dict[str, Any]:

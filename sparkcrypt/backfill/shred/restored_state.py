@@ -1,4 +1,4 @@
-"""Whether the state directory is an earlier copy of itself: the metastore points to folders of runs that it lacks."""
+"""Detection of a state directory that is an earlier copy: it lacks runs to whose folders the metastore points."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from sparkcrypt.backfill.target.unit import run_of_folder
 
 
 def find_newer_runs(store: StateStore, scans: Iterable[TableScan]) -> Iterator[str]:
-    """Yield the runs that made folders which are in use, and of which the state directory has no journal.
+    """Yield a message for each run that made a folder in use, and of which the state directory has no journal.
 
     A state directory that lacks a run may lack a hold as well.
 
     Args:
         store: the state directory.
-        scans: the tables.
+        scans: the tables to check.
     """
     for scan in scans:
         known = set(Journal.runs(store, scan.target.table_id))

@@ -1,7 +1,7 @@
-"""What of some tables is under which master key now: footers of files, each read once, and again where it is another.
+"""Scan of tables for the data under each master key, by the footers of their files.
 
-A scan that is repeated lists every file again and reads the footers of new ones alone, so that it may be asked right
-before each deletion.
+A repeated scan lists every file again but reads only the footers of new or changed files, so that it can be repeated
+right before each deletion.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ _Columns: TypeAlias = tuple[tuple[Path, bool | None, str | None], ...]
 
 @dataclass(slots=True)
 class KeyPlace:
-    """What of one table is under one master key.
+    """The data of one table under one master key.
 
     Attributes:
-        table: its name.
-        partitions: their paths; the table's own name where it has none.
-        columns: dotted paths.
-        amount: files with a column under it.
-        rows: of these files.
-        out_of_bucket: what is under it and does not belong to its bucket: why, each once.
-        readable: what belongs to its bucket and is not under it: reason -> files.
-        late: what came after it was gone, and is under a key of late data: that key -> files.
+        table: the table's name.
+        partitions: the paths of the partitions; the table's name if it has none.
+        columns: the dotted paths of the columns.
+        amount: the files with a column under the key.
+        rows: the number of rows in these files.
+        out_of_bucket: descriptions of data under the key that do not belong to its bucket, as the keys of a dict.
+        readable: description -> number of files, of data that belong to its bucket and are not under the key.
+        late: key of late data -> number of files, of data that were written under it after this key was shredded.
     """
 
     table: str
@@ -55,7 +55,7 @@ class KeyPlace:
 
 @dataclass(frozen=True, slots=True)
 class _Shape:
-    """What a footer says of keys; the files of one job have it in common."""
+    """The keys and the lineage in a footer; files of one job share one object."""
 
     footer_key: str | None
     columns: _Columns | None
@@ -63,7 +63,7 @@ class _Shape:
 
     @property
     def is_known(self) -> bool:
-        """Every encrypted column says its master key."""
+        """Whether the columns are known, with the master key of every encrypted one."""
         return self.columns is not None and all(key_id for _, encrypted, key_id in self.columns if encrypted)
 
 
@@ -76,19 +76,19 @@ class _Seen:
 
 
 class TableScan:
-    """The files of one table, by what their footers said.
+    """A scan of one table's files, by their footers.
 
     Args:
         target: the table.
         files: the file system.
         reader: reads footers.
-        selected: it was asked for; the others are looked at for what else is under a key.
+        selected: whether the operator selected the table; others are scanned for further data under the same keys.
 
     Attributes:
-        places: key id -> what is under it, or belongs to it by the plan, as of the last `look`.
-        unread: files of which nobody can tell the keys, and the first of their errors.
-        derived: table, or folder that was read, and column -> the columns of this table whose values came from it, each
-            with its key or None -> files.
+        places: key id -> the data under it, or belonging to it by the plan, at the last `look`.
+        unread: the number of files whose keys are not known, and the first of their errors.
+        derived: source table or folder, and column -> column of this table derived from it, and its key or None ->
+            number of files.
     """
 
     def __init__(self, target: CatalogTarget, files: HadoopFiles, reader: FooterReader, *, selected: bool) -> None:
@@ -155,9 +155,9 @@ class TableScan:
         return seen
 
     def _list_columns(self, summary: FileSummary) -> _Columns | None:
-        """Return path, state and key of each column, those of an ORC file by the paths that the plan has.
+        """Return path, state and key of each column; for an ORC file, with the paths in the plan.
 
-        None where the file does not tell, or an ORC file's columns are nested otherwise than the table's.
+        None if the footer does not contain them, or an ORC file's columns are nested differently from the table's.
         """
         if summary.columns is None:
             return None
@@ -171,7 +171,7 @@ class TableScan:
         return tuple((names.get(path, path), known.encrypted, known.key_id) for path, known in summary.columns.items())
 
     def _expect(self, values: Mapping[str, str]) -> dict[Path, str | None]:
-        """Return the keys that the plan gives the columns of a partition; none where it gives none."""
+        """Return the keys that the plan gives to the columns of a partition; empty if it cannot determine them."""
         try:
             return self.target.plan.key_ids(values)
         except PlanError:
@@ -233,7 +233,7 @@ class TableScan:
                 if rule.late_data is not None and rule.late_data.matches(key_id):
                     return is_past_retention(rule.key, bucket_key, rule.retention_seconds, self._now)
             except PlanError:
-                continue  # the table has not the columns of this tag's template
+                continue  # the table lacks the columns of this tag's template
         return False
 
     def _is_late(self, path: Path, key_id: str, wanted: str | None) -> bool:
@@ -249,7 +249,7 @@ def _is_same(seen: _Seen | None, file: SourceFile) -> bool:
 
 
 def look_at_all(scans: Mapping[str, TableScan]) -> Iterator[tuple[str, str]]:
-    """Look at every table, and yield those that cannot be looked at, each with the reason."""
+    """Scan every table; yield those that cannot be scanned, each with the reason."""
     for name, scan in scans.items():
         try:
             scan.look()
