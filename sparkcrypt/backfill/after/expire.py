@@ -203,7 +203,7 @@ def _waste(
         VerificationError: an old folder contains files that its run does not know.
     """
     waste, disposal = Waste(refused=refused), runs.disposal(journal.run.run_id)
-    states = state_of_units(journal.records)  # now, since files may have been reconciled
+    states = state_of_units(journal.records)  # read again, since files may have been reconciled
     for unit in (unit for unit in standing.of(journal) if unit.name not in refused):
         old = _old_folder(runs, unit)
         if old is not None:
