@@ -35,7 +35,7 @@ class Orphan:
 
     Attributes:
         folder: its path.
-        kind: ``old`` files, ``staged`` files, ``new`` files, which were the table's, or a ``store`` for data skipping.
+        kind: ``old`` files, ``new`` files that a run staged, in use or not, or a ``store`` for data skipping.
         files: the number of files in it.
         total_bytes: their length in bytes.
         newest_ms: when anything in it last changed, in milliseconds since the epoch.

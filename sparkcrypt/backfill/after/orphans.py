@@ -45,7 +45,7 @@ def find_orphans(
         databases: the databases beside whose tables to search; all of them by default.
         path: search below this folder instead.
         older_than_seconds: list only folders in which nothing has changed for this time.
-        delete: delete old and staged files, and audit each deletion.  New files are never deleted, since they may be
+        delete: delete old files, and audit each deletion.  Files that a run staged are never deleted, since they may be
             the only copy of the rows of a dropped external table.
 
     Raises:
