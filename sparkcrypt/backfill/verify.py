@@ -127,7 +127,7 @@ def verify_table(
 
     Raises:
         PlanError: the table does not exist, or its tags make no plan.
-        KeyServiceError: a key of an audit cannot be opened; for a key of a file that is reported as drift.
+        KeyServiceError: a key of an audit cannot be opened; files whose keys cannot be opened are drift instead.
         VerificationError: an audit was changed or cut.
         ConfigError: there is no manifest.
     """
