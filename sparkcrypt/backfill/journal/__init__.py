@@ -1,1 +1,1 @@
-"""The journal of a run: its records, their chain, and how far run and units have come by them."""
+"""The journal of a run: its records, their chain, and the states of the run and its units that follow from them."""

@@ -1,9 +1,9 @@
-"""The one record that is left of a run when its old files have expired: all of its journal but the lists of files.
+"""The archive of a run whose old files have expired: one record of its whole journal without the lists of files.
 
-    archive/<table id>/<run id>.json     version, table_id, run_id, records (each with the SHA-256 of what it was), mac
+    archive/<table id>/<run id>.json     version, table_id, run_id, records (each with the SHA-256 of the original), mac
 
-It bears the MAC of the table's audit under a purpose of its own.  It is made whole before the first record of the
-journal is deleted, oldest first, so that a run of which both are there has ended by either.
+It has the MAC of the table's audit, under its own purpose.  It is written before the records of the journal are
+deleted, which happens oldest first: while both exist, either shows that the run has ended.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from sparkcrypt.errors import VerificationError
 _VERSION = 1
 _PURPOSE = b"sparkcrypt archived run\n"
 _LISTS = ("files", "made", "evidence")
-"""What is long, and of use only while old files are there."""
+"""Fields that are long, and needed only while old files exist."""
 
 
 def archive_records(store: StateStore, table_id: str, run_id: str, records: tuple[Record, ...], mac: TableMac) -> None:
-    """Put one record in the place of a run's journal; done again, it ends what was begun.
+    """Replace a run's journal by one record; a second call completes a call that was interrupted.
 
     Args:
         store: the state directory.
-        table_id: which table.
-        run_id: a run that has ended, and whose old files are gone.
+        table_id: the table's id.
+        run_id: a run that has ended, and whose old files no longer exist.
         records: its whole journal, which was authenticated.
         mac: the MAC of the table's audit.
     """
@@ -50,11 +50,11 @@ def archive_records(store: StateStore, table_id: str, run_id: str, records: tupl
 
 
 def clear_archived(store: StateStore, table_id: str, run_id: str, check_mac: CheckMac) -> None:
-    """Delete the records of a journal, oldest first, once the run has its archive, and that is authentic."""
+    """Delete the records of a journal, oldest first, if the run has an authentic archive."""
     try:
         archived = read_archive(store, table_id, run_id, check_mac)
     except VerificationError:
-        return  # someone else wrote it; the journal stays
+        return  # the archive is not authentic, so the journal stays
     if archived is not None:
         for name in sorted(store.list(f"runs/{table_id}/{run_id}/")):
             store.delete(name)
@@ -68,16 +68,16 @@ def list_archived_runs(store: StateStore, table_id: str) -> tuple[str, ...]:
 def read_archive(
     store: StateStore, table_id: str, run_id: str, check_mac: CheckMac | None
 ) -> tuple[Record, ...] | None:
-    """Return what is left of a run's records; None when the run has no archive.
+    """Return the archived records of a run; None if the run has no archive.
 
     Args:
         store: the state directory.
-        table_id: which table.
-        run_id: which run.
-        check_mac: tells which MAC key made a MAC; None takes the archive as it stands, not authenticated.
+        table_id: the table's id.
+        run_id: the run's id.
+        check_mac: returns the number of the MAC key that made a MAC; with None the archive is not authenticated.
 
     Raises:
-        VerificationError: it is damaged, or not authentic.
+        VerificationError: the archive is damaged, of another run, or not authentic.
     """
     name = _name(table_id, run_id)
     content = store.read(name)

@@ -1,4 +1,4 @@
-"""The attempts that a run's journal tells of: what was listed, where its new files were made, how far each has come."""
+"""The attempts at units in a run's journal: the listed unit, the folder of its new files, and the records of each."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ class Attempt:
     """One attempt at a unit.
 
     Attributes:
-        name: the unit's.
-        listed: its first record: the unit as it was, and where its new files were to be made.
-        made: the new files as they were listed when they were written; None before that.
+        name: the unit's name.
+        listed: its first record: the unit at that time, and the folder for its new files.
+        made: the new files as listed after they were written; None before that.
         records: all of its records, oldest first.
-        newest: no later attempt at the unit is known.
+        newest: whether it is the latest attempt at the unit.
     """
 
     name: str
@@ -31,20 +31,20 @@ class Attempt:
 
     @property
     def staged(self) -> str:
-        """Where its new files were made."""
+        """The folder for its new files."""
         return self.listed.staged
 
     @property
     def swapping(self) -> bool:
-        """Its swap was about to happen: the driver may only be paused, and point the table to it when it wakes up."""
+        """Whether its swap was begun: a suspended driver may still point the table to its files when it resumes."""
         return any(record.kind == "unit_swapping" for record in self.records)
 
     @property
     def proof(self) -> Proven | None:
-        """What can be believed of its proof, without looking at the files again; None: nothing.
+        """The proof of its files that can be used without reading them again; None if there is none.
 
-        A record that bears the audit's MAC was written by whoever had proven the files; without it, as release 0.1.0
-        wrote them, whoever may write to the state directory could have made it up.
+        A record with the audit's MAC was written by a driver that had verified the files.  A record without a MAC, as
+        release 0.1.0 wrote them, could be forged by anyone who can write to the state directory.
         """
         proven = [record for record in self.records if record.kind == "unit_verified"]
         last = self.records[-1].kind if self.records else ""
@@ -54,13 +54,13 @@ class Attempt:
 
 
 def undone_attempts(records: Iterable[Record], states: Mapping[str, UnitState]) -> Iterator[tuple[str, Attempt]]:
-    """Yield the attempts whose swap was begun and undone, each with its unit.
+    """Yield each attempt whose swap was begun and undone, with its unit's name.
 
-    Their folders may have been in use for a moment, and a writer that planned in it commits there whenever it ends.
+    Its folder may have been in use for a moment, and a writer that planned in it then will still commit there.
 
     Args:
-        records: of the run's journal.
-        states: how far each unit has come by them.
+        records: the records of the run's journal.
+        states: the state of each unit by these records.
     """
     for name, attempts in attempts_of(records).items():
         state = states[name]
@@ -72,7 +72,7 @@ def undone_attempts(records: Iterable[Record], states: Mapping[str, UnitState]) 
 
 
 def attempts_of(records: Iterable[Record]) -> dict[str, list[Attempt]]:
-    """Return unit -> its attempts, oldest first."""
+    """Return the name of each unit -> its attempts, oldest first."""
     found: dict[str, list[Attempt]] = {}
     for record in records:
         unit = record.unit

@@ -1,4 +1,4 @@
-"""The records of one journal, each following from the one before, as they are read and as they are written."""
+"""The chain of one journal's records, checked when records are read and extended when they are written."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Pins: TypeAlias = Callable[[str], str | None]
 
 
 class JournalChain:
-    """The records of one run, each following from the one before."""
+    """The records of one run, each chained to the one before."""
 
     def __init__(self, table_id: str, run_id: str, mac: TableMac | None) -> None:
         self._table_id, self._run_id, self.mac = table_id, run_id, mac
@@ -38,22 +38,22 @@ class JournalChain:
         self.archived = False
 
     def load_archive(self, store: StateStore) -> bool:
-        """Take the records of the run's archive; False where it has none, or one that its journal stands against."""
+        """Load the run's archive; False if it has none, or an archive that is not valid while the journal exists."""
         try:
             found = read_archive(store, self._table_id, self._run_id, None if self.mac is None else self.mac.check)
         except VerificationError:
             if not store.list(self.folder):
                 raise
-            found = None  # the journal is there, and is judged by itself
+            found = None  # the journal exists, so it alone counts
         self.records.extend(found or ())
         self.archived = found is not None
         return self.archived
 
     def load(self, store: StateStore) -> None:
-        """Read every record of the run and see that each follows from the one before.
+        """Read every record of the run and check that each follows from the one before.
 
         Raises:
-            VerificationError: one does not; it is named.
+            VerificationError: a record does not; the message names it.
         """
         for name in sorted(store.list(self.folder), key=place_of):
             number, attempt = place_of(name)
@@ -67,10 +67,10 @@ class JournalChain:
                 self.take(name, content)
 
     def take(self, name: str, content: bytes) -> Record:
-        """Add the next record, which is in the store under that name, once it is seen to be the next one.
+        """Add the record that is stored under a name, after checking that it is the next one.
 
         Raises:
-            VerificationError: it is not.
+            VerificationError: the record is damaged, not authentic, or not the next one.
         """
         record = parse_record(name, content, self._table_id, None if self.mac is None else self.mac.check)
         problem = self._problem(record)
@@ -81,7 +81,7 @@ class JournalChain:
         return record
 
     def next_record(self, kind: str, token: int, fields: Mapping[str, Any]) -> tuple[str, bytes]:
-        """Return name and bytes of the record that may come next."""
+        """Return the name and the bytes of a record that can be appended."""
         number = len(self.records) + 1
         body = {
             "table_id": self._table_id,
@@ -96,10 +96,10 @@ class JournalChain:
         return self._name(number, self._attempt), make_record(body, self.mac)
 
     def refuse_unpinned(self, pinned: Pins | None) -> None:
-        """Refuse records of version 1, which nobody authenticated, unless the audit names the last of them.
+        """Refuse records of version 1, which have no MAC, unless the audit names the last of them.
 
         Raises:
-            VerificationError: it does not.
+            VerificationError: the audit does not name it.
         """
         first = [record for record in self.records if record.version == FIRST_VERSION]
         if not first or self.mac is None:

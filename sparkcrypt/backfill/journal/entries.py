@@ -1,6 +1,7 @@
-"""What the records of a run hold, from its units' listing to its end: values here, JSON in the journal.
+"""The entries of a journal, from the listing of units to the end of the run: values here, JSON in the journal.
 
-Every class has the record's ``kind``, and ``to_dict`` returns its fields; ``from_dict`` reads those of any release.
+Every class has the record's ``kind``; ``to_dict`` returns the record's fields, ``from_dict`` reads those of any
+release.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ Fields: TypeAlias = Mapping[str, Any]
 
 
 _KEYS = {"name": "unit", "source": "from"}
-"""Fields that have other names in a record."""
+"""Names in a record of fields that have another name here."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What may be written into a journal: its own fields are the record's, a unit's name under ``unit``."""
+    """An entry of a journal: its fields are the record's fields, with a unit's name under ``unit``."""
 
     kind: ClassVar[str]
 
@@ -43,34 +44,34 @@ def _to_json(value: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class AuditHead:
-    """How long an audit is, and the SHA-256 of its last entry's bytes, on which all before it bear."""
+    """The number of an audit's last entry, and the SHA-256 of that entry's bytes, which depends on all before it."""
 
     number: int
     digest: str
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON values."""
+        """Return the head as JSON values."""
         return {"number": self.number, "digest": self.digest}
 
     def to_text(self) -> str:
-        """Return it as ``--head`` takes it: ``NUMBER:DIGEST``."""
+        """Return the head as the value of ``--head``: ``NUMBER:DIGEST``."""
         return f"{self.number}:{self.digest}"
 
     @classmethod
     def from_text(cls, text: str) -> AuditHead | None:
-        """Return it from what `to_text` gave; None where a text is none of an audit with entries."""
+        """Parse the text that `to_text` returns; None if it is not the head of an audit with entries."""
         match = re.fullmatch(r"([1-9]\d*):([0-9a-f]{64})", text)
         return None if match is None else cls(int(match[1]), match[2])
 
     @classmethod
     def from_dict(cls, fields: Fields) -> AuditHead:
-        """Return it from what `to_dict` gave."""
+        """Return the head from the values that `to_dict` returns."""
         return cls(int(fields["number"]), str(fields["digest"]))
 
 
 @dataclass(frozen=True, slots=True)
 class RunPaused(Entry):
-    """The run waits to be continued; ``units_left`` is None where nobody counted them."""
+    """The run waits to be continued; ``units_left`` is None if the units left were not counted."""
 
     kind: ClassVar[str] = "run_paused"
     units_left: int | None
@@ -78,7 +79,7 @@ class RunPaused(Entry):
 
 @dataclass(frozen=True, slots=True)
 class RunFinished(Entry):
-    """The run has ended, and how."""
+    """The run has ended, with this outcome."""
 
     kind: ClassVar[str] = "run_finished"
     outcome: str
@@ -86,25 +87,25 @@ class RunFinished(Entry):
 
 @dataclass(frozen=True, slots=True)
 class UnitListed(Entry):
-    """An attempt at a unit begins: the unit as it was then, and where its new files are to be made."""
+    """An attempt at a unit begins: the unit at that time, and the folder for its new files."""
 
     kind: ClassVar[str] = "unit_listed"
     unit: Unit
     staged: str
 
     def to_dict(self) -> dict[str, Any]:
-        """Return its fields."""
+        """Return the record's fields, as JSON values."""
         return {"unit": self.unit.name, "staged": self.staged, **describe_unit(self.unit)}
 
     @classmethod
     def from_dict(cls, fields: Fields) -> UnitListed:
-        """Return it from a record's fields."""
+        """Return the entry from a record's fields."""
         return cls(restore_unit(str(fields["unit"]), fields), str(fields["staged"]))
 
 
 @dataclass(frozen=True, slots=True)
 class UnitStaged(Entry):
-    """The new files are written, and not proven yet."""
+    """The new files are written, but not verified yet."""
 
     kind: ClassVar[str] = "unit_staged"
     name: str
@@ -113,17 +114,17 @@ class UnitStaged(Entry):
 
     @classmethod
     def from_dict(cls, fields: Fields) -> UnitStaged:
-        """Return it from a record's fields."""
+        """Return the entry from a record's fields."""
         return cls(str(fields["unit"]), str(fields["staged"]), restore_folders(fields["files"]))
 
 
 @dataclass(frozen=True, slots=True)
 class Proven:
-    """What is known of new files that were proven.
+    """The facts about new files that were verified.
 
     Attributes:
-        rows: how many they hold.
-        evidence: of which old files they were made, in the audit's form.
+        rows: the number of rows in them.
+        evidence: the old files from which they were made, in the audit's form.
         about: ``engine``, ``codec`` and ``notes`` of the work, as far as they are known.
     """
 
@@ -133,7 +134,7 @@ class Proven:
 
     @property
     def engine(self) -> str:
-        """What wrote the files."""
+        """The engine that wrote the files."""
         return str(self.about.get("engine", "spark"))
 
     @property
@@ -143,13 +144,13 @@ class Proven:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a person should know of them."""
+        """Notes about the files for the report."""
         return tuple(self.about.get("notes", ()))
 
 
 @dataclass(frozen=True, slots=True)
 class UnitVerified(Entry):
-    """The new files are proven."""
+    """The new files are verified."""
 
     kind: ClassVar[str] = "unit_verified"
     name: str
@@ -157,13 +158,13 @@ class UnitVerified(Entry):
     proven: Proven
 
     def to_dict(self) -> dict[str, Any]:
-        """Return its fields."""
+        """Return the record's fields, as JSON values."""
         proven = {"rows": self.proven.rows, "evidence": self.proven.evidence, "about": self.proven.about}
         return {"unit": self.name, "staged": self.staged, **proven}
 
     @classmethod
     def from_dict(cls, fields: Fields) -> UnitVerified:
-        """Return it from a record's fields."""
+        """Return the entry from a record's fields."""
         proven = Proven(int(fields["rows"]), fields["evidence"], fields.get("about", {}))
         return cls(str(fields["unit"]), str(fields["staged"]), proven)
 
@@ -177,20 +178,20 @@ class UnitSwapping(UnitListed):
 
 @dataclass(frozen=True, slots=True)
 class UnitSwapped(Entry):
-    """The new files are in use, and the audit says so."""
+    """The new files are in use, and the audit has an entry of it."""
 
     kind: ClassVar[str] = "unit_swapped"
     outcome: UnitOutcome
     audit: AuditHead
 
     def to_dict(self) -> dict[str, Any]:
-        """Return its fields."""
+        """Return the record's fields, as JSON values."""
         return {"unit": self.outcome.name, **Entry.to_dict(self)}
 
 
 @dataclass(frozen=True, slots=True)
 class UnitFailed(Entry):
-    """The unit is as it was; ``error`` is the error's class name and message."""
+    """The unit is unchanged; ``error`` is the error's class name and message."""
 
     kind: ClassVar[str] = "unit_failed"
     name: str

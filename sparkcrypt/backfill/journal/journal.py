@@ -1,18 +1,18 @@
-"""The journal of a run: numbered, chained, authenticated records, from which a killed run is continued.
+"""The journal of a run: numbered, chained, authenticated records from which a killed run is continued.
 
     runs/<table id>/<run id>/000001.json          first record, of kind ``run_started``
-    runs/<table id>/<run id>/000007-retry1.json   record 7, where ``000007.json`` is torn
+    runs/<table id>/<run id>/000007-retry1.json   record 7, if ``000007.json`` is torn
 
-What stands in a record is in ``record``, and what those of each kind hold in ``entries`` and ``later_entries``.  Each
-is created exclusively: of two drivers that continue one run only one can write record *n*, the other is fenced off.  A
-*torn* record is a beginning of one without its end (a power cut on a file system that keeps names but not yet content).
-Only the last may be torn.  It is never deleted, since a driver that was slow to delete it could delete the good record
-that took its place; its number goes to the name ``-retry1`` (``-retry2`` …), exclusively again, and ``supersedes`` pins
-the torn bytes, so that a torn record which changes later is damage.
+Module ``record`` defines the members of a record; ``entries`` and ``later_entries`` define the fields of each kind.
+Each record is created exclusively: if two drivers continue one run, only one can write record *n*, and the other is
+fenced off.  A *torn* record was cut off before its end (after a power cut, on a file system that stores a name before
+the content).  Only the last record may be torn.  It is never deleted, since a slow driver could then delete the good
+record that replaced it.  Its number is used again under the name ``-retry1`` (``-retry2`` …), also created exclusively,
+and ``supersedes`` pins the torn bytes: a torn record that changes later is damage.
 
-The chain finds accidents anywhere in the journal; the MAC of the table's audit finds what someone wrote who may only
-write to the state directory.  Neither finds records that were cut off at its end (as after a crash): against that
-stands the audit, whose entries name the record after which they were written (``trust``).
+The chain detects accidental damage anywhere in the journal; the MAC of the table's audit detects records written by an
+attacker who can only write to the state directory.  Neither detects that the last records are missing (as after a
+crash).  The audit does: its entries name the journal record after which they were written (``trust``).
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ __all__ = ["KINDS", "RUN_KINDS", "UNIT_KINDS", "VERSION", "Journal", "Pins", "Re
 
 @dataclass(frozen=True, slots=True)
 class RunRecord:
-    """What a run was started with; ``plan`` and ``options`` are JSON values, frozen in the journal's first record."""
+    """The inputs of a run; ``plan`` and ``options`` are JSON values, fixed in the journal's first record."""
 
     table_id: str
     table: str
@@ -60,22 +60,22 @@ class RunRecord:
 
     @property
     def where(self) -> str | None:
-        """The predicate over partitions under which it was begun."""
+        """The predicate that selects the run's partitions."""
         return self.options.get("where")
 
     @property
     def output(self) -> str | None:
-        """Where its copy of a folder goes; None of a run that swaps."""
+        """The folder to which the run copies; None for a run that swaps."""
         return self.options.get("output") or None
 
     @property
     def moves_old(self) -> bool:
-        """It moves old files out of the table's folder."""
+        """Whether the run moves old files out of the table's folder."""
         return bool(self.options.get("move_old"))
 
 
 class Journal:
-    """A run's records; ``start`` or ``open`` makes it."""
+    """The records of a run, created by ``start`` or read by ``open``."""
 
     def __init__(self, store: StateStore, run: RunRecord, chain: JournalChain) -> None:
         self._store, self._chain, self.run = store, chain, run
@@ -89,22 +89,22 @@ class Journal:
 
     @property
     def torn(self) -> str | None:
-        """Name of the torn last record, whose number the next one takes; None when there is none."""
+        """The name of the torn last record, whose number the next record takes; None if there is none."""
         return self._chain.torn_name
 
     @property
     def authenticated(self) -> bool:
-        """Each record was seen to bear the audit's MAC, or to be one that the audit names; else it is only shown."""
+        """Whether each record has the audit's MAC or is pinned by the audit; if not, the journal may only be shown."""
         return self._chain.mac is not None
 
     @property
     def archived(self) -> bool:
-        """Its old files have expired, and the lists of files are gone: it can be shown, and nothing be added."""
+        """Whether only the archive is left, without lists of files: the old files have expired, nothing is appended."""
         return self._chain.archived
 
     @property
     def generations(self) -> frozenset[int]:
-        """The MAC keys that made its records' MACs, counted from 1."""
+        """The generations of its records' MAC keys, counted from 1; 0 stands for records without a checked MAC."""
         return frozenset(record.generation for record in self._chain.records)
 
     @classmethod
@@ -113,11 +113,11 @@ class Journal:
 
         Args:
             store: the state directory.
-            run: what it is started with.
-            mac: the MAC of the table's audit; what is written without it is refused by whoever acts on records.
+            run: the run's inputs.
+            mac: the MAC of the table's audit; commands that act on records refuse those written without it.
 
         Raises:
-            RunConflictError: there is a run of that id already.
+            RunConflictError: a run of that id exists.
         """
         journal = cls(store, run, JournalChain(run.table_id, run.run_id, mac))
         fields = {name: value for name, value in asdict(run).items() if name not in ("run_id", "fencing_token")}
@@ -128,15 +128,15 @@ class Journal:
     def open(
         cls, store: StateStore, table_id: str, run_id: str, mac: TableMac | None = None, pinned: Pins | None = None
     ) -> Journal:
-        """Read the journal of a run and check all of it.
+        """Read the journal of a run and check every record.
 
         Args:
             store: the state directory.
-            table_id: which table.
-            run_id: which run.
-            mac: the MAC of the table's audit; without it the journal may be shown, and nothing be done on its word.
-            pinned: tells which digest the audit has for the last record of version 1 of a run; without it records of
-                version 1 are refused under a MAC.
+            table_id: the table's id.
+            run_id: the run's id.
+            mac: the MAC of the table's audit; without it the journal may be shown, but not acted on.
+            pinned: returns the digest that the audit has for the last record of version 1 of a run; without it records
+                of version 1 are refused if ``mac`` is given.
 
         Raises:
             VerificationError: a record is missing, damaged, not authentic, not in the chain, or of an unknown version
@@ -153,12 +153,12 @@ class Journal:
 
     @staticmethod
     def runs(store: StateStore, table_id: str, *, archived: bool = True) -> tuple[str, ...]:
-        """Return the ids of a table's runs, oldest first, less those whose only record is torn: they never began.
+        """Return the ids of a table's runs, oldest first, except those that never began: their only record is torn.
 
         Args:
             store: the state directory.
-            table_id: which table.
-            archived: those too of which only an archive is left.
+            table_id: the table's id.
+            archived: include runs of which only an archive is left.
         """
         names: dict[str, list[str]] = {}
         for name in store.list(f"runs/{table_id}/"):
@@ -168,10 +168,10 @@ class Journal:
 
     @staticmethod
     def find_unfinished(store: StateStore, table_id: str, mac: TableMac | None = None) -> str | None:
-        """Return the id of the latest run that has no ``run_finished`` record; None when all have.
+        """Return the id of the latest run that has no ``run_finished`` record; None if all have one.
 
-        A run whose records are damaged, or not authentic where ``mac`` is given, is skipped: it cannot be continued,
-        and must not keep others from being continued.
+        A run whose records are damaged, or not authentic if ``mac`` is given, is skipped: it cannot be continued, and
+        must not prevent other runs from being continued.
         """
         for run_id in reversed(Journal.runs(store, table_id, archived=False)):
             try:
@@ -183,10 +183,10 @@ class Journal:
 
     @staticmethod
     def has_ended(store: StateStore, table_id: str, run_id: str, mac: TableMac | None = None) -> bool:
-        """Tell whether a run has a ``run_finished`` record, by its newest records alone.
+        """Return whether a run has a ``run_finished`` record, reading back from its newest record.
 
         Raises:
-            VerificationError: a record that was looked at is damaged or not authentic.
+            VerificationError: a record that was read is damaged or not authentic.
         """
         check_mac = None if mac is None else mac.check
         for name in sorted(store.list(f"runs/{table_id}/{run_id}/"), key=place_of, reverse=True):
@@ -196,22 +196,22 @@ class Journal:
         try:
             return read_archive(store, table_id, run_id, check_mac) is not None
         except VerificationError:
-            return False  # someone else wrote the archive, and the journal is judged by itself
+            return False  # the archive is not authentic, so the journal alone counts
 
     def write(self, entry: Entry) -> Record:
-        """Add a record of what an entry says; see `append`."""
+        """Append an entry as a record; see `append`."""
         return self.append(entry.kind, **entry.to_dict())
 
     def append(self, kind: str, **fields: Any) -> Record:
-        """Add a record; units that are worked on at the same time may do so at the same time.
+        """Append a record; threads may call this concurrently.
 
         Args:
             kind: one of ``KINDS``.
-            **fields: JSON values; a record of a unit has its name under ``unit``.
+            **fields: JSON values; a record of a unit has the unit's name under ``unit``.
 
         Raises:
-            RunConflictError: another driver wrote the record of this number, so this one is fenced off; or the run has
-                expired.
+            RunConflictError: another driver wrote the record of this number, so this driver is fenced off; or the run
+                has expired.
         """
         if kind not in KINDS or (kind in UNIT_KINDS and not isinstance(fields.get("unit"), str)):
             raise SparkcryptError(
@@ -232,10 +232,10 @@ class Journal:
             return self._chain.take(name, content)
 
     def resume(self, fencing_token: int) -> Record:
-        """Continue the run as the owner of a new lock, which fences off a driver that still believes it is the owner.
+        """Continue the run under a new lock, whose token fences off the driver that held an earlier one.
 
         Raises:
-            RunConflictError: the token is older than the journal's, or another driver was faster.
+            RunConflictError: the token is older than the journal's, or another driver wrote the next record.
         """
         if fencing_token < self._token:
             raise RunConflictError(
@@ -247,7 +247,7 @@ class Journal:
 
 
 def new_run_id(clock: Callable[[], float] = time.time) -> str:
-    """Return a run id such as ``20261121T101112Z-3f9a2c``, where three digits are milliseconds and three are random."""
+    """Return a run id such as ``20261121T101112Z-3f9a2c``: three hex digits of milliseconds, then three random ones."""
     now = clock()
     milliseconds = int(now * 1000) % 1000
     start = datetime.fromtimestamp(int(now), timezone.utc)
@@ -255,10 +255,10 @@ def new_run_id(clock: Callable[[], float] = time.time) -> str:
 
 
 def check_same_policy(journal: Journal, digest: str) -> None:
-    """See that a run is continued under the policy with which it began.
+    """Check that a run is continued under the policy with which it began.
 
     Raises:
-        RunConflictError: the policy changed since.
+        RunConflictError: the policy has changed since.
     """
     if journal.run.policy_digest != digest:
         raise RunConflictError(

@@ -1,4 +1,4 @@
-"""What records hold that come after a swap: old files moved, late commits reconciled, problems, rollback, expiry."""
+"""The entries of a journal after a swap: old files moved, late commits reconciled, problems, rollback, expiry."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ class UnitMoved(Entry):
     outcome: UnitOutcome
 
     def to_dict(self) -> dict[str, Any]:
-        """Return its fields."""
+        """Return the record's fields, as JSON values."""
         return {"unit": self.outcome.name, **Entry.to_dict(self)}
 
 
 @dataclass(frozen=True, slots=True)
 class UnitRelocated(Entry):
-    """The unit's folders have other names, since its table was renamed; ``base`` is the table's folder now."""
+    """The unit's folders have new names, since its table was renamed; ``base`` is the table's new folder."""
 
     kind: ClassVar[str] = "unit_relocated"
     unit: Unit
@@ -35,25 +35,25 @@ class UnitRelocated(Entry):
     audit: AuditHead
 
     def to_dict(self) -> dict[str, Any]:
-        """Return its fields."""
+        """Return the record's fields, as JSON values."""
         known = {"outcome": self.outcome.to_dict(), "audit": self.audit.to_dict()}
         return {"unit": self.unit.name, "base": self.base, **known, **describe_unit(self.unit)}
 
 
 @dataclass(frozen=True, slots=True)
 class UnitCarrying(Entry):
-    """Files of a late commit are rewritten and proven, and about to be put beside the unit's new ones.
+    """Files of a late commit are rewritten and verified, and about to be added to the unit's new files.
 
     Attributes:
-        name: the unit's.
-        source: the old folder to which they came.
-        to: the folder of the new files.
-        files: what came.
-        staged: where its new files were made.
-        made: those new files.
-        evidence: of which files they were made, in the audit's form.
-        rows: how many they hold.
-        engine: what wrote them.
+        name: the unit's name.
+        source: the old folder to which the late commit wrote.
+        to: the folder of the unit's new files.
+        files: the files of the late commit.
+        staged: the folder where they were rewritten.
+        made: the rewritten files.
+        evidence: the files from which they were made, in the audit's form.
+        rows: the number of rows in them.
+        engine: the engine that wrote them.
     """
 
     kind: ClassVar[str] = "unit_carrying"
@@ -69,7 +69,7 @@ class UnitCarrying(Entry):
 
     @classmethod
     def from_dict(cls, fields: Fields) -> UnitCarrying:
-        """Return it from a record's fields."""
+        """Return the entry from a record's fields."""
         return cls(
             name=str(fields["unit"]),
             source=str(fields["from"]),
@@ -85,7 +85,7 @@ class UnitCarrying(Entry):
 
 @dataclass(frozen=True, slots=True)
 class UnitCarried(Entry):
-    """The rows of files that came to the old folder ``source`` are in the table."""
+    """The rows of files that late commits wrote to the old folder ``source`` are in the table."""
 
     kind: ClassVar[str] = "unit_carried"
     name: str
@@ -95,21 +95,21 @@ class UnitCarried(Entry):
 
     @classmethod
     def from_dict(cls, fields: Fields) -> UnitCarried:
-        """Return it from a record's fields."""
+        """Return the entry from a record's fields."""
         audit = AuditHead.from_dict(fields["audit"])
         return cls(str(fields["unit"]), str(fields["from"]), restore_folders(fields["files"]), audit)
 
 
 @dataclass(frozen=True, slots=True)
 class UnitResolved(Entry):
-    """A person has decided a problem of the unit.
+    """The operator has resolved a problem of the unit.
 
     Attributes:
-        name: the unit's.
-        problem: its name.
+        name: the unit's name.
+        problem: the problem's name.
         keep: ``new`` or ``old``.
-        listing: what was in the old folders then: ``old`` or ``original`` -> place and length of each file; ``undone``
-            of those that were in use until a swap was undone.
+        listing: the files in the old folders at that time: ``old`` or ``original`` -> relative path and length of each
+            file; ``undone`` for folders that were in use until a swap was undone.
     """
 
     kind: ClassVar[str] = "unit_resolved"
@@ -120,11 +120,11 @@ class UnitResolved(Entry):
 
     @classmethod
     def from_dict(cls, fields: Fields) -> UnitResolved:
-        """Return it from a record's fields."""
+        """Return the entry from a record's fields."""
         return cls(str(fields["unit"]), str(fields["problem"]), str(fields["keep"]), fields["listing"])
 
     def files_in(self, folder: str) -> dict[str, int]:
-        """Return place -> length in bytes of what was in the ``old``, the ``original`` or the ``undone`` folder."""
+        """Return relative path -> length in bytes of the files in the ``old``, ``original`` or ``undone`` folder."""
         return {str(place): int(length) for place, length in self.listing.get(folder, ())}
 
 
@@ -138,7 +138,7 @@ class UnitRollingBack(Entry):
 
 @dataclass(frozen=True, slots=True)
 class UnitRolledBack(Entry):
-    """The unit's old files are in use again, and the audit says so."""
+    """The unit's old files are in use again, and the audit has an entry of it."""
 
     kind: ClassVar[str] = "unit_rolled_back"
     name: str
@@ -155,18 +155,18 @@ class RunRolledBack(Entry):
 
 @dataclass(frozen=True, slots=True)
 class RunExpired(Entry):
-    """Folders of the run were deleted; those of ``units_left`` stay, since a problem of theirs is open."""
+    """Folders of the run were deleted, except those of ``units_left``, which have an open problem."""
 
     kind: ClassVar[str] = "run_expired"
     folders: tuple[str, ...]
     units_left: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """Return its fields."""
+        """Return the record's fields, as JSON values."""
         left = {"units_left": list(self.units_left)} if self.units_left else {}
         return {"folders": list(self.folders), **left}
 
     @classmethod
     def from_dict(cls, fields: Fields) -> RunExpired:
-        """Return it from a record's fields."""
+        """Return the entry from a record's fields."""
         return cls(tuple(map(str, fields.get("folders", ()))), tuple(map(str, fields.get("units_left", ()))))

@@ -1,10 +1,10 @@
-"""One record of a journal as bytes: what stands in it, in both versions, and what is wrong with one.
+"""The bytes of a journal record, in both versions, and their checks.
 
 Version 2 is one line of canonical JSON: ``version``, ``table_id``, ``number``, ``time`` (UTC), ``kind``, ``run_id``,
 ``fencing_token``, ``fields``, ``previous`` (SHA-256 of the bytes of the record before), ``supersedes`` (SHA-256 of the
 torn record whose number it takes, else null), ``mac`` (of the table's audit, over a purpose and the canonical JSON of
-all these; null where the writer had none) and ``checksum`` (SHA-256 of the record without it).  Version 1 has neither
-``table_id`` nor ``mac``.
+all these; null if the writer had no MAC key) and ``checksum`` (SHA-256 of the record without it).  Version 1 has
+neither ``table_id`` nor ``mac``.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ KINDS = RUN_KINDS + UNIT_KINDS
 DAMAGED = "the state directory was damaged; restore it, or look at the table and start a new run"
 
 _PURPOSE = b"sparkcrypt journal record\n"
-"""Before what is authenticated: the same MAC key authenticates the audit and other records, which begin otherwise."""
+"""The prefix of authenticated bytes: the same MAC key authenticates other kinds of records, with other prefixes."""
 _NAME = re.compile(r"(?P<number>\d{6}|[1-9]\d{6,})(?:-retry(?P<attempt>[1-9]\d*))?\.json")
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One record of a journal, as it stands in the state directory under ``name``.
+    """One record of a journal, stored in the state directory under ``name``.
 
-    ``digest`` is the SHA-256 of its bytes; ``generation`` tells which MAC key of the table's audit made its MAC,
-    counted from 1, and is 0 where that was not checked, or there is none.
+    ``digest`` is the SHA-256 of its bytes; ``generation`` is the number of the MAC key of the table's audit that made
+    its MAC, counted from 1, and 0 if the MAC was not checked or there is none.
     """
 
     name: str
@@ -60,18 +60,18 @@ class Record:
 
     @property
     def authenticated(self) -> bool:
-        """Its MAC was checked, and is right."""
+        """Whether its MAC was checked and is correct."""
         return self.generation > 0
 
     @property
     def unit(self) -> str | None:
-        """The unit that it is about; None of the run as a whole."""
+        """The name of the record's unit; None for a record of the whole run."""
         unit = self.fields.get("unit")
         return unit if isinstance(unit, str) else None
 
     @property
     def staged(self) -> str | None:
-        """The folder that it names as the one where new files are made."""
+        """The folder where new files are made, if the record names it."""
         return str(self.fields["staged"]) if "staged" in self.fields else None
 
 
@@ -81,7 +81,7 @@ def make_record(body: Mapping[str, Any], mac: Mac | None) -> bytes:
     Args:
         body: ``table_id``, ``number``, ``kind``, ``run_id``, ``fencing_token``, ``fields``, ``previous`` and
             ``supersedes``.
-        mac: the MAC of the table's audit; None makes a record on which nobody acts who checks MACs.
+        mac: the MAC of the table's audit; a record made with None is refused wherever MACs are checked.
     """
     told = {"version": VERSION, "time": datetime.now(timezone.utc).isoformat(), **body}
     whole = {**told, "mac": None if mac is None else mac(_PURPOSE + encode_record(told))}
@@ -89,16 +89,16 @@ def make_record(body: Mapping[str, Any], mac: Mac | None) -> bytes:
 
 
 def parse_record(name: str, content: bytes, table_id: str, check_mac: CheckMac | None) -> Record:
-    """Return a record.
+    """Return the record that bytes encode.
 
     Args:
         name: its name in the state directory.
         content: its bytes.
-        table_id: which table it must be of.
-        check_mac: tells which MAC key made a MAC; None takes the record as it stands, not authenticated.
+        table_id: the table to which it must belong.
+        check_mac: returns the number of the MAC key that made a MAC; with None the record is not authenticated.
 
     Raises:
-        VerificationError: it is damaged, of an unknown version or kind, or not authentic.
+        VerificationError: the record is damaged, of an unknown version or kind, of another table, or not authentic.
     """
     body = decode_record(name, content)
     version, checksum = body.get("version"), body.pop("checksum", None)
@@ -123,10 +123,10 @@ def parse_record(name: str, content: bytes, table_id: str, check_mac: CheckMac |
 
 
 def _generation(name: str, body: dict[str, Any], check_mac: CheckMac | None) -> int:
-    """Take the MAC out of a record, and return which key made it; 0 where nobody asks.
+    """Remove the MAC from a record, and return the number of the key that made it; 0 if ``check_mac`` is None.
 
     Raises:
-        VerificationError: none did.
+        VerificationError: no key made it.
     """
     told = body.pop("mac", None)
     if check_mac is None:
@@ -141,10 +141,10 @@ def _generation(name: str, body: dict[str, Any], check_mac: CheckMac | None) -> 
 
 
 def place_of(name: str) -> tuple[int, int]:
-    """Return a record's number and attempt, as its name says them.
+    """Return the number and the attempt in a record's name.
 
     Raises:
-        VerificationError: it is no record's name.
+        VerificationError: this is not the name of a record.
     """
     match = _NAME.fullmatch(name.rpartition("/")[2])
     if match is None:
@@ -153,7 +153,10 @@ def place_of(name: str) -> tuple[int, int]:
 
 
 def is_torn(content: bytes) -> bool:
-    """Tell whether bytes lack the end of a record: a line feed, the only one in it; damage within is no tear."""
+    """Return whether bytes are a record that was cut off before its only line feed, the last byte.
+
+    Bytes that contain a line feed, or continue after a complete JSON value, are not torn.
+    """
     if b"\n" in content:
         return False
     try:

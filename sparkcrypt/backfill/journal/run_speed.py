@@ -1,4 +1,4 @@
-"""How long the rest of a table would take, by how long its earlier runs took."""
+"""The speed of a table's earlier runs, used to estimate how long the rest of the table takes."""
 
 from __future__ import annotations
 
@@ -10,23 +10,24 @@ from sparkcrypt.backfill.state.store import StateStore
 from sparkcrypt.errors import VerificationError
 
 _RUNS = 3
-"""How many of the newest runs count: machines, engines and files change."""
+"""The number of newest runs that count, since machines, engines and files change."""
 
 
 def bytes_a_second(store: StateStore, table_id: str) -> float | None:
-    """Return how fast the newest runs of a table took units from listed to swapped, in bytes of old files a second.
+    """Return the speed of a table's newest runs, in bytes of old files per second from a unit's listing to its swap.
 
-    Units that are worked on at the same time count one by one, so a run with a parallelism of two is twice as fast.
+    The seconds of units that were rewritten concurrently are added up, so a run with a parallelism of two is twice as
+    fast.
 
     Returns:
-        None when no run has swapped a unit, or none says how long it took.
+        None if no run has swapped a unit, or no outcome has its seconds.
     """
     runs = list(Journal.runs(store, table_id))[-_RUNS:]
     return rate(state for run_id in runs for state in _states(store, table_id, run_id))
 
 
 def rate(states: Iterable[UnitState]) -> float | None:
-    """Return the bytes a second of units that were swapped; None when none tells its seconds."""
+    """Return the bytes per second of units that were swapped; None if no outcome has its seconds."""
     outcomes = [state.fields["outcome"] for state in states if "outcome" in state.fields]
     timed = [outcome for outcome in outcomes if float(outcome.get("seconds") or 0) > 0]
     seconds = sum(float(outcome["seconds"]) for outcome in timed)
@@ -34,7 +35,7 @@ def rate(states: Iterable[UnitState]) -> float | None:
 
 
 def _states(store: StateStore, table_id: str, run_id: str) -> tuple[UnitState, ...]:
-    """Return the units of a run; none of a run that cannot be read, since an estimate is no reason to stop."""
+    """Return the states of a run's units; empty if its journal cannot be read, since this is only an estimate."""
     try:
         return tuple(state_of_units(Journal.open(store, table_id, run_id).records).values())
     except VerificationError:

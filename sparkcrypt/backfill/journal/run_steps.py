@@ -1,4 +1,4 @@
-"""How far a run as a whole has come, by its journal."""
+"""The state of a whole run, derived from its journal: ended, paused or expired."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from sparkcrypt.backfill.journal.later_entries import RunExpired
 _CHANGE_NO_UNIT = (
     *("run_resumed", "run_expired", "unit_carrying", "unit_carried", "unit_resolved", "unit_moved", "unit_relocated"),
 )
-"""What `expire` writes into the journal of a run; a driver that goes on with it writes other records too."""
+"""The kinds of records that `expire` writes; a driver that continues the run writes other kinds too."""
 _NEW_FILES = ("unit_swapped", "unit_moved", "unit_rolled_back")
 
 
 def has_ended(journal: Journal) -> bool:
-    """Tell whether a run came to its end."""
+    """Return whether a run has ended."""
     return any(record.kind == "run_finished" for record in journal.records)
 
 
 def is_paused(journal: Journal) -> bool:
-    """Tell whether a run stopped at its budget, every unit done or as it was, and nobody has gone on with it since."""
+    """Return whether a run stopped at its budget, every unit done or unchanged, and was not continued since."""
     kinds = [record.kind for record in journal.records if record.kind not in _CHANGE_NO_UNIT]
     return not has_ended(journal) and kinds[-1:] == ["run_paused"]
 
 
 def has_expired(journal: Journal) -> bool:
-    """Tell whether all old files of a run were disposed of.
+    """Return whether all old files of a run were deleted.
 
-    Those of units that a paused run did since are not, nor those of units of which a problem was open.
+    They were not if a paused run has changed units since then, or if units with an open problem were left.
     """
     told = [record for record in journal.records if record.kind in (*_NEW_FILES, "run_expired")]
     return bool(told) and told[-1].kind == "run_expired" and not RunExpired.from_dict(told[-1].fields).units_left

@@ -1,10 +1,10 @@
-"""A pointer that spares a pass from opening every journal: at these records' names, all runs of a table had ended.
+"""A marker that all runs of a table have ended, so that a pass need not open every journal.
 
     settled/<table id>/<digest of the names>.json     version, table_id, names (their SHA-256), mac
 
-A run that has ended stays so, and every record changes the names: a pointer holds for as long as the names are the
-same, and is found by them.  It bears the MAC of the table's audit.  Without it, with one of other names, or with one
-that someone else wrote, every journal is asked, so nothing that is unfinished hides behind it.
+A run that has ended stays ended, and every new record changes the list of record names.  A marker is therefore valid as
+long as these names are the same, and is stored under their digest.  It has the MAC of the table's audit.  If there is
+no marker for the current names, or it is not authentic, every journal is read: a forged marker hides no unfinished run.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ _PURPOSE = b"sparkcrypt settled runs\n"
 
 
 def is_settled(store: StateStore, table_id: str, names: tuple[str, ...], check_mac: CheckMac) -> bool:
-    """Tell whether all runs of a table had ended when its journals had these records and no others.
+    """Return whether an authentic marker shows that all runs of a table had ended with exactly these records.
 
     Args:
         store: the state directory.
-        table_id: which table.
-        names: of all records of its journals now.
-        check_mac: tells which MAC key of its audit made a MAC.
+        table_id: the table's id.
+        names: the names of all records of its journals now.
+        check_mac: returns the number of the MAC key of its audit that made a MAC.
     """
     digest = _digest(names)
     name = _name(table_id, digest)
@@ -42,12 +42,12 @@ def is_settled(store: StateStore, table_id: str, names: tuple[str, ...], check_m
 
 
 def settle(store: StateStore, table_id: str, names: tuple[str, ...], mac: Mac) -> None:
-    """Keep that all runs of a table have ended, unless a record came since they were looked at.
+    """Write the marker that all runs of a table have ended, unless a record was added since the names were listed.
 
     Args:
         store: the state directory.
-        table_id: which table.
-        names: of all records of its journals, as they were listed before the first was looked at.
+        table_id: the table's id.
+        names: the names of all records of its journals, listed before the first journal was read.
         mac: the MAC of the table's audit.
     """
     if store.list(f"runs/{table_id}/") != names:

@@ -1,4 +1,4 @@
-"""How far each unit of a run has come, by the run's journal."""
+"""The state of each unit of a run, derived from the run's journal."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from sparkcrypt.backfill.target.record import restore_unit
 from sparkcrypt.backfill.target.unit import Unit, base_location
 
 SWAPPED = ("unit_swapped", "unit_moved", "unit_rolling_back")
-"""Steps after which a unit's new files are in use; they still are when a rollback was only begun."""
+"""Steps after which a unit's new files are in use; they still are if a rollback was only begun."""
 
 
 @dataclass(frozen=True, slots=True)
 class UnitState:
-    """How far a unit has come.
+    """The state of a unit.
 
     Attributes:
-        step: kind of its last record, less those that tell of reconciled files, or of a table that moved, which change
-            nothing of the swap.
-        fields: those of its last record, over those of the steps that led there, as JSON values.  A unit that failed
-            has the fields of its failure alone: what it had staged may be gone, or be in use.
-        failed_at: the state in which it failed; None when it did not.
-        carried_fields: what was recorded of reconciled late commits, oldest first; ``carrying_fields`` the same of
-            those that were begun.
-        resolved_fields: what was decided last of a problem; ``decided_after`` tells how many of ``carried`` came
-            before.
+        step: the kind of its last record, apart from records of reconciled files, of resolved problems and of a table
+            that moved, which do not change the swap.
+        fields: the fields of its last record, merged over those of the earlier steps, as JSON values.  A unit that
+            failed has only the fields of its failure: its staged files may no longer exist, or be in use.
+        failed_at: the state in which it failed; None if it did not fail.
+        carried_fields: the fields of records of reconciled late commits, oldest first.
+        carrying_fields: the same, of reconciliations that were begun.
+        resolved_fields: the fields of the latest decision on a problem.
+        decided_after: the number of ``carried`` before that decision.
     """
 
     step: str
@@ -42,92 +42,92 @@ class UnitState:
 
     @property
     def swapped(self) -> bool:
-        """The unit's new files are in use."""
+        """Whether the unit's new files are in use."""
         return self.step in SWAPPED
 
     @property
     def unit(self) -> Unit:
-        """The unit as it was listed."""
+        """The unit as listed at the start of the attempt."""
         return restore_unit(str(self.fields["unit"]), self.fields)
 
     @property
     def location(self) -> str:
-        """Where the unit was when it was listed."""
+        """The unit's folder when it was listed."""
         return str(self.fields["location"])
 
     @property
     def partition_path(self) -> str:
-        """Its partition's folders below the table; empty where it has none."""
+        """Its partition's folders below the table; empty if it has none."""
         return str(self.fields.get("partition_path", ""))
 
     @property
     def staged(self) -> str:
-        """Where its new files were made."""
+        """The folder where its new files were made."""
         return str(self.fields["staged"])
 
     @property
     def base(self) -> str:
-        """The table's original folder when the unit was listed, or last seen to have moved with its table."""
+        """The table's original folder, as of the unit's listing or its last move with the table."""
         return str(self.fields.get("base") or base_location(self.staged))
 
     @property
     def evidence(self) -> Mapping[str, Any]:
-        """Of which old files its new ones were made, in the audit's form; empty where nothing was proven."""
+        """The old files from which its new ones were made, in the audit's form; empty if nothing was verified."""
         evidence: Mapping[str, Any] = self.fields.get("evidence", {})
         return evidence
 
     @property
     def was_swapped(self) -> bool:
-        """It has an outcome, though its old files may be in use again."""
+        """Whether it was swapped, even if its old files are in use again."""
         return "outcome" in self.fields
 
     @property
     def outcome(self) -> UnitOutcome:
-        """What its swap came to.
+        """The outcome of its swap.
 
         Raises:
-            VerificationError: none is recorded, or not as a release does.
+            VerificationError: no outcome is recorded, or one that no release wrote.
         """
         return UnitOutcome.from_dict(self.fields.get("outcome", {}))
 
     @property
     def old_location(self) -> str:
-        """Where its swap left the old files, or a move has put them since."""
+        """The folder of the old files after its swap, or after they were moved."""
         return str(self.fields["outcome"]["old_location"])
 
     @property
     def new_location(self) -> str:
-        """Where its swap has put the new files."""
+        """The folder of the new files after its swap."""
         return str(self.fields["outcome"]["new_location"])
 
     @property
     def error(self) -> str | None:
-        """Why it failed: the error's class name and message."""
+        """The class name and message of the error by which it failed; None if it did not fail."""
         return self.fields.get("error")
 
     @property
     def carried(self) -> tuple[UnitCarried, ...]:
-        """Reconciled files of late commits, oldest first."""
+        """The reconciled late commits, oldest first."""
         return tuple(UnitCarried.from_dict(fields) for fields in self.carried_fields)
 
     @property
     def carrying(self) -> tuple[UnitCarrying, ...]:
-        """The same as far as it was begun; that of the last may not be finished."""
+        """The reconciliations that were begun, oldest first; the last may not be finished."""
         return tuple(UnitCarrying.from_dict(fields) for fields in self.carrying_fields)
 
     @property
     def resolved(self) -> UnitResolved | None:
-        """What was decided last of a problem of it."""
+        """The latest decision on a problem of the unit; None if there is none."""
         return None if self.resolved_fields is None else UnitResolved.from_dict(self.resolved_fields)
 
     @property
     def is_carrying(self) -> bool:
-        """Reconciling a late commit was begun, and nothing says that it was finished."""
+        """Whether a reconciliation was begun and has no record of its end."""
         return len(self.carrying_fields) > len(self.carried_fields)
 
 
 def state_of_units(records: Iterable[Record]) -> dict[str, UnitState]:
-    """Return how far each unit has come, in the order in which they were first listed."""
+    """Return the state of each unit, in the order in which the units were first listed."""
     states: dict[str, UnitState] = {}
     for record in records:
         if record.kind in UNIT_KINDS:
