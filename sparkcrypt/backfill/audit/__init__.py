@@ -1,1 +1,1 @@
-"""Who changed which files, when and why: the audit's chain, its evidence, and what is believed by it."""
+"""The audit of who changed which files, when and why: its chain, its evidence, and the records that it confirms."""

@@ -2,18 +2,18 @@
 
     audit/<table id>/00000003.json        entry 3: its MAC, and the SHA-256 of entry 2's bytes
     audit/<table id>/head-00000003.json   "there are 3 entries, and this is the digest of the last", with its MAC
-    audit/<table id>/mac-key.json         the table's MAC key, wrapped by a master key (``backfill.mac``)
+    audit/<table id>/mac-key.json         the table's MAC key, wrapped by a master key (``state.mac``)
     audit/<table id>/pack-….json          many entries in one record, without their heads (``packs``)
 
-Each entry carries its own MAC over everything before it, so that an edited, forged, moved or dropped one is found, and
-a crash between an entry and its head leaves nothing that anybody could have forged; the next append writes that head.
-A cut at the end is found by the head of an entry that is gone, or where the head is gone too, by the journals of the
-same state directory: each unit that they say was swapped has its entry.
+Each entry has its own MAC, which depends on everything before it, so an edited, forged, moved or dropped entry is
+detected.  A crash between an entry and its head leaves an entry that is authentic by itself; the next append writes its
+head.  A cut at the end is detected by the head of a missing entry or, if the head is missing too, by the journals of
+the same state directory: each unit that is swapped by a journal has its entry.
 
-Not found, since nothing in a state directory can show it: an end that was cut together with its heads and with the
-journals' records of it, or an audit that was deleted with all of the table's journals.  Against that, keep what an
-append returns in a place that others cannot write (a report, a log service), and give it to ``verify_audit``.  Whoever
-may unwrap the MAC key can write entries that verify, so a master key that readers may not use wraps it.
+Nothing in a state directory can show an end that was cut together with its heads and the journals' records of it, or an
+audit that was deleted with all of the table's journals.  To detect that, keep the head that an append returns where
+others cannot write (a report, a log service), and pass it to ``verify_audit``.  Anyone who can unwrap the MAC key can
+write entries that verify, so it should be wrapped by a master key that readers may not use.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from sparkcrypt.errors import RunConflictError, SparkcryptError, VerificationErr
 
 @dataclass(frozen=True, slots=True)
 class AuditEntry:
-    """One entry as it stands in the audit; ``entry`` is what the run said."""
+    """One entry of the audit; ``entry`` contains the values that the run wrote."""
 
     name: str
     number: int
@@ -45,15 +45,14 @@ class AuditEntry:
 
 
 class AuditWriter:
-    """Appends entries to a table's audit; use it under the table's lock.
+    """Appends entries to a table's audit; the caller holds the table's lock.
 
-    The audit is listed before the first entry; the next ones follow from what was written, since a listing for each
-    would take longer with each.
+    The audit is listed only before the first entry, since listing it takes longer with every entry.
 
     Args:
         store: the state directory.
-        table_id: which table.
-        mac: returns the MAC of bytes, by a key that the state directory does not hold in clear.
+        table_id: the table's id.
+        mac: returns the MAC of bytes, with a key that the state directory only has wrapped.
     """
 
     def __init__(self, store: StateStore, table_id: str, mac: Mac) -> None:
@@ -64,19 +63,19 @@ class AuditWriter:
         """Append an entry.
 
         Args:
-            entry: JSON values: ``who``, ``what``, ``why`` with ``policy_digest`` and ``run_id``, and what it is about;
-                the time is added.
+            entry: JSON values: ``who``, ``what``, ``why`` with ``policy_digest`` and ``run_id``, and further values of
+                the entry; the time is added.
 
         Returns:
-            The new head, worth keeping elsewhere.
+            The new head, which can be kept elsewhere.
 
         Raises:
-            VerificationError: entries are missing or the last one is damaged, so nothing is added to them.
+            VerificationError: entries are missing or the last one is damaged, so nothing is appended.
             RunConflictError: another driver wrote the entry of this number.
-            SparkcryptError: the entry does not say who, what and why.
+            SparkcryptError: the entry lacks who, what or why.
         """
         _refuse_vague(self._table_id, entry)
-        # Whatever fails from here on: look again before the next.
+        # If anything fails from here on, the next append lists the audit again.
         last, self._head = self._head or self._find_head(), None
         body = {
             "version": VERSION,
@@ -99,7 +98,7 @@ class AuditWriter:
         return head
 
     def _find_head(self) -> AuditHead:
-        """Return the head of what is there; a head that was not written before a crash is written now."""
+        """Return the head of the stored entries, and write its record if a crash prevented that."""
         records = AuditRecords.of(self._store, self._table_id)
         numbers = records.numbers
         if not numbers:
@@ -119,15 +118,16 @@ def verify_audit(
 
     Args:
         store: the state directory.
-        table_id: which table.
-        check_mac: tells which MAC key made a MAC of bytes.
-        expected: heads that were kept elsewhere, such as those of the journals; the audit must hold each.
+        table_id: the table's id.
+        check_mac: returns the number of the MAC key that made a MAC.
+        expected: heads that were kept elsewhere, such as in journals; the audit must contain each.
 
     Returns:
-        The head, worth keeping elsewhere: its number is that of the entries.  None when there are no entries.
+        The head, whose number is the number of entries; it can be kept elsewhere.  None if there are no entries.
 
     Raises:
-        VerificationError: an entry was edited, dropped, moved or cut off, or a journal is damaged; it is named.
+        VerificationError: an entry was edited, dropped, moved or cut off, or a journal is damaged; the message names
+            it.
     """
     swapped = _swapped_by_run(store, table_id)  # before the entries: a run in progress writes them first
     records = AuditRecords.of(store, table_id, check_mac)
@@ -146,7 +146,7 @@ def verify_audit(
 
 
 def journalled_head(store: StateStore, table_id: str) -> AuditHead | None:
-    """Return the newest head that the journals of a table's runs tell of; ask before the audit is looked at.
+    """Return the newest head in the journals of a table's runs; call this before the audit is read.
 
     Raises:
         VerificationError: a journal is damaged.
@@ -161,10 +161,10 @@ def journalled_head(store: StateStore, table_id: str) -> AuditHead | None:
 
 
 def audit_entries(store: StateStore, table_id: str) -> Iterator[AuditEntry]:
-    """Yield a table's entries, oldest first, to be shown; only ``verify_audit`` says whether they are true.
+    """Yield a table's entries, oldest first, for display; they are not verified (see ``verify_audit``).
 
     Raises:
-        VerificationError: one is no entry.
+        VerificationError: an entry is missing, or a record is not an entry.
     """
     records = AuditRecords.of(store, table_id)
     for number in records.numbers:
@@ -174,12 +174,12 @@ def audit_entries(store: StateStore, table_id: str) -> Iterator[AuditEntry]:
 
 
 def authentic_entries(store: StateStore, table_id: str, check_mac: CheckMac) -> Iterator[tuple[AuditEntry, str]]:
-    """Yield a table's entries, each with the SHA-256 of its bytes, oldest first, and each once it is authentic.
+    """Yield a table's authenticated entries, oldest first, each with the SHA-256 of its bytes.
 
-    What was cut off at the end is not found by it, unless a head was left.
+    A cut at the end is not detected, unless a head was left.
 
     Raises:
-        VerificationError: an entry was edited, dropped or moved; it is named.
+        VerificationError: an entry was edited, dropped or moved; the message names it.
     """
     records, chain = AuditRecords.of(store, table_id, check_mac), AuditChain(table_id, check_mac)
     for number in records.numbers:
@@ -189,12 +189,12 @@ def authentic_entries(store: StateStore, table_id: str, check_mac: CheckMac) -> 
 
 
 def make_entry(what: str, policy_digest: str, run_id: str, **about: Any) -> dict[str, Any]:
-    """Return an audit's entry that this user's process is about to write.
+    """Return an audit entry by the current user.
 
     Args:
-        what: was done.
-        policy_digest: of the policy by which it was.
-        run_id: of the run or command that did it.
+        what: the action that was done.
+        policy_digest: the digest of the policy that was in force.
+        run_id: the id of the run, or the command, that did it.
         about: further JSON values: the table, the unit, its files.
     """
     return {"who": acting_user(), "what": what, "why": {"policy_digest": policy_digest, "run_id": run_id}, **about}
@@ -227,7 +227,7 @@ def _swapped_by_run(store: StateStore, table_id: str) -> Counter[str]:
 
 def _write_head(store: StateStore, table_id: str, head: AuditHead, mac: Mac) -> None:
     body = {"version": VERSION, "what": "head", "table_id": table_id, "number": head.number, "entry": head.digest}
-    store.create(head_name(table_id, head.number), _authenticate(body, mac))  # False: the next append was faster
+    store.create(head_name(table_id, head.number), _authenticate(body, mac))  # False: another process wrote this head
 
 
 def _authenticate(body: dict[str, Any], mac: Mac) -> bytes:

@@ -1,4 +1,4 @@
-"""What a table's audit says of its runs, once every entry is seen to be authentic; records are held against it."""
+"""An index of a table's authenticated audit entries, against which journal records are checked."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from sparkcrypt.errors import VerificationError
 MIGRATE = "migrate"
 """``what`` of the entry that names the runs of format version 1 that were checked."""
 RELOCATE = "relocate"
-"""``what`` of the entry that says where a unit's folders are since its table was renamed."""
+"""``what`` of the entry that has a unit's folders after its table was renamed."""
 _SWAPS = ("encrypt", "roll back")
 _LATER = ("carry over", "resolve")
 
 
 @dataclass(frozen=True, slots=True)
 class AuditIndex:
-    """The entries of an audit by what is asked of them.
+    """The entries of an audit, indexed for lookups.
 
     Attributes:
         digests: number of an entry -> SHA-256 of its bytes.
-        swaps: run id and unit -> the last entry that says that the unit was swapped, or rolled back.
+        swaps: run id and unit -> the last entry of the unit's swap or rollback.
         marks: run id -> number and digest of the journal's last record when an entry was written, oldest first.
-        pins: run id -> digest of the last record of version 1 that was checked and may be acted upon.
-        folders: those that entries name, of units and of files.
-        relocated: run id and unit -> the entries that say where its folders are since its table was renamed.
-        later: run id and unit -> the entries that say what became of files that came to its old folder.
-        has_version_2: an entry was written by a release that authenticates journals.
+        pins: run id -> digest of the last record of version 1 that was checked and may be acted on.
+        folders: the folders of units and files in the entries.
+        relocated: run id and unit -> the entries that have its folders after its table was renamed.
+        later: run id and unit -> the entries about files of late commits: reconciled, or decided by the operator.
+        has_version_2: the numbers of the entries that were written by a release that authenticates journals.
     """
 
     digests: dict[int, str] = field(default_factory=dict)
@@ -50,7 +50,7 @@ class AuditIndex:
         """Read a table's audit.
 
         Raises:
-            VerificationError: an entry is not authentic, missing, or in another's place; it is named.
+            VerificationError: an entry is not authentic, missing, or under another's name; the message names it.
         """
         index = cls()
         for entry, digest in authentic_entries(store, table_id, check_mac):
@@ -58,7 +58,7 @@ class AuditIndex:
         return index
 
     def bases(self) -> set[str]:
-        """Return the original folders that the table has had, as entries tell of them."""
+        """Return the original folders that the table has had, according to the entries."""
         own = {base_location(folder) for folder in self.folders if is_staged(folder)}
         return own | {str(entry.entry["unit"]["base"]) for entries in self.relocated.values() for entry in entries}
 
@@ -66,7 +66,7 @@ class AuditIndex:
         """Refuse a journal that lacks a record after which an audit entry was written.
 
         Raises:
-            VerificationError: its end was cut off, or an older copy took its place.
+            VerificationError: its end was cut off, or it was replaced by an older copy.
         """
         records = journal.records
         for number, digest in self.marks.get(journal.run.run_id, ()):
@@ -98,12 +98,12 @@ class AuditIndex:
 
 
 def verify_journals(store: StateStore, table_id: str, mac: TableMac) -> None:
-    """See that the journal, or the archive, of each run of which a table's audit tells is authentic and whole.
+    """Check that the journal, or the archive, of each run in a table's audit is authentic and whole.
 
-    Runs of version 1 are left out unless the audit names their last record: nobody authenticated them.
+    Runs of version 1, which have no MAC, are ignored unless the audit names their last record.
 
     Raises:
-        VerificationError: one is gone, was cut, edited, or replaced by an older copy.
+        VerificationError: a journal is missing, or was cut, edited, or replaced by an older copy.
     """
     index = AuditIndex.of(store, table_id, mac.check)
     for run_id in sorted({*index.marks, *index.pins}):
@@ -111,7 +111,7 @@ def verify_journals(store: StateStore, table_id: str, mac: TableMac) -> None:
 
 
 def _folders(unit: Mapping[str, Any], changes: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield the folders that an entry names: those of the unit, and those of reconciled files."""
+    """Yield the folders in an entry: those of the unit, and those of the files in its changes."""
     yield from (str(unit[name]) for name in ("old_location", "new_location") if name in unit)
     for change in changes:
         for file in (*change.get("sources", ()), *change.get("targets", ())):

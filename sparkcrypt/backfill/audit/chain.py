@@ -1,4 +1,4 @@
-"""The chain of an audit as it is read: entries, loose or in packs, heads, and what each must follow from."""
+"""Reading an audit: its entries, loose or in packs, and its heads, each checked against the chain."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ RECORD_NAME = re.compile(r"(?P<head>head-)?(?P<number>\d{8}|[1-9]\d{8,})\.json")
 
 
 class AuditChain:
-    """The entries of an audit, one after the other, and then their heads."""
+    """Checks the entries of an audit one after the other, and then their heads."""
 
     def __init__(self, table_id: str, check_mac: CheckMac) -> None:
         self._table_id, self._check_mac = table_id, check_mac
@@ -26,7 +26,7 @@ class AuditChain:
         self.digests: dict[int, str] = {}
 
     def entry(self, number: int, content: bytes) -> dict[str, Any]:
-        """Take the next entry."""
+        """Check the next entry and return its record's object."""
         name = entry_name(self._table_id, number)
         said = {"what": "entry", "table_id": self._table_id, "number": number}
         body, generation = _check_entry(name, content, self._check_mac, said)
@@ -47,9 +47,9 @@ class AuditChain:
 
 
 class AuditRecords:
-    """The entries of an audit, loose or in packs, and the heads of the loose ones, as they were listed.
+    """The listed entries of an audit, loose or in packs, and the heads of the loose ones.
 
-    Whoever packs does not wait for readers: an entry that is gone when it is read is looked for in newer packs.
+    Entries may be packed while they are read: a loose entry that no longer exists is read from a newer pack.
     """
 
     def __init__(self, store: StateStore, table_id: str, check_mac: CheckMac | None) -> None:
@@ -61,7 +61,7 @@ class AuditRecords:
         """List the records of a table's audit.
 
         Raises:
-            VerificationError: one is missing, or a name is none of theirs.
+            VerificationError: an entry is missing, or a name is not that of an audit's record.
         """
         records = cls(store, table_id, check_mac)
         if records._gap() is not None:  # entries were packed while they were listed
@@ -80,14 +80,14 @@ class AuditRecords:
 
     @property
     def packed(self) -> frozenset[int]:
-        """The numbers of those in packs."""
+        """The numbers of the packed entries."""
         return self._packs.numbers
 
     def entry(self, number: int) -> bytes:
         """Return the bytes of an entry.
 
         Raises:
-            VerificationError: it is gone, or its pack is not authentic.
+            VerificationError: the entry is missing, or its pack is not authentic.
         """
         name = entry_name(self._table_id, number)
         content = self._packs.entry(number)
@@ -98,10 +98,10 @@ class AuditRecords:
         return content
 
     def check_heads(self, chain: AuditChain) -> None:
-        """See that each loose entry has its head; the last one's may not have been written before a crash.
+        """Check that each loose entry has its head; the last one's may be missing after a crash.
 
         Raises:
-            VerificationError: one is missing or not right.
+            VerificationError: a head is missing or wrong.
         """
         for number in self.heads:
             name = head_name(self._table_id, number)
@@ -122,10 +122,10 @@ class AuditRecords:
         """Return the numbers of heads and of entries that are not packed, and the packs.
 
         Raises:
-            VerificationError: a name is none of theirs.
+            VerificationError: a name is not that of an audit's record.
         """
         folder = f"audit/{self._table_id}/"
-        # Heads first: an entry is written before its head, so none is seen without the other while a run appends.
+        # Heads first: an entry is written before its head, so no listed head lacks its entry while a run appends.
         found = {name: RECORD_NAME.fullmatch(name.removeprefix(folder)) for name in self._store.list(f"{folder}head-")}
         heads = {int(match["number"]) for match in found.values() if match}
         found |= {name: RECORD_NAME.fullmatch(name.removeprefix(folder)) for name in self._store.list(folder)}
@@ -149,10 +149,10 @@ def head_name(table_id: str, number: int) -> str:
 
 
 def _check_entry(name: str, content: bytes, check_mac: CheckMac, said: dict[str, Any]) -> tuple[dict[str, Any], int]:
-    """Return a record's object, and which MAC key made its MAC, once that is right and it says what it must.
+    """Check a record's MAC and members, and return its object and the number of the MAC key.
 
     Raises:
-        VerificationError: it is not what was written there.
+        VerificationError: the record was edited, moved or forged.
     """
     body = decode_record(name, content)
     mac = body.pop("mac", None)

@@ -1,4 +1,4 @@
-"""What becomes of an audit's older entries: packs of many, so that the state directory gathers few files."""
+"""Packing of an audit's older entries, so that the state directory has few files."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from sparkcrypt.errors import VerificationError
 
 
 def pack_audit(store: StateStore, table_id: str, mac: TableMac) -> None:
-    """Put older entries of a table's audit into packs, and delete their records; use it under the table's lock.
+    """Pack older entries of a table's audit, and delete their records; the caller holds the table's lock.
 
     Args:
         store: the state directory.
-        table_id: which table.
+        table_id: the table's id.
         mac: the MAC of the table's audit.
 
     Raises:
-        VerificationError: the audit is not as it was written; nothing was packed.
+        VerificationError: the audit was changed; nothing was packed.
     """
     _clear_packed(store, table_id, mac)
     records = AuditRecords.of(store, table_id, mac.check)
@@ -37,10 +37,10 @@ def pack_audit(store: StateStore, table_id: str, mac: TableMac) -> None:
 
 
 def _clear_packed(store: StateStore, table_id: str, mac: TableMac) -> None:
-    """Delete the records of entries that are in packs, and their heads; oldest first.
+    """Delete the records of packed entries, oldest first, and their heads.
 
     Raises:
-        VerificationError: an entry is not as its pack has it; both stay.
+        VerificationError: an entry differs from its copy in the pack; both stay.
     """
     names = store.list(f"audit/{table_id}/")
     packs = Packs(store, table_id, names, mac.check)

@@ -1,4 +1,4 @@
-"""Where the paths of a run's records may lie: nothing elsewhere is touched on their word."""
+"""Confinement of the paths in a run's records to the table's folders, so that records cannot affect other files."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class RunFolders:
     """The folders in which a table's runs work.
 
     Attributes:
-        base: the table's original folder; beside it is the one where runs put their files.
-        named: returns further folders that someone else than the records names: those of custom-located partitions in
-            the metastore, and those of authentic audit entries.  Asked only when a path is outside the others.
-        earlier: returns the table's original folders before it was renamed; asked likewise.
+        base: the table's original folder; the staging folder of its runs is beside it.
+        named: returns further folders from sources other than the records: those of custom-located partitions in the
+            metastore, and those of authentic audit entries.  Called only if a path is outside the others.
+        earlier: returns the table's original folders before it was renamed; called only if a path is outside ``base``.
     """
 
     base: str
@@ -33,14 +33,14 @@ class RunFolders:
     earlier: Callable[[], Iterable[str]] = tuple
 
     def hold(self, path: str) -> bool:
-        """Tell whether a path is inside one of the folders, or is one."""
+        """Return whether a path is one of the folders, or inside one."""
         if self._within(path, (self.base, staging_folder(self.base))):
             return True
         earlier = (self._within(path, (base, staging_folder(base))) for base in self.earlier())
         return any(earlier) or self._within(path, self.named())
 
     def hold_staged(self, path: str) -> bool:
-        """Tell whether a path is inside the folder where runs put their files, or is one that someone else names."""
+        """Return whether a path is inside the staging folder, or in or below one of the ``named`` folders."""
         if self._below_staging(path, self.base) or any(self._below_staging(path, base) for base in self.earlier()):
             return True
         return self._within(path, self.named())
@@ -56,14 +56,14 @@ class RunFolders:
 
 
 def refuse_outside(records: Iterable[Record], places: RunFolders) -> None:
-    """Refuse a journal of which a record names a path outside the folders in which the table's runs work.
+    """Refuse a journal with a path outside the folders in which the table's runs work.
 
     Args:
-        records: of one run.
-        places: where their paths may lie.
+        records: the records of one run.
+        places: the folders in which their paths may be.
 
     Raises:
-        VerificationError: it names the record and the path.
+        VerificationError: there is such a path; the message names it and the record.
     """
     for record in records:
         for path in _relative_paths(record.fields):
@@ -79,7 +79,7 @@ def refuse_outside(records: Iterable[Record], places: RunFolders) -> None:
 
 
 def _paths(fields: Mapping[str, Any]) -> Iterator[tuple[str, bool]]:
-    """Yield the paths that a record names, each with whether a run made its files there."""
+    """Yield the absolute paths in a record, each with whether it is a staging folder."""
     for key in _PLACES:
         if key in fields:
             yield str(fields[key]), key == "staged"

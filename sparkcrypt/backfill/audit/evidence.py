@@ -1,13 +1,13 @@
-"""What an audit says of a unit's files: which old ones became which new ones, told by keyed digests.
+"""The evidence in an audit of which old files of a unit became which new ones, identified by keyed digests.
 
-One form for every engine: a list of changes, each of source files that became target files.  An engine that rewrites
-file by file gives a change for each file; one that reads and writes anew gives a change for each folder.
+Every engine gives the same form: a list of changes, each from source files to target files.  An engine that rewrites
+file by file gives a change for each file; one that reads and writes all rows gives a change for each folder.
 
-A file's digest covers its length and its whole footer: it tells one file from another and costs one small read, but
-says nothing of the pages of a plaintext file.  An ORC file, in which nothing is authenticated, has all of its bytes
-digested.  What the rows were is said by the digest of the rows, which is equal
-before and after.  Both are HMACs under a secret of the run, so that nobody can try values against them; the secret
-stands beside them, wrapped by the master key that wraps the audit's MAC key.
+A file's digest covers its length and its whole footer: it distinguishes files and costs one small read, but does not
+cover the pages of a plaintext file.  The digest of an ORC file, in which nothing is authenticated, covers all of its
+bytes.  A digest of the rows, which is equal before and after, identifies the rows.  Both are HMACs under a secret of
+the run, so that nobody can test guessed values against them; the secret is stored beside them, wrapped by the master
+key that wraps the audit's MAC key.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _READERS = 4
 
 @dataclass(frozen=True, slots=True)
 class DigestSecret:
-    """The secret under which the digests of one execution are made; it leaves the process only wrapped."""
+    """The secret key of one execution's digests; it leaves the process only wrapped."""
 
     key_id: str
     wrapped: str
@@ -53,16 +53,16 @@ class DigestSecret:
 
     @classmethod
     def make(cls, service: KeyService, key_id: str) -> DigestSecret:
-        """Draw a secret and have it wrapped by a master key."""
+        """Generate a random secret and wrap it by a master key."""
         secret = secrets.token_bytes(SECRET_BYTES)
         return cls(key_id, service.wrap(key_id, secret), secret)
 
     def to_dict(self) -> dict[str, str]:
-        """Return what an audit holds of it: enough for whoever may use the master key."""
+        """Return the wrapped secret as an audit stores it, for those who may use the master key."""
         return {"key_id": self.key_id, "wrapped": self.wrapped}
 
     def of_file(self, stream: IO[bytes]) -> str:
-        """Return the digest of a Parquet file's length and footer, or of all of an ORC file, in hex.
+        """Return the digest of a Parquet file's length and footer, or of a whole ORC file, in hex.
 
         Raises:
             FormatError: the file is too short for its footer.
@@ -87,7 +87,7 @@ class DigestSecret:
         return made.hexdigest()
 
     def of_rows(self, rows: RowsDigest) -> str:
-        """Return the digest of a digest of rows, in hex."""
+        """Return the keyed digest of a digest of rows, in hex."""
         return self._make_digest(_ROWS + canonical_json(rows.to_dict()).encode())
 
     def _make_digest(self, content: bytes) -> str:
@@ -96,7 +96,7 @@ class DigestSecret:
 
 @dataclass(frozen=True, slots=True)
 class FileEvidence:
-    """One file as an audit names it."""
+    """One file as an audit describes it."""
 
     path: str
     total_bytes: int
@@ -106,7 +106,7 @@ class FileEvidence:
     digest: str
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON values."""
+        """Return the evidence as JSON values."""
         return {
             "path": self.path,
             "bytes": self.total_bytes,
@@ -123,7 +123,7 @@ def files_of(
     """Return the evidence of files, folder by folder.
 
     Raises:
-        FormatError: one is neither a Parquet nor an ORC file.
+        FormatError: a file is neither a Parquet nor an ORC file.
     """
 
     def read_evidence(file: SourceFile) -> FileEvidence:
@@ -143,14 +143,14 @@ def evidence_of(
     secret: DigestSecret,
     file_format: FileFormat = "parquet",
 ) -> dict[str, Any]:
-    """Return what a journal and an audit say of a unit's files, as JSON values.
+    """Return the evidence of a unit's files for a journal and an audit, as JSON values.
 
     Args:
         sources: folder -> its old files.
         targets: folder -> its new files.
-        proof: in which way they were seen to be equal.
-        secret: of this execution.
-        file_format: of every file.
+        proof: the proof that they are equal.
+        secret: the secret of this execution.
+        file_format: the format of every file.
     """
     changes = [
         {
@@ -181,16 +181,16 @@ def evidence_of(
 
 
 def _tell_columns(member: Member, columns: Mapping[Path, str]) -> dict[str, Any]:
-    """Return what a change says of columns under shredded keys, or that were; nothing where there is none."""
+    """Return the member of a change that lists its dark, or its purged, columns; empty if there are none."""
     told = [{"column": join_dotted(path), "key_id": key_id} for path, key_id in sorted(columns.items())]
     return {member: told} if told else {}
 
 
 def list_columns(evidence: Mapping[str, Any], member: Member) -> tuple[dict[str, Any], ...]:
-    """Return the columns that a unit's evidence tells of, each with its files and their rows.
+    """Return the dark, or the purged, columns in a unit's evidence, each with the number of its files and their rows.
 
     Args:
-        evidence: from `evidence_of`, or as a journal has kept it.
+        evidence: from `evidence_of`, or from a journal.
         member: ``dark_columns``, which stayed under shredded keys, or ``purged_columns``, which became nulls.
     """
     files, rows = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
@@ -205,7 +205,7 @@ def list_columns(evidence: Mapping[str, Any], member: Member) -> tuple[dict[str,
 
 
 def describe_dark_columns(evidence: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return what people are told of a unit's columns under shredded keys, and of those that were."""
+    """Return notes for the report on a unit's dark and purged columns."""
     stayed = (
         f"column {told['column']} stayed as it is, under the shredded key {told['key_id']!r}: it cannot be read"
         for told in list_columns(evidence, "dark_columns")

@@ -1,9 +1,10 @@
-"""The cut between journals of version 1, which nobody authenticated, and those of version 2: checked once, and audited.
+"""The migration of journals of version 1, which are not authenticated: they are checked once, and audited.
 
-Each run of version 1 is held against the audit and the metastore.  One audit entry then names the last record of each
-that agrees, on which all before it bear; every other record of version 1 is refused from then on, whenever it came.
-What a run did that the audit tells of is believed by the audit.  What an interrupted run had only begun has no entry:
-where the metastore shows that nothing of it is in use it may be forgotten or done again, else somebody must look.
+Each run of version 1 is compared with the audit and the metastore.  One audit entry then names the last record of each
+run that agrees, and so pins all records before it; every other record of version 1 is refused from then on, whenever it
+was written.  Work of a run that the audit has is trusted because of the audit.  Work that an interrupted run had only
+begun has no entry: if the metastore shows that nothing of it is in use it may be dropped or repeated, else the operator
+must check the table.
 """
 
 from __future__ import annotations
@@ -30,23 +31,23 @@ _BEGUN = ("unit_listed", "unit_staged", "unit_verified", "unit_swapping")
 
 @dataclass(frozen=True, slots=True)
 class Migrated:
-    """Which runs of version 1 may be acted upon from now on, and which may not: run id -> why."""
+    """The migrated runs of version 1: id -> digest of the last record; the refused ones: id -> reason."""
 
     runs: Mapping[str, str] = field(default_factory=dict)
     refused: Mapping[str, str] = field(default_factory=dict)
 
 
 def migrate_journals(trust: TableTrust, table: str, *, accept_begun: bool = False) -> Migrated:
-    """Check the journals of version 1 of a table and audit the cut; nothing happens where that was done, or none are.
+    """Check a table's journals of version 1 and audit the result; does nothing if that was done or there are none.
 
     Args:
-        trust: of the table, under its lock.
-        table: its name.
-        accept_begun: somebody has looked at the table: go on with units too whose swap or rollback an interrupted run
-            had begun.
+        trust: the trust of the table, whose lock the caller holds.
+        table: the table's name.
+        accept_begun: also accept units whose swap or rollback an interrupted run had begun; the operator has checked
+            the table.
 
     Raises:
-        RunConflictError: there is such a unit, and nobody has looked.
+        RunConflictError: there is such a unit, and ``accept_begun`` is false.
         VerificationError: the audit is damaged.
     """
     earlier = [run_id for run_id in Journal.runs(trust.store, trust.table_id) if _is_earlier(trust, run_id)]
@@ -63,7 +64,7 @@ def migrate_journals(trust: TableTrust, table: str, *, accept_begun: bool = Fals
             runs[run_id] = journal.records[-1].digest
         except VerificationError as error:
             refused[run_id] = str(error)
-        except (LookupError, TypeError, ValueError, AttributeError) as error:  # anybody may have written it
+        except (LookupError, TypeError, ValueError, AttributeError) as error:  # the record may be forged
             refused[run_id] = f"a record does not say what one of its kind does: {type(error).__name__}: {error}"
     AuditWriter(trust.store, trust.table_id, trust.mac(renew=True)).append(
         make_entry(MIGRATE, trust.policy.digest(), MIGRATE, table=table, runs=runs, refused=refused)
@@ -73,11 +74,11 @@ def migrate_journals(trust: TableTrust, table: str, *, accept_begun: bool = Fals
 
 
 def authenticate_table(trust: TableTrust, table: str) -> TableMac:
-    """Return the MAC under which new records are written; those of an earlier release are checked before the first.
+    """Migrate a table's journals of version 1, and return the MAC for new records.
 
     Args:
-        trust: of the table, under its lock.
-        table: its name.
+        trust: the trust of the table, whose lock the caller holds.
+        table: the table's name.
 
     Raises:
         RunConflictError: as `migrate_journals`.
@@ -88,12 +89,12 @@ def authenticate_table(trust: TableTrust, table: str) -> TableMac:
 
 
 def may_continue(trust: TableTrust, table: str, run_id: str) -> bool:
-    """Tell whether a run is the unfinished one and, once what an earlier release wrote was checked, is believed.
+    """Return whether a run is the unfinished one, before and after journals of version 1 were migrated.
 
     Args:
-        trust: of the table, under its lock.
-        table: its name.
-        run_id: of the run.
+        trust: the trust of the table, whose lock the caller holds.
+        table: the table's name.
+        run_id: the run's id.
 
     Raises:
         RunConflictError: as `migrate_journals`.
@@ -110,10 +111,10 @@ def _is_earlier(trust: TableTrust, run_id: str) -> bool:
 
 
 def _refuse_contradictions(trust: TableTrust, journal: Journal) -> None:
-    """Refuse a run that names folders of others, or says what the audit does not.
+    """Refuse a run that names folders outside its own, or contradicts the audit.
 
     Raises:
-        VerificationError: it is named.
+        VerificationError: the message names the record or the unit.
     """
     refuse_outside(journal.records, trust.places(journal))
     folder = comparable_path(f"{staging_folder(trust.base)}/{journal.run.run_id}")
@@ -125,17 +126,17 @@ def _refuse_contradictions(trust: TableTrust, journal: Journal) -> None:
         if told is not None and trust.audit().digests.get(int(told["number"])) != told["digest"]:
             raise VerificationError(f"{record.name}: tells of an audit entry that the audit does not have")
     if journal.run.output:
-        return  # its source stays as it is, and nothing of it expires
+        return  # its source stays unchanged, and none of its files expire
     for name, state in state_of_units(journal.records).items():
         if state.swapped or state.step == "unit_rolled_back":
             trust.refuse_unaudited(journal, name, state)
 
 
 def _refuse_begun(trust: TableTrust, table: str, journal: Journal) -> None:
-    """Refuse to go on by itself where an interrupted run had begun what the audit does not tell of.
+    """Refuse a run that was interrupted in a unit whose files may be in use, since the audit has no entry of it.
 
     Raises:
-        RunConflictError: it names the unit and what to do.
+        RunConflictError: there is such a unit; the message names it and the next step.
     """
     in_use = {comparable_path(location) for location in trust.locations(None)}
     for name, last in state_of_units(journal.records).items():

@@ -1,9 +1,8 @@
-"""The list of a table's files as its audit has it: with it a deleted, replayed or foreign file is found.
+"""The list of a table's files in its audit, used to detect deleted, replayed and foreign files.
 
-Nothing in a Parquet file says that it is the newest of its name, or that another one should lie beside it.  The audit's
-entries name every file that runs have put into use, with a keyed digest of its length and footer (which holds the
-file-unique, and so tells two versions apart), or of all of an ORC file; each entry is authenticated, and so is their
-order.
+Nothing in a Parquet file shows that it is the newest version under its name, or that another file should be beside it.
+The audit's entries name every file that runs have put into use, with a keyed digest of its length and footer (whose
+file-unique value distinguishes versions), or of a whole ORC file; the entries and their order are authenticated.
 """
 
 from __future__ import annotations
@@ -24,12 +23,12 @@ from sparkcrypt.policy.model import Policy
 from sparkcrypt.spark.files.hadoop import HadoopFiles
 
 _SETS = ("encrypt", "roll back")
-"""Entries that say all of a unit's files; the others add to them."""
+"""Kinds of entries that list all of a unit's files; other kinds add files."""
 
 
 @dataclass(frozen=True, slots=True)
 class ManifestFile:
-    """One file as the audit names it, and the secret under which its digest was made."""
+    """One file in the audit, and the secret key of its digest."""
 
     path: str
     length: int
@@ -39,13 +38,13 @@ class ManifestFile:
 
 @dataclass(frozen=True, slots=True)
 class ManifestCheck:
-    """How a table's files differ from its manifest.
+    """The differences between a table's files and its manifest.
 
     Attributes:
-        files: how many files the manifest lists.
-        missing: those that are not there: deleted, or replaced by a writer who overwrote the unit.
-        changed: those of the same name that are not the same: replayed, or altered.
-        unlisted: files that are there and not listed: written since by whoever may write, or foreign.
+        files: the number of files in the manifest.
+        missing: listed files that do not exist: deleted, or replaced by a writer that overwrote the unit.
+        changed: listed files with another length or digest: replayed, or altered.
+        unlisted: existing files that are not listed: written since by a legitimate writer, or foreign.
     """
 
     files: int
@@ -55,11 +54,11 @@ class ManifestCheck:
 
     @property
     def ok(self) -> bool:
-        """Every listed file is there, and is the one that was listed."""
+        """Whether every listed file exists and is unchanged."""
         return not self.missing and not self.changed
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON values."""
+        """Return the result as JSON values."""
         return {
             "files": self.files,
             "missing": list(self.missing),
@@ -71,14 +70,14 @@ class ManifestCheck:
 def read_manifest(
     store: StateStore, table_id: str, service: KeyService, policy: Policy
 ) -> dict[str, dict[str, ManifestFile]]:
-    """Return partition path -> place below the partition -> file, from a table's audit once all of that is verified.
+    """Verify a table's audit and return its files: partition path -> relative path below the partition -> file.
 
-    Places, not paths: a table that was renamed, or moved with all of its files, has the same ones.
+    The paths are relative, since a table that was renamed, or moved with all of its files, keeps them.
 
     Raises:
         ConfigError: the table has no audit.
         VerificationError: the audit was changed or cut.
-        KeyServiceError: its keys cannot be opened.
+        KeyServiceError: its keys cannot be unwrapped.
     """
     expected = journalled_head(store, table_id)
     if not store.list(f"audit/{table_id}/"):
@@ -104,12 +103,12 @@ def read_manifest(
 def check_manifest(
     files: HadoopFiles, manifest: Mapping[str, Mapping[str, ManifestFile]], units: Iterable[Unit]
 ) -> ManifestCheck:
-    """Compare the files of units, which were listed now, with the manifest; units that no run swapped are unlisted.
+    """Compare the current files of units with the manifest; the files of units that no run swapped are unlisted.
 
     Args:
         files: the file system.
         manifest: from `read_manifest`.
-        units: those to look at, and all of these partitions that the manifest knows and that are gone.
+        units: the units to check; a partition of the manifest that no longer exists is a unit without files.
     """
     missing: list[str] = []
     changed: list[str] = []

@@ -1,10 +1,10 @@
-"""Packs: many entries of an audit in one record, so that a year of nights is not a thousand files.
+"""Packs of many audit entries in one record, so that daily runs do not create thousands of files.
 
-    audit/<table id>/pack-00000001-00000064.json    version, what, table_id, first, entries (each as it was), mac
+    audit/<table id>/pack-00000001-00000064.json    version, what, table_id, first, entries (each unchanged), mac
 
-Entries stand in a pack byte by byte, so they are chained and authenticated as before, and an audit verifies with packs
-as without.  The pack's own MAC, under a purpose of its own, stands for the heads of its entries.  A pack is made whole
-before the first of its entries is deleted; where both are there, the pack counts.  The newest entry is never packed.
+A pack contains the exact bytes of its entries, so they stay chained and authenticated, and an audit verifies in the
+same way.  The pack's own MAC, under its own purpose, replaces the heads of its entries.  A pack is written before the
+first of its entries is deleted; if both exist, the pack counts.  The newest entry is never packed.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from sparkcrypt.backfill.state.store import StateStore, decode_record
 from sparkcrypt.errors import VerificationError
 
 MOST_ENTRIES, MOST_BYTES = 64, 4 * 1024 * 1024
-"""A pack is full with so many entries, or with so many bytes."""
+"""The number of entries, or of bytes, at which a pack is full."""
 _VERSION = 1
 _PURPOSE = b"sparkcrypt audit pack\n"
 _NAME = re.compile(r"pack-(?P<first>\d{8}|[1-9]\d{8,})-(?P<last>\d{8}|[1-9]\d{8,})\.json")
 
 
 class Packs:
-    """The packs of one audit; each is read when an entry in it is asked for, and one is kept.
+    """The packs of one audit; a pack is read when one of its entries is needed, and the last one read is cached.
 
-    ``numbers`` are those of the entries that are packed.
+    ``numbers`` are the numbers of the packed entries.
 
     Args:
         store: the state directory.
-        table_id: which table.
-        names: of records below the audit's folder; those of other records are skipped.
-        check_mac: tells which MAC key made a MAC; None takes packs as they stand, not authenticated.
+        table_id: the table's id.
+        names: names of records below the audit's folder; those of other records are ignored.
+        check_mac: returns the number of the MAC key that made a MAC; with None packs are not authenticated.
     """
 
     def __init__(self, store: StateStore, table_id: str, names: Iterable[str], check_mac: CheckMac | None) -> None:
@@ -43,10 +43,10 @@ class Packs:
         self._read: tuple[str, dict[int, bytes]] = ("", {})
 
     def entry(self, number: int) -> bytes | None:
-        """Return an entry's bytes; None when no pack has it.
+        """Return an entry's bytes; None if no pack has it.
 
         Raises:
-            VerificationError: the pack is damaged, not authentic, or another one's.
+            VerificationError: the pack is damaged, not authentic, or a copy of another pack.
         """
         for bounds, name in self._ranges.items():
             if number in bounds:
@@ -72,17 +72,17 @@ class Packs:
 
 
 def is_pack(name: str) -> bool:
-    """Tell whether a name below an audit's folder is that of a pack."""
+    """Return whether a name below an audit's folder is that of a pack."""
     return _NAME.fullmatch(name) is not None
 
 
 def fills_pack(count: int) -> bool:
-    """Tell whether so many entries fill a pack."""
+    """Return whether this number of entries fills a pack."""
     return count >= MOST_ENTRIES
 
 
 def full_packs(entries: Iterable[tuple[int, bytes]]) -> Iterator[list[tuple[int, bytes]]]:
-    """Yield entries pack by pack, less the last ones where these do not fill one."""
+    """Yield entries pack by pack, without the last ones if they do not fill a pack."""
     pack: list[tuple[int, bytes]] = []
     for entry in entries:
         pack.append(entry)
@@ -92,7 +92,7 @@ def full_packs(entries: Iterable[tuple[int, bytes]]) -> Iterator[list[tuple[int,
 
 
 def write_pack(store: StateStore, table_id: str, entries: Sequence[tuple[int, bytes]], mac: Mac) -> None:
-    """Write entries, each with its number, as one record."""
+    """Write numbered entries as one pack."""
     first, last = entries[0][0], entries[-1][0]
     texts = [content.decode("ascii") for _, content in entries]
     members = {"version": _VERSION, "what": "pack", "table_id": table_id, "first": first, "entries": texts}

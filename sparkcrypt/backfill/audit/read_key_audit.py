@@ -1,14 +1,14 @@
-"""What is known of master keys beyond their key service: which are held, and which were shredded, when and why.
+"""Reading the audit of keys: which master keys are held, and which were shredded, when and why.
 
-A key service has no place for this, so the audit of keys tells it: an audit like that of a table, under the id `KEYS`.
-Its entries are chained and authenticated; a hold that was taken out of it, or its end with the head, is found.
+A key service cannot store this, so the audit of keys does: an audit like that of a table, under the id `KEYS`.  Its
+entries are chained and authenticated; removing a hold from it, or its end together with the head, is detected.
 
     audit/keys/00000001.json                 a hold, its release, a shredding that begins, or a tombstone
-    heads/keys/00000001.json                 how long that audit is, in a record with its MAC
-    tombstones/<digest of the key id>.json   for messages to readers, who cannot open the audit; nothing else goes by it
+    heads/keys/00000001.json                 the length of that audit, in a record with its MAC
+    tombstones/<digest of the key id>.json   for messages to readers, who cannot open the audit; not trusted otherwise
 
-Not found is a state directory that was replaced as a whole by an earlier copy of itself, or deleted as a whole; against
-that, keep the head that each command prints, and give it back as ``--head``.
+A state directory that was replaced as a whole by an earlier copy of itself, or deleted as a whole, is not detected.  To
+detect that, keep the head that each command prints, and pass it as ``--head``.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from sparkcrypt.errors import KeyNotFoundError, VerificationError
 from sparkcrypt.keys.service import KeyService
 
 KEYS = "keys"
-"""Stands for a table's id in the audit of keys."""
+"""The id of the audit of keys, in place of a table's id."""
 HOLD, RELEASE, SHRED, TOMBSTONE = "hold", "release", "shred", "tombstone"
 HEAD_PURPOSE = b"sparkcrypt head of the audit of keys\n"
 HEAD_VERSION = 1
@@ -38,10 +38,10 @@ class Hold:
     """A legal hold: the key may not be shredded until it is released.
 
     Attributes:
-        number: of its entry, by which it is released where a key has several.
-        reason: why, as somebody gave it.
-        who: ``user@host`` who put it on.
-        time: when (ISO 8601, UTC).
+        number: the number of its entry, used to release it if a key has several holds.
+        reason: the reason that the operator gave.
+        who: ``user@host`` who set it.
+        time: when it was set (ISO 8601, UTC).
     """
 
     number: int
@@ -50,25 +50,26 @@ class Hold:
     time: str
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON values."""
+        """Return the hold as JSON values."""
         return {"number": self.number, "reason": self.reason, "who": self.who, "time": self.time}
 
     def to_text(self) -> str:
-        """Return it as people read it."""
+        """Return the hold as text for messages."""
         return f"hold {self.number} of {self.who} since {self.time}: {self.reason}"
 
 
 @dataclass(frozen=True, slots=True)
 class Shredding:
-    """A shredding as it was written down before the key service was asked to delete the key.
+    """A shredding as recorded before the key service was asked to delete the key.
 
     Attributes:
         key_id: the master key.
-        reason: why.
+        reason: the reason that the operator gave.
         who: ``user@host`` who began it.
-        time: when (ISO 8601, UTC).
-        probe: what the key wrapped before its deletion: random bytes, by which the deletion is proven.
-        dark: what goes dark, table by table, as JSON values.
+        time: when it began (ISO 8601, UTC).
+        probe: random bytes that the key wrapped before its deletion, used to prove the deletion; None if the key no
+            longer existed.
+        dark: the columns that go dark, table by table, as JSON values.
     """
 
     key_id: str
@@ -86,10 +87,10 @@ class Tombstone:
     Attributes:
         key_id: the master key.
         reason: why it was shredded.
-        who: ``user@host`` who did it.
+        who: ``user@host`` who shredded it.
         time: when the deletion was proven (ISO 8601, UTC).
-        effective_at: when nothing serves the key any more, neither a cache nor whoever undoes a deletion.
-        dark: what went dark, table by table, as JSON values.
+        effective_at: from when on the key is unusable: no cache has it and its deletion cannot be undone.
+        dark: the columns that went dark, table by table, as JSON values.
     """
 
     key_id: str
@@ -100,7 +101,7 @@ class Tombstone:
     dark: tuple[Mapping[str, Any], ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON values."""
+        """Return the tombstone as JSON values."""
         return {
             "key_id": self.key_id,
             "reason": self.reason,
@@ -111,20 +112,20 @@ class Tombstone:
         }
 
     def to_text(self) -> str:
-        """Return it as people read it."""
+        """Return the tombstone as text for messages."""
         return f"key {self.key_id!r} was shredded by {self.who} on {self.time}: {self.reason}"
 
 
 @dataclass(frozen=True, slots=True)
 class KeyFacts:
-    """What the audit of keys says, once all of it is authentic.
+    """The contents of the audit of keys, all of it authenticated.
 
     Attributes:
-        holds: key id -> the holds that stand.
-        begun: key id -> its shredding, where no tombstone came after it.
+        holds: key id -> the holds that are not released.
+        begun: key id -> its shredding, if no tombstone followed it.
         tombstones: key id -> its last tombstone.
-        head: of the audit; None where nobody ever held or shredded a key.
-        weakness: what people must know of the audit's key; None: nothing.
+        head: the head of the audit; None if no key was ever held or shredded.
+        weakness: a warning about the audit's master key; None if there is none.
     """
 
     holds: Mapping[str, tuple[Hold, ...]] = field(default_factory=dict)
@@ -135,18 +136,18 @@ class KeyFacts:
 
     @property
     def head_text(self) -> str:
-        """The head as ``--head`` takes it."""
+        """The head as a value of ``--head``."""
         return "none" if self.head is None else self.head.to_text()
 
     def refuse_shredded(self, key_id: str, doing: str) -> None:
-        """Refuse to bring a shredded key back.
+        """Refuse to create a shredded key again.
 
         Args:
             key_id: the master key.
-            doing: what was about to be done, such as ``made``.
+            doing: the refused operation as a participle for the message, such as ``made``.
 
         Raises:
-            KeyNotFoundError: it was shredded; when, by whom and why.
+            KeyNotFoundError: the key was shredded; the message names when, by whom and why.
         """
         tombstone = self.tombstones.get(key_id)
         if tombstone is not None:
@@ -159,17 +160,18 @@ class KeyFacts:
 def read_key_facts(
     store: StateStore, service: KeyService, masters: MasterKeys, *, expected: AuditHead | None = None
 ) -> KeyFacts:
-    """Return what the audit of keys says, once it is seen to be whole.
+    """Verify the whole audit of keys and return its contents.
 
     Args:
         store: the state directory.
-        service: the key service, which opens the audit's MAC key.
-        masters: the master keys that may wrap that.
-        expected: a head that was kept elsewhere, which the audit must hold; with the number 0, that there is none.
+        service: the key service, which unwraps the audit's MAC key.
+        masters: the master keys that may wrap the MAC key.
+        expected: a head that was kept elsewhere, which the audit must contain; the number 0 means that the audit must
+            have no entries.
 
     Raises:
-        VerificationError: the audit was changed or cut, or what should lie beside it is gone.
-        KeyServiceError: its MAC key cannot be opened.
+        VerificationError: the audit was changed or cut, or its head or all of it is missing.
+        KeyServiceError: its MAC key cannot be unwrapped.
     """
     records = store.list(f"audit/{KEYS}/")
     if not records:
@@ -199,15 +201,15 @@ def _lost_error(why: str) -> VerificationError:
 
 
 def head_record(store: StateStore) -> LatestRecord:
-    """Return where the length of the audit of keys is kept, beside the audit."""
+    """Return the record of the length of the audit of keys, which is kept outside of the audit."""
     return LatestRecord(store, f"heads/{KEYS}/")
 
 
 def _read_head(store: StateStore, check_mac: CheckMac) -> AuditHead | None:
-    """Return the head that was written beside the audit, which is as long as this, or longer by one after a crash.
+    """Return the recorded head of the audit, which may have one more entry after a crash; None if there is none.
 
     Raises:
-        VerificationError: the record does not authenticate.
+        VerificationError: the record is not authentic.
     """
     content = next(head_record(store).read(), None)
     if content is None:

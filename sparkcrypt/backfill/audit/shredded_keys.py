@@ -1,7 +1,7 @@
-"""Which master keys were shredded, for runs over files that still hold columns under them.
+"""The shredded master keys, for runs over files that still have columns under them.
 
-A key that is not found may be an outage, a wrong credential or a mistake.  A column is dark only where the audit of
-keys, all of it authentic, has a tombstone of its key, and the key service says that it has no such key.
+A key that is not found may be due to an outage, a wrong credential or a mistake.  A column is dark only if the
+authenticated audit of keys has a tombstone of its key, and the key service answers that it has no such key.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from sparkcrypt.policy.model import Policy
 
 
 class ShreddedKeys:
-    """Tells which of some master keys were shredded; what it was told of a key stands as long as it lives.
+    """Finds which master keys were shredded; answers are cached for the lifetime of the object.
 
-    The records that are there for readers say of which keys it is worth asking: nothing else goes by them.
+    The records for readers (``tombstones/``) only select the keys to check; they are not trusted otherwise.
 
     Args:
         store: the state directory.
-        policy: whose key service has the audit's key.
+        policy: names the key service that has the audit's key.
     """
 
     def __init__(self, store: StateStore, policy: Policy) -> None:
@@ -37,7 +37,7 @@ class ShreddedKeys:
         self._known: dict[str, bool] = {}
 
     def select(self, key_ids: Collection[str]) -> frozenset[str]:
-        """Return which of some master keys were shredded and are gone.
+        """Return those of some master keys that were shredded and no longer exist.
 
         Raises:
             VerificationError: the audit of keys was changed or cut.
@@ -48,7 +48,7 @@ class ShreddedKeys:
         return frozenset(key_id for key_id in key_ids if self._known[key_id])
 
     def list_all(self) -> frozenset[str]:
-        """Return every master key that was shredded and is gone.
+        """Return every master key that was shredded and no longer exists.
 
         Raises:
             VerificationError, KeyServiceError: as `select`.
@@ -74,15 +74,15 @@ class ShreddedKeys:
             self._service.describe(key_id)
         except KeyNotFoundError:
             return True
-        except KeyAccessDeniedError:  # nobody says that it is gone
+        except KeyAccessDeniedError:  # unknown whether it still exists
             return False
-        return False  # made again under its id, by hand
+        return False  # the operator created a key under its id again
 
     def _read(self) -> KeyFacts:
         if self._facts is None:
             try:
                 self._facts = read_key_facts(self._store, self._service, MasterKeys.of(self._policy))
-            except KeyAccessDeniedError:  # who may not open audits is told nothing, and what he cannot open stays so
+            except KeyAccessDeniedError:  # this user may not open audits: no key counts as shredded
                 self._facts = KeyFacts()
         return self._facts
 
@@ -92,7 +92,7 @@ class ShreddedKeys:
 
 
 def describe_refused(shredded: ShreddedKeys, key_id: str, error: KeyNotFoundError) -> KeyNotFoundError:
-    """Return the error of a key that is not there, with when and why it was shredded where that is so.
+    """Return the error for a missing key; if the key was shredded, its message names when and why.
 
     Raises:
         VerificationError, KeyServiceError: as `ShreddedKeys.select`.

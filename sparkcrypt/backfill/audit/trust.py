@@ -1,13 +1,13 @@
-"""What the records of a table are believed by: the MAC of its audit, the audit itself, and where its folders are.
+"""Checks of a table's records before anything acts on them: by its audit's MAC, its audit, and its folders.
 
-The state directory is not trusted.  A journal is acted upon once
+The state directory is not trusted.  A journal is acted on only if
 
-- each record bears the audit's MAC, or is of version 1 and pinned by an audit entry (``migrate``),
-- no record is missing after which an audit entry was written, so that what was cut off its end is no more than what a
-  crash might have kept from being written,
-- each path that it names is inside the folders in which the table's runs work.
+- each record has the audit's MAC, or is of version 1 and pinned by an audit entry (``migrate``),
+- every record after which an audit entry was written is present, so that no more can be missing at its end than a
+  crash might have prevented from being written,
+- each path in it is inside the folders in which the table's runs work.
 
-Whoever deletes old files, or puts them back, demands the unit's own audit entry besides.
+Code that deletes old files, or puts them back, also requires the unit's own audit entry.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ from sparkcrypt.policy.model import Policy
 
 @dataclass(slots=True)
 class TableTrust:
-    """Opens the journals of one table for whoever acts on them; keys and the audit are opened when first needed.
+    """Opens the journals of one table for code that acts on them; keys and the audit are opened when first needed.
 
     Attributes:
         store: the state directory.
-        table_id: which table.
+        table_id: the table's id.
         policy: names the master keys of the audit.
         base: the table's original folder.
-        locations: returns where the metastore has the table and its partitions, and the copy that a run was asked for,
-            whose place is its argument.
-        is_free: tells whether no other table points to a folder, into it or above it.
-        unread: run id -> why its records are not acted upon, of those that were looked at.
+        locations: called with the folder of a run's copy, or None; returns the folders of the table and its partitions
+            in the metastore, and that of the copy.
+        is_free: returns whether no other table uses a folder, one inside it or one above it.
+        unread: run id -> why its records are not acted on, for the runs that were read.
     """
 
     store: StateStore
@@ -65,11 +65,12 @@ class TableTrust:
         """Return the MAC of the table's audit.
 
         Args:
-            renew: under the policy's master key; for who is about to write, under the table's lock.
+            renew: make a new MAC key if the policy's master key or key service has changed; for writers, who hold the
+                table's lock.
 
         Raises:
-            KeyServiceError: the key service did not unwrap.
-            VerificationError: a MAC key is gone or damaged.
+            KeyServiceError: the key service failed to wrap or unwrap.
+            VerificationError: a MAC key is missing or damaged, or its master key is not allowed.
         """
         if self._mac is None or (renew and not self._renewed):
             service, masters = open_key_service(self.policy.key_service), MasterKeys.of(self.policy)
@@ -78,28 +79,28 @@ class TableTrust:
 
     @property
     def shredded(self) -> ShreddedKeys:
-        """Tells which master keys were shredded; the audit of keys is read when it is first needed."""
+        """The shredded master keys; the audit of keys is read when it is first needed."""
         if self._shredded is None:
             self._shredded = ShreddedKeys(self.store, self.policy)
         return self._shredded
 
     def audit(self) -> AuditIndex:
-        """Return what the table's audit says, once each entry is authentic.
+        """Return the index of the table's audit, all entries of which were authenticated.
 
         Raises:
-            VerificationError: one is not; it is named.
+            VerificationError: an entry is not authentic; the message names it.
         """
         if self._audit is None:
             self._audit = AuditIndex.of(self.store, self.table_id, self.mac().check)
         return self._audit
 
     def forget_audit(self) -> None:
-        """Read the audit again when it is needed next, since an entry was added."""
+        """Discard the cached audit, since an entry was added; it is read again when next needed."""
         self._audit = None
         self._named.clear()
 
     def look_again(self) -> None:
-        """Forget what was seen before the table's lock was held, when another driver may have worked on it."""
+        """Discard what was read before the table's lock was held, when another driver may have changed the table."""
         self.forget_audit()
         self.unread.clear()
 
@@ -107,24 +108,24 @@ class TableTrust:
         """Open the journal of a run, to act on it.
 
         Raises:
-            VerificationError: it is damaged, not authentic, cut, or names folders of others; nothing may be done on
-                its word.
+            VerificationError: it is damaged, not authentic, cut, or names folders outside the table's; it must not be
+                acted on.
         """
-        audit = self.audit()  # before the journal, whose records are there before the entries that name them
+        audit = self.audit()  # before the journal, whose records are written before the entries that name them
         journal = Journal.open(self.store, self.table_id, run_id, self.mac(), audit.pins.get)
         audit.refuse_cut(journal)
         refuse_outside(journal.records, self.places(journal))
         return journal
 
     def places(self, journal: Journal) -> RunFolders:
-        """Return the folders in which a run of the table works, or worked before the table was renamed."""
+        """Return the folders in which a run works, including those from before the table was renamed."""
         output = journal.run.output
         return RunFolders(self.base, lambda: self._folders(output), cache(lambda: self._find_earlier_bases(journal)))
 
     def find_unfinished(self) -> str | None:
-        """Return the latest run that has not ended and can be continued.
+        """Return the id of the latest run that has not ended and can be continued; None if there is none.
 
-        What cannot be read, or is not believed, is noted in ``unread`` and skipped.
+        A run whose records are damaged or not trusted is noted in ``unread`` and skipped.
         """
         names = self.store.list(f"runs/{self.table_id}/")
         if not names or is_settled(self.store, self.table_id, names, self.mac().check):
@@ -143,14 +144,14 @@ class TableTrust:
         return None
 
     def unread_runs(self) -> tuple[str, ...]:
-        """Return what people must know of runs on whose records nothing is done."""
+        """Return notes for the report on the runs that were skipped since their records are not trusted."""
         return tuple(f"run {run_id} was skipped: {why}" for run_id, why in sorted(self.unread.items()))
 
     def refuse_unaudited(self, journal: Journal, name: str, state: UnitState) -> None:
-        """Refuse a unit whose swap, or rollback, the audit does not tell as the journal does.
+        """Refuse a unit for whose swap, or rollback, the audit has no entry that agrees with the journal.
 
         Raises:
-            VerificationError: the audit has no entry of it, or one of other folders.
+            VerificationError: the audit has no entry of it, or one with other folders.
         """
         entry = self.audit().swaps.get((journal.run.run_id, name))
         if not self._tells_the_same(entry, journal, state):
@@ -161,19 +162,19 @@ class TableTrust:
             )
 
     def _opened_for_later(self, run_id: str) -> Journal:
-        """Open an unfinished run, whose records of version 1 may still be migrated before it is continued."""
+        """Open the journal of an unfinished run; one of version 1 is opened unchecked if it can still be migrated."""
         if self.audit().has_version_2:
             return self.journal(run_id)
         unchecked = Journal.open(self.store, self.table_id, run_id)
         return unchecked if unchecked.records[0].version == 1 else self.journal(run_id)
 
     def _refuse_earlier_keys(self, journal: Journal) -> None:
-        """Refuse to continue a run of which a record is under a key that the audit has given up.
+        """Refuse to continue a run that has a record under an earlier MAC key of the audit.
 
-        What such a record says has no audit entry yet, and whoever holds the weaker key could have written it.
+        Such a record may have no audit entry yet, and anyone with the weaker, earlier key could have written it.
 
         Raises:
-            VerificationError: one is.
+            VerificationError: a record is under an earlier MAC key.
         """
         newest = len(self.mac().key_ids)
         for record in journal.records:
@@ -183,7 +184,7 @@ class TableTrust:
                 )
 
     def _tells_the_same(self, entry: AuditEntry | None, journal: Journal, state: UnitState) -> bool:
-        """Tell whether an entry says of a unit what its journal does; a rollback begins before it has its own entry."""
+        """Return whether an entry agrees with a unit's journal; a rollback begins before it has its own entry."""
         if entry is None:
             return False
         if entry.entry["what"] != "encrypt":
@@ -206,9 +207,9 @@ class TableTrust:
     def _find_earlier_bases(self, journal: Journal) -> set[str]:
         """Return the original folders that the table had before it was renamed.
 
-        The audit tells of them, or the metastore, whose partitions point below ``.sparkcrypt`` beside them.  Of a run
-        that was killed before either could, its own authentic records do, as far as the folder is beside the table's
-        and no other table's by now.
+        They come from the audit, or from the metastore, where partitions are below ``.sparkcrypt`` beside them.  If a
+        run was killed before either had them, they come from its own authentic records, provided that the folder is
+        beside the table's and no other table uses it now.
         """
         output = journal.run.output
         known = self.audit().bases() | {base_location(folder) for folder in self._folders(output) if is_staged(folder)}

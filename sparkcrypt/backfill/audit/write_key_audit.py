@@ -1,4 +1,4 @@
-"""The audit of keys, written: holds, their release, shreddings that begin, and tombstones; one writer at a time."""
+"""Writing the audit of keys: holds, their release, shreddings that begin, and tombstones; one writer at a time."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ _PURPOSE = b"sparkcrypt tombstone\n"
 
 
 class KeyAudit:
-    """Appends to the audit of keys, under its lock; `key_audit` opens it.
+    """A writer of the audit of keys, under its lock; `key_audit` opens it.
 
     Attributes:
-        facts: what the audit says, with what was appended.
+        facts: the contents of the audit, including appended entries.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class KeyAudit:
         self.facts = self._read()
 
     def check_lock(self) -> None:
-        """See that nobody else writes to the audit; ask before what cannot be undone.
+        """Check that this process still holds the audit's lock; call this before what cannot be undone.
 
         Raises:
             RunConflictError: the lock was lost.
@@ -59,11 +59,11 @@ class KeyAudit:
         self._lock.check()
 
     def hold(self, key_id: str, reason: str) -> Hold:
-        """Put a hold on a key, beside those that it has.
+        """Add a hold to a key, which may have others.
 
         Raises:
             KeyNotFoundError: the key service has no such key, or it was shredded: a hold on it would protect nothing.
-            KeyServiceError: it does not say.
+            KeyServiceError: the key service did not answer.
         """
         tombstone = self.facts.tombstones.get(key_id)
         try:
@@ -80,8 +80,8 @@ class KeyAudit:
 
         Args:
             key_id: the master key.
-            reason: why.
-            number: which of several.
+            reason: why it is released.
+            number: the hold's number; needed if the key has several.
 
         Raises:
             ConfigError: the key has no hold, none of that number, or several and no number was given.
@@ -99,25 +99,25 @@ class KeyAudit:
         return chosen[0]
 
     def begin(self, key_id: str, reason: str, probe: str | None, dark: Sequence[Mapping[str, Any]]) -> None:
-        """Write down that a key is about to be deleted.
+        """Record that a key is about to be deleted.
 
         Args:
             key_id: the master key.
-            reason: why.
-            probe: what it wrapped; None where it is gone already.
-            dark: what goes dark, table by table, as JSON values.
+            reason: why it is deleted.
+            probe: random bytes that it wrapped; None if it no longer exists.
+            dark: the columns that go dark, table by table, as JSON values.
         """
         self._append(SHRED, key_id, reason, probe=probe, dark=[dict(table) for table in dark])
 
     def bury(self, key_id: str, reason: str, effective_at: str, dark: Sequence[Mapping[str, Any]], told: str) -> None:
-        """Write down that a key is gone, and leave word of it for readers.
+        """Write the tombstone of a deleted key, and its record for readers.
 
         Args:
             key_id: the master key.
-            reason: why.
-            effective_at: when nothing serves it any more (ISO 8601, UTC).
-            dark: what went dark, table by table, as JSON values.
-            told: what the key service could promise of the deletion.
+            reason: why it was deleted.
+            effective_at: from when on the key is unusable (ISO 8601, UTC).
+            dark: the columns that went dark, table by table, as JSON values.
+            told: what the key service guarantees about the deletion.
         """
         self._append(
             TOMBSTONE, key_id, reason, effective_at=effective_at, dark=[dict(table) for table in dark], deletion=told
@@ -125,19 +125,19 @@ class KeyAudit:
         self.mark(key_id)
 
     def mark(self, key_id: str) -> None:
-        """Leave word of a tombstone for readers, unless it is there."""
+        """Write the record of a tombstone for readers, unless it exists."""
         tombstone, name = self.facts.tombstones[key_id], tombstone_name(key_digest(key_id))
         members = {"version": TOMBSTONE_VERSION, **{k: v for k, v in tombstone.to_dict().items() if k != "dark"}}
         content = seal_record(_PURPOSE, members, self._mac)
         if not self._store.create(name, content) and self._store.read(name) != content:
-            self._store.delete(name)  # of an earlier shredding of this id, or planted
+            self._store.delete(name)  # a record of an earlier shredding of this id, or a forged one
             self._store.create(name, content)
 
     def _append(self, what: str, key_id: str, reason: str, **about: Any) -> AuditHead:
         if not reason.strip():
             raise ConfigError(f"{what} of key {key_id!r}: the reason is empty; say why, for those who read the audit")
         self._lock.check()
-        if self.facts.head is None:  # from the first entry on there is a record of how long the audit is
+        if self.facts.head is None:  # the record of the audit's length exists from before the first entry on
             self._keep_head(AuditHead(0, ""))
         entry = make_entry(what, self._policy.digest(), self._command, key_id=key_id, reason=reason, **about)
         head = self._writer.append(entry)
@@ -155,21 +155,21 @@ class KeyAudit:
 
 @contextmanager
 def key_audit(store: StateStore, policy: Policy, command: str) -> Iterator[KeyAudit]:
-    """Yield the audit of keys to write to, under its lock, once all of it is seen to be authentic.
+    """Lock and verify the audit of keys, and yield it for writing.
 
     Args:
         store: the state directory.
-        policy: whose key service authenticates entries.
-        command: which one writes, such as ``keys hold``.
+        policy: names the key service and the master keys of the audit.
+        command: the command that writes, such as ``keys hold``.
 
     Raises:
-        RunConflictError: somebody else writes to it.
+        RunConflictError: another process writes to it.
         VerificationError: it was changed or cut.
-        KeyServiceError: its MAC key cannot be opened.
+        KeyServiceError: its MAC key cannot be unwrapped.
     """
     with acquire(store, KEYS, run_id=command, owner=acting_user()) as lock:
         lock.keep_alive()
         service, masters = open_key_service(policy.key_service), MasterKeys.of(policy)
-        read_key_facts(store, service, masters)  # before a MAC key is made: a record left of an audit that is gone
+        read_key_facts(store, service, masters)  # before a MAC key is made: refuses an audit that was deleted
         mac = open_mac(store, KEYS, service, masters, renew=True)
         yield KeyAudit(store, policy, service, lock, mac, command)
