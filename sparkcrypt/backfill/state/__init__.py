@@ -1,1 +1,1 @@
-"""Where records of runs are kept, one run at a time: stores, the lock, and the MACs that make records believed."""
+"""The state of runs: the stores of their records, the lock of a table, and the MACs that authenticate records."""

@@ -1,4 +1,4 @@
-"""Who acts, as locks and the audit name him."""
+"""The name of the acting user in locks and audits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where journals, locks and audits are kept: a state directory that can create a record exclusively."""
+"""Opening a state directory, where journals, locks and audits are kept, on any file system or object store."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ def open_states(spark: SparkSession, uri: str, *, outside: str) -> StateStore:
     Args:
         spark: a classic session, for state on HDFS or an object store.
         uri: ``run_state`` of the policy.
-        outside: the table's folder, in which it may not lie, since INSERT OVERWRITE would delete it.
+        outside: the table's folder; the state directory may not be inside it, since INSERT OVERWRITE would delete it.
 
     Raises:
-        ConfigError: it lies inside the table, its file system has no conditional create, or it cannot be reached.
+        ConfigError: it is inside the table, its file system has no conditional create, or it cannot be reached.
     """
     if lies_inside(uri, outside):
         raise ConfigError(
@@ -44,13 +44,13 @@ def open_states(spark: SparkSession, uri: str, *, outside: str) -> StateStore:
 
 
 class HadoopStateStore:
-    """State on HDFS: a record is written aside and renamed, which HDFS refuses when the name is taken."""
+    """State on HDFS: a record is written to a temporary file and renamed, which HDFS refuses if the name is taken."""
 
     def __init__(self, files: HadoopFiles, root: str) -> None:
         self._files, self._root = files, root.rstrip("/")
 
     def create(self, name: str, content: bytes) -> bool:
-        """Create a record that does not exist yet, whole; False when it does."""
+        """Create a record with its whole content; False if the name is taken."""
         target = self._path(name)
         folder = target.rpartition("/")[0]
         temporary = f"{folder}/.{uuid.uuid4()}.tmp"
@@ -63,7 +63,7 @@ class HadoopStateStore:
         return False
 
     def read(self, name: str) -> bytes | None:
-        """Return a record's content, or None."""
+        """Return a record's content; None if there is no such record."""
         path = self._path(name)
         try:
             return self._files.read(path)

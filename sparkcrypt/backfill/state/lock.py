@@ -1,14 +1,14 @@
-"""One run at a time on a table: a lock that expires, with fencing tokens, made of records that are never changed.
+"""The lock of a table, for one run at a time: it expires, has fencing tokens, and consists of immutable records.
 
-    locks/<table id>/00000007.json            token 7 was taken: who, since when, until when
+    locks/<table id>/00000007.json            token 7 was taken: by which run, since when, until when
     locks/<table id>/00000007.<n>.json        its n-th renewal: the same with a later end
-    locks/<table id>/00000007.released.json   given back
+    locks/<table id>/00000007.released.json   released
 
-The highest token owns the table, until it is released, its latest record has expired, or its process is seen to be dead
-(``lock_holder``); then the next token may be taken.  Tokens only grow, since the last one's records stay.  An owner
-that was paused finds the higher token, or that its own time is over, at its next ``check``; and since a renewal counts
-only when it was written before the lock's end, nobody can take a lock over that its owner still holds, as far as the
-clocks of their machines agree.
+The highest token owns the table until it is released, its latest record has expired, or its process is known to be dead
+(``lock_holder``); then the next token may be taken.  Tokens only grow, since the records of the last one stay.  An
+owner that was suspended detects the higher token, or the end of its own lock, at its next ``check``.  A renewal is
+valid only if it was written before the lock's end, so a lock cannot be taken over while its owner holds it, provided
+that the clocks of their machines agree.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _ATTEMPTS = 20
 
 @dataclass(frozen=True, slots=True)
 class _Names:
-    """What the names of a table's lock records say of its highest token."""
+    """The state of a table's highest token, derived from the names of lock records."""
 
     token: int
     renewal: int
@@ -43,12 +43,12 @@ class _Names:
 
 
 class RunLock:
-    """A lock that was taken; ``acquire`` makes it.  Call ``check`` before anything that cannot be undone.
+    """A lock taken by ``acquire``; call ``check`` before anything that cannot be undone.
 
     As a context manager it is released at the end of the block; ``keep_alive`` renews it until then.
 
     Attributes:
-        token: the fencing token, a number that is greater than that of every earlier owner.
+        token: the fencing token, a number greater than that of every earlier owner.
     """
 
     def __init__(
@@ -78,12 +78,12 @@ class RunLock:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        # An error that is on its way matters more than a lock that expires by itself.
+        # An error that is being raised matters more than a lock that expires by itself.
         with contextlib.suppress(SparkcryptError) if error is not None else contextlib.nullcontext():
             self.release()
 
     def check(self) -> None:
-        """See that the lock is still held.
+        """Check that the lock is still held.
 
         Raises:
             RunConflictError: it was released, it expired, or another run took the table over.
@@ -97,7 +97,7 @@ class RunLock:
             raise self._describe_lost(f"it expired {_text(self._expires)} without being renewed{self._trouble}")
 
     def renew(self) -> None:
-        """Prolong the lock by its lifetime from now.
+        """Extend the lock to its lifetime from now.
 
         Raises:
             RunConflictError: it is no longer held, or it expired while it was being renewed.
@@ -109,7 +109,7 @@ class RunLock:
             content = encode_record({**self._record, "expires": expires})
             if not self._store.create(f"{self._folder}{self.token:08d}.{self._renewals}.json", content):
                 raise self._describe_lost("another process renews it")
-            # Whoever looked after the end may not have seen this record, and may have taken the table.
+            # A run that listed the records after the end may not have seen this one, and may have taken the table.
             if self._clock() >= end:
                 raise self._describe_lost(f"it expired {_text(end)} while it was being renewed{self._trouble}")
             self._expires = expires
@@ -117,13 +117,13 @@ class RunLock:
                 self._store.delete(f"{self._folder}{self.token:08d}.{self._renewals - 2}.json")
 
     def keep_alive(self) -> None:
-        """Renew in the background, three times a lifetime, until the lock is released or lost."""
+        """Renew the lock in the background, three times per lifetime, until it is released or lost."""
         if self._keeper is None:
             self._keeper = threading.Thread(target=self._keep, name=f"lock {self._folder}", daemon=True)
             self._keeper.start()
 
     def release(self) -> None:
-        """Give the table back, stop renewing, and delete older records; the last token's stay, so that tokens grow."""
+        """Release the lock, stop renewing it, and delete older records; the token's own stay, so that tokens grow."""
         self._released = True
         self._stop.set()
         if self._keeper is not None:
@@ -143,7 +143,7 @@ class RunLock:
             try:
                 self.renew()
             except RunConflictError:
-                return  # the run learns it from its next check
+                return  # the run's next check raises
             except SparkcryptError as error:
                 self._trouble = f"; the last try failed: {error}"
                 pause = self._lifetime_seconds / 12
@@ -176,11 +176,11 @@ def acquire(
 
     Args:
         store: the state directory.
-        table_id: which table.
-        run_id: who takes it.
-        owner: for whom a person looks: user and host; this process's host and number are recorded too.
-        lifetime_seconds: how long it is held without being renewed; far longer than clocks of machines differ.
-        clock: seconds since the epoch.
+        table_id: the table's id.
+        run_id: the run, or command, that takes it.
+        owner: user and host, for messages; this process's host and number are recorded too.
+        lifetime_seconds: how long it is held without being renewed; far longer than the difference between clocks.
+        clock: returns the seconds since the epoch.
 
     Raises:
         RunConflictError: another run holds it; the message names it.
@@ -201,7 +201,7 @@ def acquire(
         newest = _highest(store.list(folder))
         if newest is not None and newest.token == token:
             return RunLock(store, folder, token, record, lifetime_seconds, clock)
-        store.delete(name)  # this token had come and gone between the listing and now
+        store.delete(name)  # another run took and gave up this token after the listing
     raise RunConflictError(
         f"table {table_id}: other runs take its lock again and again; run again when they have ended"
     )
@@ -219,12 +219,12 @@ def _take_record(run_id: str, owner: str, acquired: float, expires: float) -> di
 
 
 def _free_token(store: StateStore, folder: str, table_id: str, clock: Callable[[], float]) -> int | None:
-    """Return the token that may be taken; None when the records changed while they were read.
+    """Return the token that may be taken; None if the records changed while they were read.
 
     Raises:
         RunConflictError: the table is held.
     """
-    now = clock()  # before the listing: a renewal that was written in time is then in it
+    now = clock()  # before the listing, which then contains every renewal that was written in time
     newest = _highest(store.list(folder))
     if newest is None:
         return 1
@@ -243,10 +243,10 @@ def _free_token(store: StateStore, folder: str, table_id: str, clock: Callable[[
 
 
 def _highest(names: Iterable[str]) -> _Names | None:
-    """Return what the names of lock records say, None when there are none.
+    """Return the highest token among the names of lock records; None if there are none.
 
     Raises:
-        VerificationError: a name is none of a lock record.
+        VerificationError: a name is not that of a lock record.
     """
     found: list[tuple[int, int, bool]] = []
     for name in names:
@@ -262,10 +262,10 @@ def _highest(names: Iterable[str]) -> _Names | None:
 
 
 def _read(store: StateStore, folder: str, newest: _Names) -> dict[str, Any] | None:
-    """Return the latest record of a token, None when it is gone.
+    """Return the latest record of a token; None if it no longer exists.
 
     Raises:
-        VerificationError: it is damaged, or of another version.
+        VerificationError: the record is damaged, or of another version.
     """
     name = f"{folder}{newest.token:08d}{f'.{newest.renewal}' if newest.renewal else ''}.json"
     content = store.read(name)

@@ -1,7 +1,7 @@
-"""Which process holds a lock, and whether it is seen to be dead: then nobody needs to wait until the lock expires.
+"""The process that holds a lock: if it is known to be dead, the lock can be taken before it expires.
 
-Only a process of this machine can be seen, so a lock records the machine's boot, the namespace in which process numbers
-count, and when the process began, since numbers are used again.  Whatever cannot be told counts as alive.
+Only processes of this machine can be checked, so a lock records the machine's boot id, the namespace of process
+numbers, and when the process began, since numbers are reused.  A process that cannot be checked counts as alive.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any
 
 _START_TIME = 19
-"""Place of ``starttime`` among the fields after the program's name in /proc/PID/stat (proc(5), field 22)."""
+"""Index of ``starttime`` among the fields after the program's name in /proc/PID/stat (proc(5), field 22)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """A process: its host and number, and what makes both unique; None where the system does not tell."""
+    """A process: its host and number, and the values that make both unique; None if the system does not have them."""
 
     host: str
     pid: int
@@ -28,21 +28,21 @@ class Process:
     began: str | None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON values."""
+        """Return the process as JSON values."""
         return asdict(self)
 
 
 def this_process() -> Process:
-    """Return the process that asks."""
+    """Return the current process."""
     pid = os.getpid()
     return Process(socket.gethostname(), pid, _boot(), _namespace(), _began(pid))
 
 
 def is_dead(record: Mapping[str, Any]) -> bool:
-    """Tell whether the process of a record ran on this machine and is there no more.
+    """Return whether the process in a record ran on this machine and no longer exists.
 
     Args:
-        record: what `Process.to_dict` gave, among other things.
+        record: contains the members that `Process.to_dict` returns.
     """
     here = this_process()
     known = (record.get("host"), record.get("boot"), record.get("namespace"))
@@ -66,7 +66,7 @@ def _namespace() -> str | None:
 
 
 def _began(pid: int) -> str | None:
-    """Return when a process began, in clock ticks since boot; None when it is not there, or is a zombie."""
+    """Return when a process began, in clock ticks since boot; None if it does not exist, or is a zombie."""
     text = _text(Path(f"/proc/{pid}/stat"))
     fields = text.rpartition(")")[2].split() if text else []
     return fields[_START_TIME] if len(fields) > _START_TIME and fields[0] not in ("Z", "X") else None

@@ -1,13 +1,13 @@
-"""What authenticates a table's audit: MAC keys that master keys wrap, each in force from its first entry on.
+"""The MAC keys that authenticate a table's audit: wrapped by master keys, each used from its first entry on.
 
     audit/<table id>/mac-key.json     the first MAC key, wrapped by a master key
-    audit/<table id>/mac-key-2.json   its successor, made when the policy came to name another master key, or another
-                                      key service
+    audit/<table id>/mac-key-2.json   its successor, made after the policy named another master key, or another key
+                                      service
 
-Whoever may unwrap a MAC key can write entries that verify.  Readers of a table may unwrap with its footer key, so a
-policy names a master key for audits alone (``audit.key``); without one the footer key is used, and whoever verifies is
-told.  An audit that began under the footer key goes on under a successor: the entries before it are pinned by those
-after, and nobody can bring back a weaker key, neither for a later entry nor as a successor's successor.
+Anyone who can unwrap a MAC key can write entries that verify.  Readers of a table may unwrap with its footer key, so a
+policy names a master key for audits alone (``audit.key``); without one the footer key is used, and verification warns
+of that.  An audit that began under the footer key continues under a successor: the entries before it are pinned by
+those after, and a weaker key is not accepted again, neither for a later entry nor as a later MAC key.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ MAC_KEY_BYTES = 32
 FOUND = "someone changed the audit, or the state directory was damaged; compare it with a backup"
 Mac: TypeAlias = Callable[[bytes], str]
 CheckMac: TypeAlias = Callable[[bytes, str], int]
-"""Tells which MAC key made a MAC of bytes, counted from 1; 0 when none did."""
+"""Returns the number of the MAC key that made a MAC of bytes, counted from 1; 0 if none did."""
 
 _NAME = re.compile(r"mac-key(?:-(?P<generation>[2-9]|[1-9]\d+))?\.json")
 
 
 class TableMac:
-    """Makes MACs with the newest of a table's MAC keys, and checks them with all: HMAC-SHA256, in hex.
+    """Makes MACs with the newest of a table's MAC keys, and checks MACs with all of them: HMAC-SHA256, in hex.
 
     Args:
         *keys: the MAC keys, oldest first.
-        key_ids: the master keys that wrap them.
+        key_ids: the ids of the master keys that wrap them.
     """
 
     def __init__(self, *keys: bytes, key_ids: Sequence[str] = ()) -> None:
@@ -51,18 +51,18 @@ class TableMac:
         return f"TableMac(key_ids={self.key_ids!r})"
 
     def __call__(self, content: bytes) -> str:
-        """Return the MAC of a content."""
+        """Return the MAC of bytes, by the newest key."""
         return _mac(self._keys[-1], content)
 
     def check(self, content: bytes, mac: str) -> int:
-        """Return which key made this MAC of a content, counted from 1; 0 when none did.  Each takes constant time."""
+        """Return the number of the key that made a MAC, counted from 1; 0 if none did.  Compares in constant time."""
         made = [hmac.compare_digest(_mac(key, content).encode(), mac.encode()) for key in self._keys]
         return made.index(True) + 1 if any(made) else 0
 
 
 @dataclass(frozen=True, slots=True)
 class MasterKeys:
-    """The master keys that may wrap MAC keys: the current one, its predecessors, and those that readers hold."""
+    """The master keys that may wrap MAC keys: the current one, its predecessors, and those that readers may use."""
 
     current: str
     earlier: tuple[str, ...] = ()
@@ -70,12 +70,12 @@ class MasterKeys:
 
     @classmethod
     def of(cls, policy: Policy) -> MasterKeys:
-        """Return those of a policy."""
+        """Return the master keys that a policy names."""
         footer = (policy.footer_key, *policy.footer_key_history)
         return cls(policy.audit_key or policy.footer_key, policy.audit_key_history, footer)
 
     def strength(self, key_id: str) -> int | None:
-        """Return how strong a master key is beside the others; None when it is none of them."""
+        """Return the strength of a master key relative to the others; None if it is not one of them."""
         if key_id == self.current:
             return 2
         if key_id in self.held_by_readers:
@@ -83,7 +83,7 @@ class MasterKeys:
         return 1 if key_id in self.earlier else None
 
     def weakness(self, key_id: str) -> str | None:
-        """Return what people must know of an audit whose newest entries are authenticated under a master key."""
+        """Return a warning if a master key that wraps an audit's newest MAC key may be used by readers."""
         if key_id not in self.held_by_readers:
             return None
         return (
@@ -96,19 +96,19 @@ class MasterKeys:
 def open_mac(
     store: StateStore, table_id: str, service: KeyService, masters: MasterKeys, *, renew: bool = False
 ) -> TableMac:
-    """Open the MAC keys of a table; the first to ask makes the first one.
+    """Unwrap the MAC keys of a table; the first call creates the first one.
 
     Args:
         store: the state directory.
-        table_id: which table.
+        table_id: the table's id.
         service: the key service.
         masters: the master keys that may wrap them.
-        renew: make a successor when the newest is not under the current master key, or is under a former key service;
-            for who is about to write.
+        renew: create a successor if the newest MAC key is not under the current master key, or is under a former key
+            service; for callers that are about to write.
 
     Raises:
-        VerificationError: a MAC key is gone, damaged, or under a master key that is not, or no longer, allowed.
-        KeyServiceError: the key service did not wrap or unwrap.
+        VerificationError: a MAC key is missing, damaged, or under a master key that is not, or no longer, allowed.
+        KeyServiceError: the key service failed to wrap or unwrap.
     """
     if not _generations(store, table_id):
         _make(store, table_id, service, masters.current, 1)
@@ -125,7 +125,7 @@ def open_mac(
 
 
 def is_mac_key(name: str) -> bool:
-    """Tell whether a name below an audit's folder is that of a MAC key."""
+    """Return whether a name below an audit's folder is that of a MAC key."""
     return _NAME.fullmatch(name) is not None
 
 
@@ -137,7 +137,7 @@ def _generations(store: StateStore, table_id: str) -> list[str]:
     """Return the names of a table's MAC keys, oldest first.
 
     Raises:
-        VerificationError: one is missing.
+        VerificationError: a MAC key is missing.
     """
     there = {name for name in store.list(f"audit/{table_id}/mac-key") if is_mac_key(name.rpartition("/")[2])}
     names = [_name(table_id, generation) for generation in range(1, len(there) + 1)]

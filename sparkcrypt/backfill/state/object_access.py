@@ -1,6 +1,6 @@
-"""How a bucket with state is reached: endpoint, region and credentials, from Hadoop's configuration or the environment.
+"""Access to a bucket with state: endpoint, region and credentials, from Hadoop's configuration or the environment.
 
-Nothing of it comes from the policy.
+None of these come from the policy.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ _ENDPOINTS = {
     "gcs": ("GOOGLE_BASE_URL",),
     "azure": ("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT"),
 }
-"""In the environment, by provider; the first that is set counts."""
+"""The environment variables with an endpoint, by provider; the first that is set counts."""
 _AWS = re.compile(r"s3(?:[.-](?P<region>[a-z]{2}-[a-z0-9-]+))?\.amazonaws\.com(?:\.cn)?")
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectAccess:
-    """What a client of a bucket is made with.
+    """The settings of a client of a bucket.
 
     Attributes:
         place: bucket and root.
         config: options of the client, without secrets.
-        plain: it may be spoken to over http.
-        credentials: returns keys of Hadoop's configuration; None: as the client finds them in its environment.
+        plain: whether the client may use plain http.
+        credentials: returns the keys of Hadoop's configuration; None if the client finds its own in the environment.
     """
 
     place: ObjectPlace
@@ -45,15 +45,17 @@ class ObjectAccess:
 
 
 def object_access(uri: str, settings: Mapping[str, str], *, allow_http: bool) -> ObjectAccess:
-    """Return how the bucket of a URI is reached.
+    """Return the access to the bucket of a URI.
 
     Args:
-        uri: of the state directory.
-        settings: what Hadoop's configuration says (`sparkcrypt.native.open_places.worker_settings`); it counts for s3a.
-        allow_http: the launch configuration allows plain http to other machines.
+        uri: the URI of the state directory.
+        settings: Hadoop's configuration (`sparkcrypt.native.open_places.worker_settings`); used for all S3 schemes but
+            ``s3:``.
+        allow_http: whether the launch configuration allows plain http to other machines.
 
     Raises:
-        ConfigError: it is no URI of an object store, names no storage account, or its endpoint is plain http.
+        ConfigError: it is not a URI of an object store, names no storage account, or its endpoint is plain http and
+            that is not allowed.
     """
     place = object_place(uri)
     if place is None:
@@ -79,13 +81,13 @@ def _s3(uri: str, place: ObjectPlace, settings: Mapping[str, str], allow_http: b
     endpoint = _of_environment(place)
     if told.endpoint is not None and of_aws is None:
         endpoint = f"{'http' if told.plain else 'https'}://{told.endpoint}"
-    if endpoint is not None:  # under both names: the second, where the environment has it, would win
+    if endpoint is not None:  # under both names: the second one, from the environment, would take precedence
         config |= {"endpoint": endpoint, "aws_endpoint_url_s3": endpoint}
     return ObjectAccess(place, config, _is_plain(uri, endpoint, allow_http), _credentials(told))
 
 
 def _credentials(told: S3Options) -> Callable[[], dict[str, Any]] | None:
-    """Return Hadoop's keys as they are: with a token from the environment beside them they would be others."""
+    """Return a provider of Hadoop's keys and token; a token from the environment would not belong to these keys."""
     if told.access_key is None or told.secret_key is None:
         return None
     found = {
@@ -113,10 +115,10 @@ def _of_environment(place: ObjectPlace) -> str | None:
 
 
 def _is_plain(uri: str, endpoint: str | None, allow_http: bool) -> bool:
-    """Tell whether an endpoint is plain http, and allowed.
+    """Return whether an endpoint is plain http, and check that it is allowed.
 
     Raises:
-        ConfigError: it is, and of another machine.
+        ConfigError: it is plain http to another machine, and that is not allowed.
     """
     split = urlsplit(endpoint or "https:")
     if split.scheme.lower() != "http":

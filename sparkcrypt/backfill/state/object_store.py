@@ -1,7 +1,7 @@
-"""State on S3, GCS and Azure: a record is one object, which is put on the condition that its key is free.
+"""State on S3, GCS and Azure: a record is one object, put on the condition that its key is free.
 
-Every object carries a mark of the call that put it.  When an answer gets lost, or the key is taken, the mark tells
-whose the object is: two drivers may well write the same bytes, and only one of them has created the record.
+Every object has a mark of the call that put it.  If an answer is lost, or the key is taken, the mark shows which call
+created the object: two drivers may write the same bytes, but only one of them has created the record.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from sparkcrypt.backfill.state.store import check_name
 from sparkcrypt.errors import ConfigError, SparkcryptError, StorageError
 
 EXTRA = "object-store"
-"""The extra that brings the library."""
+"""The extra of this package that installs the library."""
 MARK = "sparkcryptmark"
-"""Name of the metadata; Azure allows letters and digits alone."""
+"""Name of the metadata with the mark; Azure allows only letters and digits."""
 CREATE_SECONDS = 60.0
-"""How long a creation is tried again; less than a lock's lifetime."""
+"""How long a creation is retried; less than a lock's lifetime."""
 _PAUSES = (0.5, 2.0, 5.0)
 CLIENT = {"timeout": "15s", "connect_timeout": "5s"}
 _RETRY = {"max_retries": 4, "retry_timeout": timedelta(seconds=20)}
@@ -32,23 +32,23 @@ _ANSWER = re.compile(
     r"(?:status code: )?(\d{3} [A-Z][A-Za-z ]+): <.*?<Code>(\w+)</Code>(?:.*?<Message>([^<]*)<)?", re.DOTALL
 )
 _FINAL = re.compile(r"status code: (?:501|(?!408|409|412|429)[34]\d\d) ")
-"""Answers that would be the same the next time."""
+"""Answers that a retry would not change."""
 _QUERY = re.compile(r"(https?://[^\s?]*)\?\S*")
 _MOST_LETTERS = 400
 _PROVING = threading.Lock()
 _PROVEN: set[str] = set()
-"""State directories of this process of which it is known that they refuse a second creation."""
+"""State directories of which this process has proven that they refuse a second creation."""
 
 
 def open_object_store(uri: str, access: ObjectAccess) -> ObjectStateStore:
-    """Open a state directory on an object store; nothing is asked of it yet.
+    """Open a state directory on an object store, without a request to it yet.
 
     Args:
-        uri: of the policy, with a scheme of ``object_uri.SCHEMES``.
-        access: how its bucket is reached.
+        uri: ``run_state`` of the policy, with a scheme of ``object_uri.SCHEMES``.
+        access: the access to its bucket.
 
     Raises:
-        ConfigError: the library is not there, or cannot make anything of what it is told.
+        ConfigError: the library is not installed, or refuses the configuration.
     """
     library = _library(uri)
     made = {"s3": "S3Store", "gcs": "GCSStore", "azure": "AzureStore"}[access.place.provider]
@@ -57,7 +57,7 @@ def open_object_store(uri: str, access: ObjectAccess) -> ObjectStateStore:
         store = getattr(library.store, made)(
             access.place.bucket,
             config=dict(access.config),
-            # Named in any case: what the environment says of plain http would count otherwise.
+            # Always given, since the environment's setting for plain http would apply otherwise.
             client_options={**CLIENT, "allow_http": access.plain},
             retry_config=_RETRY,
             **further,
@@ -82,15 +82,15 @@ def _library(uri: str) -> Any:
 
 
 class ObjectStateStore:
-    """Records as objects of one bucket; ``open_object_store`` makes it.
+    """Records as objects of one bucket; use ``open_object_store`` to create it.
 
-    Before the first record is created, a probe shows that the store refuses a second creation.
+    Before the first record is created, a probe proves that the store refuses a second creation.
 
     Args:
         library: obstore.
-        store: the bucket, as the library opened it.
-        access: how it is reached.
-        uri: of the state directory, for messages.
+        store: the bucket, as opened by the library.
+        access: the access to the bucket.
+        uri: the URI of the state directory, for messages.
     """
 
     def __init__(self, library: Any, store: Any, access: ObjectAccess, uri: str) -> None:
@@ -103,21 +103,21 @@ class ObjectStateStore:
         return f"ObjectStateStore({self._uri!r})"
 
     def create(self, name: str, content: bytes) -> bool:
-        """Create a record whole; False when the name is taken.
+        """Create a record with its whole content; False if the name is taken.
 
         Raises:
-            ConfigError: the name is no record's name, the store does not honour conditional creation, or it refuses.
-            StorageError: it did not answer in time; the record may be there.
+            ConfigError: the name is not valid, or the store refuses or does not honour conditional creation.
+            StorageError: the store did not answer in time; the record may exist.
         """
         key = self._key(name)
         self._prove()
         return self._create(key, content, uuid.uuid4().hex)
 
     def read(self, name: str) -> bytes | None:
-        """Return a record's content, None when there is no such record.
+        """Return a record's content; None if there is no such record.
 
         Raises:
-            ConfigError: the name is no record's name, there is no such bucket, or it refuses.
+            ConfigError: the name is not valid, there is no such bucket, or the store refuses.
             StorageError: the store does not answer.
         """
         found = self._get(self._key(name), f"read {name}")
@@ -127,8 +127,8 @@ class ObjectStateStore:
         """Return the names that begin with a prefix, sorted.
 
         Raises:
-            ConfigError: there is no such bucket, or it refuses.
-            StorageError: the store does not answer: part of the names would look like all of them.
+            ConfigError: there is no such bucket, or the store refuses.
+            StorageError: the store does not answer, so the names would be incomplete.
         """
         folder = prefix.rpartition("/")[0]
         start = self._key(folder) if folder else self._root
@@ -146,10 +146,10 @@ class ObjectStateStore:
         return tuple(sorted(name for name in names if name.startswith(prefix) and not _is_hidden(name)))
 
     def delete(self, name: str) -> None:
-        """Delete a record; nothing happens when there is none.
+        """Delete a record; does nothing if there is none.
 
         Raises:
-            ConfigError: the name is no record's name, there is no such bucket, or it refuses.
+            ConfigError: the name is not valid, there is no such bucket, or the store refuses.
             StorageError: the store does not answer.
         """
         self._delete(self._key(name), f"delete {name}")
@@ -159,10 +159,10 @@ class ObjectStateStore:
         return f"{self._root}/{name}" if self._root else name
 
     def _prove(self) -> None:
-        """See once in this process that a key can be created once only.
+        """Prove, once per process, that the store refuses to create a key twice.
 
         Raises:
-            ConfigError: it can be created again, or objects lose their marks.
+            ConfigError: a key can be created twice, or objects lose their marks.
         """
         with _PROVING:
             if self._identity in _PROVEN:
@@ -185,10 +185,10 @@ class ObjectStateStore:
             _PROVEN.add(self._identity)
 
     def _create(self, key: str, content: bytes, mark: str) -> bool:
-        """Put an object under a free key; whatever the answer was, the mark of what is there tells whose it is.
+        """Put an object under a free key; after any other answer, the stored object's mark shows which call created it.
 
-        A request that got no answer may still arrive: it has the same mark as the one that follows it, and of both
-        only one finds the key free.
+        A request without an answer may still arrive: it has the same mark as its retry, and only one of them finds the
+        key free.
         """
         until, pauses = time.monotonic() + CREATE_SECONDS, iter(_PAUSES)
         while True:
@@ -201,10 +201,10 @@ class ObjectStateStore:
             pause = next(pauses, None)
             if pause is None or _FINAL.search(str(refused)) or time.monotonic() + pause > until:
                 raise self._failure("create a record", refused) from refused
-            time.sleep(pause)  # it is free again, or the store could not serve
+            time.sleep(pause)  # the key is free again, or the store could not serve the request
 
     def _put(self, key: str, content: bytes, mark: str) -> Exception | None:
-        """Put an object under a free key; returns the answer to look behind, None when it was put."""
+        """Put an object under a free key; return None, or the error after which the caller reads the key."""
         try:
             self._library.put(self._store, key, content, mode="create", attributes={MARK: mark}, use_multipart=False)
         except (*self._refusals, self._library.exceptions.GenericError) as error:
@@ -215,7 +215,7 @@ class ObjectStateStore:
         return None
 
     def _get(self, key: str, doing: str) -> tuple[str, bytes] | None:
-        """Return an object's mark and content, None when there is none; a folder is none."""
+        """Return an object's mark and content; None if there is no object, or it stands for a folder."""
         try:
             found = self._library.get(self._store, key)
             marks = dict(found.attributes)
@@ -238,7 +238,7 @@ class ObjectStateStore:
             raise self._failure(doing, error) from error
 
     def _failure(self, doing: str, error: Exception) -> SparkcryptError:
-        """Return the error to raise; what trying again can mend is a StorageError."""
+        """Return the error to raise: a StorageError if a retry may help, else a ConfigError."""
         where = f"run_state {self._uri}: cannot {doing}: {_short(error)}"
         if _NO_BUCKET.search(str(error)):
             return ConfigError(f"{where}; make that bucket, or correct run_state of the policy")
@@ -260,7 +260,7 @@ def _is_hidden(name: str) -> bool:
 
 
 def _short(error: Exception) -> str:
-    """Return what a store answered without what may be secret in it: queries of URLs, and details of a refusal."""
+    """Return a store's answer without parts that may be secret: queries of URLs, and details of a refusal."""
     text = str(error).partition("\n\nDebug source")[0]
     answer = _ANSWER.search(text)
     if answer is not None:

@@ -1,4 +1,4 @@
-"""Which bucket a URI of an object store means, whatever scheme it is written with."""
+"""URIs of object stores: the bucket and the keys to which they refer, in any of their schemes."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ SCHEMES: dict[str, Provider] = {
     "wasb": "azure",
     "wasbs": "azure",
 }
-"""Each scheme that means an object store."""
+"""The schemes of object stores, with their providers."""
 AZURE_ACCOUNT = "AZURE_STORAGE_ACCOUNT_NAME"
-"""In the environment: the storage account of URIs that name none."""
+"""The environment variable with the storage account for URIs that name none."""
 _URI = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://([^/]*)(/.*)?", re.DOTALL)
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectPlace:
-    """A bucket and the beginning of keys in it.
+    """A bucket and a prefix of keys in it.
 
     Attributes:
-        provider: whose interface the bucket has.
-        host: of an Azure storage account, where the URI names it, or its bare name; empty elsewhere.
-        bucket: its name; for Azure a container's.
-        root: what keys begin with, without slashes around it; may be empty.
+        provider: the provider, whose API the bucket has.
+        host: the host of an Azure storage account if the URI names it, or the account's bare name; empty for others.
+        bucket: the name of the bucket; for Azure that of the container.
+        root: the prefix of keys, without slashes around it; may be empty.
     """
 
     provider: Provider
@@ -48,11 +48,11 @@ class ObjectPlace:
 
     @property
     def account(self) -> str:
-        """Return the name of an Azure storage account; empty elsewhere."""
+        """The name of the Azure storage account; empty for others, or if it is not known."""
         return self.host.partition(".")[0]
 
     def holds(self, other: ObjectPlace) -> bool:
-        """Tell whether another place is this one or lies below it; an account that is not known is any."""
+        """Return whether another place is this one or below it; an unknown account matches any."""
         if (self.provider, self.bucket) != (other.provider, other.bucket):
             return False
         if self.account and other.account and self.account != other.account:
@@ -61,12 +61,12 @@ class ObjectPlace:
 
 
 def object_place(uri: str) -> ObjectPlace | None:
-    """Return what a URI means; None when its scheme is no object store's.
+    """Parse the URI of an object store; None if its scheme is not that of an object store.
 
     Nothing is unescaped, as in Hadoop's own paths.
 
     Raises:
-        ConfigError: it names no bucket, or no key that any path could have.
+        ConfigError: the URI has no valid bucket, or a path that cannot be a key.
     """
     match = _URI.fullmatch(uri)
     provider = SCHEMES.get(match[1].lower()) if match else None
@@ -74,7 +74,7 @@ def object_place(uri: str) -> ObjectPlace | None:
         return None
     bucket, _, host = match[2].partition("@")
     if (host and provider != "azure") or not _BUCKET.fullmatch(bucket):
-        # Without the URI, since older ones had keys where the bucket's name is now.
+        # The message omits the URI, since in old S3 URIs credentials preceded the bucket's name.
         form = "CONTAINER@ACCOUNT.dfs.core.windows.net" if provider == "azure" else "BUCKET"
         raise ConfigError(
             f"a {match[1]}: URI names no bucket that there could be; allowed: {match[1]}://{form}/folder, and no "
@@ -89,10 +89,10 @@ def object_place(uri: str) -> ObjectPlace | None:
 
 
 def lies_inside(uri: str, folder: str) -> bool:
-    """Tell whether a path or URI is a folder or lies below it, whatever schemes both are written with.
+    """Return whether a path or URI is a folder or below it, whatever schemes they are written with.
 
     Raises:
-        ConfigError: one is a URI of an object store that names no bucket.
+        ConfigError: one is a URI of an object store without a valid bucket.
     """
     inner, outer = object_place(uri), object_place(folder)
     if inner is not None and outer is not None:

@@ -1,10 +1,10 @@
-"""Records that bear the MAC of their table's audit: write access to the state directory alone cannot make one.
+"""Records with the MAC of their table's audit: write access to the state directory alone is not enough to forge one.
 
     {…the record's members…, "mac": MAC over a purpose and the canonical JSON of the members}
 
-The purpose keeps kinds of records apart that one MAC key authenticates: a record of one kind never passes for another.
-What a record is about (table, run, number) must stand in its members, and whoever opens it says what they expect there:
-a MAC shows that a record is authentic, not that it stands where it was written.
+The purpose separates the kinds of records that one MAC key authenticates: a record of one kind is never accepted as
+another kind.  A record's members must contain what it is about (table, run, number), and the code that opens it passes
+the expected values: a MAC shows that a record is authentic, not that it is stored under the name of its writer.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ def seal_record(purpose: bytes, members: Mapping[str, Any], mac: Mac) -> bytes:
     """Return the bytes of a record with its MAC.
 
     Args:
-        purpose: what kind of record it is, which ends with a line feed.
+        purpose: the kind of record; ends with a line feed.
         members: JSON values, without ``mac``.
-        mac: under the newest MAC key of the table's audit.
+        mac: makes the MAC, with the newest MAC key of the table's audit.
     """
     return encode_record({**members, "mac": mac(purpose + encode_record(members))})
 
@@ -31,17 +31,17 @@ def seal_record(purpose: bytes, members: Mapping[str, Any], mac: Mac) -> bytes:
 def open_sealed(
     purpose: bytes, name: str, content: bytes, check_mac: CheckMac, expected: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return a record's members, once they are seen to be authentic.
+    """Authenticate a record and return its members.
 
     Args:
-        purpose: as it was sealed.
-        name: of the record, for messages.
+        purpose: the purpose with which it was sealed.
+        name: the record's name, for messages.
         content: its bytes.
-        check_mac: tells which MAC key made a MAC, 0 when none did.
-        expected: what must stand in it: the version, and what the record is about.
+        check_mac: returns the number of the MAC key that made a MAC, 0 if none did.
+        expected: members that it must have: the version, and what the record is about.
 
     Raises:
-        VerificationError: it was edited, moved, or written by someone else; the message names it.
+        VerificationError: it was edited, moved or forged; the message names it.
     """
     members = decode_record(name, content)
     told = members.pop("mac", None)

@@ -1,8 +1,8 @@
-"""Where records of runs are kept: small JSON objects, each created exclusively and whole, and never changed after.
+"""Stores for records of runs: small JSON objects, each created exclusively and whole, and never changed after.
 
 A name is a relative path (``runs/<table id>/<run id>/000001.json``).  Everything that must not happen twice (taking a
-lock, writing record *n* of a journal) is one ``create`` of one name, so a store is good enough exactly when its
-``create`` is.
+lock, writing record *n* of a journal) is one ``create`` of one name, so a store is suitable exactly if its ``create``
+is exclusive and atomic.
 """
 
 from __future__ import annotations
@@ -29,33 +29,33 @@ class StateStore(Protocol):
     """A flat store of named records; every method may be called by many threads and processes."""
 
     def create(self, name: str, content: bytes) -> bool:
-        """Create a record with its whole content, or not at all; False when the name is taken already.
+        """Create a record with its whole content, or not at all; False if the name is taken.
 
-        Of any number of callers that create one name exactly one gets True.  When this raises, the record may be there.
+        Of any number of callers that create one name exactly one gets True.  If this raises, the record may exist.
         """
         ...
 
     def read(self, name: str) -> bytes | None:
-        """Return a record's content, None when there is no such record."""
+        """Return a record's content; None if there is no such record."""
         ...
 
     def list(self, prefix: str) -> tuple[str, ...]:
-        """Return the names that begin with a prefix, sorted: all that were there before and after the call."""
+        """Return the names that begin with a prefix, sorted: at least those that exist before and after the call."""
         ...
 
     def delete(self, name: str) -> None:
-        """Delete a record; nothing happens when there is none."""
+        """Delete a record; does nothing if there is none."""
         ...
 
 
 class LocalStateStore:
     """Records in a local folder, or in one on a shared file system that has hard links.
 
-    A record is written to a hidden file, synced, and hard-linked to its name: the link fails when the name is taken,
-    and nobody sees a part of it.  A writer that dies before the link leaves a hidden file, which is never listed.
+    A record is written to a hidden file, synced, and hard-linked to its name: the link fails if the name is taken, and
+    readers never see a part of a record.  A writer that dies before the link leaves a hidden file, which is not listed.
 
     Args:
-        root: the folder; it is made, private to its owner, when the first record is.
+        root: the folder; it is created with the first record, private to its owner.
     """
 
     def __init__(self, root: str | Path) -> None:
@@ -66,10 +66,10 @@ class LocalStateStore:
         return f"LocalStateStore({str(self._root)!r})"
 
     def create(self, name: str, content: bytes) -> bool:
-        """Create a record whole; False when the name is taken.
+        """Create a record with its whole content; False if the name is taken.
 
         Raises:
-            ConfigError: the name is no record's name, or the file system refuses or has no hard links.
+            ConfigError: the name is not valid, or the file system refuses or has no hard links.
         """
         target = self._path(name)
         with self._translate_errors(f"create {name}"):
@@ -85,10 +85,10 @@ class LocalStateStore:
                 temporary.unlink(missing_ok=True)
 
     def read(self, name: str) -> bytes | None:
-        """Return a record's content, None when there is no such record.
+        """Return a record's content; None if there is no such record.
 
         Raises:
-            ConfigError: the name is no record's name, or this user may not read it.
+            ConfigError: the name is not valid, or this user may not read the record.
         """
         path = self._path(name)
         with self._translate_errors(f"read {name}"):
@@ -101,7 +101,7 @@ class LocalStateStore:
         """Return the names that begin with a prefix, sorted.
 
         Raises:
-            ConfigError: a folder cannot be listed: part of the names would look like all of them.
+            ConfigError: a folder cannot be listed, so the names would be incomplete.
         """
         folder = prefix.rpartition("/")[0]
         start = self._path(folder) if folder else self._root
@@ -109,16 +109,16 @@ class LocalStateStore:
         with self._translate_errors(f"list {prefix or 'everything'}"):
             for base, folders, files in os.walk(start, onerror=_raise_unless_gone):
                 folders[:] = [name for name in folders if not name.startswith(".")]
-                within = os.path.relpath(base, self._root)  # once a folder: a path object for each name takes longer
+                within = os.path.relpath(base, self._root)  # once per folder: a Path for each name is slower
                 below = "" if within == os.curdir else f"{within}/"
                 names += [f"{below}{name}" for name in files if not name.startswith(".")]
         return tuple(sorted(name for name in names if name.startswith(prefix)))
 
     def delete(self, name: str) -> None:
-        """Delete a record; nothing happens when there is none.
+        """Delete a record; does nothing if there is none.
 
         Raises:
-            ConfigError: the name is no record's name, or this user may not delete it.
+            ConfigError: the name is not valid, or this user may not delete the record.
         """
         path = self._path(name)
         with self._translate_errors(f"delete {name}"), contextlib.suppress(NotADirectoryError):
@@ -129,10 +129,10 @@ class LocalStateStore:
         return self._root.joinpath(*name.split("/"))
 
     def _make_folder(self, folder: Path) -> None:
-        """Make a folder so that a power cut cannot take it away from a record that was created in it."""
+        """Create a folder and sync its parents, so that records in it survive a power cut."""
         if folder in self._durable and folder.is_dir():
             return
-        self._root.mkdir(mode=0o700, parents=True, exist_ok=True)  # private, and so is all below it
+        self._root.mkdir(mode=0o700, parents=True, exist_ok=True)  # private, and so is everything below it
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         for above in (folder, *folder.parents):
             sync_folder(above)
@@ -145,7 +145,7 @@ class LocalStateStore:
         try:
             os.link(temporary, target)
         except FileExistsError:
-            # NFS repeats a request whose answer got lost: the link that "exists" may be the one that was just made.
+            # NFS repeats a request whose answer was lost: the link that "exists" may be the one that was just created.
             return temporary.stat().st_nlink > 1
         except OSError as error:
             if error.errno not in _NO_LINKS:
@@ -168,10 +168,10 @@ class LocalStateStore:
 
 
 def check_name(name: str) -> None:
-    """Refuse a name that would leave the state directory, or hide there.
+    """Refuse a name that is outside of the state directory, or hidden.
 
     Raises:
-        ConfigError: it is no record's name.
+        ConfigError: the name is not valid.
     """
     if any(not part or part.startswith(".") or "\0" in part for part in name.split("/")):
         raise ConfigError(
@@ -181,13 +181,13 @@ def check_name(name: str) -> None:
 
 
 def open_state_store(uri: str) -> StateStore:
-    """Open a state directory that needs no Spark.
+    """Open a state directory on a local or mounted file system, without Spark.
 
     Args:
         uri: a path, or ``file:/path``, ``file:///path``; nothing in it is unescaped, as in Hadoop's own paths.
 
     Raises:
-        ConfigError: another scheme, of which no conditional create is known here.
+        ConfigError: the scheme is another, or empty, and has no conditional create here.
     """
     match = _SCHEME.fullmatch(uri)
     if match is None and uri:
@@ -205,20 +205,20 @@ def open_state_store(uri: str) -> StateStore:
 
 
 def encode_record(body: Mapping[str, Any]) -> bytes:
-    """Return the one byte text of a record: canonical JSON in ASCII on one line, which ends with a line feed."""
-    return encode_decoded(json.loads(json.dumps(body, allow_nan=False)))  # keys become texts before they are sorted
+    """Return the unique encoding of a record: canonical JSON in ASCII on one line, which ends with a line feed."""
+    return encode_decoded(json.loads(json.dumps(body, allow_nan=False)))  # keys become strings before they are sorted
 
 
 def encode_decoded(body: Mapping[str, Any]) -> bytes:
-    """Return what ``encode_record`` does, of a body whose keys are texts, as what ``decode_record`` returns."""
+    """Return the same as ``encode_record``, for a body whose keys are strings, such as ``decode_record`` returns."""
     return canonical_json(body).encode("ascii") + b"\n"
 
 
 def decode_record(name: str, content: bytes) -> dict[str, Any]:
-    """Return a record's object.
+    """Return the object that a record encodes.
 
     Raises:
-        VerificationError: the bytes are not exactly those that ``encode_record`` gives for it.
+        VerificationError: the bytes are not exactly those that ``encode_record`` returns for it.
     """
     try:
         body = json.loads(content)
