@@ -1,1 +1,1 @@
-"""What a run works on: a table or a folder, its units, and which folders are in use."""
+"""The target of a run: a table or a folder, its units, and the folders that are in use."""

@@ -1,4 +1,4 @@
-"""The one way by which runs delete a folder: none that is in use ever goes, nor what came to it since the last look."""
+"""The deletion of folders by runs: never a folder in use, nor files written to it since it was inspected."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ class _Going:
     """A folder that is about to be deleted.
 
     Attributes:
-        place: where it is: renamed aside, or where it was.
-        listed: its files, where no rename is one step: only they go, and not what a writer leaves there meanwhile.
+        place: where it is now: set aside by a rename, or unchanged.
+        listed: its files, if the file system has no atomic rename: only they are deleted, and not what a writer adds
+            meanwhile.
     """
 
     place: str
@@ -29,16 +30,16 @@ class _Going:
 
 @dataclass(slots=True)
 class Disposal:
-    """Deletes folders of a run, and none that is in use.
+    """Deletes folders of a run that are not in use.
 
-    A folder is renamed aside first, where that is one step, and looked at there; then the metastore is asked again, and
-    only then is it deleted, or renamed back.  The place aside follows from the run and the folder, so that whoever
-    continues after a crash finds what was set aside, and puts it back where it is in use.
+    A folder is first renamed aside, if the rename is atomic, and inspected there; then the metastore is queried again,
+    and only then is the folder deleted, or renamed back.  The path aside is derived from the run and the folder: a
+    driver that continues after a crash finds it, and puts the folder back if it is in use.
 
     Attributes:
         base: the original folder of the table, beside which folders are set aside.
-        bases: folder -> that of its own table, where it is another.
-        asks_all: ask for the folders of all other tables again too, once folders are set aside.
+        bases: folder -> the original folder of its table, if that is not ``base``.
+        asks_all: query the folders of all other tables again too, once folders are set aside.
     """
 
     files: HadoopFiles
@@ -56,19 +57,19 @@ class Disposal:
         inspect: Callable[[str, str], str | None] = lambda *_: None,
         deleted: Callable[[str], None] = lambda _: None,
     ) -> dict[str, str]:
-        """Delete folders; those that are not there are deleted already.
+        """Delete folders; those that do not exist are ignored.
 
         Args:
-            folders: which.
-            inspect: is given a folder, and where it is when writers do not find it any more; returns why it stays, or
-                None.  What it raises puts back all that was not deleted.
-            deleted: is told of each folder right after it is gone.
+            folders: the folders.
+            inspect: called with a folder, and with its path after it was set aside; returns a reason to keep it, or
+                None.  If it raises, all folders that were not deleted yet are put back.
+            deleted: called with each folder after its deletion.
 
         Returns:
-            Those that stay: folder -> who uses it, or why else.
+            The folders that were kept: folder -> its user, or another reason.
 
         Raises:
-            RunConflictError: the lock is lost.
+            RunConflictError: the lock was lost.
             SparkcryptError: the file system refused.
         """
         there = [folder for folder in dict.fromkeys(folders) if self.is_there(folder)]
@@ -100,15 +101,15 @@ class Disposal:
         return kept
 
     def _take(self, folder: str, inspect: Callable[[str, str], str | None], going: dict[str, _Going]) -> str | None:
-        """Put a folder aside and look at it there; put it back where it stays, and return why."""
+        """Set a folder aside and inspect it there; if it is kept, put it back and return the reason."""
         going[folder] = self._put_aside(folder)
         why = inspect(folder, going[folder].place)
         return None if why is None else why + self._put_back(folder, going.pop(folder))
 
     def _put_back(self, folder: str, going: _Going) -> str:
-        """Rename a folder back; return what else is to be said where a writer has made it anew since.
+        """Rename a folder back; if a writer has re-created it since, leave both and return a text about that.
 
-        What that writer leaves there is not put beside files that may be another state of the rows.
+        The writer's files are not mixed with files that may have another state of the rows.
         """
         if going.listed is not None:
             return ""
@@ -118,20 +119,20 @@ class Disposal:
         return ""
 
     def is_there(self, folder: str) -> bool:
-        """Tell whether a folder is there, or what a killed driver has set aside of it."""
+        """Return whether a folder exists, or was set aside by a driver that was killed."""
         return self.files.exists(folder) or self._set_aside(folder) is not None
 
     def restore(self, folder: str) -> None:
-        """Put back what a driver had set aside when it was killed, where a table points to it now."""
+        """Put back a folder that a killed driver had set aside, unless the folder exists again."""
         aside = self._set_aside(folder)
         if aside and not self.files.exists(folder):
             self.files.make_folder(folder.rstrip("/").rpartition("/")[0])
             self.files.rename(aside, folder)
 
     def _delete_set_aside(self, folder: str, inspect: Callable[[str, str], str | None]) -> str | None:
-        """Delete what a killed driver had set aside, where a writer has made the folder anew since; or say why not.
+        """Delete what a killed driver had set aside if a writer has re-created the folder; return a reason to keep it.
 
-        A late commit may have gone along when it was set aside, so it is looked at as the folder itself is.
+        Files of a late commit may be in the part that was set aside, so it is inspected like the folder itself.
         """
         aside = self._set_aside(folder)
         if not aside or not self.files.exists(folder):
@@ -143,7 +144,7 @@ class Disposal:
         return None
 
     def _put_aside(self, folder: str) -> _Going:
-        """Rename a folder to where no writer finds it, where that is one step; else list what is in it."""
+        """Rename a folder aside, where no writer finds it, if the rename is atomic; else list its files."""
         aside = self._set_aside(folder)
         if aside and not self.files.exists(folder):
             return _Going(aside)
@@ -155,10 +156,10 @@ class Disposal:
         return _Going(aside)
 
     def _list(self, folder: str) -> tuple[str, ...]:
-        """Return data files, and after them the files of their key material.
+        """Return a folder's data files, followed by the files of their key material.
 
-        A writer commits such a pair one file after the other.  Key material is listed first, and what comes later
-        stays with its data file; whoever inspects the folder then finds that one, or the writer at work.
+        A writer commits such a pair one file after the other.  Key material is listed first, so a pair that is
+        committed meanwhile keeps its key material; a later inspection finds its data file, or the active writer.
         """
         root = folder.rstrip("/")
         materials = [file.path for file in self.files.walk(folder) if is_material_file(file.name)]
@@ -174,7 +175,7 @@ class Disposal:
             self.files.delete_tree(going.place)
 
     def _is_left(self, place: str) -> bool:
-        """Tell whether nothing is in a folder but what Spark leaves beside files; a writer may be at work there."""
+        """Return whether a folder has only files that Spark leaves beside data; else a writer may be active there."""
         return all(
             file.name.startswith(("_SUCCESS", "_metadata", "_common_metadata")) for file in self.files.walk(place)
         )

@@ -1,8 +1,8 @@
-"""What is in use now, by the metastore.
+"""The folders that are in use now, according to the metastore.
 
-A state directory may tell less than what has happened (it was restored, or lost its end), and people move partitions
-while runs go on.  So before a folder is deleted, renamed or adopted, the metastore is asked: for the target's own
-folders each time, for those of all other tables once for as long as an `OtherTables` lives, which is a pass.
+A state directory may lack the latest records (it was restored, or lost its end), and users move partitions during runs.
+Before a folder is deleted, renamed or adopted, the metastore is therefore queried: for the target's own folders each
+time, for those of all other tables once per `OtherTables`, which lives as long as a pass.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """Who points to a folder.
+    """A table or partition whose location is a folder.
 
     Attributes:
-        name: a unit of the target, or ``db.table``.
-        reads_below: files in folders below are read too; False of a partitioned table, whose partitions say where
-            theirs are.
+        name: the name of a unit of the target, or ``db.table``.
+        reads_below: whether files in folders below are read too; False for a partitioned table, whose partitions have
+            their own locations.
     """
 
     name: str
@@ -38,10 +38,10 @@ class User:
 
 
 class Places:
-    """Folders that tables and partitions point to, at one moment.
+    """A snapshot of the locations of tables and partitions.
 
     Args:
-        users: folder -> who points to it.
+        users: folders, each with a table or partition that has it as location.
     """
 
     def __init__(self, users: Iterable[tuple[str, User]]) -> None:
@@ -51,25 +51,27 @@ class Places:
         self._ordered = sorted(self._users)
 
     def user_of(self, folder: str, *, but: str | None = None) -> str | None:
-        """Return who points to a folder, into it, or above it without a hidden folder between; None: nobody.
+        """Return a table or partition that uses a folder, as text for messages; None if there is none.
+
+        It uses the folder if its location is the folder, is inside it, or is above it without a hidden folder between.
 
         Args:
-            folder: which.
-            but: a unit that does not count.
+            folder: the folder.
+            but: the name of a unit that does not count.
         """
         return next((f"{user.name} points to {place}" for place, user in self._uses(folder) if user.name != but), None)
 
     def has_other_user(self, folder: str, *own: str) -> bool:
-        """Tell whether somebody points to a folder, into it, or above it without a hidden folder between.
+        """Return whether another table or partition uses a folder, in the sense of `user_of`.
 
         Args:
-            folder: which.
-            own: units and tables that do not count.
+            folder: the folder.
+            own: names of units and tables that do not count.
         """
         return any(user.name not in own for _, user in self._uses(folder))
 
     def uses(self, folder: str) -> bool:
-        """Tell whether somebody points to this very folder."""
+        """Return whether a table or partition has exactly this folder as location."""
         return _place(folder) in self._users
 
     def _uses(self, folder: str) -> Iterator[tuple[str, User]]:
@@ -90,18 +92,18 @@ class Places:
 
 
 class OtherTables:
-    """The folders of every table but one, asked for once, and afresh where that is wanted."""
+    """The locations of all tables but one, cached after the first query."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
         self._known: tuple[tuple[str, User], ...] | None = None
 
     def users(self, but: str | None, *, afresh: bool = False) -> Iterator[tuple[str, User]]:
-        """Yield every folder to which a table or partition points, and who does.
+        """Yield the location of each table and partition, with its user.
 
         Args:
-            but: a table whose folders are left out: ``db.table``.
-            afresh: ask now, though it was asked before.
+            but: a table that is left out: ``db.table``.
+            afresh: query the metastore again instead of using the cache.
         """
         known = self._known
         if known is None or afresh:
@@ -112,10 +114,10 @@ class OtherTables:
 
 @dataclass(slots=True)
 class InUse:
-    """Asks what is in use.
+    """Queries of the folders that are in use.
 
     Attributes:
-        target: whose own folders are asked for afresh; None where there is none, and all tables are others.
+        target: the target, whose own folders are not cached; None if there is none, so that all tables are others.
         others: the folders of all other tables.
     """
 
@@ -126,26 +128,26 @@ class InUse:
     _asked: float | None = None
 
     def look(self, *, afresh: bool = False) -> Places:
-        """Return what tables and partitions point to.
+        """Return the locations of all tables and partitions.
 
         Args:
-            afresh: ask for the other tables too, though they were asked for before.
+            afresh: query the other tables again too, instead of using the cache.
 
         Raises:
-            PlanError: the table is gone, or somebody's partitions cannot be listed.
+            PlanError: the table no longer exists, or a table's partitions cannot be listed.
         """
         return Places([*self._own_users(0.0), *self.others.users(self._own_table(), afresh=afresh)])
 
     def is_free(self, folder: str) -> bool:
-        """Tell whether no other table points to a folder, into it or above it."""
+        """Return whether no other table uses a folder, in the sense of `Places.user_of`."""
         return Places(self.others.users(self._own_table())).user_of(folder) is None
 
     def own(self, *, seconds_old: float) -> Places:
-        """Return what the target alone points to; the answer may be so many seconds old."""
+        """Return the target's own locations; they may be up to ``seconds_old`` seconds old."""
         return Places(self._own_users(seconds_old))
 
     def units(self) -> Mapping[str, str]:
-        """Return unit -> where its files are, afresh."""
+        """Return unit -> its folder, from a new query."""
         return {user.name: place for place, user in self._own_users(0.0) if user.reads_below}
 
     def _own_table(self) -> str | None:
@@ -159,10 +161,10 @@ class InUse:
 
 
 def refuse_used(places: Places, unit: str, folder: str, what: str) -> None:
-    """Refuse to rename or adopt a folder that somebody else uses.
+    """Refuse to rename or adopt a folder that another table or partition uses.
 
     Raises:
-        VerificationError: it names the folder and who points to it.
+        VerificationError: the folder is used; the message names it and its user.
     """
     user = places.user_of(folder, but=unit)
     if user is not None:
@@ -191,7 +193,7 @@ def _place(folder: str) -> str:
 
 
 def _above(place: str) -> Iterator[str]:
-    """Yield the folders above one, up to that in which a hidden folder lies: readers do not look below those."""
+    """Yield the folders above one, up to the first hidden folder, below which readers do not list files."""
     while "/" in place:
         place, _, name = place.rpartition("/")
         if is_hidden(name):

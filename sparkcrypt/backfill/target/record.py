@@ -1,4 +1,4 @@
-"""A unit as journals hold it: enough to know it again after a crash, and to tell old files from late commits."""
+"""Units as JSON values in journals, used to identify them after a crash, and to distinguish old from late files."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sparkcrypt.spark.tables.table import Partition
 
 
 def describe_unit(unit: Unit) -> dict[str, Any]:
-    """Return what a journal needs to know a unit again, as JSON values."""
+    """Return a unit as JSON values for a journal."""
     return {
         "location": unit.location,
         "partition": None if unit.partition is None else [list(pair) for pair in unit.partition.values],
@@ -22,7 +22,7 @@ def describe_unit(unit: Unit) -> dict[str, Any]:
 
 
 def restore_unit(name: str, fields: Mapping[str, Any]) -> Unit:
-    """Return the unit that a journal described."""
+    """Return the unit that a journal's values describe."""
     values = tuple((pair[0], pair[1]) for pair in fields["partition"] or ())
     location = str(fields["location"])
     return Unit(
@@ -36,7 +36,7 @@ def restore_unit(name: str, fields: Mapping[str, Any]) -> Unit:
 
 
 def restore_folders(values: Iterable[Any]) -> tuple[Folder, ...]:
-    """Return the files that a journal listed, folder by folder."""
+    """Return the files in a journal's values, folder by folder."""
     return tuple(Folder(folder, tuple(SourceFile(*file) for file in files)) for folder, files in values)
 
 
@@ -46,7 +46,7 @@ def describe_folders(folders: tuple[Folder, ...]) -> list[Any]:
 
 
 def by_place(location: str, folders: tuple[Folder, ...]) -> dict[str, SourceFile]:
-    """Return path below a location -> file."""
+    """Return a dict of path below a location -> file."""
     root = comparable_path(location)
     return {_below_root(root, file.path): file for folder in folders for file in folder.files}
 

@@ -1,4 +1,4 @@
-"""Folders that tables share: rewriting one would change what the other's readers see, and expiry what they have."""
+"""Folders that tables share: rewriting one table would change the other's data, and expiry would delete its files."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _WITH_PARTITIONS = ("hive", "parquet", "orc", "csv", "json", "text", "avro")
-"""Formats whose partitions the metastore knows: where these cannot be listed, nobody can tell what is in use."""
+"""Formats whose partitions are in the metastore: if these cannot be listed, it is unknown what is in use."""
 
 
 def folders_of_tables(spark: SparkSession, database: str) -> dict[str, frozenset[str]]:
-    """Return table -> its original folder, for every table of every database; in one also those of partitions.
+    """Return table -> its original folder for the tables of all databases, in ``database`` with those of partitions.
 
-    Asking for the partitions of all databases would take a large metastore a quarter of an hour; `locations_of_tables`
-    does, before anything is deleted.  Those of partitions below their table's own folder are left out.
+    Listing the partitions of all databases of a large metastore would take a quarter of an hour; `locations_of_tables`
+    does that, before anything is deleted.  Folders of partitions below their table's own folder are left out.
     """
     return {
         table.full_name: _folders(table, partitions())
@@ -34,12 +34,12 @@ def folders_of_tables(spark: SparkSession, database: str) -> dict[str, frozenset
 def locations_of_tables(spark: SparkSession) -> Iterator[tuple[str, str, bool]]:
     """Yield each table's name with its folder, and with that of each of its partitions, over all databases.
 
-    The third value tells whether files in folders below are read too: not of a partitioned table's own folder.
+    The third value is whether files in folders below are read too; it is False for a partitioned table's own folder.
 
-    A large metastore takes a quarter of an hour for it; it is asked before folders are deleted.
+    This takes a quarter of an hour for a large metastore; it is called before folders are deleted.
 
     Raises:
-        PlanError: the partitions of a table could not be listed, so nobody can tell what is in use.
+        PlanError: the partitions of a table could not be listed, so it is unknown what is in use.
     """
     for table, partitions in _tables(Catalog(spark), lambda _: True):
         yield table.full_name, table.location, not table.partition_columns
@@ -47,12 +47,12 @@ def locations_of_tables(spark: SparkSession) -> Iterator[tuple[str, str, bool]]:
 
 
 def shared_with(table: Table, partitions: Iterable[str], folders: Mapping[str, frozenset[str]]) -> str | None:
-    """Return why a table's folders are not its own, or None.
+    """Return how a table's folders overlap with another table's, as text for messages; None if they do not.
 
     Args:
-        table: which table.
+        table: the table.
         partitions: the folders of its partitions.
-        folders: of all tables, by name.
+        folders: table -> its folders, for all tables.
     """
     own = _folders(table, partitions)
     for name, others in sorted(folders.items()):
@@ -68,7 +68,7 @@ def shared_with(table: Table, partitions: Iterable[str], folders: Mapping[str, f
 
 
 def _tables(catalog: Catalog, asked: Callable[[Table], bool]) -> Iterator[tuple[Table, Callable[[], tuple[str, ...]]]]:
-    """Yield each table that has a folder, and what returns the folders of its partitions; none where not asked for."""
+    """Yield each table that has a folder, with a function that returns its partitions' folders if ``asked`` is true."""
     for database in catalog.databases():
         for table in catalog.all_of(database):
             if table.location and table.kind != "VIEW":
@@ -87,9 +87,9 @@ def _of_partitions(catalog: Catalog, table: Table) -> tuple[str, ...]:
 
 
 def _folders(table: Table, partitions: Iterable[str]) -> frozenset[str]:
-    """Return a table's folders; what runs put beside the folder of a partitioned table is not that folder.
+    """Return a table's folders; partitions that runs have put below ``.sparkcrypt`` count as folders of their own.
 
-    After a RENAME partitions still point below ``.sparkcrypt`` and the first name, which may be another table's by now.
+    After a RENAME such partitions are still below ``.sparkcrypt`` and the first name, which another table may have now.
     """
     return _outermost([_folder(table.location), *(comparable_path(folder) for folder in partitions)])
 

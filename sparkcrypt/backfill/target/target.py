@@ -1,4 +1,4 @@
-"""What a run works on: a table, or a bare folder; its plan, its units, and what is refused."""
+"""The target of a run: a table, or a bare folder, with its plan and its units; other tables are refused."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _LEFT_ALONE = (
 
 
 class Target(Protocol):
-    """What a run works on."""
+    """A table or a bare folder on which a run works."""
 
     @property
     def name(self) -> str:
@@ -45,25 +45,25 @@ class Target(Protocol):
 
     @property
     def table_id(self) -> str:
-        """A name for the state directory that stays the same whatever the table is called."""
+        """The id in the state directory, which does not change if the table is renamed."""
 
     @property
     def base(self) -> str:
-        """The original folder; staging is made beside it."""
+        """The original folder, beside which the staging folder is."""
 
     @property
     def table(self) -> Table | None:
-        """The table as the metastore has it; None of a bare folder."""
+        """The table in the metastore; None for a bare folder."""
 
     @property
     def uuid(self) -> str | None:
-        """The identity in AAD prefixes, or None."""
+        """The table's UUID in AAD prefixes, or None."""
 
     def refuse_other_table(self) -> None:
-        """Refuse to go on where the table was dropped, and made anew under its name, since it was looked up.
+        """Refuse a table that was dropped and re-created under its name since it was looked up.
 
         Raises:
-            SourceChangedError: it was: what a run has staged has another table's identity, keys and rows.
+            SourceChangedError: the table was re-created: staged files have another table's identity, keys and rows.
         """
 
     @property
@@ -76,23 +76,23 @@ class Target(Protocol):
 
     @property
     def schema(self) -> StructType:
-        """The columns in files, as Spark's schema with its metadata."""
+        """The columns in files, as a Spark schema with its metadata."""
 
     def units(self, where: str | None) -> tuple[Unit, ...]:
-        """Return the units; their files are listed later, one unit at a time."""
+        """Return the units without their files, which are listed later, one unit at a time."""
 
     def locations(self) -> tuple[str, ...]:
-        """Return the folders that it has now, as the metastore says."""
+        """Return its current folders according to the metastore."""
 
     def with_identity(self) -> Target:
-        """Return a table with an identity for AAD prefixes, and its rule in its properties.
+        """Give the table an identity for AAD prefixes, and its rule in its properties, and return it.
 
         Raises:
             PlanError: another table's files are bound to the same UUID.
         """
 
     def options(self) -> dict[str, str]:
-        """Return the writer and reader options that tie files to this target."""
+        """Return the writer and reader options for files of this target."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +112,7 @@ class CatalogTarget:
 
     @property
     def table_id(self) -> str:
-        """The table's UUID, which survives a rename; before it has one, its name."""
+        """The table's UUID, which survives a rename; a digest of its name before it has one."""
         return self.table.uuid or _digest(self.table.full_name)
 
     @property
@@ -136,10 +136,10 @@ class CatalogTarget:
         return data_schema(self.table)
 
     def refuse_other_table(self) -> None:
-        """Compare the identity of the table that has the name now.
+        """Refuse the table if the one that now has its name has another UUID.
 
         Raises:
-            SourceChangedError: it is another one.
+            SourceChangedError: the table was re-created.
         """
         now = Catalog(self.spark).table(self.table.quoted).uuid
         if now != self.table.uuid:
@@ -152,13 +152,13 @@ class CatalogTarget:
         """Return the table's partitions, or the table itself.
 
         Raises:
-            PlanError: ``where`` asks for something other than partition columns, or units overlap.
+            PlanError: ``where`` refers to something other than partition columns, or units overlap.
         """
         if not self.table.partition_columns:
             if where:
                 raise PlanError(f"{self.name} has no partitions, so it cannot be narrowed by --where; leave it out")
             return (Unit(self.name, self.table.location, None, "", {}),)
-        refuse_formats(HadoopFiles(self.spark), self.base)  # units are partitions, and a format's list is above them
+        refuse_formats(HadoopFiles(self.spark), self.base)  # units are partitions; a format's list is above them
         partitions = choose_partitions(self.spark, self.table, where)
         units = tuple(
             Unit(partition.folder, partition.location, partition, partition.folder, dict(partition.values))
@@ -175,12 +175,12 @@ class CatalogTarget:
         return (now.location, *(partition.location for partition in partitions))
 
     def with_identity(self) -> CatalogTarget:
-        """Return the table with a UUID and its rule in its properties; it is given what it lacks."""
+        """Add a UUID and its rule to the table's properties where they are missing, and return the table."""
         put_rule(self.spark, rule_change(self.spark, self.table, self.plan.rule, self.policy), self.policy)
         return replace(self, table=ensure_identity(self.spark, self.name))
 
     def options(self) -> dict[str, str]:
-        """Return the table's own options, its name, and tags that come from elsewhere."""
+        """Return the table's own options, its name, and the tags of the Avro schema."""
         own = {name: value for name, value in self.table.options.items() if name.startswith("parquet.")}
         avro = {tag_property(column.path): ",".join(column.tags) for column in self.avro_tags}
         return {**avro, **own, names.TABLE: self.name}
@@ -213,15 +213,15 @@ class PathTarget:
 
     @property
     def table(self) -> None:
-        """A bare path is no table."""
+        """None: a bare folder is not a table."""
 
     @property
     def uuid(self) -> str | None:
-        """A bare path has no identity of its own."""
+        """None: a bare folder has no identity."""
         return None
 
     def refuse_other_table(self) -> None:
-        """A bare path is no table."""
+        """Do nothing: a bare folder is not a table."""
 
     def units(self, where: str | None) -> tuple[Unit, ...]:
         """Return the folder as one unit."""
@@ -234,29 +234,29 @@ class PathTarget:
         return (self.base,)
 
     def with_identity(self) -> PathTarget:
-        """Return the folder as it is: it has no place for an identity."""
+        """Return the folder unchanged, since an identity cannot be stored with it."""
         return self
 
     def options(self) -> dict[str, str]:
-        """Return the tags as options, since a bare folder has no place for them."""
+        """Return the tags as options, since they cannot be stored with a bare folder."""
         tags = {tag_property(column.path): ",".join(column.tags) for column in self.plan.columns if column.tags}
         return tags if self.plan.table is None else {**tags, names.TABLE: self.plan.table}
 
 
 def locations_of(spark: SparkSession, target: Target, output: str | None) -> tuple[str, ...]:
-    """Return the folders that a target has now, and that of the copy which a run was asked for.
+    """Return the current folders of a target, and the folder of a run's copy.
 
     Args:
         spark: a classic session.
         target: a table or a folder.
-        output: where the copy of a bare folder goes.
+        output: the folder to which a bare folder is copied; None if the run swaps.
     """
     copies = () if output is None else (HadoopFiles(spark).qualify(output.rstrip("/")),)
     return (*target.locations(), *copies)
 
 
 def target_folder_id(path: str) -> str:
-    """Return the name of a bare folder in the state directory: a digest of its path, as Hadoop prints it."""
+    """Return the id of a bare folder in the state directory: a digest of its path, as Hadoop prints it."""
     return _digest(path)
 
 
@@ -264,7 +264,7 @@ def catalog_target(spark: SparkSession, table: Table, policy: Policy, avro: Sche
     """Return a table as a target.
 
     Raises:
-        PlanError: it is not a table whose files can be encrypted and swapped; the reason is told.
+        PlanError: it is not a table whose files can be encrypted and swapped; the message contains the reason.
     """
     refuse_kinds(table, policy)
     avro_tags = tags_of_avro(avro) if avro is not None else ()
@@ -275,10 +275,10 @@ def catalog_target(spark: SparkSession, table: Table, policy: Policy, avro: Sche
 
 
 def refuse_kinds(table: Table, policy: Policy) -> None:
-    """Refuse what is not a plain table in a format that the policy has encrypted.
+    """Refuse a view, a table in a format that the policy does not encrypt, and a Hive ACID table.
 
     Raises:
-        PlanError: it says what the table is.
+        PlanError: the table is refused; the message contains the reason.
     """
     if table.kind == "VIEW":
         raise PlanError(f"{table.full_name} is a view and has no files; name the tables that it reads")
@@ -296,10 +296,10 @@ def refuse_kinds(table: Table, policy: Policy) -> None:
 
 
 def path_target(spark: SparkSession, path: str, policy: Policy, avro: Schema | None) -> PathTarget:
-    """Return a bare folder as a target; its schema comes from its files, tags from it and the Avro schema.
+    """Return a bare folder as a target, with the schema of its first file, and tags of that and of the Avro schema.
 
     Raises:
-        PlanError: there is no such folder, or it holds no Parquet files, nor ORC files that the policy has encrypted.
+        PlanError: there is no such folder, or it has no files in a format that the policy encrypts.
     """
     files = HadoopFiles(spark)
     path = files.qualify(path.rstrip("/"))
@@ -322,7 +322,7 @@ def path_target(spark: SparkSession, path: str, policy: Policy, avro: Schema | N
 
 
 def _format_of(files: HadoopFiles, path: str) -> FileFormat:
-    """Return the format of a file by its first bytes; what is not ORC is read as Parquet."""
+    """Return the format of a file by its magic bytes; a file that is not ORC is read as Parquet."""
     with files.open(path) as stream:
         return "orc" if is_orc(stream) else "parquet"
 

@@ -1,4 +1,4 @@
-"""Units: what swaps at once, with the files that were in it when it was listed."""
+"""Units, each of which is swapped as a whole, with their listed files."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from sparkcrypt.spark.files.hadoop import HadoopFiles
 
 STAGING_FOLDER = ".sparkcrypt"
-"""Beside a table's folder.  Hive's RENAME TABLE replaces the table's old path wherever the text of a partition's
-location holds it, so the name must not begin as any table's name can: with a dot."""
+"""Name of the folder beside a table's folder.  Hive's RENAME TABLE replaces the table's old path wherever it occurs in
+the text of a partition's location, so the name begins with a dot, as no table's name can."""
 _STAGED = re.compile(rf"^(?P<parent>.*)/{re.escape(STAGING_FOLDER)}/(?P<name>[^/]+)/(?P<run>[^/]+)(?P<rest>/.*)?$")
 _RUN = re.compile(r"(?:old-)?(?P<run>\d{8}T\d+Z-[0-9a-z]+)(?:-.*)?")
 _LISTING_PAUSES_SECONDS = (0.1, 1.0)
@@ -36,14 +36,14 @@ _FOREIGN = {
 
 @dataclass(frozen=True, slots=True)
 class SourceFile:
-    """One data file as it was listed: URI, length in bytes, modification time in milliseconds."""
+    """One listed data file: URI, length in bytes, modification time in milliseconds."""
 
     path: str
     length: int
     modified_ms: int
 
     def to_list(self) -> list[Any]:
-        """Return it as it stands in a journal."""
+        """Return the file as JSON values for a journal."""
         return [self.path, self.length, self.modified_ms]
 
 
@@ -59,8 +59,8 @@ class Folder:
 class Unit:
     """A partition, an unpartitioned table, or a bare folder.
 
-    ``values`` are the partition's values for key templates; ``partition_path`` is what its files' AAD prefixes hold;
-    ``folders`` are empty until the unit is listed.
+    ``values`` are the partition's values for key templates; ``partition_path`` is the partition in its files' AAD
+    prefixes; ``folders`` are empty until the unit is listed.
     """
 
     name: str
@@ -77,20 +77,20 @@ class Unit:
 
     @property
     def total_bytes(self) -> int:
-        """The length of all files together."""
+        """The total length of all files, in bytes."""
         return sum(file.length for file in self.files)
 
     def find_other_serde(self, table_format: FileFormat) -> str:
-        """Return the SerDe of a partition that is in another format than its table; empty for all others."""
+        """Return the SerDe of a partition whose format is not that of its table; empty otherwise."""
         serde = self.partition.serde if self.partition else ""
         return "" if table_format in serde.rpartition(".")[2].lower() else serde
 
     def at(self, location: str, folders: tuple[Folder, ...]) -> Unit:
-        """Return the unit as it would be elsewhere, with other files."""
+        """Return a copy of the unit with another location and other files."""
         return replace(self, location=location, folders=folders)
 
     def staging(self, base: str, attempt: str) -> str:
-        """Return where the unit's new files are made: beside the table, ending in the same partition folders.
+        """Return the folder for the unit's new files: beside the table, ending in the same partition folders.
 
         Args:
             base: the table's original folder.
@@ -101,33 +101,33 @@ class Unit:
 
 
 def base_location(location: str) -> str:
-    """Return the table's original folder, whether or not an earlier run has moved the table beside it."""
+    """Return a table's original folder, whether its location is that folder or an earlier run's folder beside it."""
     match = _STAGED.match(location.rstrip("/"))
     return f"{match['parent']}/{match['name']}" if match else location.rstrip("/")
 
 
 def is_staged(location: str) -> bool:
-    """Tell whether a folder is one in which a run made its files."""
+    """Return whether a folder is one in which a run made its files."""
     return _STAGED.match(location.rstrip("/")) is not None
 
 
 def run_of_folder(location: str) -> str | None:
-    """Return the run that made a folder, by the folder's name; None of a folder that no run made."""
+    """Return the id of the run that made a folder, from the folder's path; None if no run made it."""
     match = _STAGED.match(location.rstrip("/"))
     named = _RUN.fullmatch(match["run"]) if match else None
     return named["run"] if named else None
 
 
 def moved_place(place: str, before: str, now: str) -> str | None:
-    """Return what a folder of a table is called once the table's own folder was renamed.
+    """Return the new path of a folder of a table after the table's own folder was renamed.
 
     Args:
-        place: a folder, as it was called before.
-        before: the table's original folder then.
-        now: the same now.
+        place: the folder's path before the rename.
+        before: the table's original folder before the rename.
+        now: the table's original folder now.
 
     Returns:
-        None where the folder is neither the table's nor below it, or nothing moved.
+        None if the folder is neither the table's nor below it, or the table's folder was not renamed.
     """
     folder, base = comparable_path(place), comparable_path(before)
     if base == comparable_path(now) or not (folder == base or folder.startswith(f"{base}/")):
@@ -144,16 +144,17 @@ def staging_folder(base: str) -> str:
 def attempt_folder(run_id: str, fencing_token: int, attempt: int = 1) -> str:
     """Return the name of the folder of one driver's attempt at a unit.
 
-    Each driver stages into a folder of its own: one that was paused and lost its lock may still wake up and point the
-    table to what it staged, which must then be whole, and not what another driver is writing.  So does each further
-    attempt of a driver: readers may have begun to read what an attempt had put into use before it was undone.  The end
-    is random: where locks or journals were restored from a copy, tokens and attempts come again, and folders must not.
+    Each driver has its own staging folder: a driver that was suspended and lost its lock may still resume and point the
+    table to its staged files, which must then be complete, and not those that another driver is writing.  Each further
+    attempt of a driver has its own folder too: readers may have begun to read the files of an attempt before its swap
+    was undone.  The end is random: after locks or journals were restored from a copy, tokens and attempts are used
+    again, but folders must not be.
     """
     return f"{run_id}-{fencing_token}-{attempt}-{secrets.token_hex(4)}"
 
 
 def old_folder(base: str, run_id: str, partition_path: str = "") -> str:
-    """Return where a run puts the old files of a unit that it moves out of the table's folder."""
+    """Return the folder to which a run moves the old files of a unit, out of the table's folder."""
     folder = f"{staging_folder(base)}/old-{run_id}"
     return f"{folder}/{partition_path}" if partition_path else folder
 
@@ -176,10 +177,10 @@ def list_folders(files: HadoopFiles, location: str) -> tuple[Folder, ...]:
 
 
 def refuse_formats(files: HadoopFiles, location: str) -> None:
-    """Refuse a folder whose files belong to a format that keeps its own list of them.
+    """Refuse a folder whose files belong to a table format that keeps its own list of files.
 
     Raises:
-        PlanError: it says by what it is known.
+        PlanError: the folder belongs to such a format; the message names the format's folder.
     """
     for name, why in _FOREIGN.items():
         if files.exists(f"{location}/{name}") and (name != _ICEBERG or _holds_iceberg(files, f"{location}/{name}")):
@@ -194,11 +195,11 @@ def _holds_iceberg(files: HadoopFiles, folder: str) -> bool:
 
 
 def list_unit(files: HadoopFiles, unit: Unit) -> Unit:
-    """Return a unit with its files as they are now; a folder that goes while it is listed is listed again.
+    """Return a unit with its current files; retries if the folder cannot be listed, as while it is being replaced.
 
     Raises:
         PlanError: as `list_folders`.
-        SparkcryptError: it cannot be listed.
+        SparkcryptError: the folder cannot be listed.
     """
     for pause in _LISTING_PAUSES_SECONDS:
         try:
@@ -211,15 +212,15 @@ def list_unit(files: HadoopFiles, unit: Unit) -> Unit:
 
 
 def is_writers_folder(name: str) -> bool:
-    """Tell whether a folder of this name is one that a job of Spark or Hive makes for itself while it writes."""
+    """Return whether a folder's name is that of a temporary folder of a Spark or Hive job that is writing."""
     return name == "_temporary" or name.startswith((".spark-staging", ".hive-staging"))
 
 
 def refuse_writers_at_work(files: HadoopFiles, unit: Unit) -> None:
-    """Refuse a unit below whose folder Spark or Hive is writing: a rename would take their work with it.
+    """Refuse a unit below whose folder Spark or Hive is writing: a rename would move their temporary files too.
 
     Raises:
-        SourceChangedError: it names the folder in which they write.
+        SourceChangedError: a job is writing; the message names its temporary folder.
     """
     if not files.exists(unit.location):
         return
@@ -232,12 +233,12 @@ def refuse_writers_at_work(files: HadoopFiles, unit: Unit) -> None:
 
 
 def refuse_overlaps(units: tuple[Unit, ...]) -> None:
-    """Refuse units that share a folder or lie in one another: swapping one would change the other.
+    """Refuse units that share a folder or are inside one another: swapping one would change the other.
 
     Raises:
-        PlanError: it names the two units.
+        PlanError: two units overlap; the message names them.
     """
-    ordered = sorted(units, key=lambda unit: unit.location.rstrip("/") + "/")  # x-old comes before x/, not into it
+    ordered = sorted(units, key=lambda unit: unit.location.rstrip("/") + "/")  # so x-old/ sorts before x/, not after
     for before, after in pairwise(ordered):
         if (after.location.rstrip("/") + "/").startswith(before.location.rstrip("/") + "/"):
             raise PlanError(
