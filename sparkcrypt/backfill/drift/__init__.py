@@ -1,1 +1,1 @@
-"""How files differ from their plan: footers read or remembered, columns matched, units scanned."""
+"""The drift of files from their plan: footers read or cached, columns matched, units scanned."""

@@ -1,10 +1,10 @@
-"""What footers said when they were read last, so that a later pass reads only those of files that are new or changed.
+"""The cache of footers in the state directory, so that a later pass reads only those of new and changed files.
 
     footers/<table id>/<digest of the unit's name>/00000003.json
 
-A record holds the facts of one unit's files with their length and modification time; a newer one replaces it.  It is
-trusted for plans alone: before a unit is rewritten its footers are read again, since whoever can replace a file can
-also give it the old length and time.
+A record contains the facts of one unit's files with their length and modification time; a newer one replaces it.  It is
+trusted only for planning: before a unit is rewritten its footers are read again, since anyone who can replace a file
+can also give it the old length and time.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ class FooterCache:
 
     Args:
         store: the state directory.
-        table_id: which table.
-        keeps: facts that are read anew are kept; False for whoever changes nothing.
+        table_id: the table's id.
+        keeps: whether new facts are stored; False for commands that change nothing.
     """
 
     def __init__(self, store: StateStore, table_id: str, *, keeps: bool = True) -> None:
@@ -37,7 +37,7 @@ class FooterCache:
     def find_known(self, unit: str, sources: Sequence[SourceFile]) -> dict[str, Found]:
         """Return the facts of those files of a unit that have not changed since they were read.
 
-        A file whose key material stands beside it is read again: that may have changed without it.
+        A file with external key material is read again, since that may have changed without the file.
         """
         kept = self._newest(unit)
         if kept is None:
@@ -52,9 +52,9 @@ class FooterCache:
         }
 
     def read_all(self) -> Iterator[tuple[str, Mapping[str, int], Mapping[str, FooterFacts]]]:
-        """Yield each unit that was read before: its name, and of its files then the lengths and the facts.
+        """Yield each cached unit: its name, and the lengths and the facts of its files.
 
-        Nobody has looked whether unit and files are still there.
+        The unit and the files may no longer exist.
         """
         folders = {name.rpartition("/")[0] for name in self._store.list(f"{self._folder}/")}
         for folder in sorted(folders):
@@ -71,7 +71,7 @@ class FooterCache:
                     break
 
     def keep(self, unit: str, sources: Sequence[SourceFile], found: Mapping[str, Found]) -> None:
-        """Keep the facts of a unit's files; what could not be read is read again the next time."""
+        """Store the facts of a unit's files; files that could not be read are read again the next time."""
         if not self._keeps:
             return
         facts = {
@@ -97,7 +97,7 @@ def _is_external(found: Found) -> bool:
 
 
 def _understood(content: bytes) -> tuple[str, dict[str, list[int]], dict[str, Found]] | None:
-    """Return what a record holds; None for one that cannot be understood, so that its files are read anew."""
+    """Return the contents of a record; None if it is damaged or of another version: its files are then read again."""
     with contextlib.suppress(ValueError, LookupError, TypeError, AttributeError):
         record = json.loads(content)
         if record["version"] == VERSION:

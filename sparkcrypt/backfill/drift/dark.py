@@ -1,8 +1,8 @@
-"""Columns that are dark: under a master key that was shredded, so that nothing opens them ever again.
+"""Dark columns: under a master key that was shredded, so that they can never be decrypted again.
 
-A file that only gets other key metadata keeps them byte for byte.  A Parquet file that gets new data keys cannot: what
-is encrypted is bound to the file's identity and to its place in it, and only its own key could bind it to others.  An
-ORC file can, as long as it keeps its identity, since streams are bound to column and stripe alone.
+A file that only gets new key metadata keeps them byte for byte.  A Parquet file that gets new data keys cannot keep
+them: encrypted modules are bound to the file's identity and to their position in it, and only their own key could bind
+them to another.  An ORC file can keep them if it keeps its identity, since streams are bound only to column and stripe.
 """
 
 from __future__ import annotations
@@ -18,27 +18,27 @@ from sparkcrypt.parquet.summary import columns_under
 from sparkcrypt.schema import Path, join_dotted
 
 TellShredded: TypeAlias = Callable[[Collection[str]], Collection[str]]
-"""Returns which of some master keys were shredded, as an authentic record says; never those that are merely missing."""
+"""Returns which of some master keys were shredded, by an authentic record; never keys that are merely missing."""
 
 
 def tell_none(_: Collection[str]) -> Collection[str]:
-    """Return no key, for who does not look whether keys were shredded."""
+    """Return no key; for callers that do not check whether keys were shredded."""
     return ()
 
 
 def find_dark(summary: FileSummary, tell_shredded: TellShredded) -> dict[Path, str]:
-    """Return a file's dark columns, and the master keys that they are under.
+    """Return a file's dark columns, with their master keys.
 
     Args:
-        summary: what its footer says; a column under the footer's key is none, since the footer was opened.
-        tell_shredded: says which keys were shredded.
+        summary: the file's footer; a column under the footer's key is not dark, since the footer was opened.
+        tell_shredded: returns which keys were shredded.
     """
     named = {column.key_id for column in (summary.columns or {}).values() if column.key_id is not None}
     return columns_under(summary, tell_shredded(named)) if named else {}
 
 
 def find_dark_drift(dark: Mapping[str, Mapping[Path, str]]) -> Iterator[Drift]:
-    """Yield dark columns as differences from the plan, for a run that is to put nulls in their place.
+    """Yield dark columns as differences from the plan, for a run that replaces them by nulls.
 
     Args:
         dark: file -> its dark columns, with their keys.
@@ -50,12 +50,12 @@ def find_dark_drift(dark: Mapping[str, Mapping[Path, str]]) -> Iterator[Drift]:
 
 
 def keeps_dark(file_format: FileFormat, action: str, drift: Iterable[Drift]) -> bool:
-    """Tell whether what is to be done with a file leaves its dark columns as they are, or replaces them.
+    """Return whether an action on a file keeps its dark columns unchanged, or purges them.
 
     Args:
-        file_format: of the file.
-        action: what is to be done with it, as reports name it.
-        drift: of the file.
+        file_format: the file's format.
+        action: the action, as named in reports.
+        drift: the file's drift.
     """
     if action in ("re-wrap", "purge"):
         return True
@@ -63,21 +63,21 @@ def keeps_dark(file_format: FileFormat, action: str, drift: Iterable[Drift]) -> 
 
 
 def describe_dark(dark: Mapping[Path, str]) -> str:
-    """Return dark columns as messages name them, each with its key."""
+    """Return dark columns as text for messages, each with its key."""
     return ", ".join(f"{join_dotted(path)} (key {key_id!r})" for path, key_id in sorted(dark.items()))
 
 
 def refuse_dark(file: str, dark: Mapping[Path, str], doing: str, advice: str) -> None:
-    """Refuse to do with a file what its dark columns do not allow.
+    """Refuse an operation on a file that has dark columns.
 
     Args:
         file: its path.
-        dark: its dark columns; without any, nothing is refused.
-        doing: what was about to be done, as the subject of the sentence.
-        advice: what a person can do instead.
+        dark: its dark columns; if empty, nothing is refused.
+        doing: the operation, as the subject of the message's sentence.
+        advice: what the operator can do instead.
 
     Raises:
-        UnsupportedFileError: it names the columns and their keys.
+        UnsupportedFileError: there are dark columns; the message names them and their keys.
     """
     if dark:
         raise UnsupportedFileError(

@@ -1,4 +1,4 @@
-"""The difference between what a plan wants and what a file's footer says."""
+"""The differences between a plan and a file's footer."""
 
 from __future__ import annotations
 
@@ -38,9 +38,10 @@ _SHOWN = 3
 
 @dataclass(frozen=True, slots=True)
 class Drift:
-    """One difference: in which file, at which column (None: the file itself), in words, and the key found.
+    """One difference of a file from its plan.
 
-    ``only_keys``: nothing but master keys differ in the whole file, so that its data keys could be rewrapped.
+    ``column`` is None if the file itself differs, ``detail`` is text for messages, and ``key_id`` is the key found.
+    ``only_keys`` is true if only master keys differ in the whole file, so that its data keys could be rewrapped.
     """
 
     kind: DriftKind
@@ -51,7 +52,7 @@ class Drift:
     only_keys: bool = False
 
     def to_dict(self) -> dict[str, str | None]:
-        """Return it as JSON values."""
+        """Return the difference as JSON values."""
         return {
             "kind": self.kind,
             "file": self.file,
@@ -74,16 +75,16 @@ def drift_of_file(
     """Compare one file with the plan.
 
     Args:
-        summary: what the footer says; columns must have been revealed with the footer key.
+        summary: the footer's contents; columns must have been revealed with the footer key.
         matched: its columns, from `match_columns`.
-        plan: of the file's table.
+        plan: the plan of the file's table.
         partition: values of the file's partition, for key templates.
         table_uuid: the table's identity, or None.
         inherited: its columns that are encrypted by tags of the columns that they came from, which is no difference.
-        dark: its columns under shredded keys, which stay as they are, whatever is planned for them.
+        dark: its columns under shredded keys, which stay unchanged, whatever is planned for them.
 
     Raises:
-        PlanError: the partition's values cannot stand in a key template.
+        PlanError: the partition's values cannot be used in a key template.
     """
     columns = summary.columns or {}
     judged = [column for column in columns if column not in inherited and column not in dark]
@@ -119,15 +120,15 @@ def _orc_drift(
     matched: FileColumns,
     table_uuid: str | None,
 ) -> tuple[Drift, ...]:
-    """Compare an ORC file, of which columns, their keys and what these are bound to can differ."""
+    """Compare an ORC file, in which columns, their keys and the identity to which keys are bound can differ."""
     wanted = {path: None if is_purged(summary, path, key, plan) else key for path, key in wanted.items()}
     drift = tuple(found for column in judged for found in _column_drift(summary, plan, column, wanted, matched))
     if not summary.encrypted:
         return (Drift("plaintext", summary.path, None, "the file is not encrypted"),) if drift else ()
     if not wanted and drift:
-        return drift  # it will be plaintext
+        return drift  # the rewritten file will be plaintext
     if all(column.key_id is None for column in (summary.columns or {}).values()):
-        return drift  # another writer's key material, which is told of by column
+        return drift  # another writer's key material, which is reported for each column
     try:
         check_orc_identity(summary.aad_prefix, summary.path, table_uuid=table_uuid, strict=table_uuid is not None)
     except VerificationError as error:
@@ -138,7 +139,7 @@ def _orc_drift(
 
 
 def _keeps_roots(summary: FileSummary, wanted: Mapping[Path, str | None]) -> bool:
-    """Tell whether each local key of an ORC file can stay, under the one master key that is wanted for its columns.
+    """Return whether each local key of an ORC file can stay: one master key is wanted for all of its columns.
 
     Columns of one top-level column and one master key may share a local key.
     """
@@ -152,9 +153,9 @@ def _keeps_roots(summary: FileSummary, wanted: Mapping[Path, str | None]) -> boo
 def _only_keys(
     summary: FileSummary, plan: EncryptionPlan, wanted: Mapping[Path, str | None], drift: Iterable[Drift]
 ) -> bool:
-    """Tell whether other key metadata would do: each column has a data key of its own where the plan wants one.
+    """Return whether new key metadata is enough: each column has its own data key if the plan wants one.
 
-    A column under the footer's master key may have none; where that would matter, it is taken to have none.
+    A column under the footer's master key may have no own data key; if that would matter, it counts as having none.
     """
     if summary.aad_prefix is None or any(difference.kind not in _OF_KEYS for difference in drift):
         return False
@@ -200,7 +201,7 @@ def _column_drift(
     matched: FileColumns,
 ) -> tuple[Drift, ...]:
     actual, name = (summary.columns or {})[column], join_dotted(column)
-    if actual.encrypted is None:  # no row group, so nothing that could be encrypted
+    if actual.encrypted is None:  # no row group, so nothing to encrypt
         return ()
     if column not in wanted:
         return (Drift("extra", summary.path, name, f"encrypted with {actual.key_id!r}"),) if actual.encrypted else ()
@@ -215,13 +216,13 @@ def _column_drift(
 
 
 def is_purged(summary: FileSummary, column: Path, key_id: str | None, plan: EncryptionPlan) -> bool:
-    """Tell whether a column holds nulls under the footer's key, since the key that is planned for it was shredded.
+    """Return whether a column has nulls under the footer's key, since the key that is planned for it was shredded.
 
     Args:
-        summary: what the footer says, which whoever has its key wrote; in an ORC file whoever could write it.
-        column: its path in the file.
-        key_id: that is planned.
-        plan: whose footer key, or a former one, it is in an ORC file, whose footer has none.
+        summary: the footer's contents, written by a holder of its key; in an ORC file by anyone who can write the file.
+        column: the column's path in the file.
+        key_id: the planned key.
+        plan: has the current and former footer keys, which are used for an ORC file, whose footer names none.
     """
     of_plan = (plan.footer_key, *plan.footer_key_history)
     footer_keys = of_plan if summary.format == "orc" else (summary.footer_key,)
@@ -235,7 +236,7 @@ def unreadable(file: str, error: Exception) -> Drift:
 
 
 def drift_by_file(drift: Iterable[Drift]) -> dict[str, list[Drift]]:
-    """Return file -> its differences, for files that have any."""
+    """Return file -> its differences, for the files that have any."""
     found: dict[str, list[Drift]] = {}
     for difference in drift:
         found.setdefault(difference.file, []).append(difference)
@@ -243,7 +244,7 @@ def drift_by_file(drift: Iterable[Drift]) -> dict[str, list[Drift]]:
 
 
 def missing_folder(location: str) -> Drift:
-    """Return the drift of a unit that points to a folder that is not there: nobody can tell which rows were in it."""
+    """Return the drift of a unit whose folder does not exist, so that it is unknown which rows were in it."""
     detail = (
         "the metastore points there, and there is no such folder, so its rows read as none; restore it, or point the "
         "unit to where its files are with ALTER TABLE … SET LOCATION; where it should be empty, make the folder"
@@ -252,7 +253,7 @@ def missing_folder(location: str) -> Drift:
 
 
 def drift_in_short(drift: Iterable[Drift]) -> tuple[str, ...]:
-    """Return one line for each kind of drift: in how many files it is, in which columns, and the first few files."""
+    """Return one line for each kind of drift: the number of files, the columns, and the first few files."""
     by_kind: dict[str, list[Drift]] = {}
     for difference in drift:
         by_kind.setdefault(difference.kind, []).append(difference)

@@ -1,4 +1,4 @@
-"""The footers of a target's files: from a cache of what was read before, on the driver, or by tasks where many are."""
+"""Reading the footers of a target's files: on the driver, or in Spark tasks if there are many."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
 RetrieveKey = Callable[[KeyRequest], bytes]
 _READERS = 4
 PAUSE_SECONDS = 1.0
-"""How long after the storage failed it is asked again, once."""
+"""The pause before the only retry after the storage failed."""
 FEW = 64
-"""So many footers the driver reads faster than tasks start."""
+"""The number of footers that the driver reads faster than tasks start."""
 
 
 @dataclass(frozen=True, slots=True)
 class Footers:
-    """What the footers of some files say, codecs of their column chunks, their lineage, and what could not be read."""
+    """The footers of some files, the codecs of their column chunks, their lineage, and the errors of the others."""
 
     summaries: dict[str, FileSummary]
     codecs: dict[str, Mapping[str, int]]
@@ -44,7 +44,7 @@ class Footers:
 
 
 class FooterReader(Protocol):
-    """Reads footers; what cannot be read is reported, not raised."""
+    """A reader of footers, which returns errors of single files instead of raising them."""
 
     def read(self, sources: Sequence[SourceFile]) -> Mapping[str, Found]:
         """Return path -> facts or error."""
@@ -54,7 +54,7 @@ class FooterReader(Protocol):
 class DriverFooters:
     """Reads footers in this process, through Hadoop's file systems.
 
-    With ``every_key`` each key of a file is opened, but those that a master key of ``shredded`` wrapped.
+    With ``every_key`` each key of a file is opened, except those that a master key in ``shredded`` wrapped.
     """
 
     files: HadoopFiles
@@ -69,7 +69,7 @@ class DriverFooters:
 
     def _one(self, source: SourceFile) -> tuple[str, Found]:
         found = self._facts(source.path)
-        if _passing(found):  # one broken connection must not keep a unit from being done
+        if _passing(found):  # one broken connection must not fail a unit
             time.sleep(PAUSE_SECONDS)
             found = self._facts(source.path)
         return source.path, found
@@ -86,7 +86,7 @@ class DriverFooters:
 
 @dataclass(frozen=True, slots=True)
 class TaskFooters:
-    """Reads many footers by tasks of Spark; few, and those that tasks cannot reach, on the driver."""
+    """Reads many footers in Spark tasks; few, and those that tasks cannot reach, on the driver."""
 
     spark: SparkSession
     key_service: KeyServiceConfig
@@ -106,31 +106,31 @@ class TaskFooters:
                     shredded=self.driver.shredded,
                 )
             )
-        except ConfigError:  # executors without what tasks need can still do without the native engine
+        except ConfigError:  # executors lack what tasks need; only the native engine requires it
             return self.driver.read(sources)
         unreached = [source for source in sources if _elsewhere(found.get(source.path))]
         return found | dict(self.driver.read(unreached)) if unreached else found
 
 
 def _passing(found: Found | None) -> bool:
-    """Tell whether another try may have another answer: the storage failed, or nobody knows what did."""
+    """Return whether a retry may help: the storage failed, or the cause is unknown."""
     return isinstance(found, StorageError) or type(found) is SparkcryptError
 
 
 def _elsewhere(found: Found | None) -> bool:
-    """Tell whether the driver may know what a task could not tell."""
+    """Return whether the driver may be able to read a footer that a task could not."""
     return found is None or isinstance(found, ConfigError) or _passing(found)
 
 
 def own_keys(config: KeyServiceConfig) -> RetrieveKey:
-    """Return a key retriever over a key service opened in this process."""
+    """Return a key retriever that uses a key service opened in this process."""
     opener = DataKeyOpener(open_key_service(config))
     return lambda request: opener.open_metadata(request.key_metadata)
 
 
 @contextmanager
 def fresh_keys(config: KeyServiceConfig) -> Iterator[RetrieveKey]:
-    """Yield a key retriever over a helper process of its own, which no cache of this process can answer for."""
+    """Yield a key retriever that uses a new helper process, so that no cache of this process is used."""
     key_service = config.canonical()
     with HelperClient(helper_command()) as helper:
 
@@ -146,7 +146,7 @@ def fresh_keys(config: KeyServiceConfig) -> Iterator[RetrieveKey]:
 
 
 def sort_footers(found: Mapping[str, Found], sources: Iterable[SourceFile]) -> Footers:
-    """Return what was found of some files, by kind."""
+    """Return the facts and errors of some files as `Footers`."""
     chosen = {source.path: found[source.path] for source in sources}
     known = {path: facts for path, facts in chosen.items() if isinstance(facts, FooterFacts)}
     return Footers(

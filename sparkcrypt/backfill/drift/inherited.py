@@ -1,7 +1,7 @@
 """Columns that are encrypted by the tags of the columns that they came from, though their table has no tag for them.
 
-Writes leave such columns where the policy says ``inherit: observe``.  They stay as they are until the table's owner
-tags the column: with the tags that it inherited, or with one that means plaintext.
+Writes create such columns if the policy has ``inherit: observe``.  They stay unchanged until the table's owner tags the
+column, with the tags that it inherited, or with one that means plaintext.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from sparkcrypt.text import count_of
 
 @dataclass(frozen=True, slots=True)
 class Inherited:
-    """One such column of one file: its path in the file, the key that it is under, and what its writer said of it."""
+    """An inherited column of one file: its path in the file, its key, and the lineage that its writer noted."""
 
     file: str
     path: Path
@@ -29,13 +29,13 @@ class Inherited:
 
     @property
     def origins(self) -> str:
-        """The columns that it came from, as people read them."""
+        """The columns that it came from, as text for messages."""
         return ", ".join(f"{table}.{column}" for table, column in self.lineage.origins) or "columns that are not known"
 
 
 @dataclass(frozen=True, slots=True)
 class InheritedColumn:
-    """One such column of a table, and in how many files it is."""
+    """An inherited column of a table, with the number of files in which it is encrypted."""
 
     column: str
     tags: tuple[str, ...]
@@ -44,7 +44,7 @@ class InheritedColumn:
     files: int
 
     def __str__(self) -> str:
-        """Say it, and what its owner can do."""
+        """Return a warning about the column, with what its owner can do."""
         return (
             f"inherited: {self.column} is encrypted in {count_of(self.files, 'file')}, by {','.join(self.tags)} of "
             f"{', '.join(self.origins) or 'columns that are not known'}, and has no tag of its own: rows that come "
@@ -53,7 +53,7 @@ class InheritedColumn:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON values."""
+        """Return the column as JSON values."""
         return {
             "column": self.column,
             "tags": list(self.tags),
@@ -64,7 +64,7 @@ class InheritedColumn:
 
 
 def find_inherited(summary: FileSummary, matched: FileColumns, lineage: Iterable[ColumnLineage]) -> Iterator[Inherited]:
-    """Yield the columns of one file that are encrypted by tags which their table lacks, as their writer noted."""
+    """Yield the columns of one file that are encrypted by tags which their table lacks, by their writer's notes."""
     noted = {found.column.lower(): found for found in lineage if found.inherited}
     for path, column in (summary.columns or {}).items() if noted else ():
         planned = matched.planned.get(path)
@@ -74,12 +74,12 @@ def find_inherited(summary: FileSummary, matched: FileColumns, lineage: Iterable
 
 
 def is_untold(column: ColumnPlan) -> bool:
-    """Tell whether nobody ever said what a column of a table is: it has neither tag nor history, and no key by rule."""
+    """Return whether nothing was ever decided about a column of a table: no tag, no history, no key by a rule."""
     return column.action == "plaintext" and not column.tags and not column.history
 
 
 def sum_up_inherited(found: Iterable[Inherited]) -> tuple[InheritedColumn, ...]:
-    """Return the columns of a table, each once, in the order of their names."""
+    """Return the inherited columns of a table, each once, in the order of their names."""
     by_column: dict[str, list[Inherited]] = {}
     for inherited in found:
         by_column.setdefault(join_dotted(inherited.path), []).append(inherited)

@@ -1,4 +1,4 @@
-"""Finds the planned column of each column of a file, whatever case and list names its writer used."""
+"""Matching of a file's columns with planned columns, whatever case and list names its writer used."""
 
 from __future__ import annotations
 
@@ -17,38 +17,38 @@ from sparkcrypt.tags.find_column import fold
 
 @dataclass(frozen=True, slots=True)
 class FileColumns:
-    """The columns of one file: those of the table's plan, by the file's own paths, and those that it does not have."""
+    """The columns of one file, by the file's own paths: those in the table's plan, and those not in it."""
 
     planned: Mapping[Path, ColumnPlan]
     unknown: tuple[Path, ...]
 
     def key_ids(self, plan: EncryptionPlan, partition: Mapping[str, str]) -> dict[Path, str | None]:
-        """Return the file's column path -> key id of what is to be encrypted; None stands for the footer key.
+        """Return column path in the file -> key id, for columns to be encrypted; None stands for the footer key.
 
         Raises:
-            PlanError: a key needs a partition value that is not there or cannot stand in it.
+            PlanError: a key template needs a partition value that is missing or not allowed in it.
         """
         keys = plan.key_ids(partition)
         return {path: keys[column.path] for path, column in self.planned.items() if column.action != "plaintext"}
 
     def is_late(self, path: Path, key_id: str | None, bucket_key: str | None) -> bool:
-        """Tell whether a column holds late data by its key, in a bucket that is past its retention now.
+        """Return whether a column is under the key of late data, and its bucket is past its retention now.
 
         Args:
-            path: of the column in the file.
-            key_id: under which it is.
-            bucket_key: that the plan gives it.
+            path: the column's path in the file.
+            key_id: the column's key.
+            bucket_key: the key that the plan gives it.
         """
         return self.planned[path].takes_late(key_id, bucket_key, datetime.now(timezone.utc))
 
     def history(self) -> dict[str, tuple[str, ...]]:
-        """Return the file's own name of each column -> what readers still take for it."""
+        """Return the file's own name of each column -> former keys, or plaintext, that readers still accept for it."""
         return {join_dotted(path): column.history for path, column in self.planned.items()}
 
     def lacking(self, plan: EncryptionPlan) -> tuple[tuple[str, ...], bool]:
-        """Return which tagged columns of its table the file lacks, and whether it lacks every one that is encrypted.
+        """Return the encrypted columns with a tag that the file lacks, and whether it lacks all of them.
 
-        ADD COLUMNS leaves such files behind, and so does whoever plants a file with nothing in it that needs a key.
+        ADD COLUMNS leaves such files, and an attacker may add a file in which nothing needs a key.
         """
         tagged = {column.path for column in plan.columns if column.tag is not None and column.action != "plaintext"}
         held = {column.path for column in self.planned.values()}
@@ -56,10 +56,10 @@ class FileColumns:
 
 
 class ColumnMatcher:
-    """Matches the columns of many files with one table's; files of equal columns are matched once.
+    """Matches the columns of many files with one table's; files with equal columns are matched once.
 
     Args:
-        plan: of the files' table.
+        plan: the plan of the table.
     """
 
     def __init__(self, plan: EncryptionPlan) -> None:
@@ -67,7 +67,7 @@ class ColumnMatcher:
         self._known: dict[tuple[str, tuple[Path, ...]], FileColumns] = {}
 
     def match(self, summary: FileSummary) -> FileColumns:
-        """Return what `match_columns` does, and raise what it does."""
+        """Return the same as `match_columns`, from a cache; raises the same errors."""
         shape = summary.format, tuple(summary.columns or ())
         found = self._known.get(shape)
         if found is None:
@@ -76,17 +76,17 @@ class ColumnMatcher:
 
 
 def match_columns(summary: FileSummary, plan: EncryptionPlan) -> FileColumns:
-    """Match a file's leaf columns with a table's; a file is matched once, and whoever asks for its columns gets that.
+    """Match a file's leaf columns with a table's.
 
-    Spark reads ``EMAIL`` of a file as the table's ``email``, and a list's element whatever its groups are called; so
-    such a column must be found, or its values would stay in clear.
+    Spark reads ``EMAIL`` of a file as the table's ``email``, and a list's element whatever its groups are named.  Such
+    a column must be matched, or its values would stay in clear.
 
     Args:
-        summary: what the file's footer says; columns that are not revealed are not matched.
-        plan: of the file's table.
+        summary: the file's footer; columns that are not revealed are not matched.
+        plan: the plan of the file's table.
 
     Raises:
-        PlanError: a column of the file is nested otherwise than the table's; it names the file.
+        PlanError: a column of the file is nested unlike the table's; the message names the file.
     """
     if summary.format == "orc":
         try:
@@ -111,21 +111,21 @@ def match_columns(summary: FileSummary, plan: EncryptionPlan) -> FileColumns:
 
 
 def refuse_lost_columns(columns: Mapping[str, FileColumns], plan: EncryptionPlan) -> None:
-    """Refuse files that hold columns which the table's schema no longer has.
+    """Refuse files with columns that the table's schema no longer has.
 
-    No tag says what such a column is, and Spark's engine, which reads by the schema, would lose it.
+    Such a column has no tag, and Spark's engine, which reads by the schema, would lose it.
 
     Args:
-        columns: of each file, by its path.
-        plan: of the table.
+        columns: path of a file -> its columns.
+        plan: the plan of the table.
 
     Raises:
-        PlanError: it names file and column.
+        PlanError: there is one; the message names file and column.
     """
     tops = {fold(column.leaf.logical[:1]) for column in plan.columns}
     for path, matched in columns.items():
         for column in matched.unknown:
-            if len(column) > 1 or fold(column) not in tops:  # else it is read as the table's, or fails to be
+            if len(column) > 1 or fold(column) not in tops:  # else it is read as the table's, or reading fails
                 raise PlanError(
                     f"{path}: holds column {join_dotted(column)}, which the table's schema does not, so that no tag "
                     "says whether it may be read by all; add the column to the table (ALTER TABLE … ADD COLUMNS) and "

@@ -1,4 +1,4 @@
-"""What a rotation of a master key asks of files: one KEK, under its newest version, wraps all that is under it."""
+"""The requirements of a master key's rotation on files: one KEK, under its newest version, wraps all data keys."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ OLD_VERSION: DriftKind = "old_version"
 OTHER_KEK: DriftKind = "other_kek"
 KINDS: tuple[DriftKind, ...] = (OLD_VERSION, OTHER_KEK)
 _TAKES_PART = (*KINDS, "wrong_key", "external_material", "unreadable", "missing_folder")
-"""Differences with which a unit may still be rewrapped, or which refuse it by themselves."""
+"""Kinds of drift with which a unit may still be rewrapped, or for which another check refuses it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,9 +24,10 @@ class Rotation:
 
     Attributes:
         key_id: the master key.
-        version: the version that is to wrap everything under it; later ones will do.
-        wrapping: of the table's KEK under it; None as long as there is none, so that every file has to be rewrapped.
-        predecessor: another master key, under which nothing is to stay; None for a new version of one key.
+        version: the lowest version of it that may wrap keys.
+        wrapping: the wrapping of the table's KEK under it; None if there is no KEK yet, so that every file under it
+            has to be rewrapped.
+        predecessor: another master key, which must no longer wrap any key; None for a new version of one key.
     """
 
     key_id: str
@@ -35,11 +36,11 @@ class Rotation:
     predecessor: str | None = None
 
     def drift_of(self, summary: FileSummary, found: Iterable[Drift]) -> tuple[Drift, ...]:
-        """Return how a file differs from its plan, and from what the rotation asks.
+        """Return a file's differences from its plan, and from what the rotation requires.
 
         Args:
-            summary: what its footer says.
-            found: how it differs from the plan.
+            summary: the file's footer.
+            found: its differences from the plan.
         """
         drift = tuple(found)
         stale = [wrapping for wrapping in summary.wrappings if self._is_stale(wrapping)]
@@ -51,7 +52,7 @@ class Rotation:
         return (*drift, replace(self._describe(summary.path, oldest, len(stale)), only_keys=only_keys))
 
     def under(self, keks: Iterable[WrappedKek]) -> Rotation:
-        """Return the rotation as it asks of files that are wrapped by these KEKs, one for each master key."""
+        """Return the rotation for files wrapped by these KEKs, of which there is one for each master key."""
         told = {kek.master_key_id: wrapping_of_kek(kek.master_key_id, kek.kek_id, kek.wrapped_kek) for kek in keks}
         return replace(self, wrapping=told.get(self.key_id, self.wrapping))
 
@@ -72,22 +73,22 @@ class Rotation:
 
 
 def select_drift(drift: tuple[Drift, ...]) -> tuple[Drift, ...]:
-    """Return the differences of a unit that a rotation has to do with: all of them, or none.
+    """Return all differences of a unit if a rotation concerns it, else none.
 
-    A rotation is no backfill: a unit in which nothing is to be rewrapped is left alone, whatever else is to be done
-    there.  What cannot be read may be under the key, so it is told.
+    A rotation is not a backfill: a unit without keys to rewrap is skipped, whatever else differs there.  An unreadable
+    file may be under the key, so it counts.
     """
     concerned = any(difference.kind in (*KINDS, "unreadable") for difference in drift)
     return drift if concerned else ()
 
 
 def refuse_other_drift(unit: str, drift: Iterable[Drift], rotation: Rotation) -> None:
-    """Refuse to rotate keys of a unit in which more differs than what wraps its data keys.
+    """Refuse to rotate keys of a unit in which more differs than the keys that wrap its data keys.
 
-    A run that encrypts anew, or gives a file of another table this one's identity, is asked for by its own name.
+    To re-encrypt files, or to give a file of another table this one's identity, the operator must run a backfill.
 
     Raises:
-        VerificationError: it names the file, the difference and what to do first.
+        VerificationError: there is another difference; the message names it, the file, and what to do first.
     """
     for difference in drift:
         if difference.kind not in _TAKES_PART:

@@ -1,4 +1,4 @@
-"""Scans a target: units are listed, and the footers of their files compared with the plan."""
+"""Scanning a target: listing its units, and comparing the footers of their files with the plan."""
 
 from __future__ import annotations
 
@@ -41,18 +41,19 @@ _FORMAT_NAMES: Mapping[FileFormat, str] = {"parquet": "Parquet", "orc": "ORC"}
 
 @dataclass(frozen=True, slots=True)
 class ScannedUnit:
-    """A unit, and what was found of its files.
+    """A unit and the results of the scan of its files.
 
     Attributes:
         unit: the unit, listed.
-        summaries: file -> what its footer says.
+        summaries: file -> the contents of its footer.
         columns: file -> its columns, matched with the plan's.
-        drift: how they differ from the plan; none: nothing is to do.
+        drift: the differences from the plan; empty if there is no work.
         codecs: file -> its codecs.
         inherited: columns that are encrypted by tags which the table lacks.
-        lineage: file -> where its columns came from.
-        rotation: of a master key, for which it was scanned; then the drift is what that has to do with.
-        dark: file -> its columns under shredded keys, with these; only where there is drift.
+        lineage: file -> the origins of its columns.
+        rotation: the rotation of a master key for which it was scanned, if any; then only drift that concerns it is in
+            ``drift``.
+        dark: file -> its columns under shredded keys, with these; only if there is drift, or columns are purged.
     """
 
     unit: Unit
@@ -67,16 +68,16 @@ class ScannedUnit:
 
 
 class Scanner:
-    """Lists units and compares the footers of their files with the plan; a unit is forgotten once it was yielded.
+    """Lists units and compares the footers of their files with the plan; keeps only one batch of units in memory.
 
     Args:
-        target: whose units they are.
+        target: the target of the units.
         files: the file system.
         reader: reads footers.
         cache: facts of files that have not changed since they were read; None reads all.
-        rotation: of a master key, whose files are looked for.
-        tell_shredded: says which master keys were shredded; asked where a file differs from the plan.
-        purge: columns under shredded keys differ from the plan, since nulls are to stand in their place.
+        rotation: the rotation of a master key, to find the files that it concerns.
+        tell_shredded: returns which master keys were shredded; called if a file differs from the plan, or for a purge.
+        purge: count columns under shredded keys as drift, since nulls will replace them.
     """
 
     def __init__(
@@ -94,10 +95,11 @@ class Scanner:
         self._rotation, self._tell_shredded, self._purge = rotation, tell_shredded, purge
 
     def scan(self, units: Iterable[Unit]) -> Iterator[ScannedUnit]:
-        """Yield each unit with its drift, some thousand files at a time.
+        """Yield each unit with its drift, in batches of some thousand files.
 
         Raises:
-            PlanError: a partition's value cannot stand in a key template, or a unit's files belong to another format.
+            PlanError: a partition's value cannot be used in a key template, or a unit's files belong to another table
+                format.
         """
         batch: list[Unit] = []
         files = 0
@@ -135,7 +137,7 @@ class Scanner:
             yield scanned
 
     def _look_up(self, unit: Unit) -> Mapping[str, Found]:
-        """Return what need not be read."""
+        """Return the facts or errors of files whose footers need not be read."""
         serde = unit.find_other_serde(self._target.format)
         if serde:
             wanted = _FORMAT_NAMES[self._target.format]
@@ -153,18 +155,18 @@ def scan_footers(
     tell_shredded: TellShredded = tell_none,
     purge: bool = False,
 ) -> ScannedUnit:
-    """Compare the footers of a unit's files with the plan, and with what a rotation asks.
+    """Compare the footers of a unit's files with the plan, and with a rotation.
 
     Args:
         unit: the unit, listed.
-        footers: of its files.
-        target: whose plan it is.
-        rotation: of a master key, where that is what the files are looked at for.
-        tell_shredded: says which master keys were shredded; asked where a file differs.
-        purge: columns under these differ from the plan, since nulls are to stand in their place.
+        footers: the footers of its files.
+        target: the target with the plan.
+        rotation: the rotation of a master key for which the files are scanned, if any.
+        tell_shredded: returns which master keys were shredded; called if a file differs, or for a purge.
+        purge: count columns under shredded keys as drift, since nulls will replace them.
 
     Raises:
-        PlanError: a file's columns are nested otherwise than the table's, or its partition cannot stand in a key.
+        PlanError: a file's columns are nested unlike the table's, or its partition cannot be used in a key template.
     """
     footers = _part_other_formats(footers, target.format)
     summaries = footers.summaries
@@ -196,7 +198,7 @@ def scan_footers(
 
 
 def _part_other_formats(footers: Footers, expected: FileFormat) -> Footers:
-    """Return footers with errors in the place of those of another format than the target's."""
+    """Return the footers, with errors in place of those whose format is not the target's."""
     errors = {
         path: UnsupportedFileError(
             f"is a file of {_FORMAT_NAMES[summary.format]} among files of {_FORMAT_NAMES[expected]}; a table's files, "
@@ -247,14 +249,14 @@ def scan_target(
     cache: FooterCache | None = None,
     tell_shredded: TellShredded = tell_none,
 ) -> Iterator[ScannedUnit]:
-    """Scan a target's units, by tasks of Spark where there are many files.
+    """Scan a target's units, in Spark tasks if there are many files.
 
     Args:
         spark: a classic session.
-        target: what is scanned.
-        policy: whose key service opens footers.
+        target: the target to scan.
+        policy: names the key service that opens footers.
         where: a predicate over partition columns.
-        retrieve_key: opens footers on the driver, and no other does; the policy's key service by default.
+        retrieve_key: opens all footers, on the driver; by default the policy's key service is used.
         cache: as `Scanner`.
         tell_shredded: as `Scanner`.
     """

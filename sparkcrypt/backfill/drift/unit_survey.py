@@ -1,4 +1,4 @@
-"""What a scan found of units, in short: how much there is, how it differs from the plan, what is to be done with it."""
+"""Summaries of scanned units: the amount of data, its drift from the plan, and the actions that it needs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FileAction = Literal["encrypt", "decrypt", "re-key", "re-wrap", "purge", "quaran
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """Of the files that hold columns of one tag: all of them, and those in which these columns match the plan."""
+    """The files of a table with one tag: all of them, and those in which the tag's columns match the plan."""
 
     total: Amount = field(default_factory=Amount)
     matching: Amount = field(default_factory=Amount)
@@ -33,19 +33,18 @@ class Coverage:
 
 @dataclass(frozen=True, slots=True)
 class UnitSurvey:
-    """A unit without its list of files.
+    """The summary of a scanned unit, without its list of files.
 
     Attributes:
         unit: the unit, not listed.
         amount: its files.
-        newest_ms: when the newest of them was changed, in milliseconds since the epoch.
-        drift: every difference from the plan; none: nothing is to do.
+        newest_ms: the modification time of the newest file, in milliseconds since the epoch.
+        drift: every difference from the plan; empty if there is no work.
         actions: action -> the files that need it.
-        coverage: tag -> how far its columns match the plan.
+        coverage: tag -> its files, and those that match the plan.
         inherited: columns that are encrypted by tags which the table lacks.
-        wrappings: what the data keys of its files are wrapped by.
-        dark: columns of the plan that are under a shredded key in a file and would be planned for otherwise, or that
-            nulls have replaced for that.
+        wrappings: the wrapped keys on which the data keys of its files depend.
+        dark: columns of the plan that are under a shredded key in a file, or were replaced by nulls for that reason.
     """
 
     unit: Unit
@@ -65,11 +64,11 @@ class UnitSurvey:
 
     @property
     def total_bytes(self) -> int:
-        """The length of all of its files, in bytes."""
+        """The total length of its files, in bytes."""
         return self.amount.total_bytes
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON values."""
+        """Return the summary as JSON values."""
         return {
             "unit": self.name,
             "location": self.unit.location,
@@ -80,7 +79,7 @@ class UnitSurvey:
 
 
 def survey_unit(scanned: ScannedUnit, plan: EncryptionPlan, *, rewrap: bool = False) -> UnitSurvey:
-    """Return a scanned unit in short; with ``rewrap``, data keys stay where they can."""
+    """Return the summary of a scanned unit; with ``rewrap``, files are rewrapped if only master keys differ."""
     by_file = drift_by_file(scanned.drift)
     columns = {column.leaf.dotted: column.tag for column in plan.encrypted if column.tag is not None}
     tags = tuple(dict.fromkeys(columns.values()))
@@ -121,11 +120,11 @@ def survey_unit(scanned: ScannedUnit, plan: EncryptionPlan, *, rewrap: bool = Fa
 
 
 def action_of(drift: Sequence[Drift], *, rewrap: bool) -> FileAction:
-    """Return what is to be done with a file that differs from the plan.
+    """Return the action for a file that differs from the plan.
 
     Args:
-        drift: of the file.
-        rewrap: data keys stay where nothing but master keys differ.
+        drift: the differences of the file.
+        rewrap: keep data keys if only master keys differ.
     """
     kinds = {difference.kind for difference in drift}
     if rewrap and all(difference.only_keys for difference in drift):
@@ -148,7 +147,7 @@ def files_by_kind(surveys: Iterable[UnitSurvey]) -> dict[str, int]:
 
 
 def coverage_of(surveys: Iterable[UnitSurvey], done: Iterable[str] = ()) -> dict[str, dict[str, Any]]:
-    """Return tag -> its files, and how many matched before and match after some units were done, as JSON values."""
+    """Return tag -> its files, and those that match before and after some units were done, as JSON values."""
     finished = set(done)
     before: dict[str, Coverage] = {}
     after: dict[str, Coverage] = {}
@@ -168,5 +167,5 @@ def coverage_of(surveys: Iterable[UnitSurvey], done: Iterable[str] = ()) -> dict
 
 
 def count_calls(surveys: Iterable[UnitSurvey]) -> int:
-    """Return how many calls to the key service a reader of all these units makes: one for each text to be unwrapped."""
+    """Return the number of calls to the key service by a reader of all these units: one for each wrapped key."""
     return len({wrapping for survey in surveys for wrapping in survey.wrappings})

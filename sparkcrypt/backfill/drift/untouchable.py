@@ -1,4 +1,4 @@
-"""What a run must not touch: units with files that cannot be read, may be forgeries, or would lose what they hold."""
+"""Checks that refuse units which a run must not change: with unreadable files, possible forgeries, or lost columns."""
 
 from __future__ import annotations
 
@@ -18,12 +18,18 @@ from sparkcrypt.schema import Path, join_dotted
 
 
 def refuse_unit(scanned: ScannedUnit, target: Target, policy: Policy, *, adopt: bool) -> None:
-    """Refuse a unit that a run must not touch.
+    """Refuse a unit that a run must not change.
+
+    Args:
+        scanned: the scanned unit.
+        target: the target with the plan.
+        policy: the policy.
+        adopt: accept files that may be forgeries.
 
     Raises:
-        VerificationError: a file cannot be read, is under another algorithm, holds what only lost tags would decrypt,
-            or is not to be believed; or a rotation would have to do more than to rewrap.
-        PlanError: a file holds columns that the schema lacks.
+        VerificationError: a file cannot be read, is under an algorithm that is not allowed, has a column that would be
+            decrypted since its tags are lost, or may be a forgery; or a rotation would have to do more than rewrap.
+        PlanError: a file has columns that the schema lacks.
     """
     refuse_unreadable(scanned)
     refuse_algorithms(scanned, policy)
@@ -39,7 +45,7 @@ def refuse_unreadable(scanned: ScannedUnit) -> None:
     """Refuse a unit whose folder is missing, or with a file whose footer could not be read.
 
     Raises:
-        VerificationError: it names the folder, or the file and the reason.
+        VerificationError: there is one; the message names the folder, or the file and the reason.
     """
     for drift in scanned.drift:
         if drift.kind == "missing_folder":
@@ -51,11 +57,11 @@ def refuse_unreadable(scanned: ScannedUnit) -> None:
 def refuse_algorithms(scanned: ScannedUnit, policy: Policy) -> None:
     """Refuse files under an algorithm that the policy never had.
 
-    Nothing authenticates what a file says of its algorithm: pages of GCM that are read as CTR's decrypt to garbage,
-    which a rewrite would make authentic.
+    The algorithm in a file is not authenticated: GCM pages that are read as CTR decrypt to garbage, which a rewrite
+    would make authentic.
 
     Raises:
-        VerificationError: it names the file and what is allowed.
+        VerificationError: there is one; the message names the file and the allowed algorithms.
     """
     allowed = policy.readable_algorithms
     for path, summary in scanned.summaries.items():
@@ -69,11 +75,11 @@ def refuse_algorithms(scanned: ScannedUnit, policy: Policy) -> None:
 def refuse_untagged(scanned: ScannedUnit, policy: Policy) -> None:
     """Refuse to decrypt a column that has neither a tag nor a history: its tags may be lost.
 
-    ADD COLUMNS through Hive, and a table that is made again, lose tags without a word; whoever takes them off with
-    ``sparkcrypt tags unset`` leaves a history.  What is under the footer key was encrypted without a tag.
+    ADD COLUMNS through Hive, and re-creating a table, lose tags silently; ``sparkcrypt tags unset`` leaves a history.
+    A column under the footer key was encrypted without a tag.
 
     Raises:
-        VerificationError: it names the file and the column.
+        VerificationError: there is one; the message names the file and the column.
     """
     footer_keys = (policy.footer_key, *policy.footer_key_history)
     inherited = {(entry.file, entry.path): entry for entry in scanned.inherited}
@@ -101,7 +107,7 @@ def _untagged_text(path: str, column: Path, key_id: str | None, inherited: Inher
 
 
 def refuse_forgeries(scanned: ScannedUnit, plan: EncryptionPlan, policy: Policy) -> None:
-    """Refuse to rewrite what readers of the table would not believe: a rewrite would make it believable.
+    """Refuse to rewrite files that readers of the table would refuse: a rewrite would make them trusted.
 
     Raises:
         VerificationError: the table requires encryption, and a file is plaintext, was moved, or is under a key that
@@ -116,7 +122,7 @@ def refuse_forgeries(scanned: ScannedUnit, plan: EncryptionPlan, policy: Policy)
 
 
 def find_suspicious(scanned: ScannedUnit, plan: EncryptionPlan, policy: Policy) -> Iterator[Drift]:
-    """Yield the drift of files that readers of a table which requires encryption would not believe."""
+    """Yield the drift of files that readers would refuse, if the table requires encryption."""
     if not plan.require_encryption:
         return
     encrypted = [column.history for column in plan.encrypted]
@@ -135,7 +141,7 @@ _REFUSED = ("plaintext", "missing", "wrong_key", "aad_mismatch", "foreign_key")
 
 
 def _is_accepted(drift: Drift, kept: Iterable[str], policy: Policy) -> bool:
-    """Tell whether readers still take a file with this difference, by the history of its column or of the footer."""
+    """Return whether readers accept a file with this difference, by the history of its column or of the footer."""
     if drift.kind == "missing":
         return PLAINTEXT in kept
     if drift.kind == "aad_mismatch":
