@@ -1,4 +1,4 @@
-"""What every engine does for a unit: it stages new files, and proves that they say what the old ones said."""
+"""The interface of engines: staging the new files of a unit, and proving that their content equals the old files'."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from sparkcrypt.spark.tasks.task_progress import Told
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """That staged files are right: what was found of them, and in which way their content was seen to be equal.
+    """The proof that staged files are correct, and that their content equals the old files'.
 
     Attributes:
-        unit: the staged files, checked.
-        rows: how many rows they hold.
-        row_digests: folder -> digest of its rows, equal before and after, from an engine that wrote rows anew.
-        pairs: new file -> old file of the same pages, from an engine that works file by file.
-        carried: new file -> its columns under shredded keys, with these, which are the old file's byte for byte.
-        purged: new file -> its columns that hold nulls now, with the shredded keys that the old file's were under.
+        unit: the verified staged files.
+        rows: the number of rows in them.
+        row_digests: folder -> digest of its rows, equal before and after, from an engine that rewrites rows.
+        pairs: new file -> old file with the same pages, from an engine that works file by file.
+        carried: new file -> its columns under shredded keys, with these, copied byte for byte from the old file.
+        purged: new file -> its columns that were replaced by nulls, with the shredded keys that the old file's had.
     """
 
     unit: StagedUnit
@@ -43,9 +43,9 @@ class StagedWork(Protocol):
     """A unit whose new files are written.
 
     Attributes:
-        engine: what wrote them.
-        codec: their compression; None where it was left to the engine.
-        notes: what a person should know of them.
+        engine: the engine that wrote them.
+        codec: their compression; None if it was left to the engine.
+        notes: notes for the report.
     """
 
     engine: str
@@ -53,14 +53,14 @@ class StagedWork(Protocol):
     notes: tuple[str, ...]
 
     def prove(self, folders: tuple[Folder, ...], retrieve_key: RetrieveKey) -> Proof:
-        """See that the staged files are what the plan wants and say what the old ones said.
+        """Verify that the staged files match the plan, and that their content equals the old files'.
 
         Args:
-            folders: the staged files, as they were listed.
-            retrieve_key: asks a helper of its own, so that no cache here can answer.
+            folders: the staged files, as listed.
+            retrieve_key: retrieves keys through a new helper process, so that no cache of this process is used.
 
         Raises:
-            VerificationError: they are not.
+            VerificationError: a staged file is wrong or not authentic.
         """
 
 
@@ -70,12 +70,12 @@ class Stager(Protocol):
     engine: str
 
     def stage(self, scanned: ScannedUnit, staged: str, told: Told) -> StagedWork:
-        """Write a unit's new files below a folder that is not there yet.
+        """Write a unit's new files below a folder that does not exist yet.
 
         Args:
             scanned: the unit.
             staged: the folder.
-            told: hears how many files are written, from another thread, where the engine can tell.
+            told: called from another thread with the number of written files, if the engine has it.
 
         Raises:
             SparkcryptError: they could not be written; the caller removes the folder.
@@ -83,13 +83,14 @@ class Stager(Protocol):
 
 
 def make_fresh_folder(files: HadoopFiles, unit: Unit, staged: str) -> None:
-    """See that a unit's new files come where nothing is, and will be kept as the old ones are.
+    """Create the empty staging folder of a unit, whose files will be stored as those in the unit's folders.
 
-    It is this user's alone until all files are in it and it is given the access of the unit's folder: when files are
-    made, more people may read them than could read their sources.
+    Only this user can access it until all files are in it and it gets the permissions of the unit's folder, since new
+    files may be readable by more users than their sources.
 
     Raises:
-        VerificationError: something is there, or they cannot be kept so; nothing was written.
+        VerificationError: the folder exists, or is in another encryption zone, or its storage policy cannot be set;
+            no file was written.
     """
     if files.exists(staged):
         raise VerificationError(

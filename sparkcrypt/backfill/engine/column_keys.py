@@ -1,4 +1,4 @@
-"""Which master keys a run gives the columns of one file: those of the plan, or others for late data and for nulls."""
+"""The choice of master keys for the columns of one file: by the plan, or others for late data and purged columns."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class ColumnKeys:
     """Chooses keys for the files of one target.
 
     Args:
-        target: whose plan has the keys.
-        policy: whose tags say where late data go.
+        target: the target whose plan has the keys.
+        policy: has the keys of late data, in its tags.
     """
 
     def __init__(self, target: Target, policy: Policy) -> None:
@@ -37,20 +37,20 @@ class ColumnKeys:
     ) -> dict[Path, str | None]:
         """Return column path -> key id for one file; None stands for the footer key.
 
-        Dark columns have none, but where nulls take their place: these are under the key that is planned for the
-        column, or under the footer's where that is the shredded one.
+        Dark columns have no key, unless they are replaced by nulls: these are under the key that is planned for the
+        column, or under the footer's if the planned key is the shredded one.
 
         Args:
-            summary: what the file's footer says.
+            summary: the file's footer.
             columns: its columns, matched with the table's.
             partition: values of the file's partition.
             dark: its columns under shredded keys, with these.
-            purges: nulls take their place.
+            purges: whether dark columns are replaced by nulls.
 
         Raises:
             PlanError: as `FileColumns.key_ids`.
             KeyServiceError: as `LateKeys.choose`.
-            UnsupportedFileError: readers of the table would not believe the footer's key.
+            UnsupportedFileError: readers of the table would refuse a column under the footer's key.
         """
         plan = self._target.plan
         planned = columns.key_ids(plan, partition)

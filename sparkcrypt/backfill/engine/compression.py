@@ -1,4 +1,4 @@
-"""Which compression a unit's files have, so that what replaces them has it too."""
+"""The choice of the compression of a unit's new files, from that of the old ones."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from sparkcrypt.parquet.codecs import NAMES
 
 SPARK_WRITES = frozenset(NAMES) - {"lzo", "brotli"}
-"""All codecs but two, whose libraries Spark does not bring."""
+"""All codecs but two, whose libraries Spark does not include."""
 
 
 @dataclass(frozen=True, slots=True)
 class CodecChoice:
-    """The codec for a unit's new files, None for the engine's own choice, and what people should know of it."""
+    """The codec for a unit's new files (None: the engine chooses), and a note for the report."""
 
     codec: str | None
     note: str | None = None
@@ -24,7 +24,7 @@ def choose_codec(codecs: Iterable[Mapping[str, int]]) -> CodecChoice:
     """Choose the codec that most column chunks of a unit's files have.
 
     Args:
-        codecs: of each file.
+        codecs: codec -> number of column chunks, for each file.
     """
     counts: Counter[str] = Counter()
     for file_codecs in codecs:

@@ -3,17 +3,16 @@
     keks/<table id>/<digest of the key id>-<bits>/000001.json     the first KEK under a master key
     keks/<table id>/<digest of the key id>-<bits>/000002.json     its successor
 
-So a reader of the table makes as many key-service calls as there are master keys, however many executors wrote it; and
-one more for each KEK that has a successor and still has files.  A KEK is used by new files as long as its record bears
-the MAC of the table's audit, the master key has the version that wrapped it, the key service is the one that wrapped
-it, and it is not old.  Any other gets a successor, whatever was done to its record: files hold the KEK that they need
-themselves, so nothing depends on it.
+A reader of the table therefore makes one key-service call for each master key, however many executors wrote it, and one
+more for each KEK that has a successor and still has files.  New files use a KEK as long as its record has the MAC of
+the table's audit, the master key's current version wrapped it, the key service is the one that wrapped it, and it is
+not old.  Otherwise it gets a successor.  Nothing depends on earlier records, since files contain their wrapped KEKs.
 
-The rotation of a master key has a key service that can (`Rewrapping`) wrap the KEK anew, so that nobody sees it and
-files get the new text of the KEK that they have.  Such a KEK rewraps; new data keys never come under it, since whoever
-opened it under the earlier version could open these as well.
+In the rotation of a master key, a key service that can (`Rewrapping`) rewraps the KEK, so that the KEK is never
+exposed, and files get a new wrapping of the KEK that they have.  A rewrapped KEK only rewraps files; it never wraps new
+data keys, since anyone who unwrapped it under the earlier version could open these as well.
 
-A record of version 2 does not say which key service wrapped its KEK; the form of what was wrapped has to tell.
+A record of version 2 does not name the key service that wrapped its KEK; it is derived from the wrapped KEK's form.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ _WITHOUT_SERVICE = 2
 MAX_AGE = timedelta(days=90)
 _CLOCKS_DIFFER = timedelta(days=1)
 _PURPOSE = b"sparkcrypt table KEK\n"
-"""Before what is authenticated: the same MAC key authenticates the audit, whose entries begin otherwise."""
+"""The prefix of authenticated bytes: the same MAC key authenticates the audit, whose entries begin differently."""
 _ATTEMPTS = 20
 
 
@@ -57,24 +56,24 @@ def table_keks(
     mac: Mac | None = None,
     rewraps: bool = False,
 ) -> tuple[WrappedKek, ...]:
-    """Return a KEK for each master key, made where there is none that may be used.
+    """Return a KEK for each master key, created if there is none that may be used.
 
-    A new KEK exists in this process until it is wrapped; who needs it unwraps what is stored.
+    A new KEK is in this process's memory only until it is wrapped; to use it, the stored text is unwrapped.
 
     Args:
         store: the state directory.
-        table_id: which table.
-        service: wraps new KEKs, and tells versions of master keys.
-        master_keys: their ids.
-        config: of the key service; a KEK that another one wrapped is not used.
+        table_id: the table's id.
+        service: wraps new KEKs, and returns the versions of master keys.
+        master_keys: the ids of the master keys.
+        config: the key service; a KEK that another key service wrapped is not used.
         data_key_bits: the length of KEKs.
-        mac: the MAC of the table's audit under its newest key; without it, whoever writes to the state directory and
-            may wrap can have a KEK of their own used.
-        rewraps: no new data key comes under them: a KEK that the key service wraps anew will do.
+        mac: the MAC of the table's audit under its newest key; without it, anyone who can write to the state directory
+            and may wrap can have their own KEK used.
+        rewraps: the KEKs will wrap no new data keys, so that a rewrapped KEK may be used.
 
     Raises:
-        KeyServiceError: a KEK could not be wrapped, or a master key is gone.
-        ConfigError: others took the name of each new record.
+        KeyServiceError: a KEK could not be wrapped, or a master key no longer exists.
+        ConfigError: the name of each new record was taken.
     """
     keks = (_Keks(store, table_id, key, config, data_key_bits, mac) for key in sorted(set(master_keys)))
     return tuple(known.current(service, rewraps=rewraps) for known in keks)
@@ -89,12 +88,12 @@ def rewrapped_keks(
     data_key_bits: int,
     mac: Mac,
 ) -> tuple[RewrappedKek, ...]:
-    """Return every text that an authentic record has of each of some KEKs, with the one that these have.
+    """Return every wrapping of some KEKs in authentic records, each with the KEK's current wrapping.
 
     Args:
         store: the state directory.
-        table_id: which table.
-        keks: as `table_keks` gave them.
+        table_id: the table's id.
+        keks: the KEKs that `table_keks` returned.
         config: as `table_keks`.
         data_key_bits: as `table_keks`.
         mac: as `table_keks`.
@@ -117,12 +116,12 @@ def find_kek(
     version: int,
     mac: Mac | None,
 ) -> WrappedKek | None:
-    """Return the KEK that `table_keks` would use under a version of a master key; None where it would make one.
+    """Return the KEK that `table_keks` would use under a version of a master key; None if it would create one.
 
     Args:
         store: the state directory.
-        table_id: which table.
-        master_key: its id.
+        table_id: the table's id.
+        master_key: the id of the master key.
         config: as `table_keks`.
         data_key_bits: the length of the KEK.
         version: the newest version of the master key.
@@ -133,7 +132,7 @@ def find_kek(
 
 @dataclass(frozen=True, slots=True)
 class _Record:
-    """What an authentic record says of a KEK."""
+    """The authenticated record of a KEK."""
 
     kek: WrappedKek
     version: object
@@ -153,10 +152,10 @@ class _Keks:
     mac: Mac | None
 
     def current(self, service: KeyService, *, rewraps: bool) -> WrappedKek:
-        """Return the newest that may be used; a new one if there is none, or another run's, if it was faster.
+        """Return the newest KEK that may be used; if there is none, create one, or use another run's if it was faster.
 
         Raises:
-            ConfigError: others took the name of each new record.
+            ConfigError: the name of each new record was taken.
         """
         newest_version = self._newest_version(service)
         for _ in range(_ATTEMPTS):
@@ -173,21 +172,21 @@ class _Keks:
         )
 
     def find(self, newest_version: int | None, numbers: set[int] | None = None, *, rewraps: bool) -> WrappedKek | None:
-        """Return the newest that may be used under a version of the master key, None where there is none."""
+        """Return the newest KEK that may be used under a version of the master key; None if there is none."""
         for record in self.records(numbers):
             if newest_version in (None, record.version) and (rewraps or not record.rewrapped):
                 return record.kek
         return None
 
     def records(self, numbers: set[int] | None = None) -> Iterator[_Record]:
-        """Yield what authentic records of young KEKs of this key service say, the newest first."""
+        """Yield the authentic records of KEKs of this key service that are not too old, newest first."""
         for number in sorted(self._numbers() if numbers is None else numbers, reverse=True):
             record = self._read(number)
             if record is not None:
                 yield record
 
     def _rewrap(self, service: KeyService, number: int, version: int | None) -> bool:
-        """Have the key service wrap the newest KEK anew; False where it cannot, or these credentials may not."""
+        """Have the key service rewrap the newest KEK; False if it cannot, or these credentials may not."""
         newest = next(self.records(), None) if self.mac is not None else None
         if newest is None or version is None or not isinstance(service, Rewrapping):
             return False
@@ -199,7 +198,7 @@ class _Keks:
         return True
 
     def _newest_version(self, service: KeyService) -> int | None:
-        """Return the version that wraps; None when these credentials may not know: then only age counts."""
+        """Return the master key's newest version; None if these credentials may not read it: then only age counts."""
         try:
             return service.describe(self.master_key).versions
         except KeyAccessDeniedError:
@@ -223,7 +222,7 @@ class _Keks:
         return _Record(kek, version, made, rewrapped) if self._authenticates(expected, told) else None
 
     def _has_wrapped(self, kek: WrappedKek) -> bool:
-        """Tell whether what was wrapped has the form of this key service, and of no former one."""
+        """Return whether a wrapped KEK has the form of this key service, and of no former one."""
         own, former = split_former(self.config)
         others = [entry.config.type for entry in former if entry.has(self.master_key)]
         return is_form_of(own.type, kek.wrapped_kek) and not any(is_form_of(kind, kek.wrapped_kek) for kind in others)
@@ -270,6 +269,6 @@ class _Keks:
         return f"{self._folder()}/{number:06d}.json"
 
     def _numbers(self) -> set[int]:
-        """Return the numbers of the records, whoever made them."""
+        """Return the numbers of all records, authentic or not."""
         names = (name.rpartition("/")[2].removesuffix(".json") for name in self.store.list(f"{self._folder()}/"))
         return {int(name) for name in names if name.isascii() and name.isdigit() and name == f"{int(name):06d}"}

@@ -1,4 +1,4 @@
-"""Which keys a run gives columns of buckets whose own key is gone: those of late data, where the policy has them."""
+"""The choice of keys for late data: columns of buckets whose own key no longer exists, if the policy has such keys."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from sparkcrypt.schema import Path
 
 
 class LateKeys:
-    """Chooses keys for the files of one run; the key service is opened once, and asked for each bucket once.
+    """Chooses keys for the files of one run; opens the key service once, and queries it once for each bucket.
 
     Args:
-        policy: whose tags say where late data go.
+        policy: has the keys of late data, in its tags.
     """
 
     def __init__(self, policy: Policy) -> None:
@@ -30,15 +30,15 @@ class LateKeys:
     ) -> dict[Path, str | None]:
         """Return column path -> key id for one file; None stands for the footer key.
 
-        A column that is under a key of late data keeps it: another would lengthen the retention of its values.
+        A column that is under a key of late data keeps it: another key would lengthen the retention of its values.
 
         Args:
-            summary: what the file's footer says.
+            summary: the file's footer.
             columns: its columns, matched with the table's.
-            planned: what `FileColumns.key_ids` gives them.
+            planned: the result of `FileColumns.key_ids`.
 
         Raises:
-            KeyServiceError: nobody can tell whether a bucket's key is there.
+            KeyServiceError: the key service does not answer whether a bucket's key exists.
         """
         return {path: self._choose_key(summary, columns, path, key) for path, key in planned.items()}
 

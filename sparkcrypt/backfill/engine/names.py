@@ -1,4 +1,4 @@
-"""The engines that rewrite files: by their pages, or by their rows."""
+"""The names of the engines that rewrite files: by their pages, or by their rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Staging without decoding: each file is rewritten page by page in a task of Spark, and keeps its name."""
+"""Staging without decoding: each file is rewritten page by page in a Spark task."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _EARLIER_RUN = re.compile(r"^run-[0-9a-f]{6}-")
 
 @dataclass(frozen=True, slots=True)
 class _File:
-    """A file of a unit: what its footer says, how it differs from the plan, where its new one goes, what is dark."""
+    """A file of a unit: its footer and columns, its drift, the path of its new file, and its dark columns."""
 
     source: str
     summary: FileSummary
@@ -62,20 +62,21 @@ class _File:
 
 
 class NativeStager:
-    """Stages the units of one target by its files' pages.
+    """Stages the units of one target, page by page.
 
-    A unit with a file that cannot be rewritten so is staged by Spark's engine, and its notes say so.
+    A Parquet unit with a file that cannot be rewritten by pages is staged by Spark's engine, as its notes mention.
 
     Args:
         spark: a classic session.
-        target: whose units are staged.
-        policy: what the tags mean.
+        target: the target of the units.
+        policy: the policy for the tags.
         store: the state directory, where KEKs are kept.
-        mac: gives the MAC of the table's audit, which their records bear.
-        discard: deletes a folder that this made itself, if nobody uses it; returns those that are in use.
-        renamed_by: the run that gives files new names, since they will stand where the old ones were; None keeps names.
-        rewrap: where nothing but master keys differ, data keys stay and are rewrapped.
-        purge: nulls are put in the place of columns whose keys were shredded.
+        mac: returns the MAC of the table's audit, which records of KEKs have.
+        discard: deletes folders that this object has made, if they are not in use; returns those that are.
+        renamed_by: the run that gives files new names, since they will be in the folder of the old ones; None keeps
+            names.
+        rewrap: keep data keys and rewrap them if only master keys differ.
+        purge: replace columns whose keys were shredded by nulls.
     """
 
     engine = "native"
@@ -118,7 +119,7 @@ class NativeStager:
             )
         dark = {order.target for order in orders if order.carried or order.purged}
         for outcome in refused:
-            if outcome.target in dark:  # Spark's engine could do it as little
+            if outcome.target in dark:  # Spark's engine could not do it either
                 raise UnsupportedFileError(str(outcome.refused))
         if refused:
             return self._by_spark(scanned, staged, refused, told)
@@ -212,7 +213,7 @@ class NativeStager:
 
     @staticmethod
     def _advise(file: _File, *, bound_to_name: bool) -> tuple[str, str]:
-        """Return what a file with dark columns is refused for, and what a person can do."""
+        """Return why a file with dark columns is refused, and what the operator can do."""
         doing = "a new name, which is part of what its columns are bound to," if bound_to_name else "new data keys"
         if any(difference.kind in KINDS for difference in file.drift):
             return doing, "run `sparkcrypt backfill --purge` first, which puts nulls in their place"
@@ -242,7 +243,7 @@ class NativeStager:
             raise UnsupportedFileError(
                 f"{refused[0].refused}; and {self._target.name} is bucketed, so Spark's engine cannot rewrite it either"
             )
-        self._discard([staged])  # what was rewritten before a file was refused
+        self._discard([staged])  # the files that were rewritten before one was refused
         work = SparkStager(self._spark, self._target, self._policy).stage(scanned, staged, told)
         note = f"staged by Spark's engine, since {len(refused)} of its files cannot be rewritten page by page: "
         work.notes = (*work.notes, note + str(refused[0].refused))
@@ -251,7 +252,7 @@ class NativeStager:
 
 @dataclass(slots=True)
 class _NativeWork:
-    """Files that were rewritten one by one, each proven equal to its source where it was written."""
+    """Files that were rewritten one by one, each proven equal to its source by the task that wrote it."""
 
     _files: HadoopFiles = field(repr=False)
     _target: Target = field(repr=False)
@@ -265,7 +266,7 @@ class _NativeWork:
     rotation: Rotation | None = None
 
     def prove(self, folders: tuple[Folder, ...], retrieve_key: RetrieveKey) -> Proof:
-        """Check that exactly the rewritten files are there, and each footer and key of theirs; see `StagedWork`."""
+        """Check that exactly the rewritten files exist, with their footers and keys; see `StagedWork`."""
         found = {file.path: file.length for folder in folders for file in folder.files}
         named = _qualify(self._files, (path for done in self._outcomes for path in (done.source, done.target)))
         pairs = {named[outcome.target]: named[outcome.source] for outcome in self._outcomes}
@@ -300,7 +301,7 @@ class _NativeWork:
 
 
 def _qualify(files: HadoopFiles, paths: Iterable[str]) -> dict[str, str]:
-    """Return the full URI of each path; each folder is asked for once."""
+    """Return path -> its full URI; each folder is resolved once."""
     folders: dict[str, str] = {}
     named = {}
     for path in paths:
@@ -312,9 +313,9 @@ def _qualify(files: HadoopFiles, paths: Iterable[str]) -> dict[str, str]:
 
 
 def new_name(name: str, run_id: str | None) -> str:
-    """Return a file's name after a run, which no file had before it; what follows, a bucket's number too, stays.
+    """Return a new name for a file: a prefix unique to the run, then the old name, including a bucket's number.
 
-    The name that an earlier run gave is not made longer.
+    The prefix of an earlier run is replaced.
     """
     if run_id is None:
         return name
@@ -322,10 +323,10 @@ def new_name(name: str, run_id: str | None) -> str:
 
 
 def _raise_first(failed: Sequence[FileOutcome]) -> None:
-    """Raise the first failure in its own class.
+    """Raise the first failure with its own class.
 
     Raises:
-        SparkcryptError: of the class that the task met.
+        SparkcryptError: the error of the task, in its class.
     """
     for outcome in failed:
         kind, message = outcome.error or ("", "")

@@ -1,4 +1,4 @@
-"""Orders for ORC files: which columns stand encrypted as a whole, and what becomes of dark ones."""
+"""Orders to rewrite ORC files: the columns to encrypt, and the dark columns to keep or to purge."""
 
 from __future__ import annotations
 
@@ -29,22 +29,22 @@ def order_orc_file(
     carried: Mapping[Path, str] = _NONE,
     purged: Mapping[Path, str] = _NONE,
 ) -> OrcOrder:
-    """Return the order of one ORC file.
+    """Return the order to rewrite one ORC file.
 
-    Its local keys are bound to its name, so a file that comes under another name has them wrapped again.  Beside dark
-    columns that stay, new ones are bound to what those are bound to.
+    Its local keys are bound to its name, so they are rewrapped if the new file has another name.  If dark columns stay,
+    all columns are bound to the identity to which these are bound.
 
     Args:
-        summary: what its end says.
-        target: where the new file goes.
-        keys: column path -> key id of what is to be encrypted; None stands for the footer key.
-        footer_key: of the table's plan.
-        identity: of the new file.
-        drifts: it differs from the plan.
-        rewraps: nothing but what wraps its local keys is to change.
-        renames: the new file has another name.
-        carried: its dark columns that stay, with their keys; none where it moves.
-        purged: its dark columns that nulls replace.
+        summary: the file's footer.
+        target: the path of the new file.
+        keys: column path -> key id, for columns to be encrypted; None stands for the footer key.
+        footer_key: the footer key of the table's plan.
+        identity: the identity of the new file.
+        drifts: whether the file differs from the plan.
+        rewraps: whether only the wrapping of its local keys changes.
+        renames: whether the new file has another name.
+        carried: its dark columns that stay, with their keys; empty if the identity changes.
+        purged: its dark columns that are replaced by nulls.
     """
     found = {
         path: column.key_id
@@ -63,11 +63,11 @@ def order_orc_file(
 
 
 def find_move(drift: Iterable[Drift], *, renames: bool) -> str | None:
-    """Return what takes an ORC file's dark columns away from what their local keys are bound to; None for nothing.
+    """Return which change to an ORC file would break the binding of its dark columns, for messages; None if none.
 
     Args:
-        drift: of the file.
-        renames: the new file has another name.
+        drift: the differences of the file.
+        renames: whether the new file has another name.
     """
     if renames:
         return "a new name, which is part of what its local keys are bound to,"

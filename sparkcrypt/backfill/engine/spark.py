@@ -1,4 +1,4 @@
-"""Staging with Spark: a unit's files are read and written again, encrypted, into a folder that nobody reads yet."""
+"""Staging with Spark: a unit's rows are read and written again, encrypted, into a folder that is not in use yet."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class SparkStager:
         self._policy = relax_enforcement(policy, target.plan.table)
 
     def stage(self, scanned: ScannedUnit, staged: str, told: Told) -> SparkWork:
-        """Write a unit's rows, encrypted, into a folder; see `Stager`.  Its tasks are no files, so nothing is told."""
+        """Write a unit's rows, encrypted, into a folder; see `Stager`.  Never calls ``told``: tasks are not files."""
         for file, dark in scanned.dark.items():
             refuse_dark(file, dark, "reading its rows", "leave --engine spark out")
         choice = choose_codec(scanned.codecs.values())
@@ -48,7 +48,7 @@ class SparkStager:
         return SparkWork(self, self._target, scanned.unit, staged, before, choice.codec, notes)
 
     def _write(self, unit: Unit, staged: str, codec: str | None) -> None:
-        """Write a unit's rows; the compression of the source's files is kept where Spark can write it."""
+        """Write a unit's rows, with the compression of the source's files if Spark can write it."""
         make_fresh_folder(self.files, unit, staged)
         with registered_policy(self._spark, self._policy) as pinned:
             for folder in unit.folders:
@@ -61,7 +61,7 @@ class SparkStager:
                 writer.parquet(f"{staged}/{folder.relative}" if folder.relative else staged, mode="append")
 
     def digest(self, unit: Unit) -> dict[str, RowsDigest]:
-        """Return the digest of each folder's rows: folder -> digest."""
+        """Return folder -> digest of its rows."""
         with registered_policy(self._spark, self._policy) as pinned:
             return {folder.relative: digest_rows(self._rows(folder, pinned)) for folder in unit.folders}
 
@@ -72,7 +72,7 @@ class SparkStager:
 
 @dataclass(slots=True)
 class SparkWork:
-    """Rows that were written anew."""
+    """A unit whose rows were rewritten by Spark."""
 
     _stager: SparkStager = field(repr=False)
     _target: Target = field(repr=False)
@@ -93,9 +93,9 @@ class SparkWork:
 
 
 def relax_enforcement(policy: Policy, table: str | None) -> Policy:
-    """Return a policy under which a run may read what its table's readers refuse, since it is here to mend it.
+    """Return a policy with which a run can read files that the table's readers refuse, in order to correct them.
 
-    Files that must not be believed are refused by the run itself, before it reads a row.
+    The run itself refuses files that may be forgeries, before it reads a row.
     """
     if table is None:
         return policy

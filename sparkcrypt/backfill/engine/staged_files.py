@@ -1,4 +1,4 @@
-"""Proof that staged files are what they must be, before anything points to them."""
+"""Verification of staged files before they are swapped into use."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _NONE: Mapping[Any, Any] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class StagedUnit:
-    """What verification found of a staged unit."""
+    """The result of verifying a staged unit."""
 
     folders: tuple[Folder, ...]
     summaries: Mapping[str, FileSummary]
@@ -49,24 +49,24 @@ def verify_footers(
     dark: Mapping[str, Mapping[Path, str]] = _NONE,
     unopened: Mapping[str, Collection[Path]] = _NONE,
 ) -> StagedUnit:
-    """Check every staged file: its footer against the plan, each of its keys, and that its modules authenticate.
+    """Verify every staged file: its footer against the plan, each of its keys, and that its modules are authentic.
 
     Args:
         files: the file system.
-        unit: the unit as it was listed.
+        unit: the unit as listed before.
         folders: the staged files.
-        plan: what they must be.
-        retrieve_key: asks a helper of its own, so that no cache here can answer.
+        plan: the plan that they must match.
+        retrieve_key: retrieves keys through a new helper process, so that no cache of this process is used.
         table_uuid: the table's identity.
-        pages: authenticate pages too; False where that was done when they were written, as always for ORC.
-        file_format: of every file.
-        rotation: of a master key, for which they were made.
-        dark: staged file -> its columns under shredded keys, with these: they stay unopened, and under these keys.
-        unopened: staged file -> columns that have their data keys and KEKs as before, and were proven where they were
-            written: no key of theirs is opened here either.
+        pages: authenticate pages too; False if that was done when they were written, as always for ORC.
+        file_format: the format of every file.
+        rotation: the rotation of a master key for which they were made, if any.
+        dark: staged file -> its columns under shredded keys, with these: they are not opened, and must be under these.
+        unopened: staged file -> columns whose data keys and KEKs are unchanged, and which were proven when they were
+            written: their keys are not opened here either.
 
     Raises:
-        VerificationError: a file differs from the plan or does not authenticate; file and column are named.
+        VerificationError: a file differs from the plan or is not authentic; the message names file and column.
     """
     summaries: dict[str, FileSummary] = {}
     unauthenticated: list[str] = []
@@ -102,10 +102,10 @@ def verify_footers(
 
 
 def _refuse_other_keys(summary: FileSummary, dark: Mapping[Path, str]) -> None:
-    """Refuse a staged file of which a dark column is under another key than its source's.
+    """Refuse a staged file with a dark column under another key than its source's.
 
     Raises:
-        VerificationError: it names file, column and both keys.
+        VerificationError: there is one; the message names file, column and both keys.
     """
     for path, key_id in dark.items():
         found = (summary.columns or {})[path].key_id
@@ -120,7 +120,7 @@ def refuse_drift(found: Iterable[Drift]) -> None:
     """Raise for the first difference between a staged file and the plan.
 
     Raises:
-        VerificationError: it names file and column.
+        VerificationError: there is a difference; the message names file and column.
     """
     for difference in found:
         raise VerificationError(
@@ -130,7 +130,7 @@ def refuse_drift(found: Iterable[Drift]) -> None:
 
 
 def compare_rows(unit: Unit, before: Mapping[str, RowsDigest], after: Mapping[str, RowsDigest]) -> int:
-    """Compare the row digests of source and staged files, folder by folder; return the count of rows.
+    """Compare the row digests of source and staged files, folder by folder, and return the number of rows.
 
     Raises:
         VerificationError: they differ.
