@@ -1,1 +1,1 @@
-"""Stores for data skipping, as runs and tables know them: found by the table's UUID, and kept true."""
+"""Stores for data skipping of the catalog's tables: found by the table's UUID, and updated after runs."""

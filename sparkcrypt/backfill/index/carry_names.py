@@ -1,7 +1,7 @@
-"""Keeps a table's store true after a run: new names by the run's proof, new keys by its plan, and no row is read.
+"""Updating a table's store after a run, with new file names by the run's proof and new keys by its plan; reads no rows.
 
-A store that was not carried over is never wrong: a file that it does not know is opened by every query.  So nothing
-that goes wrong here is a run's failure; the report says that the store is stale, and why.
+A stale store never makes queries wrong: every query opens a file that is not in it.  Errors here therefore do not fail
+the run; the report contains that the store is stale, and why.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ from sparkcrypt.spark.jvm.gateway import JVM_ERRORS, read_java_error
 def carry_index(
     target: Target, policy: Policy, states: StateStore, files: HadoopFiles, units: Iterable[UnitState], *, back: bool
 ) -> dict[str, Any] | None:
-    """Bring the store of a table to the files that a run, or its rollback, has put into use.
+    """Update the store of a table for the files that a run, or its rollback, has put into use.
 
     Args:
         target: the table.
-        policy: says where stores are, and names the keys.
+        policy: has the folder of stores, and names the keys.
         states: the state directory.
         files: the file system.
-        units: what the run's journal says of the units that were swapped.
-        back: they were rolled back since.
+        units: the states of the units that were swapped, by the run's journal.
+        back: whether they were rolled back since.
 
     Returns:
         ``state`` (``carried``, or ``stale``), ``reason`` (why it is stale, else None), ``store``, ``generation``, and
-        ``known``: of how many of the units' files it tells.  None where the table has no store, or no unit was swapped.
+        ``known``: the number of the units' files in it.  None if the table has no store, or no unit was swapped.
     """
     swapped = tuple(units)
     if not swapped:
@@ -62,7 +62,7 @@ def carry_index(
 
 
 def explain_stale(table: str, index: Mapping[str, Any] | None) -> tuple[str, ...]:
-    """Return what people are told of a store that is stale; nothing of any other."""
+    """Return a warning for the report if a store is stale."""
     if index is None or index["reason"] is None:
         return ()
     return (
@@ -95,7 +95,7 @@ def _carry(store: TableStore, target: Target, files: HadoopFiles, replaced: Repl
 
 
 def _has_leftovers(store: TableStore, opened: TrustedStore) -> bool:
-    """Tell whether a killed writer left files beside the store, which may be under a key that a column had before."""
+    """Return whether a killed writer left files beside the store, which may be under a column's former key."""
     there = (name for name in store.folder.names() if not name.startswith((".", "_")))
     return any(name not in opened.sidecar.files for name in there)
 
@@ -113,6 +113,6 @@ def _describe(where: str, generation: int | None, known: int, reason: str | None
 
 
 def _wait_until_settled(found: Iterable[ProvenFile]) -> None:
-    """Wait until files are so old that another one of the same name has another time of change."""
+    """Wait until files are so old that a file that replaces one would have another modification time."""
     newest = max((proven.file.modified_ms for proven in found), default=0) / 1000
     time.sleep(min(SETTLED_SECONDS, max(0.0, newest + SETTLED_SECONDS - time.time())))

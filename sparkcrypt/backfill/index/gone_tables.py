@@ -1,4 +1,4 @@
-"""Stores whose table is gone: folders below the policy's place of stores, named by a UUID that no table has."""
+"""Stores whose table no longer exists: folders below the policy's folder of stores, named by a UUID of no table."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 def find_gone_stores(files: HadoopFiles, policy: Policy, uuids: Collection[str]) -> Iterator[tuple[str, str]]:
-    """Yield the folder of each store whose table is gone, and why it is listed.
+    """Yield the folder of each store whose table no longer exists, and why it is listed.
 
     Args:
         files: the file system.
-        policy: says where stores are.
-        uuids: of all tables of the metastore.
+        policy: has the folder of stores.
+        uuids: the UUIDs of all tables of the metastore.
     """
     place = policy.index_location
     if place is None:
@@ -35,6 +35,6 @@ def find_gone_stores(files: HadoopFiles, policy: Policy, uuids: Collection[str])
 
 
 def holds_stores(policy: Policy, folder: str) -> bool:
-    """Tell whether a folder is the policy's place of stores, inside of it or above it."""
+    """Return whether a folder is the policy's folder of stores, inside it or above it."""
     place = policy.index_location
     return place is not None and (is_within(folder, place) or is_within(place, folder))

@@ -1,7 +1,7 @@
-"""Which new file holds the rows of which old one, by what was proven of a run's units before their swap.
+"""Pairs of new and old files with the same rows, from the evidence of a run's units before their swap.
 
-Only files that were rewritten one by one have a pair each.  Of files that Spark's engine wrote anew the rows are
-equal as a whole, and nothing says which of them are in which; so too where nulls replaced a column.
+Only files that were rewritten one by one form pairs.  Files that Spark's engine rewrote have the same rows only as a
+whole, and a file with a purged column has other values than its old file.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from sparkcrypt.spark.files.hadoop import HadoopFiles
 
 _READERS = 4
 _Placed: TypeAlias = "tuple[str, Mapping[str, Any]]"
-"""A file's place below its unit, and what an audit says of it."""
+"""A file's path below its unit, and its evidence in an audit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +34,10 @@ class ProvenFile:
     """A file that a swap or a rollback has put into use.
 
     Attributes:
-        before: what a store calls the file whose rows it holds.
-        file: as it is listed now.
-        digest: of its length and footer, when it was proven.
-        secret: under which that digest was made.
+        before: the name in a store of the file that had the same rows before.
+        file: the file as listed now.
+        digest: the digest of its length and footer when it was verified.
+        secret: the secret key of that digest.
     """
 
     before: str
@@ -47,18 +47,18 @@ class ProvenFile:
 
     @property
     def name(self) -> str:
-        """What a store calls it."""
+        """The name of the file in a store."""
         return object_name(self.file.path, self.file.modified_ms)
 
 
 @dataclass(frozen=True, slots=True)
 class Replaced:
-    """What became of the files of some units.
+    """The replaced and the current files of some units.
 
     Attributes:
-        proven: files that are there, each with the one whose rows it holds.
-        gone: what a store calls files that are in use no more, those of ``proven`` included.
-        others: paths of files that are there, of which nobody knows whose rows they hold.
+        proven: current files, each paired with the file that had the same rows before.
+        gone: names in a store of the files that are no longer in use, including those paired in ``proven``.
+        others: paths of current files without a pair.
     """
 
     proven: tuple[ProvenFile, ...]
@@ -67,17 +67,17 @@ class Replaced:
 
 
 def list_replaced(files: HadoopFiles, service: KeyService, states: Iterable[UnitState], *, back: bool) -> Replaced:
-    """List the files of swapped units as they are now, each with the file that it took the place of.
+    """List the current files of swapped units, each with the file that it replaced.
 
     Args:
         files: the file system.
-        service: opens the secrets of digests.
-        states: of units that were swapped.
-        back: they were rolled back since, so that old files took the place of new ones.
+        service: unwraps the secrets of digests.
+        states: the states of units that were swapped.
+        back: whether they were rolled back since, so that old files have replaced new ones.
 
     Raises:
         SparkcryptError: a folder cannot be listed.
-        KeyServiceError: a secret cannot be opened.
+        KeyServiceError: a secret cannot be unwrapped.
     """
     proven: list[ProvenFile] = []
     gone: set[str] = set()
@@ -107,14 +107,14 @@ def list_replaced(files: HadoopFiles, service: KeyService, states: Iterable[Unit
 
 
 def read_objects(files: HadoopFiles, proven: Iterable[ProvenFile], digest_key: bytes) -> dict[str, NewObject]:
-    """Return what a store is to say of files, by the names of those whose rows they hold; one small read for each.
+    """Return name of the replaced file -> the store's facts about the file that replaced it; one small read for each.
 
-    A file that is not the one that was proven is left out, and so is one that is gone.
+    A file that is not the verified one, or no longer exists, is left out.
 
     Args:
         files: the file system.
         proven: the files.
-        digest_key: the store's, under which footers are digested.
+        digest_key: the store's key for digests of footers.
 
     Raises:
         SparkcryptError, OSError: a file cannot be reached.
@@ -138,12 +138,12 @@ def read_objects(files: HadoopFiles, proven: Iterable[ProvenFile], digest_key: b
 
 
 def _places(state: UnitState, *, back: bool) -> tuple[str, str]:
-    """Return where a unit's files were, and where those are that took their place."""
+    """Return the folder of a unit's replaced files, and that of the files in use."""
     return (state.new_location, state.location) if back else (state.location, state.new_location)
 
 
 def _pairs(changes: Iterable[Mapping[str, Any]], *, back: bool) -> Iterator[tuple[_Placed, _Placed]]:
-    """Yield each file that is in use now with the file whose rows it holds."""
+    """Yield each file in use, paired with the replaced file that has the same rows."""
     for change in changes:
         sources, targets = (tuple(_files(change, side)) for side in ("sources", "targets"))
         if "pages" in change and "purged_columns" not in change and len(sources) == len(targets) == 1:
@@ -151,7 +151,7 @@ def _pairs(changes: Iterable[Mapping[str, Any]], *, back: bool) -> Iterator[tupl
 
 
 def _files(change: Mapping[str, Any], side: str) -> Iterator[_Placed]:
-    """Yield the files of one side of a change, each with its place below its unit."""
+    """Yield the files of one side of a change, each with its path below its unit."""
     for file in change[side]:
         yield f"{change['folder']}/{str(file['path']).rpartition('/')[2]}".lstrip("/"), file
 

@@ -1,4 +1,4 @@
-"""Tells how far the reading of files for a store is."""
+"""Progress of reading files for a store."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from sparkcrypt.skipping.keep.files import FileRow, RowReader, RowsWanted, Told,
 
 @dataclass(frozen=True, slots=True)
 class ToldReader:
-    """Reads the rows of files by another reader, and tells how many files and bytes of them are read.
+    """Reads the rows of files by another reader, and reports the number of files and bytes that are read.
 
     Attributes:
         read: the other reader.
-        target: what the files are of, as progress names it.
-        progress: hears of it.
+        target: the name of the table, for progress.
+        progress: receives the progress.
     """
 
     read: RowReader
@@ -25,7 +25,7 @@ class ToldReader:
     progress: Progress
 
     def __call__(self, wanted: RowsWanted, files: Sequence[ListedFile], told: Told = tell_nobody) -> Iterator[FileRow]:
-        """Yield what a store says of each file."""
+        """Yield the store's row of each file."""
         done = 0
 
         def tell(number: int) -> None:

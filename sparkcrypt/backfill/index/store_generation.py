@@ -1,10 +1,11 @@
-"""Which generation of a table's store for data skipping was written last, so that an older one is not used again.
+"""The record of the last generation of a table's store for data skipping, so that an older store is not used again.
 
-    indexes/<table id>/00000003.json    the generation, under a MAC key of its own
+    indexes/<table id>/00000003.json    the generation, under its own MAC key
 
-A store's sidecar authenticates its generation, and says nothing of those after it: whoever may write to the storage
-could bring an older store back, under which rows that came since are left out.  This record is written after the swap,
-so that a killed writer leaves a store that is later than the record, which is in order; never the other way round.
+A store's sidecar authenticates its generation, but does not show whether there is a later one: anyone who can write to
+the storage could restore an older store, with which queries would miss rows that were added since.  The record is
+written after the store, so a killed writer leaves a store that is later than the record, which is accepted, and never
+an older one.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _PURPOSE = b"sparkcrypt index generation\n"
 
 
 def data_folder_id(path: str) -> str:
-    """Return what a bare folder is called here: a digest of its path."""
+    """Return the id of a bare folder in these records: a digest of its path."""
     return hashlib.sha256(comparable_path(path).encode()).hexdigest()[:32]
 
 
@@ -36,8 +37,8 @@ class StoreGeneration:
         store: the state directory.
         table_id: the table's UUID, or `data_folder_id` of a bare folder.
         service: the key service.
-        masters: the master keys that may wrap the record's MAC key.  It is apart from the audit's, of which its mere
-            presence says that the table had runs.
+        masters: the master keys that may wrap the record's MAC key, which is not the audit's: the existence of an
+            audit's MAC key means that the table had runs.
     """
 
     def __init__(self, store: StateStore, table_id: str, service: KeyService, masters: MasterKeys) -> None:
@@ -48,11 +49,11 @@ class StoreGeneration:
         )
 
     def read(self) -> int:
-        """Return the generation that was written last; 0 where none is known.
+        """Return the generation that was written last; 0 if none is recorded.
 
         Raises:
-            VerificationError: the record does not authenticate.
-            KeyServiceError: its MAC key cannot be opened.
+            VerificationError: the record is not authentic.
+            KeyServiceError: its MAC key cannot be unwrapped.
         """
         content = next(self._record.read(), None)
         if content is None:
@@ -64,7 +65,7 @@ class StoreGeneration:
         return found
 
     def keep(self, generation: int) -> None:
-        """Note that a generation was written, unless a later one is noted.
+        """Record that a generation was written, unless a later one is recorded.
 
         Raises:
             VerificationError, KeyServiceError: as `read`.

@@ -1,4 +1,4 @@
-"""The files of a table of the catalog, as its store is made of them: folders, partitions and types by the metastore."""
+"""The files of a table of the catalog, from which its store is made: folders, partitions and types by the metastore."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def find_files(spark: SparkSession, table: Table, policy: Policy) -> DataFolder:
     """Return the files of a table, each below the folder that the metastore names for its partition.
 
     Raises:
-        PlanError: it is no Parquet table, or its partitions cannot be listed.
+        PlanError: it is not a Parquet table, or its partitions cannot be listed.
     """
     refuse_kinds(table, policy)
     if table.format != "parquet":
@@ -57,11 +57,11 @@ def find_files(spark: SparkSession, table: Table, policy: Policy) -> DataFolder:
 
 
 def choose_columns(table: Table, plan: EncryptionPlan, wanted: Sequence[str]) -> dict[str, Column]:
-    """Return the columns that are to be indexed, with their types by the catalog, and their keys by the plan.
+    """Return the columns to index, with their types from the catalog, and their keys from the plan.
 
     Raises:
-        ConfigError: a column is not there, is a partition column, or its type or its tag makes an index impossible; the
-            message says which and why.
+        ConfigError: a column does not exist, is a partition column, or cannot be indexed due to its type or tag; the
+            message names it and the reason.
     """
     fields = {field["name"].lower(): field for field in json.loads(table.schema_json)["fields"]}
     planned = {column.leaf.logical[0].lower(): column for column in plan.columns}
@@ -78,7 +78,7 @@ def choose_columns(table: Table, plan: EncryptionPlan, wanted: Sequence[str]) ->
 
 
 def partition_types(table: Table) -> dict[str, str]:
-    """Return the types of a table's partition columns that are compared and are no strings."""
+    """Return the types of a table's partition columns whose values can be compared and are not strings."""
     columns = {name.lower() for name in table.partition_columns}
     fields = json.loads(table.schema_json)["fields"]
     return {
@@ -100,7 +100,7 @@ def _column_type(name: str, field: Mapping[str, Any]) -> str:
 
 
 def _column_key(name: str, planned: ColumnPlan) -> str | None:
-    """Return the master key of a column's indexes; None for the footer's."""
+    """Return the master key of a column's indexes; None for the footer's key."""
     if planned.key is None:
         return None
     if planned.key.columns:

@@ -1,4 +1,4 @@
-"""The store of a table of the catalog: made, refreshed, verified and dropped by the table's name."""
+"""Creating, refreshing, verifying and dropping the store of a table of the catalog."""
 
 from __future__ import annotations
 
@@ -41,17 +41,17 @@ _NO_PLACE = "the policy does not say where stores are; set index: {location: FOL
 
 @dataclass(frozen=True, slots=True)
 class IndexedTable:
-    """What became of a table's store.
+    """The result of creating or refreshing a table's store.
 
     Attributes:
         table: ``db.table``.
-        store: its folder.
-        generation: of the store.
-        objects: how many files it knows.
-        read: how many files were read for it.
-        written: False where nothing had changed.
+        store: the store's folder.
+        generation: the store's generation.
+        objects: number of files in the store.
+        read: number of files that were read for it.
+        written: whether the store was written; False if nothing had changed.
         left_out: files that were changed a moment ago, or while they were read.
-        unknown: ``column kind`` -> why nothing is known -> of how many of the files that were read.
+        unknown: ``column kind`` -> reason -> number of the read files about which the index has nothing.
     """
 
     table: str
@@ -64,7 +64,7 @@ class IndexedTable:
     unknown: Mapping[str, Mapping[str, int]]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON values."""
+        """Return the result as JSON values."""
         return {
             "table": self.table,
             "store": self.store,
@@ -79,14 +79,14 @@ class IndexedTable:
 
 @dataclass(frozen=True, slots=True)
 class TableIndex:
-    """A table, its files, and the place of its store; `open_table_index` makes it.
+    """A table, its files, and its store, which may not exist yet; `open_table_index` returns it.
 
     Attributes:
-        table: as the catalog has it.
-        plan: of its columns.
+        table: the table in the catalog.
+        plan: the plan of its columns.
         data: its files.
-        store: where its store is, or is to be.
-        read: reads its files.
+        store: its store.
+        read: reads the rows of its files.
     """
 
     table: Table
@@ -103,18 +103,18 @@ class TableIndex:
         share: float = FILTER_SHARE,
         progress: Progress | None = None,
     ) -> Built:
-        """Write a store, in place of one that is there.
+        """Write a store, replacing an existing one.
 
         Args:
-            kinds: column -> the kinds of its indexes, as stores call them.
-            most_values: how many distinct values of a file its list has at most.
-            share: of values that a Bloom filter may take for its own.
-            progress: hears how many files are read.
+            kinds: column -> the kinds of its indexes, as named in stores.
+            most_values: the maximum number of distinct values of a file in its list.
+            share: the false positive rate of Bloom filters.
+            progress: receives the number of files that are read.
 
         Raises:
             ConfigError: a column cannot be indexed, or the store cannot be written.
-            VerificationError: a file is another table's, or does not authenticate.
-            KeyServiceError: a key is denied or cannot be had.
+            VerificationError: a file is another table's, or is not authentic.
+            KeyServiceError: a key is denied or not available.
         """
         columns = choose_columns(self.table, self.plan, tuple(kinds))
         listing = list_folder(self.data)
@@ -135,14 +135,14 @@ class TableIndex:
         return built
 
     def refresh(self, progress: Progress | None = None) -> Built:
-        """Bring the store up to date: new and changed files are read, and each index is under its column's present key.
+        """Update the store: read new and changed files, and encrypt each index under its column's current key.
 
         Args:
-            progress: hears how many files are read.
+            progress: receives the number of files that are read.
 
         Raises:
-            ConfigError: there is no store, or a file does not go with it.
-            KeyAccessDeniedError: an index cannot be carried over without its key.
+            ConfigError: there is no store, or a file does not fit it.
+            KeyAccessDeniedError: the key of an index is denied, so the index cannot be copied.
             RunConflictError: another process wrote the store meanwhile.
         """
         last = self._refuse_missing()
@@ -153,22 +153,22 @@ class TableIndex:
         return built
 
     def verify(self) -> tuple[int, Comparison]:
-        """Return the store's generation, and how the table's files are to it.
+        """Verify the store; return its generation, and its comparison with the table's files.
 
         Raises:
             ConfigError: there is no store.
-            FormatError, VerificationError: it is damaged, or forged.
+            FormatError, VerificationError: the store is damaged, or forged.
         """
         opened = self.store.open(self._refuse_missing())
         return opened.sidecar.generation, verify_store(self.data, opened)
 
     def compare_listing(self) -> Freshness | None:
-        """Tell how true the store still is, by a listing; None where there is none, or its footer's key is denied."""
+        """Compare the store with a listing of the files; None if there is no store, or its footer's key is denied."""
         sidecar = self.store.open_manifest()
         return None if sidecar is None else compare_listing(self.data, sidecar)
 
     def describe(self, built: Built) -> IndexedTable:
-        """Return what became of the store."""
+        """Return the result of `create` or `refresh` for reports."""
         return IndexedTable(
             self.table.full_name,
             self.store.folder.uri,
@@ -184,7 +184,7 @@ class TableIndex:
         return self.read if progress is None else ToldReader(self.read, self.table.full_name, progress)
 
     def _refuse_missing(self) -> int:
-        """Return the last generation of a store that is there."""
+        """Return the last generation of the store; refuse a table without one."""
         if standing_generation(self.store.folder) is None:
             raise ConfigError(
                 f"{self.table.full_name} has no store at {self.store.folder.uri}; make one with `sparkcrypt index "
@@ -194,16 +194,17 @@ class TableIndex:
 
 
 def open_table_index(spark: SparkSession, name: str, policy: Policy) -> TableIndex:
-    """Look a table up, with its files and the place of its store; nothing is read of either.
+    """Look up a table with its files and its store, without reading either.
 
     Args:
         spark: a classic session.
         name: ``db.table``.
-        policy: says where stores are, and names the keys.
+        policy: has the folder of stores, and names the keys.
 
     Raises:
-        PlanError: there is no such table, it is no Parquet table, or its tags make no plan.
-        ConfigError: the policy has no place of stores, or the table no UUID.
+        PlanError: there is no such table, it is not a Parquet table, or its tags allow no plan.
+        ConfigError: the policy has no folder of stores, the table has no UUID, or the store's folder overlaps with the
+            table's.
     """
     table = Catalog(spark).table(name)
     data, plan = find_files(spark, table, policy), plan_of(spark, table, policy)
@@ -234,22 +235,22 @@ def index_table(
     false_positives: float = FILTER_SHARE,
     progress: Progress | None = None,
 ) -> IndexedTable:
-    """Make a table's store for data skipping; without columns, bring the one that is there up to date.
+    """Create a table's store for data skipping; without columns, refresh the existing one.
 
     Args:
         spark: a classic session; it is configured with the policy.
         table: ``db.table``.
-        policy: says where stores are (``index.location``), and names the keys.
+        policy: has the folder of stores (``index.location``), and names the keys.
         columns: each ``COL`` or ``COL:KIND…`` with the kinds ``minmax`` (the default), ``values`` and ``bloom``.
-        most_values: how many distinct values of a file its list has at most.
-        false_positives: the share of other values that a Bloom filter may take for one of its own.
-        progress: hears how many files are read.
+        most_values: the maximum number of distinct values of a file in its list.
+        false_positives: the false positive rate of Bloom filters.
+        progress: receives the number of files that are read.
 
     Raises:
-        PlanError: there is no such table, or it is no Parquet table.
-        ConfigError: a column cannot be indexed, the policy has no place of stores, or there is no store to refresh.
-        VerificationError: a file or the store is not what it should be.
-        KeyServiceError: a key is denied or cannot be had.
+        PlanError: there is no such table, or it is not a Parquet table.
+        ConfigError: a column cannot be indexed, the policy has no folder of stores, or there is no store to refresh.
+        VerificationError: a file or the store is not authentic, or is another table's.
+        KeyServiceError: a key is denied or not available.
         RunConflictError: another process writes the store.
     """
     configure(spark, policy)
@@ -263,20 +264,20 @@ def index_table(
 
 
 def drop_index(spark: SparkSession, policy: Policy, uuid: str) -> tuple[str, tuple[str, ...]]:
-    """Delete the store of a table, whether or not the table is still there, once no table lies at its folder.
+    """Delete the store of a table, which may no longer exist; refuse if any table's location overlaps with its folder.
 
     Args:
-        spark: a classic session, whose metastore is asked.
-        policy: says where stores are.
-        uuid: of the table.
+        spark: a classic session, whose metastore is queried.
+        policy: has the folder of stores.
+        uuid: the UUID of the table.
 
     Returns:
         The store's folder, and the names of the files that were deleted.
 
     Raises:
-        ConfigError: the policy has no place of stores, there is no store, or there are other files.
-        VerificationError: a table lies at, in or above the folder; nothing was deleted.
-        RunConflictError: a writer is at work.
+        ConfigError: the policy has no folder of stores, there is no store, or there are other files.
+        VerificationError: a table is at, in or above the folder; nothing was deleted.
+        RunConflictError: another process is writing the store.
     """
     store = find_store(policy, uuid, open_states(spark, policy.run_state, outside=_OUTSIDE))
     if store is None:
@@ -290,7 +291,7 @@ def drop_index(spark: SparkSession, policy: Policy, uuid: str) -> tuple[str, tup
 
 
 def _find_user(spark: SparkSession, policy: Policy, folder: str) -> str | None:
-    """Return which table uses a folder, by the policy and by the metastore, which may name it by another scheme."""
+    """Return which table uses a folder, by the policy or the metastore; schemes of URIs are ignored."""
     here = split_path(folder)[2]
     known = ((rule.name, rule.location, "by the policy") for rule in policy.tables if rule.location)
     by_metastore = ((name, place, "by the metastore") for name, place, _ in locations_of_tables(spark))

@@ -1,4 +1,4 @@
-"""The store of one table, found by the table's UUID below the policy's place of stores, and the keys of its indexes."""
+"""The store of one table, found by the table's UUID in the policy's folder of stores, and the keys of its indexes."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from sparkcrypt.skipping.trusted.write import standing_generation
 
 @dataclass(frozen=True, slots=True)
 class TableStore:
-    """A table's store, whether or not it is there.
+    """A table's store, which may not exist.
 
     Attributes:
         policy: names the keys.
-        uuid: of the table.
-        folder: of the store.
-        record: of its last generation.
-        service: wraps and opens keys.
+        uuid: the UUID of the table.
+        folder: the folder of the store.
+        record: the record of its last generation.
+        service: wraps and unwraps keys.
     """
 
     policy: Policy
@@ -44,7 +44,7 @@ class TableStore:
     _retrieve: RetrieveKey = field(repr=False)
 
     def open(self, generation: int) -> TrustedStore:
-        """Open the store, which may not be older than a generation; its own labels name the keys of its indexes.
+        """Open the store, which may not be older than a generation; its labels name the keys of its indexes.
 
         Raises:
             As `open_parts`.
@@ -52,7 +52,7 @@ class TableStore:
         return open_parts(self.folder, self._retrieve, Expected.of(self.policy, self.uuid, None, generation or None))
 
     def open_manifest(self) -> Sidecar | None:
-        """Open the sidecar alone; None where there is no store that sparkcrypt wrote, or the footer's key is denied.
+        """Open only the sidecar; None if there is no store that sparkcrypt wrote, or the footer's key is denied.
 
         Raises:
             As `open_manifest`.
@@ -65,9 +65,9 @@ class TableStore:
             return None
 
     def choose_keys(self, opened: TrustedStore, plan: EncryptionPlan) -> StoreKeys:
-        """Return what the store is to be encrypted with: each index with the key that the plan gives its column.
+        """Return the keys to encrypt the store with: for each index, the key that the plan gives its column.
 
-        A key of a template is another one for each partition: an index of its column stays under the key that it has.
+        If that key is a template, which gives each partition another key, the index stays under its current key.
         """
         before = keys_of_store(opened.store, self.policy.footer_key)
         planned = {column.leaf.logical[0]: column for column in plan.columns if len(column.leaf.logical) == 1}
@@ -82,22 +82,22 @@ class TableStore:
         return self.make_keys(keys)
 
     def make_keys(self, columns: Mapping[str, str]) -> StoreKeys:
-        """Return what a store is encrypted with, by the keys of its columns."""
+        """Return the keys to encrypt a store with, from the master keys of its columns."""
         own = {column: key for column, key in columns.items() if key != self.policy.footer_key}
         maker = DataKeyMaker(self.service, data_key_bits=self.policy.data_key_bits)
         return StoreKeys(maker, self.policy.footer_key, own)
 
 
 def find_store(policy: Policy, uuid: str | None, states: StateStore) -> TableStore | None:
-    """Return the store of a table; None where the policy has no place of stores, or the table no UUID.
+    """Return the store of a table; None if the policy has no folder of stores, or the table no UUID.
 
     Args:
-        policy: says where stores are.
-        uuid: of the table.
+        policy: has the folder of stores.
+        uuid: the UUID of the table.
         states: the state directory.
 
     Raises:
-        ConfigError: stores are not kept on that file system.
+        ConfigError: stores are not supported on that file system.
     """
     if policy.index_location is None or uuid is None:
         return None
