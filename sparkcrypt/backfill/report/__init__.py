@@ -1,1 +1,1 @@
-"""What runs tell people and machines: the outcome of a unit, the report of a run, its progress."""
+"""Reports of runs: the outcome of a unit, the report of a run, and its progress."""

@@ -1,4 +1,4 @@
-"""How much there is: a number of files, and their length."""
+"""Amounts of data: a number of files, and their length."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Amount:
-    """A number of files, and their length together in bytes."""
+    """A number of files, and their total length in bytes."""
 
     files: int = 0
     total_bytes: int = 0
@@ -16,5 +16,5 @@ class Amount:
         return Amount(self.files + other.files, self.total_bytes + other.total_bytes)
 
     def to_dict(self) -> dict[str, int]:
-        """Return it as JSON values."""
+        """Return the amount as JSON values."""
         return {"files": self.files, "bytes": self.total_bytes}

@@ -1,4 +1,4 @@
-"""What became of one unit, as journals, audits and reports tell it."""
+"""The outcome of one unit's swap, in journals, audits and reports."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from sparkcrypt.errors import VerificationError
 
 @dataclass(frozen=True, slots=True)
 class UnitOutcome:
-    """A unit that was swapped.
+    """The outcome of a unit that was swapped.
 
     Attributes:
-        name: the unit's.
-        files: how many it had.
-        rows: how many it has.
-        bytes_before: length of its files before, in bytes.
-        bytes_after: length of what replaced them.
-        old_location: the folder that holds the old files.
-        new_location: the folder that holds the new ones.
-        verified: everything was checked before the swap.
-        not_authenticated: what of the new files no key authenticates.
-        codec: the compression of the new files; None where it was left to the engine.
-        notes: what a person should know of it.
-        engine: what wrote the new files.
-        seconds: how long the unit took; None where a crash came between.
-        finished: when it was swapped (ISO 8601, UTC); None where that was not written down.
-        dark_columns: columns under shredded keys that were carried byte for byte: ``column``, ``key_id``, ``files`` and
+        name: the unit's name.
+        files: the number of its old files.
+        rows: the number of its rows.
+        bytes_before: length of the old files, in bytes.
+        bytes_after: length of the new files, in bytes.
+        old_location: the folder of the old files.
+        new_location: the folder of the new files.
+        verified: whether the new files were fully verified before the swap.
+        not_authenticated: the parts of the new files that no key authenticates.
+        codec: the compression of the new files; None if it was left to the engine.
+        notes: notes for the report.
+        engine: the engine that wrote the new files.
+        seconds: how long the unit took; None if the work was interrupted by a crash.
+        finished: when it was swapped (ISO 8601, UTC); None if that was not recorded.
+        dark_columns: columns under shredded keys that were copied byte for byte: ``column``, ``key_id``, ``files`` and
             ``rows``.
-        purged_columns: columns that nulls have replaced, likewise, with the keys that they had been under.
+        purged_columns: columns that were replaced by nulls, in the same form, with their former keys.
     """
 
     name: str
@@ -52,7 +52,7 @@ class UnitOutcome:
     purged_columns: tuple[Mapping[str, Any], ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON values."""
+        """Return the outcome as JSON values."""
         return {
             "unit": self.name,
             "files": self.files,
@@ -74,10 +74,10 @@ class UnitOutcome:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> UnitOutcome:
-        """Return it from what a journal holds, which may be an earlier release's and lack the latest fields.
+        """Return the outcome from the values in a journal; those of an earlier release may lack the latest fields.
 
         Raises:
-            VerificationError: it has not the shape of one: no release wrote it.
+            VerificationError: no release writes such values.
         """
         try:
             named: dict[str, Any] = {

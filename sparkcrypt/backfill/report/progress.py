@@ -1,4 +1,4 @@
-"""What a run tells of its progress; the command line shows it, a library call keeps silent."""
+"""The interface for the progress of a run, which the command line shows and a library call ignores by default."""
 
 from __future__ import annotations
 
@@ -6,32 +6,32 @@ from typing import Protocol
 
 
 class Progress(Protocol):
-    """Hears of a run's progress; in a pass, of one run after the other."""
+    """A receiver of a run's progress; in a pass, of one run after the other."""
 
     def start(self, target: str, units: int, files: int, total_bytes: int) -> None:
-        """A run knows what is to do; what is done is counted from here."""
+        """Receive the amount of work of a run; progress is counted from here."""
 
     def step(self, unit: str, step: str) -> None:
-        """A unit enters a step: staging, verifying, swapping; also before a start, and after a finish."""
+        """Receive a unit's step (staging, verifying, swapping), possibly before `start` or after `finish`."""
 
     def advance(self, files: int, total_bytes: int, units: int = 0) -> None:
-        """So many more files and bytes are done, and with them so many units; less than none: they are taken back."""
+        """Receive the numbers of further finished files, bytes and units; negative numbers take them back."""
 
     def finish(self) -> None:
-        """The run is over, well or not."""
+        """Receive the end of the run, whether or not it succeeded."""
 
 
 class Silent:
-    """Says nothing."""
+    """A receiver that ignores all progress."""
 
     def start(self, target: str, units: int, files: int, total_bytes: int) -> None:
-        """Say nothing."""
+        """Do nothing."""
 
     def step(self, unit: str, step: str) -> None:
-        """Say nothing."""
+        """Do nothing."""
 
     def advance(self, files: int, total_bytes: int, units: int = 0) -> None:
-        """Say nothing."""
+        """Do nothing."""
 
     def finish(self) -> None:
-        """Say nothing."""
+        """Do nothing."""

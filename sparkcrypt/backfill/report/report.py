@@ -1,4 +1,4 @@
-"""What a run reports, to machines and to people."""
+"""The report of a run, as JSON and as text."""
 
 from __future__ import annotations
 
@@ -17,39 +17,39 @@ class Report:
 
     Attributes:
         table: ``db.table``, or a folder.
-        run_id: under which its journal is kept.
-        engine: what rewrote the files.
-        files_total: files that were looked at.
+        run_id: the run's id, under which its journal is kept.
+        engine: the engine that rewrote the files.
+        files_total: files that were examined.
         files_rewritten: files that were replaced by encrypted ones.
         files_skipped: files that matched the plan already.
         rows: rows of the files that were rewritten.
         bytes_before: size of these files, in bytes.
-        bytes_after: size of what replaced them, in bytes.
+        bytes_after: size of the files that replaced them, in bytes.
         columns: column path -> key id.
-        verified: every rewritten file was verified before it was swapped in.
+        verified: whether every rewritten file was verified before it was swapped in.
         seconds: how long the run took.
-        old_location: the folder that holds the old files until they expire; None when there are none.
-        outcome: how it ended; exit codes get lost where this is read.
-        swap: how the files were swapped in; None when none were.
-        units: what became of each unit, as JSON values.
-        warnings: what a person should know.
+        old_location: the folder that has the old files until they expire; None if there are none.
+        outcome: how the run ended, for systems that read reports but not exit codes.
+        swap: how the files were swapped in; None if none were.
+        units: the outcome of each unit, as JSON values.
+        warnings: warnings for the operator.
         files_left: files that still differ from the plan; ``bytes_left`` and ``units_left`` likewise.
         quarantined: units in which the work failed and that are unchanged, each with the error's class and message.
         drift: ``before`` and ``after``: kind of drift -> number of files.
         coverage: tag -> number and bytes of its files, in all, and of those that match ``before`` and ``after``.
-        planned: of a dry run: what would be done with each unit.
-        estimated_seconds: of a dry run: how long that would take, by the table's earlier runs; None without any.
+        planned: in a dry run, the work that would be done on each unit.
+        estimated_seconds: in a dry run, how long that would take, by the table's earlier runs; None if there are none.
         this_pass: ``files_rewritten``, ``rows``, ``bytes_before`` and ``bytes_after`` of this pass alone; the fields of
-            these names, and ``units``, tell of the run so far, which earlier passes may have begun.
-        earlier: units that passes before this one had done.
-        problems: what is open of the table until a person decides it, as JSON values.
-        awaiting_expiry: the table's old files that are still there, as
-            `sparkcrypt.backfill.old_files.awaiting_expiry.Awaiting` counts them.
-        key_calls: how many calls to the key service a reader of all files needs: ``before`` this execution, and
-            ``after`` it where a rotation looked again.
-        index: of the table's store for data skipping, where it has one and a unit was swapped: ``state`` (``carried``
-            or ``stale``), ``reason``, ``store``, ``generation``, ``known`` (of how many of the new files it tells).
-        audit: number and digest of the audit's newest entry, worth keeping where others cannot write; None without one.
+            these names, and ``units``, describe the run so far, which earlier passes may have begun.
+        earlier: units that earlier passes had done.
+        problems: open problems of the table, which the operator must resolve, as JSON values.
+        awaiting_expiry: the table's remaining old files, as counted by
+            `sparkcrypt.backfill.old_files.awaiting_expiry.Awaiting`.
+        key_calls: number of calls to the key service that a reader of all files needs: ``before`` this execution, and
+            ``after`` it if a rotation counted again.
+        index: the state of the table's store for data skipping, if it has one and a unit was swapped: ``state``
+            (``carried`` or ``stale``), ``reason``, ``store``, ``generation``, ``known`` (number of new files in it).
+        audit: number and digest of the audit's newest entry, to be kept where others cannot write; None without one.
     """
 
     table: str
@@ -86,7 +86,7 @@ class Report:
     index: Mapping[str, Any] | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON values."""
+        """Return the report as JSON values."""
         return {
             **asdict(self),
             "columns": dict(self.columns),
@@ -105,12 +105,12 @@ class Report:
 
     @property
     def plaintext_awaiting(self) -> tuple[int, int]:
-        """Files and bytes in clear that wait for their expiry."""
+        """The number and the bytes of old files in clear that have not expired."""
         found = self.awaiting_expiry or {}
         return int(found.get("plaintext_files", 0)), int(found.get("plaintext_bytes", 0))
 
     def to_text(self) -> str:
-        """Return it as a table for people, without a line feed at its end."""
+        """Return the report as text, without a line feed at its end."""
         facts = [
             ("table", self.table),
             ("outcome", self.outcome),

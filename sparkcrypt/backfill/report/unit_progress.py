@@ -7,16 +7,16 @@ import threading
 from sparkcrypt.backfill.report.progress import Progress
 
 STAGING = 0.9
-"""Which part of a unit's work its rewrite is: the bar is not at its end while files are still verified and swapped."""
+"""The share of the rewrite in a unit's work, so that progress is not complete before files are verified and swapped."""
 
 
 class Share:
-    """Tells a part of a unit's files and bytes at a time; what is told in the end is all of them, or nothing.
+    """Reports the progress of one unit, which in the end is all of its files and bytes, or none.
 
     Args:
-        progress: hears it.
-        files: of the unit.
-        total_bytes: their length.
+        progress: receives the progress.
+        files: the number of the unit's files.
+        total_bytes: their total length.
     """
 
     def __init__(self, progress: Progress, files: int, total_bytes: int) -> None:
@@ -25,16 +25,16 @@ class Share:
         self._mutex = threading.Lock()
 
     def tell_rewritten(self, files: int) -> None:
-        """So many files are rewritten."""
+        """Report the number of files that are rewritten so far."""
         part = STAGING * min(1.0, files / max(1, self._files))
         self._tell(int(self._files * part), int(self._bytes * part))
 
     def tell_done(self) -> None:
-        """The unit is done."""
+        """Report that the unit is done."""
         self._tell(self._files, self._bytes, 1)
 
     def tell_unchanged(self) -> None:
-        """The unit is as it was."""
+        """Report that the unit is unchanged, so its progress is taken back."""
         self._tell(0, 0)
 
     def _tell(self, files: int, total_bytes: int, units: int = 0) -> None:
