@@ -1,1 +1,1 @@
-"""The report of a pass as one page that stands alone."""
+"""The report of a pass as one self-contained HTML page."""

@@ -1,4 +1,4 @@
-"""What to do next: after each error, and with a run's old files."""
+"""Advice on the page: the next step after each error, and commands for a run's old files."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ UNKNOWN = f"Do what the message asks for; {AGAIN}"
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A command line, and what it is for."""
+    """A command line, and its purpose."""
 
     purpose: str
     line: str
 
 
 def next_step(error: object) -> str:
-    """Return what a person does after an error of that class."""
+    """Return the operator's next step after an error of a class."""
     return OPEN_PROBLEM if error == "OpenProblem" else NEXT_STEPS.get(str(error), UNKNOWN)
 
 
 def commands(table: Mapping[str, Any]) -> tuple[Command, ...]:
-    """Return what can be done with a table's run; little can be done with that of a bare folder."""
+    """Return the commands for a table's run; those for old files are omitted for a bare folder."""
     name, run = str(table.get("table") or ""), str(table.get("run_id") or "")
     if not name or not run:
         return ()
@@ -63,5 +63,5 @@ def commands(table: Mapping[str, Any]) -> tuple[Command, ...]:
 
 
 def is_folder(name: str) -> bool:
-    """Tell whether a run's target is a bare folder."""
+    """Return whether a run's target is a bare folder, by its name."""
     return "/" in name

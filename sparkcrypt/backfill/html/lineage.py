@@ -1,4 +1,4 @@
-"""The lineage of tables as a picture: a box for each table, a line from each column to those that were made of it."""
+"""The lineage of tables as a picture: a box for each table, a line from each column to the columns derived from it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LONGEST = 32
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """A table: its left upper corner, its height, and its columns with the middle of their rows."""
+    """A table: its upper left corner, its height, and its columns with the vertical centres of their rows."""
 
     name: str
     x: int
@@ -28,7 +28,7 @@ class Box:
 
 
 def draw_lineage(lineage: Lineage) -> str:
-    """Return the picture as SVG that stands alone; sources are on the left, and long names are cut."""
+    """Return the picture as a self-contained SVG, with sources on the left; long names are cut."""
     columns = _columns_of(lineage)
     boxes = _place_boxes(columns, _rank_tables(lineage, list(columns)))
     at = {
@@ -53,7 +53,7 @@ def draw_lineage(lineage: Lineage) -> str:
 
 
 def _columns_of(lineage: Lineage) -> dict[str, list[str]]:
-    """Return table -> its columns that have a line, or stand for themselves, in order."""
+    """Return table -> its columns in the lineage, whether or not they have a line, sorted."""
     found: dict[str, dict[str, None]] = {table.table: {} for table in lineage.tables}
     for table in lineage.tables:
         for derived in table.columns:
@@ -64,7 +64,7 @@ def _columns_of(lineage: Lineage) -> dict[str, list[str]]:
 
 
 def _rank_tables(lineage: Lineage, names: list[str]) -> dict[str, int]:
-    """Return table -> how many steps it is from where its values began; tables that feed each other share no order."""
+    """Return table -> the longest path from a source, in steps; the order of tables in a cycle is arbitrary."""
     sources = {
         found.table: {name for column in found.columns for name, _ in column.sources} for found in lineage.tables
     }

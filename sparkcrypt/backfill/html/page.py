@@ -1,4 +1,4 @@
-"""The report of a backfill pass as one page that stands alone: no script, no picture or style from elsewhere."""
+"""The report of a backfill pass as one self-contained HTML page: no scripts, no external images or styles."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _PAGE, _STYLE = "backfill.html.j2", "backfill.css"
 
 
 def report_html(report: Mapping[str, Any]) -> str:
-    """Return a pass's report as an HTML page for people.
+    """Return a pass's report as an HTML page.
 
-    Whatever the report says is text on the page: names of tables, columns and files come from users.  Long lists are
-    cut, with the number of what is left out; the JSON report has all of it.
+    All values of the report are escaped, since names of tables, columns and files come from users.  Long lists are cut,
+    with the number of omitted elements; the JSON report has all of them.
 
     Args:
-        report: JSON values, as `sparkcrypt.backfill.many.report.PassReport.to_dict` returns them.  Of a pass that
+        report: JSON values, as `sparkcrypt.backfill.many.report.PassReport.to_dict` returns them.  For a pass that
             failed, ``outcome`` and ``error`` are enough.
     """
     style = load_template(_STYLE).render()
@@ -60,7 +60,7 @@ def _identifiers(report: Mapping[str, Any]) -> dict[str, str]:
 
 
 def load_template(name: str) -> Template:
-    """Return a template of this room; whatever it is given stands as text in what it makes."""
+    """Return a template of this package, which escapes all values."""
     return _environment().get_template(name)
 
 

@@ -1,4 +1,4 @@
-"""The geometry of the report's pictures: what is drawn where, from the numbers alone."""
+"""The geometry of the report's pictures, computed from the numbers in the report."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _RATES = ((1e9, "GB/s"), (1e6, "MB/s"), (1e3, "kB/s"))
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """A mark on an axis: where, in the picture's units, and what stands there."""
+    """A mark on an axis: its position, in the picture's units, and its label."""
 
     at: float
     label: str
@@ -32,12 +32,12 @@ class Throughput:
     """A line of bytes per second over time.
 
     Attributes:
-        line: its points, as SVG writes them; ``area`` is what lies under it.
-        mean_y: where the line of the mean rate is.
-        mean: that rate, as people read it; ``peak`` likewise.
-        unit: of the axis.
-        x_ticks: of the time since the start; ``y_ticks`` of the rate.
-        summary: the picture in a sentence.
+        line: its points, in SVG syntax; ``area`` has the points of the area under it.
+        mean_y: the vertical position of the mean rate.
+        mean: the mean rate, as text; ``peak`` likewise.
+        unit: the unit of the rate's axis.
+        x_ticks: the marks of the time since the start; ``y_ticks`` those of the rate.
+        summary: a sentence that describes the picture.
     """
 
     line: str
@@ -52,10 +52,10 @@ class Throughput:
 
 
 def throughput(points: Sequence[Mapping[str, Any]]) -> Throughput | None:
-    """Return the line for what was done by when; None when nothing was, or in no time.
+    """Return the line of throughput; None if no bytes were done, or in no time.
 
     Args:
-        points: ``seconds`` since the start and ``bytes`` done by then; the start itself may be left out.
+        points: ``seconds`` since the start and ``bytes`` done by then; the start itself may be omitted.
     """
     done = _cumulative(points)
     seconds, total = done[-1]
@@ -86,7 +86,7 @@ def throughput(points: Sequence[Mapping[str, Any]]) -> Throughput | None:
 
 
 def _cumulative(points: Sequence[Mapping[str, Any]]) -> list[tuple[float, float]]:
-    """Return (seconds, bytes) from (0, 0) on, where neither ever falls and no second stands twice."""
+    """Return (seconds, bytes) from (0, 0) on; bytes never decrease, and seconds strictly increase."""
     done = [(0.0, 0.0)]
     for point in sorted(points, key=lambda measured: float(measured.get("seconds") or 0)):
         seconds, total = float(point.get("seconds") or 0), float(point.get("bytes") or 0)
@@ -101,7 +101,7 @@ def _cumulative(points: Sequence[Mapping[str, Any]]) -> list[tuple[float, float]
 
 
 def _rates(done: Sequence[tuple[float, float]]) -> list[float]:
-    """Return the mean bytes per second in equal parts of the time; within a part a unit is taken as steady work."""
+    """Return the mean bytes per second in equal parts of the time, interpolating linearly between points."""
     seconds = done[-1][0]
     parts = max(1, min(MOST_STEPS, len(done) - 1))
     marks = [_done_by(done, seconds * part / parts) for part in range(parts + 1)]
@@ -125,7 +125,7 @@ def _y(share: float) -> float:
 
 
 def _nice(most: float) -> tuple[float, float]:
-    """Return the top of an axis and its step, in round numbers, so that there are three to six steps."""
+    """Return the top of an axis and its step, as round numbers, so that there are three to six steps."""
     rough = most / 4
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(factor * power for factor in (1, 2, 2.5, 5, 10) if factor * power >= rough * 0.999)
@@ -133,7 +133,7 @@ def _nice(most: float) -> tuple[float, float]:
 
 
 def _decimals(step: float) -> int:
-    """Return how many decimals tell the marks of an axis apart: 0 for steps of 1, 1 for 2.5, 2 for 0.05."""
+    """Return the number of decimals of an axis's labels: 0 for steps of 1, 1 for 2.5, 2 for 0.05."""
     return next((places for places in range(6) if abs(round(step, places) - step) < step * 1e-6), 6)
 
 

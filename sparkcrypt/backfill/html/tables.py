@@ -1,4 +1,4 @@
-"""The tables of the report's page, and the pictures that are drawn in their rows."""
+"""The tables of the report's page, with the shares that are drawn as bars in their rows."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MOST_DETAILS = 40
 
 @dataclass(frozen=True, slots=True)
 class CoverageRow:
-    """A tag: the share of its data that matched before and matches now, in percent and as people read it."""
+    """A tag, with the share of its data that matched before and matches now, in percent and as text."""
 
     tag: str
     before: float
@@ -41,7 +41,7 @@ class CoverageRow:
 
 @dataclass(frozen=True, slots=True)
 class CoverageGroup:
-    """The tags of one table, or of all together."""
+    """The tags of one table, or of all tables together."""
 
     title: str
     rows: Cut
@@ -49,7 +49,7 @@ class CoverageGroup:
 
 @dataclass(frozen=True, slots=True)
 class Remainder:
-    """What is left of a table: shares of its units in percent, numbers, and why."""
+    """The remaining work on a table: shares of its units in percent, numbers, and their state."""
 
     table: str
     done: float
@@ -63,7 +63,7 @@ class Remainder:
 
 @dataclass(frozen=True, slots=True)
 class TableRow:
-    """A table's run in a line."""
+    """One row about a table's run."""
 
     table: str
     outcome: str
@@ -80,7 +80,7 @@ class TableRow:
 
 @dataclass(frozen=True, slots=True)
 class TableDetails:
-    """All that is kept of a table's run: facts, columns, drift by kind before and after, commands."""
+    """The details of a table's run: facts, columns, drift by kind before and after, commands."""
 
     table: str
     outcome: str
@@ -94,7 +94,7 @@ class TableDetails:
 
 @dataclass(frozen=True, slots=True)
 class UnitRow:
-    """A unit that was swapped in, or that a dry run would work on, in a line."""
+    """One row about a unit that was swapped in, or that a dry run would work on."""
 
     table: str
     unit: str
@@ -112,7 +112,7 @@ class UnitRow:
 
 
 def coverage(tables: Sequence[Values]) -> tuple[CoverageGroup, ...]:
-    """Return how far each tag's data matches its plan: over all tables, and of each where they are few."""
+    """Return the coverage of each tag over all tables, and for each table if they are few."""
     having = [table for table in tables if table.get("coverage")]
     groups = [CoverageGroup("All tables" if len(having) > 1 else "", _coverage_rows(having))] if having else []
     if 1 < len(having) <= FEW_TABLES:
@@ -147,7 +147,7 @@ def _coverage_row(tag: str, row: Mapping[str, float]) -> CoverageRow:
 
 
 def remains(report: Values) -> Cut:
-    """Return what is left of which table, the most first: units that wait or are quarantined, tables not worked on."""
+    """Return the remaining work, largest first: units that wait or are quarantined, then tables not worked on."""
     tables = [table for table in many(report, "tables") if amount(table, "units_left") or table.get("quarantined")]
     rows = [_remainder(table) for table in sorted(tables, key=lambda table: -amount(table, "bytes_left"))]
     for kind, name in (("failed", "failed"), ("refused", "refused")):
@@ -175,7 +175,7 @@ def _remainder(table: Values) -> Remainder:
 
 
 def table_rows(report: Values) -> Cut:
-    """Return a line for each table, the largest first."""
+    """Return a row for each table, largest first."""
     tables = sorted(
         many(report, "tables"), key=lambda table: -amount(table, "bytes_before") - amount(table, "bytes_left")
     )
@@ -202,7 +202,7 @@ def _table_row(table: Values) -> TableRow:
 
 
 def details(report: Values) -> Cut:
-    """Return what is kept of each table's run, those with most data first."""
+    """Return the details of each table's run, largest first."""
     tables = sorted(
         many(report, "tables"), key=lambda table: -amount(table, "bytes_before") - amount(table, "bytes_left")
     )
@@ -240,7 +240,7 @@ def _facts(table: Values) -> Iterator[tuple[str, str]]:
 
 
 def unit_rows(report: Values, name: str = "units") -> Cut:
-    """Return a line for each unit that was swapped in (``units``) or would be (``planned``), the largest first."""
+    """Return a row for each unit that was swapped in (``units``) or would be (``planned``), largest first."""
     order = "bytes_before" if name == "units" else "bytes"
     units = [(table, unit) for table in many(report, "tables") for unit in many(table, name)]
     shown = cut(sorted(units, key=lambda pair: -amount(pair[1], order)))
@@ -269,5 +269,5 @@ def _unit_row(table: Values, unit: Values, order: str) -> UnitRow:
 
 
 def _share(part: float, whole: float) -> float:
-    """Return a part in percent, to a hundredth, between 0 and 100; nothing of nothing is all of it."""
+    """Return a share in percent, rounded to a hundredth, between 0 and 100; 100 if the whole is 0."""
     return round(min(100.0, max(0.0, 100 * part / whole)), 2) if whole else 100.0

@@ -1,4 +1,4 @@
-"""Numbers, times and names as people read them on a page."""
+"""Formatting of numbers, times and names for the page."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from datetime import datetime, timezone
 NAME_CHARACTERS = 300
 MESSAGE_CHARACTERS = 2_000
 _UNSEEN = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
-"""Characters that show nothing or turn the text around them: a name that holds one must not look like another."""
+"""Characters that are invisible or change the direction of text: a name with one must not look like another name."""
 
 
 def percent(part: float, whole: float) -> str:
-    """Return a share, which is 0 % or 100 % only where it is exactly that; nothing of nothing is all of it."""
+    """Return a share as text: 0 % and 100 % only if it is exactly that; 100 % if the whole is 0."""
     share = 100 * part / whole if whole else 100.0
     if 0 < share < 0.1:
         return "< 0.1 %"
@@ -23,7 +23,7 @@ def percent(part: float, whole: float) -> str:
 
 
 def change(before: float, after: float) -> str:
-    """Return how much more or less ``after`` is: ``+0.3 %``; nothing where there was nothing."""
+    """Return the relative change as text: ``+0.3 %``; empty if ``before`` is 0."""
     if not before:
         return ""
     share = 100 * (after - before) / before
@@ -45,7 +45,7 @@ def duration(seconds: float) -> str:
 
 
 def moment(text: object) -> str:
-    """Return an ISO time as ``2026-11-21 10:11:12 UTC``; anything else as it is."""
+    """Return an ISO time as ``2026-11-21 10:11:12 UTC``, without ``UTC`` if it has no zone; other text as `visible`."""
     if not isinstance(text, str) or not text:
         return ""
     try:
@@ -58,18 +58,18 @@ def moment(text: object) -> str:
 
 
 def visible(text: object, limit: int = NAME_CHARACTERS) -> str:
-    """Return a name in which every character can be seen or is written out, cut where it is very long."""
+    """Return a name with invisible characters escaped, cut if it is very long."""
     whole = _UNSEEN.sub(_escape, str(text))
     return whole if len(whole) <= limit else f"{whole[: limit - 1]}…"
 
 
 def message(text: object) -> str:
-    """Return a text of several sentences likewise; its lines stay lines."""
+    """Return a longer text with invisible characters escaped, cut if it is very long; its line breaks stay."""
     return "\n".join(visible(line, MESSAGE_CHARACTERS) for line in str(text)[:MESSAGE_CHARACTERS].splitlines())
 
 
 def shell_word(text: str) -> str:
-    """Return a text as one word of bash's command line, with what cannot be seen written out."""
+    """Return a text as one word of a bash command line, with invisible characters escaped."""
     if not _UNSEEN.search(text):
         return shlex.quote(text)
     quoted = text.replace("\\", "\\\\").replace("'", "\\'")

@@ -1,4 +1,4 @@
-"""From a pass's report to what its page says, section by section: texts and numbers, no markup."""
+"""The texts and numbers of the page's sections, from a pass's report; no markup."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ICONS = {"done": "check", "nothing to do": "check", "dry run": "eye", "stopped a
 
 @dataclass(frozen=True, slots=True)
 class Headline:
-    """How the pass ended, in words, a tone and an icon."""
+    """The outcome of the pass: in words, with a tone and an icon."""
 
     outcome: str
     tone: str
@@ -37,7 +37,7 @@ class Headline:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A number that matters, with its name and what stands beside it."""
+    """A key figure, with its name and a note."""
 
     name: str
     value: str
@@ -47,7 +47,7 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Something that a person must look at: of which kind, where, why, and what to do about it."""
+    """A problem for the operator: its kind, table and unit, its cause, and the next step."""
 
     kind: str
     table: str
@@ -59,45 +59,45 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """The first of many rows, and how many more there are."""
+    """The first of many rows, and the number of the others."""
 
     rows: Sequence[Any]
     more: int
 
 
 def cut(rows: Sequence[Any], most: int = MOST_ROWS) -> Cut:
-    """Return the first rows, and how many there are beyond them."""
+    """Return the first rows, and the number of the others."""
     return Cut(rows[:most], max(0, len(rows) - most))
 
 
 def many(report: Values, name: str) -> list[Values]:
-    """Return a list of a report; one that is absent is empty, as in the report of a pass that failed."""
+    """Return a list in a report; empty if it is absent, as in the report of a pass that failed."""
     return [element for element in report.get(name) or [] if isinstance(element, Mapping)]
 
 
 def amount(values: Values, name: str) -> float:
-    """Return a number of a report; one that is absent or null is 0."""
+    """Return a number in a report; 0 if it is absent, null or NaN."""
     value = values.get(name)
     return value if isinstance(value, (int, float)) and value == value else 0
 
 
 def outcome_of(values: Values) -> str:
-    """Return how a pass or a run ended."""
+    """Return the outcome of a pass or a run."""
     return visible(values.get("outcome") or "unknown")
 
 
 def tone_of(outcome: str) -> str:
-    """Return good, note, wait or bad."""
+    """Return the tone of an outcome: good, note, wait or bad."""
     return TONES.get(outcome, "note")
 
 
 def icon_of(outcome: str) -> str:
-    """Return the name of the icon that stands beside an outcome's word."""
+    """Return the name of the icon for an outcome."""
     return ICONS.get(outcome, "warning")
 
 
 def totals(report: Values) -> dict[str, float]:
-    """Return the sums over all tables, from the tables themselves where the report has none."""
+    """Return the sums over all tables: the report's own totals, or computed from its tables."""
     tables, given = many(report, "tables"), report.get("totals") or {}
     names = ("files_total", "files_rewritten", "files_left", "rows", "bytes_before", "bytes_after", "bytes_left")
     sums = {name: sum(amount(table, name) for table in tables) for name in (*names, "units_left")}
@@ -110,7 +110,7 @@ def totals(report: Values) -> dict[str, float]:
 
 
 def headline(report: Values) -> Headline:
-    """Return what a person reads first."""
+    """Return the headline of the page."""
     outcome = outcome_of(report)
     known = [
         ("Pass", visible(report.get("pass_id") or "")),
@@ -147,13 +147,13 @@ _OVERDUE = " Old files in clear are still there beyond their grace: run `sparkcr
 
 
 def _awaiting(report: Values) -> list[Values]:
-    """Return the old files of each table that wait for expiry, as its report counts them."""
+    """Return each table's counts of old files that wait for expiry."""
     found = (table.get("awaiting_expiry") for table in many(report, "tables"))
     return [waiting for waiting in found if isinstance(waiting, Mapping)]
 
 
 def _plaintext(report: Values) -> tuple[Figure, ...]:
-    """Return how much plaintext waits for expiry; nothing where a report of an earlier release does not say it."""
+    """Return the amount of plaintext that waits for expiry; empty if an earlier release's report does not have it."""
     found = _awaiting(report)
     if not found:
         return ()
@@ -167,7 +167,7 @@ def _plaintext(report: Values) -> tuple[Figure, ...]:
 
 
 def _looked_at(report: Values) -> str:
-    """Return which kinds of problem there are, as a sentence with a space before it; nothing where there are none."""
+    """Return a sentence with the numbers of problems by kind, with a space before it; empty if there are none."""
     numbers = (
         (totals(report)["quarantined"], "quarantined unit"),
         (len(many(report, "failed")), "failed table"),
@@ -184,7 +184,7 @@ def _looked_at(report: Values) -> str:
 
 
 def figures(report: Values) -> tuple[Figure, ...]:
-    """Return the numbers that matter; none where a pass did not come as far as a table."""
+    """Return the key figures; empty if the pass ended before its first table."""
     if not many(report, "tables"):
         return ()
     sums = totals(report)
@@ -216,7 +216,7 @@ def _list_left(sums: Mapping[str, float]) -> tuple[Figure, ...]:
 
 
 def problems_of(report: Values) -> Iterator[Problem]:
-    """Yield what a person must look at: the gravest first."""
+    """Yield the problems for the operator, most serious first."""
     error = report.get("error")
     if isinstance(error, Mapping):
         code = f" (exit code {error['exit_code']})" if "exit_code" in error else ""
@@ -237,12 +237,12 @@ def problems_of(report: Values) -> Iterator[Problem]:
 
 
 def reasons_of(report: Values, name: str) -> list[tuple[str, str]]:
-    """Return (table, reason) of each table that a pass did not work on."""
+    """Return (table, reason) for each table in a list of the report, such as ``refused``."""
     return [(visible(table.get("table")), message(table.get("reason", ""))) for table in many(report, name)]
 
 
 def warnings_of(report: Values) -> list[tuple[str, str]]:
-    """Return (table, text) of each warning; those of the pass as a whole have no table."""
+    """Return (table, text) for each warning; those of the whole pass have no table."""
     found = [("", message(text)) for text in report.get("warnings") or []]
     for table in many(report, "tables"):
         found += [(visible(table.get("table")), message(text)) for text in table.get("warnings") or []]
