@@ -1,4 +1,4 @@
-"""Footers of many files, read where they are: facts that a plan is compared with, packed to travel and to be kept."""
+"""Reads the footers of many files where the files are, and packs the facts that plans are compared with as JSON."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ PACKED_SCHEMA = "packed string"
 
 @dataclass(frozen=True, slots=True)
 class FooterFacts:
-    """What a footer says of its file, how many column chunks have each codec, and where columns came from.
+    """The summary of a file's footer, the number of column chunks with each codec, and the lineage of columns.
 
-    Of an ORC file it is stripes that have a codec, and nothing says where columns came from.
+    For an ORC file ``codecs`` counts stripes, and ``lineage`` is empty.
     """
 
     summary: FileSummary
@@ -59,14 +59,14 @@ Found: TypeAlias = "FooterFacts | SparkcryptError"
 def read_facts(
     path: str, source: Source, retrieve_key: RetrieveKey, *, every_key: bool = False, shredded: Collection[str] = ()
 ) -> Found:
-    """Read the footer of a Parquet or ORC file; what cannot be read is returned, not raised.
+    """Read the footer of a Parquet or ORC file; if it cannot be read, the error is returned, not raised.
 
     Args:
-        path: how the file is called in what is returned.
-        source: what is opened.
-        retrieve_key: reveals what an encrypted footer hides, and authenticates it.
+        path: the file's name in what is returned.
+        source: the file to open.
+        retrieve_key: returns data keys, used to decrypt and authenticate the footer.
         every_key: also open each column's own key, and authenticate what it protects in the footer.
-        shredded: master keys of which every_key does not ask for what they wrapped.
+        shredded: master keys that no longer exist; with every_key, columns under them are not opened.
     """
     try:
         try:
@@ -84,8 +84,8 @@ def read_facts(
     except OSError as error:
         return StorageError(f"{path}: {error}")
     except ImportError:
-        raise  # of the machine, not of the file
-    except Exception as error:  # noqa: BLE001 - one file never hides what is known of the others
+        raise  # a fault of the machine, not of the file
+    except Exception as error:  # noqa: BLE001 - an error in one file must not hide the facts of the others
         _LOG.error("%s: unforeseen error", path, exc_info=error)
         return SparkcryptError(f"{path}: {type(error).__name__}: {error}")
 
@@ -104,7 +104,7 @@ def _read_lineage(footer: Footer) -> tuple[ColumnLineage, ...]:
 
 
 def pack(found: Mapping[str, Found]) -> str:
-    """Return facts as JSON; what many files of a table have in common stands there once."""
+    """Return facts as JSON; what several files have in common is stored once."""
     shapes: dict[str, int] = {}
     wrappings: dict[Wrapping, int] = {}
     files: list[Any] = []
@@ -129,7 +129,7 @@ def pack(found: Mapping[str, Found]) -> str:
 
 
 def unpack(packed: str) -> dict[str, Found]:
-    """Return the facts that `pack` packed: path -> facts, or the error in its own class."""
+    """Return the facts that `pack` packed: path -> facts, or an error of its original class."""
     values = json.loads(packed)
     shapes = [_Shape.of(value) for value in values["shapes"]]
     wrappings = [Wrapping(*value) for value in values["wrappings"]]
@@ -150,7 +150,7 @@ def footer_reader(
     every_key: bool = False,
     shredded: Collection[str] = (),
 ) -> Callable[[Iterable[RecordBatch]], Iterator[RecordBatch]]:
-    """Return a function for ``mapInArrow`` over a column ``id``, each value the place of a chunk of paths."""
+    """Return a function for ``mapInArrow`` over a column ``id``, whose values are indices into ``chunks``."""
     return partial(
         _run, tuple(map(tuple, chunks)), key_service.canonical(), dict(settings), every_key, frozenset(shredded)
     )
@@ -189,7 +189,7 @@ def _read_placed(
 
 @dataclass(frozen=True, slots=True)
 class _Shape:
-    """What files that one job wrote have in common."""
+    """The facts that files written by one job have in common."""
 
     footer: Any
     algorithm: Any

@@ -13,13 +13,13 @@ from sparkcrypt.paths import is_hidden
 
 @dataclass(frozen=True, slots=True)
 class ListedFile:
-    """A file as a listing has it.
+    """One file of a listing.
 
     Attributes:
-        name: its path relative to what was listed; empty where that is the file itself.
+        name: its path relative to the listed path; empty if that is the file itself.
         length: in bytes.
-        modified_ns: when it was changed, in nanoseconds since 1970.
-        inode: of a local file, 0 elsewhere.
+        modified_ns: its modification time, in nanoseconds since 1970.
+        inode: of a local file; 0 for others.
     """
 
     name: str
@@ -29,11 +29,11 @@ class ListedFile:
 
 
 def data_files(path: str, settings: Settings) -> tuple[str, ...]:
-    """Return the paths of a file, or of the files below a folder, relative to it; a single file's is empty.
+    """Return the paths of the data files below a folder, relative to it; for a single file, one empty path.
 
     Raises:
-        ConfigError: nothing is there, or the folder holds no data file.
-        VerificationError: a file or folder below it is a symbolic link.
+        ConfigError: the path does not exist, or the folder holds no data file.
+        VerificationError: a local file or folder below it is a symbolic link.
     """
     files = tuple(file.name for file in list_files(path, settings))
     if not files:
@@ -42,10 +42,10 @@ def data_files(path: str, settings: Settings) -> tuple[str, ...]:
 
 
 def list_files(path: str, settings: Settings) -> tuple[ListedFile, ...]:
-    """Return a file, or the data files below a folder, in the order of their names; none where nothing is there.
+    """Return a file, or the data files below a folder, sorted by path; none if the path does not exist.
 
     Raises:
-        VerificationError: a file or folder below it is a symbolic link.
+        VerificationError: a local file or folder below it is a symbolic link.
     """
     where = place(path, settings)
     if isinstance(where, str):
@@ -86,7 +86,7 @@ def _stamp(path: Path, name: str) -> ListedFile:
 
 
 def refused_link(path: str) -> str:
-    """Return why a symbolic link among data files is refused, wherever it leads."""
+    """Return the message that refuses a symbolic link among data files, wherever it leads."""
     return (
         f"{path}: is a symbolic link; expected files and folders of the table's own: what it leads to may lie outside "
         "of the table, or be another of its files, which would be taken for two; put the file itself there, or "

@@ -1,4 +1,4 @@
-"""Turns Hadoop paths into what the native layer opens: local paths, or a pyarrow file system and a path."""
+"""Resolves Hadoop paths to what the native engine opens: a local path, or a pyarrow file system and a path in it."""
 
 from __future__ import annotations
 
@@ -29,26 +29,26 @@ if TYPE_CHECKING:
 
 Place: TypeAlias = "str | tuple[FileSystem, str]"
 Settings: TypeAlias = Mapping[str, str]
-"""What of Hadoop's configuration a worker needs to reach the files (`worker_settings`)."""
+"""The part of Hadoop's configuration that a worker needs to reach the files (`worker_settings`)."""
 
 S3_OPTIONS = ("access.key", "secret.key", "session.token", "endpoint", "endpoint.region", "connection.ssl.enabled")
-"""Of ``fs.s3a.``, and of ``fs.s3a.bucket.<bucket>.``, which wins for that bucket as it does in Hadoop."""
+"""Properties below ``fs.s3a.``, and below ``fs.s3a.bucket.<bucket>.``, which takes precedence, as in Hadoop."""
 S3_BUCKETS = "fs.s3a.bucket."
 _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 _ENDS = tuple(f".{option}" for option in S3_OPTIONS)
 WEB_HDFS = {"webhdfs": "http", "swebhdfs": "https"}
 UNREACHABLE_SECONDS = 60.0
-"""How long a file system that could not be opened is not tried again: each file of a table would wait for it."""
+"""Seconds before a file system that could not be opened is tried again; else each file of a table would wait for it."""
 
 _unreachable: dict[tuple[object, ...], tuple[float, ConfigError]] = {}
 
 
 def worker_settings(get: Callable[[str], str | None], names: Iterable[str] = ()) -> dict[str, str]:
-    """Return what of Hadoop's configuration a worker needs.
+    """Return the part of Hadoop's configuration that a worker needs to reach the files.
 
     Args:
         get: returns the value of a property, or None.
-        names: of properties that are set, for those of single buckets.
+        names: the properties that are set, used to find those of single buckets.
     """
     of_buckets = [name for name in names if name.startswith(S3_BUCKETS) and name.endswith(_ENDS)]
     found = {name: get(name) for name in (*(f"fs.s3a.{option}" for option in S3_OPTIONS), *of_buckets)}
@@ -57,11 +57,11 @@ def worker_settings(get: Callable[[str], str | None], names: Iterable[str] = ())
 
 @dataclass(frozen=True, slots=True)
 class S3Options:
-    """How Hadoop's s3a reaches a bucket; None is what it is not told.
+    """The options with which Hadoop's s3a reaches a bucket; None for an option that is not set.
 
     Attributes:
         endpoint: host and port.
-        plain: it is spoken to over http.
+        plain: the endpoint is reached over HTTP.
     """
 
     access_key: str | None
@@ -73,7 +73,7 @@ class S3Options:
 
 
 def s3_options(bucket: str, settings: Settings) -> S3Options:
-    """Return what Hadoop's configuration says of a bucket: its own properties first, then those of all."""
+    """Return the options of a bucket: the bucket's own properties take precedence over those of all buckets."""
 
     def option(name: str) -> str | None:
         return settings.get(f"{S3_BUCKETS}{bucket}.{name}", settings.get(f"fs.s3a.{name}")) or None
@@ -91,14 +91,14 @@ def s3_options(bucket: str, settings: Settings) -> S3Options:
 
 
 def place(path: str, settings: Settings) -> Place:
-    """Return where a file is.
+    """Return the place of a file: a local path, or a pyarrow file system and a path in it.
 
     Args:
         path: as Hadoop prints it: a local path, or a URI whose path is not percent-encoded.
-        settings: of the job.
+        settings: the job's part of Hadoop's configuration.
 
     Raises:
-        ConfigError: no file system is known for its scheme, its library is not there, or it cannot be reached.
+        ConfigError: no file system is known for its scheme, its library is not installed, or it cannot be reached.
     """
     if _URI.match(path) is None:  # such as day=10:00/file
         return path
@@ -123,7 +123,7 @@ def _open_file_system(*key: object) -> tuple[FileSystem, str]:
 
 @lru_cache(maxsize=16)
 def _file_system(scheme: str, authority: str, settings: tuple[tuple[str, str], ...]) -> tuple[FileSystem, str]:
-    """Return a file system, and what its paths begin with."""
+    """Return a file system, and the prefix of its paths."""
     try:
         from pyarrow import fs
     except ImportError as error:
@@ -149,7 +149,7 @@ def _file_system(scheme: str, authority: str, settings: tuple[tuple[str, str], .
 
 
 def _hdfs(scheme: str, authority: str, settings: Settings) -> FileSystem:
-    """Open an HDFS by libhdfs where it can be loaded, else by WebHDFS."""
+    """Open an HDFS with libhdfs if that can be loaded, else over WebHDFS."""
     from pyarrow import fs
 
     authority = authority or default_authority(settings)
@@ -181,7 +181,7 @@ def _s3(bucket: str, settings: Settings) -> FileSystem:
         secret_key=options.secret_key,
         session_token=options.session_token,
         region=options.region,
-        endpoint_override=options.endpoint,  # by the bucket's name in the path; AWS itself by that in the host
+        endpoint_override=options.endpoint,  # implies path-style addressing; AWS itself gets virtual-hosted addressing
         scheme="http" if options.plain else "https",
         allow_bucket_creation=False,
     )
@@ -206,7 +206,7 @@ def size_of(where: Place) -> int:
 
 
 def remove_file(where: Place) -> None:
-    """Remove a file that was written and is not proven; what prevents that does not hide why."""
+    """Remove a file that was written and not proven; a failure is ignored, so as not to hide the original error."""
     with suppress(OSError):
         if isinstance(where, str):
             FilePath(where).unlink()

@@ -1,4 +1,4 @@
-"""The end of an ORC file, in the words in which plans are compared with the footers of Parquet files."""
+"""Summarises the tail of an ORC file in the form in which plans are compared with the footers of Parquet files."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from sparkcrypt.schema import Path
 def read_orc_footer(
     path: str, source: Source, retrieve_key: RetrieveKey | None, *, shredded: Collection[str] = ()
 ) -> tuple[FileSummary, str]:
-    """Return what the end of an ORC file says, and its codec.
+    """Return the summary of an ORC file's tail, and its codec.
 
     Args:
-        path: how the file is called in what is returned.
-        source: what is opened.
+        path: the file's name in what is returned.
+        source: the file to open.
         retrieve_key: opens each local key; None opens none.
-        shredded: master keys whose local keys are not asked for.
+        shredded: master keys whose local keys are not opened.
 
     Raises:
-        FormatError: it is no ORC file, or its end is against the specification.
+        FormatError: it is no ORC file, or its tail violates the specification.
         VerificationError: a local key is wrapped by another master key than the file names, or is used twice.
     """
     if retrieve_key is None:
@@ -37,11 +37,11 @@ def read_orc_footer(
 
 
 def summarise_orc_footer(path: str, tail: Tail) -> FileSummary:
-    """Return the summary of an end that was read.
+    """Return the summary of a tail.
 
     Raises:
-        VerificationError: a local key is wrapped by another master key than the file names, or they are bound to
-            several files.
+        VerificationError: a local key is wrapped by another master key than the file names, or the local keys are bound
+            to several files.
     """
     found = summarise_orc(tail)
     variants = () if tail.encryption is None else tail.encryption.variants
@@ -72,7 +72,7 @@ def summarise_orc_footer(path: str, tail: Tail) -> FileSummary:
 
 
 def _column(column: OrcColumn, foreign: Collection[Path | None], stripes: int) -> ColumnSummary:
-    """Return how a column stands; a local key in another writer's own form names no master key."""
+    """Return whether a column is encrypted, and its master key; None if another writer wrapped its local key."""
     if not column.encrypted:
         return ColumnSummary(False if stripes else None, None)
     return ColumnSummary(True, None if column.root in foreign else column.key_id)

@@ -29,25 +29,25 @@ from sparkcrypt.parquet.rewrite.output import open_target
 from sparkcrypt.schema import join_dotted
 
 UNAUTHENTICATED_ORC = "all of it: ORC authenticates nothing"
-"""Said of an encrypted file where others say what of them is not authenticated."""
+"""What an outcome lists as unauthenticated for an encrypted ORC file."""
 
 
 def rewrite_orc_order(
     order: OrcOrder, source: Place, target: Place, retrieve_key: RetrieveKey, maker: DataKeyMaker
 ) -> FileOutcome:
-    """Rewrite a file and prove the result; what is not proven leaves no target.
+    """Rewrite a file and prove the result; a target that is not proven is removed.
 
     Args:
-        order: what is to be done.
-        source: where the order's source is.
-        target: where the order's target shall be.
-        retrieve_key: opens local keys by their wrapped form.
+        order: what to do.
+        source: the place of the order's source.
+        target: the place of the order's target.
+        retrieve_key: unwraps local keys.
         maker: makes and wraps local keys.
 
     Raises:
         SparkcryptError: as `rewrite_orc`, `rewrap_orc` and `verify_orc`.
     """
-    digest_key = os.urandom(32)  # digests are compared here, and kept nowhere
+    digest_key = os.urandom(32)  # digests are only compared in this function, never stored
     retrieve_source = _refuse_others(order.source, order.source_identity, retrieve_key, "it was listed with")
     _refuse_other_keys(order, source)
     rewrites = order.action in ("encrypt", "decrypt")
@@ -82,7 +82,7 @@ def rewrite_orc_order(
 
 @dataclass(frozen=True, slots=True)
 class _Made:
-    """What is to be said of a target, and whether it lost user metadata."""
+    """The notes on a target, and whether the rewrite left out user metadata."""
 
     notes: tuple[str, ...] = ()
     left_out: bool = False
@@ -93,10 +93,11 @@ class _Made:
 
 
 def _refuse_other_keys(order: OrcOrder, source: Place) -> None:
-    """Refuse a source of which a dark column is not under the shredded key, or bound to the file, as it was listed.
+    """Refuse a source whose dark columns, or the identity of its local keys, differ from what was listed.
 
     Raises:
-        VerificationError: it names the column and both keys.
+        VerificationError: a dark column is not under the shredded key (names the column and both keys), or the local
+            keys are bound to another file.
     """
     dark = {**order.carried, **order.purged}
     if not dark:
@@ -138,16 +139,16 @@ def _carry_out(order: OrcOrder, source: Place, target: Place, retrieve_key: Retr
 
 @dataclass(frozen=True, slots=True)
 class _Wrap:
-    """Wraps each local key for the target, under the one master key that was ordered for all that it encrypts."""
+    """A callback that wraps a local key for the target, under the master key ordered for the columns it encrypts."""
 
     order: OrcOrder
     maker: DataKeyMaker
 
     def __call__(self, request: KeyRequest, key: bytes) -> tuple[bytes, str]:
-        """Return the new wrapping, and the master key.
+        """Return the newly wrapped key, and the master key id.
 
         Raises:
-            VerificationError: no master key was ordered for it, or more than one.
+            VerificationError: no master key was ordered for these columns, or more than one.
         """
         root = request.column or ()
         masters = {master for path, master in self.order.columns.items() if path[: len(root)] == root}
@@ -161,7 +162,7 @@ class _Wrap:
 
 
 def _refuse_others(file: str, identity: bytes | None, retrieve_key: RetrieveKey, what: str) -> RetrieveKey:
-    """Return what opens local keys that are bound to one identity, and refuses others."""
+    """Return a callback that opens local keys bound to one file identity, and refuses all others."""
 
     def retrieve(request: KeyRequest) -> bytes:
         found, column = parse_key_material(request.key_metadata or b"").file_identity, join_dotted(request.column or ())
@@ -186,10 +187,10 @@ def _prove_equal(
     made: _Made,
     digest_key: bytes,
 ) -> OrcVerification:
-    """See that the target says what the source says, encrypted as ordered.
+    """Check that the target's content equals the source's, and that it is encrypted as ordered.
 
     Raises:
-        VerificationError: it does not.
+        VerificationError: it differs.
     """
     left_out = {"user_metadata"} if made.left_out else set()
     identity = order.source_identity if order.action == "copy" else order.identity

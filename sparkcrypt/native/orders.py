@@ -1,4 +1,4 @@
-"""What a worker is told and what it answers, as JSON, so that it travels to executors without pickled classes."""
+"""Orders that workers receive and outcomes that they return, as JSON, so that no pickled class travels to executors."""
 
 from __future__ import annotations
 
@@ -21,7 +21,12 @@ _NONE: Mapping[Path, str] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class EncryptionOrder:
-    """How a file is to be encrypted: by master key ids, decoded; None stands for the footer's."""
+    """How to encrypt a file.
+
+    Attributes:
+        footer_key: the id of the footer's master key, decoded.
+        columns: column -> the id of its master key, decoded; None encrypts the column with the footer's data key.
+    """
 
     footer_key: str
     footer_mode: FooterMode
@@ -54,11 +59,11 @@ class EncryptionOrder:
         )
 
     def unmet(self, found: FileSummary, dark: Mapping[Path, str] = _NONE) -> str | None:
-        """Return in words how a file differs from the order, or None.
+        """Return a description of how a file differs from the order, or None.
 
         Args:
-            found: what its footer says.
-            dark: columns that were to stay as they are, and the master keys that they are under.
+            found: the summary of its footer.
+            dark: columns that were to stay unchanged -> the master key that each is under.
         """
         if (found.footer, found.algorithm) != (
             "encrypted" if self.footer_mode == "encrypted" else "plaintext_signed",
@@ -80,19 +85,18 @@ _ORC = "orc"
 
 @dataclass(frozen=True, slots=True)
 class FileOrder:
-    """One file to make: encrypted anew, in plaintext, with its keys wrapped anew, or as it is, byte for byte.
+    """An order to write one file: encrypted under new data keys, decrypted, rewrapped, or copied byte for byte.
 
     Attributes:
         source, target: paths as Hadoop prints them.
         action: what to do.
-        encryption: what to encrypt with, for ``encrypt``; for ``rewrap`` the master keys, where they are others than
-            those of the source.
-        source_prefix: the AAD prefix that the source was seen to have; None when it had none or was not looked at.
-        source_algorithm: the algorithm that it was seen to have, which nothing in the file authenticates; None when it
+        encryption: for ``encrypt``, how to encrypt; for ``rewrap``, the new master keys, None to keep the source's.
+        source_prefix: the source's AAD prefix when it was listed; None if it had none or was not read.
+        source_algorithm: the source's algorithm when it was listed, which nothing in the file authenticates; None if it
             was plaintext.
-        replace: an earlier attempt's target may be replaced, because nobody but this run knows of it.
-        dark: columns whose master keys were shredded, and these: ``rewrap`` and ``copy`` leave them as they are,
-            ``encrypt`` and ``decrypt`` put nulls in their place.
+        replace: an earlier attempt's target may be replaced, because only this run uses it.
+        dark: columns whose master keys were shredded -> those keys: ``rewrap`` and ``copy`` leave the columns
+            unchanged, ``encrypt`` and ``decrypt`` replace them by nulls.
     """
 
     source: str
@@ -106,7 +110,7 @@ class FileOrder:
 
     @property
     def carried(self) -> Mapping[Path, str]:
-        """The dark columns that stay as they are."""
+        """The dark columns that stay unchanged."""
         return self.dark if self.action in ("rewrap", "copy") else _NONE
 
     @property
@@ -115,10 +119,10 @@ class FileOrder:
         return self.dark if self.action in ("encrypt", "decrypt") else _NONE
 
     def refuse_algorithm(self, found: Algorithm | None) -> None:
-        """Refuse a source under another algorithm than the one that it was seen to have.
+        """Refuse a source whose algorithm differs from the one that it was listed with.
 
         Raises:
-            VerificationError: it names both.
+            VerificationError: the algorithms differ; names both.
         """
         if found != self.source_algorithm:
             raise VerificationError(
@@ -165,18 +169,20 @@ class FileOrder:
 
 @dataclass(frozen=True, slots=True)
 class OrcOrder:
-    """One ORC file to make: encrypted anew, in plaintext, with its keys wrapped anew, or as it is, byte for byte.
+    """An order to write one ORC file: encrypted under new local keys, decrypted, rewrapped, or copied byte for byte.
 
     Attributes:
         source, target: paths as Hadoop prints them.
         action: what to do.
-        columns: column, with all below it -> the master key that its local key is wrapped by in the target; none for
-            ``decrypt``, and leaf columns for ``rewrap``, which leaves it to the file what stands under one local key.
-        identity: what the target's local keys are bound to, as an AAD prefix; ``copy`` leaves the source's.
-        source_identity: what the source's were seen to be bound to; None for nothing.
+        columns: column, which includes all columns below it -> the master key that wraps its local key in the target;
+            empty for ``decrypt``. For ``rewrap`` they are leaf columns, since the file determines which columns share a
+            local key.
+        identity: the identity that the target's local keys are bound to, in the form of an AAD prefix; ``copy`` keeps
+            the source's.
+        source_identity: the identity that the source's local keys were bound to when it was listed; None if none.
         replace: as in `FileOrder`.
-        carried: leaf columns whose master keys were shredded, and these: they stay as they are.
-        purged: such columns that nulls replace, which may be among ``columns``.
+        carried: leaf columns whose master keys were shredded -> those keys; they stay unchanged.
+        purged: such columns that are replaced by nulls; they may be among ``columns`` too.
     """
 
     source: str
@@ -230,15 +236,19 @@ Order: TypeAlias = FileOrder | OrcOrder
 
 
 def order_from_dict(values: Mapping[str, Any]) -> Order:
-    """Return the order of either format that its own ``to_dict`` gave."""
+    """Return the order, of either format, that its ``to_dict`` gave."""
     return OrcOrder.from_dict(values) if values.get("format") == _ORC else FileOrder.from_dict(values)
 
 
 @dataclass(frozen=True, slots=True)
 class KeySettings:
-    """Where a worker gets its keys: the key service, and the KEKs of the table, wrapped as they are stored.
+    """Where a worker gets its keys.
 
-    ``rewrapped`` are KEKs that files may have already, with what the key service made of them: those stay unopened.
+    Attributes:
+        key_service: its configuration, as canonical JSON.
+        data_key_bits: the size of new data keys.
+        keks: the KEKs of the table, wrapped as they are stored.
+        rewrapped: KEKs that files may have already, with their form rewrapped by the key service; they stay unopened.
     """
 
     key_service: str
@@ -267,12 +277,13 @@ def _list_kek(kek: WrappedKek) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class FileOutcome:
-    """What became of one file: proven equal page by page, or not done with the reason.
+    """The outcome of one order: a target proven equal page by page, or the reason why there is none.
 
-    ``unauthenticated`` tells what nothing authenticates in the target, and after ``source:`` what nothing authenticated
-    in what it was made of.  ``unopened`` are columns that have their data keys and KEKs as before, and of which no key
-    was opened.  ``refused`` says why the file cannot be rewritten page by page, or not from here, although
-    it may be right; ``error`` is (class name, message) of anything else.
+    Attributes:
+        unauthenticated: what nothing authenticates in the target and, after ``source:``, in the source.
+        refused: why the file cannot be rewritten page by page, or not from this machine, although it may be valid.
+        error: (class name, message) of any other error.
+        unopened: columns that keep their data keys and KEKs, and whose keys were not opened.
     """
 
     source: str

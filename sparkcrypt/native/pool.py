@@ -16,15 +16,15 @@ from sparkcrypt.native.work import failure, rewrite
 def rewrite_all(
     orders: Sequence[Order], keys: KeySettings, settings: Settings, *, processes: int
 ) -> Iterator[FileOutcome]:
-    """Yield the outcome of each order as it is done; a process that ends is an outcome of every file not done by then.
+    """Yield the outcome of each order as it is done; if a process dies, each file not done yet gets an error outcome.
 
-    Processes, not threads: pages are small, and AES of small pages gets slower on two threads.
+    It uses processes, not threads: pages are small, and AES of small pages gets slower on two threads.
 
     Args:
-        orders: those of large files first.
+        orders: sorted by file size, largest first.
         keys: where data keys come from.
         settings: how to reach the files.
-        processes: how many files at once; 1 works in this process.
+        processes: how many files are rewritten concurrently; 1 works in this process.
     """
     if processes == 1 or len(orders) == 1:
         for order in orders:
@@ -47,7 +47,7 @@ def _submit_order(
 ) -> Future[FileOutcome]:
     try:
         return pool.submit(rewrite, order, keys, settings)
-    except BrokenProcessPool as error:  # while others were submitted
+    except BrokenProcessPool as error:  # a process died while orders were being submitted
         failed: Future[FileOutcome] = Future()
         failed.set_exception(error)
         return failed

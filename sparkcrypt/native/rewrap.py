@@ -1,6 +1,6 @@
-"""Rewraps the data keys of one file, or copies it, and proves that nothing else of it is another, without its pages.
+"""Rewraps the data keys of one file, or copies it, and proves that nothing else changed, without decrypting pages.
 
-Columns that are dark, since their master keys were shredded, stay as they are: their key metadata, and every byte.
+Dark columns, whose master keys were shredded, stay unchanged: their key metadata, and every byte.
 """
 
 from __future__ import annotations
@@ -54,22 +54,22 @@ def rewrap_order(
 ) -> FileOutcome:
     """Write a file whose data keys are wrapped as ordered, and prove it.
 
-    The source's footer and a module of each key of it are authenticated before anything is wrapped.  The target's data
-    are compared with the source's as they lie there, byte by byte: so a page that was damaged stays one that no reader
-    takes.  The target's keys are then opened, and its footer says what the source's does.  Of a column whose KEK the
-    key service wrapped anew nothing is opened: its key metadata is the source's with the new text of that KEK.
+    The source's footer and a module of each of its keys are authenticated before anything is wrapped.  The target's
+    data are compared with the source's as stored, byte by byte, so a damaged page remains one that every reader
+    refuses.  Then the target's keys are opened, and its footer is compared with the source's.  A column whose KEK the
+    key service rewrapped is not opened: its key metadata is the source's with the KEK's new wrapping.
 
     Args:
-        order: what is to be done.
-        source: what it is made of.
-        target: where it goes; nothing is left there when this fails.
+        order: what to do.
+        source: the file to rewrap.
+        target: the file to write; it is removed if this fails.
         retrieve_key: opens data keys.
         wrap_key: wraps them, as ordered.
-        verify_aad: sees that the source is the file that was listed.
-        keep_key: returns key metadata of columns whose data keys need not be opened.
+        verify_aad: checks that the source is the file that was listed.
+        keep_key: returns the new key metadata of columns whose data keys need not be opened.
 
     Raises:
-        FormatError, VerificationError: the source is not what it should be, or the target not what was ordered.
+        FormatError, VerificationError: the source is not valid or not as listed, or the target is not as ordered.
     """
     seen: list[Footer] = []
 
@@ -106,17 +106,17 @@ def rewrap_order(
 def copy_order(
     order: FileOrder, source: Place, target: Place, retrieve_key: RetrieveKey, verify_aad: VerifyAad | None
 ) -> FileOutcome:
-    """Copy a file with dark columns byte for byte, and prove it; the footer and its other keys are opened.
+    """Copy a file with dark columns byte for byte, and prove it; its footer and its other keys are opened.
 
     Args:
-        order: what is to be done.
-        source: what is copied.
-        target: where it goes; nothing is left there when this fails.
+        order: what to do.
+        source: the file to copy.
+        target: the file to write; it is removed if this fails.
         retrieve_key: opens data keys.
-        verify_aad: sees that the source is the file that was listed.
+        verify_aad: checks that the source is the file that was listed.
 
     Raises:
-        FormatError, VerificationError: the source is not what it should be, or the target not the same.
+        FormatError, VerificationError: the source is not valid or not as listed, or the target differs from it.
     """
     before = read_footer(source, retrieve_key=retrieve_key, verify_aad=verify_aad)
     order.refuse_algorithm(before.algorithm)
@@ -152,14 +152,14 @@ def _outcome(
 
 
 def refuse_material_beside(source: str, *, external: bool) -> None:
-    """Refuse to copy a file whose key material stands beside it: nothing would open the copy.
+    """Refuse to copy a file whose key material is in a file beside it: nothing would open the copy.
 
     Args:
-        source: the file.
-        external: whether its key material does.
+        source: the file's path.
+        external: whether its key material is in a file beside it.
 
     Raises:
-        VerificationError: it does; the file was listed with its key material inside, and was replaced since.
+        VerificationError: it is; the file was listed with its key material inside, and was replaced since.
     """
     if external:
         raise VerificationError(
@@ -169,10 +169,10 @@ def refuse_material_beside(source: str, *, external: bool) -> None:
 
 
 def refuse_other_keys(order: FileOrder, footer: Footer) -> None:
-    """Refuse a source of which a dark column is not under the shredded key that it was listed with.
+    """Refuse a source with a dark column that is not under the shredded key that it was listed with.
 
     Raises:
-        VerificationError: it names the column and both keys.
+        VerificationError: a column is under another key; names the column and both keys.
     """
     found = summarise(footer).columns or {}
     for path, key_id in order.dark.items():
@@ -193,19 +193,19 @@ def prove_rewrapped(
     dark: Collection[Path],
     kept: Mapping[Path, bytes] = MappingProxyType({}),
 ) -> FileSummary:
-    """See that a file is another but for its key metadata, and that its keys open; return what its footer says.
+    """Check that a file differs from its source only in key metadata and that its keys open; return its summary.
 
     Args:
-        before: the footer of what it was made of, revealed.
-        source: what it was made of.
-        name: what messages call the file.
-        target: the file.
+        before: the source's footer, decrypted.
+        source: the file that it was made from.
+        name: the file's name in messages.
+        target: the file to check.
         retrieve_key: opens data keys.
-        dark: columns whose keys nothing opens; their key metadata must be the same bytes as well.
-        kept: columns whose keys are not opened, and the key metadata that they must have.
+        dark: columns whose keys cannot be opened; their key metadata must be unchanged too.
+        kept: columns whose keys are not opened -> the key metadata that they must have.
 
     Raises:
-        VerificationError: it is not.
+        VerificationError: something else differs, or a key does not open.
     """
     try:
         with open_source(target) as file:
@@ -237,9 +237,9 @@ def _is_equal(source: Input, target: Input, length: int) -> bool:
 def _less_keys(
     footer: Footer, metadata: FileMetaData, dark: Collection[Path]
 ) -> tuple[bytes, tuple[bytes, ...], tuple[bytes, ...]]:
-    """Return what a footer says, but for its key metadata and what is written for this package's own use.
+    """Return a footer's content without its key metadata and without this package's own key-values.
 
-    That of dark columns is part of it, as it would stand inside the file.
+    The key metadata of dark columns is included, in the form in which a file stores it inside.
     """
     rest = {key: value for key, value in metadata.struct.items() if key not in _LEFT_OUT}
     entries = metadata.struct.get(FileMetaData.key_value_metadata.key)

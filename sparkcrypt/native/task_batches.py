@@ -1,4 +1,4 @@
-"""What an executor runs: batches of orders in, batches of outcomes out (``DataFrame.mapInArrow``)."""
+"""Runs orders on Spark's executors: batches of orders in, batches of outcomes out (``DataFrame.mapInArrow``)."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 OUTCOME_SCHEMA = "outcome string"
 FILES_A_TASK = 50
 BYTES_A_TASK = 16 << 20
-"""A task costs as much as some tens of small files; a file that is not small is worth one of its own."""
+"""A task costs as much as some tens of small files, so only a file that is not small gets a task of its own."""
 
 
 def share_out(lengths: Sequence[int]) -> list[range]:
-    """Return which orders each task carries out: neighbours, as long as they are few and their files small together.
+    """Return the orders of each task: consecutive ones, up to `FILES_A_TASK` files and `BYTES_A_TASK` bytes.
 
     Args:
         lengths: of the files, in bytes, in the order of the orders.
@@ -40,7 +40,7 @@ def share_out(lengths: Sequence[int]) -> list[range]:
 def rewriter(
     tasks: Iterable[Iterable[Order]], keys: KeySettings, settings: Settings
 ) -> Callable[[Iterable[RecordBatch]], Iterator[RecordBatch]]:
-    """Return a function for ``mapInArrow`` over a column ``id``, each value the place of a task in ``tasks``."""
+    """Return a function for ``mapInArrow`` over a column ``id``, whose values are indices into ``tasks``."""
     texts = tuple(tuple(json.dumps(order.to_dict()) for order in orders) for orders in tasks)
     return partial(_run, texts, keys.to_json(), dict(settings))
 
@@ -59,7 +59,7 @@ def _run(
 
 
 def _carry_out(orders: Sequence[Order], keys: KeySettings, settings: Settings) -> list[FileOutcome]:
-    """Carry out the orders of one task; their targets' folders are synced once, before anybody hears of an outcome."""
+    """Carry out the orders of one task; the targets' folders are synced once, before any outcome is returned."""
     try:
         with folders_synced_once():
             return [rewrite(order, keys, settings) for order in orders]

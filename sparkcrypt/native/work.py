@@ -47,30 +47,30 @@ from sparkcrypt.schema import Path, join_dotted
 
 _LOG = logging.getLogger(__name__)
 _REDACTED_PARTS = ("key_value_metadata", "sorting_columns")
-"""What a plaintext footer may have to leave out, so as not to tell of encrypted columns."""
+"""Parts that a plaintext footer may have to leave out, because they reveal content of encrypted columns."""
 PAUSES = (1.0, 5.0)
 """Seconds before each further attempt at a file whose storage failed after it could be opened."""
 _GROWTH = 1.1
-"""How much larger than its source a target is taken to be at most, where only so large a one can be."""
+"""Assumed upper bound of target size / source size, used where the file system limits the size of a file."""
 
 
 def rewrite(order: Order, keys: KeySettings, settings: Settings) -> FileOutcome:
-    """Rewrite a file and prove the result; whatever goes wrong with it is in the outcome, and leaves no target.
+    """Rewrite a file and prove the result; an error is reported in the outcome, and no target is left.
 
     Args:
-        order: what is to be done.
+        order: what to do.
         keys: where data keys come from.
         settings: how to reach the files.
     """
     try:
-        if order.source == order.target:  # an attempt begins by removing what an earlier one left at its target
+        if order.source == order.target:  # an attempt first removes a target left by an earlier one
             raise ConfigError(f"{order.source}: is both source and target; a file is never rewritten in its place")
         return _carried_out(order, keys, settings)
     except UnsupportedFileError as error:
         return FileOutcome(order.source, order.target, refused=str(error))
     except ImportError:
-        raise  # of the machine, not of the file: every file would fail so
-    except Exception as error:  # noqa: BLE001 - one file never ends the work on others
+        raise  # a fault of the machine: every file would fail
+    except Exception as error:  # noqa: BLE001 - an error in one file must not end the work on others
         return failure(order, error)
 
 
@@ -91,7 +91,7 @@ def _carried_out(order: Order, keys: KeySettings, settings: Settings) -> FileOut
 
 
 def failure(order: Order, error: BaseException) -> FileOutcome:
-    """Return the outcome of a file that an error ended, so that one file never ends the work on others."""
+    """Return the outcome of an order that ended in an error, so that the work on other files continues."""
     if isinstance(error, SparkcryptError):
         said = type(error).__name__, str(error)
     elif isinstance(error, OSError):
@@ -104,11 +104,11 @@ def failure(order: Order, error: BaseException) -> FileOutcome:
 
 
 def _see_reachable(source: Place, target: Place, order: Order) -> None:
-    """Open the source and make room for the target, before anything else is done.
+    """Open the source and prepare the target's folder, before anything else is done.
 
     Raises:
-        StorageError: either cannot be reached from here, be it that only Spark knows how.
-        UnsupportedFileError: the target may become larger than its file system takes.
+        StorageError: either cannot be reached from Python, even if Spark could reach it.
+        UnsupportedFileError: the target may become larger than its file system allows.
     """
     size = size_of(source)
     try:
@@ -123,7 +123,7 @@ def _see_reachable(source: Place, target: Place, order: Order) -> None:
 
 
 def _rewritten(order: Order, source: Place, target: Place, keys: KeySettings) -> FileOutcome:
-    worker, digest_key = _worker(keys.to_json()), os.urandom(32)  # digests are compared here, and kept nowhere
+    worker, digest_key = _worker(keys.to_json()), os.urandom(32)  # digests are only compared here, never stored
     if isinstance(order, OrcOrder):
         return rewrite_orc_order(order, source, target, worker.retrieve, worker.maker)
     verify_aad = None if order.source_prefix is None else _Expected(order.source_prefix)
@@ -172,17 +172,17 @@ def _rewritten(order: Order, source: Place, target: Place, keys: KeySettings) ->
 
 
 def _list_unauthenticated(before: Verification, after: Verification) -> tuple[str, ...]:
-    """Return what nothing authenticates in the target, and what nothing authenticated of an encrypted source."""
+    """Return what is not authenticated in an encrypted target, and what was not in an encrypted source."""
     of_source = () if before.footer == "plaintext" else before.not_authenticated
     of_target = () if after.footer == "plaintext" else after.not_authenticated
     return (*of_target, *(f"source: {what}" for what in of_source if what not in of_target))
 
 
 def _proven(order: FileOrder, target: Place, worker: _Worker, before: Verification, digest_key: bytes) -> Verification:
-    """See that the target says what the source says, encrypted as ordered.
+    """Check that the target's content equals the source's, and that it is encrypted as ordered.
 
     Raises:
-        VerificationError: it does not.
+        VerificationError: it differs.
     """
     redacts = order.encryption is not None and order.encryption.footer_mode == "plaintext"
     left_out = (*(_REDACTED_PARTS if redacts else ()), *(("sorting_columns",) if order.dark else ()))
@@ -203,7 +203,7 @@ def _proven(order: FileOrder, target: Place, worker: _Worker, before: Verificati
 
 
 class _Expected:
-    """Refuses a source that has another AAD prefix than the one that was seen when it was listed."""
+    """A check that refuses a source whose AAD prefix differs from the one that it was listed with."""
 
     def __init__(self, prefix: bytes) -> None:
         self._prefix = prefix
@@ -227,10 +227,10 @@ class _Worker:
         return self._opener.open_metadata(request.key_metadata)
 
     def encryption(self, order: EncryptionOrder, source: FileSummary) -> FileEncryption:
-        """Return new data keys for one file, as ordered.
+        """Return an encryption under new data keys for one file, as ordered.
 
         Raises:
-            VerificationError: the file has not the columns that it was listed with.
+            VerificationError: the file lacks a column that it was listed with.
         """
         absent = sorted(map(join_dotted, order.columns.keys() - (source.columns or {}).keys()))
         if absent:
@@ -248,7 +248,7 @@ class _Worker:
         )
 
     def wrap(self, order: EncryptionOrder | None, request: KeyRequest, key: bytes) -> bytes:
-        """Return new key metadata for a data key, under the master key that was ordered, or else that it has."""
+        """Return new key metadata for a data key, under the ordered master key; without an order, its present one."""
         if order is None:
             master_key_id = parse_key_material(request.key_metadata or b"").master_key_id
         else:
@@ -256,7 +256,7 @@ class _Worker:
         return self.maker.wrap(key, master_key_id, is_footer_key=request.column is None)
 
     def keep(self, order: EncryptionOrder | None, column: Path, key_metadata: bytes) -> bytes | None:
-        """Return a column's key metadata with the new text of its KEK, where the key service wrapped that anew."""
+        """Return a column's key metadata with its KEK rewrapped; None if its data key must be rewrapped instead."""
         if order is None or not self._rewrapped:
             return None
         material = parse_key_material(key_metadata)
@@ -278,9 +278,9 @@ def _worker(keys: str) -> _Worker:
 
 
 def _make_room(target: Place, source: Place, *, replace: bool) -> None:
-    """Make the target's folder, not wider than the source's; remove what an earlier attempt left there, if that may be.
+    """Make the target's folder, with no more access than the source's; remove an earlier target if that is allowed.
 
-    What of the target's folders is not there yet gets what the source's folder has.
+    Missing folders of the target get the access rights of the source's folder.
     """
     if isinstance(target, str):
         path = FilePath(target)
@@ -302,7 +302,7 @@ def _make_room(target: Place, source: Place, *, replace: bool) -> None:
 
 
 def _narrowest(source: Place, folder: str) -> int:
-    """Return what all folders of a source allow that have the names of a target's, which may have to be made too."""
+    """Return the mode for a target's new folders: what the source's folders of the same names all allow."""
     mode_of = None if isinstance(source, str) else getattr(getattr(source[0], "handler", None), "mode_of", None)
     if mode_of is None or isinstance(source, str):
         return PRIVATE_FOLDER

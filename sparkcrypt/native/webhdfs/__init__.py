@@ -1,1 +1,1 @@
-"""HDFS over WebHDFS, shown as a pyarrow file system, without a JVM."""
+"""A pyarrow file system for HDFS over WebHDFS, without a JVM."""

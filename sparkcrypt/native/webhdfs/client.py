@@ -1,4 +1,4 @@
-"""Speaks WebHDFS with NameNodes and DataNodes, over the standard library's HTTP alone.
+"""A client for WebHDFS's NameNodes and DataNodes that uses only the standard library's HTTP.
 
 Hadoop's documentation of the protocol: ``hadoop-hdfs/WebHDFS``.
 """
@@ -33,18 +33,18 @@ class _UnreachableError(OSError):
 
 
 class _StandbyError(OSError):
-    """A NameNode says that another one is the active one."""
+    """A NameNode answered that it is on standby."""
 
 
 class _NoAnswerError(OSError):
-    """What was asked may have been done, or not."""
+    """A request got no answer: it may or may not have been carried out."""
 
 
 class WebHdfs:
     """A client of one HDFS.
 
     Args:
-        nodes: whom it asks, and as whom; the first that answers and is not on standby.
+        nodes: the NameNodes to ask, and the user to ask as; the first that answers and is not on standby is used.
     """
 
     def __init__(self, nodes: NameNodes) -> None:
@@ -53,11 +53,11 @@ class WebHdfs:
         self._lock = threading.Lock()
 
     def ask(self, method: str, operation: str, path: str, **parameters: str) -> dict[str, Any]:
-        """Have a NameNode do something, and return what it says.
+        """Send an operation to a NameNode and return its JSON answer; empty if the answer has no body.
 
         Raises:
-            FileNotFoundError, FileExistsError, PermissionError: HDFS said so.
-            OSError: it said something else, or no NameNode answered.
+            FileNotFoundError, FileExistsError, PermissionError: HDFS answered with the corresponding exception.
+            OSError: HDFS answered with another error, or no NameNode answered.
         """
         connection, response = self._ask_in_turn(method, operation, path, parameters)
         try:
@@ -67,10 +67,10 @@ class WebHdfs:
         return json.loads(data) if data else {}
 
     def find_data_node(self, method: str, operation: str, path: str, **parameters: str) -> str:
-        """Return the URL of the DataNode that a NameNode sends to for an operation.
+        """Return the URL of the DataNode that a NameNode redirects an operation to.
 
         Raises:
-            OSError: as `ask`, or it sends to nowhere, or from HTTPS to HTTP.
+            OSError: as `ask`, or there is no redirect, or its scheme differs from the NameNode's (HTTPS to HTTP).
         """
         connection, response = self._ask_in_turn(method, operation, path, parameters)
         try:
@@ -86,9 +86,9 @@ class WebHdfs:
     def _ask_in_turn(
         self, method: str, operation: str, path: str, parameters: Mapping[str, str]
     ) -> tuple[HTTPConnection, HTTPResponse]:
-        """Ask NameNodes in turn, beginning with the one that answered last, until one does.
+        """Ask NameNodes in turn, beginning with the one that answered last, until one answers.
 
-        A change that was sent and not answered is not sent to another: it may have been done.
+        A change that was sent and not answered is not sent to another NameNode: it may have been carried out.
         """
         query = urlencode({"op": operation, **parameters, "user.name": self._nodes.user})
         target = f"/webhdfs/v1{quote(path, safe='/')}?{query}"
@@ -112,10 +112,10 @@ class WebHdfs:
 
 
 def connect(url: str) -> HTTPConnection:
-    """Connect to where a URL is; over HTTPS its certificate is verified (``SSL_CERT_FILE`` names another authority's).
+    """Connect to a URL's host; over HTTPS its certificate is verified (``SSL_CERT_FILE`` names other authorities).
 
     Raises:
-        _UnreachableError: with where that is.
+        _UnreachableError: the host cannot be reached; names it.
     """
     parts = urlsplit(url)
     where = f"{parts.scheme}://{parts.netloc}"
@@ -138,7 +138,7 @@ def connect_data_node(url: str, path: str) -> HTTPConnection:
     """Connect to a DataNode.
 
     Raises:
-        UnsupportedFileError: it cannot be reached from here, as where only HDFS's own ports are open to Spark's hosts.
+        UnsupportedFileError: it cannot be reached, for example because only HDFS's own ports are open to Spark's hosts.
     """
     try:
         return connect(url)
@@ -149,10 +149,11 @@ def connect_data_node(url: str, path: str) -> HTTPConnection:
 
 
 def send_request(connection: HTTPConnection, where: str, method: str, target: str) -> HTTPResponse:
-    """Send a request without a body and return the answer, which is not an error.
+    """Send a request without a body and return a successful answer.
 
     Raises:
-        OSError: what HDFS said, in the class that says it, or what happened to the connection, which is then closed.
+        OSError: HDFS answered with an error, which is mapped to its class, or the connection failed; the connection is
+            then closed.
     """
     try:
         try:
@@ -166,7 +167,7 @@ def send_request(connection: HTTPConnection, where: str, method: str, target: st
 
 
 def read_answer(connection: HTTPConnection, where: str) -> HTTPResponse:
-    """Return the answer to what was sent; see `sent`."""
+    """Return the successful answer to a request that was sent; raises as `send_request`, but closes nothing."""
     try:
         response = connection.getresponse()
         if response.status < 400:
@@ -184,7 +185,7 @@ def _parse_error(status: int, data: bytes, where: str) -> OSError:
         kind, message = str(remote["exception"]), str(remote["message"]).strip()
     if kind == "StandbyException" or "StandbyException" in message:
         return _StandbyError(f"{where} is on standby")
-    # What a remote file system says may go on with its whole stack.
+    # The message may continue with the server's stack trace.
     said = (message.splitlines() or [f"HTTP status {status}"])[0][:_SAID_CHARACTERS]
     return _ERRORS.get(kind, OSError)(f"{where} says: {kind + ': ' if kind else ''}{said}")
 

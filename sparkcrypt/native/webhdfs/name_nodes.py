@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from sparkcrypt.errors import ConfigError
 
 HADOOP_USER = "sparkcrypt.hadoop.user"
-"""Not a property of Hadoop's: the user that the session is to it."""
+"""Not a property of Hadoop's: the user as which the session accesses Hadoop."""
 
 _RPC = "dfs.namenode.rpc-address"
 _ADDRESSES = ("dfs.namenode.http-address", "dfs.namenode.https-address", _RPC)
@@ -20,20 +20,20 @@ _POLICY = "dfs.http.policy"
 _AUTHENTICATION = "hadoop.security.authentication"
 _ENCRYPTED = "dfs.encrypt.data.transfer"
 _FIXED = ("fs.defaultFS", _NAMESERVICES, _POLICY, _AUTHENTICATION, _ENCRYPTED, *_ADDRESSES)
-_ANY_HOST = ("", "0.0.0.0", "[::]", "::")  # noqa: S104 - what a configuration may say, nothing is bound to it
+_ANY_HOST = ("", "0.0.0.0", "[::]", "::")  # noqa: S104 - values of a configuration; nothing is bound to them
 _RPC_PORT = "8020"
 
 
 @dataclass(frozen=True, slots=True)
 class NameNodes:
-    """Where an HDFS is asked: the NameNodes' addresses (``http://host:port``), of which one is active, and as whom."""
+    """The addresses of an HDFS's NameNodes (``http://host:port``), of which one is active, and the user to ask as."""
 
     addresses: tuple[str, ...]
     user: str
 
 
 def hdfs_settings(get: Callable[[str], str | None]) -> dict[str, str]:
-    """Return what of Hadoop's configuration `name_nodes` goes by.
+    """Return the part of Hadoop's configuration that `name_nodes` uses.
 
     Args:
         get: returns the value of a property, or None.
@@ -49,11 +49,11 @@ def hdfs_settings(get: Callable[[str], str | None]) -> dict[str, str]:
 def name_nodes(authority: str, settings: Mapping[str, str]) -> NameNodes:
     """Return the NameNodes of an ``hdfs://`` authority: a nameservice, or a NameNode's RPC address.
 
-    The rules are those of Hadoop's ``DFSUtil.getInfoServer``, but an address that the configuration gives for one file
-    system is not taken for another.
+    The rules are those of Hadoop's ``DFSUtil.getInfoServer``, but an address that is configured for one file system is
+    not used for another.
 
     Raises:
-        ConfigError: Kerberos is on, or the configuration does not say where they are.
+        ConfigError: Kerberos is on, or the configuration has no address for them.
     """
     if asks_kerberos(settings):
         raise ConfigError(
@@ -67,26 +67,26 @@ def name_nodes(authority: str, settings: Mapping[str, str]) -> NameNodes:
 
 
 def default_authority(settings: Mapping[str, str]) -> str:
-    """Return the authority of the default file system if it is an HDFS, else nothing."""
+    """Return the authority of the default file system if it is an HDFS, else an empty string."""
     scheme, _, rest = settings.get("fs.defaultFS", "").partition("://")
     return rest.partition("/")[0] if scheme == "hdfs" else ""
 
 
 def asks_kerberos(settings: Mapping[str, str]) -> bool:
-    """Tell whether Hadoop authenticates its users."""
+    """Return whether Hadoop authenticates its users."""
     return settings.get(_AUTHENTICATION, "simple") != "simple"
 
 
 def user_of(settings: Mapping[str, str]) -> str:
-    """Return the user that the session is to Hadoop; without a session, whom Hadoop's own commands would take."""
+    """Return the user as which the session accesses Hadoop; without a session, the one that Hadoop's commands use."""
     return settings.get(HADOOP_USER) or os.environ.get("HADOOP_USER_NAME") or getpass.getuser()
 
 
 def _is_secure(settings: Mapping[str, str]) -> bool:
-    """Tell whether HTTPS is to be spoken.
+    """Return whether to use HTTPS.
 
     Raises:
-        ConfigError: HTTP alone is there, and would show what HDFS's own protocol encrypts.
+        ConfigError: only HTTP is served, and would expose data that HDFS's own protocol encrypts.
     """
     policy, encrypted = settings.get(_POLICY, "HTTP_ONLY"), settings.get(_ENCRYPTED) == "true"
     if encrypted and policy == "HTTP_ONLY":

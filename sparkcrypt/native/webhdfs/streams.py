@@ -12,14 +12,14 @@ from sparkcrypt.errors import UnsupportedFileError
 from sparkcrypt.native.webhdfs.client import WebHdfs, connect_data_node, read_answer, send_request
 
 SKIP_BYTES = 256 * 1024
-"""What lies between two reads is read and thrown away up to here; beyond, a new stream costs less."""
+"""A gap of up to this many bytes between two reads is read and discarded; for a larger one a new stream costs less."""
 STREAMS = 3
 CREATED = 201
 
 
 @dataclass(slots=True)
 class _Stream:
-    """An answer of a DataNode that is being read; ``at`` is the place in the file of its next byte."""
+    """A DataNode's answer that is being read; ``at`` is the offset in the file of its next byte."""
 
     connection: HTTPConnection
     response: HTTPResponse
@@ -27,10 +27,10 @@ class _Stream:
 
 
 class ReadStream(io.RawIOBase):
-    """A file's bytes from wherever it is sought.
+    """A seekable stream of a file's bytes.
 
-    Pages and their indexes are read in turns, each from front to back, so a few streams are kept open, and the one that
-    is nearest goes on.  Nothing is held but what the caller asked for.
+    Pages and their indexes are read in turns, each from front to back, so a few connections are kept open, and a read
+    uses the nearest one before its position.  Only the bytes that the caller asked for are held in memory.
     """
 
     def __init__(self, hdfs: WebHdfs, path: str, size: int) -> None:
@@ -40,11 +40,11 @@ class ReadStream(io.RawIOBase):
         self._host = ""
 
     def readable(self) -> bool:
-        """Say so."""
+        """Return True."""
         return True
 
     def seekable(self) -> bool:
-        """Say so."""
+        """Return True."""
         return True
 
     def tell(self) -> int:
@@ -61,11 +61,11 @@ class ReadStream(io.RawIOBase):
         return self._size
 
     def readinto(self, buffer: Any) -> int:
-        """Fill a buffer as far as the file goes; see `io.RawIOBase.readinto`.
+        """Fill a buffer, or as much of it as the rest of the file does; see `io.RawIOBase.readinto`.
 
         Raises:
-            UnsupportedFileError: its DataNodes cannot be reached from here.
-            OSError: they can, and fail.
+            UnsupportedFileError: the file's DataNodes cannot be reached.
+            OSError: they can be reached, and fail.
         """
         view = memoryview(buffer).cast("B")
         view = view[: max(0, min(len(view), self._size - self._position))]
@@ -75,19 +75,19 @@ class ReadStream(io.RawIOBase):
         return done
 
     def read(self, size: int = -1) -> bytes:
-        """Return so many bytes, fewer only at the file's end."""
+        """Return ``size`` bytes, fewer only at the file's end."""
         left = max(0, self._size - self._position)
         buffer = bytearray(left if size < 0 else min(size, left))
         count = self.readinto(buffer)
         return bytes(memoryview(buffer)[:count])
 
     def close(self) -> None:
-        """Leave the DataNodes."""
+        """Close the connections to DataNodes."""
         self._leave()
         super().close()
 
     def _some(self, view: memoryview) -> int:
-        """Read at least one byte; when a DataNode fails, from another, and if there is none, from it once more."""
+        """Read at least one byte; if a DataNode fails, retry with another, and then once more with any of them."""
         failures: list[OSError | UnsupportedFileError] = []
         for excluded in (False, True, False):
             try:
@@ -107,7 +107,7 @@ class ReadStream(io.RawIOBase):
         raise failures[0]
 
     def _stream(self, excluded: str) -> _Stream:
-        """Return the stream whose next byte is the one at the position; the one that was used last is at the end."""
+        """Return a stream at the present position, and keep ``_streams`` sorted by last use."""
         near = [stream for stream in self._streams if 0 <= self._position - stream.at <= SKIP_BYTES]
         if near:
             stream = max(near, key=lambda entry: entry.at)
@@ -135,7 +135,7 @@ class ReadStream(io.RawIOBase):
 
 
 class WriteStream(io.RawIOBase):
-    """A new file's bytes from front to back, to a DataNode as they come; the file is whole when `close` returns."""
+    """A stream that sends a new file's bytes to a DataNode; the file is complete when `close` returns."""
 
     def __init__(self, hdfs: WebHdfs, path: str, permission: str = "600") -> None:
         self._path, self._position = path, 0
@@ -149,7 +149,7 @@ class WriteStream(io.RawIOBase):
         self._send()
 
     def writable(self) -> bool:
-        """Say so."""
+        """Return True."""
         return True
 
     def tell(self) -> int:
@@ -160,7 +160,7 @@ class WriteStream(io.RawIOBase):
         """Send bytes.
 
         Raises:
-            OSError: what HDFS says, or what happened to the connection.
+            OSError: HDFS answered with an error, or the connection failed.
         """
         view = memoryview(data).cast("B")
         if view:
@@ -172,7 +172,7 @@ class WriteStream(io.RawIOBase):
         """Finish the file.
 
         Raises:
-            OSError: HDFS did not take it whole.
+            OSError: HDFS did not accept the whole file.
         """
         if self.closed:
             return
@@ -197,7 +197,7 @@ class WriteStream(io.RawIOBase):
                 self._connection.send(piece)
         except (OSError, HTTPException) as error:
             try:
-                read_answer(self._connection, self._where)  # says more, if HDFS refused the file while it was sent
+                read_answer(self._connection, self._where)  # raises HDFS's own error, if it refused the file
             finally:
                 self._give_up()
             raise OSError(f"{self._path}: {self._where} takes no more bytes: {error}") from error

@@ -1,7 +1,7 @@
-"""Shows an HDFS that is reached over WebHDFS as a pyarrow file system.
+"""Implements a pyarrow file system for an HDFS that is reached over WebHDFS.
 
-fsspec's is not used: its rename hides that HDFS refused, its reads do not look at the answer's status, it appends a
-file in pieces of one request each, and it waits without end.
+fsspec's is not used: its rename hides that HDFS refused, its reads do not check the answer's status, it appends a file
+in pieces of one request each, and it has no timeout.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def open_webhdfs(nodes: NameNodes) -> FileSystem:
-    """Return a file system whose paths are absolute ones of that HDFS.
+    """Return a file system whose paths are absolute paths of that HDFS.
 
     Raises:
         OSError: none of the NameNodes answers, or the one that does refuses this user.
@@ -34,7 +34,7 @@ def open_webhdfs(nodes: NameNodes) -> FileSystem:
 
 
 class _Handler(FileSystemHandler):  # type: ignore[misc]
-    """What pyarrow asks of a file system, and the native layer uses; a `move` never replaces what is there."""
+    """The part of a pyarrow file system that the native engine uses; `move` never replaces an existing file."""
 
     def __init__(self, hdfs: WebHdfs) -> None:
         self._hdfs = hdfs
@@ -74,7 +74,7 @@ class _Handler(FileSystemHandler):  # type: ignore[misc]
         self._hdfs.ask("PUT", "SETPERMISSION", path, permission=f"{mode:03o}")
 
     def make_folder(self, path: str, mode: int) -> None:
-        """Make a folder and those above it that are missing, with these permissions where they are new."""
+        """Make a folder and its missing parents, with these permissions for new folders."""
         try:
             self._status(path)
         except FileNotFoundError:
@@ -90,7 +90,7 @@ class _Handler(FileSystemHandler):  # type: ignore[misc]
         self._hdfs.ask("PUT", "RENAME", src, destination=dest, renameoptions="NONE")
 
     def replace_file(self, source: str, target: str) -> None:
-        """Give a file a name, in one step and in place of the file that has it."""
+        """Rename a file atomically, replacing a file of that name."""
         self._hdfs.ask("PUT", "RENAME", source, destination=target, renameoptions="OVERWRITE")
 
     def open_input_file(self, path: str) -> Any:
