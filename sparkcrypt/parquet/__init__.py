@@ -1,7 +1,7 @@
-"""The native Parquet layer: files are read, verified and rewritten without decoding a page.  Knows nothing of Spark.
+"""The native Parquet layer: reads, verifies and rewrites files without decoding a page and without Spark.
 
-Importing it needs nothing but the standard library; ``cryptography`` is imported when a key is first used, ``pyarrow``
-never, unless the caller brings one of its file systems.
+Importing it needs only the standard library; ``cryptography`` is imported when a key is first used, and ``pyarrow``
+only if the caller passes one of its file systems.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which compression a file's column chunks have, as far as its footer shows it."""
+"""Counts the compression codecs of a file's column chunks, as far as its footer shows them."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from collections.abc import Mapping
 from sparkcrypt.parquet.file.footer import Footer
 
 NAMES = ("uncompressed", "snappy", "gzip", "lzo", "brotli", "lz4", "zstd", "lz4_raw")
-"""By their numbers in ``CompressionCodec`` of parquet.thrift."""
+"""The codecs' names, by their numbers in ``CompressionCodec`` of parquet.thrift."""
 
 
 def codecs_of(footer: Footer) -> Mapping[str, int]:
-    """Return how many column chunks of a file have each codec.
+    """Return the number of column chunks of a file with each codec.
 
-    The metadata of a column with a key of its own is hidden where the footer is encrypted, and its codec with it.
+    In a file with an encrypted footer, columns with a key of their own are not counted: their metadata is hidden.
     """
     found: Counter[str] = Counter()
     for row_group in footer.metadata.row_groups if footer.metadata is not None else ():

@@ -1,4 +1,4 @@
-"""What can be told of a file without its data, for people and for comparing files with a plan."""
+"""Summarises a file's footer, for reports and for comparing files with a plan."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from sparkcrypt.schema import join_dotted
 
 @dataclass(frozen=True, slots=True)
 class ColumnSummary:
-    """How a leaf column is encrypted.
+    """The encryption of a leaf column.
 
-    ``encrypted`` is None when the file has no row group.  ``key_id`` is the master key's, decoded; None when the column
-    is not encrypted or its key metadata is not key material.
+    ``encrypted`` is None if the file has no row group.  ``key_id`` is the master key's, decoded; None if the column is
+    not encrypted or its key metadata is not key material.
     """
 
     encrypted: bool | None
@@ -37,16 +37,16 @@ class ColumnSummary:
 
 @dataclass(frozen=True, slots=True)
 class FileSummary:
-    """A file's footer in short; None is what the footer hides or does not have.
+    """The summary of a file's footer; None for values that the footer hides or does not have.
 
-    ``footer_key`` is a master key id, decoded, or None when the key metadata is foreign.  ``wrappings`` are what its
-    data keys are wrapped by, each once and sorted: a reader makes a call to the key service for each.  ``purged`` are
-    columns that were replaced by nulls, as the footer says, and the shredded keys that they were under.
-    ``external_material`` tells that key material stands in a file beside this one.
+    ``footer_key`` is a master key id, decoded, or None if the key metadata is foreign.  ``wrappings`` are the wrappings
+    of its data keys, each once and sorted: a reader calls the key service once for each.  ``purged`` are the columns
+    that, according to the footer, were replaced by nulls -> the shredded keys that they were under.
+    ``external_material`` is True if key material is in a file beside this one.
 
-    Of an ORC file ``columns`` are as ORC names them, ``footer`` is ``plaintext`` even where columns are encrypted, and
-    ``row_groups`` are its stripes; it has no algorithm, and ``aad_prefix`` is the identity that its local keys are
-    bound to.
+    For an ORC file, ``columns`` have ORC's names, ``footer`` is ``plaintext`` even if columns are encrypted,
+    ``row_groups`` is the number of stripes, there is no algorithm, and ``aad_prefix`` is the identity that the local
+    keys are bound to.
     """
 
     path: str
@@ -66,11 +66,11 @@ class FileSummary:
 
     @property
     def encrypted(self) -> bool:
-        """Whether anything in the file stands encrypted."""
+        """Whether anything in the file is encrypted."""
         return self.footer != "plaintext" or any(column.encrypted for column in (self.columns or {}).values())
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the summary as JSON values: column paths dotted, bytes of the prefix that are no text as escapes."""
+        """Return the summary as JSON values: column paths dotted, bytes of the prefix that are not UTF-8 escaped."""
         prefix = self.aad_prefix
         return {
             "path": self.path,
@@ -88,7 +88,7 @@ class FileSummary:
 
 
 def columns_under(summary: FileSummary, key_ids: Collection[str]) -> dict[Path, str]:
-    """Return the columns whose own data keys some master keys wrapped, and by which; not those of the footer's key."""
+    """Return the columns whose own data keys are under some master keys -> that key; not if it is the footer's too."""
     return {
         path: column.key_id
         for path, column in (summary.columns or {}).items()
@@ -107,12 +107,12 @@ def inspect_file(
 
     Args:
         source: as `read_footer`.
-        retrieve_key: reveals what an encrypted footer hides, and authenticates the footer.
+        retrieve_key: returns data keys, used to decrypt and authenticate the footer.
         aad_prefix: as `read_footer`.
         verify_aad: as `read_footer`.
 
     Raises:
-        FormatError: not a Parquet file, or its footer is against the specification.
+        FormatError: not a Parquet file, or its footer violates the specification.
         VerificationError: as `read_footer`.
         ConfigError: as `read_footer`.
     """
@@ -120,7 +120,7 @@ def inspect_file(
 
 
 def summarise(footer: Footer) -> FileSummary:
-    """Return the summary of a footer that was read."""
+    """Return the summary of a footer."""
     metadata, columns = footer.metadata, footer.columns
     footer_material = _material(footer.footer_key_metadata)
     footer_key = None if footer_material is None else footer_material.master_key_id
@@ -153,12 +153,12 @@ def _column(column: ColumnCrypto, own: Mapping[Path, KeyMaterial | None], footer
 
 
 def describe_purged(purged: Mapping[Path, str]) -> str:
-    """Return what a footer says of columns that were replaced by nulls, under the key `sparkcrypt.names.PURGED`."""
+    """Return the footer's entry `sparkcrypt.names.PURGED`: the columns that were replaced by nulls, as JSON."""
     return json.dumps([[list(path), key_id] for path, key_id in sorted(purged.items())], separators=(",", ":"))
 
 
 def parse_purged(text: str | None) -> dict[Path, str]:
-    """Return what `describe_purged` wrote; what another wrote under its name says nothing."""
+    """Return the columns that `describe_purged` wrote; text of any other form gives none."""
     try:
         return {tuple(map(str, path)): str(key_id) for path, key_id in json.loads(text or "[]")}
     except (ValueError, TypeError, RecursionError):

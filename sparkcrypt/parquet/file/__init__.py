@@ -1,1 +1,1 @@
-"""A Parquet file opened: its bytes, its modules' ciphers, its footer, schema and layout."""
+"""Opens Parquet files: their bytes, their modules' ciphers, their footer, schema and layout."""

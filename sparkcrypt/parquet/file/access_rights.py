@@ -1,4 +1,4 @@
-"""Gives what is made of a local file or folder that one's owner, group, mode and ACL, and never more than these."""
+"""Copies the owner, group, mode and ACL of a local file or folder to what is made from it, and never grants more."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _ACL = "system.posix_acl_access"
 
 @dataclass(frozen=True, slots=True)
 class FileAccess:
-    """Who may do what with a file or folder; ``owner`` and ``group`` are None where they are not known or mean nothing.
+    """The access rights of a file or folder; ``owner`` and ``group`` are None if unknown or without a meaning.
 
-    ``acl`` is what Linux keeps of a POSIX ACL; with one the group's bits of ``mode`` are its mask.
+    ``acl`` is the value in which Linux stores a POSIX ACL; with an ACL the group's bits of ``mode`` are its mask.
     """
 
     mode: int
@@ -28,24 +28,24 @@ class FileAccess:
 
 
 PRIVATE = FileAccess(PRIVATE_FILE)
-"""What is given where a source cannot tell its own."""
+"""The access rights of a file whose source has no known ones."""
 
 
 def access_of(descriptor: int) -> FileAccess:
-    """Return the access of an open file or folder."""
+    """Return the access rights of an open file or folder."""
     status = os.fstat(descriptor)
     acl = None
-    with suppress(OSError, AttributeError):  # a file system, or a machine, that has none
+    with suppress(OSError, AttributeError):  # the file system, or the platform, has no ACLs
         acl = os.getxattr(descriptor, _ACL)
     return FileAccess(status.st_mode & _PERMISSIONS, status.st_uid, status.st_gid, acl)
 
 
 def give_access(descriptor: int, wanted: FileAccess) -> None:
-    """Give an open file or folder an access, as far as this user may; what he may not give is taken from its mode.
+    """Set the access rights of an open file or folder as far as this user is permitted to.
 
     Args:
-        descriptor: of what nobody else can open yet.
-        wanted: whose group must be kept for the group's bits of the mode to be given.
+        descriptor: of a file or folder that no other user can open yet.
+        wanted: the access rights; if its group or its ACL cannot be set, the group's bits of the mode are left out.
     """
     mode, now = wanted.mode, os.fstat(descriptor)
     owner = _KEEP if wanted.owner is None or wanted.owner == now.st_uid else wanted.owner
@@ -67,17 +67,17 @@ def give_access(descriptor: int, wanted: FileAccess) -> None:
 
 
 def open_private(path: str, flags: int) -> int:
-    """Open a file for ``open(…, opener=…)``; one that is made so is its owner's alone until `give_access`."""
+    """Open a file for ``open(…, opener=…)``; only its owner can access a new file until `give_access`."""
     return os.open(path, flags, PRIVATE_FILE)
 
 
 def make_folders(folder: str, like: str | None) -> None:
-    """Make a folder and those above it that are missing, none wider than what it is made for.
+    """Make a folder and its missing parents, with no more access rights than those of the folder they are made for.
 
     Args:
-        folder: that shall be there.
-        like: the folder whose access it gets; those above it get that of its parents as far as names are the same, and
-            then that of the last.  None makes folders of their owner's alone.
+        folder: the folder to make.
+        like: the folder whose access rights it gets.  Its missing parents get those of the parents of ``like`` as long
+            as the names are equal, and above that those of the last such folder.  None makes private folders.
     """
     if not folder or os.path.isdir(folder):  # noqa: PTH112 - pathlib costs as much as a small file
         return
@@ -86,7 +86,7 @@ def make_folders(folder: str, like: str | None) -> None:
     make_folders(above, likes_above if like and name == likes_name else like)
     try:
         os.mkdir(folder, PRIVATE_FOLDER)  # noqa: PTH102
-    except FileExistsError:  # another task was faster, and gives it its access
+    except FileExistsError:  # a concurrent task made it, and sets its access rights
         return
     if like is not None:
         with _open_folder(like) as source, _open_folder(folder) as target:

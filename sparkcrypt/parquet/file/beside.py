@@ -1,4 +1,4 @@
-"""Reads small files that stand beside a source, in the same folder, wherever the source is opened from."""
+"""Reads small files in the folder of a source, on whatever file system the source is."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ Read: TypeAlias = Callable[[str, int], "bytes | None"]
 
 @dataclass(frozen=True, slots=True)
 class Beside:
-    """What else is in the folder of a file.
+    """Access to the other files in a file's folder.
 
     Attributes:
-        name: the file's own, in its folder.
-        read: returns what another file holds, by its name, and of one that holds more than so many bytes a byte more
-            than that; None where there is none.  Raises FormatError where it is no plain file, StorageError where it
-            cannot be reached.
+        name: the file's own name in its folder.
+        read: called with another file's name and a limit; returns the file's bytes, at most one more than the limit, or
+            None if it does not exist.  Raises FormatError if it is not a regular file, StorageError if it cannot be
+            reached.
     """
 
     name: str
@@ -34,7 +34,7 @@ class Beside:
 
 
 def beside_path(path: str) -> Beside:
-    """Return what is beside a local file; a symbolic link is refused, since it may lead to another file's."""
+    """Return access to the files beside a local file; symbolic links, which may lead to another file's, are refused."""
 
     def read(name: str, most_bytes: int) -> bytes | None:
         where = os.path.join(os.path.dirname(path), name)  # noqa: PTH118, PTH120 - as the source itself is opened
@@ -56,7 +56,7 @@ def beside_path(path: str) -> Beside:
 
 
 def beside_on(filesystem: FileSystem, path: str) -> Beside:
-    """Return what is beside a file on a file system of pyarrow."""
+    """Return access to the files beside a file on a pyarrow file system."""
     folder, slash, own = path.rpartition("/")
 
     def read(name: str, most_bytes: int) -> bytes | None:
@@ -72,7 +72,7 @@ def beside_on(filesystem: FileSystem, path: str) -> Beside:
 
 
 def beside_stream(source: Any) -> Beside | None:
-    """Return what is beside an open file: one of this machine, or one that has ``beside``; None of others."""
+    """Return access to the files beside an open file, if it is a local file or has ``beside``; None for others."""
     own: Beside | None = getattr(source, "beside", None)
     if own is not None:
         return own

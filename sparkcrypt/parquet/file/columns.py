@@ -1,4 +1,4 @@
-"""How each column of a file is encrypted, as its footer says, and whether row groups, chunks and schema agree."""
+"""Reads from a footer how each column is encrypted, and checks that row groups, chunks and schema agree."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from sparkcrypt.schema import join_dotted
 
 @dataclass(frozen=True, slots=True)
 class ColumnCrypto:
-    """How a column is encrypted.
+    """The encryption of a column.
 
-    ``encrypted`` is None when the file has no row group, so that nothing of the column is in it.  ``own_key`` is False
-    for the footer's key; ``key_metadata`` belongs to the column's own key and may be None or empty even so.
+    ``encrypted`` is None if the file has no row group, and so no data of the column.  ``own_key`` is False for the
+    footer's key; ``key_metadata`` belongs to the column's own key and may be None or empty even then.
     """
 
     path: Path
@@ -28,15 +28,15 @@ class ColumnCrypto:
 
 
 def column_crypto(metadata: FileMetaData, file_bytes: int) -> tuple[ColumnCrypto, ...]:
-    """Return how each leaf column is encrypted, in schema order.
+    """Return the encryption of each leaf column, in schema order.
 
     Args:
         metadata: the footer.
         file_bytes: the file's size, which bounds the paths of all leaves together.
 
     Raises:
-        FormatError: the paths are too long, a row group's chunks are not the schema's leaves in their order, a chunk
-            contradicts itself, or a column is encrypted in one row group otherwise than in another.
+        FormatError: the paths are too long, a row group's chunks are not the schema's leaves in order, a chunk
+            contradicts itself, or a column is encrypted differently in two row groups.
     """
     paths = leaf_paths(metadata, max_size=max(PATHS_SIZE, file_bytes))
     columns: tuple[ColumnCrypto, ...] | None = None
@@ -57,7 +57,7 @@ def column_crypto(metadata: FileMetaData, file_bytes: int) -> tuple[ColumnCrypto
 
 
 def _wires(paths: tuple[Path, ...]) -> list[List]:
-    """Return the paths as they stand in a file; the bytes of a name are there once, however many leaves it is over."""
+    """Return the paths as a file stores them; leaves below the same name share its bytes object."""
     raw: dict[str, bytes] = {}
     for path in paths:
         for name in path:
@@ -67,14 +67,14 @@ def _wires(paths: tuple[Path, ...]) -> list[List]:
 
 
 def check_dark(columns: tuple[ColumnCrypto, ...], dark: Collection[Path]) -> None:
-    """See that columns which are said to be dark are under keys of their own: nothing else may be left unopened.
+    """Check that columns given as dark have keys of their own: no other column may be left unopened.
 
     Args:
-        columns: of the file.
-        dark: paths of those whose keys nothing opens any more.
+        columns: the columns of the file.
+        dark: the paths of columns whose keys can no longer be opened.
 
     Raises:
-        ConfigError: one is not in the file, in plaintext, under the footer's key, or there twice.
+        ConfigError: one is not in the file, is in plaintext or under the footer's key, or occurs twice.
     """
     counts = Counter(column.path for column in columns)
     own = {column.path for column in columns if column.own_key and counts[column.path] == 1}
@@ -85,7 +85,7 @@ def check_dark(columns: tuple[ColumnCrypto, ...], dark: Collection[Path]) -> Non
 
 
 def marks_encryption(metadata: FileMetaData) -> Iterator[str]:
-    """Yield what in a footer says that the file is encrypted, the algorithm itself apart."""
+    """Yield the parts of a footer, other than the algorithm, that only an encrypted file has."""
     if metadata.footer_signing_key_metadata is not None:
         yield "footer_signing_key_metadata"
     for index, row_group in enumerate(metadata.row_groups):

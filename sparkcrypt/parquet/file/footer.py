@@ -22,22 +22,22 @@ ENCRYPTED_MAGIC = b"PARE"
 MAGIC_BYTES = 4
 TRAILER_BYTES = 4 + MAGIC_BYTES
 TAIL_BYTES = 64 * 1024
-"""What is read of a file at first; most footers are shorter."""
+"""The number of bytes first read at the end of a file; most footers are shorter."""
 BYTES_PER_VALUE = 48
-"""A footer may have as many values as its file has this many bytes (and always some millions): decoded they then take
-about twice the file's size at most, whatever it claims."""
+"""A footer may have one value for each this many bytes of its file, and always `MAX_VALUES`: so its decoded values take
+at most about twice the file's size, whatever it claims."""
 
 
 @dataclass(frozen=True, slots=True)
 class Footer:
-    """What a file's end says.
+    """The footer of a file.
 
-    ``aad_prefix`` is the stored prefix.  ``aad_file_unique`` is reported whatever its length: before you trust the
-    prefix, refuse a file whose is not 8 bytes.  ``metadata`` is None when the footer is encrypted and no key was given.
-    ``footer_authenticated`` is True when a key was given and the footer is what that key's holder wrote.
-    ``file_aad`` (prefix, then file-unique) begins the AAD of every module; None when a prefix is needed and unknown.
-    ``columns`` are the leaves in schema order, None when hidden.
-    ``external_material`` tells that key material stands beside the file; key metadata are here as if it stood inside.
+    ``aad_prefix`` is the stored prefix.  ``aad_file_unique`` may have any length: before trusting the prefix, the
+    caller must refuse a file whose file-unique is not 8 bytes long.  ``metadata`` is None if the footer is encrypted
+    and no key was given.  ``footer_authenticated`` is True if a key was given and a holder of that key wrote the
+    footer.  ``file_aad`` (prefix, then file-unique) begins the AAD of every module; None if a prefix is needed and
+    unknown.  ``columns`` are the leaves in schema order; None if hidden.  ``external_material`` is True if key material
+    is in a file beside this one; key metadata are then given as if the material was inside.
     """
 
     file: str
@@ -67,16 +67,17 @@ def read_footer(
 
     Args:
         source: a path, a (pyarrow filesystem, path), an open binary file, or the bytes of a whole file.
-        retrieve_key: asked for the footer's key if the file is encrypted; the footer is then authenticated.
+        retrieve_key: called for the footer's key if the file is encrypted; the footer is then authenticated.
         aad_prefix: the AAD prefix, for files that do not store it.
-        verify_aad: called with the AAD prefix before any key is asked for; raises when it is not the expected one.
+        verify_aad: called with the AAD prefix before any key is requested; raises if it is not the expected one.
 
     Raises:
-        FormatError: not a Parquet file, or a footer against the specification; also when the footer says that columns
-            are encrypted but its algorithm or signature is gone.
+        FormatError: not a Parquet file, or the footer violates the specification; also if the footer has encrypted
+            columns but no algorithm or signature.
         VerificationError: the footer does not authenticate, ``aad_prefix`` is not the file's, or ``verify_aad`` is
             given and there is no prefix to verify.
-        ConfigError: a key is given, and the prefix that the file does not store is not; or the key's length is wrong.
+        ConfigError: ``retrieve_key`` is given, but not the prefix, which the file does not store; or the key's length
+            is wrong.
     """
     with open_source(source) as file:
         ciphers = None if retrieve_key is None else FileCiphers(file.name, retrieve_key)
@@ -95,7 +96,7 @@ def footer_of(
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where a footer stands, what the caller says of its AAD prefix, and where its key material is."""
+    """A footer's file and offset, the caller's expectations of its AAD prefix, and the file's key material."""
 
     file: str
     size: int
@@ -110,7 +111,7 @@ class _Place:
 
 
 def _tail(file: Input) -> tuple[bytes, int, bool]:
-    """Return what lies between data and trailer, its offset, and whether the footer in it is encrypted."""
+    """Return the bytes between data and trailer, their offset, and whether the footer in them is encrypted."""
     least = MAGIC_BYTES + TRAILER_BYTES
     if file.size < least:
         raise FormatError(f"{file.size} bytes; expected a Parquet file, which has at least {least}")
@@ -176,7 +177,7 @@ def _parse_encrypted(data: bytes, place: _Place, ciphers: FileCiphers | None) ->
         return footer
     aad = module_aad(known_aad(footer), ModuleType.FOOTER)
     plaintext = ciphers.cipher(None, footer.footer_key_metadata).decrypt(module, aad, what)
-    # Bytes may follow: parquet-mr encrypts the whole buffer that it serialised into, its unused end included.
+    # More bytes may follow: parquet-mr encrypts its whole serialisation buffer, including the unused end.
     struct, _ = decode_struct(plaintext, max_values=place.max_values)
     return _reveal_columns(footer, FileMetaData(struct), place, authenticated=True)
 
@@ -193,7 +194,7 @@ def _reveal_columns(footer: Footer, metadata: FileMetaData, place: _Place, *, au
 
 
 def _columns(metadata: FileMetaData, place: _Place) -> tuple[ColumnCrypto, ...]:
-    """Return the columns of a footer whose own counts are there and can be, with their key material."""
+    """Return the columns of a footer, with their key material, after checking the footer's row count."""
     if metadata.num_rows < 0:
         raise FormatError(f"the footer announces {metadata.num_rows} rows; expected a count")
     columns = column_crypto(metadata, place.size)
@@ -204,7 +205,7 @@ def _columns(metadata: FileMetaData, place: _Place) -> tuple[ColumnCrypto, ...]:
 
 
 def _identify_keys(place: _Place, mode: Mode, algorithm: EncryptionAlgorithm, key_metadata: bytes | None) -> Footer:
-    """Return what is known of an encrypted file without its key, after the caller agreed with its prefix."""
+    """Return the footer as far as it is known without a key, after checking the AAD prefix with the caller."""
     name, parameters = algorithm.choose_algorithm()
     stored, supply = parameters.aad_prefix, bool(parameters.supply_aad_prefix)
     prefix = _agreed_prefix(place, stored, supply)
@@ -217,7 +218,7 @@ def _identify_keys(place: _Place, mode: Mode, algorithm: EncryptionAlgorithm, ke
 
 
 def _agreed_prefix(place: _Place, stored: bytes | None, supply: bool) -> bytes | None:
-    """Return the file's AAD prefix, empty if it has none, None if it must be supplied and is not."""
+    """Return the file's AAD prefix: empty if it has none, None if it must be supplied and is not."""
     given = place.aad_prefix
     if given is not None and stored is None and not supply:
         raise VerificationError(

@@ -1,4 +1,4 @@
-"""Puts key material that stands beside a file where the file's key metadata refer to it, so that all of it is known."""
+"""Resolves references in key metadata to key material that is in a file beside the data file."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from sparkcrypt.parquet.file.source import Input
 LEAST_BOUND = 1 << 20
 MOST_BYTES = 64 << 20
 BYTES_PER_BYTE = 4
-"""A file of key material may be so many times as long as its data file (and always `LEAST_BOUND`): each key's chunks
-take some hundred bytes of the data file, and its key material about twice as many."""
+"""A file of key material may be at most this many times as long as its data file, or `LEAST_BOUND` if that is more:
+each key's chunks take some hundred bytes of the data file, and its key material about twice as many."""
 
 
 class KeyMaterials:
-    """The key material of one open file: what stands beside it is read once, when a reference to it is met.
+    """The key material of one open file; the file beside it is read once, when a reference to it is found.
 
-    Like key material inside a file nothing authenticates it.  A wrong key opens no module.
+    As with key material inside a file, nothing authenticates it.  A wrong key opens no module.
 
     Attributes:
-        external: whether some of it stands beside the file.
+        external: whether some of it is in a file beside.
     """
 
     __slots__ = ("_file", "_found", "_known", "external")
@@ -38,11 +38,11 @@ class KeyMaterials:
         self.external = False
 
     def inline(self, key_metadata: bytes | None) -> bytes | None:
-        """Return key metadata as it would be with the material inside; what is no reference is returned as it is.
+        """Return key metadata in the form with the material inside; if it is no reference, it is returned unchanged.
 
         Raises:
             FormatError: the file of key material is missing, too long, or not what parquet-mr writes.
-            StorageError: it cannot be reached.
+            StorageError: that file cannot be reached.
         """
         reference = _reference(key_metadata)
         if key_metadata is None or reference is None:
@@ -67,7 +67,7 @@ class KeyMaterials:
             )
         usual, temporary = name_material_files(beside.name)
         most = min(MOST_BYTES, max(LEAST_BOUND, BYTES_PER_BYTE * self._file.size))
-        for name in (usual, temporary, usual):  # a rotation may rename one to the other meanwhile
+        for name in (usual, temporary, usual):  # a concurrent rotation may rename one to the other
             content = beside.read(name, most)
             if content is None:
                 continue
@@ -87,4 +87,4 @@ def _reference(key_metadata: bytes | None) -> str | None:
     try:
         return read_reference(key_metadata)
     except FormatError:
-        return None  # foreign key metadata, which who opens the key judges
+        return None  # foreign key metadata: the code that opens the key decides

@@ -1,4 +1,4 @@
-"""How the caller is asked for the data keys of an encrypted file, each once."""
+"""Requests the data keys of an encrypted file from the caller, each once."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from sparkcrypt.parquet.file.modules import ModuleCipher
 
 @dataclass(frozen=True, slots=True)
 class KeyRequest:
-    """The question for one data key.
+    """A request for one data key.
 
     ``file`` is the source's name, for messages.  ``column`` is None for the footer's key.  ``key_metadata`` is what the
-    writer left in the file to find the key by; it may be None or empty.
+    writer stored in the file to identify the key; it may be None or empty.
     """
 
     file: str
@@ -23,14 +23,14 @@ class KeyRequest:
 
 
 RetrieveKey: TypeAlias = Callable[[KeyRequest], bytes]
-"""Returns the data key: 16, 24 or 32 bytes.  Whatever it raises reaches the caller as it is."""
+"""Returns the data key: 16, 24 or 32 bytes.  Its exceptions reach the caller unchanged."""
 
 VerifyAad: TypeAlias = Callable[[bytes], None]
-"""Raises when an AAD prefix is not the one that the caller expects."""
+"""Raises if an AAD prefix is not the one that the caller expects."""
 
 
 class FileCiphers:
-    """The ciphers of one file: each key is asked for when it is first needed, and once."""
+    """The ciphers of one file; each key is requested once, when it is first needed."""
 
     __slots__ = ("_ciphers", "_retrieve_key", "file")
 

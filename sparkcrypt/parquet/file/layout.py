@@ -1,4 +1,4 @@
-"""Where the parts of a file lie: each inside its data, none over another."""
+"""Checks that the parts of a file lie inside its data and do not overlap."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from bisect import bisect_right
 from sparkcrypt.errors import FormatError
 
 FIRST_OFFSET = 4
-"""The first byte after the magic that a file begins with."""
+"""The offset of the first byte after the magic at a file's start."""
 
 _Region = tuple[int, int, object]
 
 
 class Layout:
-    """The regions of one file, taken as its footer names them.
+    """The regions of one file that its footer refers to.
 
     Args:
-        limit: where the footer begins, and so where data must end.
+        limit: the offset of the footer, at which data must end.
     """
 
     __slots__ = ("_regions", "limit")
@@ -26,7 +26,7 @@ class Layout:
         self._regions: list[_Region] = []
 
     def add(self, start: int, end: int, what: object) -> None:
-        """Take a region; ``what`` names it in messages, by its text.
+        """Add a region; ``str(what)`` is its name in messages.
 
         Raises:
             FormatError: it is not inside the file's data, or its end is before its start.
@@ -39,7 +39,7 @@ class Layout:
             self._regions.append((start, end, what))
 
     def check_apart(self) -> None:
-        """Check that no region reaches into another.
+        """Check that no two regions overlap.
 
         Raises:
             FormatError: two do.
@@ -55,7 +55,7 @@ class Layout:
             before = region
 
     def room(self, offset: int) -> int:
-        """Return where what begins at an offset must end: at the next region, of those that `check_apart` checked."""
+        """Return the offset of the next region after an offset, or `limit`; call `check_apart` first, which sorts."""
         after = bisect_right(self._regions, offset, key=_start)
         return self._regions[after][0] if after < len(self._regions) else self.limit
 

@@ -1,4 +1,4 @@
-"""Refuses a file whose beginning or file-unique is not what its end makes one expect."""
+"""Checks a file's first magic and its file-unique against its footer."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ def check_magic_and_unique(file: Input, footer: Footer) -> None:
     """Check the first magic, and that an encrypted file's file-unique has the length that every writer gives it.
 
     Raises:
-        FormatError: the file begins with another magic than it ends with.
-        VerificationError: the file-unique is missing or of another length: a prefix could pass for part of it.
+        FormatError: the file's first magic differs from its last.
+        VerificationError: the file-unique is missing or has another length: a prefix could pass for part of it.
     """
     expected = ENCRYPTED_MAGIC if footer.mode == "encrypted" else PLAINTEXT_MAGIC
     if file.read(0, MAGIC_BYTES, "the start of the file") != expected:

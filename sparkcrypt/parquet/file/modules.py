@@ -1,4 +1,4 @@
-"""Encrypts and authenticates the modules of a Parquet file, and nothing else here does cryptography.
+"""Encrypts and authenticates the modules of a Parquet file; the only module of this package that does cryptography.
 
 A module is framed as ``length (4 bytes, little endian) | nonce (12) | ciphertext | tag (16)``; pages under
 AES_GCM_CTR_V1 have no tag.  The signature of a plaintext footer is ``nonce (12) | tag (16)``, unframed.
@@ -25,10 +25,11 @@ FRAME_BYTES = LENGTH_BYTES + NONCE_BYTES + TAG_BYTES
 """How much longer a GCM module is than its plaintext."""
 SIGNATURE_BYTES = NONCE_BYTES + TAG_BYTES
 FILE_UNIQUE_BYTES = 8
-"""What every known writer uses; the specification leaves it open, and a prefix may then pass for part of it."""
+"""The length that every known writer uses.  The specification leaves it open; with another length, a prefix may pass
+for part of the file-unique."""
 MAX_ORDINAL = 0x7FFF
 MAX_INVOCATIONS = 1 << 32
-"""Encryptions under one key with random nonces (NIST SP 800-38D, section 8.3)."""
+"""The most encryptions under one key with random nonces (NIST SP 800-38D, section 8.3)."""
 
 _KEY_BYTES = (16, 24, 32)
 _SEALED_AT = LENGTH_BYTES + NONCE_BYTES
@@ -64,7 +65,7 @@ def module_aad(file_aad: bytes, module: ModuleType, *ordinals: int) -> bytes:
     Args:
         file_aad: AAD prefix (if any) and file-unique, concatenated.
         module: the module's type.
-        ordinals: row group, column, page, as far as the type has them (section 4.4.2); none for the footer.
+        ordinals: row group, column and page, those that the type has (section 4.4.2); none for the footer.
 
     Raises:
         FormatError: an ordinal is outside 0 to 32,767.
@@ -81,18 +82,18 @@ def module_aad(file_aad: bytes, module: ModuleType, *ordinals: int) -> bytes:
 
 
 class ModuleCipher:
-    """One data key, ready to encrypt and decrypt modules.  Its key is not in its repr.
+    """A cipher that encrypts and decrypts modules with one data key.  The key is not in its repr.
 
-    Nonces are always drawn afresh; encryptions by GCM and by CTR are counted together and refused beyond 2^32.
+    Each encryption uses a new random nonce; GCM and CTR encryptions are counted together, and refused beyond 2^32.
     """
 
     __slots__ = ("_aes", "_encrypt_into", "_gcm", "_invalid_tag", "_invocations")
 
     def __init__(self, key: bytes) -> None:
-        """Take a key of 16, 24 or 32 bytes.
+        """Initialise the cipher with a key of 16, 24 or 32 bytes.
 
         Raises:
-            ConfigError: another length.
+            ConfigError: the key has another length.
         """
         from cryptography.exceptions import InvalidTag
         from cryptography.hazmat.primitives.ciphers import algorithms
@@ -115,7 +116,7 @@ class ModuleCipher:
         return b"".join(((NONCE_BYTES + len(sealed)).to_bytes(LENGTH_BYTES, "little"), nonce, sealed))
 
     def encrypt_into(self, plaintext: bytes | memoryview, aad: bytes, target: memoryview) -> int:
-        """Put the framed GCM module of ``plaintext`` at the beginning of ``target``; returns its length."""
+        """Write the framed GCM module of ``plaintext`` to the start of ``target``, and return its length."""
         size = FRAME_BYTES + len(plaintext)
         nonce = self._nonce()
         target[:_SEALED_AT] = (size - LENGTH_BYTES).to_bytes(LENGTH_BYTES, "little") + nonce
@@ -126,7 +127,7 @@ class ModuleCipher:
         return size
 
     def decrypt(self, module: bytes | memoryview, aad: bytes, what: object) -> bytes:
-        """Authenticate and decrypt a framed GCM module; ``what`` names it in messages, by its text.
+        """Authenticate and decrypt a framed GCM module; ``str(what)`` is its name in messages.
 
         Raises:
             FormatError: the frame's length is not the module's.
@@ -146,7 +147,7 @@ class ModuleCipher:
         )
 
     def decrypt_ctr(self, module: bytes | memoryview, what: object) -> bytes:
-        """Decrypt a framed CTR module; any bytes decrypt to something.
+        """Decrypt a framed CTR module, which is not authenticated: altered bytes decrypt without an error.
 
         Raises:
             FormatError: the frame's length is not the module's.
@@ -185,11 +186,11 @@ class ModuleCipher:
 
 
 class SecretFingerprint:
-    """Tells byte strings apart under a secret key, much faster than a hash does.
+    """Fingerprints of successive byte strings under a secret key, computed much faster than a hash.
 
-    Each fingerprint is a GMAC with the string's number as nonce.  Two strings of the same number and different bytes
-    have the same fingerprint with a chance of their length / 2^124, for whoever does not know the key.  Since numbers
-    repeat from one file to the next, fingerprints are secrets themselves: feed them to a keyed hash, show them nobody.
+    Each fingerprint is a GMAC with the string's number as nonce.  For an attacker without the key, two different
+    strings of the same number have the same fingerprint with a probability of at most their length / 2^124.  Since
+    numbers repeat from one file to the next, fingerprints are secret: use them only as input of a keyed hash.
     """
 
     __slots__ = ("_gcm", "_number")
@@ -207,10 +208,10 @@ class SecretFingerprint:
 
 
 def unframe(module: bytes | memoryview, least_bytes: int, what: object) -> memoryview:
-    """Return what follows the length of a framed module.
+    """Return a framed module without its length field.
 
     Raises:
-        FormatError: the length is not that of the rest, or the rest is shorter than ``least_bytes``.
+        FormatError: the length field is not the length of the rest, or the rest is shorter than ``least_bytes``.
     """
     body = memoryview(module)[LENGTH_BYTES:]
     length = int.from_bytes(module[:LENGTH_BYTES], "little")

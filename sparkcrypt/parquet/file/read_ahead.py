@@ -1,4 +1,4 @@
-"""Reads a range of a file from front to back, ahead of what is taken, and never past its end."""
+"""Reads a range of a file from front to back, with read-ahead that never passes the end of the range."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from sparkcrypt.parquet.thrift.compact import Struct, decode_struct
 
 READ_AHEAD_BYTES = 1024 * 1024
 HEADER_BYTES = 4 * 1024
-"""What is looked at first for a Thrift struct in clear; most are shorter."""
+"""The number of bytes first read to decode a Thrift struct in clear; most are shorter."""
 MAX_HEADER_BYTES = 16 * 1024 * 1024
 
 
 class Window:
-    """Bytes of a range, each taken once.  What is taken are views, which live as long as the caller keeps them."""
+    """A range of bytes, each taken once.  Views that were taken stay valid as long as the caller keeps them."""
 
     __slots__ = ("_at", "_buffer", "_end", "_file", "_next", "_view")
 
@@ -28,19 +28,19 @@ class Window:
 
     @property
     def position(self) -> int:
-        """Offset in the file of the next byte."""
+        """The offset in the file of the next byte."""
         return self._next - len(self._buffer) + self._at
 
     @property
     def left(self) -> int:
-        """Bytes that were not taken yet."""
+        """The number of bytes not taken yet."""
         return len(self._buffer) - self._at + self._end - self._next
 
     def take(self, length: int, what: object) -> memoryview:
         """Return the next ``length`` bytes.
 
         Raises:
-            FormatError: there are not so many.
+            FormatError: fewer are left.
         """
         at = self._at
         if not 0 <= length <= len(self._buffer) - at:
@@ -50,10 +50,10 @@ class Window:
         return self._view[at : at + length]
 
     def take_module(self, what: str) -> memoryview:
-        """Return the next framed module, its length included.
+        """Return the next framed module, including its length field.
 
         Raises:
-            FormatError: it does not fit.
+            FormatError: fewer bytes are left than the module has.
         """
         if len(self._buffer) - self._at < LENGTH_BYTES:
             self._ensure(LENGTH_BYTES, what)
@@ -61,10 +61,10 @@ class Window:
         return self.take(LENGTH_BYTES + int.from_bytes(self._buffer[at : at + LENGTH_BYTES], "little"), what)
 
     def take_struct(self, what: str) -> Struct:
-        """Return the next Thrift struct, which stands in clear.
+        """Return the next Thrift struct, which is not encrypted.
 
         Raises:
-            FormatError: there is none, or none of at most 16 MiB.
+            FormatError: no valid struct of at most 16 MiB begins here.
         """
         wanted = HEADER_BYTES
         while True:
@@ -85,7 +85,7 @@ class Window:
         if not 0 <= length <= self.left:
             raise FormatError(f"{what} of {length} bytes; expected at most the {self.left} bytes that are left of it")
         rest = self._buffer[self._at :]
-        self._buffer, self._view = b"", memoryview(b"")  # so that it is not held while the next part is read
+        self._buffer, self._view = b"", memoryview(b"")  # freed before the next part is read
         size = min(max(length - len(rest), READ_AHEAD_BYTES), self._end - self._next)
         data = self._file.read(self._next, size, str(what))
         self._next += size

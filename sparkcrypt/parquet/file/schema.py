@@ -1,4 +1,4 @@
-"""The schema tree of a footer, as the nested fields that the planner and the bridge speak of."""
+"""Decodes a footer's schema into the nested fields that the planner and the bridge use."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ Path = tuple[str, ...]
 
 MAX_DEPTH = 256
 NAME_SIZE = 8
-"""What a name in a path counts besides its characters, since a path holds a reference to it."""
+"""What a name in a path counts in addition to its characters, since a path holds a reference to it."""
 PATHS_SIZE = 8_000_000
-"""What all leaf paths of a file may have together, in characters and `NAME_SIZE` for each name: this, or as much as the
-file has bytes.  A file says the path of each leaf in every column chunk, so only a made-up one has longer paths."""
+"""The most that all leaf paths of a file may have together, in characters plus `NAME_SIZE` for each name; the file's
+size in bytes if that is more.  Every column chunk contains its leaf's path, so only a forged file has longer ones."""
 _REPETITIONS = ("required", "optional", "repeated")
 _CONVERTED: dict[int, Annotation] = {
     ConvertedType.MAP: "MAP",
@@ -27,7 +27,7 @@ _CONVERTED: dict[int, Annotation] = {
 
 
 class Field(TypedDict):
-    """A node of the schema tree as JSON values; only groups are annotated, and only with what gives them shape."""
+    """A node of the schema tree as JSON values; ``annotation`` is only set for groups that are a list or a map."""
 
     name: str
     kind: Literal["leaf", "group"]
@@ -63,11 +63,10 @@ def leaf_paths(metadata: FileMetaData, *, max_size: int | None = None) -> tuple[
 
     Args:
         metadata: the footer.
-        max_size: what the paths may have together, as `paths_size` counts; None for a footer that was read by
-            `read_footer`, which has seen to it.
+        max_size: the most that `paths_size` may be; None for a footer from `read_footer`, which has checked it.
 
     Raises:
-        FormatError: as `message_type`, or the paths are longer than that.
+        FormatError: as `message_type`, or the paths are longer than ``max_size``.
     """
     return tuple([path for _, path, node in _walk(metadata, [], max_size) if node["kind"] == "leaf"])
 
@@ -79,7 +78,7 @@ def paths_size(paths: tuple[Path, ...]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class LeafLevels:
-    """The greatest definition and repetition level of a leaf column; ``repetition`` 0 means one value a row."""
+    """The greatest definition and repetition levels of a leaf column; ``repetition`` 0 means one value for each row."""
 
     definition: int
     repetition: int
@@ -108,7 +107,7 @@ def _levels(fields: list[Field], definition: int, repetition: int) -> Iterator[L
 def _walk(
     metadata: FileMetaData, root: list[Field], max_size: int | None = None
 ) -> Iterator[tuple[list[Field], Path, Field]]:
-    """Yield each node below the root, depth first, with the list that it belongs in and its path."""
+    """Yield each node below the root, depth first, as (its parent's list of children, its path, the node)."""
     elements = metadata.schema
     if not elements:
         raise FormatError("the footer has no schema element; expected a root")

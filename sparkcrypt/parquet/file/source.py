@@ -1,4 +1,4 @@
-"""Opens what a Parquet file is read from, and reads ranges of it that are checked against its size."""
+"""Opens the sources of Parquet files, and reads ranges of them that are checked against the file's size."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
 
 Source: TypeAlias = Union[str, "os.PathLike[str]", "tuple[FileSystem, str]", BinaryIO, bytes]
-"""A path, a (pyarrow filesystem, path), an open binary file that can seek (left open), or a whole file's bytes."""
+"""A path, a (pyarrow filesystem, path), an open seekable binary file (left open), or a whole file's bytes."""
 
 _NOT_A_FILE = (FileNotFoundError, IsADirectoryError, NotADirectoryError, ValueError)
-"""What opening raises where there is no such file; anything else says nothing of the file."""
+"""Errors of opening that mean there is no such file; no other error is evidence about the file."""
 
 
 class Input:
-    """A file of known name and size, read by ranges.  Its messages leave the name to `naming`."""
+    """A file of known name and size, read by ranges.  Its messages do not name the file: `naming` adds the name."""
 
     __slots__ = ("_buffer", "_file", "access", "beside", "descriptor", "name", "size")
 
@@ -41,11 +41,11 @@ class Input:
         self.name = name
         self.size = size
         self.descriptor = descriptor
-        """Of an unbuffered local file, else None."""
+        """The descriptor of an unbuffered local file, else None."""
         self.access = access
-        """What a file that is made of it is given; None where it is no stored file."""
+        """The access rights of files made from it; None if it is not a stored file."""
         self.beside = beside
-        """What else is in its folder; None where that is not known."""
+        """Access to the other files in its folder; None if the folder is not known."""
 
     def read(self, offset: int, length: int, what: str) -> bytes:
         """Return the bytes of a range.
@@ -72,7 +72,7 @@ class Input:
         return data
 
     def read_into(self, offset: int, target: memoryview, what: str) -> None:
-        """Read the bytes of a range to where they shall be.
+        """Read the bytes of a range into a buffer.
 
         Raises:
             FormatError, StorageError: as `read`.
@@ -94,7 +94,7 @@ class Input:
             )
 
     def buffer(self, length: int) -> memoryview:
-        """Return a buffer of at least this length, the same one again while it is long enough."""
+        """Return a buffer of at least this length; the previous one is reused if it is long enough."""
         if len(self._buffer) < length:
             self._buffer = bytearray(length)
         return memoryview(self._buffer)
@@ -102,10 +102,10 @@ class Input:
 
 @contextmanager
 def open_source(source: Source) -> Iterator[Input]:
-    """Open a source for the time of a ``with`` block.
+    """Open a source for the duration of a ``with`` block.
 
     Raises:
-        FormatError: it is not there, or is no file.
+        FormatError: it does not exist, or is not a file.
         StorageError: it cannot be reached.
     """
     if isinstance(source, (str, os.PathLike)):
@@ -130,7 +130,7 @@ def open_source(source: Source) -> Iterator[Input]:
 
 @contextmanager
 def naming(file: str) -> Iterator[None]:
-    """Put the file's name before the message of what goes wrong with its bytes inside the ``with`` block."""
+    """Prefix the messages of errors about a file's content, raised inside the ``with`` block, with the file's name."""
     try:
         yield
     except (FormatError, StorageError, VerificationError) as error:
@@ -162,7 +162,7 @@ def _opened_on(filesystem: FileSystem, path: str) -> Any:
 
 
 def _stored_access(filesystem: FileSystem, path: str) -> FileAccess:
-    """Return the access of a file on a file system that can tell it; else that of a file of its owner's alone."""
+    """Return the access rights of a file; those of a private file if its file system cannot report them."""
     mode_of = getattr(getattr(filesystem, "handler", None), "mode_of", None)
     try:
         if filesystem.type_name == "local":

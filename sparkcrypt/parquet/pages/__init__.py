@@ -1,1 +1,1 @@
-"""What every way of reading a column chunk holds to: regions, page facts, and what is taken leniently."""
+"""The rules shared by every way of reading a column chunk: regions, page headers, and accepted irregularities."""

@@ -1,4 +1,4 @@
-"""A column chunk as every reader takes it: where it lies, what opens its modules, and its pages' CRCs."""
+"""What every reader of column chunks shares: a chunk's byte range, the key of its modules, and its pages' CRCs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Bytes: TypeAlias = bytes | memoryview
 
 @dataclass(frozen=True, slots=True)
 class ChunkKey:
-    """What opens the modules of one encrypted column chunk, and where it stands in the file."""
+    """The cipher of one encrypted column chunk, and the chunk's place in the file."""
 
     cipher: ModuleCipher
     file_aad: bytes
@@ -30,13 +30,13 @@ class ChunkKey:
     column: int
 
     def name(self, module: ModuleType, page: int | None = None) -> str:
-        """Return what messages call a module."""
+        """Return the name of a module in messages."""
         number = "" if page is None else f" {page}"
         kind = module.name.lower().replace("_", " ")
         return f"{kind}{number} of column {join_dotted(self.path)} in row group {self.row_group}"
 
     def aad(self, module: ModuleType, *page: int) -> bytes:
-        """Return the AAD of a module; pages and their headers take the page's number among the data pages."""
+        """Return the AAD of a module; for data pages and their headers, ``page`` is the number among the data pages."""
         return module_aad(self.file_aad, module, self.row_group, self.column, *page)
 
     def open(self, framed: Bytes, module: ModuleType, *page: int) -> bytes:
@@ -50,7 +50,7 @@ class ChunkKey:
         return self.cipher.decrypt(framed, aad, ModuleName(self, module, *page))
 
     def open_page(self, framed: Bytes, module: ModuleType, *page: int) -> bytes:
-        """Return the plaintext of a page's body by the file's algorithm; under CTR nothing of it is authenticated.
+        """Return the plaintext of a page's body under the file's algorithm; CTR authenticates nothing.
 
         Raises:
             FormatError: its length is wrong.
@@ -62,7 +62,7 @@ class ChunkKey:
 
 
 class ModuleName(NamedTuple):
-    """What messages call a module; text is made of it only when there is a message."""
+    """The name of a module in messages; its text is only built if there is a message."""
 
     key: ChunkKey
     module: ModuleType
@@ -73,12 +73,12 @@ class ModuleName(NamedTuple):
 
 
 def chunk_range(meta_data: ColumnMetaData, limit: int, what: object) -> tuple[int, int]:
-    """Return where a column chunk begins and ends; one of no pages is empty, at the first offset there is.
+    """Return the start and end of a column chunk; a chunk without pages is empty, at `FIRST_OFFSET`.
 
     Args:
         meta_data: of the chunk.
-        limit: where the footer begins.
-        what: names the chunk in messages, by its text.
+        limit: the offset of the footer.
+        what: its ``str`` is the chunk's name in messages.
 
     Raises:
         FormatError: it is not between the file's first magic and its footer, or it announces a negative number of
@@ -90,8 +90,8 @@ def chunk_range(meta_data: ColumnMetaData, limit: int, what: object) -> tuple[in
         size = meta_data.total_compressed_size
     if values < 0:
         raise FormatError(f"{what} announces {values} values; expected a count")
-    # 0, and an offset behind its data, is how some writers say that there is no dictionary; and 0, where there are no
-    # values, how Arrow says that no data follows one.
+    # Some writers set dictionary_page_offset to 0, or behind the data, if there is no dictionary.  Arrow sets
+    # data_page_offset to 0 if there are no values, so that no data page follows the dictionary.
     if dictionary and (dictionary < start or (start == 0 and values == 0)):
         start = dictionary
     if not (start or size or values):
@@ -103,10 +103,10 @@ def chunk_range(meta_data: ColumnMetaData, limit: int, what: object) -> tuple[in
 
 
 def check_crc(crc: object, stored: memoryview, what: object) -> None:
-    """Compare a page's CRC, if it has one (or None), with its bytes as they are in the file.
+    """Compare a page's CRC with the page's bytes as stored in the file; None if the page has no CRC.
 
     Raises:
-        VerificationError: they differ, so the page is not what its writer wrote.
+        VerificationError: they differ, so the page was damaged after it was written.
     """
     if isinstance(crc, int) and crc & 0xFFFFFFFF != zlib.crc32(stored):
         raise VerificationError(

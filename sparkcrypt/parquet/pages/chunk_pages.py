@@ -1,4 +1,4 @@
-"""Which data pages a column chunk was found to have, and whether its counts, offsets and indexes are of these pages."""
+"""Records the data pages found in a column chunk, and checks the chunk's counts, offsets and indexes against them."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _UNKNOWN = -1
 
 
 class ChunkPages:
-    """The data pages of a chunk, told one after another; what is accepted of them is in `leniency`.
+    """The data pages of a chunk, added one after another; `leniency` lists the irregularities that are accepted.
 
     Args:
-        name: names the chunk in messages, by its text.
-        rows: of its row group.
+        name: its ``str`` is the chunk's name in messages.
+        rows: the number of rows of its row group.
         repeated: whether a row may have many values.
-        encrypted: whether the chunk is.
+        encrypted: whether the chunk is encrypted.
     """
 
     __slots__ = ("_encrypted", "_found", "_name", "_repeated", "_rows", "_rows_so_far", "_values")
@@ -28,14 +28,14 @@ class ChunkPages:
     def __init__(self, name: object, rows: int, *, repeated: bool, encrypted: bool) -> None:
         self._name, self._rows, self._repeated, self._encrypted = name, rows, repeated, encrypted
         self._found = array("q")
-        """Of each page in turn: offset, length, first row or -1 where that cannot be told."""
+        """For each page in turn: its offset, its length, and its first row or -1 if that is unknown."""
         self._values = self._rows_so_far = 0
 
     def add(self, start: int, length: int, values: int, rows: int | None) -> None:
-        """Take a page: where its header begins, how long it is with it, and its counts; V1 pages tell no rows.
+        """Add a page: its header's offset, its length including the header, and its counts; V1 pages have no rows.
 
         Raises:
-            FormatError: it has more rows than values, or fewer where each row has one.
+            FormatError: each row has one value, and the page's counts of rows and values differ.
         """
         self._found.extend((start, length, self._rows_so_far if self._repeated else self._values))
         self._values += values
@@ -49,11 +49,11 @@ class ChunkPages:
 
     @property
     def first(self) -> int | None:
-        """Offset of the first page, or None."""
+        """The offset of the first page, or None."""
         return self._found[0] if self._found else None
 
     def check(self, metadata: ColumnMetaData, start: int) -> None:
-        """Check the counts of a chunk that begins at ``start`` against its pages, and where it says that they are.
+        """Check the counts and offsets in the metadata of a chunk that begins at ``start`` against its pages.
 
         Raises:
             FormatError: they differ.
@@ -61,7 +61,7 @@ class ChunkPages:
         name, values, rows = self._name, self._values, self._rows
         if ColumnMetaData.encodings.key in metadata.struct:
             with naming(str(name)):
-                tuple(metadata.encodings)  # readers go by them
+                tuple(metadata.encodings)  # decoded, since readers rely on them
         if values != metadata.num_values:
             raise FormatError(f"{name}: pages hold {values} values; expected {metadata.num_values}")
         if values < rows or (values != rows and not self._repeated):
@@ -72,7 +72,7 @@ class ChunkPages:
             self._check_offsets(metadata, start, self.first)
 
     def _check_offsets(self, metadata: ColumnMetaData, start: int, first: int) -> None:
-        """Check that the metadata points to pages; of encrypted ones readers take the dictionary's offset literally."""
+        """Check that the metadata's offsets are those of pages; readers of encrypted chunks rely on them literally."""
         offset = metadata.data_page_offset
         if offset not in (start, first):
             raise FormatError(f"{self._name}: data_page_offset is {offset}; expected {first}")
@@ -82,14 +82,14 @@ class ChunkPages:
     def fitting(
         self, read_offsets: Callable[[], Struct | None], read_bounds: Callable[[], Struct | None]
     ) -> tuple[Struct | None, Struct | None, FormatError | None]:
-        """Return offset index and column index, each None where there is none; and why there shall be neither.
+        """Return the offset index and the column index, each None if missing, and an error if both must be dropped.
 
         Args:
-            read_offsets: returns the offset index as it is in the file; raises what is wrong with it.
+            read_offsets: returns the offset index as it is in the file; raises FormatError if it is invalid.
             read_bounds: returns the column index likewise.
 
         Raises:
-            FormatError: one of an encrypted chunk cannot be read, or does not fit the pages.
+            FormatError: an index of an encrypted chunk cannot be read, or does not fit the pages.
         """
         try:
             offsets, bounds = read_offsets(), read_bounds()

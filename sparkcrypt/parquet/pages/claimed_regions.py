@@ -1,4 +1,4 @@
-"""What a column chunk claims of its file, taken before a page is read: so nothing can be read or written twice."""
+"""Collects the regions that column chunks claim, before a page is read, so that no bytes are read or written twice."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SHOWN_CHARACTERS = 200
 
 
 class PartName(NamedTuple):
-    """What messages call a column chunk or a part of it; text is made of it only when there is a message.
+    """The name of a column chunk, or of a part of it, in messages; its text is only built if there is a message.
 
     ``dotted`` is the column's path, which all chunks of the column share.
     """
@@ -31,10 +31,10 @@ class PartName(NamedTuple):
 
 
 def claim_regions(layout: Layout, chunk: ColumnChunk, metadata: ColumnMetaData, name: PartName) -> None:
-    """Add to a layout where a chunk's pages and indexes lie and where its Bloom filter, whose end is not known, begins.
+    """Add a chunk's pages, its indexes and the first byte of its Bloom filter, whose end is unknown, to a layout.
 
     Raises:
-        FormatError: one of them is not inside the file's data, or an index has half a place.
+        FormatError: one of them is not inside the file's data, or an index has only an offset or only a length.
     """
     layout.add(*chunk_range(metadata, layout.limit, name), name)
     indexes = (

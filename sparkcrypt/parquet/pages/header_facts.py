@@ -1,4 +1,4 @@
-"""What a page's header must say, for every way of reading pages."""
+"""Checks page headers, for every way of reading pages."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sparkcrypt.parquet.thrift.metadata import DataPageHeader, PageHeader, PageT
 
 
 class PageFacts(NamedTuple):
-    """What a page's header says, checked; ``values`` of a dictionary page are 0, V2 pages alone tell ``rows``."""
+    """The checked content of a page header; ``values`` is 0 for a dictionary page, ``rows`` is None unless it is V2."""
 
     view: PageHeader
     type: int
@@ -29,15 +29,15 @@ _V1_VALUES = DataPageHeader.num_values.key
 
 
 def page_facts(struct: Struct, what: object, first: bool) -> PageFacts:
-    """Return what a page's header says.
+    """Return the checked content of a page header.
 
     Args:
         struct: the header.
-        what: names the header or its chunk in messages, by its text.
-        first: whether it is the chunk's first.
+        what: its ``str`` is the name of the header, or of its chunk, in messages.
+        first: whether it is the chunk's first page.
 
     Raises:
-        FormatError: sizes or counts are missing, or cannot be; or it is a page that cannot stand there.
+        FormatError: sizes or counts are missing or impossible, or a page of this type is not allowed there.
         UnsupportedFileError: it is an index page, which has no module type.
     """
     kind, size = struct.get(_TYPE), struct.get(_COMPRESSED)

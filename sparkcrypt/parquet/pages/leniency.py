@@ -1,35 +1,35 @@
-"""What is taken of a file though the specification has it otherwise, and what is refused: for every way of reading.
+"""Defines which violations of the specification are accepted and which are refused, for every way of reading.
 
-Rewrites and verifications read pages by code of their own, and go by this module, `page_facts` and `chunk_pages` in
-what they accept, so that what is rewritten can also be verified.  Taken is what the readers (parquet-java and Arrow)
-read without a difference, where the target can say what is true:
+Rewrites and verifications read pages with separate code, but both accept what this module, `page_facts` and
+`chunk_pages` accept, so that every rewritten file can be verified.  An irregularity is accepted if the readers
+(parquet-java and Arrow) read it alike, and the target can store correct values:
 
 ===================================================  ================================================================
-what a file says                                     what is made of it
+irregularity                                         how it is treated
 ===================================================  ================================================================
-footer: ``num_rows`` 0 over row groups with rows     the sum of the row groups', which readers go by; the target says
-                                                     so.  Any other sum is refused: a row group may be missing
-chunk: sizes without the dictionary page's header    up to 100 bytes more, if the last page ends there (parquet-mr
-                                                     before 1.2.9; files that name no writer may be of it)
-chunk: ``dictionary_page_offset`` 0, or behind its   there is none: pages begin at ``data_page_offset``
+footer: ``num_rows`` 0 over row groups with rows     as the sum of the row groups, which readers use; the target has
+                                                     the sum.  Another count is refused: a row group may be missing
+chunk: sizes without the dictionary page's header    as up to 100 bytes more, if the last page ends there (parquet-mr
+                                                     before 1.2.9; also files without a writer, which may be its)
+chunk: ``dictionary_page_offset`` 0, or behind its   as no dictionary: pages begin at ``data_page_offset``
 data
-chunk, plaintext: ``data_page_offset`` elsewhere     where the first data page is; the target says so
-than at its first data page (DuckDB before 0.10.1)
-chunk: ``file_path`` empty                           in this file; any other is refused
-chunk: ``file_offset``, ``index_page_offset``,       not read; the target's are made anew
+chunk, plaintext: ``data_page_offset`` is not that   replaced in the target by that of the first data page
+of its first data page (DuckDB before 0.10.1)
+chunk: ``file_path`` empty                           as in this file; any other ``file_path`` is refused
+chunk: ``file_offset``, ``index_page_offset``,       not read; re-created in the target
 total sizes of plaintext row groups
-chunk: Bloom filter at offset 0                      there is none
-chunk, plaintext: indexes that cannot be read, or    there are none, neither column nor offset index: readers that
-do not fit its pages                                 filter by them would lose rows
-row group: no ``ordinal``                            its place in the footer
-row groups, plaintext: an ``ordinal`` twice          their places in the footer, since no module is bound to one
-V2 page of repeated values: as many rows as values   unknown how many (Arrow before 12 said so)
-no ``created_by``, CRC, statistics, encoding_stats   as it is
-empty row groups, chunks without pages, no columns   as it is
+chunk: Bloom filter at offset 0                      as no Bloom filter
+chunk, plaintext: indexes that cannot be read, or    as neither column nor offset index: readers that filter by them
+do not fit its pages                                 would lose rows
+row group: no ``ordinal``                            as its position in the footer
+row groups, plaintext: an ``ordinal`` twice          as their positions in the footer, since no module is bound to one
+V2 page of repeated values: as many rows as values   as an unknown number of rows (Arrow before 12 wrote this)
+no ``created_by``, CRC, statistics, encoding_stats   accepted
+empty row groups, chunks without pages, no columns   accepted
 ===================================================  ================================================================
 
-Everything else that contradicts itself is refused: counts of values, nulls and rows, pages that end elsewhere than
-their chunk, CRCs, parts over one another, an encrypted chunk's offsets and indexes, a Bloom filter of another length.
+All other contradictions are refused: counts of values, nulls and rows, pages that end elsewhere than their chunk,
+wrong CRCs, overlapping parts, an encrypted chunk's offsets and indexes, a Bloom filter of another length.
 """
 
 from __future__ import annotations
@@ -44,22 +44,22 @@ from sparkcrypt.parquet.thrift.compact import Struct, decode_struct
 from sparkcrypt.parquet.thrift.metadata import ColumnChunk, ColumnMetaData, FileMetaData, PageHeader, PageType, RowGroup
 
 MOST_MISSING_BYTES = 100
-"""No dictionary page's header is longer; Arrow reads as many bytes more."""
+"""The most bytes that a dictionary page's header has; Arrow reads as many bytes more."""
 _COUNTS_ALL = (1, 2, 9)
 _HEADER_BYTES = 64 * 1024
 _WRITER = re.compile(r"parquet-mr(?: version (\d+)\.(\d+)\.(\d+))?")
 
 
 def told_rows(metadata: FileMetaData) -> int:
-    """Return the rows that a footer tells of: its own count, or those of its row groups where that is 0."""
+    """Return a footer's number of rows, or the sum of its row groups' if that is 0."""
     return metadata.num_rows or sum(max(0, row_group.num_rows) for row_group in metadata.row_groups)
 
 
 def row_count(metadata: FileMetaData) -> int:
-    """Return the rows of a file whose footer agrees with its row groups.
+    """Return a file's number of rows, after checking the footer's count against its row groups'.
 
     Raises:
-        FormatError: row groups and footer announce different ones, or a count is negative.
+        FormatError: the counts of the row groups and the footer differ, or one is negative.
     """
     rows = 0
     for index, row_group in enumerate(metadata.row_groups):
@@ -72,10 +72,10 @@ def row_count(metadata: FileMetaData) -> int:
 
 
 def order_row_groups(metadata: FileMetaData, *, encrypted: bool) -> Iterator[tuple[RowGroup, int]]:
-    """Yield row groups with the ordinal that their modules carry: their own, else their place.
+    """Yield row groups with the ordinal used in their modules' AADs: the stored one, else their position.
 
     Raises:
-        FormatError: two of an encrypted file have the same, so that pages of one would pass for the other's.
+        FormatError: two row groups of an encrypted file have the same one, so pages of one would pass for the other's.
     """
     seen: set[int] = set()
     for index, row_group in enumerate(metadata.row_groups):
@@ -88,20 +88,20 @@ def order_row_groups(metadata: FileMetaData, *, encrypted: bool) -> Iterator[tup
 
 
 def check_in_this_file(chunk: ColumnChunk, name: object) -> None:
-    """Check that a chunk is in the file whose footer speaks of it.
+    """Check that a chunk is in the same file as its footer.
 
     Raises:
-        FormatError: it is in another.
+        FormatError: it is in another file.
     """
     if chunk.file_path:
         raise FormatError(f"{name} is in another file; expected it in this one")
 
 
 def check_redacted(clear: ColumnMetaData, sealed: ColumnMetaData, what: object) -> None:
-    """Check that what a plaintext footer says of an encrypted column is what its encrypted metadata says, or less.
+    """Check that an encrypted column's metadata in a plaintext footer is a subset of its encrypted metadata.
 
     Raises:
-        FormatError: it says something else, which readers without the column's key would go by.
+        FormatError: a field differs; readers without the column's key would rely on it.
     """
     differing = [str(key >> 4) for key, value in clear.struct.items() if sealed.struct.get(key) != value]
     if differing:
@@ -112,10 +112,10 @@ def check_redacted(clear: ColumnMetaData, sealed: ColumnMetaData, what: object) 
 
 
 def check_row_group_size(row_group: RowGroup, found: int, what: str) -> None:
-    """Check the size of an encrypted file's row group, by which readers of hidden columns plan.
+    """Check the size of an encrypted file's row group, which readers use to plan if columns are hidden.
 
     Raises:
-        FormatError: it is announced and is not that of the chunks.
+        FormatError: the row group has a size that is not that of its chunks.
     """
     size = row_group.total_compressed_size
     if size is not None and size != found:
@@ -123,14 +123,14 @@ def check_row_group_size(row_group: RowGroup, found: int, what: str) -> None:
 
 
 def whole_chunk(file: Input, metadata: ColumnMetaData, limit: int, writer: str | None, name: object) -> ColumnMetaData:
-    """Return the metadata of a plaintext chunk with sizes that hold all of its pages.
+    """Return the metadata of a plaintext chunk with sizes corrected to include all of its pages.
 
     Args:
-        file: that the chunk is in.
-        metadata: of the chunk, as the footer has it.
-        limit: where the footer begins.
+        file: the file of the chunk.
+        metadata: of the chunk, as stored in the footer.
+        limit: the offset of the footer.
         writer: the footer's ``created_by``.
-        name: names the chunk in messages, by its text.
+        name: its ``str`` is the chunk's name in messages.
 
     Raises:
         FormatError: as `chunk_range`.
@@ -157,7 +157,7 @@ def _may_leave_out_headers(writer: str | None) -> bool:
 
 
 def _missing_bytes(file: Input, start: int, end: int, most: int, values: int) -> int:
-    """Return by how many bytes the last page of a chunk that begins with a dictionary reaches over its end."""
+    """Return the number of bytes by which the last page of a chunk with a dictionary exceeds the chunk's end."""
     at, left, dictionary = start, values, False
     while at < end and left > 0:
         try:
@@ -166,7 +166,7 @@ def _missing_bytes(file: Input, start: int, end: int, most: int, values: int) ->
             size, kind = header.compressed_page_size, header.type
             v1, v2 = header.data_page_header, header.data_page_header_v2
         except FormatError:
-            return 0  # which is told where its pages are read
+            return 0  # the error is raised again when the pages are read
         if size < 0 or (at == start) != (kind == PageType.DICTIONARY_PAGE):
             return 0
         dictionary = True

@@ -1,1 +1,1 @@
-"""The rewrite of a file under another encryption: read chunk by chunk, no page decoded, written whole."""
+"""Rewrites a file under another encryption, chunk by chunk, without decoding a page."""

@@ -1,4 +1,4 @@
-"""Carries one column chunk from source to target: pages first, then indexes, Bloom filter and metadata."""
+"""Writes one column chunk of the source to the target: pages first, then indexes and Bloom filter."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ _LOCATION_SIZE = PageLocation.compressed_page_size.key
 
 @dataclass(slots=True)
 class Notes:
-    """What a rewrite has to tell of: each thing once, in the order of its first."""
+    """The notes of a rewrite, each once, in the order of first occurrence."""
 
     told: dict[str, None] = field(default_factory=dict)
     gaps: dict[str, None] = field(default_factory=dict)
 
     def tell(self, what: str) -> None:
-        """Note what the target has lost or who cannot read it."""
+        """Note something that the target has lost, or a reader that cannot read it."""
         self.told[what] = None
 
     def gap(self, what: str) -> None:
-        """Note what of the source nothing authenticated."""
+        """Note a part of the source that nothing authenticated."""
         self.gaps[what] = None
 
 
 @dataclass(slots=True)
 class TargetChunk:
-    """A column chunk whose pages are written; of its pages it knows no more than its indexes say."""
+    """A column chunk whose pages are written; it keeps nothing of them but the indexes."""
 
     source: SourceChunk
     seal: ChunkSeal | None
@@ -51,12 +51,12 @@ class TargetChunk:
 
 
 def write_pages(source: SourceChunk, output: Output, seal: ChunkSeal | None, notes: Notes) -> TargetChunk:
-    """Write a chunk's pages; as they stand if they are plaintext and stay so.
+    """Write a chunk's pages; plaintext pages that stay plaintext are copied unchanged.
 
     Raises:
-        FormatError: pages that do not fit their metadata.
+        FormatError: the pages do not fit their metadata.
         VerificationError: a module of the source does not authenticate.
-        UnsupportedFileError: pages that cannot be encrypted one by one.
+        UnsupportedFileError: the pages cannot be encrypted individually.
     """
     metadata = Struct(source.metadata.struct)
     target = TargetChunk(source, seal, metadata, Struct(source.chunk.struct), output.position)
@@ -69,7 +69,7 @@ def write_pages(source: SourceChunk, output: Output, seal: ChunkSeal | None, not
 
 
 def _copy(source: SourceChunk, output: Output, target: TargetChunk, pages: ChunkPages) -> int:
-    """Copy the pages, once they were looked at; return by how many bytes they stand further on."""
+    """Check and copy the pages; return the difference between their offsets in target and source."""
     start, end = source.range()
     for page in source.page_source().pages():
         if page.head.type != PageType.DICTIONARY_PAGE:
@@ -83,7 +83,7 @@ def _copy(source: SourceChunk, output: Output, target: TargetChunk, pages: Chunk
 
 
 def _set_offsets(metadata: Struct, start: int, first: int | None, holds_pages: bool) -> None:
-    """Say where a chunk's pages begin: with a dictionary, if there is a page and the first data page is not there."""
+    """Set the offsets of a chunk's pages; its first page is a dictionary if no data page begins at ``start``."""
     dictionary = holds_pages and first != start
     metadata[ColumnMetaData.data_page_offset.key] = start if first is None else first
     metadata.pop(ColumnMetaData.dictionary_page_offset.key, None)
@@ -121,9 +121,9 @@ def _forget_index_page(metadata: Struct) -> None:
 
 
 def _take_indexes(target: TargetChunk, pages: ChunkPages, places: list[PagePlace] | int, notes: Notes) -> None:
-    """Take over the indexes, page locations brought up to date; neither, if they do not fit plaintext pages.
+    """Take the indexes over, with updated page locations; neither, if they do not fit plaintext pages.
 
-    ``places`` are where the pages stand, or by how many bytes they all stand further on.
+    ``places`` are the places of the pages in the target, or the number of bytes by which all offsets have grown.
     """
     source, found = target.source, {}
 
@@ -151,7 +151,7 @@ def _locations(index: Struct) -> list[Struct]:
 
 
 def write_index(target: TargetChunk, output: Output, module: ModuleType) -> None:
-    """Write the column index or the offset index of a chunk, if it has one, and say in the chunk where."""
+    """Write the column index or the offset index of a chunk, if it has one, and set its offset and length."""
     column = module is ModuleType.COLUMN_INDEX
     index = target.column_index if column else target.offset_index
     offset = ColumnChunk.column_index_offset.key if column else ColumnChunk.offset_index_offset.key
@@ -166,7 +166,7 @@ def write_index(target: TargetChunk, output: Output, module: ModuleType) -> None
 
 
 def write_bloom_filter(target: TargetChunk, output: Output, layout: Layout) -> None:
-    """Write the Bloom filter of a chunk, if it has one, and say in its metadata where; ``layout`` is the source's."""
+    """Write the Bloom filter of a chunk, if it has one, and set its offset and length; ``layout`` is the source's."""
     metadata = target.metadata
     found = target.source.bloom_filter(layout.room(target.source.metadata.bloom_filter_offset or 0))
     metadata.pop(ColumnMetaData.bloom_filter_offset.key, None)

@@ -1,4 +1,4 @@
-"""Writes the pages of a column chunk, encrypted or not, and notes what the chunk's metadata must say of them."""
+"""Writes the pages of a column chunk, encrypted or not, and records what the chunk's metadata needs of them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sparkcrypt.parquet.thrift.metadata import PageType
 
 @dataclass(frozen=True, slots=True)
 class ChunkSeal:
-    """What encrypts the modules of one column chunk of the target."""
+    """The cipher and AAD parts that encrypt the modules of one column chunk of the target."""
 
     cipher: ModuleCipher
     file_aad: bytes
@@ -36,7 +36,7 @@ class ChunkSeal:
 
 @dataclass(frozen=True, slots=True)
 class PagePlace:
-    """Where a data page stands in source and target; ``length`` is the target's, header and body."""
+    """The offsets of a data page in source and target; ``length`` is that in the target, header and body."""
 
     source: int
     start: int
@@ -44,22 +44,22 @@ class PagePlace:
 
 
 class ChunkWriter:
-    """Writes one column chunk.
+    """A writer of one column chunk.
 
     Attributes:
-        start: offset of its first byte.
-        dictionary: offset of its dictionary page, or None.
-        places: its data pages.
-        values: how many values they hold.
-        uncompressed: size of the pages without compression, headers as they are written included.
-        levels_in_clear: whether it wrote a V2 page whose levels are not encrypted.
-        encodings: how many pages there are of each (page type, encoding), in the order of their first.
+        start: the offset of its first byte.
+        dictionary: the offset of its dictionary page, or None.
+        places: the places of its data pages.
+        values: the number of values in them.
+        uncompressed: the size of the pages without compression, including headers as written.
+        levels_in_clear: whether it wrote an encrypted V2 page whose levels are not encrypted.
+        encodings: the number of pages of each (page type, encoding), in the order of first occurrence.
     """
 
     def __init__(self, output: Output, seal: ChunkSeal | None) -> None:
         self._output = output
         self._seal = seal
-        if seal is not None:  # the AADs of data pages less their numbers, which are the last two bytes
+        if seal is not None:  # the AADs of data pages without page number, which is the last two bytes
             self._page_aad = seal.aad(ModuleType.DATA_PAGE, 0)[:-2]
             self._header_aad = seal.aad(ModuleType.DATA_PAGE_HEADER, 0)[:-2]
         self.start = output.position
@@ -74,7 +74,7 @@ class ChunkWriter:
         """Append a page.
 
         Raises:
-            UnsupportedFileError: it is one data page more than an encrypted chunk can have.
+            UnsupportedFileError: the encrypted chunk would have more data pages than can be numbered.
         """
         output, head, start = self._output, page.head, self._output.position
         self.encodings[head.type, head.encoding] += 1
@@ -93,7 +93,7 @@ class ChunkWriter:
             self.values += head.values
 
     def _write_sealed(self, page: Page, seal: ChunkSeal) -> int:
-        """Append a page's modules; return the length of its header's."""
+        """Append a page's modules; return the length of the header's module."""
         head = page.head
         if head.type == PageType.DICTIONARY_PAGE:
             header_aad, body_aad = seal.aad(ModuleType.DICTIONARY_PAGE_HEADER), seal.aad(ModuleType.DICTIONARY_PAGE)

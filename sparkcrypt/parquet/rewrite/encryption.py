@@ -1,4 +1,4 @@
-"""What a file that is written shall be encrypted with, and the ciphers and AADs that follow from it."""
+"""Describes how a new file is to be encrypted, and derives its ciphers and AADs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FooterMode = Literal["encrypted", "plaintext"]
 
 
 class Protection(Enum):
-    """What a column has instead of a key of its own."""
+    """The protection of a column without a key of its own."""
 
     FOOTER_KEY = "footer key"
     PLAINTEXT = "plaintext"
@@ -36,7 +36,7 @@ class DataKey:
 
     Attributes:
         key: 16, 24 or 32 random bytes, made for this file.
-        key_metadata: what readers find the key by: for parquet-mr's tools, its PKMT1 key material.
+        key_metadata: what readers use to find the key: for parquet-mr's tools, its PKMT1 key material.
     """
 
     key: bytes = field(repr=False)
@@ -47,7 +47,7 @@ ColumnKey: TypeAlias = DataKey | Protection
 
 
 class SingleUse:
-    """Whether the keys of one file were taken; safe for many threads."""
+    """A thread-safe flag that records whether the keys of one file were taken."""
 
     __slots__ = ("_lock", "_taken")
 
@@ -56,7 +56,7 @@ class SingleUse:
         self._taken = False
 
     def take(self) -> bool:
-        """Take them; tell whether nobody had before."""
+        """Take the keys; return whether this is the first call."""
         with self._lock:
             taken, self._taken = self._taken, True
         return not taken
@@ -64,17 +64,17 @@ class SingleUse:
 
 @dataclass(frozen=True, slots=True)
 class FileEncryption:
-    """The encryption of one file that will be written, and of no other: its keys are never used twice.
+    """The encryption of one new file, and of no other: its keys are never used twice.
 
     Attributes:
         footer: encrypts the footer, or signs it, and encrypts the columns that are given `FOOTER_KEY`.
         algorithm: ``AES_GCM_CTR_V1`` leaves page bodies unauthenticated.
         footer_mode: ``plaintext`` leaves schema, sizes and unencrypted columns readable without keys.
         columns: leaf column path -> its key, `FOOTER_KEY` or `PLAINTEXT`.
-        default: of the columns that ``columns`` does not name.
-        aad_prefix: the file's identity, or None; the file-unique that follows it is always drawn afresh.
-        store_aad_prefix: False leaves it out of the file, so that readers must supply it.
-        key_values: set in the footer's key-value metadata, over entries of the same key.
+        default: the protection of columns that ``columns`` does not name.
+        aad_prefix: the file's identity, or None; it is always followed by a new random file-unique.
+        store_aad_prefix: False leaves the prefix out of the file, so that readers must supply it.
+        key_values: entries to set in the footer's key-value metadata; they replace entries of the same key.
     """
 
     footer: DataKey
@@ -88,10 +88,10 @@ class FileEncryption:
     _use: SingleUse = field(default_factory=SingleUse, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be meant.
+        """Check the options.
 
         Raises:
-            ConfigError: an unknown algorithm or footer mode, or a prefix that is neither there nor stored.
+            ConfigError: unknown algorithm or footer mode, or ``store_aad_prefix`` is False without a prefix.
         """
         if self.algorithm not in ALGORITHMS:
             raise ConfigError(f"algorithm {self.algorithm!r}; allowed: {', '.join(ALGORITHMS)}")
@@ -114,19 +114,19 @@ class FileEncryption:
 
 @dataclass(frozen=True, slots=True)
 class ColumnCipher:
-    """How a column of the target is encrypted; ``own`` is None under the footer's key."""
+    """The cipher of a column of the target; ``own`` is None under the footer's key."""
 
     cipher: ModuleCipher
     own: DataKey | None
 
 
 class FileCipherSuite:
-    """The ciphers of one target: each data key once, so that its uses are counted together."""
+    """The ciphers of one target: one for each data key, so that all its uses are counted together."""
 
     __slots__ = ("columns", "encryption", "file_aad", "file_unique", "footer")
 
     def __init__(self, encryption: FileEncryption, paths: Sequence[Path]) -> None:
-        """Take the encryption for a file whose leaf columns are ``paths``.
+        """Take the encryption's keys for a file whose leaf columns are ``paths``.
 
         Raises:
             ConfigError: it was taken before, names a column that the file does not have, or a key's length is wrong.

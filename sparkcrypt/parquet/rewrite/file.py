@@ -39,10 +39,10 @@ from sparkcrypt.parquet.thrift.compact import STRUCT, List, Struct
 from sparkcrypt.parquet.thrift.metadata import ColumnMetaData, FileMetaData, RowGroup
 
 Encryption: TypeAlias = FileEncryption | Callable[[FileSummary], FileEncryption | None] | None
-"""What the target is encrypted with; a callable is asked once the source's footer is known."""
+"""The encryption of the target, None for plaintext; a callable is called with the summary of the source's footer."""
 
 _TIMES = 8
-"""How often `PATHS_SIZE` may be written in row groups, for files that leave paths out of them."""
+"""How many times `PATHS_SIZE` the paths in all row groups of a target may take, if its source leaves paths out."""
 _MAX_I64 = 0x7FFF_FFFF_FFFF_FFFF
 
 
@@ -59,26 +59,26 @@ def rewrite_file(
     """Write the source's pages to the target under another encryption, or none.
 
     Pages keep their encoding, compression and order; statistics, indexes, Bloom filters, key-value metadata and the
-    name of the writer stay what they are.  What is held at a time is the largest page, and what a file's end says of
-    all of them: the footer and the page indexes.
+    name of the writer stay unchanged.  Only the largest page, the footer and the page indexes are held in memory.
 
     Args:
         source: as `read_footer`.
-        target: a path or a (pyarrow filesystem, path) where nothing is yet; the file appears there whole or not at all.
-        retrieve_key: asked for each data key of an encrypted source, once.
+        target: a path or a (pyarrow filesystem, path) that does not exist yet; the file appears there whole or not at
+            all.
+        retrieve_key: called once for each data key of an encrypted source.
         encryption: of the target; None writes plaintext.
         aad_prefix: the source's AAD prefix, if it does not store it.
-        verify_aad: called with the source's AAD prefix before any key is asked for; raises when it is not the expected
+        verify_aad: called with the source's AAD prefix before any key is requested; raises if it is not the expected
             one.
-        purge: columns whose keys are gone: nothing of theirs is read, and nulls stand in their place.
+        purge: columns whose keys no longer exist: none of their data are read, and nulls replace them.
 
     Raises:
-        FormatError: the source is against the specification.
+        FormatError: the source violates the specification.
         UnsupportedFileError: it has something that no encrypted file can have, or a column to purge cannot hold nulls:
             see the message.
         VerificationError: a module of the source does not authenticate, or the CRC of a page is not that of its
             bytes.
-        ConfigError: the target is there already, a key is missing, the encryption names an unknown column, or one to
+        ConfigError: the target already exists, a key is missing, the encryption names an unknown column, or a column to
             purge has no key of its own.
     """
     with ExitStack() as stack:
@@ -94,7 +94,7 @@ def rewrite_file(
 
 
 def _layout(row_groups: list[list[SourceChunk]], limit: int, purge: Collection[Path]) -> Layout:
-    """Return where the source's parts lie, once they are known to be apart, so that nothing is written twice."""
+    """Return the source's regions, after checking that none overlap, so that no bytes are written twice."""
     layout = Layout(limit)
     for chunks in row_groups:
         for chunk in (known for known in chunks if known.path not in purge):
@@ -104,7 +104,7 @@ def _layout(row_groups: list[list[SourceChunk]], limit: int, purge: Collection[P
 
 
 class _Rewrite:
-    """One rewrite under way."""
+    """A rewrite of one file."""
 
     def __init__(
         self,
@@ -139,7 +139,7 @@ class _Rewrite:
             self._check_paths()
 
     def _check_paths(self) -> None:
-        """Check that the target's footer, which must name each column in every row group, has an honest size."""
+        """Check the size of the column paths in the target's footer, which has each path in every row group."""
         size, most = len(self.metadata.row_groups) * paths_size(self.paths), max(_TIMES * PATHS_SIZE, self.file.size)
         if size > most:
             raise FormatError(f"column paths in all row groups would take {size} bytes; expected at most {most}")
@@ -168,7 +168,7 @@ class _Rewrite:
         )
 
     def _sources(self, stack: ExitStack) -> list[list[SourceChunk]]:
-        """Return the chunks of each row group in schema order, those of columns to purge as nulls."""
+        """Return the chunks of each row group in schema order; columns to purge are chunks of nulls."""
         found = []
         for number, chunks in enumerate(source_chunks(self.file, self.footer, self.ciphers, self.purge)):
             found.append(
@@ -180,7 +180,7 @@ class _Rewrite:
         return found
 
     def _check_sizes(self, sources: list[list[SourceChunk]]) -> None:
-        if self.footer.mode != "plaintext" and not self.purge:  # old writers of plaintext files announced anything
+        if self.footer.mode != "plaintext" and not self.purge:  # sizes by old writers of plaintext files are unreliable
             for index, (group, chunks) in enumerate(zip(self.metadata.row_groups, sources, strict=True)):
                 size = sum(chunk.metadata.total_compressed_size for chunk in chunks)
                 check_row_group_size(group, size, f"row group {index}")

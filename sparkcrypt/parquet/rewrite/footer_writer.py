@@ -46,7 +46,7 @@ _IN_CLEAR = (
     ColumnMetaData.data_page_offset.key,
     ColumnMetaData.dictionary_page_offset.key,
 )
-"""All that a plaintext footer says of an encrypted column: fields that are not known yet may tell of its values."""
+"""The only metadata fields of an encrypted column in a plaintext footer: fields unknown today may reveal its values."""
 
 _CHUNK_IN_CLEAR = frozenset(
     field.key
@@ -68,28 +68,28 @@ _ARROW_SCHEMA = "ARROW:schema"
 
 
 def magic(suite: FileCipherSuite | None) -> bytes:
-    """Return what a file of this encryption begins and ends with."""
+    """Return the magic at both ends of a file with this encryption."""
     encrypted = suite is not None and suite.encryption.footer_mode == "encrypted"
     return ENCRYPTED_MAGIC if encrypted else PLAINTEXT_MAGIC
 
 
 def in_id_order(struct: Struct) -> Struct:
-    """Return a struct with its fields by ascending id, as every writer has them."""
+    """Return a struct with its fields by ascending id, as all writers order them."""
     return Struct(sorted(struct.items()))
 
 
 def set_encodings(metadata: Struct, counted: Counter[tuple[int, int]], dictionary: bool) -> None:
-    """Make the metadata of an encrypted chunk agree with its pages about dictionaries.
+    """Set the encodings in an encrypted chunk's metadata so that they agree with its pages about dictionaries.
 
-    parquet-mr takes the first page for a dictionary page if encoding_stats have one and data pages that use it, or,
-    without encoding_stats, if ``encodings`` have a dictionary encoding; with the wrong answer it derives a wrong AAD.
+    parquet-mr expects the first page to be a dictionary page if encoding_stats contain one and data pages that use it,
+    or, without encoding_stats, if ``encodings`` contain a dictionary encoding; a wrong guess gives it a wrong AAD.
     """
     encodings = ColumnMetaData.encodings.key
     values = list(ColumnMetaData(metadata).encodings) if encodings in metadata else []
     values.extend(encoding for encoding in dict.fromkeys(e for _, e in counted) if encoding not in values)
     used = any(kind != _DICTIONARY_PAGE and encoding in _DICTIONARY_ENCODINGS for kind, encoding in counted)
     metadata.pop(ColumnMetaData.encoding_stats.key, None)
-    if dictionary and not used:  # a dictionary that no page uses: only ``encodings`` can tell of it
+    if dictionary and not used:  # no page uses the dictionary: only ``encodings`` can indicate it
         if not any(value in _DICTIONARY_ENCODINGS for value in values):
             values.append(_RLE_DICTIONARY)
     else:
@@ -118,7 +118,7 @@ def protect(chunk: Struct, metadata: Struct, path: Path, seal: ChunkSeal | None,
     """Put a chunk's metadata into its ``ColumnChunk``: in clear, encrypted, or redacted beside the encrypted form.
 
     Raises:
-        UnsupportedFileError: the chunk has fields that are not known, and would stand in clear.
+        UnsupportedFileError: the chunk has unknown fields, which would be in clear.
     """
     for key in (ColumnChunk.crypto_metadata.key, ColumnChunk.encrypted_column_metadata.key):
         chunk.pop(key, None)
@@ -153,7 +153,7 @@ def _refuse_unknown(chunk: Struct, path: Path) -> None:
 
 
 def crypto_metadata(path: Path, key_metadata: bytes | None) -> Struct:
-    """Return what a chunk says of its key: the footer's when ``key_metadata`` is None, else the column's own."""
+    """Return a chunk's ``crypto_metadata``: for the footer's key if ``key_metadata`` is None, else for its own key."""
     if key_metadata is None:
         return Struct({ColumnCryptoMetaData.encryption_with_footer_key.key: Struct()})
     own = Struct(
@@ -166,13 +166,13 @@ def crypto_metadata(path: Path, key_metadata: bytes | None) -> Struct:
 
 
 def redact_order(row_group: Struct, suite: FileCipherSuite) -> bool:
-    """Cut a row group's sorting columns before the first encrypted one; True if some were."""
+    """Cut a row group's sorting columns before the first encrypted one; return whether any were cut."""
     clear = {index for index, column in enumerate(suite.columns) if column is None}
     return _cut_order(row_group, lambda index: index in clear)
 
 
 def cut_order(row_group: Struct, replaced: Collection[int]) -> bool:
-    """Cut a row group's sorting columns before the first of some columns; True if some were."""
+    """Cut a row group's sorting columns before the first replaced one; return whether any were cut."""
     return _cut_order(row_group, lambda index: index not in replaced)
 
 
@@ -206,10 +206,10 @@ def _set_key_values(metadata: Struct, entries: Mapping[str, str]) -> None:
 
 
 def redact_key_values(metadata: Struct) -> list[str]:
-    """Drop key-value metadata in which other tools keep bounds or keys of rows, and metadata of Spark's fields.
+    """Remove key-value metadata in which other tools store bounds or keys of rows, and metadata of Spark's fields.
 
     Returns:
-        What went: the names of entries, or ``metadata of fields in`` one.
+        What was removed: the names of entries, or ``metadata of fields in`` an entry.
     """
     kept, dropped = [], []
     for entry in _key_values(metadata):
@@ -246,9 +246,9 @@ def _leaks(entry: KeyValue) -> bool:
 
 
 def _schema_leaks(text: str) -> bool:
-    """Tell whether a serialised Arrow schema, which repeats the key-value metadata, holds such an entry too.
+    """Return whether a serialised Arrow schema, which repeats the key-value metadata, has such an entry too.
 
-    Its strings stand as FlatBuffers have them: length, text, zero.
+    FlatBuffers store strings as length, text, zero.
     """
     try:
         schema = base64.b64decode(text)
@@ -260,9 +260,9 @@ def _schema_leaks(text: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class FooterSeal:
-    """What encrypts or signs a footer, and what the file says of its identity.
+    """The cipher that encrypts or signs a footer, and the encryption parameters that the file stores.
 
-    ``aad_prefix`` is the prefix that is stored; ``file_aad`` begins the AAD of every module.
+    ``aad_prefix`` is the stored prefix; ``file_aad`` begins the AAD of every module.
     """
 
     cipher: ModuleCipher

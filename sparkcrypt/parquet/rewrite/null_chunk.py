@@ -1,7 +1,7 @@
-"""Column chunks of nulls, for columns whose keys are gone: as a source that holds one page without a value.
+"""Makes column chunks of nulls for columns whose keys no longer exist: sources with one page without values.
 
-Only an optional column that is no part of another can be so: of what is nested, the levels say which groups are there,
-and these stand in the pages that nobody can open.
+Only optional top-level columns can be replaced: the levels of a nested column define which groups exist, and they are
+in pages that cannot be opened.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ _PLAIN, _RLE, _UNCOMPRESSED = 0, 3, 0
 
 
 def refuse_not_nullable(path: Path, levels: LeafLevels) -> None:
-    """Refuse a column that cannot be made of nulls alone.
+    """Refuse a column that cannot be replaced by nulls.
 
     Raises:
-        UnsupportedFileError: it is required, or part of another column; it is named.
+        UnsupportedFileError: the column, which is named, is required or part of a nested column.
     """
     if len(path) > 1 or levels.repetition:
         raise UnsupportedFileError(
@@ -52,10 +52,10 @@ def make_null_chunk(stack: ExitStack, metadata: FileMetaData, path: Path, group:
     """Return a chunk of as many nulls as a row group has rows.
 
     Args:
-        stack: closes its bytes.
+        stack: closes the chunk's bytes.
         metadata: the footer of the file.
-        path: of an optional column of the top level.
-        group: the place of the row group in the footer.
+        path: of an optional top-level column.
+        group: the index of the row group in the footer.
     """
     rows = metadata.row_groups[group].num_rows
     page = _make_page(rows) if rows else b""
@@ -89,7 +89,7 @@ def make_null_chunk(stack: ExitStack, metadata: FileMetaData, path: Path, group:
 
 
 def _make_page(rows: int) -> bytes:
-    """Return a V1 data page of nulls: one run of definition level 0, and no value."""
+    """Return a V1 data page of nulls: one run of definition level 0, and no values."""
     run = _run(rows)
     body = len(run).to_bytes(4, "little") + run
     data = Struct(
@@ -112,7 +112,7 @@ def _make_page(rows: int) -> bytes:
 
 
 def _run(rows: int) -> bytes:
-    """Return the definition level 0, as often as there are rows, as the hybrid encoding has it."""
+    """Return one RLE run of the hybrid encoding: definition level 0 for each row."""
     return _varint(rows << 1) + b"\0"
 
 

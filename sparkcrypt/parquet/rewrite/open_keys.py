@@ -1,4 +1,4 @@
-"""Opens each key of a file, and what it protects in the footer, without reading a page."""
+"""Opens each key of a file, and the part of the footer that it protects, without reading a page."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ def verify_keys(
 ) -> FileSummary:
     """Authenticate the footer, and the column metadata of every column that has a key of its own.
 
-    So each key that the file names, but those of dark columns, was retrieved and is the right one; the pages were not
-    looked at.
+    This proves that each key of the file, except those of dark columns, can be retrieved and is the right one.  Pages
+    are not read.
 
     Args:
         source: as `read_footer`.
-        retrieve_key: asked once for every key of the file.
+        retrieve_key: called once for every key of the file.
         aad_prefix: as `read_footer`.
         verify_aad: as `read_footer`.
-        dark: columns whose keys nothing opens any more; they are left unopened.
+        dark: columns whose keys can no longer be opened; they are left unopened.
 
     Raises:
         FormatError, VerificationError: as `verify_file`.
@@ -50,7 +50,7 @@ def open_every_key(
     verify_aad: VerifyAad | None = None,
     dark: Collection[Path] = (),
 ) -> Footer:
-    """Return the footer of an open file, each of whose keys was opened; see `verify_keys`."""
+    """Return the footer of an open file after opening each of its keys; see `verify_keys`."""
     footer = footer_of(file, ciphers, aad_prefix, verify_aad)
     with naming(file.name):
         check_magic_and_unique(file, footer)
@@ -59,12 +59,12 @@ def open_every_key(
 
 
 def open_columns(file: Input, footer: Footer, ciphers: FileCiphers, dark: Collection[Path] = ()) -> None:
-    """Open the metadata of every column chunk, but those of dark columns.
+    """Open the metadata of every column chunk, except those of dark columns.
 
     Raises:
-        ConfigError: the footer is not revealed, or a dark column has no key of its own.
+        ConfigError: the footer is not decrypted, or a dark column has no key of its own.
         FormatError: two row groups have the same ordinal.
-        VerificationError: one does not authenticate under its key and place.
+        VerificationError: a chunk's metadata do not authenticate under its key and place.
     """
     if footer.metadata is None or footer.columns is None:
         raise ConfigError("the footer is encrypted and no key is given; pass retrieve_key")

@@ -1,4 +1,4 @@
-"""Writes a file that appears under its name whole or not at all, on any file system."""
+"""Writes files that appear under their names whole or not at all, on any file system."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ Target: TypeAlias = Union[str, "os.PathLike[str]", "tuple[FileSystem, str]"]
 
 COPY_BYTES = 8 * 1024 * 1024
 GATHER_BYTES = 1024 * 1024
-"""What is gathered before it is handed over; no more, so that it is still in the processor's cache then."""
+"""The size of the write buffer, small enough for its content to be still in the processor's cache when written."""
 S3_MOST_BYTES = 5 * 1024**3
-"""S3 copies no larger object in one request, and a finished file gets its name there by a copy."""
+"""The largest object that S3 copies in one request; there a finished file is given its name by a copy."""
 _NO_KERNEL_COPY = (errno.EXDEV, errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP, errno.EBADF, errno.EPERM)
 _WAITING: ContextVar[set[str] | None] = ContextVar("folders that wait to be synced", default=None)
 _NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 
 
 class Output:
-    """A file under way: written from front to back."""
+    """A file that is being written, from front to back."""
 
     __slots__ = ("_descriptor", "_file", "_gathered", "_most", "_view", "position")
 
@@ -47,7 +47,7 @@ class Output:
         self.position = 0
 
     def write(self, data: bytes | memoryview) -> None:
-        """Append bytes, at the latest when `flush` is called; a view may change afterwards."""
+        """Append bytes to the buffer, which `flush` writes at the latest; the caller may reuse a view afterwards."""
         size, start = len(data), self._gathered
         if size > len(self._view) - start:
             self.flush()
@@ -60,7 +60,7 @@ class Output:
         self.position += size
 
     def room(self, size: int) -> memoryview:
-        """Return a place for the bytes that come next; call `advance` when they are there."""
+        """Return a buffer for the next bytes; call `advance` after filling it."""
         if size > len(self._view) - self._gathered:
             self.flush()
             if size > len(self._view):
@@ -68,12 +68,12 @@ class Output:
         return self._view[self._gathered : self._gathered + size]
 
     def advance(self, size: int) -> None:
-        """Append the first bytes of the place that `room` returned."""
+        """Append the first bytes of the buffer that `room` returned."""
         self._gathered += size
         self.position += size
 
     def flush(self) -> None:
-        """Hand over what was appended."""
+        """Write the buffered bytes to the file."""
         if self._gathered:
             self._hand_over(self._view[: self._gathered])
             self._gathered = 0
@@ -82,14 +82,14 @@ class Output:
         if self._most is not None and self.position > self._most:
             raise UnsupportedFileError(too_large(self._most))
         if self._descriptor is None:
-            self._file.write(bytes(data))  # of its own: a file system may send it later
+            self._file.write(bytes(data))  # a copy, since a file system may send it later
             return
         written = os.write(self._descriptor, data)
         while written < len(data):
             written += os.write(self._descriptor, memoryview(data)[written:])
 
     def copy(self, source: Input, offset: int, length: int, what: str) -> None:
-        """Append a range of a file; the kernel copies it where both are local files.
+        """Append a range of a file; the kernel copies it if both are local files.
 
         Raises:
             FormatError: the range is not inside the file.
@@ -123,23 +123,24 @@ class Output:
 
 
 def target_name(target: Target) -> str:
-    """Return a target's path, as reports name it."""
+    """Return a target's path for reports."""
     return str(target[1] if isinstance(target, tuple) else target)
 
 
 @contextmanager
 def open_target(target: Target, access: FileAccess | None = None) -> Iterator[Output]:
-    """Open a target for the time of a ``with`` block, at whose end, if it did not fail, the file stands under its name.
+    """Open a target for the duration of a ``with`` block; the file gets its name when the block ends without an error.
 
-    Until then its bytes are in a hidden file beside it, which is removed on failure, and which is its owner's alone
-    where the file system has modes.
+    Until then its bytes are in a hidden file beside it, which is removed on failure and which, if the file system has
+    modes, only its owner can access.
 
     Args:
-        target: where the file shall be.
-        access: what it is given there, as far as this user may, and never more; None leaves it to the process.
+        target: the place of the file.
+        access: its access rights, set as far as this user is permitted to and never wider; None uses the process's
+            defaults.
 
     Raises:
-        ConfigError: the target is there already, or cannot be written.
+        ConfigError: the target already exists, or cannot be written.
     """
     opened = _on_file_system(*target, access) if isinstance(target, tuple) else _local(os.fspath(target), access)
     with opened as output:
@@ -185,10 +186,11 @@ def _local(path: str, access: FileAccess | None) -> Iterator[Output]:
 
 @contextmanager
 def folders_synced_once() -> Iterator[None]:
-    """Make the names of local files that are written in the ``with`` block safe at its end, each folder once.
+    """Sync the folders of local files written in the ``with`` block at its end, each folder once.
 
-    A disk takes as long for a folder as for a small file.  Until the end a crash of the machine may lose files that
-    were written, whole; it never leaves a part of one.  A block inside another, or in another thread, is its own.
+    Syncing a folder takes as long as syncing a small file.  Before the end of the block a crash of the machine may lose
+    whole files that were written, but never leaves a part of one.  Nested blocks, and those of other threads, are
+    independent.
     """
     waiting: set[str] = set()
     token = _WAITING.set(waiting)
@@ -197,12 +199,12 @@ def folders_synced_once() -> Iterator[None]:
     finally:
         _WAITING.reset(token)
         for folder in sorted(waiting):
-            with contextlib.suppress(FileNotFoundError):  # who removed the folder wants none of its files
+            with contextlib.suppress(FileNotFoundError):  # the folder was removed, and so its files
                 sync_folder(folder)
 
 
 def _name(partial: str, path: str) -> None:
-    """Give a finished file its name; a link, unlike a rename, never replaces a file that appeared meanwhile."""
+    """Give a finished file its name; unlike a rename, a link never replaces a file made concurrently."""
     try:
         os.link(partial, path)
     except FileExistsError:
@@ -226,7 +228,7 @@ def _on_file_system(filesystem: FileSystem, path: str, access: FileAccess | None
     _refuse_existing(exists(), path)
     partial, local = _hidden(path), filesystem.type_name == "local"
     try:
-        if local and access is not None:  # pyarrow opens what is there, and leaves its mode
+        if local and access is not None:  # pyarrow opens an existing file and keeps its mode
             os.close(open_private(partial, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
         file: Any = filesystem.open_output_stream(partial, compression=None)
     except (OSError, ValueError) as error:
@@ -241,7 +243,7 @@ def _on_file_system(filesystem: FileSystem, path: str, access: FileAccess | None
         _refuse_existing(exists(), path)
         try:
             filesystem.move(partial, path)
-        except FileExistsError:  # where a rename refuses what appeared meanwhile
+        except FileExistsError:  # a rename that refuses a file made concurrently
             _refuse_existing(True, path)
     except BaseException:
         with contextlib.suppress(OSError):
@@ -250,7 +252,7 @@ def _on_file_system(filesystem: FileSystem, path: str, access: FileAccess | None
 
 
 def _give_stored(filesystem: FileSystem, path: str, access: FileAccess) -> None:
-    """Give a file on a file system its access, where that has modes that can be set from here."""
+    """Set the access rights of a file on a file system, if that has modes that can be set from Python."""
     give_mode = getattr(getattr(filesystem, "handler", None), "give_mode", None)
     if give_mode is not None:
         give_mode(path, access.mode)
@@ -263,15 +265,16 @@ def _give_stored(filesystem: FileSystem, path: str, access: FileAccess) -> None:
 
 
 def most_bytes(filesystem: FileSystem) -> int | None:
-    """Return how large a target on a file system may be, in bytes; None where nothing limits it.
+    """Return the most bytes that a target on a file system may have; None without a limit.
 
-    On S3 an object would appear whole under its own name too, but pyarrow completes an upload that failed half-way.
+    On S3, objects appear whole even without a copy, but pyarrow completes an upload that failed half-way, so a target
+    is not written under its own name.
     """
     return S3_MOST_BYTES if filesystem.type_name == "s3" else None
 
 
 def too_large(most: int) -> str:
-    """Return why a file has no target where targets have at most so many bytes."""
+    """Return the message that refuses a file whose target may be larger than ``most`` bytes."""
     return f"the target may be larger than {most} bytes, the most that S3 copies at once; use the Spark engine"
 
 

@@ -1,8 +1,8 @@
-"""Page headers as a rewrite needs them: four numbers that it may change, and the rest, which it carries as it is.
+"""Decodes and encodes page headers for a rewrite: four numbers, and the rest as unchanged bytes.
 
-Files have a header for every few kilobytes, so this is where a rewrite spends its time.  Headers of one column chunk
-differ little: usually in two sizes.  The rest of a header is therefore compared with the one before, and decoded only
-when it differs.
+Files have a header for every few kilobytes, so a rewrite spends most of its time here.  The headers of a column chunk
+usually differ only in their two sizes, so the rest of a header is compared with the previous one's, and decoded only if
+it differs.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ _MAX_I32 = 0x7FFFFFFF
 
 
 class PageHead:
-    """A page's header.
+    """A page header.
 
     Attributes:
         type: the page's type.
         uncompressed: ``uncompressed_page_size``, in bytes.
-        size: ``compressed_page_size``, in bytes, encryption included where the page is encrypted.
-        crc: as a signed integer, or None.
-        values: how many values a data page holds, nulls included; 0 for a dictionary page.
-        rows: how many rows, where its header tells; None for V1 and dictionary pages.
-        levels: bytes at the start of a V2 page that hold its levels.
-        encoding: of its values.
+        size: ``compressed_page_size``, in bytes, including encryption if the page is encrypted.
+        crc: the CRC as a signed integer, or None.
+        values: the number of values of a data page, including nulls; 0 for a dictionary page.
+        rows: the number of rows of a V2 page; None for V1 and dictionary pages.
+        levels: the number of bytes at the start of a V2 page that hold its levels.
+        encoding: the encoding of its values.
     """
 
     __slots__ = (
@@ -43,7 +43,7 @@ class PageHead:
     )
 
     def __init__(self, lead: bytes, kind: int, uncompressed: int, size: int, crc: int | None) -> None:
-        """Take the numbers, and the bytes as which the first two stand before the third."""
+        """Initialise the header from its numbers; ``lead`` are the encoded bytes that precede ``size``."""
         self._lead = lead
         self.type = kind
         self.uncompressed = uncompressed
@@ -85,14 +85,14 @@ class PageHead:
         self.values, self.rows, self.levels, self.encoding = other.values, other.rows, other.levels, other.encoding
 
     def continues_as(self, other: PageHead, data: bytes, position: int, rest_id: int, kind: int) -> bool:
-        """Tell whether what follows the numbers is, byte for byte, what follows them in another header."""
+        """Return whether the bytes after the numbers equal those of another header."""
         rest = other._rest
         same = rest_id == other._rest_id and kind == other._kind and data.startswith(rest, position)
         return same and self.type == other.type
 
     @property
     def rest_bytes(self) -> int:
-        """Length of what follows the numbers, without the header of its first field."""
+        """The number of bytes after the numbers, without the header of the first field there."""
         return len(self._rest)
 
 
@@ -100,17 +100,17 @@ def read_head(data: bytes, position: int, before: PageHead | None, origin: int) 
     """Decode a page header.
 
     Args:
-        data: bytes that hold it.
-        position: where in them it begins.
-        before: the header of the page before, if it is of the same column chunk.
-        origin: what messages add to an index in ``data`` to name an offset.
+        data: bytes that contain it.
+        position: its index in them.
+        before: the header of the previous page, if it is of the same column chunk.
+        origin: added to an index in ``data`` to give an offset in messages.
 
     Returns:
         The header and the index of the first byte after it.
 
     Raises:
-        FormatError: there is none, or not all of it.
-        UnsupportedFileError: it announces a page that has no module type.
+        FormatError: the bytes are not a valid header, or end within it.
+        UnsupportedFileError: it is the header of a page type without a module type.
     """
     found = _leading_numbers(data, position)
     if found is None:
@@ -131,7 +131,7 @@ def read_head(data: bytes, position: int, before: PageHead | None, origin: int) 
 
 
 def _leading_numbers(data: bytes, start: int) -> tuple[PageHead, int] | None:
-    """Decode type, sizes and CRC where they stand as every writer puts them: first, and in this order."""
+    """Decode type, sizes and CRC if they come first and in this order, as all writers write them; else return None."""
     try:
         kind = data[start + 1]
         if data[start] != _NEXT_I32 or kind > 127 or data[start + 2] != _NEXT_I32:
@@ -144,14 +144,14 @@ def _leading_numbers(data: bytes, start: int) -> tuple[PageHead, int] | None:
         crc = None
         if data[at] == _NEXT_I32:
             crc, at = _integer(data, at + 1)
-            data[at]  # there must be more
+            data[at]  # raises IndexError unless more bytes follow
     except IndexError:
         return None
     return PageHead(lead, kind >> 1 ^ -(kind & 1), uncompressed, size, crc), at
 
 
 def _integer(data: bytes, at: int) -> tuple[int, int]:
-    """Decode an integer of at most 32 bits; returns it and the index after it."""
+    """Decode an integer of at most 32 bits; return it and the index after it."""
     byte = data[at]
     raw, shift = byte & 127, 7
     while byte > 127 and shift < 35:
@@ -163,7 +163,7 @@ def _integer(data: bytes, at: int) -> tuple[int, int]:
 
 
 def _decode_header(data: bytes, position: int, origin: int) -> tuple[PageHead, int]:
-    """Decode a header whose fields stand in another order, or in another form."""
+    """Decode a header whose fields have another order or form."""
     struct, end = decode_struct(data, start=position, origin=origin)
     header = PageHeader(struct)
     lead = bytearray()
@@ -181,7 +181,7 @@ def _decode_header(data: bytes, position: int, origin: int) -> tuple[PageHead, i
 
 
 def _describe(head: PageHead, struct: Struct) -> None:
-    """Take from the decoded header what tells pages apart, and refuse what cannot be."""
+    """Set counts, levels and encoding from a decoded header, and refuse invalid ones."""
     facts, header = page_facts(struct, "a page header", True), PageHeader(struct)
     _check_sizes(head)
     head.values, head.rows, head.levels = facts.values, facts.rows, facts.levels

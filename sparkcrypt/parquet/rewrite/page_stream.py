@@ -1,4 +1,4 @@
-"""Reads the pages of a column chunk, plaintext or encrypted, one after another as they were before encryption."""
+"""Reads the pages of a plaintext or encrypted column chunk in file order, as they were before encryption."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from sparkcrypt.schema import join_dotted
 
 READ_AHEAD_BYTES = 4 * 1024 * 1024
 HEADER_BYTES = 256
-"""What is looked at first for a page header; statistics in it may make it longer."""
+"""The number of bytes first read to decode a page header; statistics may make it longer."""
 STRUCT_BYTES = 64 * 1024
-"""What is looked at for the header of a Bloom filter, which has a few numbers."""
+"""The number of bytes read to decode a Bloom filter's header, which has a few numbers."""
 MAX_HEADER_BYTES = 16 * 1024 * 1024
 
 
 class Page:
-    """A page as it is without encryption.
+    """A decrypted page.
 
     Attributes:
-        head: its header; size and CRC are those that it had in the source.
-        start: the source's offset of its header (or of the module that holds it).
-        end: the source's offset of the first byte after its body.
-        body: the page's bytes, compressed as they were.
+        head: its header; size and CRC are those of the source.
+        start: the offset in the source of its header (or of its header's module).
+        end: the offset in the source of the first byte after its body.
+        body: the page's bytes, still compressed.
     """
 
     __slots__ = ("body", "end", "head", "start")
@@ -43,7 +43,7 @@ class Page:
 
 
 class PageSource(Protocol):
-    """What yields the pages of one column chunk; afterwards it knows what of them nothing authenticated."""
+    """A reader of the pages of one column chunk; afterwards ``unauthenticated`` has what nothing authenticated."""
 
     unauthenticated: set[str]
 
@@ -53,9 +53,9 @@ class PageSource(Protocol):
 
 
 class Bytes:
-    """A range of a file, read from front to back in large pieces into one buffer, which the file's readers share.
+    """A range of a file, read from front to back in large pieces into one buffer that all readers of the file share.
 
-    So what it hands out is valid until something more is read of the file.
+    A returned view is therefore only valid until more of the file is read.
     """
 
     __slots__ = ("_at", "_end", "_file", "_have", "_next", "_view")
@@ -70,19 +70,19 @@ class Bytes:
 
     @property
     def position(self) -> int:
-        """Offset in the file of the next byte."""
+        """The offset in the file of the next byte."""
         return self._next - self._have + self._at
 
     @property
     def left(self) -> int:
-        """Bytes that were not taken yet."""
+        """The number of bytes not taken yet."""
         return self._end - self.position
 
     def take(self, length: int, what: str) -> memoryview:
-        """Return the next bytes.
+        """Take and return the next ``length`` bytes.
 
         Raises:
-            FormatError: there are not so many.
+            FormatError: fewer are left.
         """
         if not 0 <= length <= self._have - self._at:
             if not 0 <= length <= self.left:
@@ -93,10 +93,10 @@ class Bytes:
         return self._view[at : at + length]
 
     def head(self, before: PageHead | None) -> PageHead:
-        """Take and return the page header that comes next.
+        """Take and return the next page header.
 
         Raises:
-            FormatError: there is none.
+            FormatError: the next bytes are not a page header.
         """
         wanted = HEADER_BYTES
         while True:
@@ -112,26 +112,26 @@ class Bytes:
             return head
 
     def struct(self, what: str) -> Struct:
-        """Take and return the Thrift struct that comes next.
+        """Take and return the next Thrift struct.
 
         Raises:
-            FormatError: there is none.
+            FormatError: the next bytes are not a struct.
         """
         struct, length = decode_struct(self._look(STRUCT_BYTES, what), origin=self.position)
         self._at += length
         return struct
 
     def module(self, what: str) -> bytes:
-        """Take and return the framed module that comes next.
+        """Take and return the next framed module.
 
         Raises:
-            FormatError: it does not fit.
+            FormatError: fewer bytes are left than the module has.
         """
         length = bytes(self.take(LENGTH_BYTES, what))
         return length + self.take(int.from_bytes(length, "little"), what)
 
     def _look(self, length: int, what: str) -> bytes:
-        """Return the next bytes without taking them: so many, or all that are left."""
+        """Return the next ``length`` bytes, or all that are left, without taking them."""
         length = min(length, self.left)
         if length > self._have - self._at:
             self._fill(length, what)
@@ -161,8 +161,8 @@ class PlainPages:
         """Yield the pages in file order.
 
         Raises:
-            FormatError: a header or a length that does not fit.
-            UnsupportedFileError: a page of a type that has no module of its own.
+            FormatError: a header or a length does not fit.
+            UnsupportedFileError: a page has a type without a module type.
             VerificationError: a page's CRC is not that of its bytes.
         """
         data, name = self._bytes, self._name
@@ -178,9 +178,9 @@ class PlainPages:
 
 
 class EncryptedPages:
-    """The pages of an encrypted column chunk, each authenticated as far as its algorithm and version do so.
+    """The pages of an encrypted column chunk, authenticated as far as the algorithm and the page version do so.
 
-    The first page is a dictionary page if it authenticates as one, whatever the metadata says: old writers leave the
+    The first page is a dictionary page if it authenticates as one, whatever the metadata contain: old writers leave the
     dictionary's offset out.
     """
 
@@ -194,7 +194,7 @@ class EncryptedPages:
         """Yield the pages in file order.
 
         Raises:
-            FormatError: a length that does not fit, or a page of another type than its module.
+            FormatError: a length does not fit, or a page's type is not that of its module.
             VerificationError: a module does not authenticate, or a page's CRC is not that of its bytes.
         """
         data, name, number = self._bytes, self._name, 0
@@ -222,16 +222,16 @@ class EncryptedPages:
                 opened = self._key.open(framed, ModuleType.DICTIONARY_PAGE_HEADER)
                 return ModuleType.DICTIONARY_PAGE_HEADER, read_head(opened, 0, None, 0)[0]
             except VerificationError:
-                pass  # then it must be a data page's
+                pass  # then it must be the header of a data page
         opened = self._key.open(framed, ModuleType.DATA_PAGE_HEADER, number)
         return ModuleType.DATA_PAGE_HEADER, read_head(opened, 0, before, 0)[0]
 
     def _data(self, head: PageHead, body: memoryview, number: int) -> bytes:
-        """Open a data page; of V2 pages Arrow encrypts all, parquet-mr leaves the levels in clear."""
+        """Open a data page; Arrow encrypts all bytes of a V2 page, parquet-mr leaves its levels in clear."""
         levels = head.levels
         if not levels or (_is_frame(body) and not _is_frame(body[levels:])):
             return self._open(body, ModuleType.DATA_PAGE, number)
-        if _is_frame(body):  # both fit, so only authentication can tell
+        if _is_frame(body):  # both forms fit: only authentication can tell them apart
             try:
                 return self._open(body, ModuleType.DATA_PAGE, number)
             except VerificationError:

@@ -1,9 +1,9 @@
-"""Cuts the Spark schema that footers keep as JSON down to what is known to tell nothing of values.
+"""Reduces the Spark schema that footers store as JSON to parts that are known to reveal no values.
 
-Spark writes what people and libraries attached to fields with them: ``ml_attr`` of Spark ML lists every value that a
-``StringIndexer`` saw, or holds bounds, and stands at the *indexed* field too, which need not be encrypted itself.  So
-metadata of every field goes but for what Spark needs to read a type, comments, tags, and which columns of which tables
-the field came from.  Defaults go: they are values.
+Spark writes all metadata that users and libraries attached to fields: ``ml_attr`` of Spark ML lists every value that a
+``StringIndexer`` saw, or holds bounds, also at the *indexed* field, which need not be encrypted itself.  So metadata of
+fields is removed, except what Spark needs to read a type, comments, tags, and the field's lineage (its source columns
+and tables).  Defaults are removed: they are values.
 Source: ``DataType.json`` of Spark.
 """
 
@@ -18,7 +18,7 @@ from sparkcrypt.tags.lineage_note import is_lineage
 
 
 def redact_spark_schema(text: str) -> tuple[str | None, bool]:
-    """Return the schema with only known metadata of fields, None if it cannot be read; and whether something went."""
+    """Return the schema with only known metadata of fields, None if unreadable; and whether anything was removed."""
     try:
         found = json.loads(text)
         kept = _type(found)
@@ -30,11 +30,11 @@ def redact_spark_schema(text: str) -> tuple[str | None, bool]:
 
 
 def _type(found: Any) -> Any:
-    """Return a type rebuilt of what is known.
+    """Return a type rebuilt from its known parts.
 
     Raises:
-        ValueError: it is none of Spark's.
-        KeyError: it is none of Spark's.
+        ValueError: it is not a type of Spark.
+        KeyError: it is not a type of Spark.
     """
     if isinstance(found, str):
         return found
@@ -84,7 +84,7 @@ _INNER = {
     "map": (("keyType", "valueType"), ("valueContainsNull",)),
     "udt": (("sqlType",), ("class", "pyClass", "serializedClass")),
 }
-"""Of each nested type but structs the names of its types, and of its texts and flags."""
+"""Nested type, except structs -> the keys of its inner types, and the keys of its texts and flags."""
 
 _KNOWN: dict[str, Callable[[Any], bool]] = {
     "comment": _is_text,

@@ -1,4 +1,4 @@
-"""What a rewrite did, for reports."""
+"""Defines the result of a rewrite, for reports."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sparkcrypt.schema import join_dotted
 
 @dataclass(frozen=True, slots=True)
 class RewriteResult:
-    """What a rewrite did.
+    """The result of a rewrite.
 
     Attributes:
         source, target: names of the files.
@@ -22,8 +22,8 @@ class RewriteResult:
         bytes_before, bytes_after: sizes of the files.
         columns: leaf path -> whether the target encrypts it.
         source_authenticated: ``all``, ``partial``, or ``none`` for a source that was not encrypted.
-        unauthenticated: what of an encrypted source nothing authenticated.
-        notes: what the target lost, and who cannot read it.
+        unauthenticated: the parts of an encrypted source that nothing authenticated.
+        notes: what the target lost, and which readers cannot read it.
     """
 
     source: str

@@ -1,4 +1,4 @@
-"""Replaces the key metadata of an encrypted file: a new footer over the same data, which is copied untouched."""
+"""Replaces the key metadata of an encrypted file: copies the data unchanged and writes a new footer."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from sparkcrypt.schema import join_dotted
 WrapKey: TypeAlias = Callable[[KeyRequest, bytes], bytes]
 """Returns new key metadata for a data key; the request is the one that the key was retrieved for."""
 KeepKey: TypeAlias = Callable[[Path, bytes], bytes | None]
-"""Returns new key metadata of a column for what it has, where its data key need not be opened for that; else None."""
+"""Returns new key metadata for a column's present key metadata if its data key need not be opened, else None."""
 
 
 def rewrap_file(
@@ -42,28 +42,28 @@ def rewrap_file(
     keep_key: KeepKey = lambda column, key_metadata: None,
     check_footer: Callable[[Footer], None] = lambda footer: None,
 ) -> RewriteResult:
-    """Write a copy of an encrypted file whose data keys are wrapped anew.
+    """Write a copy of an encrypted file with rewrapped data keys.
 
-    The data keys stay, so this is not revocation: who kept the old footer, or a key, can still read the data.  Before
-    anything is written the footer is authenticated, and one module of each key under the file's AAD, so that key
-    material that was copied from another column or file is not wrapped for whoever put it there.
+    The data keys stay the same, so this is not revocation: a reader who kept the old footer, or a key, can still read
+    the data.  Before anything is written the footer is authenticated, and one module of each key under the file's AAD,
+    so that key material copied from another column or file is not wrapped for whoever placed it there.
 
     Args:
         source: as `read_footer`; must be encrypted.
         target: as `rewrite_file`.
-        retrieve_key: asked for each data key, once.
-        wrap_key: asked for the new key metadata of each data key, once.
+        retrieve_key: called once for each data key.
+        wrap_key: called once for the new key metadata of each data key.
         aad_prefix: the source's AAD prefix, if it does not store it.
-        verify_aad: called with the AAD prefix before any key is asked for.
-        key_values: set in the footer's key-value metadata.
-        dark: columns whose keys nothing opens any more: no key is asked for, and their key material stays as it is.
-        keep_key: asked of each other column with a key of its own, before that is opened.
-        check_footer: called with the authenticated footer before a column's key is asked for; raises what it refuses.
+        verify_aad: called with the AAD prefix before any key is requested.
+        key_values: entries to set in the footer's key-value metadata.
+        dark: columns whose keys can no longer be opened: no key is requested, and their key material stays unchanged.
+        keep_key: called for each column with a key of its own, before that is opened; ignored for dark columns.
+        check_footer: called with the authenticated footer before a column's key is requested; raises to refuse it.
 
     Raises:
-        FormatError: the source is against the specification.
+        FormatError: the source violates the specification.
         VerificationError: the footer or a key's module does not authenticate.
-        ConfigError: the source is not encrypted, the target is there already, or a dark column has no key of its own.
+        ConfigError: the source is not encrypted, the target already exists, or a dark column has no key of its own.
     """
     with ExitStack() as stack:
         file = stack.enter_context(open_source(source))
@@ -103,13 +103,13 @@ def rewrap_file(
 
 
 def kept_keys(columns: Iterable[ColumnCrypto], dark: Collection[Path], keep_key: KeepKey) -> dict[Path, bytes]:
-    """Return the new key metadata of each column whose data key need not be opened for it."""
+    """Return the new key metadata of each column, except dark ones, whose data key need not be opened."""
     asked = {column.path: keep_key(column.path, column.key_metadata or b"") for column in columns if column.own_key}
     return {path: metadata for path, metadata in asked.items() if metadata is not None and path not in dark}
 
 
 class _Keys:
-    """The data keys of a file as they come, and the new key metadata of each."""
+    """The data keys of a file, recorded as they are retrieved, and the new key metadata of each."""
 
     def __init__(self, retrieve_key: RetrieveKey, wrap_key: WrapKey) -> None:
         self._retrieve_key = retrieve_key
@@ -123,19 +123,19 @@ class _Keys:
         return key
 
     def wrap_all(self) -> None:
-        """Ask for the new key metadata of every key that was retrieved."""
+        """Request new key metadata for every key that was retrieved."""
         self.wrapped = {column: self._wrap_key(request, key) for column, (request, key) in self._found.items()}
 
 
 def inline_footer(footer: Footer, footer_key: bytes) -> bytes:
-    """Return what a file would end with, from its footer on, if its key material stood inside.
+    """Return the bytes from the footer to the end of a file, as they would be with its key material inside.
 
     Args:
-        footer: revealed, of a file whose key material stands beside it.
+        footer: the decrypted footer of a file whose key material is in a file beside it.
         footer_key: the data key of the footer.
 
     Raises:
-        ConfigError: the footer is not revealed, or its file not encrypted.
+        ConfigError: the footer is not decrypted, or the file is not encrypted.
     """
     if footer.metadata is None or footer.columns is None or footer.mode == "plaintext":
         raise ConfigError(f"{footer.file}: its footer is not revealed; pass retrieve_key when you read it")
@@ -176,7 +176,7 @@ def _rewrap_columns(
             copy = Struct(chunk.struct)
             if column.own_key and column.path not in dark:
                 copy[ColumnChunk.crypto_metadata.key] = crypto_metadata(column.path, wrapped[column.path])
-            elif column.own_key and footer.external_material:  # beside the new file no file of key material will be
+            elif column.own_key and footer.external_material:  # the new file has no file of key material
                 copy[ColumnChunk.crypto_metadata.key] = crypto_metadata(column.path, column.key_metadata)
             chunks.append(in_id_order(copy))
         copied = Struct(group.struct)

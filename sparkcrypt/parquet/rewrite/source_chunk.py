@@ -1,4 +1,4 @@
-"""One column chunk of a source file with its metadata revealed: its pages, indexes and Bloom filter, in plaintext."""
+"""Reads the column chunks of a source file: decrypted metadata, pages, indexes and Bloom filters."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ _INDEX_FIELDS = {
 
 @dataclass(frozen=True, slots=True)
 class SourceChunk:
-    """A column chunk that can be read.
+    """A readable column chunk.
 
-    ``part`` names it in messages; ``metadata`` is its own copy; ``key`` is None when the chunk is not encrypted;
-    ``limit`` is where the footer begins; ``rows`` are the row group's, and a ``repeated`` leaf has any number of values
-    for each.
+    ``part`` is its name in messages; ``metadata`` is a copy that may be changed; ``key`` is None if the chunk is not
+    encrypted; ``limit`` is the offset of the footer; ``rows`` is the row group's number of rows, each of which may have
+    any number of values if the leaf is ``repeated``.
     """
 
     file: Input = field(repr=False)
@@ -49,19 +49,19 @@ class SourceChunk:
 
     @property
     def name(self) -> str:
-        """What messages call the chunk."""
+        """The name of the chunk in messages."""
         return str(self.part)
 
     def range(self) -> tuple[int, int]:
-        """Return where its pages begin and end.
+        """Return the start and end of its pages.
 
         Raises:
-            FormatError: that is not inside the file's data.
+            FormatError: they are not inside the file's data.
         """
         return chunk_range(self.metadata, self.limit, self.part)
 
     def page_source(self) -> PageSource:
-        """Return what reads its pages."""
+        """Return a reader of its pages."""
         start, end = self.range()
         if self.key is None:
             return PlainPages(self.file, start, end, self.name)
@@ -71,7 +71,7 @@ class SourceChunk:
         """Return its column index or offset index as serialised, or None if it has none.
 
         Raises:
-            FormatError: it has an offset without a length or the other way round, or they do not fit.
+            FormatError: it has an offset without a length or the reverse, or they are not inside the file's data.
             VerificationError: it does not authenticate.
         """
         offset, length = (self.chunk.struct.get(key) for key in _INDEX_FIELDS[module])
@@ -91,10 +91,10 @@ class SourceChunk:
         """Return the header and the bit set of its Bloom filter, or None if it has none.
 
         Args:
-            end: where it must end at the latest, if something else begins there.
+            end: the offset of the next part of the file, which it must not exceed.
 
         Raises:
-            FormatError: it is not inside the file's data, or reaches into something else, or the lengths do not fit.
+            FormatError: it is not inside the file's data, overlaps another part, or the lengths do not fit.
             VerificationError: it does not authenticate.
         """
         offset = self.metadata.bloom_filter_offset
@@ -131,13 +131,13 @@ def source_chunks(
 
     Args:
         file: the file.
-        footer: its footer, revealed.
+        footer: its decrypted footer.
         ciphers: of its keys; None for a plaintext file.
-        dark: columns that are left out, since nothing opens their keys.
+        dark: columns that are left out, since their keys cannot be opened.
 
     Raises:
         FormatError: two row groups have the same ordinal, so that pages of one would pass for the other's; or a chunk
-            lies in another file, or its metadata is missing or does not fit.
+            is in another file, or its metadata is missing or does not fit.
         VerificationError: encrypted metadata does not authenticate.
         ConfigError: a column is encrypted and no key is given.
     """
@@ -152,13 +152,13 @@ def source_chunks(
 
 
 def column_chunks(file: Input, footer: Footer, ciphers: FileCiphers | None, column: int) -> Iterator[SourceChunk]:
-    """Yield one leaf's chunk of each row group; no other leaf's key is asked for.
+    """Yield one leaf's chunk of each row group; no other leaf's key is requested.
 
     Args:
         file: the file.
-        footer: its footer, revealed.
+        footer: its decrypted footer.
         ciphers: of its keys; None for a plaintext file.
-        column: the leaf's place in the schema.
+        column: the leaf's index in the schema.
 
     Raises:
         FormatError, VerificationError, ConfigError: as `source_chunks`, of this leaf.
@@ -175,7 +175,7 @@ def column_chunks(file: Input, footer: Footer, ciphers: FileCiphers | None, colu
 
 
 class _Group(NamedTuple):
-    """A row group: its place in the footer, and the ordinal that its modules carry."""
+    """A row group, its index in the footer, and the ordinal in its modules' AADs."""
 
     row_group: RowGroup
     number: int
@@ -183,7 +183,7 @@ class _Group(NamedTuple):
 
 
 _Leaf: TypeAlias = tuple[ColumnCrypto, str, bool]
-"""A leaf: how it is encrypted, its path as text, whether it is repeated."""
+"""A leaf: its encryption, its path as text, whether it is repeated."""
 
 
 def _chunks(
@@ -213,7 +213,7 @@ def _key(footer: Footer, ciphers: FileCiphers | None, crypto: ColumnCrypto, ordi
 
 
 def _metadata(file: Input, footer: Footer, chunk: ColumnChunk, key: ChunkKey | None, name: PartName) -> ColumnMetaData:
-    """Return the chunk's metadata: what is encrypted, where it is, since what stands beside it in clear is redacted."""
+    """Return the chunk's metadata, from its encrypted form if it has one, since the form in clear is then redacted."""
     framed, clear = chunk.encrypted_column_metadata, chunk.meta_data
     if key is not None and framed is not None:
         sealed = ColumnMetaData(decode_struct(key.open(framed, ModuleType.COLUMN_META_DATA))[0])

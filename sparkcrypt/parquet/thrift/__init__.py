@@ -1,1 +1,1 @@
-"""Thrift's compact protocol, and Parquet's metadata structs over it."""
+"""Thrift's compact protocol, and Parquet's metadata structs in it."""

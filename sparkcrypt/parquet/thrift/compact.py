@@ -1,12 +1,12 @@
-"""Thrift's compact protocol, read into generic structs that keep every field (`thrift_encode` writes them back).
+"""Decodes Thrift's compact protocol into generic structs that keep every field (`encode` writes them back).
 
 Layout of the wire format: "Thrift Compact protocol encoding" (apache/thrift, doc/specs/thrift-compact-protocol.md).
 
 A decoded struct is a dictionary, in wire order, from ``field_key(field id, type)`` to value, so that a field of another
 type than expected is an unknown field, as it is for generated Thrift code.  Booleans are ``bool``, integers ``int``,
 strings and binaries ``bytes``; doubles and UUIDs stay their raw 8 and 16 bytes.  Input is untrusted: every length and
-count is held against the bytes that are left before anything is allocated, nesting and the number of values are
-bounded, and whatever is wrong is a `FormatError` that names the offset and what was expected there.
+count is checked against the remaining bytes before anything is allocated, nesting and the number of values are
+bounded, and every error is a `FormatError` that names the offset and what was expected there.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from typing import NoReturn, TypeAlias, Union
 from sparkcrypt.errors import FormatError
 
 BOOL, FALSE, BYTE, I16, I32, I64, DOUBLE, BINARY, LIST, SET, MAP, STRUCT, UUID = range(1, 14)
-"""Types of the compact protocol.  A field of either boolean type stands under ``BOOL``."""
+"""Types of the compact protocol.  A field of either boolean type has the key of ``BOOL``."""
 
 MAX_DEPTH = 64
 MAX_VALUES = 4_000_000
-"""Values in one decoded struct, if the caller knows no better bound; each costs at most some 100 bytes of memory."""
+"""The most values in one decoded struct unless the caller sets another limit; each takes at most some 100 bytes."""
 
 _MAX_FIELD_ID = 0x7FFF
 FIXED_BYTES = {DOUBLE: 8, UUID: 16}
@@ -47,7 +47,7 @@ class List(list[Value]):
 
 
 class Map(list[tuple[Value, Value]]):
-    """A map as pairs in wire order, and the types of its keys and values (both 0 when it is empty)."""
+    """A map as pairs in wire order, and the types of its keys and values (both 0 if it is empty)."""
 
     __slots__ = ("key", "value")
 
@@ -58,7 +58,7 @@ class Map(list[tuple[Value, Value]]):
 
 
 def field_key(field_id: int, kind: int) -> int:
-    """Return the key under which a `Struct` holds the field of that id and type."""
+    """Return the key under which a `Struct` stores the field of that id and type."""
     return field_id << 4 | kind
 
 
@@ -66,10 +66,10 @@ def decode_struct(data: bytes, *, start: int = 0, origin: int = 0, max_values: i
     """Decode one struct.
 
     Args:
-        data: the bytes; what follows the struct is left alone.
-        start: index in ``data`` where the struct begins.
-        origin: what messages add to an index in ``data`` to name an offset.
-        max_values: how many values it may have, `MAX_VALUES` if None.
+        data: the bytes; bytes after the struct are ignored.
+        start: the index in ``data`` of the struct.
+        origin: added to an index in ``data`` to give an offset in messages.
+        max_values: the most values that it may have; `MAX_VALUES` if None.
 
     Returns:
         The struct and the index of the first byte after it.
@@ -87,15 +87,15 @@ def decode_struct(data: bytes, *, start: int = 0, origin: int = 0, max_values: i
 
 
 def ran_out(error: FormatError) -> bool:
-    """Tell whether `decode_struct` failed because its bytes ended, so that more of them may hold the struct."""
+    """Return whether `decode_struct` failed because its bytes ended, so that it may succeed with more bytes."""
     return isinstance(error.__cause__, IndexError)
 
 
 class _Reader:
-    """The bytes of one decode and how many values they may still make.
+    """The bytes of one decoding, and the number of values that are still allowed.
 
-    Each reading method takes a position and the levels that may still be nested and returns a value and the position
-    after it.
+    Each reading method takes a position and the number of levels that may still be nested, and returns a value and the
+    position after it.
     """
 
     __slots__ = ("data", "max_values", "origin", "values_left")

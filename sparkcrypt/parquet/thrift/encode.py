@@ -1,4 +1,4 @@
-"""Writes generic Thrift structs in the compact protocol, byte for byte as they were read."""
+"""Encodes generic Thrift structs in the compact protocol, byte for byte as they were decoded."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def encode_struct(struct: Struct) -> bytes:
     """Encode a struct with the shortest integers and field headers, as parquet-mr, Arrow and every Thrift library do.
 
     Raises:
-        ValueError: a value does not fit the type that it stands under.
-        TypeError: the same.
+        ValueError: a number does not fit the type of its key.
+        TypeError: a value is not of the type of its key.
     """
     out = bytearray()
     _write_struct(out, struct)

@@ -1,4 +1,4 @@
-"""Declares typed fields over a generic Thrift struct, as the IDL does, and checks them when they are read."""
+"""Declares typed fields of generic Thrift structs, as the IDL does, and checks them when they are read."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ V = TypeVar("V", bound="View")
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A struct seen with the names and types of the IDL; the struct itself stays whole behind it."""
+    """A view of a struct with the names and types of the IDL; the struct itself keeps all its fields."""
 
     struct: Struct
 
 
 @dataclass(frozen=True, slots=True)
 class Kind(Generic[T]):
-    """A Thrift type and how a generic value of it becomes a value of ``T``."""
+    """A Thrift type, and the conversion of its generic values to ``T``."""
 
     type: int
     convert: Callable[[Any], T]
@@ -48,7 +48,7 @@ STRUCT: Kind[Struct] = Kind(thrift.STRUCT, _same)
 
 
 def struct_of(view: type[V]) -> Kind[V]:
-    """Return the kind of a struct that is seen as ``view``."""
+    """Return the kind of a struct that is viewed as ``view``."""
     return Kind(thrift.STRUCT, view)
 
 
@@ -65,7 +65,7 @@ def list_of(element: Kind[T]) -> Kind[tuple[T, ...]]:
 
 
 class _Field(Generic[T]):
-    """Where a field stands in its struct, and of which kind it is."""
+    """A field's id, kind and name in its struct."""
 
     __slots__ = ("field_id", "key", "kind", "where")
 
@@ -80,7 +80,7 @@ class _Field(Generic[T]):
 
 
 class OptionalField(_Field[T]):
-    """A field that gives None where the struct does not have it."""
+    """A field that is None if the struct does not have it."""
 
     __slots__ = ()
 

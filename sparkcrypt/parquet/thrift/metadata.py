@@ -24,7 +24,7 @@ from sparkcrypt.parquet.thrift.fields import (
 
 
 class ConvertedType(IntEnum):
-    """The old annotations of a schema element that matter to its shape."""
+    """The old annotations of a schema element that determine its structure."""
 
     MAP = 1
     MAP_KEY_VALUE = 2
@@ -32,7 +32,7 @@ class ConvertedType(IntEnum):
 
 
 class PageType(IntEnum):
-    """What a page header announces."""
+    """The type of a page."""
 
     DATA_PAGE = 0
     INDEX_PAGE = 1
@@ -41,7 +41,7 @@ class PageType(IntEnum):
 
 
 class Encoding(IntEnum):
-    """How values, levels or dictionary entries are encoded; only what decisions here depend on."""
+    """The encodings of values, levels and dictionary entries that this package distinguishes."""
 
     PLAIN = 0
     PLAIN_DICTIONARY = 2
@@ -50,7 +50,7 @@ class Encoding(IntEnum):
 
 
 class LogicalType(View):
-    """The new annotation of a schema element: a union, of which only what gives shape is named."""
+    """The new annotation of a schema element: a union, of which only the members for lists and maps are named."""
 
     map = OptionalField(2, STRUCT)
     list = OptionalField(3, STRUCT)
@@ -96,7 +96,7 @@ class EncryptionAlgorithm(View):
         """Return the name and the parameters of the one algorithm that is set.
 
         Raises:
-            FormatError: none or both are.
+            FormatError: none or both are set.
         """
         gcm, ctr = self.aes_gcm_v1, self.aes_gcm_ctr_v1
         if len(self.struct) == 1 and gcm is not None:
@@ -107,20 +107,20 @@ class EncryptionAlgorithm(View):
 
 
 class EncryptionWithColumnKey(View):
-    """A column that has a key of its own."""
+    """The key reference of a column that has a key of its own."""
 
     path_in_schema = RequiredField(1, list_of(TEXT))
     key_metadata = OptionalField(2, BINARY)
 
 
 class ColumnCryptoMetaData(View):
-    """The union that says with which key a column is encrypted."""
+    """The union that defines the key of an encrypted column."""
 
     encryption_with_footer_key = OptionalField(1, STRUCT)
     encryption_with_column_key = OptionalField(2, struct_of(EncryptionWithColumnKey))
 
     def column_key(self) -> EncryptionWithColumnKey | None:
-        """Return what is known of the column's own key, or None when it is the footer's.
+        """Return the reference to the column's own key, or None if it is encrypted with the footer's key.
 
         Raises:
             FormatError: neither or both are set.
@@ -148,7 +148,7 @@ class Statistics(View):
 
 
 class SizeStatistics(View):
-    """What a column chunk takes in memory."""
+    """The size of a column chunk's values in memory, and histograms of its levels."""
 
     unencoded_byte_array_data_bytes = OptionalField(1, I64)
     repetition_level_histogram = OptionalField(2, list_of(I64))
@@ -156,7 +156,7 @@ class SizeStatistics(View):
 
 
 class BoundingBox(View):
-    """Bounds of coordinates; each is the 8 bytes of a double as they are in the file."""
+    """Bounds of coordinates, each the 8 bytes of a double as stored in the file."""
 
     xmin = RequiredField(1, DOUBLE)
     xmax = RequiredField(2, DOUBLE)
@@ -176,7 +176,7 @@ class GeospatialStatistics(View):
 
 
 class PageEncodingStats(View):
-    """How many pages of a type have an encoding."""
+    """The number of pages of a type with an encoding."""
 
     page_type = RequiredField(1, I32)
     encoding = RequiredField(2, I32)
@@ -184,7 +184,7 @@ class PageEncodingStats(View):
 
 
 class ColumnMetaData(View):
-    """What a column chunk holds and where.  Offsets and sizes are bytes in the file, encryption overhead included."""
+    """The content of a column chunk and its offsets.  Sizes are bytes in the file, including encryption overhead."""
 
     type = RequiredField(1, I32)
     encodings = RequiredField(2, list_of(I32))
@@ -220,7 +220,7 @@ class ColumnChunk(View):
 
 
 class SortingColumn(View):
-    """One key of a row group's order."""
+    """One key of a row group's sort order."""
 
     column_idx = RequiredField(1, I32)
     descending = RequiredField(2, BOOL)
@@ -254,7 +254,7 @@ class FileMetaData(View):
 
 
 class FileCryptoMetaData(View):
-    """What stands in clear before an encrypted footer."""
+    """The struct in clear before an encrypted footer."""
 
     encryption_algorithm = RequiredField(1, struct_of(EncryptionAlgorithm))
     key_metadata = OptionalField(2, BINARY)
@@ -271,7 +271,7 @@ class DataPageHeader(View):
 
 
 class DictionaryPageHeader(View):
-    """The header of a dictionary page; ``num_values`` are those of the dictionary."""
+    """The header of a dictionary page; ``num_values`` is the number of dictionary entries."""
 
     num_values = RequiredField(1, I32)
     encoding = RequiredField(2, I32)
@@ -292,7 +292,7 @@ class DataPageHeaderV2(View):
 
 
 class PageHeader(View):
-    """What precedes each page; sizes in bytes, the compressed one with the overhead of encryption."""
+    """The header before each page; sizes in bytes, the compressed one including encryption overhead."""
 
     type = RequiredField(1, I32)
     uncompressed_page_size = RequiredField(2, I32)
@@ -305,7 +305,7 @@ class PageHeader(View):
 
 
 class PageLocation(View):
-    """Where a data page begins, its length with its header, and the row that it begins with."""
+    """The offset of a data page, its length including the header, and its first row."""
 
     offset = RequiredField(1, I64)
     compressed_page_size = RequiredField(2, I32)
@@ -313,14 +313,14 @@ class PageLocation(View):
 
 
 class OffsetIndex(View):
-    """Where the data pages of a column chunk are."""
+    """The locations of the data pages of a column chunk."""
 
     page_locations = RequiredField(1, list_of(struct_of(PageLocation)))
     unencoded_byte_array_data_bytes = OptionalField(2, list_of(I64))
 
 
 class ColumnIndex(View):
-    """Per data page of a column chunk: whether it is all null, and its bounds."""
+    """For each data page of a column chunk, whether it has only nulls, and its bounds."""
 
     null_pages = RequiredField(1, list_of(BOOL))
     min_values = RequiredField(2, list_of(BINARY))
@@ -333,7 +333,7 @@ class ColumnIndex(View):
 
 
 class BloomFilterHeader(View):
-    """What precedes the bit set of a Bloom filter."""
+    """The header before the bit set of a Bloom filter."""
 
     num_bytes = RequiredField(1, I32)
     algorithm = RequiredField(2, STRUCT)

@@ -1,1 +1,1 @@
-"""The proof of a file: every module authenticated, the structure checked, the content digested."""
+"""Verifies files: authenticates every module, checks the structure, and digests the content."""

@@ -25,7 +25,7 @@ from sparkcrypt.parquet.verify.pages import Unauthenticated, read_pages, read_pl
 
 @dataclass(slots=True)
 class FileCheck:
-    """What the checks of one file's chunks share and add up; what ``layout`` has is known to be apart."""
+    """The state shared by the checks of one file's chunks; the regions in ``layout`` do not overlap."""
 
     file: Input
     layout: Layout
@@ -36,10 +36,11 @@ class FileCheck:
 
 @dataclass(frozen=True, slots=True)
 class ChunkPlace:
-    """Which chunk is checked.
+    """The place of a chunk in its file.
 
-    ``row_group`` and ``column`` are places in the footer; the ordinals of AADs are in ``key``, which is None for a
-    column that is not encrypted.  ``rows`` are the row group's; ``repeated`` says that a row may have many values.
+    ``row_group`` and ``column`` are indices in the footer; the ordinals for AADs are in ``key``, which is None for a
+    column that is not encrypted.  ``rows`` is the row group's number of rows; ``repeated`` is True if a row may have
+    many values.
     """
 
     row_group: int
@@ -51,12 +52,12 @@ class ChunkPlace:
 
     @property
     def name(self) -> str:
-        """What messages call the chunk."""
+        """The name of the chunk in messages."""
         return str(PartName(self.dotted, self.row_group))
 
 
 class ChunkCheck:
-    """One column chunk under check."""
+    """The check of one column chunk."""
 
     def __init__(self, shared: FileCheck, place: ChunkPlace, chunk: ColumnChunk, meta_data: ColumnMetaData) -> None:
         self._shared = shared
@@ -66,10 +67,10 @@ class ChunkCheck:
         self._pages = ChunkPages(place.name, place.rows, repeated=place.repeated, encrypted=place.key is not None)
 
     def run(self) -> None:
-        """Check the chunk, whose regions the layout has, and add its content to the digest.
+        """Check the chunk, whose regions are in the layout already, and add its content to the digest.
 
         Raises:
-            FormatError: something contradicts the specification or something else in the file.
+            FormatError: a part violates the specification or contradicts another part of the file.
             VerificationError: a module does not authenticate.
         """
         place, shared = self._place, self._shared
@@ -119,7 +120,7 @@ class ChunkCheck:
         return f"the {module.name.lower().replace('_', ' ')} of {self._place.name}"
 
     def check_bloom_filter(self, offset: int, length: int | None) -> None:
-        """Check the Bloom filter at an offset; ``length`` is None where the metadata does not tell it."""
+        """Check the Bloom filter at an offset; ``length`` is None if the metadata does not contain it."""
         place, shared, what = self._place, self._shared, f"the Bloom filter of {self._place.name}"
         window = Window(shared.file, offset, shared.layout.room(offset))
         if place.key is None:

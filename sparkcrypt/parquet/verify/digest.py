@@ -1,31 +1,31 @@
-"""Digests of what a file says, whatever it is encrypted with and wherever its parts lie.
+"""Digests of a file's content, independent of its encryption and of the offsets of its parts.
 
-The digest of a file and of its encrypted, decrypted or re-keyed rewrite are equal; of two files whose pages, bounds,
-schema, metadata or rows differ they are not.  It is made of parts, each with a digest of its own, so that what differs
-can be named and what a rewrite redacts on purpose can be left out of a comparison:
+The digests of a file and of its encrypted, decrypted or re-keyed rewrite are equal; those of two files whose pages,
+bounds, schema, metadata or rows differ are not.  A digest has parts, each with a digest of its own, so that a
+difference can be named, and parts that a rewrite redacts on purpose can be left out of a comparison:
 
 ==================  ===================================================================================================
-part                what is in it
+part                content
 ==================  ===================================================================================================
 schema              every schema element, in order
-key_value_metadata  the footer's entries sorted, less the keys ``sparkcrypt.*`` and ``original.created.by``
-footer              the other fields of FileMetaData: version, num_rows, column_orders, unknown ones; less created_by,
-                    encryption_algorithm, footer_signing_key_metadata
-row_groups          of each row group num_rows and unknown fields; less offsets, sizes, ordinal
+key_value_metadata  the footer's entries, sorted, without the keys ``sparkcrypt.*`` and ``original.created.by``
+footer              the other fields of FileMetaData: version, num_rows, column_orders, unknown ones; without
+                    created_by, encryption_algorithm, footer_signing_key_metadata
+row_groups          of each row group num_rows and unknown fields; without offsets, sizes, ordinal
 sorting_columns     of each row group
-columns             of each chunk its ColumnMetaData, revealed, less offsets, total sizes, encodings, encoding_stats
-                    (the page headers tell both); and the unknown fields of its ColumnChunk
-pages               of each chunk the pages in order: page type, header less compressed_page_size and crc, bytes before
-                    encryption (compressed as they are; levels of V2 pages included)
+columns             of each chunk its decrypted ColumnMetaData without offsets, total sizes, encodings, encoding_stats
+                    (the page headers contain both); and the unknown fields of its ColumnChunk
+pages               of each chunk the pages in order: page type, header without compressed_page_size and crc, bytes
+                    before encryption (still compressed; levels of V2 pages included)
 column_indexes      of each chunk that has one, all of it
-offset_indexes      of each chunk that has one, less PageLocation.offset and compressed_page_size
+offset_indexes      of each chunk that has one, without PageLocation.offset and compressed_page_size
 bloom_filters       of each chunk that has one, header and bit set
 ==================  ===================================================================================================
 
-Everything is framed with row group and column by their place in the footer, and with lengths.  Structs count as their
-compact encoding with fields by ascending id.  Digests are SHA-256, or HMAC-SHA-256 under a key: plaintext digests can
-be searched for by whoever guesses the content, so those that are kept anywhere should be keyed.  Under a key the bytes
-of pages go into the HMAC as fingerprints (GMAC under a key derived from it), which takes a tenth of the time.
+Everything is framed with the indices of row group and column in the footer, and with lengths.  Structs are digested in
+their compact encoding with fields by ascending id.  Digests are SHA-256, or HMAC-SHA-256 under a key: an attacker who
+guesses the content can confirm it by an unkeyed digest, so digests that are stored should be keyed.  Under a key the
+bytes of pages enter the HMAC as fingerprints (GMAC under a key derived from it), which takes a tenth of the time.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ DIGEST_PARTS: Final = (
 )
 OWN_KEYS_PREFIX = "sparkcrypt."
 ORIGINAL_CREATED_BY = "original.created.by"
-"""Where rewriters keep the ``created_by`` that they replace."""
+"""The entry in which rewriters keep the ``created_by`` that they replace."""
 
 Digests: TypeAlias = Mapping[str, str]
 """Digest part -> lower-case hexadecimal."""
@@ -130,10 +130,10 @@ class _Hash(Protocol):
 
 
 class ContentDigest:
-    """Takes a file's content part by part and gives its digests.
+    """The digests of a file's content, which is added part by part.
 
-    Within a part the order counts: row groups, columns, pages as the file has them.  Parts may be mixed, so that one
-    pass over the data can feed pages as they come and indexes afterwards.
+    Within a part, content must be added in the file's order of row groups, columns and pages.  Parts may be
+    interleaved, so that one pass over the data can add pages as they are read and indexes afterwards.
     """
 
     __slots__ = ("_fingerprint", "_hashes", "_key", "_pages")
@@ -145,7 +145,7 @@ class ContentDigest:
         self._fingerprint = None if key is None else SecretFingerprint(hmac.digest(key, _FINGERPRINT, "sha256"))
 
     def page(self, row_group: int, column: int, header: Struct, *body: bytes | memoryview) -> None:
-        """Add a page: its plaintext header, and its bytes before encryption in one piece or more."""
+        """Add a page: its plaintext header, and its bytes before encryption in one or more pieces."""
         wire = encode_struct(Struct(sorted([(k, v) for k, v in header.items() if k != _COMPRESSED and k != _CRC])))
         update = self._pages
         update(pack("<IIIQ", row_group, column, len(wire), sum(map(len, body))))
@@ -157,7 +157,7 @@ class ContentDigest:
             update(piece)
 
     def column(self, row_group: int, column: int, chunk: Struct, meta_data: Struct) -> None:
-        """Add a chunk's ``ColumnChunk`` and its revealed ``ColumnMetaData``."""
+        """Add a chunk's ``ColumnChunk`` and its decrypted ``ColumnMetaData``."""
         self._add("columns", row_group, column, _less(chunk, _CHUNK_LESS), _less(meta_data, _META_DATA_LESS))
 
     def column_index(self, row_group: int, column: int, index: Struct) -> None:
@@ -176,11 +176,11 @@ class ContentDigest:
         self._add("bloom_filters", row_group, column, _less(header), bitset)
 
     def footer(self, metadata: FileMetaData, rows: int) -> None:
-        """Add what the footer says of the file and of its row groups, without their column chunks.
+        """Add the footer and its row groups, without their column chunks.
 
         Args:
             metadata: the footer.
-            rows: of the file, which a footer may leave to its row groups.
+            rows: the file's number of rows, since a footer's ``num_rows`` may be 0 over row groups with rows.
         """
         struct = Struct({**metadata.struct, FileMetaData.num_rows.key: rows})
         self._add("footer", 0, 0, _less(struct, _FOOTER_LESS))
@@ -193,7 +193,7 @@ class ContentDigest:
                 self._add("sorting_columns", index, 0, *_encode_structs(order))
 
     def digests(self) -> dict[str, str]:
-        """Return the digest of each part of what was added."""
+        """Return the digest of each part."""
         return {part: found.hexdigest() for part, found in self._hashes.items()}
 
     def digest(self) -> str:
@@ -212,7 +212,7 @@ class ContentDigest:
 
 
 def combined_digest(digests: Digests, key: bytes | None = None) -> str:
-    """Return the digest of a whole file, given those of its parts."""
+    """Return the digest of a whole file from those of its parts."""
     text = "".join(f"{part}={digests[part]}\n" for part in DIGEST_PARTS)
     return _hash(key, f"sparkcrypt content 1\n{text}".encode()).hexdigest()
 

@@ -1,4 +1,4 @@
-"""Authenticates every encrypted module of a file, checks its structure, and digests what it says."""
+"""Authenticates every encrypted module of a file, checks its structure, and digests its content."""
 
 from __future__ import annotations
 
@@ -35,17 +35,18 @@ from sparkcrypt.parquet.verify.pages import Unauthenticated
 from sparkcrypt.schema import Path, join_dotted
 
 ExpectedDigest: TypeAlias = str | Mapping[str, str]
-"""`Verification.digest` of another file, or those of its ``digests`` that must be equal."""
+"""The `Verification.digest` of another file, or those of its ``digests`` that must be equal."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """What was checked of a file.
+    """The result of verifying a file.
 
-    ``authenticated`` is ``all`` when the footer and every module of every encrypted column is what a holder of the keys
-    wrote; otherwise ``not_authenticated`` says what is not.  ``plaintext_columns`` are outside of that: nothing of
-    their pages is authenticated, as in any Parquet file.  ``modules`` counts encrypted modules, the footer included.
-    ``digest`` is of all that the file says, ``digests`` of its parts, which `sparkcrypt.parquet.verify.digest` lists.
+    ``authenticated`` is ``all`` if a holder of the keys wrote the footer and every module of every encrypted column;
+    otherwise ``not_authenticated`` lists what is not authenticated.  ``plaintext_columns`` are not covered: nothing
+    authenticates their pages, as in any Parquet file.  ``modules`` is the number of encrypted modules, including the
+    footer.  ``digest`` is that of the whole content, ``digests`` those of its parts, which
+    `sparkcrypt.parquet.verify.digest` lists.
     """
 
     file: str
@@ -61,7 +62,7 @@ class Verification:
     digests: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the result as JSON values, without digests: by those of plaintext, content can be guessed."""
+        """Return the result as JSON values, without digests: digests of plaintext confirm guesses of the content."""
         return {
             "file": self.file,
             "authenticated": self.authenticated,
@@ -88,26 +89,26 @@ def verify_file(
 ) -> Verification:
     """Authenticate a whole file and check its structure: footer, column metadata, pages, indexes and Bloom filters.
 
-    Every offset and length must be inside the file's data and no part over another; counts of values, rows and pages
-    must agree between metadata, pages and indexes; ordinals must differ.
+    Every part must be inside the file's data and overlap no other; counts of values, rows and pages must agree between
+    metadata, pages and indexes; ordinals must differ.
 
     Args:
         source: as `read_footer`.
-        retrieve_key: asked once for every key of the file; not needed for a file that is not encrypted.
+        retrieve_key: called once for every key of the file; not needed for a file that is not encrypted.
         aad_prefix: the AAD prefix, for files that do not store it.
-        verify_aad: called with the AAD prefix before any key is asked for; raises when it is not the expected one.
-        equal_to: the digest that the file must have, as `Verification.digest` of its source; or a mapping with those
-            parts of `Verification.digests` that must be equal, where a rewrite has dropped some on purpose.
-        digest_key: makes the digests HMACs.  Use one wherever they are kept: those of plaintext can be guessed.
-        dark: columns whose keys nothing opens any more: nothing of theirs is checked or digested.
-        nulls: columns that must hold nulls alone; their chunks are checked, and not digested.
+        verify_aad: called with the AAD prefix before any key is requested; raises if it is not the expected one.
+        equal_to: the digest that the file must have, such as the `Verification.digest` of its source; or a mapping with
+            the parts of `Verification.digests` that must be equal, if a rewrite has dropped others on purpose.
+        digest_key: makes the digests HMACs.  Use one if they are stored: unkeyed ones confirm guesses of the content.
+        dark: columns whose keys can no longer be opened: none of their data are checked or digested.
+        nulls: columns that must hold only nulls; their chunks are checked, but not digested.
 
     Raises:
-        FormatError: the file is against the specification.
+        FormatError: the file violates the specification.
         VerificationError: something does not authenticate, the file-unique is not 8 bytes, the content is not that of
             ``equal_to``, or a column of ``nulls`` holds a value.
         ConfigError: the file is encrypted and ``retrieve_key``, or a prefix that it does not store, is missing; or
-            ``equal_to`` has a part that is unknown, or a dark column no key of its own.
+            ``equal_to`` has an unknown part, or a dark column has no key of its own.
     """
     with open_source(source) as file:
         ciphers = None if retrieve_key is None else FileCiphers(file.name, retrieve_key)
@@ -134,12 +135,12 @@ def _check_equal(found: Verification, expected: ExpectedDigest) -> None:
 
 
 _Leaf: TypeAlias = tuple[ColumnCrypto, LeafLevels, str]
-"""A leaf column and its path as text, which is made once."""
+"""A leaf column, its levels, and its path as text, which is built once."""
 _Chunk: TypeAlias = tuple[ChunkPlace, ColumnChunk, ColumnMetaData]
 
 
 class _Check:
-    """One verification under way."""
+    """The verification of one file."""
 
     def __init__(
         self,
@@ -180,7 +181,7 @@ class _Check:
                 shared.modules += place.key is not None and chunk.encrypted_column_metadata is not None
                 self.check_chunk(place, chunk, meta_data, nulls=columns[place.column].path in self.nulls)
                 size += meta_data.total_compressed_size
-            if footer.mode != "plaintext" and not self.dark:  # old writers of plaintext files announced anything
+            if footer.mode != "plaintext" and not self.dark:  # sizes by old writers of plaintext files are unreliable
                 check_row_group_size(row_group, size, f"row group {index}")
         return self.result(metadata, columns, rows)
 
@@ -194,7 +195,7 @@ class _Check:
         self.shared.modules += apart.modules
 
     def row_groups(self, metadata: FileMetaData, leaves: list[_Leaf]) -> Iterator[tuple[RowGroup, Iterator[_Chunk]]]:
-        """Yield each row group with its chunks, their metadata opened."""
+        """Yield each row group with its chunks and their decrypted metadata."""
         for index, (row_group, ordinal) in enumerate(
             order_row_groups(metadata, encrypted=self.footer.mode != "plaintext")
         ):

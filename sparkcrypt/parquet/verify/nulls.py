@@ -1,4 +1,4 @@
-"""Checks that a column chunk holds nulls alone: what stands in the place of a column whose key is gone."""
+"""Checks that a column chunk holds only nulls, which replace a column whose key no longer exists."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ _LENGTH_BYTES = 4
 
 
 def check_nulls(shared: FileCheck, place: ChunkPlace, meta_data: ColumnMetaData) -> None:
-    """See that every page of a chunk is one run of definition level 0, uncompressed, without a value behind it.
+    """Check that every page of a chunk is one uncompressed run of definition level 0, followed by no values.
 
     Args:
-        shared: of its file.
-        place: which chunk; its counts agree already.
+        shared: the check of its file.
+        place: the chunk's place; its counts have been checked.
         meta_data: of the chunk.
 
     Raises:
-        VerificationError: there is something else in it.
+        VerificationError: a page holds anything else.
     """
     window = Window(shared.file, *chunk_range(meta_data, shared.layout.limit, place.name))
     key = place.key
@@ -34,7 +34,7 @@ def check_nulls(shared: FileCheck, place: ChunkPlace, meta_data: ColumnMetaData)
 
 
 def _is_run_of_nulls(body: bytes, values: int) -> bool:
-    """Tell whether a V1 page's bytes are definition levels, of level 0 for each value, and nothing else."""
+    """Return whether a V1 page's bytes are only definition levels, with level 0 for each value."""
     size = int.from_bytes(body[:_LENGTH_BYTES], "little")
     levels = body[_LENGTH_BYTES:]
     if size != len(levels) or not levels.endswith(b"\0"):

@@ -1,4 +1,4 @@
-"""Walks the pages of a column chunk in file order, those of encrypted columns authenticated as they are read."""
+"""Reads the pages of a column chunk in file order, and authenticates those of encrypted columns."""
 
 from __future__ import annotations
 
@@ -28,10 +28,11 @@ _CRC = PageHeader.crc.key
 class Page(NamedTuple):
     """A page that was read; a tuple, since there may be millions.
 
-    ``modules`` counts encrypted modules.  ``values`` of a dictionary page are 0; ``rows`` are told by V2 pages only.
-    ``start`` and ``end`` are offsets in the file, header included.  ``levels`` and ``body`` together are the page's
-    bytes before encryption, compressed as they were; only V2 pages of parquet-mr's form have the first apart.
-    ``unauthenticated`` is what of the page nothing authenticates (for a plaintext column: None, since nothing is).
+    ``modules`` is the number of encrypted modules.  ``values`` is 0 for a dictionary page; ``rows`` is None unless it
+    is a V2 page.  ``start`` and ``end`` are offsets in the file, including the header.  ``levels`` and ``body`` are the
+    page's bytes before encryption, still compressed; ``levels`` is empty except for encrypted V2 pages in parquet-mr's
+    form.  ``unauthenticated`` is the part of an encrypted page that nothing authenticates; always None for a plaintext
+    column, of which nothing is authenticated.
     """
 
     header: PageHeader
@@ -51,10 +52,10 @@ def read_plain_pages(window: Window, what: str) -> Iterator[Page]:
 
     Args:
         window: the chunk's range of the file.
-        what: names the chunk in messages.
+        what: the chunk's name in messages.
 
     Raises:
-        FormatError: a header or a length that does not fit, or pages of a type or in an order that cannot be.
+        FormatError: a header or a length does not fit, or a page's type is not allowed there.
     """
     first = True
     while window.left:
@@ -67,13 +68,13 @@ def read_plain_pages(window: Window, what: str) -> Iterator[Page]:
 
 
 def read_pages(key: ChunkKey, window: Window) -> Iterator[Page]:
-    """Yield every page of an encrypted chunk, authenticated as far as its algorithm and version do so.
+    """Yield every page of an encrypted chunk, authenticated as far as the algorithm and the page version do so.
 
-    The first page is a dictionary page if it authenticates as one, whatever the metadata says (old writers leave the
+    The first page is a dictionary page if it authenticates as one, whatever the metadata contain (old writers leave the
     dictionary's offset out).
 
     Raises:
-        FormatError: lengths that do not fit, or a page of another type than its module.
+        FormatError: a length does not fit, or a page's type is not that of its module.
         VerificationError: a module does not authenticate.
     """
     number, first = 0, True
@@ -87,7 +88,7 @@ def read_pages(key: ChunkKey, window: Window) -> Iterator[Page]:
             raise FormatError(f"{name} is of page type {struct.get(_TYPE)!r}; expected {expected}")
         head = page_facts(struct, name, first)
         framed = window.take(head.size, name)
-        if key.algorithm != AES_GCM_V1:  # which says more than a CRC could
+        if key.algorithm != AES_GCM_V1:  # GCM's tag proves more than a CRC
             check_crc(head.view.struct.get(_CRC), framed, name)
         if module is ModuleType.DICTIONARY_PAGE_HEADER:
             levels: Bytes = b""
@@ -106,17 +107,17 @@ def _open_header(key: ChunkKey, window: Window, number: int, first: bool) -> tup
             opened = key.open(framed, ModuleType.DICTIONARY_PAGE_HEADER)
             return ModuleType.DICTIONARY_PAGE_HEADER, opened
         except VerificationError:
-            pass  # then it must be a data page's
+            pass  # then it must be the header of a data page
     return ModuleType.DATA_PAGE_HEADER, key.open(framed, ModuleType.DATA_PAGE_HEADER, number)
 
 
 def _open_body(
     key: ChunkKey, body: memoryview, levels: int, number: int
 ) -> tuple[Bytes, bytes, Unauthenticated | None]:
-    """Return levels in clear, opened rest and what is not authenticated of a data page.
+    """Return a data page's levels in clear, its decrypted rest, and what of it is not authenticated.
 
-    Of V2 pages Arrow encrypts everything, parquet-mr leaves the levels in clear: the frame's length tells which.  Where
-    levels look like a frame themselves, only authentication can tell.
+    Arrow encrypts all bytes of a V2 page, parquet-mr leaves its levels in clear: the frame's length distinguishes them.
+    If the levels look like a frame themselves, only authentication can.
     """
     gap = _page_gap(key)
     apart = levels > 0 and _is_frame(key, body[levels:])
