@@ -1,7 +1,7 @@
-"""The native ORC layer: files are inspected, verified and rewritten without decoding a value.  Knows nothing of Spark.
+"""The native ORC layer: inspects, verifies and rewrites files without decoding a value and without Spark.
 
-Importing it needs nothing but the standard library; ``cryptography`` is imported when a key is first used, ``pyarrow``
-when Snappy or Zstandard is first met.  Rows are decoded by `sparkcrypt.orc.read` alone, which needs pyarrow and numpy.
+Importing it needs only the standard library; ``cryptography`` is imported when a key is first used, ``pyarrow`` when
+Snappy or Zstandard is first needed.  Only `sparkcrypt.orc.read` decodes rows; it needs pyarrow and numpy.
 """
 
 from __future__ import annotations

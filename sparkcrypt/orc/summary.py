@@ -1,4 +1,4 @@
-"""What can be told of an ORC file without a key, for people and for comparing files with what was ordered."""
+"""Summarises an ORC file's tail without a key, for reports and for comparing files with their orders."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ WRITERS = ("ORC Java", "ORC C++", "Presto", "Scritchley Go", "Trino", "cuDF")
 
 @dataclass(frozen=True, slots=True)
 class ColumnSummary:
-    """How a leaf column stands in the file.
+    """The kind and the encryption of a leaf column.
 
-    ``key_id`` and ``key_version`` are the master key's, ``algorithm`` the column's, ``mask`` what was made of the
-    column for readers without the key, ``root`` the column that is encrypted as a whole; all None when it is not.
+    ``key_id`` and ``key_version`` are the master key's, ``algorithm`` the column's, ``mask`` the name of the mask that
+    readers without the key see, ``root`` the column that is encrypted as a whole; all None if it is not encrypted.
     """
 
     kind: str
@@ -33,7 +33,7 @@ class ColumnSummary:
 
     @property
     def encrypted(self) -> bool:
-        """Whether the column stands encrypted."""
+        """Whether the column is encrypted."""
         return self.algorithm is not None
 
     def to_dict(self) -> dict[str, Any]:
@@ -51,7 +51,7 @@ class ColumnSummary:
 
 @dataclass(frozen=True, slots=True)
 class OrcSummary:
-    """An ORC file's end in short; ``identity`` is what its local keys are bound to, None for nothing."""
+    """The summary of an ORC file's tail; ``identity`` is what its local keys are bound to, None if they are not."""
 
     path: str
     compression: str
@@ -63,7 +63,7 @@ class OrcSummary:
 
     @property
     def encrypted(self) -> bool:
-        """Whether any column stands encrypted."""
+        """Whether any column is encrypted."""
         return any(column.encrypted for column in self.columns.values())
 
     def to_dict(self) -> dict[str, Any]:
@@ -81,10 +81,10 @@ class OrcSummary:
 
 
 def inspect_orc(source: Source) -> OrcSummary:
-    """Summarise a file's end; no key is needed.
+    """Summarise a file's tail; no key is needed.
 
     Raises:
-        FormatError: it is no ORC file, or its end is against the specification.
+        FormatError: it is not an ORC file, or its tail violates the specification.
         StorageError: it cannot be reached.
     """
     tail = read_tail(source)
@@ -93,7 +93,7 @@ def inspect_orc(source: Source) -> OrcSummary:
 
 
 def summarise_orc(tail: Tail) -> OrcSummary:
-    """Return the summary of an end that was read.
+    """Return the summary of a tail.
 
     Raises:
         VerificationError: its local keys are bound to several files.
@@ -110,12 +110,12 @@ def summarise_orc(tail: Tail) -> OrcSummary:
 
 
 def read_identity(tail: Tail) -> bytes | None:
-    """Return what the local keys of a file say that they are bound to; None where they say nothing.
+    """Return the identity that the wrapped local keys of a file name; None if they name none.
 
-    Opening a key authenticates what it says; here nothing does.
+    It is not authenticated here, only when a key is opened.
 
     Raises:
-        VerificationError: they are bound to several files, or some are and others are not.
+        VerificationError: they are bound to several files, or only some of them are bound.
     """
     identities = {_identity_in(wrapped) for wrapped in tail.wrapped_keys()}
     if len(identities) > 1:
@@ -130,7 +130,7 @@ def _identity_in(wrapped: bytes) -> bytes | None:
     try:
         return parse_key_material(wrapped).file_identity
     except FormatError:
-        return None  # another writer's own form
+        return None  # a form of another writer
 
 
 def _column(tail: Tail, number: int) -> ColumnSummary:

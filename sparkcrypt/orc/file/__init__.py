@@ -1,1 +1,1 @@
-"""A file opened: its end, types, stripes, streams and statistics, codecs and ciphers."""
+"""Opens ORC files: their tail, types, stripes, streams and statistics, codecs and ciphers."""

@@ -1,8 +1,8 @@
-"""Encrypts and decrypts streams under local keys; nothing else here does cryptography.
+"""Encrypts and decrypts streams under local keys; the only module of this package that does cryptography.
 
-AES in counter mode: the same bytes encrypt and decrypt, and nothing is authenticated.  The counter block of a stream
-begins ``column (3 bytes) | kind (2) | stripe id (3) | 0 (8)``, big endian; statistics take the number of stripes plus
-one for the stripe id.  Source: ORC specification v1, "Stream Encryption"; ``CryptoUtils`` of ORC's Java code.
+AES in counter mode: encryption and decryption are the same operation, and nothing is authenticated.  A stream's first
+counter block is ``column (3 bytes) | kind (2) | stripe id (3) | 0 (8)``, big endian; statistics use the number of
+stripes plus one as stripe id.  Source: ORC specification v1, "Stream Encryption"; ``CryptoUtils`` of ORC's Java code.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ BLOCK_BYTES = 16
 
 
 class StreamCipher:
-    """What encrypts or decrypts one stream, in order; ``skipped`` bytes of the counter's first block are not used."""
+    """The cipher of one stream, used front to back; ``skipped`` bytes of the first keystream block are discarded."""
 
     __slots__ = ("_context",)
 
@@ -31,7 +31,7 @@ class StreamCipher:
 
 
 class LocalKey:
-    """One local key, ready for streams.  Its bytes are not in its repr."""
+    """A local key that makes stream ciphers.  Its bytes are not in its repr."""
 
     __slots__ = ("_key",)
 
@@ -39,7 +39,7 @@ class LocalKey:
         self._key = key
 
     def stream(self, column: int, kind: int, stripe_id: int, offset: int = 0) -> StreamCipher:
-        """Return the cipher of one stream, from a byte of it on."""
+        """Return the cipher of one stream, starting at a byte offset in it."""
         blocks, rest = divmod(offset, BLOCK_BYTES)
         place = column.to_bytes(3, "big") + kind.to_bytes(2, "big") + stripe_id.to_bytes(3, "big")
         return StreamCipher(self._key, place + blocks.to_bytes(8, "big"), rest)
@@ -52,7 +52,7 @@ class LocalKey:
 
 
 class LocalKeys:
-    """The local keys of one file: each is asked for when it is first needed, and once."""
+    """The local keys of one file; each is requested once, when it is first needed."""
 
     __slots__ = ("_file", "_keys", "_retrieve_key")
 
@@ -65,7 +65,7 @@ class LocalKeys:
         """Return a local key of a variant.
 
         Raises:
-            FormatError: it has another length than the variant's algorithm.
+            FormatError: its length is not that of the variant's algorithm.
         """
         known = self._keys.get((variant.number, wrapped))
         if known is None:

@@ -1,4 +1,4 @@
-"""What pyarrow leaves of Snappy, Zstandard and LZ4: the sizes of blocks and frames, and LZ4 without a known size.
+"""The parts of codecs that pyarrow lacks: sizes of Snappy blocks and Zstandard frames, LZ4 blocks of unknown size.
 
 Layouts: "Snappy compressed format description" (google/snappy, format_description.txt), RFC 8878 ("Zstandard Frames")
 and "LZ4 Block Format Description" (lz4/lz4, doc/lz4_Block_format.md).
@@ -12,10 +12,10 @@ _LONG = 15
 
 
 def snappy_size(block: bytes | memoryview) -> int:
-    """Return how many bytes a Snappy block says that it holds.
+    """Return the decompressed size that a Snappy block announces.
 
     Raises:
-        ValueError: it does not begin with such a number.
+        ValueError: it does not begin with a size.
     """
     size = 0
     for index, byte in enumerate(block[:5]):
@@ -26,7 +26,7 @@ def snappy_size(block: bytes | memoryview) -> int:
 
 
 def zstd_size(frame: bytes | memoryview) -> int | None:
-    """Return how many bytes a Zstandard frame says that it holds; None where it does not say it."""
+    """Return the decompressed size that a Zstandard frame announces; None if it announces none."""
     if len(frame) < len(_ZSTD_MAGIC) + 1 or bytes(frame[: len(_ZSTD_MAGIC)]) != _ZSTD_MAGIC:
         return None
     descriptor = frame[len(_ZSTD_MAGIC)]
@@ -41,14 +41,14 @@ def zstd_size(frame: bytes | memoryview) -> int | None:
 
 
 def inflate_lz4(block: bytes | memoryview, most: int) -> bytes:
-    """Return what an LZ4 block holds.
+    """Decompress an LZ4 block.
 
     Args:
         block: the bytes.
-        most: how many bytes it may become.
+        most: the most bytes that it may decompress to.
 
     Raises:
-        ValueError: it is no such block, or holds more.
+        ValueError: it is not an LZ4 block, or decompresses to more.
     """
     out = bytearray()
     position, size = 0, len(block)

@@ -1,6 +1,6 @@
-"""ORC's compression: streams and messages as chunks, each with a header of three bytes.
+"""Compresses and decompresses ORC's streams and messages, which consist of chunks with headers of three bytes.
 
-A header is ``length * 2 + 1`` where the chunk stands as it is, and ``length * 2`` where it is compressed, in three
+A header is ``length * 2 + 1`` if the chunk is stored uncompressed, and ``length * 2`` if it is compressed, in three
 bytes, little endian.  Source: ORC specification v1, "Compression".
 """
 
@@ -16,37 +16,37 @@ from sparkcrypt.errors import ConfigError, FormatError, UnsupportedFileError
 from sparkcrypt.orc.file.codec_blocks import inflate_lz4, snappy_size, zstd_size
 
 NAMES = ("none", "zlib", "snappy", "lzo", "lz4", "zstd", "brotli")
-"""By their numbers in ``CompressionKind``."""
+"""The codecs' names, by their numbers in ``CompressionKind``."""
 
 HEADER_BYTES = 3
 MAX_BLOCK_BYTES = 1 << 23
-"""The most that a header can say of a chunk that is stored as it is."""
+"""The largest block size: a header has 23 bits for the length of an uncompressed chunk."""
 DEFAULT_BLOCK_BYTES = 256 * 1024
 LEAST_BYTES = 32 * 1024 * 1024
 MOST_TIMES = 64
-"""What a compressed message may become: `LEAST_BYTES` always, and so many times its size."""
+"""The most times its size that a compressed message may expand to; `LEAST_BYTES` if that is more."""
 
 
 @dataclass(frozen=True, slots=True)
 class Compression:
-    """How a file is compressed: the codec's name, and the most bytes that one chunk holds."""
+    """The compression of a file: the codec's name, and the most bytes of content in one chunk."""
 
     codec: str
     block_bytes: int
 
     def chunks(self, data: bytes, what: str) -> Iterator[bytes]:
-        """Yield the content of each chunk; without compression all at once.
+        """Yield the content of each chunk; without compression, all content at once.
 
         Raises:
-            FormatError: a chunk ends early, does not decompress, or holds more than it may.
-            UnsupportedFileError: nothing here decompresses the codec.
-            ConfigError: the codec needs pyarrow, which is not there.
+            FormatError: a chunk ends early, does not decompress, or is larger than `block_bytes`.
+            UnsupportedFileError: the codec is not supported.
+            ConfigError: the codec needs pyarrow, which is not installed.
         """
         for _, content in self.located_chunks(data, what):
             yield content
 
     def located_chunks(self, data: bytes, what: str) -> Iterator[tuple[int, bytes]]:
-        """Yield where each chunk begins, and its content; without compression all at once.
+        """Yield the offset and the content of each chunk; without compression, all content at once.
 
         Raises:
             FormatError, UnsupportedFileError, ConfigError: as `chunks`.
@@ -72,7 +72,7 @@ class Compression:
         """Return the content of all chunks.
 
         Raises:
-            FormatError: as `chunks`, or all of it is far more than its size lets expect.
+            FormatError: as `chunks`, or the content exceeds the limit of `LEAST_BYTES` and `MOST_TIMES`.
             UnsupportedFileError, ConfigError: as `chunks`.
         """
         most = max(LEAST_BYTES, MOST_TIMES * len(data))
@@ -85,11 +85,11 @@ class Compression:
         return b"".join(parts)
 
     def deflate(self, content: bytes) -> bytes:
-        """Return content as chunks; each is stored as it is where compression saves nothing."""
+        """Return content as chunks; a chunk is stored uncompressed if compression saves nothing."""
         return b"".join(self.deflated_chunks(content))
 
     def deflated_chunks(self, content: bytes) -> Iterator[bytes]:
-        """Yield content chunk by chunk, with headers; each of all but the last holds `block_bytes`."""
+        """Yield content chunk by chunk, with headers; every chunk but the last has `block_bytes` of content."""
         if self.codec == "none":
             yield content
             return
@@ -103,7 +103,7 @@ class Compression:
         """Return the content of one compressed chunk, without its header.
 
         Raises:
-            FormatError: it does not decompress, or holds more than it may.
+            FormatError: it does not decompress, or is larger than `block_bytes`.
             UnsupportedFileError, ConfigError: as `chunks`.
         """
         try:

@@ -1,4 +1,4 @@
-"""What a footer says of encryption: keys, masks, and the variants in which columns stand encrypted.
+"""Reads the encryption part of a footer: keys, masks, and the variants that hold columns encrypted.
 
 Source: ORC specification v1, "Column Encryption"; ``ReaderEncryption`` and ``StripeInformation`` of ORC's Java reader.
 """
@@ -15,11 +15,11 @@ from sparkcrypt.orc.file.schema import Column
 from sparkcrypt.schema import Path, join_dotted
 
 ALGORITHMS = {1: ("AES_CTR_128", 16), 2: ("AES_CTR_256", 32)}
-"""Number -> name and bytes of a local key."""
+"""Number -> (name, number of bytes of a local key)."""
 PROVIDERS = ("unknown", "hadoop", "aws", "gcp", "azure")
 NULLIFY = "nullify"
 MOST_COVERED = 16
-"""How many variants may have a column, on average: one for each key that opens it."""
+"""The most variants that may cover a column, on average; a column has one for each key that opens it."""
 MASK_NAME, MASK_PARAMETERS, MASK_COLUMNS = 1, 2, 3
 KEY_NAME, KEY_VERSION, KEY_ALGORITHM = 1, 2, 3
 VARIANT_ROOT, VARIANT_KEY, VARIANT_ENCRYPTED_KEY, VARIANT_STRIPE_STATISTICS, VARIANT_FILE_STATISTICS = range(1, 6)
@@ -39,7 +39,7 @@ class MasterKey:
 
     @property
     def key_id(self) -> str:
-        """The key id, decoded where the name is percent-encoded, as this project writes it."""
+        """The key id: the name, decoded if it is percent-encoded, as this project writes it."""
         try:
             return decode_key_id(self.name)
         except FormatError:
@@ -48,7 +48,7 @@ class MasterKey:
 
 @dataclass(frozen=True, slots=True)
 class Mask:
-    """How the unencrypted side of columns was made: the mask's name, its parameters, and the roots."""
+    """The mask that made the unencrypted form of columns: its name, its parameters, and the columns' roots."""
 
     name: str
     parameters: tuple[str, ...]
@@ -57,10 +57,10 @@ class Mask:
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """A column, with all below it, as it stands encrypted under one local key.
+    """The encrypted form, under one local key, of a column and all columns below it.
 
-    ``stripe_statistics`` are (column, length) of streams that lie one after another, after those of the variants
-    before.  ``file_statistics`` and those streams are encrypted under the key of ``encrypted_key``.
+    ``stripe_statistics`` are (column, length) of consecutive streams, which follow those of the previous variants.
+    ``file_statistics`` and those streams are encrypted under the key of ``encrypted_key``.
     """
 
     number: int
@@ -71,15 +71,15 @@ class Variant:
     file_statistics: bytes | None = field(repr=False)
 
     def covers(self, column: int) -> bool:
-        """Tell whether a column is the root or below it."""
+        """Return whether a column is the root or below it."""
         return self.root.number <= column <= self.root.last
 
 
 @dataclass(frozen=True, slots=True)
 class Encryption:
-    """The encryption of a file; ``provider`` names who wrapped local keys.
+    """The encryption of a file; ``provider`` is the kind of key service that wrapped the local keys.
 
-    ``by_column`` has of each column the first variant that covers it, ``by_root`` of each root the first mask.
+    ``by_column`` maps each covered column to the first variant that covers it, ``by_root`` each root to its first mask.
     """
 
     keys: tuple[MasterKey, ...]
@@ -90,19 +90,19 @@ class Encryption:
     by_root: Mapping[int, Mask] = field(repr=False)
 
     def variant_of(self, column: int) -> Variant | None:
-        """Return the first variant that has a column, which readers with its key take, or None."""
+        """Return the first variant that covers a column, which readers with its key use, or None."""
         return self.by_column.get(column)
 
     def mask_of(self, variant: Variant) -> Mask | None:
-        """Return the mask that was applied to a variant's root, or None where the file names none."""
+        """Return the mask that was applied to a variant's root, or None if the file names none."""
         return self.by_root.get(variant.root.number)
 
 
 def variants_holding(encryption: Encryption | None, leaf_columns: Collection[Path]) -> frozenset[int]:
-    """Return the numbers of the variants in which some leaf columns stand.
+    """Return the numbers of the variants that hold some leaf columns.
 
     Raises:
-        VerificationError: a column stands in none.
+        VerificationError: a column is in no variant.
     """
     wanted, found = set(leaf_columns), set()
     for variant in () if encryption is None else encryption.variants:
@@ -119,10 +119,11 @@ def variants_holding(encryption: Encryption | None, leaf_columns: Collection[Pat
 
 
 def read_encryption(message: Message, columns: Sequence[Column]) -> Encryption:
-    """Return what the footer says of encryption.
+    """Return the encryption that a footer describes.
 
     Raises:
-        FormatError: it names a key, an algorithm or a column that is not there, or a variant lacks its key.
+        FormatError: it names a key, an algorithm or a column that does not exist, a variant lacks its key, or the
+            variants cover too many columns.
     """
     keys = tuple(map(_key, message.messages(ENCRYPTION_KEY, "an encryption key")))
     masks = tuple(
@@ -154,7 +155,7 @@ def read_stream(message: Message, columns: int) -> tuple[int, int, int]:
     """Return kind, column and length of a stream.
 
     Raises:
-        FormatError: the column is not among so many.
+        FormatError: the column is not one of the file's ``columns``.
     """
     kind, column = message.integer(STREAM_KIND, bits=16), message.integer(STREAM_COLUMN, bits=32)
     if column >= columns:

@@ -1,11 +1,10 @@
-"""Protocol Buffers' wire format, read into generic messages that keep every field, and written back.
+"""Decodes Protocol Buffers' wire format into generic messages that keep every field, and encodes them.
 
 Layout: "Encoding", protobuf.dev/programming-guides/encoding.
 
 A message is a list of ``(key, value)`` in wire order, where the key is ``field number << 3 | wire type``; nested
-messages stay bytes until they are asked for.  Input is untrusted: every length is held against the bytes that are
-left, the number of fields is bounded, and whatever is wrong is a `FormatError` that names the place and what was
-expected there.
+messages stay bytes until they are accessed.  Input is untrusted: every length is checked against the remaining bytes,
+the number of fields is bounded, and every error is a `FormatError` that names the place and what was expected there.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from sparkcrypt.errors import FormatError
 
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 MAX_FIELDS = 400_000
-"""Fields of one message, if the caller knows no better bound; each costs at most some 150 bytes of memory."""
+"""The most fields of one message unless the caller sets another limit; each takes at most some 150 bytes of memory."""
 
 _FIXED_BYTES = {FIXED64: 8, FIXED32: 4}
 _MAX_NUMBER = (1 << 29) - 1
@@ -28,7 +27,7 @@ Field: TypeAlias = tuple[int, Value]
 
 
 class Message:
-    """One message: its fields in wire order, and its name for messages of errors."""
+    """A message: its fields in wire order, and its name for error messages."""
 
     __slots__ = ("fields", "name")
 
@@ -45,14 +44,14 @@ class Message:
         return f"Message({self.name!r}, {len(self.fields)} fields)"
 
     def has(self, number: int) -> bool:
-        """Tell whether the message has a field of that number."""
+        """Return whether the message has a field of that number."""
         return any(key >> 3 == number for key, _ in self.fields)
 
     def integer(self, number: int, default: int = 0, *, bits: int = 64) -> int:
-        """Return an unsigned integer, or the default where it is missing.
+        """Return an unsigned integer, or the default if it is missing.
 
         Raises:
-            FormatError: it stands twice, is of another type, or has more bits.
+            FormatError: it occurs twice, has another type, or has more bits.
         """
         value = self._single(number, VARINT)
         if value is None:
@@ -62,16 +61,16 @@ class Message:
         return value
 
     def data(self, number: int) -> bytes | None:
-        """Return bytes, or None where they are missing.
+        """Return bytes, or None if they are missing.
 
         Raises:
-            FormatError: they stand twice, or the field is of another type.
+            FormatError: the field occurs twice, or has another type.
         """
         value = self._single(number, BYTES)
         return value if isinstance(value, bytes) else None
 
     def text(self, number: int) -> str | None:
-        """Return a text, or None where it is missing.
+        """Return a text, or None if it is missing.
 
         Raises:
             FormatError: as `data`, or it is not UTF-8.
@@ -88,10 +87,10 @@ class Message:
         return [self._decode_text(number, value) for value in self.read_repeated(number)]
 
     def message(self, number: int, name: str) -> Message | None:
-        """Return a nested message, or None where it is missing.
+        """Return a nested message, or None if it is missing.
 
         Raises:
-            FormatError: as `data`, or it is no message.
+            FormatError: as `data`, or it is not a message.
         """
         value = self.data(number)
         return None if value is None else decode(value, name)
@@ -114,7 +113,7 @@ class Message:
         """Return the messages of a repeated field.
 
         Raises:
-            FormatError: as `repeated`, or one is no message.
+            FormatError: as `read_repeated`, or one is not a message.
         """
         return [decode(value, name) for value in self.read_repeated(number)]
 
@@ -139,12 +138,12 @@ class Message:
         return found
 
     def unknown(self, known: Iterable[int]) -> list[int]:
-        """Return the numbers of the fields that are not among those known."""
+        """Return the numbers of the fields that are not in ``known``."""
         numbers = set(known)
         return sorted({key >> 3 for key, _ in self.fields} - numbers)
 
     def replace_field(self, number: int, values: Sequence[Value]) -> Message:
-        """Return a copy in which a field has these values, where it stood first, or else at the end."""
+        """Return a copy in which a field has these values, at its first position, or at the end if it was missing."""
         wire = BYTES if values and isinstance(values[0], bytes) else VARINT
         new: list[Field] = [(number << 3 | wire, value) for value in values]
         fields: list[Field] = []
@@ -158,7 +157,7 @@ class Message:
         return Message(self.name, fields if placed else fields + new)
 
     def encode(self) -> bytes:
-        """Return the message as bytes: those that it was decoded from, unless varints had needless bytes."""
+        """Return the message as bytes: those that it was decoded from, unless varints were longer than needed."""
         out = bytearray()
         for key, value in self.fields:
             _put_varint(out, key)
@@ -204,10 +203,10 @@ def message(name: str, *fields: tuple[int, Value | None]) -> Message:
 
 
 def decode(data: bytes, name: str, *, max_fields: int = MAX_FIELDS) -> Message:
-    """Decode a message that takes up all of the bytes.
+    """Decode a message that consists of all the bytes.
 
     Raises:
-        FormatError: they are no message, or one of more fields than ``max_fields``.
+        FormatError: they are not a message, or it has more fields than ``max_fields``.
     """
     fields: list[Field] = []
     position, size = 0, len(data)

@@ -1,4 +1,4 @@
-"""The note in a file's user metadata of columns in whose place nulls stand, with the shredded keys they were under."""
+"""Reads and writes the note, in a file's user metadata, of columns that nulls replaced and of their shredded keys."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _NAME, _VALUE = 1, 2
 
 
 def is_purged_note(item: bytes) -> bool:
-    """Tell whether an entry of the user metadata is this note."""
+    """Return whether an entry of the user metadata is this note."""
     try:
         return decode(item, "user metadata").data(_NAME) == PURGED.encode()
     except FormatError:
@@ -28,7 +28,7 @@ def encode_purged_note(purged: Mapping[Path, str]) -> bytes:
 
 
 def read_purged_note(footer: Message) -> dict[Path, str]:
-    """Return what the note of a footer says, which nothing in ORC authenticates; nothing where there is none."""
+    """Return the columns of a footer's note, which nothing in ORC authenticates; empty if there is no note."""
     own = (item for item in footer.read_repeated(USER_METADATA) if is_purged_note(item))
     try:
         text = decode(next(own, b""), "user metadata").text(_VALUE)

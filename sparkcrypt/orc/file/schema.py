@@ -1,7 +1,7 @@
-"""The types of an ORC file: a tree that is stored in pre-order, and the names of its columns.
+"""Reads the types of an ORC file, a tree that is stored in pre-order, and names its columns.
 
-Elements of a list are called ``_elem``, keys and values of a map ``_key`` and ``_value``, variants of a union by their
-number, as in ``TypeDescription.getFullFieldName`` of ORC's Java writer.
+The elements of a list are named ``_elem``, keys and values of a map ``_key`` and ``_value``, the variants of a union by
+their number, as in ``TypeDescription.getFullFieldName`` of ORC's Java writer.
 Source: ORC specification v1, "Type Information".
 """
 
@@ -18,26 +18,26 @@ KINDS = (
     *("boolean", "byte", "short", "int", "long", "float", "double", "string", "binary", "timestamp", "list", "map"),
     *("struct", "union", "decimal", "date", "varchar", "char", "timestamp_instant", "geometry", "geography"),
 )
-"""By their numbers in ``Type.Kind``."""
+"""The names of kinds, by their numbers in ``Type.Kind``."""
 
 MAX_DEPTH = 100
 MAX_COLUMNS = 1 << 24
-"""What the IV of a stream can number."""
+"""The most columns that the IV of a stream can number."""
 PATHS_BYTES = 16 * 1024 * 1024
-"""Characters of all columns' paths together."""
+"""The most characters of all columns' paths together."""
 
 _NESTED = {"list": ("_elem",), "map": ("_key", "_value")}
 _KIND, _SUBTYPES, _NAMES, _ATTRIBUTES = 1, 2, 3, 7
 _OF_ENCRYPTION = ("encrypt", "mask")
-"""Attributes in which ORC's Java writer repeats how a type was to be encrypted."""
+"""Attributes in which ORC's Java writer repeats how it was configured to encrypt a type."""
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
     """One type of the tree.
 
-    ``number`` is its column id, ``last`` that of the last type below it, ``parent`` that of the type that it is part
-    of (the root's is -1).
+    ``number`` is its column id, ``last`` the id of the last type below it (its own if there is none), ``parent`` the id
+    of the type that it is part of (-1 for the root).
     """
 
     number: int
@@ -52,7 +52,7 @@ def read_columns(types: Sequence[Message]) -> tuple[Column, ...]:
     """Return the columns of a file by their ids; the first is the root.
 
     Raises:
-        FormatError: the types are no tree in pre-order, nest too deep, or their names are too long.
+        FormatError: the types are not a tree in pre-order, nest too deep, or have too long names.
     """
     if not types:
         raise FormatError("the footer has no types; expected at least the root's")
@@ -75,14 +75,14 @@ def without_encryption(message: Message) -> Message:
     """Return a type without the attributes that repeat how it was to be encrypted.
 
     Raises:
-        FormatError: an attribute is no pair of texts.
+        FormatError: an attribute is not a pair of texts.
     """
     kept = [pair for pair in message.messages(_ATTRIBUTES, "an attribute") if pair.text(1) not in _OF_ENCRYPTION]
     return message.replace_field(_ATTRIBUTES, [pair.encode() for pair in kept])
 
 
 def leaves(columns: Sequence[Column]) -> list[Column]:
-    """Return the columns that have none below them; a root without fields is none."""
+    """Return the columns without columns below them; a root without fields is not one."""
     return [column for column in columns[1:] if not column.children] if len(columns) > 1 else []
 
 
@@ -106,7 +106,7 @@ def _names(kind: str, message: Message, count: int) -> tuple[str, ...]:
 
 
 def _place(children: Sequence[tuple[int, ...]], names: Sequence[tuple[str, ...]]) -> tuple[list[int], list[Path]]:
-    """Return parents and paths, once the ids are seen to be those of a walk in pre-order."""
+    """Return parents and paths, after checking that the ids are in pre-order."""
     parents = [-1] * len(children)
     paths: list[Path] = [()] * len(children)
     waiting: list[tuple[int, int, Path]] = [(0, -1, ())]

@@ -1,6 +1,6 @@
-"""Reads the statistics of columns: in clear from footer and metadata, and those of a variant with its key.
+"""Reads the statistics of columns: those in clear from footer and metadata, and those of a variant with its key.
 
-Each is kept as the bytes of its ``ColumnStatistics``, so that it can be moved as it is.
+Each is kept as the bytes of its ``ColumnStatistics``, so that it can be copied unchanged.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ _COLLECTION, _TOTAL = 12, 3
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """Statistics of columns that follow each other: of the file, and of each stripe; empty where a file has none."""
+    """Statistics of consecutive columns: of the file, and of each stripe; empty if a file has none."""
 
     file: tuple[bytes, ...]
     stripes: tuple[tuple[bytes, ...], ...]
 
 
 def clear_statistics(file: Input, tail: Tail) -> Statistics:
-    """Return what stands in clear of all columns.
+    """Return the statistics in clear of all columns.
 
     Raises:
-        FormatError: there are others than one for each column, or for each stripe and column.
+        FormatError: their number is not that of the columns, or of the stripes and columns.
         StorageError: the storage failed.
     """
     columns = len(tail.columns)
@@ -52,14 +52,14 @@ def clear_statistics(file: Input, tail: Tail) -> Statistics:
 
 
 def variant_statistics(file: Input, tail: Tail, variant: Variant, key: LocalKey, start: int) -> Statistics:
-    """Return what a variant says of its root and all below it.
+    """Return a variant's statistics of its root and all columns below it.
 
     Args:
         file: the open file.
-        tail: its end.
+        tail: its tail.
         variant: one of its variants.
         key: the local key of the variant's ``encrypted_key``.
-        start: where its stripe statistics begin: where those of the variant before end.
+        start: the offset of its stripe statistics, at which those of the previous variant end.
 
     Raises:
         FormatError: they do not decrypt to statistics, or some are missing.
@@ -92,12 +92,12 @@ def variant_statistics(file: Input, tail: Tail, variant: Variant, key: LocalKey,
 
 
 def tells_nothing(statistics: bytes) -> bool:
-    """Tell whether statistics are those of no values: none counted, and nothing of them but zeros.
+    """Return whether statistics are those of no values: the count is zero, and so is everything else in them.
 
-    A total of elements is not compared: ORC's Java writer adds up lengths in vectors that a mask has left unset.
+    The total number of elements is not checked: ORC's Java writer sums lengths of vectors that a mask has left unset.
 
     Raises:
-        FormatError: they are no ``ColumnStatistics``.
+        FormatError: they are not ``ColumnStatistics``.
     """
     message = decode(statistics, "column statistics")
     if message.integer(_VALUES):

@@ -1,4 +1,4 @@
-"""Reads streams from front to back, decrypted, and sees that they are whole compression chunks."""
+"""Reads and decrypts streams from front to back, and checks that they consist of whole compression chunks."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from sparkcrypt.orc.file.stripe import Stream
 from sparkcrypt.parquet.file.source import Input
 
 PIECE_BYTES = 256 * 1024
-"""What is decrypted, digested and written at a time: no more, so that it stays in the processor's cache."""
+"""The number of bytes decrypted, digested and written at a time, small enough to stay in the processor's cache."""
 
 
 def read_pieces(file: Input, stream: Stream, cipher: StreamCipher | None) -> Iterator[bytes]:
-    """Yield a stream's bytes, decrypted where it has a cipher, in pieces of at most 256 KiB.
+    """Yield a stream's bytes, decrypted if there is a cipher, in pieces of at most 256 KiB.
 
     Raises:
         FormatError, StorageError: as `Input.read`.
@@ -27,7 +27,7 @@ def read_pieces(file: Input, stream: Stream, cipher: StreamCipher | None) -> Ite
 
 
 def read_stream_whole(file: Input, stream: Stream, cipher: StreamCipher | None, compression: Compression) -> bytes:
-    """Return what a stream holds, decrypted and decompressed.
+    """Return a stream's content, decrypted and decompressed.
 
     Raises:
         FormatError: it does not decompress.
@@ -37,7 +37,7 @@ def read_stream_whole(file: Input, stream: Stream, cipher: StreamCipher | None, 
 
 
 class ChunkCheck:
-    """Decompresses the chunks of a stream that comes in pieces, and keeps none."""
+    """A check that decompresses the chunks of a stream, which is passed in pieces, and keeps no content."""
 
     __slots__ = ("_compression", "_rest", "_stored", "_what")
 
@@ -45,13 +45,13 @@ class ChunkCheck:
         self._compression = compression
         self._what = what
         self._rest = b""
-        self._stored = 0  # bytes of a chunk without compression that are still to come
+        self._stored = 0  # missing bytes of an uncompressed chunk
 
     def feed(self, piece: bytes) -> None:
-        """Take the next bytes.
+        """Check the next bytes.
 
         Raises:
-            FormatError: a chunk does not decompress, or is larger than one may be.
+            FormatError: a chunk does not decompress, or is too large.
         """
         if self._compression.codec == "none":
             return
@@ -76,7 +76,7 @@ class ChunkCheck:
         self._rest = bytes(data[position:])
 
     def finish(self) -> None:
-        """See that the stream ended with a whole chunk.
+        """Check that the stream ended with a whole chunk.
 
         Raises:
             FormatError: it did not.

@@ -1,6 +1,6 @@
-"""Reads the footer of a stripe, and tells where each of its streams lies.
+"""Reads the footer of a stripe, and computes the offset of each of its streams.
 
-Index streams come first, data streams after them; among each those in clear, then those of variant 1, 2, ….
+Index streams come before data streams; within both, streams in clear come before those of variant 1, 2, ….
 Source: ORC specification v1, "Stripes"; ``StripePlanner.findStreams`` of ORC's Java reader.
 """
 
@@ -31,7 +31,7 @@ VARIANT_STREAMS, VARIANT_ENCODINGS = 1, 2
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """A stream of a stripe; ``variant`` is the number of the variant that it belongs to, None in clear."""
+    """A stream of a stripe; ``variant`` is the number of its variant, None if it is in clear."""
 
     kind: int
     column: int
@@ -48,7 +48,8 @@ class Stream:
 class StripeFooter:
     """The footer of a stripe: its streams in clear and of each variant, and the encodings of their columns.
 
-    ``encodings`` are by column in clear; ``variant_encodings`` by variant, from its root on.
+    ``encodings`` has the encodings in clear of all columns; ``variant_encodings`` has those of each variant, from its
+    root on.
     """
 
     stripe: Stripe
@@ -62,8 +63,8 @@ def read_stripe_footer(file: Input, tail: Tail, stripe: Stripe) -> StripeFooter:
     """Read the footer of a stripe.
 
     Raises:
-        FormatError: it is against the specification, or a stream lies outside of its part of the stripe.
-        UnsupportedFileError: index streams come after data streams, which readers take differently.
+        FormatError: it violates the specification, or a stream is outside its part of the stripe.
+        UnsupportedFileError: index streams come after data streams, which readers place differently.
         StorageError: the storage failed.
     """
     what = f"the footer of stripe {stripe.number}"
@@ -124,7 +125,7 @@ def _check_encodings(
 
 
 def _check_variants(tail: Tail, streams: Iterable[Stream], what: str) -> None:
-    """Check that no stream stands twice, since it would share an IV, and that each has a column of its variant."""
+    """Check that no stream occurs twice, since both would share an IV, and that each is of a column of its variant."""
     seen = set()
     for stream in streams:
         place = (stream.variant, stream.column, stream.kind)

@@ -1,4 +1,4 @@
-"""Reads the end of an ORC file: postscript, footer, and where stripes and statistics lie.
+"""Reads the tail of an ORC file: postscript, footer, and the offsets of stripes and statistics.
 
 Layout: ``ORC | stripes | encrypted stripe statistics | metadata | footer | postscript | length (1 byte)``.
 Source: ORC specification v1, "File Tail"; ``ReaderImpl.extractFileTail`` of ORC's Java reader.
@@ -18,9 +18,9 @@ from sparkcrypt.parquet.file.source import Input, Source, naming, open_source
 
 MAGIC = b"ORC"
 READ_BYTES = 16 * 1024
-"""What is read of the end at first."""
+"""The number of bytes first read at the end of a file."""
 MAX_STRIPES = (1 << 24) - 2
-"""What the IV of a stream can number, the footer's included."""
+"""The most stripes that the IV of a stream can number, together with the footer's own number."""
 
 PS_FOOTER_LENGTH, PS_COMPRESSION, PS_BLOCK, PS_VERSION, PS_METADATA_LENGTH, PS_WRITER_VERSION = range(1, 7)
 PS_STATISTICS_LENGTH, PS_MAGIC = 7, 8000
@@ -31,9 +31,9 @@ STRIPE_OFFSET, STRIPE_INDEX, STRIPE_DATA, STRIPE_FOOTER, STRIPE_ROWS, STRIPE_ID,
 
 @dataclass(frozen=True, slots=True)
 class Stripe:
-    """Where a stripe lies, in bytes of the file, and what its streams are encrypted with.
+    """The offset and lengths of a stripe, in bytes, and the keys of its streams.
 
-    ``id`` is its number in IVs; ``local_keys`` are wrapped, one for each variant.
+    ``id`` is its number in IVs; ``local_keys`` are the wrapped local keys, one for each variant.
     """
 
     number: int
@@ -47,22 +47,22 @@ class Stripe:
 
     @property
     def footer_offset(self) -> int:
-        """Where the stripe's footer begins."""
+        """The offset of the stripe's footer."""
         return self.offset + self.index_length + self.data_length
 
     @property
     def end(self) -> int:
-        """Where the stripe ends."""
+        """The offset of the stripe's end."""
         return self.footer_offset + self.footer_length
 
 
 @dataclass(frozen=True, slots=True)
 class Tail:
-    """The end of a file.
+    """The tail of a file.
 
-    ``stripe_keys`` has the lists of wrapped local keys of the stripes, of which most share theirs, each once.
-    ``statistics_offset`` is where the variants' stripe statistics begin, and what stripes lie before;
-    ``metadata_offset``, ``footer_offset`` and ``postscript_offset`` where these begin.
+    ``stripe_keys`` has each distinct list of the stripes' wrapped local keys once; most stripes share one.
+    ``statistics_offset`` is the start of the variants' stripe statistics, before which all stripes must end;
+    ``metadata_offset``, ``footer_offset`` and ``postscript_offset`` are the starts of these parts.
     """
 
     file: str
@@ -82,7 +82,7 @@ class Tail:
 
     @property
     def footer_id(self) -> int:
-        """The number that IVs of statistics have where those of streams have their stripe's."""
+        """The number that IVs of statistics have in place of a stripe id."""
         return len(self.stripes) + 1
 
     def keys_of(self, variant: Variant) -> tuple[bytes, ...]:
@@ -90,16 +90,16 @@ class Tail:
         return tuple(dict.fromkeys((variant.encrypted_key, *(keys[variant.number] for keys in self.stripe_keys))))
 
     def wrapped_keys(self) -> set[bytes]:
-        """Return every wrapped local key that the file holds: of variants, and of their stripes."""
+        """Return every wrapped local key of the file: of variants, and of their stripes."""
         variants = () if self.encryption is None else self.encryption.variants
         return {key for variant in variants for key in self.keys_of(variant)}
 
 
 def read_tail(source: Source) -> Tail:
-    """Read a file's end.
+    """Read a file's tail.
 
     Raises:
-        FormatError: it is no ORC file, or its end is against the specification.
+        FormatError: it is not an ORC file, or its tail violates the specification.
         StorageError: it cannot be reached.
     """
     with open_source(source) as file, naming(file.name):
@@ -107,18 +107,18 @@ def read_tail(source: Source) -> Tail:
 
 
 def is_orc(source: Source) -> bool:
-    """Tell whether a file begins as ORC files do.
+    """Return whether a file begins with ORC's magic.
 
     Raises:
         StorageError: it cannot be reached.
-        FormatError: it is not there.
+        FormatError: it does not exist.
     """
     with open_source(source) as file:
         return file.size >= len(MAGIC) and file.read(0, len(MAGIC), "the start of the file") == MAGIC
 
 
 def tail_of(file: Input) -> Tail:
-    """Read the end of an open file; messages leave its name to `naming`.
+    """Read the tail of an open file; messages do not name it: `naming` adds the name.
 
     Raises:
         FormatError, StorageError: as `read_tail`.
@@ -182,9 +182,9 @@ def _compression(postscript: Message) -> Compression:
 
 
 def _stripes(footer: Message, encryption: Encryption | None, limit: int) -> tuple[Stripe, ...]:
-    """Return the stripes, once they are seen to lie apart before ``limit``.
+    """Return the stripes, after checking that they do not overlap and end before ``limit``.
 
-    Ids count on from those of the stripe before, and keys stay, where a stripe has none of its own.
+    A stripe without an id has the previous stripe's plus one, and a stripe without keys has the previous stripe's keys.
     """
     variants = len(encryption.variants) if encryption is not None else 0
     stripes: list[Stripe] = []

@@ -1,1 +1,1 @@
-"""Rows of ORC files: the streams of chosen row groups decoded into Arrow's arrays; needs pyarrow and numpy."""
+"""Decodes rows of ORC files: the streams of chosen row groups into Arrow's arrays; needs pyarrow and numpy."""

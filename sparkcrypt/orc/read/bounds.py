@@ -1,7 +1,7 @@
-"""What the statistics of a row group say of a column's values, as a condition that holds for each of them.
+"""Turns the statistics of a row group into conditions that hold for each value of a column.
 
-What is not known rules out nothing: statistics that are missing, cut off or not a number, those of kinds whose order
-writers differ in, and those of writers that are known to have made wrong ones.
+Unreliable statistics rule out nothing: those that are missing, truncated or not a number, those of kinds that writers
+order differently, and those of writers that are known to have written wrong ones.
 Source: ORC specification v1, "Column Statistics", "Postscript" (writer versions).
 """
 
@@ -28,9 +28,9 @@ Bounds: TypeAlias = "tuple[Any, Any] | None"
 _COUNT, _INTEGERS, _FLOATS, _TEXTS, _BUCKETS, _DECIMALS, _DATES, _TIMES, _HAS_NULL = 1, 2, 3, 4, 5, 6, 7, 9, 10
 _LEAST, _MOST, _LEAST_PART, _MOST_PART, _LEAST_UTC, _MOST_UTC = 1, 2, 4, 5, 3, 4
 _FIRST_GREGORIAN_DAY = -141_427
-"""1582-10-15: calendars of writers differ before it."""
+"""1582-10-15: before it, writers use different calendars."""
 _TRUE_TEXTS, _TRUE_TIMES = 1, 6
-"""Versions of ORC's Java writer from which on statistics of texts (HIVE-8732) and times (ORC-135) are right."""
+"""The first versions of ORC's Java writer with correct statistics of texts (HIVE-8732) and times (ORC-135)."""
 _JAVA = 0
 _MILLISECONDS_OF_DAY = 86_400_000
 _NANOS_OF_MILLISECOND = 1_000_000
@@ -39,7 +39,13 @@ _MOST_MILLISECONDS = (1 << 63) // _NANOS_OF_MILLISECOND - 1
 
 @dataclass(frozen=True, slots=True)
 class WriterFacts:
-    """What bounds depend on besides the statistics: the writer's version, and its time zone in the stripe."""
+    """Properties of the writer that bounds depend on.
+
+    Attributes:
+        true_texts: the statistics of texts are correct.
+        true_times: the statistics of times are correct.
+        timezone: the writer's time zone in the stripe.
+    """
 
     true_texts: bool
     true_times: bool
@@ -47,7 +53,7 @@ class WriterFacts:
 
 
 def read_writer(tail: Tail, timezone: str) -> WriterFacts:
-    """Return what bounds depend on.
+    """Return the properties of a file's writer that bounds depend on.
 
     Raises:
         FormatError: the footer or postscript is damaged.
@@ -57,12 +63,12 @@ def read_writer(tail: Tail, timezone: str) -> WriterFacts:
 
 
 def known_of(column: ReadColumn, statistics: Message, writer: WriterFacts) -> list[pc.Expression]:
-    """Return conditions of which one holds for each row of a row group; none where nothing is known.
+    """Return conditions of which at least one holds for each row of a row group; none if nothing is known.
 
     Args:
-        column: of the first level.
+        column: a top-level column.
         statistics: its statistics of the row group.
-        writer: of the file.
+        writer: the file's writer.
 
     Raises:
         FormatError: the statistics are damaged.
@@ -82,10 +88,10 @@ def known_of(column: ReadColumn, statistics: Message, writer: WriterFacts) -> li
     except (pa.ArrowInvalid, OverflowError, ValueError):
         return []
     above, below = field >= least, field <= most
-    if may_be_null:  # at each bound by itself, since pyarrow makes nothing of both bounds or null
+    if may_be_null:  # added to each bound, since pyarrow cannot use "both bounds, or null"
         above, below = above | field.is_null(), below | field.is_null()
     known = [above & below]
-    if column.kind in ("float", "double"):  # statistics leave them out
+    if column.kind in ("float", "double"):  # statistics leave NaN out
         known.append(field == pa.scalar(math.nan, column.type))
     return known
 
@@ -116,7 +122,7 @@ def _floats(statistics: Message, column: ReadColumn, writer: WriterFacts) -> Bou
 
 
 def _float(found: Message, number: int) -> float:
-    """Return a number; one that is missing is not a number."""
+    """Return a number; NaN if it is missing."""
     raw = next((value for key, value in found.fields if key >> 3 == number), b"")
     return float(struct.unpack("<d", raw)[0]) if isinstance(raw, bytes) and len(raw) == 8 else math.nan
 
@@ -154,7 +160,7 @@ def _decimals(statistics: Message, column: ReadColumn, writer: WriterFacts) -> B
 
 
 def _times(statistics: Message, column: ReadColumn, writer: WriterFacts) -> Bounds:
-    """Return nanoseconds; a millisecond to both sides, and a day where the writer's clock was not that of UTC."""
+    """Return nanoseconds, widened by a millisecond, or by a day for local times of a writer that was not in UTC."""
     found = statistics.message(_TIMES, "statistics of times")
     if found is None or not writer.true_times or not found.has(_LEAST_UTC) or not found.has(_MOST_UTC):
         return None
@@ -174,4 +180,4 @@ _READERS: Mapping[str, Callable[[Message, ReadColumn, WriterFacts], Bounds]] = {
     "decimal": _decimals,
     "date": _dates,
 }
-"""Char and varchar have none: writers differ in whether they cut off and pad before or after."""
+"""Char and varchar have none: writers differ in whether they truncate and pad before or after taking statistics."""

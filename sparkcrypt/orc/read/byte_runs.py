@@ -1,4 +1,4 @@
-"""ORC's run lengths of bytes and of bits, decoded from any place.
+"""Decodes ORC's run lengths of bytes and of bits, starting at any row group.
 
 Source: ORC specification v1, "Byte Run Length Encoding", "Boolean Run Length Encoding".
 """
@@ -14,11 +14,11 @@ from sparkcrypt.orc.read.cursor import Positions, StreamCursor
 LITERALS, LEAST_REPEAT = 128, 3
 BITS = 8
 MOST_SKIPPED = 1 << 20
-"""Values between where a run begins and where a row group does."""
+"""The most values between the start of a run and the start of a row group in it."""
 
 
 class ByteRuns:
-    """The bytes of a stream of byte runs, in order from where it was sought."""
+    """A reader of the bytes of a stream of byte runs, in order from a row group on."""
 
     __slots__ = ("_cursor", "_rest")
 
@@ -32,10 +32,10 @@ class ByteRuns:
         return self._cursor.name
 
     def seek(self, positions: Positions) -> None:
-        """Go to where a row group begins.
+        """Move to the start of a row group.
 
         Raises:
-            FormatError: the row index leads nowhere.
+            FormatError: the row index has an invalid position.
         """
         self._cursor.seek(*positions.take_place())
         self._rest = b""
@@ -66,7 +66,7 @@ class ByteRuns:
 
 
 class BitRuns:
-    """The bits of a stream of byte runs, the highest of each byte first."""
+    """A reader of the bits of a stream of byte runs, the highest bit of each byte first."""
 
     __slots__ = ("_bytes", "_rest")
 
@@ -75,10 +75,10 @@ class BitRuns:
         self._rest: npt.NDArray[np.bool_] = np.empty(0, np.bool_)
 
     def seek(self, positions: Positions) -> None:
-        """Go to where a row group begins.
+        """Move to the start of a row group.
 
         Raises:
-            FormatError: the row index leads nowhere.
+            FormatError: the row index has an invalid position.
         """
         self._bytes.seek(positions)
         self._rest = self._rest[:0]
@@ -102,10 +102,10 @@ class BitRuns:
 
 
 def check_skipped(count: int, stream: str) -> int:
-    """Return how many values a row index says are to be skipped.
+    """Return the number of values to skip from a row index, after checking it.
 
     Raises:
-        FormatError: they are more than a writer holds back before it writes runs.
+        FormatError: it is more than a writer buffers before it writes runs.
     """
     if count > MOST_SKIPPED:
         raise FormatError(f"{stream}: a row index skips {count} values of a run; expected at most {MOST_SKIPPED}")

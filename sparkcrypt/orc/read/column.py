@@ -1,4 +1,4 @@
-"""What every column of a stripe is read by: nulls first, then the values that are none; and columns that are null."""
+"""The base of all column readers: reads which values are null, then the others; and a reader of all-null columns."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ _Scalar = TypeVar("_Scalar", bound=np.generic)
 
 
 class ColumnReader(Protocol):
-    """Reads the values of one column of a stripe, in order from a row group on."""
+    """A reader of the values of one column of a stripe, in order from a row group on."""
 
     def seek(self, group: int, after: int) -> None:
-        """Go to a row group.
+        """Move to the start of a row group.
 
         Args:
             group: its number.
             after: number of the row group after the last that will be read.
 
         Raises:
-            FormatError: the row index leads nowhere.
+            FormatError: the row index has an invalid position.
             UnsupportedFileError: there is no row index.
         """
 
@@ -37,13 +37,13 @@ class ColumnReader(Protocol):
         """Return the next values.
 
         Raises:
-            FormatError: the streams end before, or hold what is no such value.
+            FormatError: the streams end early, or have an invalid value.
             UnsupportedFileError: values do not fit into Arrow's type.
         """
 
 
 class NullColumn:
-    """A column that this reader gets nulls of; nothing of it is read."""
+    """A column of which this reader sees only nulls; none of its data are read."""
 
     def __init__(self, column: ReadColumn) -> None:
         self._type = column.type
@@ -57,7 +57,7 @@ class NullColumn:
 
 
 class PresentColumn(ABC):
-    """A column with its stream PRESENT; the kinds of columns say what its values are.
+    """A column with its stream PRESENT; subclasses read the values.
 
     Args:
         streams: of the stripe.
@@ -70,7 +70,7 @@ class PresentColumn(ABC):
         self._present = streams.bits(column, PRESENT) if streams.has(column, PRESENT) else None
 
     def seek(self, group: int, after: int) -> None:
-        """Go to a row group, as `ColumnReader.seek`."""
+        """Move to the start of a row group, as `ColumnReader.seek`."""
         positions = self.streams.positions(self.column, group, after)
         if self._present is not None:
             self._present.seek(positions)
@@ -85,25 +85,25 @@ class PresentColumn(ABC):
 
     @abstractmethod
     def seek_values(self, positions: Positions) -> None:
-        """Go to a row group in all streams but PRESENT, whose positions were taken."""
+        """Move to a row group in all streams but PRESENT, whose positions were taken already."""
 
     @abstractmethod
     def read_values(self, count: int, valid: Mask | None) -> pa.Array:
-        """Return values.
+        """Return the next values.
 
         Args:
-            count: how many.
-            valid: which are not null; None: all.
+            count: the number of values, including nulls.
+            valid: which values are not null; None if all are.
         """
 
 
 def count_valid(count: int, valid: Mask | None) -> int:
-    """Return how many values stand in the streams."""
+    """Return the number of values in the streams, which have none for nulls."""
     return count if valid is None else int(np.count_nonzero(valid))
 
 
 def spread(values: npt.NDArray[_Scalar], valid: Mask | None) -> npt.NDArray[_Scalar]:
-    """Return values, one a row, in their places, with zeros in those of nulls."""
+    """Return values at their rows' positions, with zeros for nulls."""
     if valid is None:
         return values
     found = np.zeros((len(valid), *values.shape[1:]), values.dtype)
@@ -112,11 +112,11 @@ def spread(values: npt.NDArray[_Scalar], valid: Mask | None) -> npt.NDArray[_Sca
 
 
 def pack_valid(valid: Mask | None) -> pa.Buffer | None:
-    """Return Arrow's bitmap of validity."""
+    """Return Arrow's validity bitmap."""
     return None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little").tobytes())
 
 
 def make_flat(kind: pa.DataType, values: npt.NDArray[Any], valid: Mask | None) -> pa.Array:
-    """Return an array of values that are not null, in the type's own layout."""
+    """Return an array from the values that are not null, which are in the type's memory layout."""
     placed = spread(values, valid)
     return pa.Array.from_buffers(kind, len(placed), [pack_valid(valid), pa.py_buffer(placed.tobytes())])

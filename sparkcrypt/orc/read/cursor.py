@@ -1,4 +1,4 @@
-"""One stream of a stripe, read from any place that a row index names: no chunk before it is decrypted.
+"""Reads one stream of a stripe from any position of a row index, without decrypting chunks before it.
 
 Source: ORC specification v1, "Compression", "Indexes".
 """
@@ -14,17 +14,17 @@ from sparkcrypt.orc.file.compression import HEADER_BYTES, MAX_BLOCK_BYTES, Compr
 from sparkcrypt.parquet.file.source import Input
 
 PIECE_BYTES = 256 * 1024
-"""What is read and decrypted at once, at most, where it is known to be needed."""
+"""The most bytes read and decrypted at once of a range that is known to be needed."""
 UNPLANNED_BYTES = 4 * 1024
-"""What is read at once of an uncompressed stream beyond what was announced."""
+"""The number of bytes read at once of an uncompressed stream beyond the planned range."""
 
 
 @dataclass(frozen=True, slots=True)
 class StreamBytes:
-    """Where a stream lies, and how it is decrypted.
+    """The place of a stream in its file, and its decryption.
 
-    ``offset`` and ``length`` are bytes of the file; ``start_cipher`` returns what decrypts from a byte of the stream
-    on, None in clear.
+    ``offset`` and ``length`` are in bytes; ``start_cipher`` returns the cipher from a byte offset in the stream on; it
+    is None if the stream is in clear.
     """
 
     file: Input
@@ -36,11 +36,11 @@ class StreamBytes:
 
 
 class Positions:
-    """The numbers of a row index's entry for one column, taken stream by stream.
+    """The position numbers of a row index's entry for one column, taken stream by stream.
 
     Args:
-        numbers: of the row group that is read; None for the first of a stripe, all of whose numbers are zero.
-        after: those of the row group after the last that is read; None where that is not known.
+        numbers: of the row group to read; None for the first of a stripe, all of whose numbers are zero.
+        after: of the row group after the last one to read; None if unknown.
         is_compressed: whether the file has chunks, whose offsets are then among the numbers.
         what: the column, for messages.
     """
@@ -70,7 +70,7 @@ class Positions:
         return self._numbers[at]
 
     def take_place(self) -> tuple[int, int, int | None]:
-        """Return where to begin in a stream: the chunk's offset, a byte of its content, and where to plan to end.
+        """Return a position in a stream: the chunk's offset, a byte of its content, and the planned end or None.
 
         Raises:
             FormatError: as `take`.
@@ -82,7 +82,7 @@ class Positions:
 
 
 class StreamCursor:
-    """The content of a stream from some place on, decrypted and decompressed as far as it is asked for."""
+    """A cursor over the content of a stream, which is decrypted and decompressed as far as it is read."""
 
     __slots__ = ("_cipher", "_content", "_loaded", "_next", "_planned", "_raw", "_raw_end", "_stream", "at", "data")
 
@@ -94,20 +94,20 @@ class StreamCursor:
         self._raw = b""
         self._cipher: StreamCipher | None = None
         self.data = b""
-        """Content that was loaded; what is before `at` was taken."""
+        """The loaded content; the bytes before `at` were taken."""
         self.at = 0
         self.seek(0, 0, None)
 
     def seek(self, chunk: int, byte: int, end: int | None) -> None:
-        """Go to a place.
+        """Move to a position.
 
         Args:
-            chunk: offset in the stream of a chunk; without compression of a byte.
-            byte: of the chunk's content.
-            end: offset up to which all will be needed; None for the whole stream.
+            chunk: the offset in the stream of a chunk; without compression, of a byte.
+            byte: the offset in the chunk's content.
+            end: the offset in the stream up to which all bytes will be needed; None for the whole stream.
 
         Raises:
-            FormatError: the place is outside of the stream, or its chunk is damaged.
+            FormatError: the position is outside the stream, or its chunk is damaged.
             StorageError: the storage failed.
         """
         stream = self._stream
@@ -136,10 +136,10 @@ class StreamCursor:
         return self._stream.name
 
     def need(self, count: int) -> None:
-        """See that so many bytes from `at` on are in `data`.
+        """Load the stream until ``count`` bytes from `at` on are in `data`.
 
         Raises:
-            FormatError: the stream ends before, or a chunk is damaged.
+            FormatError: the stream ends early, or a chunk is damaged.
             StorageError: the storage failed.
         """
         missing = count - (len(self.data) - self.at)
@@ -164,7 +164,7 @@ class StreamCursor:
         return self.data[at : self.at]
 
     def _load(self) -> bytes:
-        """Return the content of the next chunk, or without compression of the next piece."""
+        """Return the content of the next chunk; without compression, of the next piece."""
         stream, start = self._stream, self._next
         if stream.compression.codec == "none":
             size = PIECE_BYTES if start < self._planned else UNPLANNED_BYTES
@@ -188,7 +188,7 @@ class StreamCursor:
         return found
 
     def _fetch(self, end: int) -> None:
-        """Read and decrypt up to an offset, and so much of what is planned as fits into a piece."""
+        """Read and decrypt up to an offset, and as much of the planned range as fits into a piece."""
         if end <= self._raw_end:
             return
         stream, start = self._stream, self._raw_end

@@ -1,4 +1,4 @@
-"""Decimals: integers of any length and the scale of each.
+"""Reads decimals: integers of any length, each with a scale.
 
 Source: ORC specification v1, "Decimal Columns".
 """
@@ -18,24 +18,24 @@ from sparkcrypt.orc.read.stripe_streams import StripeStreams
 from sparkcrypt.orc.read.types import MOST_DIGITS, ReadColumn
 
 UNSTABLE_VERSION = (1, 9999)
-"""Of files that writers made before ORC 2 was to come."""
+"""The version of files by writers that anticipated ORC 2 (``UNSTABLE_PRE_2_0``)."""
 LONG_DIGITS = 18
-"""Decimals of so many digits fit into 64 bits."""
+"""The most digits of decimals that always fit into 64 bits."""
 _MOST_BYTES = 19
-"""Of 128 bits, seven in each byte."""
+"""The most bytes of a varint of 128 bits, seven in each byte."""
 _LONG_BYTES = 9
-"""What is decoded in vectors: 63 bits."""
+"""The most bytes of a varint that is decoded in vectors: 63 bits."""
 _HALF = (1 << 64) - 1
 
 
 def open_decimals(streams: StripeStreams, column: ReadColumn) -> PresentColumn:
-    """Return the reader of a column of kind decimal, by what the file's version says of its streams."""
+    """Return the reader of a column of kind decimal, whose streams depend on the file's version."""
     is_long = streams.version == UNSTABLE_VERSION and column.type.precision <= LONG_DIGITS
     return (LongDecimalColumn if is_long else DecimalColumn)(streams, column)
 
 
 class LongDecimalColumn(PresentColumn):
-    """A column of kind decimal whose values are integers of the column's scale, as files before ORC 2 may have it.
+    """A column of kind decimal whose values are integers of the column's scale, in files of `UNSTABLE_VERSION`.
 
     Source: ORC specification v2, "Decimal Columns".
     """
@@ -45,7 +45,7 @@ class LongDecimalColumn(PresentColumn):
         self._values = IntegerRuns(streams.cursor(column, DATA), 2, is_signed=True)
 
     def seek_values(self, positions: Positions) -> None:
-        """Go to a row group."""
+        """Move to the start of a row group."""
         self._values.seek(positions)
 
     def read_values(self, count: int, valid: Mask | None) -> pa.Array:
@@ -63,7 +63,7 @@ class LongDecimalColumn(PresentColumn):
 
 
 class DecimalColumn(PresentColumn):
-    """A column of kind decimal, each value with a scale of its own."""
+    """A column of kind decimal whose values each have a scale of their own."""
 
     def __init__(self, streams: StripeStreams, column: ReadColumn) -> None:
         super().__init__(streams, column)
@@ -71,12 +71,12 @@ class DecimalColumn(PresentColumn):
         self._scales = streams.integers(column, SECONDARY, is_signed=True)
 
     def seek_values(self, positions: Positions) -> None:
-        """Go to a row group."""
+        """Move to the start of a row group."""
         self._varints.seek(*positions.take_place())
         self._scales.seek(positions)
 
     def read_values(self, count: int, valid: Mask | None) -> pa.Array:
-        """Return decimals of the column's scale, to which those of a smaller one are brought.
+        """Return decimals rescaled to the column's scale.
 
         Raises:
             FormatError: a value has more digits than the column, or more of them after the point.
@@ -93,7 +93,7 @@ class DecimalColumn(PresentColumn):
 
 
 def _take_varints(cursor: StreamCursor, count: int, what: str) -> tuple[bytes, npt.NDArray[np.int64]]:
-    """Return the bytes of so many varints, and where each ends."""
+    """Return the bytes of ``count`` varints, and the offset of each one's end."""
     if not count:
         return b"", np.empty(0, np.int64)
     cursor.need(count)
@@ -111,7 +111,7 @@ def _take_varints(cursor: StreamCursor, count: int, what: str) -> tuple[bytes, n
 def _decode_short(
     raw: bytes, ends: npt.NDArray[np.int64], missing: Integers, digits: int
 ) -> npt.NDArray[np.int64] | None:
-    """Return the halves of values of 128 bits, the lower first; None where one needs more than 64 or is wrong."""
+    """Return the 64-bit halves of values, the lower first; None if a value needs more than 64 bits or is invalid."""
     lengths = np.diff(ends, prepend=0)
     if len(ends) and (lengths.max() > _LONG_BYTES or missing.min() < 0 or missing.max() > 18):
         return None
@@ -132,7 +132,7 @@ def _decode_short(
 def _decode_each(
     raw: bytes, ends: npt.NDArray[np.int64], missing: Integers, digits: int, what: str
 ) -> npt.NDArray[np.int64]:
-    """Return the halves of values of any length, one after another."""
+    """Return the 64-bit halves of values of any length, decoded one by one."""
     found, start = bytearray(), 0
     for end, lacks in zip(ends.tolist(), missing.tolist(), strict=True):
         if end - start > _MOST_BYTES:

@@ -1,7 +1,7 @@
-"""Which row groups of a stripe a filter cannot rule out by their statistics.
+"""Finds the row groups of a stripe that a filter cannot rule out by their statistics.
 
-pyarrow's datasets leave out fragments whose partition contradicts a filter; here a fragment stands for what is known of
-a row group, and is never opened.
+pyarrow's datasets omit fragments whose partition expression contradicts a filter; here a fragment, which is never
+opened, represents a row group, and its partition expression the conditions from the row group's statistics.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from sparkcrypt.orc.read.stripe_streams import StripeStreams
 from sparkcrypt.orc.read.types import ReadColumn
 
 MOST_ALTERNATIVES = 32
-"""Of conditions of which one holds; where there are more, columns after them are taken to be unknown."""
+"""The most alternative conditions of a row group; columns that would exceed it are ignored."""
 
 
 def kept_groups(
@@ -31,14 +31,14 @@ def kept_groups(
     condition: pc.Expression,
     schema: pa.Schema,
 ) -> list[int]:
-    """Return the numbers of the row groups that are to be read.
+    """Return the numbers of the row groups to read.
 
     Args:
         streams: of the stripe.
-        columns: of the first level, that the filter asks for and whose statistics may be used.
-        writer: of the file.
+        columns: the top-level columns that the filter refers to and whose statistics may be used.
+        writer: the file's writer.
         condition: the filter.
-        schema: of all columns that the filter asks for.
+        schema: a schema with all columns that the filter refers to.
 
     Raises:
         FormatError: a row index is damaged.
@@ -62,7 +62,7 @@ def kept_groups(
 
 
 def join_runs(groups: Iterable[int]) -> Iterator[tuple[int, int]]:
-    """Yield runs of row groups that follow each other: the first, and that after the last."""
+    """Yield runs of consecutive row groups, each as its first number and the number after its last."""
     start = end = -1
     for group in groups:
         if group != end:
@@ -75,7 +75,7 @@ def join_runs(groups: Iterable[int]) -> Iterator[tuple[int, int]]:
 
 
 def _combine(of_columns: Sequence[Sequence[pc.Expression]]) -> Iterator[pc.Expression | None]:
-    """Yield conditions of which one holds for each row; None is one that always holds."""
+    """Yield conditions of which at least one holds for each row; None is the condition that always holds."""
     used, count = [], 1
     for known in of_columns:
         if known and count * len(known) <= MOST_ALTERNATIVES:

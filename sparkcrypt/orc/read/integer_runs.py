@@ -1,4 +1,4 @@
-"""ORC's run lengths of integers, both versions, decoded from any place into 64 bits.
+"""Decodes ORC's run lengths of integers, both versions, into 64 bits, starting at any row group.
 
 Values beyond 64 bits wrap around, as in ORC's readers.  Source: ORC specification v1, "Integer Run Length Encoding".
 """
@@ -15,7 +15,7 @@ from sparkcrypt.orc.read.cursor import Positions, StreamCursor
 Integers = npt.NDArray[np.int64]
 
 WIDTHS = (*range(1, 25), 26, 28, 30, 32, 40, 48, 56, 64)
-"""Bits of packed values, by their codes of five bits."""
+"""The bit widths of packed values, by their five-bit codes."""
 _MASK = (1 << 64) - 1
 _MOST_VARINT_BYTES = 10
 _NONE: Integers = np.empty(0, np.int64)
@@ -23,7 +23,7 @@ _SHORT_REPEAT, _DIRECT, _PATCHED_BASE = range(3)
 
 
 class IntegerRuns:
-    """The integers of a stream, in order from where it was sought.
+    """A reader of the integers of a stream, in order from a row group on.
 
     Args:
         cursor: the stream.
@@ -40,10 +40,10 @@ class IntegerRuns:
         self._read_run = self._read_run_1 if version == 1 else self._read_run_2
 
     def seek(self, positions: Positions) -> None:
-        """Go to where a row group begins.
+        """Move to the start of a row group.
 
         Raises:
-            FormatError: the row index leads nowhere.
+            FormatError: the row index has an invalid position.
         """
         self._cursor.seek(*positions.take_place())
         self._rest = _NONE
@@ -53,7 +53,7 @@ class IntegerRuns:
         """Return the next integers.
 
         Raises:
-            FormatError: there are fewer, or a run is against the specification.
+            FormatError: there are fewer, or a run violates the specification.
         """
         parts, left = [self._rest], count - len(self._rest)
         while left > 0:
@@ -145,12 +145,12 @@ class IntegerRuns:
 
 
 def unzigzag(value: int) -> int:
-    """Return a signed integer whose sign stands in the lowest bit."""
+    """Return the signed integer of a zigzag-encoded one, whose lowest bit is the sign."""
     return value >> 1 ^ -(value & 1)
 
 
 def unzigzag_all(values: npt.NDArray[np.uint64]) -> Integers:
-    """Return signed integers whose signs stand in the lowest bits."""
+    """Return the signed integers of zigzag-encoded ones, whose lowest bits are the signs."""
     shifted, signs = (values >> np.uint64(1)).view(np.int64), (values & np.uint64(1)).view(np.int64)
     return np.asarray(shifted ^ -signs, np.int64)
 

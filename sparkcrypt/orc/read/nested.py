@@ -1,4 +1,4 @@
-"""Structs, lists and maps: their own nulls and lengths, over the columns below them."""
+"""Reads structs, lists and maps from their own nulls and lengths and from the columns below them."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from sparkcrypt.orc.read.texts import check_lengths
 from sparkcrypt.orc.read.types import ReadColumn
 
 MOST_ELEMENTS = 1 << 24
-"""Of the lists or maps of one batch: they are held at a time."""
+"""The most elements of the lists or maps of one batch, all of which are held in memory."""
 
 
 class StructColumn(PresentColumn):
-    """A column of kind struct; a field has values where the struct is not null."""
+    """A column of kind struct; its fields have values only for structs that are not null."""
 
     def __init__(self, streams: StripeStreams, column: ReadColumn, fields: Sequence[ColumnReader]) -> None:
         super().__init__(streams, column)
         self._fields = fields
 
     def seek(self, group: int, after: int) -> None:
-        """Go to a row group, as all fields do."""
+        """Move to the start of a row group, in the fields too."""
         super().seek(group, after)
         for field in self._fields:
             field.seek(group, after)
@@ -47,7 +47,7 @@ class StructColumn(PresentColumn):
 
 
 class ListColumn(PresentColumn):
-    """A column of kind list or map: lengths, over the elements or the keys and values."""
+    """A column of kind list or map: lengths, and below it the elements, or the keys and values."""
 
     def __init__(self, streams: StripeStreams, column: ReadColumn, children: Sequence[ColumnReader]) -> None:
         super().__init__(streams, column)
@@ -55,13 +55,13 @@ class ListColumn(PresentColumn):
         self._children = children
 
     def seek(self, group: int, after: int) -> None:
-        """Go to a row group, as all children do."""
+        """Move to the start of a row group, in the children too."""
         super().seek(group, after)
         for child in self._children:
             child.seek(group, after)
 
     def seek_values(self, positions: Positions) -> None:
-        """Go to a row group in the lengths."""
+        """Move to the start of a row group in the lengths."""
         self._lengths.seek(positions)
 
     def read_values(self, count: int, valid: Mask | None) -> pa.Array:

@@ -1,4 +1,4 @@
-"""Booleans, integers, floats and dates."""
+"""Reads booleans, integers, floats and dates."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class BooleanColumn(PresentColumn):
         self._bits = streams.bits(column, DATA)
 
     def seek_values(self, positions: Positions) -> None:
-        """Go to a row group."""
+        """Move to the start of a row group."""
         self._bits.seek(positions)
 
     def read_values(self, count: int, valid: Mask | None) -> pa.Array:
@@ -50,7 +50,7 @@ class ByteColumn(PresentColumn):
         self._bytes = streams.bytes(column, DATA)
 
     def seek_values(self, positions: Positions) -> None:
-        """Go to a row group."""
+        """Move to the start of a row group."""
         self._bytes.seek(positions)
 
     def read_values(self, count: int, valid: Mask | None) -> pa.Array:
@@ -67,7 +67,7 @@ class IntegerColumn(PresentColumn):
         self._integers = streams.integers(column, DATA, is_signed=True)
 
     def seek_values(self, positions: Positions) -> None:
-        """Go to a row group."""
+        """Move to the start of a row group."""
         self._integers.seek(positions)
 
     def read_values(self, count: int, valid: Mask | None) -> pa.Array:
@@ -91,7 +91,7 @@ class FloatColumn(PresentColumn):
         self._cursor = streams.cursor(column, DATA)
 
     def seek_values(self, positions: Positions) -> None:
-        """Go to a row group."""
+        """Move to the start of a row group."""
         self._cursor.seek(*positions.take_place())
 
     def read_values(self, count: int, valid: Mask | None) -> pa.Array:

@@ -1,4 +1,4 @@
-"""The row index of one column of a stripe: where its row groups begin, and their statistics."""
+"""Reads the row index of one column of a stripe: the positions of its row groups, and their statistics."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ _ENTRIES, _POSITIONS, _STATISTICS = 1, 1, 2
 
 
 class RowIndex:
-    """The entries of a stream ROW_INDEX, decoded when they are asked for.
+    """The entries of a stream ROW_INDEX, each decoded when it is accessed.
 
     Args:
-        content: of the stream, decompressed.
-        groups: how many row groups the stripe has.
+        content: the stream's decompressed content.
+        groups: the stripe's number of row groups.
         what: the column, for messages.
 
     Raises:
-        FormatError: it has another number of entries.
+        FormatError: the number of entries is not that of row groups.
     """
 
     __slots__ = ("_entries", "_positions", "_what")
@@ -33,7 +33,7 @@ class RowIndex:
         self._positions: dict[int, Sequence[int]] = {}
 
     def positions(self, group: int) -> Sequence[int]:
-        """Return where a row group begins in the column's streams.
+        """Return the positions of a row group in the column's streams.
 
         Raises:
             FormatError: the entry is damaged.
@@ -45,7 +45,7 @@ class RowIndex:
         return known
 
     def statistics(self, group: int) -> Message | None:
-        """Return the statistics of a row group; None where it has none.
+        """Return the statistics of a row group; None if it has none.
 
         Raises:
             FormatError: the entry is damaged.

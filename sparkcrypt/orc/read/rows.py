@@ -25,7 +25,7 @@ from sparkcrypt.parquet.file.source import Input
 
 BATCH_ROWS = 16_384
 NESTED_BATCH_ROWS = 1_024
-"""Of batches with lists or maps, whose elements are held besides."""
+"""The rows of a batch with lists or maps, whose elements take memory too."""
 
 _FLAT = {
     "boolean": BooleanColumn,
@@ -41,7 +41,7 @@ _FLAT = {
 
 @dataclass(slots=True)
 class GroupCount:
-    """How many row groups a read came upon, and how many of them it read."""
+    """The number of row groups that a read considered, and the number that it read."""
 
     seen: int = 0
     read: int = 0
@@ -49,14 +49,14 @@ class GroupCount:
 
 @dataclass(frozen=True, slots=True)
 class RowsOrder:
-    """What is read of a file.
+    """The columns and rows to read of a file.
 
     Attributes:
-        columns: of the first level, those that the filter asks for included.
-        hidden: ids of columns that are null, with all below them, and of which nothing is read.
-        condition: which rows; None for all.
-        counted: column ids of the columns that the filter asks for.
-        count: is added up.
+        columns: top-level columns, including those that the filter refers to.
+        hidden: ids of columns that are returned as nulls, with all columns below them, without reading them.
+        condition: the filter of rows; None for all.
+        counted: ids of the columns that the filter refers to.
+        count: incremented by the row groups that are considered and read.
     """
 
     columns: Sequence[ReadColumn]
@@ -67,24 +67,24 @@ class RowsOrder:
 
     @property
     def schema(self) -> pa.Schema:
-        """Of the batches."""
+        """The schema of the batches."""
         return pa.schema([pa.field(column.path[0], column.type) for column in self.columns])
 
 
 def read_rows(file: Input, tail: Tail, keys: LocalKeys, order: RowsOrder) -> Iterator[pa.RecordBatch]:
-    """Yield batches of the rows that the filter keeps, in order; each is decoded when it is taken.
+    """Yield batches of the rows that the filter keeps, in order; each is decoded when it is requested.
 
     Args:
         file: the open file.
-        tail: its end.
-        keys: opens the local keys of the variants that are read.
-        order: what is read.
+        tail: its tail.
+        keys: opens the local keys of the variants to read.
+        order: what to read.
 
     Raises:
         FormatError: the file is damaged.
-        UnsupportedFileError: it has what cannot be decoded here.
+        UnsupportedFileError: it has something that this package cannot decode.
         StorageError: the storage failed.
-        Exception: what ``keys`` raises.
+        Exception: any error of ``keys``.
     """
     variants = variants_read(tail, order.columns, order.hidden)
     for stripe in tail.stripes:
@@ -93,7 +93,7 @@ def read_rows(file: Input, tail: Tail, keys: LocalKeys, order: RowsOrder) -> Ite
 
 
 def variants_read(tail: Tail, columns: Sequence[ReadColumn], hidden: Collection[int] = frozenset()) -> list[Variant]:
-    """Return the variants in which columns and those below them are read, but those that are null."""
+    """Return the variants that hold columns, or columns below them, except hidden ones."""
     found: dict[int, Variant] = {}
     pending = list(columns)
     while pending and tail.encryption is not None:
@@ -151,7 +151,7 @@ def _has_lists(column: ReadColumn) -> bool:
 
 
 def open_column(streams: StripeStreams, column: ReadColumn, hidden: Collection[int]) -> ColumnReader:
-    """Return what reads a column of a stripe, with all below it.
+    """Return the reader of a column of a stripe, and of all columns below it.
 
     Raises:
         FormatError: its encoding is damaged.

@@ -1,4 +1,4 @@
-"""The streams of one stripe as a reader with keys sees them: of an encrypted column those of its variant."""
+"""Opens the streams of one stripe for a reader with keys: those of the variant if a column is encrypted."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ from sparkcrypt.parquet.file.source import Input
 
 ENCODING_KIND, ENCODING_SIZE = 1, 2
 MOST_GROUPS = 1 << 22
-"""Row groups of a stripe."""
+"""The most row groups of a stripe."""
 _DIRECT, _DICTIONARY, _DIRECT_V2, _DICTIONARY_V2 = range(4)
 
 
 class StripeStreams:
-    """Opens the streams of a stripe, and keeps its row indexes.
+    """The streams of a stripe, with a cache of its row indexes.
 
     Args:
         file: the open file.
-        tail: its end.
+        tail: its tail.
         stripe: one of its stripes.
-        keys: number of a variant -> its local key in this stripe, of all variants that are read.
+        keys: number of a variant -> its local key in this stripe, for all variants to read.
 
     Raises:
-        FormatError: the stripe's footer is against the specification.
+        FormatError: the stripe's footer violates the specification.
         UnsupportedFileError: as `read_stripe_footer`.
         StorageError: the storage failed.
     """
@@ -59,15 +59,15 @@ class StripeStreams:
 
     @property
     def timezone(self) -> str:
-        """The time zone of the stripe's writer; empty where it says none."""
+        """The time zone of the stripe's writer; empty if the stripe has none."""
         return self._footer.message.text(FOOTER_TIMEZONE) or ""
 
     def has(self, column: ReadColumn, kind: int) -> bool:
-        """Tell whether a column has a stream."""
+        """Return whether a column has a stream of a kind."""
         return self._find(column.number, kind) is not None
 
     def cursor(self, column: ReadColumn, kind: int) -> StreamCursor:
-        """Return a stream, at its beginning; one that is not there is empty."""
+        """Return a cursor at the start of a stream; a missing stream is empty."""
         stream = self._find(column.number, kind) or Stream(kind, column.number, self.stripe.offset, 0, None)
         name = f"stripe {self.stripe.number}, column {column.shown}, {stream}"
         cipher = None
@@ -85,26 +85,26 @@ class StripeStreams:
         return ByteRuns(self.cursor(column, kind))
 
     def integers(self, column: ReadColumn, kind: int, *, is_signed: bool) -> IntegerRuns:
-        """Return a stream of integers, of the version that the column's encoding says.
+        """Return a stream of integers, in the version given by the column's encoding.
 
         Raises:
-            FormatError: there is no such encoding.
+            FormatError: the encoding is unknown.
         """
         version = 2 if self._encoding_kind(column) in (_DIRECT_V2, _DICTIONARY_V2) else 1
         return IntegerRuns(self.cursor(column, kind), version, is_signed)
 
     def dictionary_size(self, column: ReadColumn) -> int | None:
-        """Return how many values the dictionary of a column has; None where the column has none.
+        """Return the size of a column's dictionary; None if the column has none.
 
         Raises:
-            FormatError: there is no such encoding.
+            FormatError: the encoding is unknown.
         """
         if self._encoding_kind(column) not in (_DICTIONARY, _DICTIONARY_V2):
             return None
         return self._encoding(column.number).integer(ENCODING_SIZE, bits=31)
 
     def positions(self, column: ReadColumn, group: int, after: int) -> Positions:
-        """Return where a row group begins in the streams of a column.
+        """Return the positions of a row group in the streams of a column.
 
         Args:
             column: the column.
@@ -128,7 +128,7 @@ class StripeStreams:
         return Positions(numbers, ends, self._is_compressed, column.shown)
 
     def row_index(self, column: ReadColumn) -> RowIndex | None:
-        """Return the row index of a column, read when it is first asked for; None where it has none.
+        """Return the row index of a column, which is read at the first call; None if it has none.
 
         Raises:
             FormatError: it is damaged.
@@ -150,7 +150,7 @@ class StripeStreams:
         return self._tail.compression.codec != "none"
 
     def _variant(self, column: int) -> int | None:
-        """Return the variant in which a column is read."""
+        """Return the number of the variant that a column is read from, or None."""
         encryption: Encryption | None = self._tail.encryption
         variant = None if encryption is None else encryption.variant_of(column)
         return None if variant is None else variant.number

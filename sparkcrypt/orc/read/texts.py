@@ -1,4 +1,4 @@
-"""Strings and bytes, in place or by a dictionary of the stripe.
+"""Reads strings and bytes, stored directly or as references to a dictionary of the stripe.
 
 Source: ORC specification v1, "String, Char, and VarChar Columns", "Binary Columns".
 """
@@ -17,11 +17,11 @@ from sparkcrypt.orc.read.stripe_streams import StripeStreams
 from sparkcrypt.orc.read.types import ReadColumn
 
 MOST_BYTES = (1 << 31) - 1
-"""Of the texts of one batch: Arrow's offsets have 32 bits."""
+"""The most bytes of the texts of one batch: Arrow's offsets have 32 bits."""
 
 
 class DirectColumn(PresentColumn):
-    """A column of kind string, varchar, char or binary whose values stand one after another."""
+    """A column of kind string, varchar, char or binary whose values are stored one after another."""
 
     def __init__(self, streams: StripeStreams, column: ReadColumn) -> None:
         super().__init__(streams, column)
@@ -29,7 +29,7 @@ class DirectColumn(PresentColumn):
         self._lengths = streams.integers(column, LENGTH, is_signed=False)
 
     def seek_values(self, positions: Positions) -> None:
-        """Go to a row group."""
+        """Move to the start of a row group."""
         self._bytes.seek(*positions.take_place())
         self._lengths.seek(positions)
 
@@ -41,7 +41,7 @@ class DirectColumn(PresentColumn):
 
 
 class DictionaryColumn(PresentColumn):
-    """A column of texts that are numbers of values of a dictionary, which is read when a value is first asked for."""
+    """A column of texts that are references to a dictionary, which is read when a value is first requested."""
 
     def __init__(self, streams: StripeStreams, column: ReadColumn, size: int) -> None:
         super().__init__(streams, column)
@@ -50,14 +50,14 @@ class DictionaryColumn(PresentColumn):
         self._known: pa.Array | None = None
 
     def seek_values(self, positions: Positions) -> None:
-        """Go to a row group."""
+        """Move to the start of a row group."""
         self._numbers.seek(positions)
 
     def read_values(self, count: int, valid: Mask | None) -> pa.Array:
         """Return texts.
 
         Raises:
-            FormatError: a number is not that of a value.
+            FormatError: a reference is not to a value of the dictionary.
         """
         numbers = self._numbers.read(count_valid(count, valid))
         if not len(numbers):
@@ -81,11 +81,11 @@ class DictionaryColumn(PresentColumn):
 
 
 def check_lengths(lengths: Integers, column: ReadColumn) -> int:
-    """Return the sum of lengths.
+    """Return the sum of lengths, after checking them.
 
     Raises:
         FormatError: one is negative.
-        UnsupportedFileError: they are more bytes than an array of Arrow holds.
+        UnsupportedFileError: the sum exceeds the size of an Arrow array.
     """
     if len(lengths) and lengths.min() < 0:
         raise FormatError(f"column {column.shown} has a negative length; expected 0 or more")

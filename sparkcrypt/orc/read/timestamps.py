@@ -1,6 +1,6 @@
-"""Timestamps: seconds since 2015 in the time zone of the stripe's writer, and nanoseconds.
+"""Reads timestamps: seconds since 2015 in the time zone of the stripe's writer, and nanoseconds.
 
-A ``timestamp`` is what a clock showed in the writer's time zone, whatever the reader's; a ``timestamp_instant`` a point
+A ``timestamp`` is the local time in the writer's time zone, whatever the reader's; a ``timestamp_instant`` is a point
 in time.  Source: ORC specification v1, "Timestamp Columns"; ``TimestampColumnReader`` of ORC's C++ reader.
 """
 
@@ -22,28 +22,28 @@ from sparkcrypt.orc.read.stripe_streams import StripeStreams
 from sparkcrypt.orc.read.types import ReadColumn
 
 EPOCH_SECONDS = 1_420_070_400
-"""2015-01-01 00:00:00, as a clock showed it, from 1970-01-01."""
+"""2015-01-01 00:00:00 local time, in seconds since 1970-01-01 00:00:00 local time."""
 UTC = frozenset(("", "UTC", "GMT", "Etc/UTC", "Etc/GMT", "Z"))
-"""Names of the time zone in which no clock differs; a stripe that names none has that one."""
+"""Names of UTC; a stripe without a time zone uses UTC."""
 LAST_LISTED = 2_114_380_800
-"""2037-01-01 in UTC, until which files of time zones list every change of the clock."""
+"""2037-01-01 in UTC, until which time zone files list every change of the offset."""
 _QUARTER_SECONDS = 900
-"""Clocks change at quarters of an hour in UTC."""
+"""UTC offsets change at full quarters of an hour in UTC."""
 _NANOS = 1_000_000_000
 _MOST_SECONDS = (1 << 63) // _NANOS - 1
-"""What timestamps in nanoseconds reach: from 1677 to 2262."""
+"""The range of timestamps in nanoseconds: from 1677 to 2262."""
 _MILLISECOND = 1_000_000
 _SCALES = np.array([1, *(10 ** (zeros + 1) for zeros in range(1, 8))], np.int64)
-"""Factors by the lowest three bits of a nanosecond's number: how many zeros were left out, less one."""
+"""Factors, by the lowest three bits of encoded nanoseconds: the number of zeros removed less one, or 0 for none."""
 
 
 def find_offsets(instants: Integers, timezone: str) -> Integers:
-    """Return what clocks of a time zone are ahead of UTC by, in seconds, at instants in seconds from 1970 to 9999.
+    """Return a time zone's UTC offsets, in seconds, at instants in seconds since 1970, up to the year 9999.
 
-    Arrow knows the changes that files of time zones list, which end in 2037, and not the rule for the years after.
+    Arrow uses the changes that time zone files list, which end in 2037, but not the rule for the years after.
 
     Raises:
-        ZoneInfoNotFoundError: the time zone is not known.
+        ZoneInfoNotFoundError: the time zone is unknown.
     """
     zone = ZoneInfo(timezone)
     quarters, places = np.unique(instants // _QUARTER_SECONDS, return_inverse=True)
@@ -62,7 +62,7 @@ class TimestampColumn(PresentColumn):
         self._timezone = streams.timezone if column.kind == "timestamp" else ""
 
     def seek_values(self, positions: Positions) -> None:
-        """Go to a row group."""
+        """Move to the start of a row group."""
         self._seconds.seek(positions)
         self._nanos.seek(positions)
 
@@ -71,30 +71,30 @@ class TimestampColumn(PresentColumn):
 
         Raises:
             FormatError: a number of nanoseconds is a second or more.
-            UnsupportedFileError: one is before 1677 or after 2262, or the writer's time zone is not known here.
+            UnsupportedFileError: one is before 1677 or after 2262, or the writer's time zone is unknown on this system.
         """
         wanted = count_valid(count, valid)
         seconds, nanos = self._seconds.read(wanted), self._read_nanos(wanted)
-        if len(seconds) and (seconds.min() < -2 * _MOST_SECONDS or seconds.max() > 2 * _MOST_SECONDS):  # from 2015 on
+        if len(seconds) and (seconds.min() < -2 * _MOST_SECONDS or seconds.max() > 2 * _MOST_SECONDS):  # since 2015
             raise self._out_of_range()
         clock = self._as_shown(seconds)
-        clock -= (clock < 0) & (nanos >= _MILLISECOND)  # of a negative time the writer cuts off the milliseconds
+        clock -= (clock < 0) & (nanos >= _MILLISECOND)  # writers truncate negative milliseconds towards zero
         if len(clock) and (clock.min() <= -_MOST_SECONDS or clock.max() >= _MOST_SECONDS):
             raise self._out_of_range()
         return make_flat(self.column.type, clock * _NANOS + nanos, valid)
 
     def _read_nanos(self, count: int) -> Integers:
-        """Return nanoseconds; those that pyarrow writes of times before 1970 are negative."""
+        """Return nanoseconds, which are negative for times before 1970 if pyarrow wrote the file."""
         packed = self._nanos.read(count)
         nanos = packed >> 3
-        for factors in (1, _SCALES[packed & 7]):  # before they are scaled too, lest they overflow
+        for factors in (1, _SCALES[packed & 7]):  # checked before scaling too, so that it cannot overflow
             nanos = nanos * factors
             if len(nanos) and (nanos.min() <= -_NANOS or nanos.max() >= _NANOS):
                 raise FormatError(f"column {self.column.shown} has a fraction of a second or more; expected less")
         return nanos
 
     def _as_shown(self, seconds: Integers) -> Integers:
-        """Return what a clock in the writer's time zone showed, in seconds from 1970 on."""
+        """Return local times in the writer's time zone, in seconds since 1970."""
         if self._timezone in UTC:
             return seconds + EPOCH_SECONDS
         zoned = pa.timestamp("s", tz=self._timezone)

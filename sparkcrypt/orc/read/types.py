@@ -1,4 +1,4 @@
-"""The columns of an ORC file that are read, and their types in Arrow: those that pyarrow gives them."""
+"""Describes the columns to read of an ORC file, with the Arrow types that pyarrow's own ORC reader gives them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sparkcrypt.schema import Path, shown_path
 _PRECISION, _SCALE = 5, 6
 MOST_DIGITS = 38
 _OF_HIVE_11 = (38, 10)
-"""Digits, and those after the point, of decimals whose type says neither: what ORC's Java reader takes them for."""
+"""Precision and scale of decimals whose type has neither, as in ORC's Java reader."""
 _FLAT = {
     "boolean": pa.bool_(),
     "byte": pa.int8(),
@@ -37,14 +37,14 @@ _FLAT = {
 
 @dataclass(frozen=True, slots=True)
 class ReadColumn:
-    """A column that is read, with those below it.
+    """A column to read, and the columns below it.
 
     Attributes:
         number: its column id.
-        path: its path in the file, as ORC names it.
-        kind: as `sparkcrypt.orc.file.schema.KINDS` names it.
-        type: in Arrow.
-        children: of a struct its fields, of a list the element, of a map key and value.
+        path: its path in the file, with ORC's names.
+        kind: its name in `sparkcrypt.orc.file.schema.KINDS`.
+        type: its Arrow type.
+        children: the fields of a struct, the element of a list, or the key and value of a map.
     """
 
     number: int
@@ -60,11 +60,11 @@ class ReadColumn:
 
 
 def find_columns(tail: Tail) -> tuple[Column, ...]:
-    """Return the columns of the first level.
+    """Return the top-level columns.
 
     Raises:
-        UnsupportedFileError: the root is no struct.
-        FormatError: two have one name.
+        UnsupportedFileError: the root is not a struct.
+        FormatError: two columns have the same name.
     """
     root = tail.columns[0]
     if root.kind != "struct":
@@ -76,11 +76,11 @@ def find_columns(tail: Tail) -> tuple[Column, ...]:
 
 
 def read_type(tail: Tail, column: Column) -> ReadColumn:
-    """Return a column with all below it.
+    """Return a column, with all columns below it, as a column to read.
 
     Raises:
-        UnsupportedFileError: one is of a kind that is not decoded here.
-        FormatError: a decimal has no such precision, or a struct has two fields of one name.
+        UnsupportedFileError: a column is of a kind that this package does not decode.
+        FormatError: a decimal has an invalid precision or scale, or a struct has two fields of the same name.
     """
     return _read_type(tail.columns, tail.footer.messages(TYPES, "a type"), column)
 

@@ -1,1 +1,1 @@
-"""A file under another encryption, its streams moved as they are."""
+"""Rewrites a file under another encryption, with its streams' content unchanged."""

@@ -1,4 +1,4 @@
-"""What an ORC file that is written shall be encrypted with, and the variants that follow from it."""
+"""Describes how a new ORC file is to be encrypted, and derives its variants."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class OrcKey:
 
     Attributes:
         key: 16 or 32 random bytes, made for this file and column.
-        wrapped: what readers find the key by: PKMT1 key material.
-        master_key_id: what wrapped it, decoded.
+        wrapped: the wrapped key, from which readers get the key: PKMT1 key material.
+        master_key_id: the id of the master key that wrapped it, decoded.
     """
 
     key: bytes = field(repr=False)
@@ -35,10 +35,10 @@ class OrcKey:
 
 @dataclass(frozen=True, slots=True)
 class OrcEncryption:
-    """The encryption of one file that will be written, and of no other: its keys are never used twice.
+    """The encryption of one new file, and of no other: its keys are never used twice.
 
     Attributes:
-        columns: column path -> the key of it and of all below it; no column may be below another.
+        columns: column path -> the key of the column and of all columns below it; no column may be below another.
     """
 
     columns: Mapping[Path, OrcKey]
@@ -58,7 +58,7 @@ class OrcEncryption:
 
 @dataclass(frozen=True, slots=True)
 class TargetVariant:
-    """A column of the target that stands encrypted, with all below it; ``algorithm`` is its number in the footer."""
+    """An encrypted column of the target, with all columns below it; ``algorithm`` is its number in the footer."""
 
     number: int
     root: Column
@@ -70,9 +70,9 @@ class TargetVariant:
 
 @dataclass(frozen=True, slots=True)
 class DarkVariant:
-    """A dark column of the target: what the source has of it stays, byte for byte, since nothing opens it any more.
+    """A dark column of the target, copied from the source byte for byte, since its key can no longer be opened.
 
-    ``number`` is its place among the target's variants, ``source`` what the source says of it.
+    ``number`` is its number among the target's variants, ``source`` the source's variant.
     """
 
     number: int
@@ -84,10 +84,10 @@ AnyVariant: TypeAlias = TargetVariant | DarkVariant
 
 
 def order_variants(live: Iterable[TargetVariant], dark: Iterable[Variant]) -> tuple[AnyVariant, ...]:
-    """Return all variants of a target in the columns' order, numbered.
+    """Return all variants of a target, numbered in the columns' order.
 
     Raises:
-        ConfigError: a column that is to be encrypted is inside a dark one, or has one inside.
+        ConfigError: a column to encrypt is inside a dark one, or contains one.
     """
     found: list[AnyVariant] = [*live, *(DarkVariant(0, variant.root, variant) for variant in dark)]
     found.sort(key=lambda variant: variant.root.number)
@@ -101,11 +101,11 @@ def order_variants(live: Iterable[TargetVariant], dark: Iterable[Variant]) -> tu
 
 
 def choose_variants(encryption: OrcEncryption | None, columns: Sequence[Column]) -> tuple[TargetVariant, ...]:
-    """Take an encryption for a file of these columns; the variants come in the columns' order.
+    """Take the keys of an encryption for a file with these columns; return its variants in the columns' order.
 
     Raises:
-        ConfigError: it was taken before, or names no column, one that the file has not, one inside another or keys of
-            a map alone; or a local key is used twice, or is not of 128 or 256 bits.
+        ConfigError: the keys were taken before; the encryption names no column, one that the file does not have, one
+            inside another, or only the keys of a map; or a local key is used twice, or has not 128 or 256 bits.
     """
     if encryption is None:
         return ()

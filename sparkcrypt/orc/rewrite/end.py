@@ -1,4 +1,4 @@
-"""Writes a file's end: statistics of variants and in clear, the footer with its encryption, and the postscript."""
+"""Writes a file's tail: statistics of variants and in clear, the footer with its encryption, and the postscript."""
 
 from __future__ import annotations
 
@@ -51,10 +51,10 @@ from sparkcrypt.parquet.rewrite.output import Output
 from sparkcrypt.schema import Path
 
 KEY_VERSION_NUMBER = 1
-"""Key material holds the version that counts; readers want a number here."""
+"""A placeholder that readers require: the actual version is in the key material."""
 MOST_POSTSCRIPT = 255
 _LEAKING_WORDS = ("hoodie", "hudi")
-"""In names of user metadata in which other tools keep bounds, Bloom filters or keys of rows."""
+"""Words in the names of user metadata in which other tools store bounds, Bloom filters or keys of rows."""
 
 
 def write_end(
@@ -65,15 +65,15 @@ def write_end(
     filled: Collection[tuple[int, int]],
     output: Output,
 ) -> list[str]:
-    """Write what comes after the stripes; return the names of user metadata that was left out.
+    """Write everything after the stripes; return the names of user metadata that was left out.
 
     Args:
-        source: what is rewritten.
+        source: the file that is rewritten.
         variants: of the target.
         known: the statistics of all columns as readers with the keys see them.
-        stripes: the entries of the stripes that were written.
+        stripes: the footer entries of the stripes that were written.
         filled: (stripe, root) of the masks that have a null.
-        output: the target, which ends with its stripes.
+        output: the target, of which only the stripes are written so far.
     """
     tail, content = source.tail, output.position
     described = [
@@ -104,17 +104,17 @@ def write_end(
 
 
 def write_footer(tail: Tail, footer: Message, output: Output, *, metadata_length: int, statistics_length: int) -> None:
-    """Write a footer and the postscript that belongs to it.
+    """Write a footer and its postscript.
 
     Raises:
-        UnsupportedFileError: the postscript would be longer than its length can say.
+        UnsupportedFileError: the postscript would be too long for its length field of one byte.
     """
     raw = tail.compression.deflate(footer.encode())
     output.write(raw)
     postscript = tail.postscript.replace_field(PS_FOOTER_LENGTH, [len(raw)])
     postscript = postscript.replace_field(PS_METADATA_LENGTH, [metadata_length])
     postscript = postscript.replace_field(PS_STATISTICS_LENGTH, [statistics_length] if statistics_length else [])
-    # old readers look for the magic, whose field has the largest number, in the last bytes
+    # old readers expect the magic, whose field has the largest number, in the last bytes
     end = Message(postscript.name, sorted(postscript.fields, key=lambda item: item[0] >> 3)).encode()
     if len(end) > MOST_POSTSCRIPT:
         raise UnsupportedFileError(f"its postscript would take {len(end)} bytes; use the Spark engine")
@@ -122,7 +122,7 @@ def write_footer(tail: Tail, footer: Message, output: Output, *, metadata_length
 
 
 def _write_variant(tail: Tail, variant: TargetVariant, known: Statistics, output: Output) -> Message:
-    """Write a variant's stripe statistics; return what the footer says of it, but for its key's number."""
+    """Write a variant's stripe statistics; return its footer entry, without the number of its key."""
     root, last = variant.root.number, variant.root.last
     streams = []
     for column in range(root, last + 1):
@@ -148,14 +148,14 @@ def _write_variant(tail: Tail, variant: TargetVariant, known: Statistics, output
 
 
 def _keep_variant(source: OrcSource, variant: DarkVariant, output: Output) -> Message:
-    """Write a dark variant's encrypted statistics as they are; return what the source's footer says of it."""
+    """Write a dark variant's encrypted statistics unchanged; return its entry in the source's footer."""
     output.write(source.dark_statistics(variant.source))
     encryption = source.tail.footer.message(ENCRYPTION, "the encryption") or Message("the encryption")
     return encryption.messages(ENCRYPTION_VARIANTS, "a variant")[variant.source.number]
 
 
 def _list_purged(source: OrcSource) -> dict[Path, str]:
-    """Return the leaf columns in whose place nulls stand, with the keys that they were under."""
+    """Return the leaf columns that nulls replace -> the ids of the master keys that they were under."""
     return {
         column.path: variant.key.key_id
         for variant in source.purged
@@ -165,7 +165,7 @@ def _list_purged(source: OrcSource) -> dict[Path, str]:
 
 
 def _name_key(variant: AnyVariant) -> tuple[str, int, int]:
-    """Return a variant's master key as the footer names it, its version, and the algorithm of local keys under it."""
+    """Return a variant's master key as named in the footer, its version, and the algorithm of local keys under it."""
     if isinstance(variant, DarkVariant):
         key = variant.source.key
         return key.name, key.version, ALGORITHM_NUMBERS[key.key_bytes]
@@ -191,12 +191,12 @@ def _encryption(variants: Sequence[AnyVariant], described: Sequence[Message]) ->
 
 
 def describe_key(name: str, version: int, algorithm: int) -> bytes:
-    """Return what a footer says of a master key.
+    """Return a footer's entry of a master key.
 
     Args:
-        name: as files spell it.
+        name: as it is stored in files.
         version: of the key.
-        algorithm: the number of that of local keys under it.
+        algorithm: the number of the algorithm of local keys under it.
     """
     return message("a key", (KEY_NAME, name.encode()), (KEY_VERSION, version), (KEY_ALGORITHM, algorithm)).encode()
 
@@ -208,7 +208,7 @@ def _mask_statistics(
     stripes: int,
     filled: Collection[tuple[int, int]],
 ) -> Statistics:
-    """Return the statistics that stand in clear: of encrypted columns those of nulls, of dark ones the source's."""
+    """Return the statistics in clear: those of nulls for encrypted columns, the source's for dark ones."""
     of_file, of_stripes = list(known.file), [list(stripe) for stripe in known.stripes]
     for variant in variants:
         if isinstance(variant, DarkVariant):
@@ -223,7 +223,7 @@ def _mask_statistics(
 
 
 def _user_metadata(footer: Message, *, redacts: bool) -> tuple[list[bytes], list[str]]:
-    """Return the user metadata that stays, and the names of what goes."""
+    """Return the user metadata to keep, and the names of what is left out."""
     kept, left_out = [], []
     for item in footer.read_repeated(USER_METADATA):
         name = decode(item, "user metadata").text(1) or ""

@@ -22,7 +22,7 @@ from sparkcrypt.parquet.rewrite.output import Output, Target, open_target
 from sparkcrypt.schema import Path, join_dotted
 
 Encryption: TypeAlias = OrcEncryption | Callable[[OrcSummary], OrcEncryption | None] | None
-"""What the target is encrypted with; a callable is asked once the source's end is known."""
+"""The encryption of the target, None for plaintext; a callable is called with the summary of the source's tail."""
 
 
 def rewrite_orc(
@@ -36,25 +36,27 @@ def rewrite_orc(
 ) -> OrcRewriteResult:
     """Write the source's streams to the target under another encryption, or none.
 
-    Streams keep their encoding, compression and order in a column; statistics, row indexes and user metadata stay what
-    they are.  Of a column that is encrypted all of these go into its variant, and readers without the key see nulls.
-    What is held at a time is one piece of a stream, what says where row groups begin, and the file's end.
+    Streams keep their encoding, compression and order in a column; statistics, row indexes and user metadata stay
+    unchanged.  Streams, statistics and row indexes of an encrypted column are written to its variant, and readers
+    without the key see nulls.  Only one piece of a stream, the positions of row groups, and the file's tail are held in
+    memory.
 
     Args:
         source: as `read_tail`.
-        target: a path or a (pyarrow filesystem, path) where nothing is yet; the file appears there whole or not at all.
-        retrieve_key: asked for each local key of an encrypted source, once.
+        target: a path or a (pyarrow filesystem, path) that does not exist yet; the file appears there whole or not at
+            all.
+        retrieve_key: called once for each local key of an encrypted source.
         encryption: of the target; None writes plaintext.
-        dark: leaf columns whose keys nothing opens any more: everything that the file holds of them stays as it is,
-            under the same local keys, wrapped as they were.
-        purge: leaf columns whose keys nothing opens any more: their variants go, and the nulls that stand in clear
-            become what every reader sees, encrypted where ``encryption`` names them.
+        dark: leaf columns whose keys can no longer be opened: all their data stay unchanged, under the same wrapped
+            local keys.
+        purge: leaf columns whose keys can no longer be opened: their variants are left out, and every reader sees the
+            nulls that are in clear, which are encrypted if ``encryption`` names the columns.
 
     Raises:
-        FormatError: the source is against the specification.
+        FormatError: the source violates the specification.
         UnsupportedFileError: it cannot be rewritten without decoding: see the message.
-        ConfigError: the target is there already, a key is missing, or the encryption names an unknown column, or one
-            that is inside a dark one or has one inside.
+        ConfigError: the target already exists, a key is missing, or the encryption names an unknown column, or one that
+            is inside a dark column or contains one.
         VerificationError: a column of ``dark`` or ``purge`` is not encrypted.
     """
     with ExitStack() as stack:
@@ -77,7 +79,7 @@ def rewrite_orc(
 
 
 def _write(source: OrcSource, variants: Sequence[AnyVariant], output: Output) -> tuple[list[str], list[str]]:
-    """Write the whole target; return what it lost, in words, and the names of user metadata among it."""
+    """Write the whole target; return notes on what it lost, and the names of user metadata that was left out."""
     tail, known = source.tail, source.statistics()
     if variants and (not known.file or len(known.stripes) != len(tail.stripes)):
         raise UnsupportedFileError(

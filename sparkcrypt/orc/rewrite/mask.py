@@ -1,7 +1,7 @@
-"""Makes what readers without the key see of an encrypted column: values that are all null, and nothing of their own.
+"""Makes the unencrypted form of an encrypted column, in which readers without the key see only nulls.
 
-Streams, encodings and positions are those that ORC's Java writer makes under its mask ``nullify``, whatever the column
-holds: the root has PRESENT, all zero, and all other streams of it and of what is below are there and empty.
+Streams, encodings and positions are those of ORC's Java writer under its mask ``nullify``, whatever the column
+contains: the root has PRESENT, all zero, and all other streams of the root and of columns below it exist and are empty.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from sparkcrypt.orc.rewrite.value_counts import Extent
 
 _DIRECT, _DIRECT_V2, _DICTIONARY_V2 = 0, 2, 3
 _RAW, _RUNS, _BITS = 1, 2, 3
-"""Positions in a stream of bytes, of runs and of bits; where it is compressed there is one more."""
+"""The number of positions in a stream of bytes, of runs and of bits; one more if it is compressed."""
 _RUN_BYTES = 130
-"""What the longest run of a byte holds; it takes two bytes."""
+"""The length of the longest run of a byte, which is encoded in two bytes."""
 _LEAST_RUN = 3
 _HAS_NULL = 10
 
@@ -43,7 +43,7 @@ _SHAPES: dict[str, tuple[int, _Streams]] = {
     "struct": (_DIRECT, ()),
     "union": (_DIRECT, ((DATA, _RUNS),)),
 }
-"""Kind of a column -> its encoding, and its streams besides PRESENT with how many positions each has."""
+"""Kind of a column -> its encoding, and its streams besides PRESENT with the number of positions of each."""
 
 _SUM = Message("statistics of integers", [(3 << 3 | VARINT, 0)])
 _STATISTICS: dict[str, tuple[int, Message]] = {
@@ -57,12 +57,12 @@ _STATISTICS: dict[str, tuple[int, Message]] = {
     "binary": (8, Message("statistics of binaries", [(1 << 3 | VARINT, 0)])),
     **dict.fromkeys(("geometry", "geography"), (13, Message("statistics of shapes"))),
 }
-"""Kind -> the field of ``ColumnStatistics`` that is its own, and what that says of no values."""
+"""Kind -> the field of ``ColumnStatistics`` that is specific to it, and its content for no values."""
 
 
 @dataclass(frozen=True, slots=True)
 class MaskStream:
-    """A stream of a mask, with its bytes."""
+    """A stream of a mask, and its bytes."""
 
     kind: int
     column: int
@@ -88,10 +88,10 @@ def mask_streams(
     """Return the streams of a mask in one stripe.
 
     Args:
-        columns: the encrypted column, and all below it.
+        columns: the encrypted column, and all columns below it.
         extent: of the encrypted column.
-        indexed: the numbers of those that have a row index.
-        groups: how many entries each of these has.
+        indexed: the numbers of the columns that have a row index.
+        groups: the number of entries of each row index.
         compression: of the file.
     """
     root = columns[0]
@@ -118,7 +118,7 @@ def _row_index(column: Column, first: Sequence[tuple[int, ...]], has_null: bool,
 
 
 class _Zeros:
-    """A stream of bits that are all zero, as byte runs, compressed."""
+    """A compressed stream of byte runs whose bits are all zero."""
 
     def __init__(self, size: int, compression: Compression) -> None:
         runs, rest = divmod(size, _RUN_BYTES)
@@ -135,7 +135,7 @@ class _Zeros:
         self.data = b"".join(chunks)
 
     def positions(self, value: int) -> tuple[int, ...]:
-        """Return where a value stands: chunk and byte in it, bytes of the run, bits of the byte."""
+        """Return the position of a value: the chunk, the byte in it, the bytes of the run, the bits of the byte."""
         size, bits = divmod(value, 8)
         runs, consumed = divmod(size, _RUN_BYTES)
         if self._compression.codec == "none":

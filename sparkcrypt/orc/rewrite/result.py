@@ -1,4 +1,4 @@
-"""What a rewrite of an ORC file did, for reports."""
+"""Defines the result of a rewrite of an ORC file, for reports."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from sparkcrypt.schema import Path, join_dotted
 
 @dataclass(frozen=True, slots=True)
 class OrcRewriteResult:
-    """What a rewrite did.
+    """The result of a rewrite.
 
     Attributes:
         source, target: names of the files.
         rows, stripes: of both files.
         bytes_before, bytes_after: sizes of the files.
         columns: leaf path -> whether the target encrypts it.
-        notes: what the target lost, in words.
+        notes: descriptions of what the target lost.
         left_out: names of the user metadata that it lost.
     """
 
@@ -46,15 +46,15 @@ class OrcRewriteResult:
         notes: Sequence[str] = (),
         left_out: Sequence[str] = (),
     ) -> OrcRewriteResult:
-        """Return what a rewrite did, once its target is written.
+        """Return the result of a rewrite whose target is written.
 
         Args:
             file: the source.
-            target: as `rewrite_orc` was given it.
-            tail: the source's end.
+            target: as passed to `rewrite_orc`.
+            tail: the source's tail.
             output: the target, before it is closed.
             columns: leaf path -> whether the target encrypts it.
-            notes: what the target lost, in words.
+            notes: descriptions of what the target lost.
             left_out: names of the user metadata that it lost.
         """
         return cls(

@@ -1,4 +1,4 @@
-"""Wraps the local keys of an encrypted ORC file anew: a new footer over the same data, which is copied untouched."""
+"""Rewraps the local keys of an encrypted ORC file: copies the data unchanged and writes a new footer."""
 
 from __future__ import annotations
 
@@ -37,28 +37,29 @@ from sparkcrypt.parquet.rewrite.output import Target, open_target
 from sparkcrypt.schema import Path
 
 WrapOrcKey: TypeAlias = Callable[[KeyRequest, bytes], tuple[bytes, str]]
-"""Returns a local key's new wrapping, and the id of the master key that wrapped it; the request's column is the
-variant's."""
+"""Returns the newly wrapped local key, and the id of the master key that wrapped it; the request's column is the
+variant's root."""
 
 
 def rewrap_orc(
     source: Source, target: Target, *, retrieve_key: RetrieveKey, wrap_key: WrapOrcKey, dark: Collection[Path] = ()
 ) -> OrcRewriteResult:
-    """Write a copy of an encrypted file whose local keys are wrapped anew.
+    """Write a copy of an encrypted file with rewrapped local keys.
 
-    The local keys stay, so this is not revocation: who kept the old footer, or a key, can still read the data.  Nothing
-    in an ORC file tells whether a wrapped key was copied there from another file; verify the file before.
+    The local keys stay the same, so this is not revocation: a reader who kept the old footer, or a key, can still read
+    the data.  Nothing in an ORC file shows whether a wrapped key was copied there from another file; verify the file
+    first.
 
     Args:
         source: as `read_tail`; must be encrypted.
         target: as `rewrite_orc`.
-        retrieve_key: asked for each local key, once.
-        wrap_key: asked for the new wrapping of each local key, once.
-        dark: leaf columns whose keys nothing opens any more: their wrapped keys stay as they are.
+        retrieve_key: called once for each local key.
+        wrap_key: called once for each local key.
+        dark: leaf columns whose keys can no longer be opened: their wrapped keys stay unchanged.
 
     Raises:
-        FormatError: the source is against the specification, or a variant would be under two master keys.
-        ConfigError: it is not encrypted, or the target is there already.
+        FormatError: the source violates the specification, or a variant would be under two master keys.
+        ConfigError: it is not encrypted, or the target already exists.
         VerificationError: a column of ``dark`` is not encrypted.
     """
     with ExitStack() as stack:
@@ -79,7 +80,7 @@ def rewrap_orc(
 
 
 class _Wrapping:
-    """The new wrapping of each local key of a file; those of one key are made once, those of dark variants stay."""
+    """The rewrapped local keys of a file, each made once; those of dark variants stay unchanged."""
 
     def __init__(self, file: str, retrieve_key: RetrieveKey, wrap_key: WrapOrcKey, dark: Collection[int] = ()) -> None:
         self._dark = dark
@@ -90,10 +91,10 @@ class _Wrapping:
         self.masters: dict[int, str] = {}
 
     def wrap(self, variant: Variant, wrapped: bytes) -> bytes:
-        """Return the new wrapping of a variant's key.
+        """Return the rewrapped form of a variant's key.
 
         Raises:
-            FormatError: the key has not its algorithm's length, or another one of the variant has another master key.
+            FormatError: the key's length is not its algorithm's, or keys of the variant got different master keys.
         """
         if variant.number in self._dark:
             return wrapped
@@ -113,7 +114,7 @@ class _Wrapping:
         return known
 
     def name(self, variant: Variant, algorithm: int) -> tuple[str, int, int]:
-        """Return the master key of a variant as the footer will name it, its version, and this algorithm."""
+        """Return a variant's master key as the new footer names it, its version, and this algorithm."""
         if variant.number in self._dark:
             return variant.key.name, variant.key.version, algorithm
         return encode_key_id(self.masters[variant.number]), KEY_VERSION_NUMBER, algorithm

@@ -1,4 +1,4 @@
-"""What readers with the keys see of a source: of each column the streams, encodings and statistics of its variant."""
+"""Reads a source as readers with the keys see it: each column's streams, encodings and statistics of its variant."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ _ACID_WORD = "hive.acid."
 
 
 class OrcSource:
-    """A file that is rewritten: its end, and its keys, each asked for once.
+    """A file to rewrite: its tail, and its keys, each requested once.
 
     Args:
         file: the open file.
-        tail: its end.
+        tail: its tail.
         keys: opens local keys; None for a file without any.
-        dark: leaf columns whose keys are gone, and whose variants stay as they are.
-        purge: leaf columns whose keys are gone, and whose variants go: what stands in clear of them is what they say.
+        dark: leaf columns whose keys no longer exist, and whose variants stay unchanged.
+        purge: leaf columns whose keys no longer exist, and whose variants are left out: their form in clear is used.
 
     Raises:
         VerificationError: a column of ``dark`` or ``purge`` is not encrypted.
-        ConfigError: the file is encrypted and there is nothing to open keys.
+        ConfigError: the file is encrypted and ``keys`` is None.
     """
 
     def __init__(
@@ -49,26 +49,26 @@ class OrcSource:
 
     @property
     def dark(self) -> tuple[Variant, ...]:
-        """The variants that stay as they are."""
+        """The variants that stay unchanged."""
         return tuple(variant for variant in self.variants if variant.number in self._dark)
 
     @property
     def purged(self) -> tuple[Variant, ...]:
-        """The variants that go."""
+        """The variants that are left out."""
         return tuple(variant for variant in self.variants if variant.number in self._purged)
 
     def variant_of(self, column: int) -> Variant | None:
-        """Return the variant in which a column stands, None in clear."""
+        """Return the variant that holds a column; None if the column is in clear."""
         found = None if self.tail.encryption is None else self.tail.encryption.variant_of(column)
         return None if found is not None and found.number in self._purged else found
 
     def is_seen(self, stream: Stream) -> bool:
-        """Tell whether readers with the keys see a stream; those of masks they do not."""
+        """Return whether readers with the keys use a stream; they do not use those of masks."""
         variant = self.variant_of(stream.column)
         return stream.variant == (None if variant is None else variant.number)
 
     def cipher(self, stripe: Stripe, stream: Stream) -> StreamCipher | None:
-        """Return what decrypts a stream, None in clear."""
+        """Return the cipher that decrypts a stream; None if it is in clear."""
         if stream.variant is None:
             return None
         key = self._key(self.variants[stream.variant], stripe.local_keys[stream.variant])
@@ -82,7 +82,7 @@ class OrcSource:
         return footer.variant_encodings[variant.number][column - variant.root.number].encode()
 
     def statistics(self) -> Statistics:
-        """Return the statistics of all columns, of the file and of each stripe; of dark ones those in clear.
+        """Return the statistics of all columns, of the file and of each stripe; those in clear for dark columns.
 
         Raises:
             FormatError: they are damaged, or do not decrypt.
@@ -105,7 +105,7 @@ class OrcSource:
         return Statistics(tuple(of_file), tuple(map(tuple, of_stripes)))
 
     def dark_statistics(self, variant: Variant) -> bytes:
-        """Return the encrypted stripe statistics of a dark variant as they stand in the file.
+        """Return the encrypted stripe statistics of a dark variant as stored in the file.
 
         Raises:
             FormatError, StorageError: as `Input.read`.
@@ -122,12 +122,13 @@ class OrcSource:
 
 
 def check_supported(source: OrcSource, *, encrypts: bool) -> None:
-    """Refuse what is not rewritten without decoding; the message says what it is.
+    """Refuse a file that cannot be rewritten without decoding; the message names the reason.
 
     Raises:
-        UnsupportedFileError: an ACID file; a column in several variants; a purged one whose mask is not of nulls, or
-            that is the key of a map; dark columns of a file whose stripes are numbered twice; and where the target is
-            encrypted another version of the format, or another mask.
+        UnsupportedFileError: the file is an ACID file; a column is in several variants; a purged column has another
+            mask than nullify, or is the key of a map; a file with dark columns has two stripes of one number; or, if
+            the target is encrypted, the file has another version of the format, another mask, or a root that is not a
+            struct.
     """
     tail = source.tail
     names = [decode(item, "user metadata").text(1) or "" for item in tail.footer.read_repeated(USER_METADATA)]

@@ -1,4 +1,4 @@
-"""Writes one stripe: streams as they are under other keys, masks beside those that are encrypted, and its footer."""
+"""Writes one stripe: the same streams under other keys, masks of the encrypted ones, and its footer."""
 
 from __future__ import annotations
 
@@ -44,15 +44,15 @@ from sparkcrypt.schema import Path, join_dotted
 
 LEAST_MASKS = 16 * 1024 * 1024
 MOST_MASKS = 64
-"""What the masks of a file may hold: `LEAST_MASKS` bytes always, and so many times its size."""
+"""The most bytes of a target's masks: this many times the source's size, or `LEAST_MASKS` if that is more."""
 
 
 @dataclass(slots=True)
 class Masked:
-    """What is known of a target's masks as stripes are written.
+    """The state of a target's masks while stripes are written.
 
-    ``filled`` are (stripe, root) of those in which a column has a value or a null; ``dropped`` the columns that lost a
-    Bloom filter; ``size`` the bytes of all masks.
+    ``filled`` has the (stripe, root) of masks whose column has at least one value or null; ``dropped`` the columns that
+    lost a Bloom filter; ``size`` the estimated bytes of all masks.
     """
 
     filled: set[tuple[int, int]] = field(default_factory=set)
@@ -61,7 +61,7 @@ class Masked:
 
 
 class StripeWriter:
-    """Writes the stripes of one target, front to back."""
+    """A writer of the stripes of one target, front to back."""
 
     def __init__(
         self,
@@ -105,9 +105,9 @@ class StripeWriter:
         return self._number(stripe, entry)
 
     def _number(self, stripe: Stripe, entry: Message) -> Message:
-        """Return an entry with the stripe's number in IVs and its local keys, where it has its own.
+        """Return an entry with the stripe's id for IVs and its local keys, if it has its own.
 
-        Beside dark columns stripes keep their numbers, and have keys where the source has some.
+        If the target has dark columns, stripes keep their ids, and have keys if they have some in the source.
         """
         first = bool(self._variants) and stripe.number == 0
         if self._keeps_ids:
@@ -121,7 +121,7 @@ class StripeWriter:
         return entry.replace_field(STRIPE_KEYS, keys if own else [])
 
     def _keeps(self, stream: Stream) -> bool:
-        """Tell whether the target has a stream; Bloom filters of encrypted columns, once in clear, it has not."""
+        """Return whether the target gets a stream; it does not get Bloom filters that would reveal encrypted values."""
         dark = isinstance(self._target.get(stream.column), DarkVariant)
         hidden = stream.column in self._purged or (stream.column in self._target and not dark)
         if stream.kind in BLOOM_FILTERS and (
@@ -132,7 +132,7 @@ class StripeWriter:
         return dark or self._source.is_seen(stream)
 
     def _home(self, stream: Stream) -> AnyVariant | None:
-        """Return the variant of the target that a stream goes into; None in clear, as the mask of a dark column."""
+        """Return the target's variant for a stream; None for one in clear, such as those of a dark column's mask."""
         variant = self._target.get(stream.column)
         return None if isinstance(variant, DarkVariant) and stream.variant is None else variant
 
@@ -144,7 +144,7 @@ class StripeWriter:
         described: Sequence[list[Message]],
         placeholder: int,
     ) -> None:
-        """Write index streams, or data streams: those in clear by column, then each variant's."""
+        """Write the index streams, or the data streams: those in clear by column, then those of each variant."""
         in_clear: list[Stream | MaskStream] = [item for item in streams if self._home(item) is None]
         for item in sorted([*in_clear, *masks], key=lambda item: (item.column, item.kind)):
             if isinstance(item, MaskStream):
@@ -163,7 +163,7 @@ class StripeWriter:
             described[0].append(message("a stream", (STREAM_KIND, placeholder), (STREAM_LENGTH, hidden)))
 
     def _move(self, stripe: Stripe, stream: Stream, variant: AnyVariant | None) -> None:
-        """Write a stream of the source, decrypted, and encrypted under its variant's key; a dark one as it is."""
+        """Write a stream of the source, decrypted, and encrypted under its variant's key; a dark one unchanged."""
         dark = isinstance(variant, DarkVariant)
         opened = None if dark else self._source.cipher(stripe, stream)
         cipher = None
@@ -201,7 +201,7 @@ class StripeWriter:
         ).encode()
 
     def _mask(self, footer: StripeFooter, streams: Sequence[Stream], variant: TargetVariant) -> list[MaskStream]:
-        """Return the streams in clear of a column that is encrypted."""
+        """Return the streams in clear of an encrypted column."""
         stripe, stride = footer.stripe, self._tail.stride
         columns = _below(self._tail.columns, variant)
         indexed = [stream.column for stream in streams if stream.kind == ROW_INDEX]
@@ -236,7 +236,7 @@ class StripeWriter:
         return extent_of_counts(entries, self._statistics[stripe.number][number], what)
 
     def _has_each_row(self, root: Column, having_nulls: set[int]) -> bool:
-        """Tell whether a column has one value for each row: all above it are structs of which none is null."""
+        """Return whether a column has one value for each row: all columns above it are structs without nulls."""
         columns, number = self._tail.columns, root.parent
         while number >= 0:
             if columns[number].kind != "struct" or number in having_nulls:

@@ -1,9 +1,9 @@
-"""How many values a column has in a stripe, and where among them each row group begins.
+"""Counts the values of a column in a stripe, and finds the first value of each row group.
 
-A column below others has another number of values than there are rows.  It is taken from the column itself: its stream
-PRESENT has one bit for each value, and its row index says where row groups begin in that; without PRESENT no value is
-null, and the statistics count all.  Source: ORC specification v1, "Column Statistics", "Indexes", "Boolean Run Length
-Encoding".
+A nested column may have another number of values than there are rows.  The number is taken from the column itself: its
+stream PRESENT has one bit for each value, and its row index has the positions of row groups in that; without PRESENT no
+value is null, and the statistics count all.  Source: ORC specification v1, "Column Statistics", "Indexes", "Boolean Run
+Length Encoding".
 """
 
 from __future__ import annotations
@@ -23,7 +23,10 @@ _BITS = 8
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """``size`` in bytes of one bit for each value; ``starts`` the number of the first value of each row group."""
+    """The values of a column in a stripe.
+
+    ``size`` is the number of bytes with one bit for each value; ``starts`` the number of each row group's first value.
+    """
 
     size: int
     starts: tuple[int, ...]
@@ -35,16 +38,16 @@ def extent_of_rows(rows: int, stride: int, groups: int) -> Extent:
 
 
 def extent_of_counts(entries: Sequence[Message], of_stripe: bytes, what: str) -> Extent:
-    """Return the extent of a column of which no value is null, from its statistics.
+    """Return the extent of a column without nulls, from its statistics.
 
     Args:
-        entries: of its row index; none where it has none.
+        entries: of its row index; empty if it has none.
         of_stripe: its statistics of the stripe.
         what: the column, for messages.
 
     Raises:
-        FormatError: they are no statistics.
-        UnsupportedFileError: they count nothing.
+        FormatError: the statistics are damaged.
+        UnsupportedFileError: the statistics have no counts.
     """
     if not entries:
         return Extent(-(-_count(decode(of_stripe, "column statistics"), what) // _BITS), ())
@@ -54,16 +57,16 @@ def extent_of_counts(entries: Sequence[Message], of_stripe: bytes, what: str) ->
 
 
 def extent_of_present(raw: bytes, entries: Sequence[Message], compression: Compression, what: str) -> Extent:
-    """Return the extent of a column that has nulls, from its stream PRESENT and where its row index leads into that.
+    """Return the extent of a column that has nulls, from its stream PRESENT and its row index's positions in that.
 
     Args:
-        raw: the stream, decrypted, as it is compressed.
-        entries: of the row index; none where the column has none.
+        raw: the stream, decrypted and still compressed.
+        entries: of the row index; empty if the column has none.
         compression: of the file.
         what: the column, for messages.
 
     Raises:
-        FormatError: the stream is damaged, or the row index leads to where none of its runs begins.
+        FormatError: the stream is damaged, or a position of the row index is not at the start of a run.
     """
     begins, content, parts = {}, 0, []
     for offset, part in compression.located_chunks(raw, what):
@@ -97,7 +100,7 @@ def _count(statistics: Message | None, what: str) -> int:
 
 
 def _run_starts(runs: bytes, what: str) -> dict[int, int]:
-    """Return of each byte run's offset how many bytes the runs before it hold; of the end, all."""
+    """Return the offset of each byte run, and of the end -> the number of decoded bytes before it."""
     found, position, size = {}, 0, 0
     while position < len(runs):
         found[position] = size

@@ -1,1 +1,1 @@
-"""The proof of a file, by other code than the rewrite's."""
+"""Verifies files, with code that is separate from the rewrite's."""

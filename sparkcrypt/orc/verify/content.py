@@ -1,9 +1,9 @@
-"""Digests what a file says, whatever it is encrypted with and wherever its parts lie.
+"""Digests of a file's content, independent of its encryption and of the offsets of its parts.
 
-Equal for a file and its rewrite.  The parts: ``schema`` (types), ``layout`` (codec, rows, stride, time zones,
+They are equal for a file and its rewrite.  The parts: ``schema`` (types), ``layout`` (codec, rows, stride, time zones,
 calendar), ``streams`` (encodings and bytes of each column's streams, as readers with the keys see them),
-``bloom_filters`` (that stand in clear), ``statistics`` (as readers with the keys see them), ``user_metadata`` (but for
-this package's own) and ``unopened``: of dark columns, whose keys are gone, all bytes, wrapped keys and masks.
+``bloom_filters`` (as readers with the keys see them), ``statistics`` (likewise), ``user_metadata`` (without this
+package's own) and ``unopened``: all bytes, wrapped keys and masks of dark columns, whose keys no longer exist.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ STREAM_PARTS = (*STREAMS_SEEN, "unopened")
 
 
 class StreamDigest:
-    """The digest of one stream, piece by piece; with a fingerprint it takes that of each piece."""
+    """The digest of one stream, updated piece by piece; under a key it digests the fingerprint of each piece."""
 
     __slots__ = ("_fingerprint", "_hash")
 
@@ -30,7 +30,7 @@ class StreamDigest:
         self._fingerprint = fingerprint
 
     def update(self, piece: bytes) -> None:
-        """Take the next bytes."""
+        """Add the next bytes."""
         self._hash.update(piece if self._fingerprint is None else self._fingerprint.next(piece))
 
     def digest(self) -> bytes:
@@ -39,10 +39,11 @@ class StreamDigest:
 
 
 class ContentDigest:
-    """The digests of a file's parts while it is read; a key makes them HMACs.
+    """The digests of a file's parts, updated while it is read; a key makes them HMACs.
 
-    Under a key, streams go into theirs as fingerprints of their pieces (GMAC under a key derived from it), which takes
-    a tenth of the time.  Streams of a part must then come in the same order, in pieces of the same lengths.
+    Under a key, streams are digested as fingerprints of their pieces (GMAC under a key derived from it), which takes a
+    tenth of the time.  For equal digests, streams of a part must then be added in the same order, in pieces of the same
+    lengths.
     """
 
     __slots__ = ("_fingerprints", "_key", "_parts")
@@ -70,5 +71,5 @@ class ContentDigest:
             digest.update(len(data).to_bytes(8, "big") + data)
 
     def digests(self) -> Mapping[str, str]:
-        """Return the parts' digests, hexadecimal."""
+        """Return the digest of each part, in hexadecimal."""
         return {part: digest.hexdigest() for part, digest in self._parts.items()}

@@ -1,4 +1,4 @@
-"""Digests what the end of a file holds of a dark column: a variant whose keys are gone, so that nothing opens it."""
+"""Digests the part of a file's tail that belongs to a dark column: a variant whose keys can no longer be opened."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from sparkcrypt.parquet.file.source import Input
 def digest_dark_variant(file: Input, tail: Tail, variant: Variant, start: int, digest: ContentDigest) -> None:
     """Digest a variant's wrapped keys, the numbers in the IVs of its streams, its mask and its encrypted statistics.
 
-    With equal ones, and equal streams, whoever had the key would see the same values in both files.
+    If they and the streams are equal in two files, a reader with the key would see the same values in both.
 
     Args:
         file: the open file.
-        tail: its end.
+        tail: its tail.
         variant: one of its variants.
-        start: where its stripe statistics begin.
-        digest: gets all of it in the part ``unopened``.
+        start: the offset of its stripe statistics.
+        digest: everything is added to its part ``unopened``.
 
     Raises:
         FormatError, StorageError: as `Input.read`.

@@ -1,7 +1,7 @@
-"""Decrypts every stream of a file, checks that each is what it must be, and digests what the file says.
+"""Decrypts and checks every stream of a file, and digests the file's content.
 
-ORC authenticates nothing: what is verified is that the keys open the file, that streams are whole compression chunks,
-that statistics and row indexes are there, and that what stands in clear of an encrypted column tells nothing.
+ORC authenticates nothing.  It is verified that the keys open the file, that streams are whole compression chunks, that
+statistics and row indexes are valid, and that the form in clear of an encrypted column reveals nothing.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ from sparkcrypt.schema import Path, join_dotted
 
 @dataclass(frozen=True, slots=True)
 class OrcVerification:
-    """What was checked of an ORC file.
+    """The result of verifying an ORC file.
 
-    ``columns`` are leaf columns that are encrypted, with their key ids; ``plaintext_columns`` the others.  ``streams``
-    counts all, ``decrypted`` those of variants.  ``notes`` say what stands in clear of encrypted columns.
-    ``digests`` are of the parts that `sparkcrypt.orc.verify.content` lists.
+    ``columns`` maps encrypted leaf columns to their key ids; ``plaintext_columns`` are the others.  ``streams`` is the
+    number of streams, ``decrypted`` the number of those that were decrypted.  ``notes`` list data of encrypted columns
+    that are in clear.  ``digests`` are those of the parts that `sparkcrypt.orc.verify.content` lists.
     """
 
     file: str
@@ -58,7 +58,7 @@ class OrcVerification:
     digests: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the result as JSON values, without digests: by those of plaintext, content can be guessed."""
+        """Return the result as JSON values, without digests: digests of plaintext confirm guesses of the content."""
         return {
             "file": self.file,
             "format": "orc",
@@ -84,26 +84,27 @@ def verify_orc(
     purged: Collection[Path] = (),
     nulls: Collection[Path] = (),
 ) -> OrcVerification:
-    """Check a whole file: its keys, every stream, the statistics, and what stands in clear of encrypted columns.
+    """Check a whole file: its keys, every stream, the statistics, and the form in clear of encrypted columns.
 
     Args:
         source: as `read_tail`.
-        retrieve_key: asked once for each local key; not needed for a file that is not encrypted.
-        equal_to: those of another file's `OrcVerification.digests` that must be equal.  With ``layout`` and
-            ``streams``, streams are digested and not decompressed: those of the other file were, and are the same.
-        digest_key: makes the digests HMACs.  Use one wherever they are kept: those of plaintext can be guessed.
-        will_encrypt: the columns that a rewrite of this file is about to encrypt, or none of them: their Bloom filters
-            are not digested, since the target has none, and one of an encrypted column in clear is a note.
-        dark: leaf columns whose keys nothing opens any more: what stands of them in the file is digested as it is.
-        purged: dark leaf columns whose variants a rewrite of this file is about to leave out: they are not read, and
-            what stands in clear is what the target will say.
-        nulls: columns that must hold nulls alone, as readers with the keys see them, with all below.
+        retrieve_key: called once for each local key; not needed for a file that is not encrypted.
+        equal_to: those of another file's `OrcVerification.digests` that must be equal.  With ``layout`` and a part of
+            streams, the streams of that part are digested and not decompressed: the equal ones of the other file were.
+        digest_key: makes the digests HMACs.  Use one if they are stored: unkeyed ones confirm guesses of the content.
+        will_encrypt: the columns that a rewrite of this file is about to encrypt, maybe none; None if the file is not
+            about to be rewritten.  Their Bloom filters are not digested, since the target has none, and a Bloom filter
+            in clear of an encrypted column is a note, not an error.
+        dark: leaf columns whose keys can no longer be opened: their stored bytes are digested.
+        purged: dark leaf columns whose variants a rewrite of this file is about to leave out: the variants are not
+            read, and the form in clear is digested as the target's content.
+        nulls: columns that must hold only nulls, as readers with the keys see them, with all columns below them.
 
     Raises:
-        FormatError: the file is against the specification, or does not decrypt to what it must be.
-        VerificationError: keys are used twice, or are not those that the file names; something of an encrypted column
-            stands in clear; the content is not that of ``equal_to``; a column of ``nulls`` holds a value; or a column
-            of ``dark`` or ``purged`` is not encrypted.
+        FormatError: the file violates the specification, or does not decrypt to valid content.
+        VerificationError: keys are used twice, or are not those that the file names; data of an encrypted column are in
+            clear; the content is not that of ``equal_to``; a column of ``nulls`` holds a value; or a column of ``dark``
+            or ``purged`` is not encrypted.
         ConfigError: the file is encrypted and ``retrieve_key`` is missing; or ``equal_to`` has an unknown part.
     """
     with open_source(source) as file, naming(file.name):
@@ -129,7 +130,7 @@ def _check_equal(found: Mapping[str, str], expected: Mapping[str, str]) -> None:
 
 
 class _Check:
-    """One verification under way."""
+    """The verification of one file."""
 
     def __init__(
         self,
@@ -160,7 +161,7 @@ class _Check:
         self.notes: dict[str, None] = {}
 
     def leave_out(self, dark: Collection[Path], purged: Collection[Path]) -> None:
-        """Open no key of the variants that hold these columns, and do not read those of ``purged``."""
+        """Set the variants, given by columns, whose keys are not opened; those of ``purged`` are not read at all."""
         self.dark = variants_holding(self.encryption, dark)
         self.purged = variants_holding(self.encryption, purged)
         for variant in () if self.encryption is None else self.encryption.variants:
@@ -207,7 +208,7 @@ class _Check:
         )
 
     def _statistics(self, clear: Statistics) -> None:
-        """Read all statistics; digest those that readers with the keys see, column by column."""
+        """Check all statistics; digest those that readers with the keys see, column by column."""
         of_variants: dict[int, Statistics] = {}
         position = self.tail.statistics_offset
         for variant in () if self.encryption is None else self.encryption.variants:
@@ -252,7 +253,7 @@ class _Check:
             self.digest.add(part, *self._encodings(footer, column))
 
     def _encodings(self, footer: StripeFooter, column: int) -> Iterator[bytes]:
-        """Yield the encoding of a column as readers with the keys see it; of a dark one that in clear too."""
+        """Yield the encoding of a column as readers with the keys see it; for a dark column, that in clear too."""
         variant = self._variant(column)
         if variant is None or self._is_dark(variant):
             yield footer.encodings[column].encode()
@@ -260,7 +261,7 @@ class _Check:
             yield footer.variant_encodings[variant.number][column - variant.root.number].encode()
 
     def _stream(self, stripe: Stripe, stream: Stream) -> None:
-        """Read one stream; digest it where readers with the keys see it, and what is there of a dark column."""
+        """Read and check one stream; digest it if readers with the keys use it, or if it is of a dark column."""
         closed = stream.variant is not None and stream.variant in self.dark
         cipher = None if closed else self._cipher(stripe, stream)
         self.streams += 1
@@ -293,7 +294,7 @@ class _Check:
         return key.stream(stream.column, stream.kind, stripe.id)
 
     def _part(self, stream: Stream, *, closed: bool) -> str | None:
-        """Return the part of the digests that a stream belongs to; None where its rewrite may say otherwise of it."""
+        """Return the part of the digests that a stream belongs to; None if a rewrite may change or omit the stream."""
         seen, is_filter = self._variant(stream.column), stream.kind in BLOOM_FILTERS
         if is_filter and stream.column in self.loses_filters and not closed:
             return None

@@ -1,4 +1,4 @@
-"""Opens the local keys of a file, and sees that they are those that it names and that none is used twice."""
+"""Opens the local keys of a file, and checks that they are those that it names and that none is used twice."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from sparkcrypt.schema import join_dotted
 
 
 def verify_orc_keys(source: Source, *, retrieve_key: RetrieveKey, shredded: Collection[str] = ()) -> Tail:
-    """Open every local key of a file, and read none of its streams.
+    """Open every local key of a file, without reading its streams.
 
     Args:
         source: as `read_tail`.
-        retrieve_key: asked once for each local key.
-        shredded: master keys whose local keys are not asked for.
+        retrieve_key: called once for each local key.
+        shredded: master keys whose local keys are not opened.
 
     Returns:
-        The file's end.
+        The file's tail.
 
     Raises:
         FormatError, VerificationError: as `check_keys`.
@@ -38,12 +38,12 @@ def verify_orc_keys(source: Source, *, retrieve_key: RetrieveKey, shredded: Coll
 
 
 def check_keys(tail: Tail, encryption: Encryption, keys: LocalKeys, dark: Collection[int] = ()) -> None:
-    """Open every local key, but those of the variants whose numbers are in ``dark``.
+    """Open every local key, except those of the variants whose numbers are in ``dark``.
 
     Raises:
-        FormatError: a key has another length than its algorithm's.
+        FormatError: a key's length is not its algorithm's.
         VerificationError: a wrapped key is under another master key than the file names, or one local key encrypts
-            two variants, or two stripes of one id: equal key streams then lie over different data.
+            two variants, or two stripes of the same id: different data would be encrypted with the same key stream.
     """
     seen: dict[LocalKey, Variant] = {}
     for variant in encryption.variants:
@@ -73,7 +73,7 @@ def check_keys(tail: Tail, encryption: Encryption, keys: LocalKeys, dark: Collec
 
 
 def check_key_name(variant: Variant, wrapped: bytes) -> KeyMaterial | None:
-    """Return what wrapped a local key of a variant, or None for another writer's own form.
+    """Return the key material of a variant's wrapped local key, or None for a form of another writer.
 
     Raises:
         VerificationError: the file names another master key for the variant.

@@ -1,4 +1,4 @@
-"""Sees that what stands in clear of encrypted columns tells nothing, where the file says that it is nullified."""
+"""Checks that the form in clear of encrypted columns reveals nothing, if the file names the mask ``nullify`` for it."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ def check_masked(
     *,
     will_be_rewritten: bool = False,
 ) -> Iterator[str]:
-    """Check a stripe; yield notes on what tells something of masked columns.
+    """Check a stripe; yield notes on data that reveal something of masked columns.
 
     Args:
         file: the open file.
-        tail: its end.
-        encryption: what that says of encryption.
-        footer: the stripe's.
+        tail: its tail.
+        encryption: the file's encryption.
+        footer: the stripe's footer.
         clear: the statistics in clear.
-        will_be_rewritten: whether a Bloom filter in clear is a note, since the rewrite leaves it out.
+        will_be_rewritten: whether a Bloom filter in clear is a note, not an error, since the rewrite leaves it out.
 
     Raises:
-        VerificationError: a Bloom filter of an encrypted column stands in clear, as ORC's Java writer leaves it; or
-            a column that is said to be nullified has values in clear.
+        VerificationError: a Bloom filter of an encrypted column is in clear, as ORC's Java writer leaves it; or a
+            column whose mask is ``nullify`` has values in clear.
         FormatError: a stream does not decompress.
     """
     for stream in footer.streams:
@@ -80,7 +80,7 @@ def _check_null(
 
 
 def _is_null(file: Input, tail: Tail, variant: Variant, stream: Stream) -> bool:
-    """Tell whether a stream says of no value more than that it is null."""
+    """Return whether a stream reveals nothing of values but that they are null."""
     if stream.kind == ROW_INDEX:
         index = decode(read_stream_whole(file, stream, None, tail.compression), str(stream))
         statistics = [message.data(2) for message in index.messages(1, "an entry")]
@@ -91,12 +91,12 @@ def _is_null(file: Input, tail: Tail, variant: Variant, stream: Stream) -> bool:
 
 
 def all_zero(runs: bytes, what: str) -> bool:
-    """Tell whether byte runs are of zeros alone; errors as `count_zeros`."""
+    """Return whether byte runs hold only zeros; raises as `count_zeros`."""
     return count_zeros(runs, what) is not None
 
 
 def count_zeros(runs: bytes, what: str) -> int | None:
-    """Return of how many zeros byte runs are; None where another byte is among them.
+    """Return the number of zeros in byte runs; None if they hold any other byte.
 
     Source: ORC specification v1, "Byte Run Length Encoding".
 

@@ -1,4 +1,4 @@
-"""Checks that columns hold nulls alone: what stands in the place of columns whose keys are gone."""
+"""Checks that columns hold only nulls, which replace columns whose keys no longer exist."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _BITS = 8
 
 
 class NullCheck:
-    """Sees of columns, as readers with the keys see them, that no value is in them.
+    """A check that columns, as readers with the keys see them, hold no values.
 
     Args:
-        tail: the end of their file.
-        columns: each with all below it.
+        tail: the tail of their file.
+        columns: the columns, each with all columns below it.
     """
 
     def __init__(self, tail: Tail, columns: Collection[Path]) -> None:
@@ -34,24 +34,24 @@ class NullCheck:
         self._nulls: dict[int, int] = {}
 
     def has(self, column: int) -> bool:
-        """Tell whether a column must hold nulls alone."""
+        """Return whether a column must hold only nulls."""
         return column in self._columns
 
     def check_statistics(self, column: int, statistics: bytes) -> None:
-        """See that statistics of a column, of the file or of a stripe, count no value.
+        """Check that statistics of a column, of the file, a stripe or a row group, are those of no values.
 
         Raises:
-            VerificationError: they do.
+            VerificationError: they are not.
         """
         if column in self._columns and not tells_nothing(statistics):
             self._refuse(column, "its statistics tell of values")
 
     def check_stream(self, stream: Stream, content: bytes) -> None:
-        """See that a stream holds no value.
+        """Check that a stream holds no value.
 
         Args:
             stream: of any column.
-            content: its bytes, decrypted; needed of PRESENT and ROW_INDEX alone.
+            content: its decrypted bytes; only needed for PRESENT and ROW_INDEX.
 
         Raises:
             VerificationError: it holds one.
@@ -72,10 +72,10 @@ class NullCheck:
             self._refuse(stream.column, f"its {stream} is not empty")
 
     def finish_stripe(self, stripe: Stripe) -> None:
-        """See that each top-level column said of every row of a stripe that it is null.
+        """Check that each top-level column was null in every row of a stripe.
 
         Raises:
-            VerificationError: one did not.
+            VerificationError: one was not.
         """
         nulls, self._nulls = self._nulls, {}
         for column in sorted(self._columns & set(self._tail.columns[0].children)):
