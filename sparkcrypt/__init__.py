@@ -1,6 +1,6 @@
 """Tag a column once; every Spark write then encrypts it, every read respects its key, history follows every change.
 
-Names are imported when they are first used, so that the helper process of a JVM starts with the standard library alone.
+Names are imported on first use, so that the helper process of a JVM starts with the standard library alone.
 """
 
 from __future__ import annotations

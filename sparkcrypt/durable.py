@@ -1,4 +1,4 @@
-"""Makes what was written outlast a loss of power: a file's name is safe once the folder that holds it is synced."""
+"""Durable writes: a file's name survives a loss of power only once the folder that contains it is synced."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from pathlib import Path
 
 
 def write_new(file: Path, content: bytes) -> None:
-    """Write a file that is not there yet, for its owner alone, whole or not at all.
+    """Create a file that only its owner can use, with all of its content or not at all.
 
     Args:
-        file: its path.
-        content: of it.
+        file: the file's path.
+        content: the file's content.
 
     Raises:
-        FileExistsError: it is there, and stays as it is.
-        OSError: it could not be written; nothing is left of it.
+        FileExistsError: the file exists already; it is left unchanged.
+        OSError: the file could not be written and was removed, or its folder could not be synced.
     """
     descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
@@ -30,13 +30,13 @@ def write_new(file: Path, content: bytes) -> None:
 
 
 def sync_folder(folder: str | os.PathLike[str]) -> None:
-    """Write a local folder's entries to the disk.
+    """Sync a local folder's entries to the disk.
 
     Args:
-        folder: its path.
+        folder: the folder's path.
 
     Raises:
-        OSError: it is gone, or the disk failed.
+        OSError: the folder does not exist, or the disk failed.
     """
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:

@@ -57,7 +57,7 @@ class KeyNotFoundError(KeyServiceError):
 
 
 class KeyServiceUnavailableError(KeyServiceError):
-    """The key service cannot be reached, or says that it cannot serve now."""
+    """The key service cannot be reached, or reports that it cannot serve now."""
 
 
 class KeyAccessDeniedError(KeyServiceError):
@@ -73,17 +73,17 @@ class BridgeError(SparkcryptError):
 
 
 class FormatError(SparkcryptError):
-    """Bytes are not what the specification of Parquet or ORC says they must be."""
+    """Bytes do not conform to the specification of Parquet or ORC."""
 
     exit_code = 66
 
 
 class UnsupportedFileError(FormatError):
-    """A file may be right, but cannot be rewritten page by page; an engine that decodes it can."""
+    """A file may be valid, but cannot be rewritten page by page; an engine that decodes it can rewrite it."""
 
 
 class StorageError(SparkcryptError):
-    """A file cannot be reached where it is: the storage does not answer, or refuses; the file may be right."""
+    """A file cannot be reached: the storage does not answer or refuses access; the file itself may be intact."""
 
     exit_code = 71
 
@@ -95,7 +95,7 @@ class VerificationError(SparkcryptError):
 
 
 class SourceChangedError(VerificationError):
-    """Somebody wrote to what a run was rewriting, so the run left it as it was; it can be tried again."""
+    """Another process wrote to what a run was rewriting, so the run left it unchanged; it can be tried again."""
 
 
 class RunConflictError(SparkcryptError):
@@ -105,7 +105,7 @@ class RunConflictError(SparkcryptError):
 
 
 def error_named(name: str) -> type[SparkcryptError]:
-    """Return the class of this tree with that name; unknown names give the base class.
+    """Return the error class of that name, or the base class if no class has it.
 
     The bridge carries errors between processes by class name.
     """
@@ -119,6 +119,6 @@ def error_named(name: str) -> type[SparkcryptError]:
 
 
 def show(value: object) -> str:
-    """Return a value as a message may show it: short, and nothing of a long text but its beginning."""
+    """Return the text form of a value for a message; a long one is cut and ends in ``…``."""
     text = repr(value)
     return text if len(text) <= 60 else text[:57] + "…"

@@ -1,4 +1,4 @@
-"""Paths and URIs compared as one, and the partition folders at their end."""
+"""Comparison of paths and URIs, and the partition folders at their end."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ Partition: TypeAlias = "dict[str, str]"
 
 
 def comparable_path(path: str) -> str:
-    """Return a path or URI as it is compared: ``file:`` forms alike, no slash at the end, nothing unescaped.
+    """Return a path or URI in the form used for comparison: one ``file:`` form, no slash at the end.
 
-    Nothing is unescaped since Hadoop's text of a path is not: its ``%3A`` stands in the folder's name.
+    Percent escapes are kept, since Hadoop does not escape the text of a path: ``%3A`` is part of a folder's name.
     """
     scheme, authority, below = split_path(path)
     return f"{scheme or 'file'}:{f'//{authority}' if authority else ''}{below}"
 
 
 def split_path(path: str) -> tuple[str | None, str, str]:
-    """Return a path's scheme (None: none), authority and path without slash at the end."""
+    """Return a path's scheme (None if it has none), authority, and path without a slash at the end."""
     match = _URI.fullmatch(path)
     scheme, authority, below = match.groups() if match else (None, None, path)
     scheme = scheme.lower() if scheme else None
@@ -35,10 +35,10 @@ def split_path(path: str) -> tuple[str | None, str, str]:
 
 
 def is_within(path: str, location: str) -> bool:
-    """Tell whether a path is a location or below it.
+    """Return whether a path is a location or below it.
 
-    A location without a scheme, as a policy may have it, stands for that path on any file system, and one without an
-    authority for that path on any of its scheme: a rule applies rather than not.
+    A location without a scheme, as a policy may have it, matches that path on any file system; one without an
+    authority matches it on any authority of its scheme: a rule applies rather than not.
     """
     (scheme, authority, below), (other_scheme, other_authority, root) = split_path(path), split_path(location)
     if scheme and other_scheme and scheme != other_scheme:
@@ -49,12 +49,12 @@ def is_within(path: str, location: str) -> bool:
 
 
 def is_hidden(name: str) -> bool:
-    """Tell whether Spark's readers pass over a name of a file or folder (``HadoopFSUtils.shouldFilterOutPathName``)."""
+    """Return whether Spark's readers ignore files and folders of a name (``HadoopFSUtils.shouldFilterOutPathName``)."""
     return name.startswith(".") or (name.startswith("_") and "=" not in name)
 
 
 def is_partition_folder(folder: str) -> bool:
-    """Tell whether a folder's name is ``column=value``."""
+    """Return whether a folder's name is ``column=value``."""
     return _FOLDER.fullmatch(folder) is not None
 
 
@@ -65,7 +65,7 @@ def partition_values(partition_path: str) -> Partition:
 
 
 def trailing_partition(folders: list[str]) -> str:
-    """Return the run of ``name=value`` folders at the end of a path, joined."""
+    """Return the consecutive ``name=value`` folders at the end of a path, joined by slashes."""
     count = 0
     while count < len(folders) and _FOLDER.fullmatch(folders[-1 - count]):
         count += 1

@@ -1,7 +1,7 @@
-"""One picture of a nested schema, whichever store it came from, and the names of its leaves in Parquet.
+"""A common model of nested schemas from any source, and the Parquet names of their leaves.
 
 A node has two names: the *logical* path (``("people", "element", "ssn")``), which is the same for every writer, and the
-Parquet path (``("people", "list", "element", "ssn")``), which depends on who wrote the file: parquet-mr and Spark write
+Parquet path (``("people", "list", "element", "ssn")``), which depends on the writer: parquet-mr and Spark write
 ``list.element`` and ``key_value.key``, Hive's SerDe ``bag.array_element`` and ``map.key``, old writers ``array``.
 Source: LogicalTypes.md of parquet-format, "Nested Types".
 """
@@ -104,10 +104,10 @@ def split_dotted(text: str) -> Path:
 
 
 def property_name(path: Sequence[str]) -> str:
-    """Return a path as it stands in a table property's name: ASCII, safe for Hive, one text per path.
+    """Return a path in the form used in names of table properties: ASCII, safe for Hive, unique per path.
 
     Raises:
-        PlanError: a name is not text that UTF-8 can hold.
+        PlanError: a name cannot be encoded as UTF-8.
     """
     try:
         return ".".join(quote(name, safe="-_ ").replace(".", "%2E") for name in path)
@@ -124,9 +124,9 @@ def schema_from_spark(document: str | Mapping[str, Any], *, leave_out: Iterable[
     """Build a schema from Spark's schema JSON, with tags from each field's metadata.
 
     Args:
-        document: what ``StructType.json()`` gives, as text or parsed.
-        leave_out: names of top-level columns to skip (partition columns are not in files); case counts only where
-            two columns differ by nothing else.
+        document: what ``StructType.json()`` returns, as text or parsed.
+        leave_out: names of top-level columns to leave out (partition columns are not in files); a name that matches no
+            column exactly is matched without regard to case.
 
     Raises:
         PlanError: not a schema, nested too deeply, or a field's ``tags`` are neither a text nor a list of texts.
@@ -209,17 +209,17 @@ def _leaf(name: str) -> Node:
 
 
 def check_depth(path: Path, most: int = MAX_DEPTH) -> None:
-    """Refuse a path that is nested deeper than any reader or writer could follow.
+    """Check that a path is not nested deeper than readers and writers support.
 
     Raises:
-        PlanError: it has more names than that.
+        PlanError: it has more than ``most`` names.
     """
     if len(path) > most:
         raise PlanError(f"column {shown_path(path[:3])}…: nested deeper than {MAX_DEPTH} levels; flatten it")
 
 
 def shown_path(path: Path) -> str:
-    """Return a column path as a message may show it."""
+    """Return a column path for a message; a long one is cut and ends in ``…``."""
     text = join_dotted(path)
     return text if len(text) <= 200 else text[:197] + "…"
 
@@ -242,13 +242,13 @@ def schema_from_parquet(fields: Sequence[Mapping[str, Any]]) -> Schema:
             "repetition", "children"}``.
 
     Raises:
-        PlanError: a field is none, or it is nested too deeply.
+        PlanError: a field has another form, or is nested too deeply.
     """
     return Schema(tuple(_parquet_field(field) for field in _check_fields(fields, ())))
 
 
 def _check_fields(fields: Any, above: Path) -> Sequence[Mapping[str, Any]]:
-    """Return fields of a message type that have all their parts, however deep."""
+    """Return the fields of a message type after checking them and all fields below."""
     check_depth(above, 2 * MAX_DEPTH)  # a list or map has two names for one level
     if not isinstance(fields, list | tuple):
         raise PlanError(f"{_place(above)}: its fields are {show(fields)}; allowed: a list; {_PARQUET_HINT}")
@@ -287,7 +287,7 @@ def _is_map(children: Sequence[Mapping[str, Any]]) -> bool:
 
 
 def _list_element(parent: str, repeated: Mapping[str, Any]) -> Node:
-    """Tell the element of a list by the backward-compatibility rules of LogicalTypes.md, "Lists"."""
+    """Return the element of a list, by the backward-compatibility rules of LogicalTypes.md, "Lists"."""
     inner = repeated.get("children") or []
     is_element = (
         repeated["kind"] == "leaf"

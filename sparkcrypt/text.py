@@ -1,4 +1,4 @@
-"""Text that people read: numbers, sizes, times, and rows whose columns line up."""
+"""Formatting for messages and reports: numbers, sizes, times and aligned rows."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def size_of(total_bytes: float) -> str:
 
 
 def utc_text(moment: datetime) -> str:
-    """Return a time that knows its zone as `UTC_TIME` has it."""
+    """Return a time with a time zone in the format `UTC_TIME`."""
     return moment.astimezone(timezone.utc).strftime(UTC_TIME)
 
 
