@@ -1,1 +1,1 @@
-"""Key services of clouds: each module is one provider over its maker's own client library."""
+"""Key services of clouds: AWS KMS, Google Cloud KMS and Azure Key Vault."""

@@ -36,7 +36,7 @@ _GONE = {"PendingDeletion", "PendingReplicaDeletion"}
 
 
 class AwsKeyService:
-    """Wraps by KMS ``Encrypt`` with the key id in the encryption context; safe for many threads.
+    """A key service that wraps by KMS ``Encrypt``, with the key id in the encryption context; safe for many threads.
 
     Options: ``region`` (else AWS's own chain) or ``regions``, ``endpoint``, ``profile``, ``role_arn``, ``alias_prefix``
         (``sparkcrypt/``), ``encryption_context``, ``ca_bundle``, ``timeout_seconds`` (10, per try), ``max_retries``
@@ -61,7 +61,7 @@ class AwsKeyService:
         """Return ``aws:v1:<base64 of the CiphertextBlob>``.
 
         Raises:
-            KeyNotFoundError: there is no such key, or it is to be deleted.
+            KeyNotFoundError: there is no such key, or it waits for its deletion.
             KeyAccessDeniedError: these credentials may not encrypt with it.
         """
         answer = self._call(
@@ -75,13 +75,13 @@ class AwsKeyService:
         """Return the key inside a wrapped text.
 
         Raises:
-            KeyNotFoundError: there is no such key, or it is to be deleted.
+            KeyNotFoundError: there is no such key, or it waits for its deletion.
             KeyAccessDeniedError: these credentials may not decrypt with it.
             KeyServiceError: the text is not one that this key wrapped.
         """
         blob = _blob(wrapped)
         if not blob:
-            self.describe(key_id)  # that the key is not there goes before what the text is
+            self.describe(key_id)  # a missing key is reported before a wrong text
             raise KeyServiceError(
                 f"key {key_id!r}: the wrapped key is not one of AWS KMS; allowed: aws:v1:<base64>; was it wrapped by "
                 "another key service?"
@@ -94,7 +94,7 @@ class AwsKeyService:
         return bytes(answer["Plaintext"])
 
     def describe(self, key_id: str) -> KeyDescription:
-        """Describe a key; one that waits for its deletion is not there.
+        """Describe a key; one that waits for its deletion counts as missing.
 
         Raises:
             KeyNotFoundError: there is no such key.
@@ -108,14 +108,14 @@ class AwsKeyService:
         return KeyDescription(key_id, 1 + self._rotations(key_id), utc_text(data["CreationDate"]))
 
     def create(self, key_id: str) -> KeyDescription:
-        """Make a symmetric key and its alias; one that is there already is left as it is.
+        """Create a symmetric key and its alias; an existing one is left unchanged.
 
-        Two processes that make one key at the same time end with one: the alias is AWS's to give once, and the key
-        that lost it is given to deletion.
+        If two processes create a key concurrently, one key remains: AWS gives an alias only once, and the other key is
+        scheduled for deletion.
 
         Raises:
             KeyAccessDeniedError: these credentials may not create keys or aliases.
-            ConfigError: the key id is one that AWS gives itself.
+            ConfigError: the key id is a name that AWS or its users give.
         """
         try:
             return self.describe(key_id)
@@ -134,7 +134,7 @@ class AwsKeyService:
         return self.describe(key_id)
 
     def rotate(self, key_id: str) -> KeyDescription:
-        """Have AWS make new key material, which wraps from now on.
+        """Have AWS create new key material, which wraps from now on.
 
         Raises:
             KeyNotFoundError: there is no such key.
@@ -145,7 +145,7 @@ class AwsKeyService:
     def delete_key(self, key_id: str) -> KeyDeletion:
         """Have AWS delete a key after its longest waiting period, 30 days; from now on the key unwraps nothing.
 
-        Until then whoever may cancel key deletion brings it back.  The alias goes with the key.
+        Until then, a user who may cancel key deletion can restore it.  The alias is deleted with the key.
 
         Raises:
             KeyNotFoundError: there is no such key.
@@ -168,7 +168,7 @@ class AwsKeyService:
         )
 
     def list_keys(self) -> tuple[KeyDescription, ...]:
-        """Describe every key that has an alias of ours; a key that is named by its ARN alone is not listed.
+        """Describe every key that has an alias with our prefix; a key that is named by its ARN alone is not listed.
 
         Raises:
             KeyAccessDeniedError: these credentials may not list aliases, or not read one of the keys.
@@ -182,7 +182,7 @@ class AwsKeyService:
         return tuple(self.describe(key_id) for key_id in sorted(filter(None, ids)))
 
     def credential_identity(self) -> bytes:
-        """Return a digest of the credential: its keys, or, where AWS renews them, the role or profile behind them."""
+        """Return a digest of the credential: its keys or, if AWS renews them, the role or profile behind them."""
         found = self._call(None, "find credentials for", lambda _, __: self._core().get_credentials())
         told = [self._options.profile or "", self._options.role_arn or ""]
         if found is not None:
@@ -192,7 +192,7 @@ class AwsKeyService:
         return hashlib.sha256("\0".join(told).encode()).digest()
 
     def _metadata(self, key_id: str) -> dict[str, Any]:
-        """Return what AWS says of a key, waiting for its deletion or not."""
+        """Return AWS's metadata of a key, even of one that waits for its deletion."""
         return dict(self._call(key_id, "read", lambda kms, name: kms.describe_key(KeyId=name))["KeyMetadata"])
 
     def _id_of(self, alias: str, target: str) -> str | None:
@@ -207,7 +207,7 @@ class AwsKeyService:
         return {**dict(self._options.encryption_context), _KEY_ID: encode_key_id(key_id)}
 
     def _rotations(self, key_id: str) -> int:
-        """Count rotations; none where these credentials may not see them, or AWS has none of such a key."""
+        """Return the number of a key's rotations; 0 if they cannot be listed."""
         try:
             answer = self._call(
                 key_id, "read", lambda kms, name: kms.list_key_rotations(KeyId=self._plain(kms, name), Limit=1000)
@@ -218,7 +218,7 @@ class AwsKeyService:
 
     @staticmethod
     def _plain(kms: Any, name: str) -> str:
-        """Return a key's own id: calls that change or list rotations take no alias."""
+        """Return a key's own id: calls that rotate a key or list its rotations accept no alias."""
         return str(kms.describe_key(KeyId=name)["KeyMetadata"]["KeyId"])
 
     def _names(self) -> KeyNames:
@@ -226,7 +226,7 @@ class AwsKeyService:
         return KeyNames(self._options.alias_prefix, str(kms.meta.region_name))
 
     def _call(self, key_id: str | None, doing: str, call: Callable[[Any, str], Any]) -> Any:
-        """Use the client, on one key or on none; every error of boto3 ends here."""
+        """Call AWS KMS, for one key or for none; every error of boto3 is translated."""
         name, what = "", "keys" if key_id is None else f"key {key_id!r}"
         try:
             kms = self._open()
@@ -256,7 +256,7 @@ class AwsKeyService:
 
 
 def _config(options: AwsOptions) -> Config:
-    # What passes is tried again by what guards every key service (sparkcrypt.keys.steady), within one budget.
+    # sparkcrypt.keys.steady retries transient failures of every key service, within one budget.
     return Config(
         connect_timeout=options.timeout_seconds,
         read_timeout=options.timeout_seconds,
@@ -266,7 +266,7 @@ def _config(options: AwsOptions) -> Config:
 
 
 def _session(options: AwsOptions) -> CoreSession:
-    """Return a session with AWS's own chain of credentials, or with those of the role that they may take."""
+    """Return a session with AWS's own chain of credentials, or with those of the role that they are to take."""
     session = CoreSession(profile=options.profile)
     if options.role_arn is None:
         return session
@@ -288,7 +288,7 @@ def _session(options: AwsOptions) -> CoreSession:
 
 
 def _blob(wrapped: str) -> bytes:
-    """Return the ciphertext inside a wrapped text, empty for a text that is none."""
+    """Return the ciphertext inside a wrapped text, or no bytes if the text has another form."""
     if not wrapped.startswith(_PREFIX):
         return b""
     try:

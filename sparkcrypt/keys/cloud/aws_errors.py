@@ -1,4 +1,4 @@
-"""What failures of boto3 mean: which are refusals, which pass, and what is said of each."""
+"""Failures of boto3, translated: which are refusals, which are transient, and the message of each."""
 
 from __future__ import annotations
 
@@ -58,9 +58,9 @@ def translate_error(error: BotoCoreError | ClientError | OSError, what: str, nam
     """Return the error of this package for one of boto3's, or for a file of credentials that boto3 could not read.
 
     Args:
-        error: what boto3 raised.
-        what: which service was asked for what, for the message.
-        name: what AWS calls the key.
+        error: the error that boto3 raised.
+        what: the service and the operation, for the message.
+        name: AWS's name of the key.
     """
     if isinstance(error, ClientError):
         return _translate_refusal(error, what, name)
@@ -69,7 +69,7 @@ def translate_error(error: BotoCoreError | ClientError | OSError, what: str, nam
             f"{what}: {error}; give them as AWS's own chain has them (environment, profile, the platform's role), or "
             "correct 'profile'"
         )
-    if isinstance(error, OSError):  # botocore has errors of its own for the network
+    if isinstance(error, OSError):  # botocore has its own errors for the network
         return ConfigError(
             f"{what}: a file of credentials cannot be read: {error.strerror}: {error.filename!r}; correct the variable "
             "or profile that names it (AWS_WEB_IDENTITY_TOKEN_FILE, AWS_CONFIG_FILE)"

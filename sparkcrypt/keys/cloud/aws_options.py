@@ -1,4 +1,4 @@
-"""What an AWS KMS key service is told by its options, and how key ids become keys there."""
+"""Options of an AWS KMS key service, and AWS's names for key ids."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _PREFIX = re.compile(r"[A-Za-z0-9/_-]{1,100}", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class AwsOptions:
-    """The options, checked."""
+    """The checked options."""
 
     region: str | None
     endpoint: str | None
@@ -78,9 +78,9 @@ def _context(value: Any) -> tuple[tuple[str, str], ...]:
 
 @dataclass(frozen=True, slots=True)
 class KeyNames:
-    """How key ids are found in one account and region.
+    """AWS's names for key ids in one account and region.
 
-    A key id that AWS itself gives (a key's id, an ARN, ``alias/…``) is used as it is; any other is the alias
+    A key id that is AWS's own name (a key's id, an ARN, ``alias/…``) is used unchanged; any other is the alias
     ``alias/<prefix><encoded id>``.
     """
 
@@ -88,7 +88,7 @@ class KeyNames:
     region: str
 
     def of(self, key_id: str) -> str:
-        """Return what AWS calls the key; a multi-Region key's ARN is turned to this region's replica.
+        """Return AWS's name of a key; the ARN of a multi-Region key is changed to this region's replica.
 
         Raises:
             ConfigError: the key id is empty or is not Unicode.
@@ -102,15 +102,15 @@ class KeyNames:
         return key_id
 
     def is_own(self, key_id: str) -> bool:
-        """Say whether AWS or its users gave this name, so that no alias of ours stands for it."""
+        """Return whether AWS or its users gave this name, so that it has no alias with our prefix."""
         return _OWN_NAME.fullmatch(key_id) is not None
 
     def key_id(self, alias: str, description: str) -> str | None:
-        """Return the key id that an alias stands for, None for one that is not of ours.
+        """Return the key id that an alias stands for, or None if it stands for none.
 
         Args:
-            alias: as AWS has it.
-            description: of its key: holds the key id, which does not follow from the name of a long one.
+            alias: its name in AWS.
+            description: description of its key: it contains the key id, since the name of a long id does not.
         """
         if not alias.startswith(f"alias/{self.prefix}"):
             return None

@@ -1,7 +1,7 @@
 """The key service over Azure Key Vault and Managed HSM, through their REST API.
 
-Azure's own client is not used: it wraps by itself with the public half of a key that it may read, so a version that was
-disabled, and the vault's log, would know nothing of it (docs/keys.md).
+Azure's own client is not used: it wraps locally with the public half of a key that it may read, so a disabled version
+would still wrap, and the vault's log would not record it (docs/keys.md).
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ _DIGEST_BYTES = 32
 
 
 class AzureKeyService:
-    """Wraps by ``wrapkey`` of an RSA key's newest version, or of a Managed HSM's AES key; safe for many threads.
+    """A key service that wraps by ``wrapkey`` of an RSA key, or of a Managed HSM's AES key; safe for many threads.
 
-    Neither wrap takes additional data, so what is wrapped is a digest of the key id (32 bytes, SHA-256), and after it
-    the key: what one key id wrapped opens under no other.  A wrapped text is
+    The newest version wraps.  Neither algorithm takes additional data, so a digest of the key id (32 bytes, SHA-256)
+    is wrapped before the key: what one key id wrapped opens under no other.  A wrapped text is
     ``azure:v1:<algorithm>:<version>:<base64>``; address and name never come from it.
 
     Options: ``address`` of the vault or HSM, ``auth`` (``{method: environment}``, ``workload`` or ``managed``),
@@ -93,7 +93,7 @@ class AzureKeyService:
         name, found = name_key(key_id), _WRAPPED.fullmatch(wrapped)
         blob = _blob(found[3]) if found else b""
         if found is None or not blob:
-            self.describe(key_id)  # that the key is not there goes before what the text is
+            self.describe(key_id)  # a missing key is reported before a wrong text
             raise KeyServiceError(
                 f"key {key_id!r}: the wrapped key is not one of Azure Key Vault; allowed: azure:v1:<algorithm>:"
                 "<version>:<base64>; was it wrapped by another key service?"
@@ -109,7 +109,7 @@ class AzureKeyService:
         return opened[_DIGEST_BYTES:]
 
     def describe(self, key_id: str) -> KeyDescription:
-        """Describe a key by its versions; where these credentials may not list them, it seems to have one.
+        """Describe a key by its versions; one version is reported if these credentials may not list them.
 
         Raises:
             KeyNotFoundError: there is no such key, or it was deleted.
@@ -126,15 +126,15 @@ class AzureKeyService:
         return KeyDescription(key_id, len(made), _time(made[0]), _time(made[-1]))
 
     def create(self, key_id: str) -> KeyDescription:
-        """Make a key; one that is there already is left as it is.
+        """Create a key; an existing one is left unchanged.
 
-        Azure makes a version of a key that is there already: two processes that make one key at the same time may
-        leave it with two versions, of which each unwraps what it wrapped.
+        Azure adds a version to a key that exists already: two processes that create a key concurrently may leave it
+        with two versions, each of which unwraps what it wrapped.
 
         Raises:
             KeyNotFoundError: a key of this name was deleted: Azure keeps its name while it can be recovered.
             KeyAccessDeniedError: this credential may not create keys.
-            ConfigError: the key id is a name that people gave.
+            ConfigError: the key id is the name of a key that users create, ``keys/<name>``.
         """
         kind = self._options.key_type
         size = KEY_TYPES[kind][1]
@@ -160,9 +160,9 @@ class AzureKeyService:
         return self.describe(key_id)
 
     def delete_key(self, key_id: str) -> KeyDeletion:
-        """Delete a key with all of its versions; whoever may recover it can do so until Azure purges it.
+        """Delete a key with all of its versions; a user with that right can recover it until Azure purges it.
 
-        It is not purged here: where the vault protects from purging nobody can, and elsewhere that is another right.
+        It is not purged here: a vault with purge protection does not allow that, and elsewhere it takes another right.
 
         Raises:
             KeyNotFoundError: there is no such key, nor one that was deleted and can be recovered.
@@ -222,7 +222,7 @@ def _binding(key_id: str) -> bytes:
 
 
 def _version_of(told: Mapping[str, Any], name: str) -> str | None:
-    """Return the version that an answer names, None where it is of another key."""
+    """Return the version that an answer names, or None if it is of another key."""
     head, _, version = str(told.get("kid", "")).rpartition("/")
     right = head.rpartition("/keys/")[2].lower() == name.lower() and _VERSION.fullmatch(version) is not None
     return version if right else None
@@ -249,7 +249,7 @@ def _from_url64(text: object) -> bytes:
 
 
 def _creation_time(told: Mapping[str, Any]) -> int:
-    """Return when a key or a version was made, in seconds since 1970; 0 where that is not told."""
+    """Return the creation time of a key or a version, in seconds since 1970; 0 if the answer does not contain it."""
     created = (told.get("attributes") or {}).get("created")
     return created if isinstance(created, int) else 0
 

@@ -1,7 +1,7 @@
-"""Access tokens for Azure Key Vault, through azure-identity: of the one source that the options name, and of no other.
+"""Access tokens for Azure Key Vault by azure-identity, only from the source that the options name.
 
-Azure's own chain (``DefaultAzureCredential``) asks the metadata address of the machine, and tools of developers, where
-it finds nothing else; here that address is asked only where the policy says ``auth: {method: managed}``.
+If Azure's own chain (``DefaultAzureCredential``) finds nothing else, it asks the machine's metadata address and tools
+of developers; here that address is asked only if the policy has ``auth: {method: managed}``.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from sparkcrypt.keys.cloud.azure_options import AzureOptions
 _FILES = ("AZURE_CLIENT_CERTIFICATE_PATH", "AZURE_FEDERATED_TOKEN_FILE")
 _REASON_CHARACTERS = 200
 _PASSING = re.compile(r"HTTP Error: (?:408|429|5[0-9][0-9])\b|temporarily_unavailable|server_error|AADSTS90033:")
-"""How msal, below azure-identity, tells of what passes (RFC 6749, 4.1.2.1); it keeps the answer itself back."""
+"""Texts of msal, below azure-identity, for transient failures (RFC 6749, 4.1.2.1); it does not expose the answer."""
 _NEEDS = {
     "environment": "set AZURE_TENANT_ID, AZURE_CLIENT_ID, and AZURE_CLIENT_SECRET or AZURE_CLIENT_CERTIFICATE_PATH in "
     "the environment of this process, or name another auth.method",
@@ -40,10 +40,10 @@ _NEEDS = {
 
 
 class AzureCredentials:
-    """Gives each request its token, and renews that in time; safe for many threads.
+    """A source of access tokens, which renews them in time; safe for many threads.
 
     Args:
-        options: which source, for which vault.
+        options: the source, and the vault.
     """
 
     def __init__(self, options: AzureOptions) -> None:
@@ -58,12 +58,12 @@ class AzureCredentials:
         """Return an access token.
 
         Args:
-            renew: get another one, since the one that is kept was refused.
+            renew: get a new token, since the cached one was refused.
 
         Raises:
-            ConfigError: there is no credential, or it is none.
+            ConfigError: there is no credential, or it is invalid.
             KeyAccessDeniedError: Azure gives no token for it.
-            KeyServiceUnavailableError: what gives tokens does not answer.
+            KeyServiceUnavailableError: the token endpoint does not answer.
         """
         with self._lock:
             try:
@@ -71,11 +71,11 @@ class AzureCredentials:
                     self._credential = _make(self._options)
                 return str(self._credential.get_token(self._options.scope).token)
             except (AzureError, ValueError) as error:
-                self._credential = None  # msal repeats an answer that it was refused by for a minute
+                self._credential = None  # msal repeats a refusal for a minute
                 raise _translate(error, self._options) from error
 
     def identity(self, environ: Mapping[str, str] = os.environ) -> bytes:
-        """Return a digest of the credential's source, with what its files hold."""
+        """Return a digest of the credential's source, with the content of its files."""
         told = [self._options.method, self._options.client_id or ""]
         if self._options.method != "managed":
             told += [f"{name}={environ[name]}" for name in sorted(environ) if name.startswith("AZURE_")]
@@ -89,17 +89,17 @@ def _make(options: AzureOptions) -> Any:
     given: dict[str, Any] = {} if options.client_id is None else {"client_id": options.client_id}
     if options.method == "managed":
         return ManagedIdentityCredential(**given)
-    # What passes is tried again by what guards every key service (sparkcrypt.keys.steady), within one budget.
+    # sparkcrypt.keys.steady retries transient failures of every key service, within one budget.
     seconds = options.timeout_seconds
     bounds: dict[str, Any] = {"retry_total": 0, "connection_timeout": seconds, "read_timeout": seconds}
-    # Which host gives tokens comes from the launch's environment, so nobody else is asked whether to trust it.
+    # The token host comes from the launch's environment, so no other host is asked whether to trust it.
     if options.method == "workload":
         return WorkloadIdentityCredential(disable_instance_discovery=True, **given, **bounds)
     return EnvironmentCredential(disable_instance_discovery=True, **bounds)
 
 
 def _is_passing(error: ClientAuthenticationError) -> bool:
-    """Tell whether a credential was not refused: azure-identity calls every failure one of authentication."""
+    """Return whether a failure is transient: azure-identity reports every failure as one of authentication."""
     seen: BaseException | None = error
     while seen is not None:
         if isinstance(seen, ServiceRequestError | ServiceResponseError) or _PASSING.search(str(seen)):

@@ -1,4 +1,4 @@
-"""Requests to Azure Key Vault and Managed HSM, and what their answers mean; the one module that speaks their REST API.
+"""Requests to Azure Key Vault and Managed HSM, and their answers' meaning; the only module that uses their REST API.
 
 Source: https://learn.microsoft.com/rest/api/keyvault/keys, version 7.4.
 """
@@ -24,10 +24,10 @@ _RECOVERABLE = "ObjectIsDeletedButRecoverable"
 
 
 class AzureHttp:
-    """Sends requests with a token; safe for many threads.
+    """A client that sends requests with a token; safe for many threads.
 
     Args:
-        options: where to, and by which credential.
+        options: the address and the credential.
     """
 
     def __init__(self, options: AzureOptions) -> None:
@@ -38,17 +38,17 @@ class AzureHttp:
         )
 
     def ask(self, method: str, path: str, what: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """Return the JSON object of an answer.
+        """Send a request, and return the JSON object of its answer.
 
         Args:
-            method: of HTTP.
-            path: below the address.
-            what: is asked, for messages.
-            body: is sent as JSON.
+            method: the HTTP method.
+            path: the path below the address.
+            what: what is asked, for messages.
+            body: sent as JSON.
 
         Raises:
             ConfigError: there is no credential.
-            KeyServiceError: it refused, or did not answer.
+            KeyServiceError: the service refused, or did not answer.
         """
         return self._fetch(method, f"{self._options.address}/{path}", what, body, _VERSION)
 
@@ -56,7 +56,7 @@ class AzureHttp:
         """Yield the entries of a list, page by page.
 
         Raises:
-            ConfigError, KeyServiceError: as `ask`; also where a page leads to another host, which would get the token.
+            ConfigError, KeyServiceError: as `ask`; also if the next page is on another host, which would get the token.
         """
         told = self.ask("GET", path, what)
         while True:

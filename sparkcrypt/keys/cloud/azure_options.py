@@ -1,4 +1,4 @@
-"""What an Azure Key Vault key service is told by its options, and how key ids become keys there."""
+"""Options of an Azure Key Vault key service, and the key names there for key ids."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ KEY_TYPES: dict[str, tuple[str, int]] = {
     "RSA-HSM": (RSA_WRAP, 3072),
     "oct-HSM": (AES_WRAP, 256),
 }
-"""Kinds of keys that are made: the algorithm that wraps with them, and their bits."""
+"""Type of a new key -> the algorithm that wraps with it, and its bits."""
 KEY_ID_TAG = "sparkcrypt-key-id"
 _LONGEST_TAG, _MOST_TAGS = 256, 15
 _OWN_NAME = re.compile(r"keys/([A-Za-z0-9-]{1,127})", re.ASCII)
@@ -41,7 +41,7 @@ _DOMAINS = (
 
 @dataclass(frozen=True, slots=True)
 class AzureOptions:
-    """The options, checked."""
+    """The checked options."""
 
     address: str
     method: str
@@ -52,7 +52,7 @@ class AzureOptions:
 
     @property
     def scope(self) -> str:
-        """What a token is asked for: the vaults or managed HSMs of the cloud that the address belongs to."""
+        """The scope of access tokens: the vaults or managed HSMs of the cloud that the address belongs to."""
         host = urlsplit(self.address).hostname or ""
         domain = next((domain for domain in _DOMAINS if host.endswith(f".{domain}")), _DOMAINS[0])
         return f"https://{domain}/.default"
@@ -91,14 +91,14 @@ def azure_options(config: KeyServiceConfig) -> AzureOptions:
 
 
 def is_own(key_id: str) -> bool:
-    """Say whether a key id is the name of a key that people made, ``keys/<name>``."""
+    """Return whether a key id is the name of a key that users create, ``keys/<name>``."""
     return _OWN_NAME.fullmatch(key_id) is not None
 
 
 def name_key(key_id: str) -> str:
-    """Return the name of a key in the vault: of ``keys/<name>`` that name, of any other id one that is made of it.
+    """Return a key's name in the vault: the name in ``keys/<name>``, or a name that encodes any other key id.
 
-    Azure takes two names for one that differ in capitals alone.
+    Azure ignores case in names, so capital letters are escaped.
 
     Raises:
         ConfigError: the key id is empty or is not Unicode.
@@ -108,7 +108,7 @@ def name_key(key_id: str) -> str:
 
 
 def tags_of(key_id: str) -> dict[str, str]:
-    """Return the tags of a new key: they hold the id where it does not follow from a name that was cut.
+    """Return the tags of a new key: they contain the key id if its name was cut.
 
     Raises:
         ConfigError: the id is longer than a tag can hold.
@@ -126,11 +126,11 @@ def tags_of(key_id: str) -> dict[str, str]:
 
 
 def find_key_id(name: str, tags: Mapping[str, str]) -> str | None:
-    """Return the key id that a key of the vault stands for, None for one that no id of ours has.
+    """Return the key id that a key of the vault stands for, or None if it stands for none.
 
     Args:
-        name: of the key.
-        tags: that it has.
+        name: the key's name.
+        tags: the key's tags.
     """
     found = _NAMES.decode(name) or _id_in_tags(tags)
     return found if found is not None and not is_own(found) and name_key(found) == name else None

@@ -1,4 +1,4 @@
-"""CRC-32C (Castagnoli), by which Google Cloud KMS and its callers find what was damaged on the way."""
+"""CRC-32C (Castagnoli), which Google Cloud KMS and its callers use to detect damage on the way."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The key service over Google Cloud KMS, through its REST API.
 
-Google's own client is not used: it loads gRPC even where it speaks REST, and needs versions of it and of protobuf that
+Google's own client is not used: it loads gRPC even when it uses REST, and needs versions of gRPC and protobuf that
 Spark's processes may not have (docs/keys.md).
 """
 
@@ -26,7 +26,7 @@ _PAGE = "1000"
 
 
 class GcpKeyService:
-    """Wraps by ``encrypt`` of a symmetric key with the key id as additional authenticated data; safe for many threads.
+    """A key service that wraps by ``encrypt``, with the key id as additional authenticated data; safe for many threads.
 
     Options: ``key_ring``, ``endpoint`` (Google's) or ``endpoints``, ``auth`` (``{method: file}`` or
         ``{method: metadata}``), ``protection_level`` of new keys (``SOFTWARE``), ``ca_bundle``, ``timeout_seconds``
@@ -52,7 +52,7 @@ class GcpKeyService:
         Raises:
             KeyNotFoundError: there is no such key, or its primary version is destroyed.
             KeyAccessDeniedError: this credential may not encrypt with it, or its primary version is disabled.
-            KeyServiceUnavailableError: what arrived there or here is not what was sent.
+            KeyServiceUnavailableError: the request or the answer was changed on its way.
         """
         name, aad = self._names.of(key_id), _aad(key_id)
         body = {**_field("plaintext", key), **_field("additionalAuthenticatedData", aad)}
@@ -73,12 +73,12 @@ class GcpKeyService:
         Raises:
             KeyNotFoundError: there is no such key, or the version that wrapped is destroyed.
             KeyAccessDeniedError: this credential may not decrypt with it, or that version is disabled.
-            KeyServiceUnavailableError: what arrived there or here is not what was sent.
+            KeyServiceUnavailableError: the request or the answer was changed on its way.
             KeyServiceError: the text is not one that this key wrapped.
         """
         name, aad, blob = self._names.of(key_id), _aad(key_id), _blob(wrapped)
         if not blob:
-            self.describe(key_id)  # that the key is not there goes before what the text is
+            self.describe(key_id)  # a missing key is reported before a wrong text
             raise KeyServiceError(
                 f"key {key_id!r}: the wrapped key is not one of Google Cloud KMS; allowed: gcp:v1:<base64>; was it "
                 "wrapped by another key service?"
@@ -88,7 +88,7 @@ class GcpKeyService:
         return self._take_whole(told, "plaintext", key_id)
 
     def describe(self, key_id: str) -> KeyDescription:
-        """Describe a key by its primary version; one whose primary version is destroyed, or to be, is not there.
+        """Describe a key by its primary version; if that is destroyed, or will be, the key counts as missing.
 
         Raises:
             KeyNotFoundError: there is no such key.
@@ -107,7 +107,7 @@ class GcpKeyService:
         return _describe(key_id, told)
 
     def create(self, key_id: str) -> KeyDescription:
-        """Make a symmetric key in the key ring; one that is there already is left as it is.
+        """Create a symmetric key in the key ring; an existing one is left unchanged.
 
         Raises:
             KeyNotFoundError: the key ring is not there, or a key of this name was destroyed: Google keeps its name.
@@ -156,7 +156,7 @@ class GcpKeyService:
 
         Raises:
             ConfigError: the policy names no key ring.
-            KeyAccessDeniedError: this credential may not list.
+            KeyAccessDeniedError: this credential may not list keys.
         """
         found, page = {}, ""
         while True:
@@ -171,11 +171,11 @@ class GcpKeyService:
                 return tuple(found[key_id] for key_id in sorted(found))
 
     def credential_identity(self) -> bytes:
-        """Return a digest of the credential's file, or of the service account that is asked for."""
+        """Return a digest of the credential's file, or of the service account's name."""
         return self._http.credentials.identity()
 
     def _take_whole(self, told: Mapping[str, Any], name: str, key_id: str) -> bytes:
-        """Return the bytes of an answer whose checksum is theirs."""
+        """Return the bytes of a field of an answer after checking their checksum."""
         try:
             data = base64.b64decode(told[name], validate=True)
             whole = crc32c(data) == int(told[f"{name}Crc32c"])
@@ -201,7 +201,7 @@ def _aad(key_id: str) -> bytes:
 
 
 def _blob(wrapped: str) -> bytes:
-    """Return the ciphertext inside a wrapped text, empty for a text that is none."""
+    """Return the ciphertext inside a wrapped text, or no bytes if the text has another form."""
     if not wrapped.startswith(_PREFIX):
         return b""
     try:
@@ -211,7 +211,7 @@ def _blob(wrapped: str) -> bytes:
 
 
 def _is_version_of(version: str, name: str) -> bool:
-    """Say whether a version is of a key; a project may be told by its id where it was asked by its number."""
+    """Return whether a version is of a key; the answer may name a project by id where the request had its number."""
     return version.rpartition("/cryptoKeyVersions/")[0].partition("/locations/")[2] == name.partition("/locations/")[2]
 
 
@@ -230,6 +230,6 @@ def _describe(key_id: str, told: Mapping[str, Any]) -> KeyDescription:
 
 
 def _time(told: Mapping[str, Any]) -> str | None:
-    """Return when a key or a version was made, to the second."""
+    """Return the creation time of a key or a version, in whole seconds."""
     created = str(told.get("createTime") or "").partition(".")[0].rstrip("Z")
     return f"{created}Z" if created else None

@@ -1,7 +1,7 @@
-"""Access tokens for Google Cloud, through google-auth: of the one source that the options name, and of no other.
+"""Access tokens for Google Cloud by google-auth, only from the source that the options name.
 
-Google's own discovery (``google.auth.default``) asks the metadata address of the machine where it finds nothing else;
-here that address is asked only where the policy says ``auth: {method: metadata}``.
+If Google's own discovery (``google.auth.default``) finds nothing else, it asks the machine's metadata address; here
+that address is asked only if the policy has ``auth: {method: metadata}``.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ _REASON_CHARACTERS = 200
 
 @dataclass(slots=True)
 class _Found:
-    """A credential, and a digest of where it came from as it was then."""
+    """A credential, and a digest of its source at that time."""
 
     source: bytes
     credential: Any = field(repr=False)
 
 
 class GcpCredentials:
-    """Gives each request its token, and renews that in time; safe for many threads.
+    """A source of access tokens, which renews them in time; safe for many threads.
 
     Args:
-        options: which source, and how long one try may take.
-        session: of HTTP, by which tokens are got.
+        options: the credential's source, and the timeout of one try.
+        session: the HTTP session that gets tokens.
     """
 
     def __init__(self, options: GcpOptions, session: requests.Session) -> None:
@@ -57,17 +57,17 @@ class GcpCredentials:
         return f"GcpCredentials({self._options.method!r})"
 
     def sign(self, method: str, url: str, *, renew: bool = False) -> dict[str, str]:
-        """Return the headers that let a request in.
+        """Return the headers that authorise a request.
 
         Args:
-            method: of the request.
-            url: of the request.
-            renew: get another token, since the one that is kept was refused.
+            method: the request's method.
+            url: the request's URL.
+            renew: get a new token, since the cached one was refused.
 
         Raises:
-            ConfigError: there is no credential, or it is none.
+            ConfigError: there is no credential, or it is invalid.
             KeyAccessDeniedError: Google gives no token for it.
-            KeyServiceUnavailableError: what gives tokens does not answer.
+            KeyServiceUnavailableError: the token endpoint does not answer.
         """
         headers: dict[str, str] = {}
         with self._lock:
@@ -95,7 +95,7 @@ class GcpCredentials:
                 source = hashlib.sha256(f"metadata\0{self._options.service_account}".encode()).digest()
                 self._found = _Found(source, _of_metadata(self._options.service_account))
             return self._found
-        # A file is replaced when its key is: it is read anew, and taken anew where it differs.
+        # The file is replaced when its key is, so it is read each time, and loaded again if it differs.
         path = credentials_path(self._options)
         content = _read(path)
         source = hashlib.sha256(content).digest()
@@ -140,7 +140,7 @@ def _of_metadata(account: str) -> Any:
 
 
 def _of_file(path: str, content: bytes) -> Any:
-    """Return the credential in a file.  What is wrong with it is said without its content."""
+    """Return the credential in a file; errors do not quote its content."""
     where = f"the credential file {path!r} (auth.credentials_file or {FILE_VARIABLE})"
     try:
         document = json.loads(content)

@@ -1,4 +1,4 @@
-"""Requests to Google Cloud KMS, and what its answers mean; the one module that speaks its REST API.
+"""Requests to Google Cloud KMS and the meaning of its answers; the only module that uses its REST API.
 
 Source: https://cloud.google.com/kms/docs/reference/rest, version 1, and ``google.rpc.Status`` for errors.
 """
@@ -37,15 +37,15 @@ _WAITING = {"PENDING_GENERATION", "PENDING_IMPORT", "PENDING_EXTERNAL_DESTRUCTIO
 
 
 class GcpHttp:
-    """Sends requests with a token; safe for many threads.
+    """A client that sends requests with a token; safe for many threads.
 
     Args:
-        options: where to, and by which credential.
+        options: the address and the credential.
     """
 
     def __init__(self, options: GcpOptions) -> None:
         self._options = options
-        # The bundle is the endpoint's: what gives tokens has a certificate that everybody knows.
+        # ca_bundle is for the endpoint only: the token endpoint has a certificate of a public CA.
         tokens = requests.Session()
         tokens.trust_env = False
         self.credentials = GcpCredentials(options, tokens)
@@ -59,18 +59,18 @@ class GcpHttp:
     def ask(
         self, method: str, path: str, what: str, *, body: Any = None, parameters: Mapping[str, str] | None = None
     ) -> dict[str, Any]:
-        """Return the JSON object of an answer.
+        """Send a request, and return the JSON object of its answer.
 
         Args:
-            method: of HTTP.
-            path: below ``/v1/``: a resource name, and a custom verb behind ``:``.
-            what: is asked, for messages.
-            body: is sent as JSON.
-            parameters: of the query.
+            method: the HTTP method.
+            path: the path below ``/v1/``: a resource name, and a custom verb after ``:``.
+            what: what is asked, for messages.
+            body: sent as JSON.
+            parameters: query parameters.
 
         Raises:
             ConfigError: there is no credential.
-            KeyServiceError: it refused, or did not answer.
+            KeyServiceError: the service refused, or did not answer.
         """
         where = f"Google Cloud KMS at {self._options.endpoint}: cannot {what}"
         status, told = self._http.fetch(method, f"{self._options.endpoint}/v1/{path}", where, body, parameters)
@@ -104,7 +104,7 @@ def _translate_refusal(http: int, told: dict[str, Any] | None, where: str) -> Ke
 
 
 def _translate_state(reason: str, where: str) -> KeyServiceError | None:
-    """Return what it means that a version is in another state than ENABLED, None where nothing is said of that."""
+    """Return the error for a version in another state than ENABLED, or None if the reason names no state."""
     found = _STATE.search(reason)
     if found is None:
         return None

@@ -1,4 +1,4 @@
-"""What a Google Cloud KMS key service is told by its options, and how key ids become keys there."""
+"""Options of a Google Cloud KMS key service, and the resource names for key ids."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _MOST_LABELS = 32
 
 @dataclass(frozen=True, slots=True)
 class GcpOptions:
-    """The options, checked."""
+    """The checked options."""
 
     key_ring: str | None
     endpoint: str
@@ -85,10 +85,10 @@ def gcp_options(config: KeyServiceConfig) -> GcpOptions:
 
 @dataclass(frozen=True, slots=True)
 class KeyNames:
-    """How key ids are found: a resource name is used as it is, any other id is a key of the key ring.
+    """The resource names for key ids: a resource name is used unchanged, any other id is a key of the key ring.
 
     Attributes:
-        key_ring: its resource name; None where the policy names keys by their resource names alone.
+        key_ring: the key ring's resource name; None if the policy names keys only by their resource names.
     """
 
     key_ring: str | None
@@ -124,11 +124,11 @@ class KeyNames:
         return self.key_ring
 
     def is_own(self, key_id: str) -> bool:
-        """Say whether this is a resource name, so that no name of ours stands for it."""
+        """Return whether a key id is a resource name, so that it has no encoded name."""
         return _OWN_NAME.fullmatch(key_id) is not None
 
     def labels(self, key_id: str) -> dict[str, str]:
-        """Return the labels of a new key: they hold the id where it does not follow from a name that was cut.
+        """Return the labels of a new key: they contain the key id if its name was cut.
 
         Raises:
             ConfigError: the id is longer than labels can hold.
@@ -142,11 +142,11 @@ class KeyNames:
         return {f"{_LABEL}{number:02}": part for number, part in enumerate(parts)}
 
     def key_id(self, name: str, labels: Mapping[str, str]) -> str | None:
-        """Return the key id that a key of the ring stands for, None for one that no id of ours has.
+        """Return the key id that a key of the ring stands for, or None if it stands for none.
 
         Args:
-            name: its resource name.
-            labels: that it has.
+            name: the key's resource name.
+            labels: the key's labels.
         """
         found = _NAMES.decode(name.rpartition("/")[2]) or _id_in_labels(labels)
         if found is None or self.is_own(found):

@@ -15,7 +15,7 @@ _CONNECTIONS = 32
 
 
 class SignRequest(Protocol):
-    """Returns the headers by which a request is allowed; ``renew`` asks for another token than the one that is kept."""
+    """A callable that returns the headers that authorise a request; ``renew`` asks for a new token."""
 
     def __call__(self, method: str, url: str, /, *, renew: bool) -> Mapping[str, str]:
         """Return the headers of one request."""
@@ -25,10 +25,10 @@ class TokenHttp:
     """Sends requests with a token; safe for many threads.
 
     Args:
-        sign: gives each request its token.
-        timeout_seconds: of connecting, and of waiting for bytes.
-        ca_bundle: certificates that are trusted in place of those that everybody knows; None: the latter.
-        place: what the policy calls the address, for messages.
+        sign: returns the headers that authorise a request.
+        timeout_seconds: timeout for connecting, and for waiting for bytes.
+        ca_bundle: certificates that are trusted in place of those of public CAs; None: the latter.
+        place: the policy's option for the address, for messages.
     """
 
     def __init__(self, sign: SignRequest, *, timeout_seconds: float, ca_bundle: str | None, place: str) -> None:
@@ -43,16 +43,17 @@ class TokenHttp:
     def fetch(
         self, method: str, url: str, where: str, body: Any = None, parameters: Mapping[str, str] | None = None
     ) -> tuple[int, dict[str, Any] | None]:
-        """Return the status of an answer and its JSON object, None where it has none.
+        """Send a request, and return the status of its answer and its JSON object, None if it has none.
 
-        A token that is refused is asked for once more: it may have been taken back, and the credential still be good.
+        After a refusal of the token, a new token is tried once: the old one may be revoked and the credential still
+        valid.
 
         Args:
-            method: of HTTP.
-            url: whole.
-            where: what is asked of whom, for messages.
-            body: is sent as JSON.
-            parameters: of the query.
+            method: the HTTP method.
+            url: the whole URL.
+            where: the operation and the service, for messages.
+            body: sent as JSON.
+            parameters: query parameters.
 
         Raises:
             ConfigError: there is no credential.

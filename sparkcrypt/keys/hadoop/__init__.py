@@ -1,1 +1,1 @@
-"""The key service over Hadoop KMS: how its REST API is spoken to, who is let in, and what it answers."""
+"""The key service over Hadoop KMS: its REST API, its credentials and its answers."""

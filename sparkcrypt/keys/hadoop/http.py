@@ -1,4 +1,4 @@
-"""Requests to Hadoop KMS, and what its answers mean; the one module that speaks its REST API."""
+"""Requests to Hadoop KMS and the meaning of its answers; the only module that uses its REST API."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ _PASSING = {429, 502, 503, 504}
 
 
 class KmsHttp:
-    """Sends requests with the credential as it is now; safe for many threads.
+    """A client that sends requests with the current credential; safe for many threads.
 
     Args:
-        options: where to, and as whom.
+        options: the address and the credential.
     """
 
     def __init__(self, options: HadoopOptions) -> None:
         self._options = options
         self._session = requests.Session()
-        self._session.trust_env = False  # no proxy, and no password of ~/.netrc, by the environment
+        self._session.trust_env = False  # no proxy and no password of ~/.netrc
         self._session.verify = options.ca_bundle or True
         adapter = HTTPAdapter(pool_maxsize=_CONNECTIONS, max_retries=0)
         self._session.mount("https://", adapter)
@@ -43,17 +43,18 @@ class KmsHttp:
     def ask(
         self, method: str, path: str, what: str, *, body: Any = None, parameters: Mapping[str, str] | None = None
     ) -> Any:
-        """Return the JSON of an answer, None for one that has none.
+        """Send a request, and return the JSON of its answer; None for an empty answer.
 
         Args:
-            method: of HTTP.
-            path: below ``/v1/``, encoded.
-            what: is asked, for messages.
-            body: is sent as JSON.
-            parameters: of the query.
+            method: the HTTP method.
+            path: the path below ``/v1/``, encoded.
+            what: what is asked, for messages.
+            body: sent as JSON.
+            parameters: query parameters.
 
         Raises:
-            KeyServiceError: it refused, or did not answer.
+            ConfigError: there is no credential.
+            KeyServiceError: the KMS refused, or did not answer.
         """
         credential = read_credential(self._options)
         query, headers = dict(parameters or {}), {"X-Requested-By": "sparkcrypt"}
@@ -77,7 +78,7 @@ class KmsHttp:
             raise KeyServiceUnavailableError(
                 f"{where}: no answer ({type(error).__name__}); check the address, ca_bundle, and that it runs"
             ) from error
-        # A cookie of one credential must not speak for the next.
+        # A cookie of one credential must not authenticate the next.
         self._session.cookies.clear()
         return _content(answer, where, credential)
 
@@ -125,7 +126,7 @@ def _exception(answer: requests.Response) -> Mapping[str, Any]:
 
 
 def _negotiation() -> Any:
-    """Return what answers ``Negotiate`` with the ticket of this process."""
+    """Return the authentication that answers ``Negotiate`` with the Kerberos ticket of this process."""
     try:
         from requests_kerberos import DISABLED, HTTPKerberosAuth
     except ImportError as error:

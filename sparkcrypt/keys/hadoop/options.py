@@ -1,4 +1,4 @@
-"""What a Hadoop KMS key service is told by its options and credentials, and how key ids become key names there."""
+"""Options and credentials of a Hadoop KMS key service, and the key names there for key ids."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ AUTH_OPTIONS: dict[str, tuple[str, ...]] = {
 }
 _PREFIX = re.compile(r"[a-z0-9_-]{0,50}", re.ASCII)
 NAMES = NameRule("a-z0-9-", "_", 200)
-"""Key stores of Java fold upper and lower case together, so capitals do not stand for themselves."""
+"""Java's key stores ignore case in names, so capital letters are escaped."""
 
 
 @dataclass(frozen=True, slots=True)
 class HadoopOptions:
-    """The options, checked."""
+    """The checked options."""
 
     address: str
     method: str
@@ -44,7 +44,7 @@ class HadoopOptions:
 
 @dataclass(frozen=True, slots=True)
 class HadoopCredential:
-    """What is shown to Hadoop KMS: a user's name (simple), a delegation token, or a ticket that others hold."""
+    """A credential for Hadoop KMS: a user's name (simple), a delegation token, or the location of a Kerberos ticket."""
 
     method: str
     secret: str = field(repr=False)
@@ -84,10 +84,10 @@ def hadoop_options(config: KeyServiceConfig) -> HadoopOptions:
 
 
 def read_credential(options: HadoopOptions, environ: Mapping[str, str] = os.environ) -> HadoopCredential:
-    """Return the credential as it is now: a token's file is read anew, since it is replaced when it is renewed.
+    """Return the current credential; a token's file is read each time, since renewal replaces it.
 
     Raises:
-        ConfigError: there is no token for a KMS where one is asked for.
+        ConfigError: the method is ``token``, and there is no token for a KMS.
     """
     if options.method == "simple":
         return HadoopCredential("simple", options.user or environ.get("HADOOP_USER_NAME") or getpass.getuser())

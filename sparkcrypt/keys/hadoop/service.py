@@ -1,8 +1,8 @@
-"""The key service over Hadoop KMS, which wraps no key that is given: it makes one, and that one wraps.
+"""The key service over Hadoop KMS, which wraps no given key: it makes a key of its own, and that key wraps.
 
-An encrypted key (EEK) is made by the KMS, opened by it, and used once, here, to seal the key that is to be wrapped;
-what is kept is the EEK beside the sealed key.  Unwrapping has the KMS open the EEK.  An EEK is not authenticated
-(AES-CTR); the seal over it is, and binds the key id and the EEK.
+To wrap, the KMS makes an encrypted key (EEK) and opens it; the opened key is used once, in this process, to seal the
+given key.  A wrapped text contains the EEK and the sealed key.  To unwrap, the KMS opens the EEK.  An EEK is not
+authenticated (AES-CTR); the seal is, and binds the key id and the EEK.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class _Eek:
 
 
 class HadoopKeyService:
-    """Wraps as ``hadoop:v1:<base64 of EEK and sealed key>``; safe for many threads.
+    """A key service that wraps as ``hadoop:v1:<base64 of EEK and sealed key>``; safe for many threads.
 
     A wrap costs two calls (an EEK is made, and opened), an unwrap one.
 
@@ -90,7 +90,7 @@ class HadoopKeyService:
         """
         parts = _parts(wrapped)
         if parts is None:
-            self.describe(key_id)  # that the key is not there goes before what the text is
+            self.describe(key_id)  # a missing key is reported before a wrong text
             raise KeyServiceError(
                 f"key {key_id!r}: the wrapped key is not one of Hadoop KMS; allowed: hadoop:v1:<base64>; was it "
                 "wrapped by another key service?"
@@ -123,7 +123,7 @@ class HadoopKeyService:
             raise self._foreign(key_id) from None
 
     def create(self, key_id: str) -> KeyDescription:
-        """Make a key; one that is there already is left as it is.
+        """Create a key; an existing one is left unchanged.
 
         Raises:
             KeyAccessDeniedError: this credential may not create keys.
@@ -133,7 +133,7 @@ class HadoopKeyService:
             return self.describe(key_id)
         except KeyNotFoundError:
             pass
-        # The description holds the id, which does not follow from the name of a long one.
+        # The description contains the id, since the name of a long id does not.
         body = {"name": name, "cipher": _CIPHER, "length": self._options.key_bits, "description": key_id}
         try:
             self._http.ask("POST", "keys", f"create key {key_id!r}", body=body)
@@ -170,7 +170,7 @@ class HadoopKeyService:
         return tuple(self.describe(key_id) for key_id in sorted(filter(None, ids)))
 
     def credential_identity(self) -> bytes:
-        """Return a digest of the user's name, the token, or the place of the ticket."""
+        """Return a digest of the user's name, the token, or the location of the ticket."""
         credential = read_credential(self._options)
         return hashlib.sha256(f"{credential.method}\0{credential.secret}".encode()).digest()
 
@@ -226,7 +226,7 @@ def _eek_of(answer: Any, name: str, key_id: str) -> _Eek:
 
 
 def _parts(wrapped: str) -> tuple[_Eek, bytes] | None:
-    """Return the EEK and the sealed key of a wrapped text, None for one that is none."""
+    """Return the EEK and the sealed key of a wrapped text, or None if the text has another form."""
     try:
         blob = base64.b64decode(wrapped.removeprefix(_PREFIX), validate=True) if wrapped.startswith(_PREFIX) else b""
         version, iv, length = _HEAD.unpack(blob[: _HEAD.size])

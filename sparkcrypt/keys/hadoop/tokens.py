@@ -1,4 +1,4 @@
-"""Delegation tokens as Hadoop keeps them: the binary credentials file that YARN gives to each container.
+"""Delegation tokens of Hadoop, read from the binary credentials file that YARN gives to each container.
 
 Source: Hadoop, ``Credentials.readTokenStorageStream``, ``Token.write`` and ``WritableUtils.readVLong``, format 0.
 """
@@ -37,10 +37,10 @@ def read_kms_token(path: str, address: str) -> str:
 
     Args:
         path: the file.
-        address: of the KMS; among several tokens the one whose service names its host is taken.
+        address: the KMS's address; of several tokens, the one whose service contains its host is taken.
 
     Raises:
-        ConfigError: the file cannot be read, is of another format, or holds no token for a KMS.
+        ConfigError: the file cannot be read, is of another format, or contains no token for this KMS.
     """
     try:
         content = Path(path).read_bytes()

@@ -1,1 +1,1 @@
-"""What stands between this process and a key service over a network: deadline, retries, breakers, several addresses."""
+"""Guards of key services over a network: deadlines, retries, circuit breakers, and several addresses."""

@@ -1,4 +1,4 @@
-"""When a key service that keeps failing is not asked at all, and how many retries a process may make."""
+"""A circuit breaker for a key service that keeps failing, and a limit of the retries that a process may make."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import threading
 import time
 
 FAILURES = 10
-"""So many failures in a row open the breaker."""
+"""Number of failures in a row that open the breaker."""
 PAUSE_SECONDS = 5.0
 MAX_PAUSE_SECONDS = 60.0
 RETRIES_AT_ONCE = 20.0
@@ -16,7 +16,7 @@ _chance = secrets.SystemRandom()
 
 
 class Breaker:
-    """Counts failures in a row; after too many, one call a pause is let through until one succeeds.
+    """A circuit breaker: after too many failures in a row, it allows one call per pause until a call succeeds.
 
     Safe for many threads, and holds no lock while a call is made.
     """
@@ -28,23 +28,23 @@ class Breaker:
         self._pause = PAUSE_SECONDS
 
     def seconds_to_wait(self) -> float:
-        """Return 0 when a call may be made now, else for how long none is; who gets 0 from an open one probes."""
+        """Return 0 if a call may be made now, else the seconds until one may; an open breaker allows a probe by 0."""
         with self._lock:
             if self._failures < FAILURES:
                 return 0.0
             now = time.monotonic()
             if now < self._closed_until:
                 return self._closed_until - now
-            self._closed_until = now + self._pause  # until the probe has ended, nobody else asks
+            self._closed_until = now + self._pause  # for this long only the probe may call
             return 0.0
 
     def note_success(self) -> None:
-        """Note that the service answered, be it by a refusal."""
+        """Record that the service answered, even by a refusal."""
         with self._lock:
             self._failures, self._pause = 0, PAUSE_SECONDS
 
     def note_failure(self) -> None:
-        """Note that the service did not answer, or that it cannot serve now."""
+        """Record that the service did not answer, or that it cannot serve now."""
         with self._lock:
             self._failures += 1
             if self._failures == FAILURES:
@@ -55,7 +55,7 @@ class Breaker:
 
 
 class RetryBudget:
-    """Lets a process make some retries at once and a few a second, so that a service in trouble is not stormed."""
+    """A budget of a process for retries: some at once and then a number per second, to spare a failing service."""
 
     def __init__(self, at_once: float = RETRIES_AT_ONCE, per_second: float = RETRIES_PER_SECOND) -> None:
         self._lock = threading.Lock()
@@ -63,7 +63,7 @@ class RetryBudget:
         self._left, self._seen = at_once, time.monotonic()
 
     def take(self) -> bool:
-        """Say whether one more retry may be made, and count it."""
+        """Return whether one more retry may be made, and count it."""
         with self._lock:
             now = time.monotonic()
             self._left = min(self._most, self._left + (now - self._seen) * self._per_second)

@@ -1,4 +1,4 @@
-"""A call that ends in time, whatever it waits for: libraries bound single reads and tries, not the whole of a call."""
+"""A deadline for a whole call: libraries limit only single reads and tries."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ T = TypeVar("T")
 
 
 def end_in_time(call: Callable[[], T], seconds: float, late: Callable[[], Exception]) -> T:
-    """Make a call in a thread of its own, and return what it returns.
+    """Make a call in a separate thread, and return its result.
 
     Args:
-        call: what is done; after the deadline it goes on by itself, and nobody hears what comes of it.
-        seconds: for how long it is waited for.
+        call: the call; after the deadline it continues in its thread, and its outcome is ignored.
+        seconds: how long the caller waits.
         late: makes the error for a call that did not end in time.
 
     Raises:
-        Exception: what the call raised, or ``late`` made.
+        Exception: what ``call`` raised, or ``late`` returned.
     """
     outcome: Future[T] = Future()
     threading.Thread(target=_run, args=(call, outcome), daemon=True, name="sparkcrypt-key-call").start()

@@ -1,4 +1,4 @@
-"""A guarded key service: each call has a deadline, what passes is tried again, and what is down is let alone."""
+"""A guarded key service: calls have a deadline, transient failures are retried, a failing service is not called."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ class _Replica:
 
 
 class SteadyKeyService:
-    """Passes calls on to the first of several equal key services that answers; safe for many threads.
+    """A key service that passes calls to the first of several equal ones that answers; safe for many threads.
 
-    What reads (wrap, unwrap, describe, list, may) goes to any of them; what changes keys goes to the first alone, so
-    that no two of them make a key of one id.  Refusals are answers and final.  It has the optional verbs that the
-    provider has, under their own names.
+    Calls that read (wrap, unwrap, describe, list, may) go to any of them; calls that change keys go to the first alone,
+    so that no two of them create a key with one id.  Refusals are answers and final.  It has the optional verbs of the
+    provider, under their own names.
 
     Args:
-        services: the same master keys at several places, in the order of preference.
-        endurance: bounds of each call.
+        services: key services with the same master keys, in order of preference.
+        endurance: limits of each call.
     """
 
     def __init__(self, services: Sequence[KeyService], endurance: Endurance) -> None:
@@ -55,27 +55,27 @@ class SteadyKeyService:
 
     @property
     def serve_stale_seconds(self) -> int:
-        """How long an opened key serves beyond its lifetime while the service does not answer."""
+        """How long an opened key is used beyond its lifetime while the service does not answer."""
         return self._endurance.serve_stale_seconds
 
     def wrap(self, key_id: str, key: bytes) -> str:
-        """Wrap at the first place that answers."""
+        """Wrap with the first service that answers."""
         return self._read(lambda service: service.wrap(key_id, key))
 
     def unwrap(self, key_id: str, wrapped: str) -> bytes:
-        """Unwrap at the first place that answers."""
+        """Unwrap with the first service that answers."""
         return self._read(lambda service: service.unwrap(key_id, wrapped))
 
     def describe(self, key_id: str) -> KeyDescription:
-        """Describe as the first place that answers does."""
+        """Describe a key of the first service that answers."""
         return self._read(lambda service: service.describe(key_id))
 
     def list_keys(self) -> tuple[KeyDescription, ...]:
-        """List as the first place that answers does."""
+        """List the keys of the first service that answers."""
         return self._read(lambda service: service.list_keys())
 
     def create(self, key_id: str) -> KeyDescription:
-        """Make a key at the first place; made twice it is the same key, so this is tried again as well."""
+        """Create a key in the first service; a repeated creation changes nothing, so this is retried too."""
         return self._ask(self._replicas[:1], lambda retry: retry.create(key_id), self._retries())
 
     def _offer(self, verb: str, own: Any) -> None:
@@ -87,7 +87,7 @@ class SteadyKeyService:
             setattr(self, verb, partial(self._change, verb))
 
     def _change(self, verb: str, *args: Any, **options: Any) -> Any:
-        """Call a verb that may not be made twice, at the first place and once."""
+        """Call a verb that may not be repeated, in the first service and once."""
         return self._ask(self._replicas[:1], lambda service: getattr(service, verb)(*args, **options), 0)
 
     def _read(self, call: Callable[[KeyService], T]) -> T:

@@ -1,4 +1,4 @@
-"""What Vault's transit engine answers, read strictly: something else at that address must not pass for it."""
+"""Strict parsing of the transit engine's answers: another service at that address must not pass for Vault."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ def data_of(answer: Any) -> dict[str, Any]:
 
 
 def text_of(data: dict[str, Any], name: str, key_id: str) -> str:
-    """Return a field that holds text.
+    """Return a field that contains text.
 
     Raises:
-        KeyServiceUnavailableError: it does not.
+        KeyServiceUnavailableError: the field is missing or is not text.
     """
     value = data.get(name)
     if not isinstance(value, str) or not value:
@@ -34,7 +34,7 @@ def key_of(data: dict[str, Any], key_id: str) -> bytes:
     """Return the bytes of a ``plaintext`` field.
 
     Raises:
-        KeyServiceUnavailableError: it does not hold base64.
+        KeyServiceUnavailableError: the field does not contain base64.
     """
     try:
         return base64.b64decode(text_of(data, "plaintext", key_id), validate=True)
@@ -46,7 +46,7 @@ def description_of(data: dict[str, Any], key_id: str) -> KeyDescription:
     """Return the description in an answer of ``GET <mount>/keys/<name>``.
 
     Raises:
-        KeyServiceUnavailableError: it holds none.
+        KeyServiceUnavailableError: the answer contains none.
     """
     try:
         times = [data["keys"][number] for number in sorted(data["keys"], key=int)]

@@ -1,4 +1,4 @@
-"""How requests to Vault are sent: certificates, connections, and which failures are tried again."""
+"""The HTTP session for Vault: certificates, connections, and which failures are retried."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ def vault_http(ca_bundle: str | None, max_retries: int) -> requests.Session:
 
 
 def certificate_fault(error: requests.exceptions.SSLError) -> str | None:
-    """Return why a server's certificate was not accepted, in OpenSSL's words; None when TLS failed otherwise."""
+    """Return why a server's certificate was not accepted, in OpenSSL's words; None if TLS failed otherwise."""
     reason = getattr(next(iter(error.args), None), "reason", None)
     cause = next(iter(getattr(reason, "args", ())), None)
     return cause.verify_message if isinstance(cause, ssl.SSLCertVerificationError) else None
 
 
 class _JitteredRetry(Retry):
-    """Waits by chance before the first retry too, which urllib3 makes at once: executors start at one time."""
+    """Retries with a random wait before the first one too, which urllib3 makes at once: executors start together."""
 
     def get_backoff_time(self) -> float:
         return super().get_backoff_time() or _chance.uniform(0.0, self.backoff_jitter)
@@ -48,7 +48,7 @@ class _JitteredRetry(Retry):
 def _retries(count: int) -> Retry:
     return _JitteredRetry(
         total=count,
-        # None means every method: all that is sent here may be sent twice.
+        # None means every method: a repeated request does no harm, though a repeated rotation adds a version.
         allowed_methods=None,
         status_forcelist=RETRIED_STATUSES,
         raise_on_status=False,
@@ -56,6 +56,6 @@ def _retries(count: int) -> Retry:
         backoff_factor=BACKOFF_SECONDS,
         backoff_max=BACKOFF_MAX_SECONDS,
         backoff_jitter=BACKOFF_SECONDS,
-        # A server could else hold a writer for hours by a Retry-After header.
+        # A Retry-After header of the server could otherwise block a writer for hours.
         respect_retry_after_header=False,
     )

@@ -1,4 +1,4 @@
-"""Logins to Vault by hvac: a token that was given, or one that a credential is exchanged for."""
+"""Logins to Vault by hvac, with a given token or with a credential that is exchanged for one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sparkcrypt.keys.vault.refusals import quote_refusal
 
 
 class HvacLogin:
-    """Logs in, renews and asks after tokens by hvac.
+    """A `VaultLogin` by hvac: it logs in, renews tokens and looks them up.
 
     Args:
         options: the address, and how to log in.
@@ -25,7 +25,7 @@ class HvacLogin:
         self._options = options
 
     def log_in(self, credential: VaultCredential) -> tuple[Any, float]:
-        """Return a client with a token, and the seconds that it lives; 0 where it does not expire.
+        """Return a client with a token, and the token's lifetime in seconds; 0 if it needs no renewal.
 
         Raises:
             KeyAccessDeniedError: Vault refused the login.
@@ -42,14 +42,14 @@ class HvacLogin:
         return client, self._lifetime(client) if credential.method == "token" else self._exchange(client, credential)
 
     def renew(self, client: Any) -> float | None:
-        """Renew a client's token; return the seconds that it lives now, None where it was not renewed."""
+        """Renew a client's token; return its lifetime now in seconds, or None if it was not renewed."""
         try:
             return float(client.auth.token.renew_self()["auth"]["lease_duration"])
         except (VaultError, requests.RequestException, KeyError, TypeError):
             return None
 
     def is_alive(self, client: Any) -> bool:
-        """Tell whether a client's token is still one that Vault knows."""
+        """Return whether Vault still accepts a client's token."""
         try:
             client.auth.token.lookup_self()
         except (Forbidden, Unauthorized):
@@ -73,7 +73,7 @@ class HvacLogin:
             ) from error
 
     def _lifetime(self, client: Any) -> float:
-        """Return the seconds that a given token lives; 0 when it does not expire, or cannot be renewed or seen."""
+        """Return a given token's lifetime in seconds; 0 if it does not expire, or cannot be renewed or looked up."""
         try:
             data = client.auth.token.lookup_self()["data"]
             return float(data["ttl"]) if data["renewable"] else 0.0

@@ -1,4 +1,4 @@
-"""What a Vault key service is told by its options and credentials, and how key ids become its key names."""
+"""Options and credentials of a Vault key service, and the transit key names for key ids."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class VaultAuth:
 
 @dataclass(frozen=True, slots=True)
 class VaultOptions:
-    """The options, checked."""
+    """The checked options."""
 
     address: str
     mount_point: str
@@ -58,7 +58,7 @@ class VaultOptions:
 
 @dataclass(frozen=True, slots=True)
 class VaultCredential:
-    """What is shown to Vault: a token, or what a login sends."""
+    """A credential for Vault: a token, or the secrets that a login sends."""
 
     method: str
     secrets: tuple[str, ...] = field(repr=False)
@@ -85,10 +85,10 @@ def vault_options(config: KeyServiceConfig, environ: Mapping[str, str] = os.envi
 
 
 def read_credential(auth: VaultAuth, environ: Mapping[str, str] = os.environ) -> VaultCredential:
-    """Read the credential from the environment or the files that the options name; a file goes before the environment.
+    """Read the credential from the files that the options name or from the environment; a file takes precedence.
 
     Raises:
-        ConfigError: it is nowhere; the message names the places.
+        ConfigError: there is none; the message names the places.
     """
     if auth.method == "token":
         return VaultCredential("token", (_token(auth, environ),))
@@ -106,7 +106,7 @@ def read_credential(auth: VaultAuth, environ: Mapping[str, str] = os.environ) ->
 def encode_key_name(key_id: str) -> str:
     r"""Return the transit key name of a key id; different key ids have different names.
 
-    Transit takes ``\w([\w.-]*\w)?``, and its storage refuses ``..``.  ASCII letters and digits stay, and so do ``-``
+    Transit accepts ``\w([\w.-]*\w)?``, and its storage refuses ``..``.  ASCII letters and digits stay, and so do ``-``
     and ``.`` between two of them; every other UTF-8 byte, ``_`` included, becomes ``_`` and two hex digits.
 
     Raises:
@@ -186,7 +186,7 @@ def _token(auth: VaultAuth, environ: Mapping[str, str]) -> str:
 
 
 def _header_token(token: str, where: str) -> str:
-    """Return a token that a header carries; the HTTP library would quote another one in its error."""
+    """Return a token that a header can carry; for another one, the HTTP library would quote it in its error."""
     if not _VISIBLE.fullmatch(token):
         raise ConfigError(
             f"{where} is no token: it is empty, or holds white space or what is not ASCII; write the token alone there"
@@ -213,7 +213,7 @@ def _read(path: str, option: str) -> str:
         raise ConfigError(
             f"the credential file {path!r} (auth.{option}) cannot be read: {error.strerror}; mend it or its mode"
         ) from error
-    # A decoding error would hold the content, so bytes that are no text are found without one.
+    # A decoding error would contain the content, so bytes that are not text are found without one.
     text = content.decode("ascii", "replace").strip()
     if not text or not text.isascii():
         what = "is not ASCII text" if text else "is empty"

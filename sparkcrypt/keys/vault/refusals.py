@@ -1,4 +1,4 @@
-"""What it means that Vault refuses, or does not answer: errors of its libraries become those of this package."""
+"""Refusals and missing answers of Vault: errors of its libraries are translated to those of this package."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _REASON_CHARACTERS = 200
 def translate_refusal(
     error: VaultError, options: VaultOptions, key_id: str, doing: str, secrets: Iterable[str]
 ) -> KeyServiceError:
-    """Return what a refusal means.
+    """Return the error of this package for a refusal.
 
     Args:
-        error: as hvac raised it.
-        options: of the key service, for the message.
-        key_id: which key was used; ``*`` for all.
-        doing: what was tried.
-        secrets: what the message must not hold.
+        error: the error that hvac raised.
+        options: options of the key service, for the message.
+        key_id: the key that was used; ``*`` for all.
+        doing: the operation, for the message.
+        secrets: texts that the message must not contain.
     """
     what = f"Vault at {options.address}, mount {options.mount_point!r}: cannot {doing} key {key_id!r}"
     if isinstance(error, Forbidden | Unauthorized):
@@ -51,11 +51,11 @@ def translate_refusal(
 
 
 def translate_silence(error: OSError, options: VaultOptions) -> KeyServiceError:
-    """Return what it means that Vault gave no answer.
+    """Return the error of this package for a call that Vault did not answer.
 
     Args:
-        error: as requests raised it, or reading the certificates did.
-        options: of the key service, for the message.
+        error: the error that requests, or reading the certificates, raised.
+        options: options of the key service, for the message.
     """
     what = f"Vault at {options.address}"
     if not isinstance(error, requests.RequestException):
@@ -75,11 +75,11 @@ def translate_silence(error: OSError, options: VaultOptions) -> KeyServiceError:
 
 
 def quote_refusal(error: Exception, secrets: Iterable[str]) -> str:
-    """Return Vault's own words, shortened; only from the JSON of a refusal, and less any secret of ours.
+    """Return the reason in the JSON of Vault's refusal, shortened and without this process's secrets.
 
     Args:
-        error: as hvac raised it.
-        secrets: what is not quoted.
+        error: the error that hvac raised.
+        secrets: texts that are not quoted.
     """
     words = " ".join(", ".join(map(str, getattr(error, "errors", None) or ())).split())
     for secret in filter(None, secrets):
@@ -101,5 +101,5 @@ def _tls_refusal(error: requests.exceptions.SSLError) -> str:
 
 
 def _timed_out(error: requests.RequestException) -> bool:
-    """Say whether the last retry ended by a timeout, which requests calls a connection error."""
+    """Return whether the last retry ended with a timeout, which requests reports as a connection error."""
     return isinstance(getattr(next(iter(error.args), None), "reason", None), ReadTimeoutError)

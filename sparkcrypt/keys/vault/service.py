@@ -1,8 +1,8 @@
 """The key service over the transit engine of HashiCorp Vault or OpenBao.
 
-Transit makes a key that is not there when it is asked to encrypt with it, if the token may create.  So a wrap first
-asks whether the key is there.  A policy that gives ``update`` alone on ``transit/encrypt/<name>`` closes the rest of
-that hole in Vault itself; with it, ``read`` on ``transit/keys/<name>`` is not needed.
+Transit creates a missing key when it is asked to encrypt with it, if the token may create keys.  So a wrap first
+checks that the key exists.  A Vault policy that grants only ``update`` on ``transit/encrypt/<name>`` closes the
+remaining gap in Vault itself; then ``read`` on ``transit/keys/<name>`` is not needed.
 """
 
 from __future__ import annotations
@@ -30,11 +30,10 @@ _NO_CIPHERTEXT = "sparkcrypt asks whether it may decrypt"
 
 
 class VaultKeyService:
-    """Wraps and unwraps by transit; safe for many threads.
+    """A key service that wraps and unwraps by transit; safe for many threads.
 
     Options: ``address`` (else VAULT_ADDR), ``mount_point`` (``transit``), ``namespace``, ``ca_bundle``,
-        ``timeout_seconds``
-    (10, per try), ``max_retries`` (3), and ``auth``:
+        ``timeout_seconds`` (10, per try), ``max_retries`` (3), and ``auth``:
 
     - ``{method: token, token_file: …}``: the file, else VAULT_TOKEN, else ``~/.vault-token``;
     - ``{method: approle, mount_point: …, role_id_file: …, secret_id_file: …}``: the files, else VAULT_ROLE_ID and
@@ -55,12 +54,11 @@ class VaultKeyService:
         return f"VaultKeyService({self._options.address!r}, mount_point={self._options.mount_point!r})"
 
     def wrap(self, key_id: str, key: bytes) -> str:
-        """Return Vault's ciphertext, ``vault:v<version>:<base64>``; a key that is not there is not made.
+        """Return Vault's ciphertext, ``vault:v<version>:<base64>``; a missing key is not created.
 
         Raises:
             KeyNotFoundError: there is no such key.
-            KeyAccessDeniedError: the token may not encrypt with it; or may create keys but not look whether it is
-                there.
+            KeyAccessDeniedError: the token may not encrypt with it, or may create keys but not check whether it exists.
             KeyServiceError: another refusal.
         """
         name = encode_key_name(key_id)
@@ -86,7 +84,7 @@ class VaultKeyService:
         return key_of(answer, key_id)
 
     def rewrap(self, key_id: str, wrapped: str) -> str:
-        """Have Vault wrap what is inside a ciphertext with the newest version; the key inside never leaves Vault.
+        """Have Vault rewrap a ciphertext with the newest version; the key inside never leaves Vault.
 
         Raises:
             KeyNotFoundError: there is no such key.
@@ -111,7 +109,7 @@ class VaultKeyService:
         return description_of(answer, key_id)
 
     def create(self, key_id: str) -> KeyDescription:
-        """Make an ``aes256-gcm96`` key; one that is there already is left as it is.
+        """Create an ``aes256-gcm96`` key; an existing one is left unchanged.
 
         Raises:
             KeyAccessDeniedError: the token may not create it.
@@ -128,7 +126,7 @@ class VaultKeyService:
         """Add a version, which wraps from now on; earlier versions still unwrap.
 
         Raises:
-            KeyNotFoundError: there is no such key; Vault would answer a rotation of it with an error of its own.
+            KeyNotFoundError: there is no such key; for a rotation of it Vault itself would return another error.
             KeyAccessDeniedError: the token may not rotate it, or not read it.
         """
         name = encode_key_name(key_id)
@@ -137,7 +135,7 @@ class VaultKeyService:
         return self.describe(key_id)
 
     def retire(self, key_id: str, below: int) -> KeyDescription:
-        """Let Vault decrypt nothing with versions below a number (``min_decryption_version``), until that is lowered.
+        """Stop Vault from decrypting with versions below a number (``min_decryption_version``), until that is lowered.
 
         Raises:
             KeyNotFoundError: there is no such key.
@@ -160,7 +158,7 @@ class VaultKeyService:
 
         Raises:
             KeyNotFoundError: there is no such key.
-            KeyAccessDeniedError: the token may not configure it, not delete it, or not read it.
+            KeyAccessDeniedError: the token may not configure, delete or read it.
         """
         name = encode_key_name(key_id)
         self.describe(key_id)
@@ -178,10 +176,10 @@ class VaultKeyService:
         )
 
     def list_keys(self) -> tuple[KeyDescription, ...]:
-        """Describe every key whose name stands for a key id; names that none stands for cannot be used here.
+        """Describe every key whose name stands for a key id; keys with other names cannot be used here.
 
         Raises:
-            KeyAccessDeniedError: the token may not list, or not read one of the keys.
+            KeyAccessDeniedError: the token may not list keys, or not read one of them.
         """
         try:
             answer = self._call("*", "list", lambda transit: transit.list_keys(mount_point=self._mount))
@@ -191,10 +189,10 @@ class VaultKeyService:
         return tuple(self.describe(key_id) for key_id in sorted(filter(None, map(decode_key_name, names))))
 
     def may(self, key_ids: Collection[str]) -> Mapping[str, Decision]:
-        """Say of each key whether this credential may decrypt with it, by one call each.
+        """Return for each key whether this credential may decrypt with it, by one call each.
 
-        What is given to Vault is no ciphertext, which it says only to whoever may decrypt, and of a key that is there
-        (path_decrypt.go of its transit engine).
+        The call sends an invalid ciphertext.  Vault reports that only to a caller that may decrypt, and only for a key
+        that exists (path_decrypt.go of its transit engine).
         """
         return {key_id: self._decision(key_id) for key_id in key_ids}
 
@@ -230,7 +228,7 @@ class VaultKeyService:
                 ) from denied
 
     def _may_create(self, path: str) -> bool:
-        """Say whether an encryption at that path may make the key; a token that may not even ask is taken to."""
+        """Return whether an encryption at that path may create the key; True if the token may not ask that."""
         try:
             answer = self._use(lambda client: client.sys.get_capabilities([path]))
         except VaultError:
@@ -241,17 +239,17 @@ class VaultKeyService:
         return bool(_CREATING & set(capabilities))
 
     def _call(self, key_id: str, doing: str, call: Callable[[Any], Any]) -> dict[str, Any]:
-        """Call the transit engine and return the ``data`` of its answer; every error of the libraries ends here."""
+        """Call the transit engine and return the ``data`` of its answer; translate every error of the libraries."""
         try:
             answer = self._use(lambda client: call(client.secrets.transit))
         except VaultError as error:
             raise translate_refusal(error, self._options, key_id, doing, self._session.secrets()) from error
-        except OSError as error:  # requests' own errors are such, and so is what it raises for a bundle that has gone
+        except OSError as error:  # also the base of requests' errors, and what it raises for a missing bundle
             raise translate_silence(error, self._options) from error
         return data_of(answer)
 
     def _use(self, use: Callable[[Any], Any]) -> Any:
-        """Use the client; on a refusal once more, if its token was the reason and there is another."""
+        """Use the client; after a refusal, use it once more if its token was the reason and there is another token."""
         client = self._session.client()
         try:
             return use(client)

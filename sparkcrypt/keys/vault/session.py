@@ -1,4 +1,4 @@
-"""When a Vault client's token is renewed, and when it is got anew; how either is done is the provider's."""
+"""When a Vault client's token is renewed or replaced; a `VaultLogin` does either."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ _NEVER = float("inf")
 
 
 class VaultLogin(Protocol):
-    """What a session needs of Vault."""
+    """The operations on Vault that a session needs."""
 
     def log_in(self, credential: VaultCredential) -> tuple[Any, float]:
-        """Return a client with a token, and the seconds that the token lives; 0 when it needs no renewal."""
+        """Return a client with a token, and the token's lifetime in seconds; 0 if it needs no renewal."""
         ...
 
     def renew(self, client: Any) -> float | None:
-        """Renew a client's token; return the seconds that it lives now, None when it was not renewed."""
+        """Renew a client's token; return its lifetime now in seconds, or None if it was not renewed."""
         ...
 
     def is_alive(self, client: Any) -> bool:
-        """Say whether Vault still knows a client's token."""
+        """Return whether Vault still accepts a client's token."""
         ...
 
 
 class VaultSession:
-    """A client whose token is renewed when less than a third of its life remains, and replaced when it is gone.
+    """A client whose token is renewed when less than a third of its life remains, and replaced when it is invalid.
 
-    Safe for many threads: while one renews, the others go on with the old token.
+    Safe for many threads: while one thread renews the token, the others use the old one.
 
     Args:
-        auth: where the credential is read.
-        login: how Vault is asked.
+        auth: the method, and where the credential is read.
+        login: logs in, renews and looks up tokens.
     """
 
     def __init__(self, auth: VaultAuth, login: VaultLogin) -> None:
@@ -50,7 +50,7 @@ class VaultSession:
         return f"VaultSession(method={self._auth.method!r})"
 
     def client(self) -> Any:
-        """Return the client, logging in or renewing its token first where that is due."""
+        """Return the client, logging in or renewing its token first if that is due."""
         if self._client is None:
             with self._lock:
                 if self._client is None:
@@ -63,7 +63,7 @@ class VaultSession:
         return self._client
 
     def after_refusal(self, refused: Any) -> Any:
-        """Return a client with another token when the refused one is gone, None when the refusal was meant.
+        """Return a client with another token if the refused one is no longer valid, None if the refusal stands.
 
         A plain token is read again, since an agent may have written a new one; the other methods log in again.
         """
@@ -82,7 +82,7 @@ class VaultSession:
     def credential_identity(self) -> bytes:
         """Return a digest of the credential that a login would use now."""
         credential = read_credential(self._auth)
-        # A service account's JWT is replaced every hour; the role is what it stands for.
+        # A service account's JWT is replaced every hour, so the role identifies the credential.
         shown = credential.secrets[:1] if credential.method == "kubernetes" else credential.secrets
         return hashlib.sha256("\0".join((credential.method, *shown)).encode()).digest()
 
@@ -92,7 +92,7 @@ class VaultSession:
         return self._client is not None
 
     def secrets(self) -> tuple[str, ...]:
-        """Return what no message may hold: the credential, and the token in use."""
+        """Return the secrets that no message may contain: the credential and the token in use."""
         known = self._credential.secrets if self._credential is not None else ()
         return (*known, str(getattr(self._client, "token", None) or ""))
 
