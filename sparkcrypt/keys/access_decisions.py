@@ -1,4 +1,4 @@
-"""Whether credentials may use master keys: asked once for a key, and refusals remembered for a moment."""
+"""Decisions whether credentials may use master keys, and refusals, both cached for a short time."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ from sparkcrypt.policy.former_services import kind_of
 
 Decision: TypeAlias = Literal["allowed", "denied", "shredded"]
 REFUSAL_SECONDS = 10.0
-"""How long a refusal is believed: a right that was granted takes this long to be seen."""
+"""How long a decision or a refusal is cached: a newly granted right takes this long to be seen."""
 _MOST_REFUSALS = 10_000
 
 
 @runtime_checkable
 class AccessDecider(Protocol):
-    """A key service that can say what its credentials may unwrap with, without anything to unwrap: an optional verb."""
+    """A key service that can report which keys its credentials may unwrap with: an optional verb."""
 
     def may(self, key_ids: Collection[str]) -> Mapping[str, Decision]:
         """Return what these credentials may do with each key; a key that is left out is undecided.
 
-        ``shredded`` says that the key is not there; whether somebody shredded it, a tombstone tells.
+        ``shredded`` means that the key does not exist; a tombstone shows whether it was shredded.
 
         Raises:
-            KeyServiceUnavailableError: it cannot be told now.
+            KeyServiceUnavailableError: the service cannot decide now.
         """
         ...
 
 
 def decision_of(error: SparkcryptError) -> Decision:
-    """Return what a failed unwrap says of the right to use its key.
+    """Return the decision on a key that follows from a failed unwrap.
 
     Raises:
-        SparkcryptError: it says nothing of that; the error itself.
+        SparkcryptError: the error itself, if no decision follows from it.
     """
     if isinstance(error, KeyNotFoundError):
         return "shredded"
@@ -50,10 +50,10 @@ def decision_of(error: SparkcryptError) -> Decision:
 
 
 class KeyDecisions:
-    """Decides on keys of one key service; safe for many threads, and bounded.
+    """Cached decisions on the keys of one key service; bounded, and safe for many threads.
 
     Args:
-        service: what is asked: its ``may`` where it has that verb, else one unwrap of a KEK that is given.
+        service: asked by ``may``; if it has no such verb or does not decide, by one unwrap of a given KEK.
     """
 
     def __init__(self, service: Unwrapper) -> None:
@@ -64,7 +64,7 @@ class KeyDecisions:
         return f"KeyDecisions({self._service!r})"
 
     def decide(self, key_ids: Iterable[str], wrapped_keks: Mapping[str, str]) -> dict[str, Decision]:
-        """Decide on keys, each at most once in ``REFUSAL_SECONDS``; what cannot be decided is left out.
+        """Decide on keys, asking about each at most once in ``REFUSAL_SECONDS``; undecided keys are left out.
 
         Args:
             key_ids: master keys, not encoded.
@@ -76,7 +76,7 @@ class KeyDecisions:
         found: dict[str, Decision] = {}
         for key_id in dict.fromkeys(key_ids):
             kek = wrapped_keks.get(key_id)
-            # What could not be decided without a KEK is asked anew when there is one.
+            # A key that could not be decided without a KEK is asked about again when there is one.
             decision = self._known.get((key_id, kek is None), partial(self._ask, key_id, kek))
             if decision is not None:
                 found[key_id] = decision
@@ -103,11 +103,11 @@ class _Refusal:
 
 
 class RefusalKeeper:
-    """Unwraps with another key service, and gives a refusal again without a call for ``seconds``.
+    """An unwrapper that repeats refusals of another key service for ``seconds``, without a call.
 
-    A key that is denied is so for whatever it wrapped; where keys move from a former key service, for whatever has the
-    form of the same one.  One that is not there may lack a version alone, which is what a file says that anybody may
-    have written: that is kept for this wrapped key, and no other.  That the service cannot be reached is never kept.
+    A denied key is denied for all that it wrapped; if keys move from a former key service, for all of the same form.
+    A missing key may lack only a version, and the version comes from a file that anyone may have written: that refusal
+    is kept for this wrapped key alone.  That the service cannot be reached is never kept.
     """
 
     def __init__(self, service: Unwrapper, *, seconds: float = REFUSAL_SECONDS) -> None:
@@ -120,10 +120,10 @@ class RefusalKeeper:
         return f"RefusalKeeper({self._service!r})"
 
     def unwrap(self, key_id: str, wrapped: str) -> bytes:
-        """Unwrap, or refuse as before.
+        """Unwrap a key, or repeat an earlier refusal.
 
         Raises:
-            KeyServiceError: what the key service said, now or within ``seconds``.
+            KeyServiceError: the key service's refusal, of now or of the last ``seconds``.
         """
         entry = (key_id, hashlib.sha256(wrapped.encode("utf-8", "surrogatepass")).digest())
         form = kind_of(wrapped)

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from sparkcrypt.errors import ConfigError
 
 HTTP_VARIABLE = "SPARKCRYPT_ALLOW_HTTP"
-"""The jar sets it for its helper by the launch configuration, ``spark.sparkcrypt.allow_http``."""
+"""Environment variable that the jar sets for its helper from the launch conf ``spark.sparkcrypt.allow_http``."""
 
 
 def check_address(
@@ -26,14 +26,14 @@ def check_address(
     """Return a key service's URL without a slash at its end.
 
     Args:
-        value: as the options have it.
+        value: the option's value.
         kind: type of the key service, for messages.
-        name: of the option, for messages.
+        name: the option's name, for messages.
         example: what is allowed, for messages.
-        environ: where plain http may have been allowed.
+        environ: environment variables, which may allow plain http.
 
     Raises:
-        ConfigError: it is no URL, holds credentials or a query, or is plain http beyond this machine.
+        ConfigError: it is not a URL, contains credentials or a query, or is plain http to another machine.
     """
     where = f"key_service of type {kind!r}: {name}"
     if not isinstance(value, str):
@@ -81,19 +81,19 @@ def number_option(
 
 
 def auth_option(document: object, methods: Mapping[str, tuple[str, ...]], default: str, kind: str) -> dict[str, str]:
-    """Return the option ``auth``: a method to log in by, and texts that it takes.
+    """Return the option ``auth``: a login method and its texts.
 
     Args:
-        document: as the options have it.
+        document: the option's value.
         methods: method -> the names of the options that it takes, ``method`` among them.
-        default: the method, where none is named.
+        default: the method if none is named.
         kind: type of the key service, for messages.
 
     Returns:
-        The method, as ``method``, and the texts that are there.
+        The method, as ``method``, and the other texts that are set.
 
     Raises:
-        ConfigError: it is no mapping, its method or an option is not known, or a value is no text.
+        ConfigError: it is not a mapping, its method or an option is not known, or a value is not text.
     """
     where = f"key_service of type {kind!r}: auth"
     if not isinstance(document, dict):
@@ -111,10 +111,10 @@ def auth_option(document: object, methods: Mapping[str, tuple[str, ...]], defaul
 
 
 def file_option(path: str | None, option: str, kind: str) -> str | None:
-    """Return the path of a file that is there, None where none is named.
+    """Return the path of an existing file, or None if none is named.
 
     Raises:
-        ConfigError: nothing is there.
+        ConfigError: the file does not exist.
     """
     if path is not None and not Path(path).exists():
         raise ConfigError(f"key_service of type {kind!r}: {option} is {path!r}, which is not there on this machine")

@@ -1,8 +1,8 @@
-"""Keys of buckets as writes need them: made by the first write, and replaced by that of late data once they are gone.
+"""Keys of buckets for writes: created by the first write, replaced by the key of late data once they no longer exist.
 
-A writer cannot open the audit of keys, so what keeps it from bringing a shredded key back is told by the policy: a
-bucket past its retention gets no key, and nothing else is ever due.  Where the state directory is a folder that this
-process can read, a tombstone there is a reason too.
+A writer cannot open the audit of keys, so the policy keeps it from re-creating a shredded key: a bucket past its
+retention gets no key, and no other key is ever due to be shredded.  If the state directory is a folder that this
+process can read, a tombstone there also prevents it.
 """
 
 from __future__ import annotations
@@ -22,20 +22,21 @@ from sparkcrypt.text import utc_text
 def make_bucket_keys(
     policy: Policy, service: KeyService, key_ids: Iterable[str], *, now: datetime | None = None
 ) -> tuple[str, ...]:
-    """Make the keys that are not there, of those that the policy lets be made by a write.
+    """Create the missing keys that the policy lets a write create.
 
     Args:
-        policy: whose tags say it (``create_keys``).
+        policy: its tags allow it (``create_keys``).
         service: its key service.
-        key_ids: the master keys that a write needs; others than such are left alone.
-        now: by which time a retention is over.
+        key_ids: the master keys that a write needs; keys that a write may not create are ignored.
+        now: the time at which retentions are judged.
 
     Returns:
-        The keys that were made.
+        The keys that were created.
 
     Raises:
-        KeyNotFoundError: a key is not there, and was shredded, or its data would be past their retention.
-        KeyAccessDeniedError: these credentials may not make it.
+        KeyNotFoundError: a missing key was shredded, or its data are past their retention, or the end of it is not
+            known.
+        KeyAccessDeniedError: these credentials may not create it.
     """
     return tuple(key_id for key_id in sorted(set(key_ids)) if _make_key(policy, service, key_id, now))
 
@@ -43,19 +44,19 @@ def make_bucket_keys(
 def route_late_keys(
     policy: Policy, service: KeyService, key_ids: Iterable[str], *, now: datetime | None = None
 ) -> dict[str, str]:
-    """Return under which key rows go whose bucket's own key is gone, where the policy has one for late data.
+    """Return the key of late data for each bucket whose own key is gone, if the policy has one.
 
-    A bucket's key is gone when the key service has none of its id and its data are past their retention by the policy:
-    a key that nobody made yet is no such key, nor is one whose deletion still waits for `sparkcrypt shred`.
+    A bucket's key is gone if the key service does not have it and its data are past their retention by the policy.
+    A key that was not created yet is not gone, nor is one that `sparkcrypt shred` has yet to delete.
 
     Args:
-        policy: whose tags say it (``late_data``).
+        policy: its tags name the key (``late_data``).
         service: its key service.
         key_ids: the master keys that a write needs.
-        now: by which time a retention is over, and on which day rows are written.
+        now: the time at which retentions are judged, and the day on which rows are written.
 
     Returns:
-        Key id of a bucket -> key id of late data; key ids that are not in it stay as they are.
+        Key id of a bucket -> key id of late data; key ids that are not in it are unchanged.
     """
     moment = now or datetime.now(timezone.utc)
     return {key_id: late for key_id in sorted(set(key_ids)) if (late := _late_key(policy, service, key_id, moment))}

@@ -1,4 +1,4 @@
-"""A key service whose calls are written to a log where the environment names one."""
+"""A key service that logs its calls to a file, if the environment names one."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ T = TypeVar("T")
 
 
 class LoggingKeyService:
-    """Passes every call on to another key service and logs it, with its outcome; safe for many threads.
+    """A key service that passes every call to another one and logs it with its outcome; safe for many threads.
 
     Args:
-        service: what is called.
-        on_refusal: is told the key id whenever the service says that a key is gone or denied.
+        service: the key service that is called.
+        on_refusal: called with the key id whenever the service reports that a key does not exist or is denied.
     """
 
     def __init__(self, service: KeyService, *, on_refusal: Callable[[str], object] = lambda key_id: None) -> None:
@@ -34,31 +34,31 @@ class LoggingKeyService:
 
     @property
     def serve_stale_seconds(self) -> int:
-        """How long an opened key serves beyond its lifetime while the service beneath does not answer."""
+        """How long an opened key is used beyond its lifetime while the other key service does not answer."""
         return getattr(self._service, "serve_stale_seconds", 0)
 
     def wrap(self, key_id: str, key: bytes) -> str:
-        """Log, and wrap."""
+        """Wrap a key, and log the call."""
         return self._log_call("wrap", key_id, lambda: self._service.wrap(key_id, key))
 
     def unwrap(self, key_id: str, wrapped: str) -> bytes:
-        """Log, and unwrap."""
+        """Unwrap a key, and log the call."""
         return self._log_call("unwrap", key_id, lambda: self._service.unwrap(key_id, wrapped))
 
     def describe(self, key_id: str) -> KeyDescription:
-        """Log, and describe."""
+        """Describe a key, and log the call."""
         return self._log_call("describe", key_id, lambda: self._service.describe(key_id))
 
     def create(self, key_id: str) -> KeyDescription:
-        """Log, and create."""
+        """Create a key, and log the call."""
         return self._log_call("create", key_id, lambda: self._service.create(key_id))
 
     def list_keys(self) -> tuple[KeyDescription, ...]:
-        """List the keys; this is not logged, since it names no key."""
+        """List the keys; this is not logged, since the call names no key."""
         return self._service.list_keys()
 
     def may(self, key_ids: Collection[str]) -> Mapping[str, Decision]:
-        """Log one question per key, and ask; empty where the service beneath has no such verb."""
+        """Ask about one key per call, and log each; empty if the other key service has no such verb."""
         if not isinstance(self._service, AccessDecider):
             return {}
         decider, found = self._service, dict[str, Decision]()
@@ -70,7 +70,7 @@ class LoggingKeyService:
         return found
 
     def credential_identity(self) -> bytes:
-        """Return that of the service beneath, or nothing when it has none."""
+        """Return the other key service's identity, or no bytes if it has none."""
         return self._service.credential_identity() if isinstance(self._service, CredentialBearer) else b""
 
     def _log_call(self, operation: str, key_id: str, call: Callable[[], T]) -> T:

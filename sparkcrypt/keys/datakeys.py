@@ -1,4 +1,4 @@
-"""Data keys: opened from the key metadata of files, and made for new ones, with as few key-service calls as can be.
+"""Data keys, opened from the key metadata of files or made for new files, with as few key-service calls as possible.
 
 A reader makes one call per distinct wrapped KEK, a writer one per master key.
 """
@@ -28,17 +28,17 @@ _FILE_LABEL = b"sparkcrypt file identity\0"
 
 
 class DataKeyOpener:
-    """Opens data keys, keeping each KEK for a while; safe for many threads.
+    """An opener of data keys that caches KEKs; safe for many threads.
 
     The cache is keyed by master key id, KEK id and a digest of the wrapped KEK: key material is not authenticated, so a
-    file may carry another file's KEK id beside other bytes.  A refusal is never kept, and one slow answer holds up only
-    those who wait for the same KEK.
+    file may contain another file's KEK id beside other bytes.  A refusal is never cached, and a slow answer delays only
+    threads that wait for the same KEK.
 
     Args:
-        service: what unwraps KEKs.
+        service: unwraps KEKs.
         lifetime_seconds: how long a KEK is kept after it was unwrapped; 0 or less keeps none.
-        stale_seconds: how long beyond that a KEK serves while the key service does not answer, unless `forget` was told
-            of its master key.
+        stale_seconds: how long beyond that a KEK is used while the key service does not answer, unless `forget` was
+            called for its master key.
     """
 
     def __init__(self, service: Unwrapper, *, lifetime_seconds: float = 600.0, stale_seconds: float = 0.0) -> None:
@@ -51,14 +51,14 @@ class DataKeyOpener:
         return f"DataKeyOpener({self._service!r})"
 
     def forget(self, master_key_id: str) -> None:
-        """Forget every KEK of a master key: it is known to be gone, or not to be for this credential any more."""
+        """Forget every KEK of a master key that no longer exists, or that this credential may no longer use."""
         self._keks.forget(lambda kept: kept[0] == master_key_id)
 
     def open_metadata(self, key_metadata: bytes | None) -> bytes:
         """Return the DEK inside a file's key metadata, as a footer or a column chunk stores it.
 
         Raises:
-            FormatError: it holds no key material, or what `open` raises.
+            FormatError: it contains no key material, or `open` raises it.
             KeyServiceError: the key service did not unwrap.
         """
         return self.open(parse_key_material(key_metadata or b""))
@@ -67,13 +67,13 @@ class DataKeyOpener:
         """Return the DEK inside key material.
 
         Args:
-            material: of the file.
-            lifetime_seconds: how old a KEK this caller takes, and how long one opened for him is kept; None: as long
-                as this opener keeps them.
+            material: the file's key material.
+            lifetime_seconds: the greatest age of a cached KEK that the caller accepts, and how long a KEK that this
+                call opens is cached; None: the lifetime of this opener.
 
         Raises:
-            FormatError: the DEK is not wrapped by its KEK, or for another file than its material says, or a length or
-                an encoding is wrong.
+            FormatError: the DEK was not wrapped by its KEK, or was wrapped for another file than its material names, or
+                a length or an encoding is wrong.
             KeyServiceError: the key service did not unwrap.
         """
         if material.kek_id is None or material.wrapped_kek is None:
@@ -121,12 +121,12 @@ class DataKeyOpener:
 
 @dataclass(frozen=True, slots=True)
 class WrappedKek:
-    """A KEK as it may be stored and sent: wrapped.
+    """A wrapped KEK, which may be stored and sent.
 
     Attributes:
         master_key_id: the master key that wrapped it, decoded.
         kek_id: base64 of its 16 id bytes.
-        wrapped_kek: what the key service gave.
+        wrapped_kek: the text that the key service returned for it.
     """
 
     master_key_id: str
@@ -136,11 +136,11 @@ class WrappedKek:
 
 @dataclass(frozen=True, slots=True)
 class RewrappedKek:
-    """A KEK that the key service has wrapped anew.
+    """A KEK that the key service has rewrapped.
 
     Attributes:
-        before: as files may have it.
-        wrapped_kek: what is to stand there.
+        before: the KEK as files may contain it.
+        wrapped_kek: the text that replaces it there.
     """
 
     before: WrappedKek
@@ -154,15 +154,15 @@ class _Kek:
 
 
 class DataKeyMaker:
-    """Makes data keys and their key metadata, with one KEK per master key; safe for many threads.
+    """A maker of data keys and their key metadata, with one KEK per master key; safe for many threads.
 
     Args:
-        service: what wraps KEKs.
+        service: wraps KEKs.
         data_key_bits: 128, 192 or 256; KEKs are as long.
-        keks: KEKs of earlier runs or of the driver, used again instead of new ones: each costs one unwrap.
+        keks: KEKs of earlier runs or of the driver, reused instead of new ones: each costs one unwrap.
 
     Raises:
-        ConfigError: another number of bits.
+        ConfigError: ``data_key_bits`` has another value.
     """
 
     def __init__(self, service: KeyService, *, data_key_bits: int, keks: Iterable[WrappedKek] = ()) -> None:
@@ -186,13 +186,13 @@ class DataKeyMaker:
         return dek, self.wrap(dek, master_key_id, is_footer_key=is_footer_key, file_identity=file_identity)
 
     def wrap(self, dek: bytes, master_key_id: str, *, is_footer_key: bool, file_identity: bytes | None = None) -> bytes:
-        """Return key metadata for a DEK that is there already (a file is re-wrapped, its data stays).
+        """Return key metadata for an existing DEK (a file is rewrapped, its data are unchanged).
 
         Args:
             dek: the data key.
-            master_key_id: wraps the KEK.
-            is_footer_key: whether it is a Parquet footer's.
-            file_identity: of the only file that it is for, where nothing but the wrapping can say so.
+            master_key_id: the master key that wraps the KEK.
+            is_footer_key: whether the DEK is a Parquet footer's.
+            file_identity: identity of the only file that the DEK is for, if only the wrapping can bind it to that file.
 
         Raises:
             KeyServiceError: the key service did not wrap the KEK (or unwrap one that was given).
@@ -232,9 +232,9 @@ class DataKeyMaker:
 
 
 def _aad(kek_id: bytes, file_identity: bytes | None) -> bytes:
-    """Return what a wrapped DEK authenticates: the KEK's id, as in parquet-mr, and the file that it is for.
+    """Return the AAD of a wrapped DEK: the KEK's id, as in parquet-mr, and the file that the DEK is for.
 
-    The identity goes in as a digest: at its full length, bytes could be moved between it and the id before it.
+    The identity is hashed: at its full length, bytes could be moved between it and the id before it.
     """
     if file_identity is None:
         return kek_id

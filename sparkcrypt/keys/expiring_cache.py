@@ -1,4 +1,4 @@
-"""A cache in which each value is made once, however many threads ask, and forgotten after a while."""
+"""A cache whose values expire, and are made once however many threads ask for them."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ class _Kept(Generic[V]):
 
 
 class ExpiringCache(Generic[K, V]):
-    """Makes a value per key in the thread that asks first; others who ask for that key wait, all else goes on.
+    """A cache that makes each value in the first thread that asks; other threads wait only for the same key.
 
-    A failure is told to those who waited for it and is not kept.
+    A failure is raised in each thread that waited for it and is not cached.
 
     Args:
-        lifetime_seconds: how long a value is kept from the time that it was there; 0 or less keeps none.
-        most: how many values are kept; the oldest goes first.
-        stale_seconds: how long beyond its lifetime a value serves while a new one cannot be made because the key
-            service does not answer; it is asked each time.
+        lifetime_seconds: how long a value is kept after it was made; 0 or less keeps none.
+        most: the maximum number of values; the oldest is removed first.
+        stale_seconds: how long beyond its lifetime a value is used while the key service does not answer, so that a new
+            one cannot be made; the key service is asked each time.
     """
 
     def __init__(self, lifetime_seconds: float, *, most: int = 10_000, stale_seconds: float = 0.0) -> None:
@@ -51,13 +51,13 @@ class ExpiringCache(Generic[K, V]):
         return len(self._values)
 
     def get(self, key: K, make: Callable[[], V], *, lifetime_seconds: float | None = None) -> V:
-        """Return the value of a key, making it when it is not there or too old.
+        """Return the value of a key, making it if it is missing or too old.
 
         Args:
-            key: whose value.
-            make: makes it.
-            lifetime_seconds: how old a value this caller takes, and how long one that is made for him is kept; None:
-                the cache's.
+            key: the key of the value.
+            make: makes the value.
+            lifetime_seconds: the greatest age of a value that the caller accepts, and how long a value that this call
+                makes is kept; None: the cache's lifetime.
 
         Raises:
             SparkcryptError: what ``make`` raised, in this thread or in the one that this thread waited for.
@@ -77,12 +77,12 @@ class ExpiringCache(Generic[K, V]):
         return self._make(key, mine, make, lifetime)
 
     def items(self) -> list[tuple[K, V]]:
-        """Return what is kept now."""
+        """Return all keys and values that the cache contains now."""
         with self._lock:
             return [(key, kept.value) for key, kept in self._values.items()]
 
     def forget(self, unwanted: Callable[[K], bool]) -> None:
-        """Forget every value whose key is unwanted, stale or not."""
+        """Forget every value whose key is unwanted, stale values too."""
         with self._lock:
             for key in list(filter(unwanted, self._values)):
                 del self._values[key]
@@ -111,7 +111,7 @@ class ExpiringCache(Generic[K, V]):
         return value
 
     def _stale(self, key: K, error: BaseException, lifetime_seconds: float) -> _Kept[V] | None:
-        """Return what serves in place of a value that could not be made now, None when nothing may."""
+        """Return the stale value to use in place of one that could not be made now, or None."""
         kept = self._values.get(key)
         if kept is None or not isinstance(error, KeyServiceUnavailableError):
             return None
@@ -119,7 +119,7 @@ class ExpiringCache(Generic[K, V]):
         return kept if time.monotonic() < ended + self._stale_seconds else None
 
     def _sweep(self, now: float) -> None:
-        """Forget what is too old, now and then: keys must not stay in memory for as long as the process."""
+        """Forget expired values at intervals, so that keys do not stay in memory for the life of the process."""
         if now < self._next_sweep:
             return
         self._next_sweep = now + _SWEEP_SECONDS
@@ -128,7 +128,7 @@ class ExpiringCache(Generic[K, V]):
 
 
 def _result_of_another(pending: Future[V]) -> V:
-    """Wait for another thread; its error is raised anew, since one exception object cannot serve two tracebacks."""
+    """Wait for another thread; its error is re-created, since one exception object cannot have two tracebacks."""
     try:
         return pending.result()
     except SparkcryptError as error:

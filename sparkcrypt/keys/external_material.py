@@ -1,9 +1,9 @@
-"""Key material that stands in a file of its own beside the data file, as parquet-mr and Arrow may be told to keep it.
+"""Key material in a separate file beside the data file, as parquet-mr and Arrow can be configured to store it.
 
     part-0.parquet                              its key metadata are references: {"keyReference": "footerKey", …}
     _KEY_MATERIAL_FOR_part-0.parquet.json       {"footerKey": "<key material>", "columnKey0": "<key material>", …}
 
-This package reads such pairs and never writes one: what it writes holds its key material inside.
+This package reads such pairs and never writes one: its own files contain their key material.
 
 Source: parquet-java, ``HadoopFSKeyMaterialStore``, ``KeyMetadata`` and ``KeyMaterial`` in
 ``org.apache.parquet.crypto.keytools``.
@@ -25,23 +25,23 @@ _REFERENCE = b'"keyReference"'
 def name_material_files(data_file: str) -> tuple[str, str]:
     """Return the names under which the key material of a data file may be found, the usual one first.
 
-    parquet-mr's rotation writes the second, deletes the first, and renames the second.  So where the first is missing,
-    a rotation was killed, and the second is whole.
+    parquet-mr's rotation writes the second, deletes the first, and renames the second.  So if the first is missing,
+    a rotation was killed, and the second is complete.
     """
     usual = f"{_PREFIX}{data_file}{_SUFFIX}"
     return usual, _TEMPORARY + usual
 
 
 def is_material_file(name: str) -> bool:
-    """Tell whether a file of this name holds the key material of a data file beside it."""
+    """Return whether a file of this name contains the key material of a data file beside it."""
     return name.removeprefix(_TEMPORARY).startswith(_PREFIX) and name.endswith(_SUFFIX)
 
 
 def read_reference(key_metadata: bytes | None) -> str | None:
-    """Return what key metadata refers to in the file of key material; None where the material is inside.
+    """Return the reference in key metadata to an entry of the file of key material; None if the material is inside.
 
     Raises:
-        FormatError: it is no JSON, or refers to nothing.
+        FormatError: it is not JSON, or its reference is not text.
     """
     if key_metadata is None or _REFERENCE not in key_metadata:
         return None
@@ -55,10 +55,10 @@ def read_reference(key_metadata: bytes | None) -> str | None:
 
 
 def parse_material_file(content: bytes) -> Mapping[str, str]:
-    """Read a file of key material: reference -> key material, each as it stands there.
+    """Parse a file of key material: reference -> key material, each not parsed further.
 
     Raises:
-        FormatError: it is no JSON object of texts.
+        FormatError: it is not a JSON object of texts.
     """
     document = parse_json_object(content, "a text")
     for reference, material in document.items():
@@ -68,14 +68,14 @@ def parse_material_file(content: bytes) -> Mapping[str, str]:
 
 
 def inline_material(reference: str, materials: Mapping[str, str]) -> bytes:
-    """Return the key metadata that a file would have if it held the material inside.
+    """Return the key metadata that a file would have if it contained the material.
 
     Args:
-        reference: from its key metadata.
-        materials: of its file of key material.
+        reference: the reference in its key metadata.
+        materials: the entries of its file of key material.
 
     Raises:
-        FormatError: nothing is under the reference, or no key material.
+        FormatError: the reference has no entry, or the entry is not a JSON object.
     """
     text = materials.get(reference)
     if text is None:

@@ -1,9 +1,9 @@
-"""A key service to which keys are moving: it wraps; former ones, which the policy names for these keys, only unwrap.
+"""A key service to which keys move: it wraps; former ones, which the policy names for these keys, only unwrap.
 
-Which of them opens a text is decided by the policy's order, and by what each of them authenticates: a text opens under
-the master key that wrapped it and under no other.  Nothing that a file says leads to a service.  A built-in service
-writes its type before what it wraps, so it is not asked about a text of another form; that leaves services out, and
-never adds one.
+The policy's order decides which service is asked first.  Each service authenticates what it unwraps: a text opens under
+the master key that wrapped it and under no other.  Nothing in a file selects a service.  A built-in service writes its
+type before what it wraps, so it is not asked about a text of another form; that leaves services out, and never adds
+one.
 """
 
 from __future__ import annotations
@@ -23,27 +23,27 @@ from sparkcrypt.keys.service import CredentialBearer, Deleting, KeyDeletion, Key
 from sparkcrypt.policy.former_services import FormerService, is_form_of
 
 _VERBS = ("rotate", "retire", "rewrap")
-"""Optional verbs that are the current service's own; the others mean something for former ones too."""
+"""Optional verbs that concern the current service alone; the others involve former ones too."""
 
 
 @dataclass(frozen=True, slots=True)
 class OpenedFormer:
-    """A former key service, opened, with what the policy says of it."""
+    """An open former key service, with its entry in the policy."""
 
     policy: FormerService
     service: KeyService
 
 
 class MovingKeyService:
-    """Wraps with one key service, and unwraps what former ones wrapped as well; safe for many threads.
+    """A key service that wraps with the current service and unwraps with former ones too; safe for many threads.
 
-    Keys are described, made, listed, rotated and retired in the current service alone; a key is deleted everywhere.  It
-    has the optional verbs that the current service has.
+    Keys are described, created, listed, rotated and retired in the current service alone; a key is deleted everywhere.
+    It has the optional verbs of the current service.
 
     Args:
         kind: the type of the current key service.
-        current: wraps.
-        former: in the order in which they are asked.
+        current: the key service that wraps.
+        former: the former key services, in the order in which they are asked.
     """
 
     def __init__(self, kind: str, current: KeyService, former: Sequence[OpenedFormer]) -> None:
@@ -61,7 +61,7 @@ class MovingKeyService:
 
     @property
     def serve_stale_seconds(self) -> int:
-        """How long an opened key serves beyond its lifetime while a service does not answer: as the current one's."""
+        """How long an opened key is used beyond its lifetime while a service does not answer: the current one's."""
         return getattr(self._current, "serve_stale_seconds", 0)
 
     def wrap(self, key_id: str, key: bytes) -> str:
@@ -71,13 +71,14 @@ class MovingKeyService:
     def unwrap(self, key_id: str, wrapped: str) -> bytes:
         """Unwrap with the service that wrapped a text.
 
-        The next service is asked only where one says that it has no such key, or that the text is not this key's.  That
-        credentials are refused, or that a service cannot be reached, is final: it says nothing of who wrapped the text.
+        The next service is asked only if one has no such key, or its key did not wrap the text.  A refusal of
+        credentials and a service that cannot be reached are final, since they do not show which service wrapped the
+        text.
 
         Raises:
-            KeyNotFoundError: each service that may have wrapped it says that it has no such key.
+            KeyNotFoundError: no service that may have wrapped it has such a key.
             KeyAccessDeniedError, KeyServiceUnavailableError: one of them refused, or did not answer.
-            KeyServiceError: a key is there, and did not wrap this.
+            KeyServiceError: a service has the key, but that key did not wrap this text.
         """
         refusals: list[KeyServiceError] = []
         for what, service in self._candidates(key_id, wrapped):
@@ -96,7 +97,7 @@ class MovingKeyService:
         return self._current.describe(key_id)
 
     def create(self, key_id: str) -> KeyDescription:
-        """Make a key in the current service."""
+        """Create a key in the current service."""
         return self._current.create(key_id)
 
     def list_keys(self) -> tuple[KeyDescription, ...]:
@@ -104,18 +105,18 @@ class MovingKeyService:
         return self._current.list_keys()
 
     def credential_identity(self) -> bytes:
-        """Return bytes that differ where the credential of any of the services does."""
+        """Return bytes that differ if the credential of any of the services differs."""
         services = (self._current, *(entry.service for entry in self._former))
         told = [service.credential_identity() if isinstance(service, CredentialBearer) else b"" for service in services]
         return b"".join(len(identity).to_bytes(4, "big") + identity for identity in told)
 
     def is_former(self, key_id: str, wrapped: str) -> bool:
-        """Tell whether a text has to be wrapped again before the former services may be taken out of the policy.
+        """Return whether a text must be wrapped again before the former services may be removed from the policy.
 
-        The current service is asked only where the form of the text does not tell.
+        The current service is asked only if the form of the text does not decide it.
 
         Raises:
-            KeyAccessDeniedError, KeyServiceUnavailableError: it cannot be told.
+            KeyAccessDeniedError, KeyServiceUnavailableError: the current service refused or did not answer.
         """
         former = [entry for entry in self._former if entry.policy.has(key_id)]
         if not any(is_form_of(entry.policy.config.type, wrapped) for entry in former):
@@ -131,7 +132,7 @@ class MovingKeyService:
         return False
 
     def _candidates(self, key_id: str, wrapped: str) -> list[tuple[str, KeyService]]:
-        """Return the services that may have wrapped a text, with what messages call them; all, where none may."""
+        """Return the services that may have wrapped a text, with their names for messages; all services if none may."""
         named = [
             (entry.policy.config.type, f"former key service of type {entry.policy.config.type!r}", entry.service)
             for entry in self._former
@@ -142,10 +143,10 @@ class MovingKeyService:
         return likely or [(what, service) for _, what, service in services]
 
     def _decide(self, key_ids: Collection[str]) -> Mapping[str, Decision]:
-        """Return what the current service says; of a key that is moving, only that it is allowed.
+        """Return the current service's decisions; of a key that is moving, only that it is allowed.
 
-        What is still under a former service may be open to whoever the current one refuses, and the other way round:
-        that is seen when it is opened.
+        A former service may allow what the current one refuses, and the other way round, so a refusal is left to the
+        unwrap.
         """
         decided = self._current.may(key_ids) if isinstance(self._current, AccessDecider) else {}
         moving = {key_id for key_id in decided if any(entry.policy.has(key_id) for entry in self._former)}
@@ -155,7 +156,7 @@ class MovingKeyService:
         """Delete a key in each service that has it, the current one last; see `Deleting`.
 
         Raises:
-            ConfigError: a former service that has the key does not delete keys here; nothing was deleted.
+            ConfigError: a former service that has the key cannot delete keys; nothing was deleted.
             KeyServiceError: a former service still has a key that it was told to delete.
         """
         former = [entry for entry in self._former if entry.policy.has(key_id) and _has_key(entry.service, key_id)]
@@ -167,7 +168,7 @@ class MovingKeyService:
                 )
         done = [_delete_from(entry, key_id) for entry in former]
         try:
-            done.append(self._current.delete_key(key_id))  # type: ignore[attr-defined]  # offered only where it is there
+            done.append(self._current.delete_key(key_id))  # type: ignore[attr-defined]  # offered only if it exists
         except KeyNotFoundError:
             if not done:
                 raise
@@ -176,10 +177,10 @@ class MovingKeyService:
 
 
 def needs_moving(service: KeyService, key_id: str, wrapped: str) -> bool:
-    """Tell whether what a master key wrapped is still under a former key service.
+    """Return whether what a master key wrapped is still under a former key service.
 
     Raises:
-        KeyAccessDeniedError, KeyServiceUnavailableError: it cannot be told.
+        KeyAccessDeniedError, KeyServiceUnavailableError: the current service refused or did not answer.
     """
     return isinstance(service, MovingKeyService) and service.is_former(key_id, wrapped)
 

@@ -1,6 +1,6 @@
-"""How a key id is written: percent-encoded inside Parquet properties and key material, and as names in key services.
+"""Encodings of key ids: percent-encoded in Parquet properties and key material, and as names in key services.
 
-Parquet's own syntax gives ``:``, ``;`` and ``,`` a meaning, so an AWS ARN cannot stand there as it is.
+Parquet's own syntax gives ``:``, ``;`` and ``,`` a meaning, so an AWS ARN cannot be written there unencoded.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def check_key_id(key_id: str) -> bytes:
         key_id: any text that is not empty.
 
     Raises:
-        ConfigError: it is empty, or holds a lone surrogate, which no encoding can carry.
+        ConfigError: it is empty, or contains a lone surrogate, which cannot be encoded.
     """
     if not key_id:
         raise ConfigError("a key id is empty; allowed: any text of at least one character")
@@ -46,7 +46,7 @@ def encode_key_id(key_id: str) -> str:
 def decode_key_id(text: str) -> str:
     """Return the key id that a percent-encoded text stands for.
 
-    A character that needed no escape but has none is taken as it is, since other writers do not encode.
+    A character that needs an escape but has none is accepted, since other writers do not encode.
 
     Raises:
         FormatError: the text is empty, a ``%`` is not followed by two hex digits, or the bytes are not UTF-8.
@@ -60,19 +60,19 @@ def decode_key_id(text: str) -> str:
 
 
 def key_digest(key_id: str) -> str:
-    """Return what a master key is called in names of the state directory: 32 hex digits."""
+    """Return a master key's name in the state directory: 32 hex digits of its id's SHA-256."""
     return hashlib.sha256(key_id.encode()).hexdigest()[:32]
 
 
 @dataclass(frozen=True, slots=True)
 class NameRule:
-    """How one key service's names are made: different ids have different names, whatever characters they hold.
+    """A rule for one key service's names: different key ids have different names, whatever characters they contain.
 
     Attributes:
         literal: characters that stand for themselves, as a regular expression's class.
         escape: the character before two hex digits of every other UTF-8 byte; it is not in ``literal``.
-        longest: characters that a name may have; a longer one becomes its beginning, the escape twice, and the SHA-256
-            of the key id in base32.
+        longest: maximum length of a name; a longer one is cut and ends with the escape twice and the SHA-256 of the
+            key id in base32.
     """
 
     literal: str
@@ -94,11 +94,11 @@ class NameRule:
         if len(name) <= self.longest:
             return name
         digest = base64.b32encode(hashlib.sha256(raw).digest()).decode().rstrip("=").lower()
-        # An escape is never followed by another in the name of a short id.
+        # The name of a short id never contains the escape twice in a row.
         return f"{name[: self.longest - _DIGEST_CHARACTERS - 2]}{self.escape * 2}{digest}"
 
     def decode(self, name: str) -> str | None:
-        """Return the key id of a name, None for one that no id has or whose id does not follow from it."""
+        """Return the key id of a name, or None if no key id has that name or the name was cut."""
         text = re.sub(
             f"{re.escape(self.escape)}([0-9a-f]{{2}})", lambda match: chr(int(match[1], 16)), name, flags=re.ASCII
         )

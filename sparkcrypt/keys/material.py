@@ -1,4 +1,4 @@
-"""Parquet key material (PKMT1), stored inside a file's key metadata, in the JSON of parquet-mr, and what wrapped it.
+"""Parquet key material (PKMT1), in parquet-mr's JSON inside a file's key metadata, and what wrapped the keys in it.
 
 Source: parquet-java, ``KeyMaterial`` and ``KeyMetadata`` in ``org.apache.parquet.crypto.keytools``.
 """
@@ -21,7 +21,7 @@ from sparkcrypt.policy.former_services import kind_of
 MATERIAL_TYPE = "PKMT1"
 _TOLD = re.compile(r"(?:local|vault):v([1-9][0-9]{0,8}):", re.ASCII)
 _HADOOP, _HADOOP_VERSION_BYTES = "hadoop:v1:", 4
-"""What a Hadoop KMS is asked to open begins with the number of its version; ``v1`` is that of the form."""
+"""The wrapped bytes begin with the number of the master key's version; ``v1`` is the version of the format."""
 _DIGEST_CHARACTERS = 32
 
 
@@ -31,11 +31,11 @@ class KeyMaterial:
 
     Attributes:
         is_footer_key: whether it is the footer's; only then the instance's id and URL are written.
-        kms_instance_id: what the writer called its key service.  Never trusted to choose one.
+        kms_instance_id: the writer's name for its key service.  Never trusted to choose one.
         kms_instance_url: likewise.
         master_key_id: the master key's id, decoded.
         wrapped_dek: under double wrapping base64 of nonce, ciphertext and tag under the KEK; else what the key service
-            gave.
+            returned.
         kek_id: base64 of the KEK's 16 random id bytes under double wrapping, else None.
         wrapped_kek: the KEK as the key service wrapped it under double wrapping, else None.
         file_identity: the identity of the only file that the DEK is for, which the wrapping authenticates; None in
@@ -78,7 +78,7 @@ class KeyMaterial:
 
 
 def parse_key_material(key_metadata: bytes) -> KeyMaterial:
-    """Read key material from key metadata; unknown fields are skipped, as parquet-mr does.
+    """Parse key material from key metadata; unknown fields are ignored, as in parquet-mr.
 
     Raises:
         FormatError: it is not PKMT1 JSON, a field is missing or of another type, or the material is stored outside the
@@ -111,14 +111,14 @@ def parse_key_material(key_metadata: bytes) -> KeyMaterial:
 
 
 def parse_json_object(data: bytes, what: str = "key metadata") -> dict[str, Any]:
-    """Read a JSON object in which no field stands twice.
+    """Parse a JSON object that has no field twice.
 
     Args:
-        data: UTF-8.
-        what: it is, for messages.
+        data: the object in UTF-8.
+        what: name of the data, for messages.
 
     Raises:
-        FormatError: it is none.
+        FormatError: the data are no such object.
     """
     try:
         document = json.loads(data.decode(), object_pairs_hook=_unique)
@@ -133,7 +133,7 @@ def parse_json_object(data: bytes, what: str = "key metadata") -> dict[str, Any]
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Build an object; a field that stands twice is read differently by different readers."""
+    """Build an object without duplicate fields, which different readers read differently."""
     document = dict(pairs)
     if len(document) != len(pairs):
         raise ValueError("a field stands twice")
@@ -167,13 +167,13 @@ def _shorten(value: object) -> str:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Wrapping:
-    """One text that a master key wrapped, and that a reader has to have unwrapped by a call of its own.
+    """A text that a master key wrapped, and that a reader needs one key-service call to unwrap.
 
     Attributes:
         key_id: the master key's id, decoded.
-        version: which of its versions wrapped; 0 where the key service keeps that to itself.
-        digest: tells what was wrapped from all else: a KEK, or a data key where there is no KEK.
-        kind: the type of key service whose form the text has; empty where the text does not tell.
+        version: the version that wrapped it; 0 if the text does not show it.
+        digest: identifies what was wrapped: a KEK, or a data key if there is no KEK.
+        kind: the type of key service whose form the text has; empty if it has the form of none.
     """
 
     key_id: str
@@ -187,25 +187,25 @@ class Wrapping:
 
 
 def wrapping_of(material: KeyMaterial) -> Wrapping:
-    """Return what wraps the data key inside key material.
+    """Return the wrapping of the data key in key material.
 
-    Key material is not authenticated: a version that somebody wrote there opens nothing, and counts until then.
+    Key material is not authenticated: a forged version opens nothing, but is counted until a reader tries to open it.
     """
     return wrapping_of_kek(material.master_key_id, material.kek_id or "", material.wrapped_kek or material.wrapped_dek)
 
 
 def wrapping_of_kek(key_id: str, kek_id: str, wrapped: str) -> Wrapping:
-    """Return the wrapping of a KEK by what the key service gave for it."""
+    """Return the wrapping of a KEK from the text that the key service returned for it."""
     told = f"{kek_id}\n{wrapped}".encode("utf-8", "surrogatepass")
     digest = hashlib.sha256(told).hexdigest()[:_DIGEST_CHARACTERS]
     return Wrapping(key_id, version_of(wrapped), digest, kind_of(wrapped))
 
 
 def version_of(wrapped: str) -> int:
-    """Return the version of the master key that wrapped a text; 0 where the text does not tell.
+    """Return the version of the master key that wrapped a text; 0 if the text does not show it.
 
-    Vault (``vault:v3:…``), the local key service (``local:v3:…``) and Hadoop KMS tell; AWS KMS and Google Cloud KMS
-    keep it inside their ciphertext.
+    Texts of Vault (``vault:v3:…``), the local key service (``local:v3:…``) and Hadoop KMS show it; AWS KMS and Google
+    Cloud KMS keep it inside their ciphertext.
     """
     told = _TOLD.match(wrapped)
     if told is not None:

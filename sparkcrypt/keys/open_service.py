@@ -1,6 +1,6 @@
 """Opens the key service that a policy names.
 
-A provider's library is imported only when a policy asks for it, so a process needs no more than it uses.
+A provider's library is imported only if a policy names that provider, so a process needs no more than it uses.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ def open_key_service(config: KeyServiceConfig) -> KeyService:
 
     Args:
         config: its type is a built-in one, or the name of an entry point of the group ``sparkcrypt.key_services``,
-            which is a callable that takes the configuration and returns the service.  One that is `Remote` is guarded,
-            and gets the configuration without the options of that.  Former key services that it names are opened
-            beside it, for unwrapping alone.
+            which is a callable that takes the configuration and returns the service.  A `Remote` provider is guarded,
+            and gets the configuration without the options of its guard.  Former key services that it names are opened
+            too, for unwrapping only.
 
     Raises:
         ConfigError: the type is not known, its library is not installed, or its options are not right.

@@ -1,4 +1,4 @@
-"""One key service, opened, with everything that a process keeps of its answers: refusals, KEKs and decisions."""
+"""An open key service with the caches of a process: refusals, KEKs and decisions."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class OpenedKeyService:
     """A key service and its caches; safe for many threads.
 
     Attributes:
-        service: every call to it is logged (`sparkcrypt.keys.call_log`).
-        keeper: unwraps, and gives refusals again for a moment.
+        service: the key service; every call to it is logged (`sparkcrypt.keys.call_log`).
+        keeper: unwraps, and repeats refusals for a short time.
         decisions: which master keys these credentials may use.
 
     Raises:
@@ -40,9 +40,9 @@ class OpenedKeyService:
 
     @cached_property
     def opener(self) -> DataKeyOpener:
-        """Opens data keys, with one call per KEK; it forgets those of a master key that is gone or denied.
+        """The opener of data keys, with one call per KEK; it forgets KEKs whose master key is gone or denied.
 
-        It is made when it is first needed: an interpreter that lacks the key service's library is told of that one.
+        It is made on first use, so that an interpreter without the key service's library reports that library first.
         """
         from sparkcrypt.keys.datakeys import DataKeyOpener
 
@@ -52,23 +52,23 @@ class OpenedKeyService:
         return f"OpenedKeyService({self.service!r})"
 
     def _forget(self, key_id: str) -> None:
-        """Forget opened keys of a master key that is gone or denied: nothing serves beyond a known deletion."""
+        """Forget opened keys of a master key that is gone or denied, so that none is used after a known deletion."""
         if "opener" in self.__dict__:
             self.opener.forget(key_id)
 
 
 def access_token(config: KeyServiceConfig, service: KeyService) -> str:
-    """Return what keeps Parquet's static key caches apart: one value per key service and credential in this process.
+    """Return the token that separates Parquet's static key caches: one per key service and credential in this process.
 
-    Those caches are keyed by it before all else, so whoever can name another's value gets that one's keys.
+    Those caches are keyed by it before all else, so a caller that can name another's token gets that one's keys.
 
     Args:
         config: the key service's configuration.
-        service: the open service; its ``credential_identity``, where it has one, tells credentials apart.
+        service: the open service; its ``credential_identity``, if it has one, tells credentials apart.
 
     Returns:
-        Base64 of 32 bytes, which cannot be guessed, and are the same for the same arguments as long as this process
-        lives.
+        Base64 of 32 bytes, which cannot be guessed, and are the same for the same arguments for the life of this
+        process.
     """
     identity = service.credential_identity() if isinstance(service, CredentialBearer) else b""
     credential = hmac.new(_PROCESS_SECRET, identity, hashlib.sha256).digest()

@@ -1,4 +1,4 @@
-"""What a key service is, and what it may be besides."""
+"""Protocols of key services: what each of them does, and the optional verbs that some have."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from sparkcrypt.policy.key_service import KeyServiceConfig
 
 @dataclass(frozen=True, slots=True)
 class KeyDescription:
-    """A master key as its key service describes it: no secret.
+    """A key service's description of a master key; it contains no secret.
 
     Attributes:
-        key_id: its name there, not encoded.
+        key_id: the key id, not encoded.
         versions: number of its newest version; 1 when it was never rotated.
-        created: when it was made, ISO 8601 in UTC, or None when the service does not say.
-        rotated: when its newest version was made, likewise; two descriptions of one key may differ in it.
+        created: creation time of the key, ISO 8601 in UTC; None if the service does not report it.
+        rotated: creation time of its newest version, likewise; ignored when descriptions are compared.
     """
 
     key_id: str
@@ -31,38 +31,38 @@ class KeyDescription:
 
 
 class Unwrapper(Protocol):
-    """What unwraps keys: the part of a key service that readers need."""
+    """The part of a key service that readers need: unwrapping."""
 
     def unwrap(self, key_id: str, wrapped: str) -> bytes:
-        """Return the key inside a text that ``KeyService.wrap`` gave for the same key id."""
+        """Return the key inside a text that ``KeyService.wrap`` returned for the same key id."""
         ...
 
 
 class KeyService(Protocol):
-    """What wraps and unwraps keys with master keys that never leave it.  Every method may be called by many threads.
+    """A service that wraps and unwraps keys with master keys that never leave it; safe for many threads.
 
     Key ids are raw: any text that is not empty.  Every method raises ``KeyServiceError`` or one of its subclasses:
     ``KeyNotFoundError`` (no such key), ``KeyAccessDeniedError`` (these credentials may not),
-    ``KeyServiceUnavailableError`` (not reachable, or cannot serve now), and ``ConfigError`` for an impossible key id.
+    ``KeyServiceUnavailableError`` (not reachable, or cannot serve now), and ``ConfigError`` for an invalid key id.
     """
 
     def wrap(self, key_id: str, key: bytes) -> str:
         """Return ``key`` wrapped with the newest version of a master key, as text that only ``unwrap`` reads.
 
-        A key that is not there is never made by this.
+        A missing master key is never created by this.
         """
         ...
 
     def unwrap(self, key_id: str, wrapped: str) -> bytes:
-        """Return the key inside a text that ``wrap`` gave for the same key id."""
+        """Return the key inside a text that ``wrap`` returned for the same key id."""
         ...
 
     def describe(self, key_id: str) -> KeyDescription:
-        """Return what the service says of a master key."""
+        """Return the service's description of a master key."""
         ...
 
     def create(self, key_id: str) -> KeyDescription:
-        """Make a master key; one that is there already is left as it is and described."""
+        """Create a master key and return its description; an existing one is left unchanged."""
         ...
 
     def list_keys(self) -> tuple[KeyDescription, ...]:
@@ -72,7 +72,7 @@ class KeyService(Protocol):
 
 @runtime_checkable
 class CredentialBearer(Protocol):
-    """A key service that can say by which credential it is used."""
+    """A key service that can identify the credential that it uses."""
 
     def credential_identity(self) -> bytes:
         """Return bytes that differ between credentials.  They are secret: only a keyed digest of them may be shown."""
@@ -81,7 +81,7 @@ class CredentialBearer(Protocol):
 
 @runtime_checkable
 class Rotating(Protocol):
-    """A key service that can add a version to a key itself."""
+    """A key service that can add a version to a key by itself."""
 
     def rotate(self, key_id: str) -> KeyDescription:
         """Add a version, which wraps from now on; earlier ones still unwrap."""
@@ -90,7 +90,7 @@ class Rotating(Protocol):
 
 @runtime_checkable
 class Rewrapping(Protocol):
-    """A key service that can rewrap what it wrapped, without giving away what is inside."""
+    """A key service that can rewrap a wrapped key without revealing it."""
 
     def rewrap(self, key_id: str, wrapped: str) -> str:
         """Return the same key wrapped with the newest version; a text that this key did not wrap is refused."""
@@ -102,18 +102,19 @@ class Retiring(Protocol):
     """A key service that can end the use of a key's older versions."""
 
     def retire(self, key_id: str, below: int) -> KeyDescription:
-        """Let versions below a number unwrap nothing any more; the newest one stays."""
+        """Stop versions below a number from unwrapping anything; the newest version stays."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class KeyDeletion:
-    """What a key service promises of a key that it was told to delete.
+    """What a key service guarantees of a key that it was told to delete.
 
     Attributes:
         key_id: the master key, which unwraps nothing from now on.
-        final_at: until when whoever has the right may bring it back (ISO 8601, UTC); None: it is gone at once.
-        promise: what the service vouches for, and what it cannot know.
+        final_at: time until which a caller with the right can restore the key (ISO 8601, UTC); None if it is deleted at
+            once, or the service names no time.
+        promise: what the service guarantees, and what it cannot know.
     """
 
     key_id: str
@@ -126,9 +127,9 @@ class Deleting(Protocol):
     """A key service that can delete a key with all of its versions, for good."""
 
     def delete_key(self, key_id: str) -> KeyDeletion:
-        """Delete a key, so that nothing that it wrapped is unwrapped again; one that waits for that is as good.
+        """Delete a key, so that it never unwraps anything again; a key that already waits for deletion is accepted.
 
-        ``KeyNotFoundError`` says that there is no such key, nor one that waits for its deletion.
+        Raises ``KeyNotFoundError`` if there is no such key, nor one that waits for its deletion.
         """
         ...
 
@@ -138,14 +139,14 @@ class Remote(Protocol):
     """A provider over a network that asks to be guarded by deadline, breaker and failover (``keys/steady``).
 
     Attributes:
-        retries_itself: whether it tries again what passes; else it is tried again for it.
+        retries_itself: whether the provider retries transient failures itself; else its guard retries them.
     """
 
     retries_itself: bool
 
 
 def check_options(config: KeyServiceConfig, allowed: tuple[str, ...]) -> dict[str, Any]:
-    """Return a configuration's options once every name is allowed.
+    """Return a configuration's options after checking that every name is allowed.
 
     Raises:
         ConfigError: an option is not known; the message names it and the allowed ones.

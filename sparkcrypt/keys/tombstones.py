@@ -1,7 +1,7 @@
-"""What a state directory says of shredded keys, as it stands there: for messages, since nothing here is authenticated.
+"""Tombstones in a state directory, read for messages only, since their content is not authenticated here.
 
-A reader's process may not open the audit of keys, whose MAC key readers may not use.  So it is told what the record
-says, and by whom it is told, where the state directory is a folder that this process can read.
+A reader's process may not open the audit of keys, whose MAC key readers may not use.  So its messages quote the record
+and name the state directory as the source, if that is a folder that this process can read.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ def tombstone_name(digest: str) -> str:
 
 
 def reason_of_absence(run_state: str, key_id: str) -> Absence:
-    """Return why a key is not there: ``shredded`` where a tombstone says so, else ``missing``.
+    """Return why a key does not exist: ``shredded`` if there is a tombstone of it, else ``missing``.
 
     Args:
-        run_state: the state directory, as the policy has it.
-        key_id: the master key, of which the key service says that it is not there.
+        run_state: the state directory, as the policy names it.
+        key_id: the master key that the key service does not have.
     """
     return "missing" if describe_tombstone(run_state, key_id) is None else "shredded"
 
 
 def describe_tombstone(run_state: str, key_id: str) -> str | None:
-    """Return what people are told of a shredded key; None where nothing is known of it here.
+    """Return a sentence for messages about a shredded key, or None if no tombstone of it can be read.
 
     Args:
-        run_state: the state directory, as the policy has it.
+        run_state: the state directory, as the policy names it.
         key_id: the master key.
     """
     place = _LOCAL.fullmatch(run_state)

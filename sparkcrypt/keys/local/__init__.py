@@ -1,1 +1,1 @@
-"""Key services without a network: master keys as files of one folder, with backups of these, and throw-away keys."""
+"""Key services without a network: master keys in files of a folder, backups of them, and throw-away keys."""

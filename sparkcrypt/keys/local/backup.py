@@ -1,7 +1,7 @@
-"""Backups of a local key service: its master keys in one file, which only the holder of a recovery key can open.
+"""Backups of a local key service: its master keys in one file that only the holder of a recovery key can open.
 
-The file has the age format (age-encryption.org/v1), so that the tools of that format open it where this package is
-not to be had.  Inside is JSON: ``{"format": "sparkcrypt master keys", "version": 1, "keys": [<key file>, …]}``.
+The file has the age format (age-encryption.org/v1), so the tools of that format can open it without this package.
+Inside is JSON: ``{"format": "sparkcrypt master keys", "version": 1, "keys": [<key file>, …]}``.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def encrypt_backup(keys: Sequence[MasterKey], recipients: Sequence[str]) -> byte
     """Return a backup of master keys.
 
     Args:
-        keys: which, with all their versions.
+        keys: the master keys, with all their versions.
         recipients: the public halves of recovery keys (``age1…``); the holder of any one can open it.
 
     Raises:
@@ -46,12 +46,12 @@ def decrypt_backup(content: bytes, identities: str) -> tuple[MasterKey, ...]:
     """Return the master keys of a backup.
 
     Args:
-        content: of the backup's file.
+        content: the content of the backup's file.
         identities: the text of an identity file: lines of ``AGE-SECRET-KEY-1…``, comments after ``#``, empty ones.
 
     Raises:
-        ConfigError: the text holds no identity of age, or pyrage is not installed.
-        KeyServiceError: none of them opens the backup, it is damaged, or it is no backup of keys.
+        ConfigError: the text contains no identity of age, or pyrage is not installed.
+        KeyServiceError: no identity opens the backup, it is damaged, or it is not a backup of keys.
     """
     pyrage = _import_pyrage()
     parsed = _parse_identities(pyrage, identities)

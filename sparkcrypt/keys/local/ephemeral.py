@@ -1,6 +1,6 @@
-"""A key service for throw-away probes only: every key id exists, every master key follows from one secret option.
+"""A key service for throw-away probes only: every key id exists, and master keys are derived from one secret option.
 
-Whoever holds the configuration holds every key, so nothing that is to be kept may be encrypted with it.
+Anyone who has the configuration has every key, so nothing that must be kept may be encrypted with it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _PREFIX = "ephemeral:"
 
 
 class EphemeralKeyService:
-    """Derives an AES-256 master key per key id from the option ``secret`` (64 hex digits) by HKDF-SHA-256.
+    """A key service that derives an AES-256 key per key id from the option ``secret`` (64 hex digits) by HKDF-SHA-256.
 
     Raises:
         ConfigError: the secret is missing or is not 32 bytes in hex.

@@ -60,8 +60,8 @@ class MasterKey:
 def file_name(key_id: str) -> str:
     """Return the name of a key's file; different key ids have different names.
 
-    The percent-encoded id; where a file system's 255 bytes do not hold it, its beginning, a ``+`` (which no encoded id
-    holds) and the SHA-256 of the whole.
+    The name is the percent-encoded id.  If that exceeds a file system's 255 bytes, it is the beginning of the encoded
+    id, a ``+`` (which no encoded id contains) and the SHA-256 of the whole encoded id.
     """
     encoded = encode_key_id(key_id)
     if len(encoded) + len(_SUFFIX) <= _NAME_MAX:
@@ -70,10 +70,10 @@ def file_name(key_id: str) -> str:
 
 
 class KeyDirectory:
-    """Reads and writes the master keys of a directory; safe for many threads and processes.
+    """The master keys of a directory, for reading and writing; safe for many threads and processes.
 
     Args:
-        path: an absolute directory; ``write`` makes it, with mode 0700.
+        path: an absolute directory; ``lock`` creates it, with mode 0700.
     """
 
     def __init__(self, path: Path) -> None:
@@ -89,7 +89,7 @@ class KeyDirectory:
             KeyNotFoundError: there is no such key here.
             ConfigError: others may read the key's file, or write to the directory.
             KeyAccessDeniedError: this user may not read it.
-            KeyServiceError: the file is not a key file, or it is another key's.
+            KeyServiceError: the file is not a key file, or contains another key.
         """
         name = file_name(key_id)
         key = _parse_key(self.path / name, self._bytes(name, key_id))
@@ -100,19 +100,19 @@ class KeyDirectory:
         return key
 
     def read_all(self) -> tuple[MasterKey, ...]:
-        """Return every master key, sorted by key id; nothing when the directory is not there."""
+        """Return every master key, sorted by key id; none if the directory does not exist."""
         with self._translate_errors("list"):
             names = [entry for entry in os.listdir(self.path)] if self.path.exists() else []  # noqa: PTH208 - names only
         keys = [_parse_key(self.path / name, self._bytes(name, name)) for name in names if name.endswith(_SUFFIX)]
         return tuple(sorted(keys, key=lambda key: key.key_id))
 
     def write(self, key: MasterKey) -> None:
-        """Store a master key, replacing what was there, whole or not at all.  Call it under ``locked``."""
+        """Store a master key, replacing an earlier file, whole or not at all.  Call it while holding ``lock``."""
         with self._translate_errors(f"write key {key.key_id!r} to"):
             self._write(file_name(key.key_id), json.dumps(encode_key(key), indent=1).encode())
 
     def remove(self, key_id: str) -> None:
-        """Remove a master key's file for good.  Call it under ``locked``.
+        """Remove a master key's file for good.  Call it while holding ``lock``.
 
         Raises:
             KeyNotFoundError: there is no such key here.
@@ -126,11 +126,11 @@ class KeyDirectory:
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
-        """Hold the directory's lock, which every thread and process that writes takes."""
+        """Hold the directory's lock, which excludes every other thread and process that writes."""
         with self._translate_errors("lock"):
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._check_directory()
-            # flock belongs to the open file, so it keeps threads of one process apart as well.
+            # flock belongs to the open file, so it also excludes other threads of this process.
             descriptor = os.open(self.path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -154,7 +154,7 @@ class KeyDirectory:
         sync_folder(self.path)
 
     def _remove_leftovers(self) -> None:
-        """Remove what a writer that died left behind: it may hold key bytes, and under the lock nobody else writes."""
+        """Remove files that a killed writer left: they may contain key bytes, and no other writer has the lock."""
         for leftover in self.path.glob(f".*{_TEMPORARY}"):
             leftover.unlink(missing_ok=True)
 
@@ -206,7 +206,7 @@ class KeyDirectory:
 
 
 def encode_key(key: MasterKey) -> dict[str, Any]:
-    """Return a master key as a key file has it."""
+    """Return a master key in the form of a key file."""
     versions = [
         {"version": version.version, "created": version.created, "key": base64.b64encode(version.key).decode()}
         for version in key.versions
@@ -215,10 +215,10 @@ def encode_key(key: MasterKey) -> dict[str, Any]:
 
 
 def decode_key(document: Any) -> MasterKey:
-    """Return the master key of which a key file's JSON speaks.
+    """Return the master key in the JSON of a key file.
 
     Raises:
-        ValueError, KeyError, TypeError: it is none; the message may hold key bytes.
+        ValueError, KeyError, TypeError: it contains none; the message may contain key bytes.
     """
     versions = tuple(_version(entry) for entry in document["versions"])
     numbers = [version.version for version in versions]
@@ -229,10 +229,10 @@ def decode_key(document: Any) -> MasterKey:
 
 
 def merge_versions(here: MasterKey | None, backup: MasterKey) -> MasterKey:
-    """Return a key with the versions of both; those that are here stay.
+    """Return a key with the versions of both; versions that are here are unchanged.
 
     Raises:
-        KeyServiceError: both have a version of one number, and they are different keys.
+        KeyServiceError: both have a version with the same number and different keys.
     """
     if here is None:
         return backup
@@ -249,7 +249,7 @@ def merge_versions(here: MasterKey | None, backup: MasterKey) -> MasterKey:
 
 
 def _parse_key(path: Path, content: bytes) -> MasterKey:
-    """Read a key file; an error never quotes it, and is raised from nothing that holds its text."""
+    """Parse a key file; the error never quotes its content, and no error that does is its cause."""
     key = _parse_key_or_none(content)
     if key is None:
         raise KeyServiceError(f"{path} is not a key file of this key service; restore it from a backup")

@@ -1,6 +1,6 @@
 """The embedded key service: AES-256 master keys in a directory of this machine, or of a shared file system.
 
-Whoever can read the directory holds every key: it protects data that leaves the machine, not the machine itself.
+Anyone who can read the directory has every key: it protects data that leave the machine, not the machine itself.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ class ImportedKey:
     """A key of a backup that was imported.
 
     Attributes:
-        key: as it is now.
-        added: how many of its versions were not here.
+        key: description of the key after the import.
+        added: number of its versions that the import added.
     """
 
     key: KeyDescription
@@ -45,13 +45,15 @@ class ImportedKey:
 
 
 class LocalKeyService:
-    """Wraps with AES-256-GCM as ``local:v<version>:<base64 of nonce(12), ciphertext, tag(16)>``, bound to the key id.
+    """A key service that wraps with AES-256-GCM, bound to the key id.
 
-    Options: ``path``, an absolute directory.  Key files are read on every call, so a rotation or a deletion counts at
-        once.
+    A wrapped text is ``local:v<version>:<base64 of nonce(12), ciphertext, tag(16)>``.
+
+    Options: ``path``, an absolute directory.  Key files are read on every call, so a rotation or a deletion takes
+        effect at once.
 
     Raises:
-        ConfigError: another option, or a path that is missing or not absolute.
+        ConfigError: an unknown option, or a path that is missing or not absolute.
     """
 
     def __init__(self, config: KeyServiceConfig) -> None:
@@ -113,7 +115,7 @@ class LocalKeyService:
         return _describe_key(self._directory.read(key_id))
 
     def create(self, key_id: str) -> KeyDescription:
-        """Make a key of one version; one that is there already is left as it is."""
+        """Create a key with one version; an existing one is left unchanged."""
         check_key_id(key_id)
         with self._directory.lock():
             try:
@@ -136,11 +138,11 @@ class LocalKeyService:
             return _describe_key(rotated)
 
     def retire(self, key_id: str, below: int) -> KeyDescription:
-        """Remove the versions below a number for good: what they wrapped opens with a backup of them alone.
+        """Remove the versions below a number for good: what they wrapped can be unwrapped only with a backup of them.
 
         Raises:
             KeyNotFoundError: there is no such key.
-            ConfigError: the newest version would go too.
+            ConfigError: the newest version would be removed too.
         """
         with self._existing():
             key = self._directory.read(key_id)
@@ -181,10 +183,10 @@ class LocalKeyService:
         return tuple(_describe_key(key) for key in self._directory.read_all())
 
     def export_keys(self, key_ids: Collection[str] = ()) -> tuple[MasterKey, ...]:
-        """Return master keys with all their versions, sorted by key id: for a backup alone.
+        """Return master keys with all their versions, sorted by key id; for backups only.
 
         Args:
-            key_ids: which; none are all.
+            key_ids: the keys to return; all if it is empty.
 
         Raises:
             KeyNotFoundError: there is no such key.
@@ -194,14 +196,14 @@ class LocalKeyService:
         return tuple(self._directory.read(key_id) for key_id in sorted(set(key_ids)))
 
     def import_keys(self, keys: Collection[MasterKey], *, dry_run: bool = False) -> tuple[ImportedKey, ...]:
-        """Add the keys of a backup, and versions that a key here lacks; nothing that is here is changed or removed.
+        """Add a backup's keys, and the versions that keys here lack; nothing that is here is changed or removed.
 
         Args:
-            keys: of the backup.
-            dry_run: only say what would be added.
+            keys: the keys of the backup.
+            dry_run: only return what would be added.
 
         Raises:
-            KeyServiceError: a key here and in the backup are two different ones; then none is added.
+            KeyServiceError: a version is another key here than in the backup; then nothing is added.
         """
         with nullcontext() if dry_run else self._directory.lock():
             before = [self._find(key.key_id) for key in keys]
@@ -222,7 +224,7 @@ class LocalKeyService:
             return None
 
     def may(self, key_ids: Collection[str]) -> Mapping[str, Decision]:
-        """Say of each key whether this user may read its file."""
+        """Return for each key whether this user may read its file."""
         return {key_id: self._decision(key_id) for key_id in key_ids}
 
     def _decision(self, key_id: str) -> Decision:
@@ -238,7 +240,7 @@ class LocalKeyService:
 
     @contextmanager
     def _existing(self) -> Iterator[None]:
-        """Hold the lock of a directory that need not be made: nothing can be changed in one that is not there."""
+        """Hold the lock of an existing directory; a missing one is not created, since it has no key to change."""
         if self._directory.path.is_dir():
             with self._directory.lock():
                 yield
