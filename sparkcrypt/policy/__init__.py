@@ -1,6 +1,6 @@
-"""What each tag means: a policy file, read strictly, as frozen values.
+"""The meaning of each tag: a policy file, parsed strictly into frozen values.
 
-The loader of files needs PyYAML and is imported on its own (``sparkcrypt.policy.load``); everything here runs with the
+The loader of files needs PyYAML and is imported separately (``sparkcrypt.policy.load``); everything here runs with the
 standard library alone, since it also runs in the helper process of every JVM.
 """
 

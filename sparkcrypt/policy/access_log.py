@@ -1,4 +1,4 @@
-"""What a policy says of the log of who read what: where it is, and whether a read may go on without it."""
+"""A policy's rule on the log of access events: where it is, and whether a read may continue without it."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 
 @dataclass(frozen=True, slots=True)
 class AccessLogRule:
-    """Where access events are written.
+    """The place to which access events are written.
 
     Attributes:
         location: absolute path of a folder, the same on every machine that reads.
-        required: whether a key is handed out only when its event was written.
+        required: whether a key is handed out only after its event was written.
     """
 
     location: str
     required: bool = False
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the rule as it stands in a policy file, defaults left out."""
+        """Return the rule in the form of a policy file, without defaults."""
         return {"location": self.location, **({"required": True} if self.required else {})}
 
 
 def access_log_of(root: Section, resolve: Callable[[str], str]) -> AccessLogRule | None:
-    """Return the log of a policy; None where it names none.
+    """Return a policy's rule on the log of access events; None if it has none.
 
     Args:
         root: the policy's document.

@@ -1,4 +1,4 @@
-"""What a policy says of a tag's buckets: who makes their keys, and where rows go that come after a key is gone."""
+"""A policy's options for a tag's buckets: who creates their keys, and the key of rows that arrive after it is gone."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _A_DAY = {WRITTEN: "2026-01-31"}
 
 
 def create_keys_of(section: Section, key: KeyTemplate | None, retention: int | None) -> bool:
-    """Return whether the first write into a bucket of a tag makes its key."""
+    """Return whether the first write into a bucket of a tag creates its key."""
     create_keys = section.boolean("create_keys", False)
     if create_keys and not _has_ends(key, retention):
         section.problem(
@@ -49,7 +49,7 @@ def late_data_of(section: Section, key: KeyTemplate | None, retention: int | Non
 
 
 def check_late_keys(policy: Policy, problems: Problems) -> None:
-    """Refuse keys of late data that something else of the policy has or could have: they end by dates of their own."""
+    """Refuse keys of late data that other parts of the policy have or could have: they end by their own dates."""
     fixed = dict.fromkeys((policy.footer_key, *policy.footer_key_history), "of the footer")
     fixed |= dict.fromkeys(filter(None, (policy.audit_key, *policy.audit_key_history)), "of the audit")
     fixed |= {rule.key.text: f"of tag {rule.name!r}" for rule in policy.tags if rule.key and not rule.key.columns}
@@ -73,5 +73,5 @@ def check_late_keys(policy: Policy, problems: Problems) -> None:
 
 
 def _has_ends(key: KeyTemplate | None, retention: int | None) -> bool:
-    """Tell whether buckets of a tag end: its key has a date, and its data a retention."""
+    """Return whether buckets of a tag end: its key has a date, and its data have a retention."""
     return retention is not None and key is not None and key.is_dated

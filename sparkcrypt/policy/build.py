@@ -1,4 +1,4 @@
-"""From a document (YAML or canonical JSON, already parsed) to a frozen Policy; every problem is told with its place."""
+"""Building of a Policy from a parsed document (YAML or canonical JSON); every problem is reported with its place."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _TEMPLATE = re.compile(r"\{\w+(:[^}]*)?\}")
 
 
 def policy_from_canonical(text: str) -> Policy:
-    """Read the canonical JSON that travels in configurations.
+    """Parse the canonical JSON of a policy from a configuration.
 
     Raises:
         ConfigError: it is not a policy.
@@ -55,15 +55,15 @@ def policy_from_canonical(text: str) -> Policy:
 def policy_from_document(
     document: object, *, locate: Callable[[KeyPath], str], resolve: Callable[[str], str] = str
 ) -> Policy:
-    """Check a parsed document and freeze it.
+    """Build a policy from a parsed document, after checking it.
 
     Args:
         document: mappings, lists and scalars.
-        locate: key path -> what stands before a message, such as ``policy.yaml:12``.
+        locate: key path -> the text before a message about it, such as ``policy.yaml:12``.
         resolve: makes a relative path or URI of the document absolute.
 
     Raises:
-        ConfigError: with one line for each problem.
+        ConfigError: the document is not a policy; one line for each problem.
     """
     problems = Problems(locate)
     policy = _policy(Section(document, (), problems), problems, resolve)
@@ -83,7 +83,7 @@ def rules_from_document(
         resolve: as for ``policy_from_document``.
 
     Raises:
-        ConfigError: with one line for each problem.
+        ConfigError: the rules are not valid; one line for each problem.
     """
     whole = isinstance(document, Mapping) and "tables" in document
     tables = document["tables"] if whole and isinstance(document, Mapping) else document
@@ -174,7 +174,7 @@ def _audit(root: Section) -> tuple[str | None, tuple[str, ...]]:
 
 
 def _check_places(policy: Policy, problems: Problems) -> None:
-    """Refuse a place for stores or events inside of a table, whose readers would take their files for rows."""
+    """Refuse a location of stores or events inside a table, whose readers would read their files as rows."""
     places = {"index": policy.index_location, "access_log": policy.access_log and policy.access_log.location}
     for section, place in places.items():
         for table in policy.tables:
@@ -187,7 +187,7 @@ def _check_places(policy: Policy, problems: Problems) -> None:
 
 
 def _check_audit_key(policy: Policy, problems: Problems) -> None:
-    """Refuse an audit key that readers of some file hold: who may unwrap it can write audit entries that verify."""
+    """Refuse an audit key that readers may use: whoever may unwrap with it can write audit entries that verify."""
     key, place = policy.audit_key, ("audit", "key")
     if key is None:
         return
@@ -206,7 +206,7 @@ def _check_audit_key(policy: Policy, problems: Problems) -> None:
 
 
 def _tags(root: Section, problems: Problems) -> tuple[TagRule, ...]:
-    """Tags are a mapping in a file and a list of pairs in canonical JSON, where order would else be lost."""
+    """Return the rules of tags: a mapping in a file, a list of pairs in canonical JSON, which has no order of names."""
     value = root.raw("tags", {})
     pairs = list(value.items()) if isinstance(value, Mapping) else value
     if not isinstance(pairs, list) or not all(
@@ -300,7 +300,7 @@ def _one_or_many(overlay: Section, column: str) -> tuple[str, ...]:
 
 
 def _check_templates(policy: Policy, problems: Problems) -> None:
-    """Refuse a template whose key could be another rule's: who chooses a partition's value would choose the key."""
+    """Refuse a template that can give another rule's key: a writer could choose that key by a partition's value."""
     fixed = {policy.footer_key: "the footer's"} | ({policy.audit_key: "the audit's"} if policy.audit_key else {})
     fixed |= {rule.key.text: f"of tag {rule.name!r}" for rule in policy.tags if rule.key and not rule.key.columns}
     for rule in policy.tags:

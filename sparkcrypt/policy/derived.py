@@ -1,4 +1,4 @@
-"""What a policy says of data that is derived from tagged columns: what carries no tags, and who may take them off."""
+"""A policy's rules on data derived from tagged columns: which carry no tags, and who may remove tags."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sparkcrypt.policy.section import Problems, Section
 
 
 def safe_aggregates_of(root: Section) -> tuple[str, ...] | None:
-    """Return the aggregates whose results carry no tags, in the order of all; None where the policy names none."""
+    """Return the aggregates whose results carry no tags, in the order of all of them; None if the policy names none."""
     if "safe_aggregates" not in root.names():
         root.raw("safe_aggregates", None)
         return None
@@ -27,7 +27,7 @@ def safe_aggregates_of(root: Section) -> tuple[str, ...] | None:
 
 
 def declassify_of(root: Section) -> DeclassifyRule | None:
-    """Return who may take tags off; None where the policy says nothing of it."""
+    """Return the rule on who may remove tags; None if the policy has none."""
     if "declassify" not in root.names():
         root.raw("declassify", None)
         return None
@@ -41,7 +41,7 @@ def declassify_of(root: Section) -> DeclassifyRule | None:
 
 
 def check_declassify(policy: Policy, problems: Problems) -> None:
-    """Refuse what could not be recorded, and tags that mean nothing."""
+    """Refuse declassifying that could not be recorded, and tags that are not defined."""
     if policy.declassify is None:
         return
     if policy.access_log is None:

@@ -1,4 +1,4 @@
-"""Durations as policies write them: ``400d``, ``24h``."""
+"""Durations in the form of policies: ``400d``, ``24h``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 
 
 def duration_of(section: Section, name: str) -> int | None:
-    """Return an optional duration of a section that is above zero, in seconds; None where it is not said."""
+    """Return an optional duration of a section that is above zero, in seconds; None if it is not set."""
     value = section.raw(name, None)
     if value is None:
         return None
@@ -26,7 +26,7 @@ def duration_of(section: Section, name: str) -> int | None:
 
 
 def grace_of(root: Section) -> int | None:
-    """Return how long old files stay where they were, in seconds, as a policy writes it; None where it does not."""
+    """Return how long old files stay in place, in seconds, as a policy sets it; None if it does not."""
     if "old_files" not in root.names():
         root.raw("old_files", None)
         return None
@@ -44,7 +44,7 @@ def grace_of(root: Section) -> int | None:
 
 
 def seconds_of(value: object, number: str) -> int | None:
-    """Return a duration in seconds; None where it is none, or longer than a hundred years."""
+    """Return a duration in seconds; None if the value is not a duration, or is longer than a hundred years."""
     match = re.fullmatch(rf"({number})([smhdw])", value, re.ASCII) if isinstance(value, str) else None
     seconds = int(match[1]) * _SECONDS[match[2]] if match else None
     return seconds if seconds is not None and seconds <= MAX_SECONDS else None

@@ -1,4 +1,4 @@
-"""Former key services: where keys came from that move, named by the policy below ``key_service``, for unwrapping alone.
+"""Former key services, from which keys move: named by the policy under ``key_service``, for unwrapping only.
 
     key_service:
       type: vault
@@ -6,8 +6,8 @@
       former:
         - {type: local, path: keys/, keys: [pii, "contact-*"]}
 
-They stand inside the key service's own configuration, so they come from the launch as it does, and everything that
-opens keys by it opens what is still under them.
+They are part of the key service's own configuration, so they come from the launch as it does, and everything that
+opens keys by it also opens what is still under them.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ class FormerService:
     """One former key service.
 
     Attributes:
-        config: as that of any key service.
-        keys: the key ids of which it may still open what it wrapped; ``*`` stands for any characters.
+        config: configured like any key service.
+        keys: the key ids whose wrapped keys it may still open; ``*`` stands for any characters.
     """
 
     config: KeyServiceConfig
     keys: tuple[str, ...]
 
     def has(self, key_id: str) -> bool:
-        """Tell whether the policy names this service for a key."""
+        """Return whether the policy names this service for a key."""
         return any(re.fullmatch(".*".join(map(re.escape, key.split("*"))), key_id, re.DOTALL) for key in self.keys)
 
 
@@ -45,7 +45,7 @@ def split_former(config: KeyServiceConfig) -> tuple[KeyServiceConfig, tuple[Form
     """Return a key service's configuration without its former ones, and these, in the order in which they are asked.
 
     Raises:
-        ConfigError: what stands under ``former`` is no such list.
+        ConfigError: ``former`` is not such a list.
     """
     options = config.options
     entries = options.pop(FORMER, None)
@@ -57,27 +57,27 @@ def split_former(config: KeyServiceConfig) -> tuple[KeyServiceConfig, tuple[Form
 
 
 def is_form_of(kind: str, wrapped: str) -> bool:
-    """Tell whether a key service of a type may have wrapped a text, by its form.
+    """Return whether a key service of a type may have wrapped a text, by its form.
 
-    Each built-in key service writes its type before what it wraps (``vault:v1:…``).  Nothing is known of others.
+    Each built-in key service writes its type before what it wraps (``vault:v1:…``).  The forms of others are not known.
     """
     return kind not in KEY_SERVICE_OPTIONS or wrapped.startswith(f"{kind}:")
 
 
 def kind_of(wrapped: str) -> str:
-    """Return the type of built-in key service whose form a wrapped text has; empty where there is none."""
+    """Return the type of the built-in key service whose form a wrapped text has; empty if it has none."""
     return next((kind for kind in KEY_SERVICE_OPTIONS if is_form_of(kind, wrapped)), "")
 
 
 def read_former(
     section: Section, read: Callable[[Section], KeyServiceConfig], problems: Problems
 ) -> list[dict[str, object]]:
-    """Return what a policy says of former key services, as it stands in a configuration.
+    """Return the former key services of a policy in the form of a configuration.
 
     Args:
         section: ``key_service`` of the document.
         read: reads one key service that has no former ones itself.
-        problems: gets what is wrong.
+        problems: collects what is wrong.
     """
     entries = section.raw(FORMER, [])
     if not isinstance(entries, list) or (not entries and FORMER in section.names()):

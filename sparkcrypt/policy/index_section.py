@@ -11,11 +11,11 @@ from sparkcrypt.policy.section import Section
 
 
 def index_location_of(root: Section, resolve: Callable[[str], str]) -> str | None:
-    """Return where stores for data skipping are; None where the policy names no place.
+    """Return the location of stores for data skipping; None if the policy names none.
 
     Args:
-        root: of the document; a place on a file system where stores are not kept is a problem of its own.
-        resolve: makes a relative place one by the policy's.
+        root: the document; a location on a file system that is not allowed for stores is a problem.
+        resolve: makes a relative path absolute.
     """
     if "index" not in root.names():
         root.raw("index", None)

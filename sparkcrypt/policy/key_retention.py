@@ -1,6 +1,6 @@
-"""When the data of a key of a template are past their retention: the last day of the key's bucket, and what follows.
+"""When the data under a template's key are past their retention, by the last day of the key's bucket.
 
-All of it is told by the policy and the key id alone, so nobody who writes files or records can bring it forward.
+It follows from the policy and the key id alone, so no writer of files or records can bring it forward.
 """
 
 from __future__ import annotations
@@ -17,23 +17,24 @@ from sparkcrypt.policy.template import KeyTemplate, values_pattern
 
 _Parts: TypeAlias = "Sequence[tuple[str, str | None, str | None, str | None]]"
 _Values: TypeAlias = "tuple[tuple[str, str, str], ...]"
-"""Column, its format, and the text that stands for it."""
+"""For each dated column its name, its date format, and the text in its place."""
 _MOST_CHARACTERS = 500
 _MOST_UNDATED = 2
 _PIVOT = 69
-"""%y is of the twentieth century from here on, as POSIX has it."""
+"""From here on ``%y`` is in the twentieth century, as in POSIX."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeyRetention:
-    """How long the policy keeps what is under one master key.
+    """The retention of the data under one master key.
 
     Attributes:
         key_id: the master key.
         tags: the tags whose key it is, or was.
-        over_at: when the last of its data are past their retention; None where no date tells.
-        reason: why no date tells it.
-        by_name: it is the key of a bucket without a date, such as a tenant's: who names it may shred it.
+        over_at: time at which all of its data are past their retention; None if no date shows it.
+        reason: why no date shows it.
+        by_name: whether it is the key of a bucket without a date, such as a tenant's, which may be shredded by its
+            name.
     """
 
     key_id: str
@@ -43,14 +44,14 @@ class KeyRetention:
     by_name: bool = False
 
     def is_over(self, now: datetime) -> bool:
-        """Tell whether everything under the key is past its retention."""
+        """Return whether everything under the key is past its retention."""
         return self.over_at is not None and self.over_at <= now
 
 
 def retention_of_key(policy: Policy, key_id: str) -> KeyRetention:
-    """Return how long a policy keeps what is under a master key.
+    """Return the retention of the data under a master key by a policy.
 
-    The longest retention of all tags counts whose key it is, or was by their history.
+    The longest retention of all tags whose key it is counts; a key in the history of a tag has no known end.
     """
     rules = [rule for rule in policy.tags if rule.template_of(key_id) or key_id in rule.history]
     tags = tuple(rule.name for rule in rules)
@@ -79,15 +80,15 @@ def retention_of_key(policy: Policy, key_id: str) -> KeyRetention:
 
 
 def bucket_end(template: KeyTemplate, key_id: str) -> datetime | None:
-    """Return when the last day of a key's bucket is over, in UTC: what is dated later has another key.
+    """Return the end of the last day of a key's bucket, in UTC; data with later dates have another key.
 
     Args:
-        template: which gave the key id.
+        template: the template that gave the key id.
         key_id: the master key.
 
     Returns:
-        Midnight after that day; None where the id does not tell one: the template has no date, one without its year,
-        dates of two columns, or the id can be read in two ways.
+        Midnight after that day; None if the id does not show it: the template has no date, a date without its year,
+        dates of two columns, or more than two undated columns, or the id is too long or can be read in two ways.
     """
     parts = list(Formatter().parse(template.text))
     columns = {column for _, column, date_format, _ in parts if column is not None and date_format}
@@ -103,13 +104,13 @@ def bucket_end(template: KeyTemplate, key_id: str) -> datetime | None:
 
 
 def is_past_retention(template: KeyTemplate, key_id: str, retention_seconds: int | None, now: datetime) -> bool:
-    """Tell whether the data of a key's bucket are past a retention.
+    """Return whether the data of a key's bucket are past a retention.
 
     Args:
-        template: which gave the key id.
+        template: the template that gave the key id.
         key_id: the master key.
-        retention_seconds: of the tag; None: its data are kept.
-        now: by which time.
+        retention_seconds: the tag's retention; None: its data are kept.
+        now: the time at which this is judged.
     """
     end = None if retention_seconds is None else bucket_end(template, key_id)
     try:
@@ -119,7 +120,7 @@ def is_past_retention(template: KeyTemplate, key_id: str, retention_seconds: int
 
 
 def _find_fixed_use(policy: Policy, key_id: str, rules: Sequence[TagRule]) -> str | None:
-    """Return why a key has no bucket; None where each use is a template's."""
+    """Return why a key has no bucket; None if each use of it is by a template."""
     if key_id in (policy.footer_key, *policy.footer_key_history):
         return "it is a key of footers, without which no column can be read"
     if key_id in (policy.audit_key, *policy.audit_key_history):
@@ -136,7 +137,7 @@ def _find_fixed_use(policy: Policy, key_id: str, rules: Sequence[TagRule]) -> st
 
 
 def _read_values(parts: _Parts, text: str) -> Iterator[_Values]:
-    """Yield each way to read a key id by a template: the dated columns, and what stands for them."""
+    """Yield each way to parse a key id by a template: the dated columns, and the texts in their places."""
     if not parts:
         if not text:
             yield ()
@@ -156,7 +157,7 @@ def _read_values(parts: _Parts, text: str) -> Iterator[_Values]:
 
 
 def _last_day(values: _Values) -> datetime | None:
-    """Return the last day, at midnight in UTC, of which all of these texts are the date; None where there is none."""
+    """Return the last day, at midnight in UTC, that all of these texts denote; None if there is none."""
     days = [
         day
         for year in _list_years(values)
@@ -175,13 +176,13 @@ def _list_days(year: int) -> Iterator[datetime]:
     day = datetime(year, 1, 1, tzinfo=timezone.utc)
     while day.year == year:
         yield day
-        if (day.month, day.day) == (12, 31):  # of the year 9999 there is no day after it
+        if (day.month, day.day) == (12, 31):  # in the year 9999, no day follows
             return
         day += timedelta(days=1)
 
 
 def _list_years(values: _Values) -> list[int]:
-    """Return the years in which the days of these texts may be; none where no year stands there."""
+    """Return the years that these texts may denote; none if they contain no year."""
     years: set[int] = set()
     for _, date_format, text in values:
         parts = re.split(r"%(.)", date_format)

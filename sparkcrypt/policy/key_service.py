@@ -1,4 +1,4 @@
-"""What a policy says of its key service: a type and options, no secret."""
+"""The configuration of a policy's key service: a type and options, no secret."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sparkcrypt.errors import ConfigError
 
 
 def canonical_json(value: object) -> str:
-    """Return the one JSON text of a value: sorted keys, no spaces, ASCII, no ``$``.
+    """Return the canonical JSON of a value: sorted keys, no spaces, ASCII, no ``$``.
 
     Hadoop's and Spark's configurations substitute ``${name}`` inside values, so ``$`` is written as an escape.
     """
@@ -22,7 +22,7 @@ def canonical_json(value: object) -> str:
 
 
 PRINCIPAL = "{principal}"
-"""In an option of a key service: the name of the principal whose credential or keys it leads to."""
+"""Placeholder in an option of a key service for the name of the principal whose credential or keys it selects."""
 _PRINCIPAL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,127}")
 
 
@@ -64,13 +64,13 @@ class KeyServiceConfig:
             ) from error
 
     def for_principal(self, principal: str) -> KeyServiceConfig:
-        """Return the configuration of one principal: his name for each ``{principal}`` in the options.
+        """Return the configuration with a principal's name in place of each ``{principal}`` in the options.
 
         Args:
-            principal: his name, or ``{principal}`` itself, which leaves all as it is.
+            principal: the name, or ``{principal}`` itself, which changes nothing.
 
         Raises:
-            ConfigError: such a name could change more than its own place in an option.
+            ConfigError: the name could change more than its own place in an option.
         """
         if PRINCIPAL not in self.options_json or principal == PRINCIPAL:
             return self
@@ -92,9 +92,9 @@ class KeyServiceConfig:
         return {"type": self.type, **self.options}
 
     def place(self) -> str:
-        """Return what is the same for configurations that lead to the same master keys, as far as they tell: a digest.
+        """Return a digest that is equal for configurations of the same master keys, as far as they show it.
 
-        How long is waited, which credentials are used, and former key services are no part of it.
+        Timeouts, retries, credentials, certificates and former key services are not part of it.
         """
         told = {name: value for name, value in self.to_dict().items() if name not in _NO_PART_OF_PLACE}
         return hashlib.sha256(canonical_json(told).encode()).hexdigest()
@@ -105,7 +105,7 @@ class KeyServiceConfig:
 
 
 ENDURANCE_OPTIONS = ("deadline_seconds", "serve_stale_for")
-"""Options of every key service over a network: what is done while it does not answer (`policy.endurance`)."""
+"""Options of every key service over a network for when it does not answer (`policy.outage_options`)."""
 _NO_PART_OF_PLACE = frozenset(
     {*ENDURANCE_OPTIONS, "timeout_seconds", "max_retries", "auth", "ca_bundle", "profile", "role_arn", "former"}
 )
@@ -179,4 +179,4 @@ REPLICA_OPTIONS = {
     "hadoop": ("address", "addresses"),
     "gcp": ("endpoint", "endpoints"),
 }
-"""Where a built-in key service is, and where several of one content are: the first that answers is used."""
+"""Options for one address of a built-in key service, or for several, of which the first that answers is used."""

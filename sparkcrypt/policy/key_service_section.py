@@ -1,4 +1,4 @@
-"""A policy's section ``key_service``: options that are known, bounds that can be kept, and no secret."""
+"""The section ``key_service`` of a policy: options that are known, limits that are valid, and no secret."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sparkcrypt.policy.outage_options import endurance_of, replicas_of
 from sparkcrypt.policy.section import Problems, Section
 
 EPHEMERAL = "ephemeral"
-"""The key service of probes: its secret is drawn for one row and is worth nothing beyond it."""
+"""The key service of probes: its secret is generated for one row and protects nothing else."""
 _SECRET_NAME = re.compile(
     r"(^|[_-])(token|password|passwd|passphrase|secret|secret[_-]id|secret[_-]?(access[_-])?key|api[_-]?key|private[_-]key"
     r"|credentials?)$",
@@ -26,7 +26,7 @@ def key_service_of(section: Section, resolve: Callable[[str], str], problems: Pr
     Args:
         section: ``key_service`` of the document.
         resolve: makes a path absolute.
-        problems: gets what is wrong.
+        problems: collects what is wrong.
     """
     former = read_former(section, lambda entry: _read_service(entry, resolve, problems, (KEYS,)), problems)
     config = _read_service(section, resolve, problems, (FORMER,))
@@ -36,7 +36,7 @@ def key_service_of(section: Section, resolve: Callable[[str], str], problems: Pr
 def _read_service(
     section: Section, resolve: Callable[[str], str], problems: Problems, others: tuple[str, ...]
 ) -> KeyServiceConfig:
-    """Return one key service; ``others`` are the entries that are no options of it."""
+    """Return one key service; ``others`` are the entries that are not its options."""
     kind = section.text("type")
     known = KEY_SERVICE_OPTIONS.get(kind)
     for name in known or ():

@@ -1,4 +1,4 @@
-"""Policy files: strict YAML, every key with the line where it stands."""
+"""Policy files: strict YAML, with the line of every key for messages."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def load_policy(path: str | os.PathLike[str], *, principal: str | None = None) -
     Args:
         path: a local path or ``file:`` URI.  A policy on another file system is read by the caller and given to
             ``policy_from_text``.
-        principal: whose name stands for ``{principal}`` in the options of the key service; by default the user that
-            this process runs for.
+        principal: the name for ``{principal}`` in the options of the key service; by default the user that this
+            process runs as.
 
     Raises:
         ConfigError: the file cannot be read or is not a policy; one line for each problem, with file, line and key
@@ -53,7 +53,7 @@ def load_policy(path: str | os.PathLike[str], *, principal: str | None = None) -
 
 
 def find_user() -> str:
-    """Return the name of the user that this process runs for; empty where the system knows none."""
+    """Return the name of the user that this process runs as; empty if the system has none."""
     try:
         return getpass.getuser()
     except (OSError, KeyError):  # a numeric user of a container
@@ -66,7 +66,7 @@ def policy_from_text(text: str, *, where: str, base: str) -> Policy:
     Args:
         text: YAML.
         where: the file's name, for messages.
-        base: folder (path or URI) against which relative paths stand.
+        base: folder (path or URI) to which relative paths refer.
 
     Raises:
         ConfigError: one line for each problem.
@@ -81,7 +81,7 @@ def rules_from_text(text: str, *, where: str, base: str) -> tuple[TableRule, ...
     Args:
         text: YAML.
         where: the file's name, for messages.
-        base: folder (path or URI) against which relative paths stand.
+        base: folder (path or URI) to which relative paths refer.
 
     Raises:
         ConfigError: one line for each problem.
@@ -106,7 +106,7 @@ def _parse_yaml(text: str, where: str) -> tuple[Any, _Reader]:
 
 
 def _absolute(relative: str, base: str) -> str:
-    """Make a path of the policy absolute; URIs stay, and a base that is a URI gives a URI."""
+    """Make a path of the policy absolute; URIs are unchanged, and a base that is a URI gives a URI."""
     if _URI.match(relative) or relative.startswith("/"):
         return relative
     if "://" in base:
@@ -115,7 +115,7 @@ def _absolute(relative: str, base: str) -> str:
 
 
 def _refuse_unsafe(text: str, where: str) -> None:
-    """Refuse what could grow when it is composed, or be something else than it looks: aliases, tags, deep nesting.
+    """Refuse aliases, tags and deep nesting: they could expand when composed, or be something else than they look.
 
     PyYAML's parser gives events without recursion, so this also keeps its composer from overflowing the stack.
     """
@@ -132,7 +132,7 @@ def _refuse_unsafe(text: str, where: str) -> None:
 
 
 class _Reader:
-    """Turns YAML nodes into values and remembers the line of every key path."""
+    """A converter of YAML nodes to values that records the line of every key path."""
 
     def __init__(self, where: str) -> None:
         self._where = where
@@ -178,7 +178,7 @@ class _Reader:
 
 
 def _scalar(node: yaml.Node) -> Any:
-    """Return a scalar as YAML 1.2 reads it: ``yes``, ``no``, ``0644``, ``1:30`` and dates stay texts."""
+    """Return a scalar's value by YAML 1.2: ``yes``, ``no``, ``0644``, ``1:30`` and dates stay texts."""
     text: str = node.value
     kind = node.tag.rpartition(":")[2]
     if kind == "null":

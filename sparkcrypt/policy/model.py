@@ -1,4 +1,4 @@
-"""The frozen values that a policy file resolves to, and their canonical JSON, which travels to writers and readers."""
+"""The frozen values of a policy file, and their canonical JSON, which is sent to writers and readers."""
 
 from __future__ import annotations
 
@@ -40,25 +40,25 @@ SAFE_AGGREGATES = (
     "var_pop",
     "var_samp",
 )
-"""Aggregates that a policy may call safe: all others answer a value that some row has."""
+"""Aggregates that a policy may declare safe: all others return a value that some row has."""
 INDEX_SCHEMES = ("file", "hdfs", "webhdfs", "swebhdfs")
 """File systems on which stores for data skipping are kept, besides local paths."""
 OLD_FILES_GRACE_SECONDS = 24 * 3600
-"""How long old files stay where they were, for readers in flight, unless a policy says otherwise."""
+"""How long old files stay in place for running readers, unless a policy sets another time."""
 
 
 @dataclass(frozen=True, slots=True)
 class TagRule:
-    """What one tag means: a master key, or plaintext (``key`` is None).
+    """The meaning of one tag: a master key, or plaintext (``key`` is None).
 
-    ``history`` holds key ids (or ``plaintext``) of earlier policies: readers take them until a backfill has replaced
-    them.  ``on_denied`` is what a reader gets whose key is denied: ``mask`` gives nulls unless his session asks for an
-    error, ``error`` is an error whatever his session asks for, None leaves it to the session.
-    ``sinks`` is what becomes of writes of its columns to sinks that encrypt nothing; None leaves it to the policy.
-    ``rotate_every_seconds`` is how old the newest version of its key may become; None leaves it to the policy.
-    ``create_keys``: the first write into a bucket makes the bucket's key.
-    ``late_data`` is the key of rows that come when their bucket is past its retention and its key is gone, by the day
-    on which they are written; None refuses them.
+    ``history`` contains key ids (or ``plaintext``) of earlier policies: readers accept them until a backfill has
+    replaced them.  ``on_denied`` is what a reader gets whose key is denied: ``mask`` gives nulls unless the session
+    asks for an error, ``error`` is an error whatever the session asks for, None leaves it to the session.
+    ``sinks`` is how writes of its columns to sinks that encrypt nothing are treated; None leaves it to the policy.
+    ``rotate_every_seconds`` is the maximum age of its key's newest version; None leaves it to the policy.
+    ``create_keys``: the first write into a bucket creates the bucket's key.
+    ``late_data`` is the key, by the day of writing, of rows that arrive after their bucket's retention is over and its
+    key is gone; None refuses them.
     """
 
     name: str
@@ -72,11 +72,11 @@ class TagRule:
     late_data: KeyTemplate | None = None
 
     def template_of(self, key_id: str) -> KeyTemplate | None:
-        """Return which of the rule's templates gives a key id: that of its buckets, or of late data; None: neither."""
+        """Return the template of the rule that gives a key id: that of its key or of its late data; None if neither."""
         return next((key for key in (self.key, self.late_data) if key is not None and key.matches(key_id)), None)
 
     def to_dict(self) -> dict[str, Any] | str:
-        """Return the rule as it stands in a policy file."""
+        """Return the rule in the form of a policy file."""
         if self.key is None and not self.history:
             return PLAINTEXT
         document: dict[str, Any] = {"key": self.key.text if self.key else None}
@@ -99,9 +99,9 @@ class TagRule:
 
 @dataclass(frozen=True, slots=True)
 class TableRule:
-    """What a policy says of one table besides the meaning of tags.
+    """A policy's rule for one table, besides the meaning of tags.
 
-    ``inherit`` is what becomes of tagged values in its columns without these tags; None leaves it to the policy.
+    ``inherit`` is how tagged values in its columns without these tags are treated; None leaves it to the policy.
     """
 
     name: str
@@ -113,7 +113,7 @@ class TableRule:
     inherit: InheritMode | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the rule as it stands in a policy file, defaults left out."""
+        """Return the rule in the form of a policy file, without defaults."""
         entries = {
             "require_encryption": self.require_encryption or None,
             "enforce": None if self.enforce else False,
@@ -127,33 +127,33 @@ class TableRule:
 
 @dataclass(frozen=True, slots=True)
 class DeclassifyRule:
-    """Who may hand on values of tagged columns without their tags, and of which tags."""
+    """The principals that may declassify values of tagged columns, and the tags that they may remove."""
 
     principals: tuple[str, ...]
     tags: tuple[str, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the rule as it stands in a policy file."""
+        """Return the rule in the form of a policy file."""
         return {"principals": list(self.principals), "tags": list(self.tags)}
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What each tag means, which key service holds the keys, and what the tables ask for beyond that.
+    """The meaning of each tag, the key service with the keys, and the rules of tables.
 
-    ``tags`` is in order of precedence.  ``algorithm_history`` and ``footer_key_history`` are what readers still take of
-    earlier policies.  ``audit_key`` wraps what authenticates the audits of runs; None leaves that to the footer key,
-    which readers may use too.  ``old_files_grace_seconds`` is what the policy writes of it; None where it does not.
-    ``ask_for_access`` tells readers who are denied a key what to do.
+    ``tags`` is in order of precedence.  ``algorithm_history`` and ``footer_key_history`` are what readers still accept
+    of earlier policies.  ``audit_key`` wraps what authenticates the audits of runs; None leaves that to the footer key,
+    which readers may use too.  ``old_files_grace_seconds`` is None if the policy does not set it.
+    ``ask_for_access`` is a text for readers who are denied a key.
     ``safe_aggregates`` are those whose results do not carry their arguments' tags, as written; None is ``count`` alone.
-    ``index_location`` is where stores for data skipping are, a folder for each table; None where it names no place.
-    ``sinks`` is what becomes of writes of tagged columns to sinks that encrypt nothing, as written.
-    ``inherit`` is what becomes of tagged values in columns of a table that lack these tags, as written.
-    ``access_log`` is where readers leave access events; None where they leave none.
-    ``declassify`` says who may take tags off values; None: nobody.
-    ``rotate_every_seconds`` is how old the newest version of a master key may become before its rotation is due.
-    ``strict_projection`` makes it an error to name a column that would be null for want of its key.
-    ``formats`` are those whose files runs encrypt; tables in others are left alone.
+    ``index_location`` is where stores for data skipping are, a folder for each table; None if it is not set.
+    ``sinks`` is how writes of tagged columns to sinks that encrypt nothing are treated, as written.
+    ``inherit`` is how tagged values in columns of a table that lack these tags are treated, as written.
+    ``access_log`` is where readers write access events; None if they write none.
+    ``declassify`` is the rule on who may remove tags from values; None: no principal.
+    ``rotate_every_seconds`` is the age of a master key's newest version at which its rotation is due.
+    ``strict_projection`` makes it an error to name a column that would be null because its key cannot be used.
+    ``formats`` are those whose files runs encrypt; tables in others are ignored.
     """
 
     key_service: KeyServiceConfig
@@ -183,20 +183,20 @@ class Policy:
 
     @property
     def readable_algorithms(self) -> tuple[Algorithm, ...]:
-        """The algorithms of files that readers take: the policy's own and those of its history."""
+        """The algorithms of files that readers accept: the policy's own and those of its history."""
         return (self.algorithm, *self.algorithm_history)
 
     @property
     def grace_seconds(self) -> int:
-        """How long old files stay where they were after a swap; 0 moves them out of reach at once."""
+        """How long old files stay in place after a swap; 0 moves them out of reach at once."""
         written = self.old_files_grace_seconds
         return OLD_FILES_GRACE_SECONDS if written is None else written
 
     def for_principal(self, principal: str) -> Policy:
-        """Return the policy with the key service of one principal: his name for each ``{principal}`` in its options.
+        """Return the policy with a principal's name in place of each ``{principal}`` in the key service's options.
 
         Raises:
-            ConfigError: his name cannot stand there.
+            ConfigError: the name is not allowed there.
         """
         return replace(self, key_service=self.key_service.for_principal(principal))
 
@@ -205,20 +205,22 @@ class Policy:
         return next((rule for rule in self.tags if rule.name == name), None)
 
     def sink_mode(self, rule: TagRule, *, requires_encryption: bool) -> SinkMode:
-        """Return what becomes of a write of a tagged column to a sink that encrypts nothing.
+        """Return how a write of a tagged column to a sink that encrypts nothing is treated.
 
         Args:
-            rule: of the column's tag, which goes before what the policy says of all.
-            requires_encryption: a table that requires encryption is read; then the default is ``deny``, else ``warn``.
+            rule: the rule of the column's tag, which overrides the policy's setting.
+            requires_encryption: whether a table that is read requires encryption; the default is then ``deny``, else
+                ``warn``.
         """
         return rule.sinks or self.sinks or ("deny" if requires_encryption else "warn")
 
     def inherit_mode(self, rule: TableRule, *, requires_encryption: bool) -> InheritMode:
-        """Return what becomes of tagged values in columns of a table that lack these tags.
+        """Return how tagged values in columns of a table that lack these tags are treated.
 
         Args:
-            rule: of the table, which goes before what the policy says of all.
-            requires_encryption: the table requires encryption; then the default is ``refuse``, else ``observe``.
+            rule: the rule of the table, which overrides the policy's setting.
+            requires_encryption: whether the table requires encryption; the default is then ``refuse``, else
+                ``observe``.
         """
         return rule.inherit or self.inherit or ("refuse" if requires_encryption else "observe")
 
@@ -232,11 +234,11 @@ class Policy:
         return next((rule for rule in self.tables if normalized_table(rule.name) == wanted), default)
 
     def has_rule(self, name: str) -> bool:
-        """Tell whether the policy lists a table."""
+        """Return whether the policy lists a table."""
         return any(normalized_table(rule.name) == normalized_table(name) for rule in self.tables)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the policy as a document that ``policy_from_document`` takes; tags stay in order of precedence."""
+        """Return the policy as a document for ``policy_from_document``; tags stay in order of precedence."""
         footer: dict[str, Any] = {"key": self.footer_key, "mode": self.footer_mode}
         if self.footer_key_history:
             footer["history"] = list(self.footer_key_history)
@@ -271,9 +273,9 @@ class Policy:
         return document | {name: value for name, value in optional.items() if value is not None}
 
     def rotation_period(self, key_id: str) -> int | None:
-        """Return how old the newest version of a master key may become, in seconds; None where nothing says it.
+        """Return the maximum age of a master key's newest version, in seconds; None if the policy sets none.
 
-        The tag whose key it is goes before what the policy says of all, and of several tags the shortest counts.
+        The setting of a tag whose key it is overrides the policy's; of several tags, the shortest counts.
         """
         own = [
             rule.rotate_every_seconds
@@ -283,7 +285,7 @@ class Policy:
         return min(own) if own else self.rotate_every_seconds
 
     def retention_of(self, key_id: str) -> int | None:
-        """Return how long data under a master key are kept, in seconds, by the longest of its tags; None: for ever."""
+        """Return the retention of data under a master key, in seconds: the longest of its tags; None: kept for ever."""
         rules = [rule for rule in self.tags if rule.template_of(key_id) is not None]
         kept = [rule.retention_seconds for rule in rules if rule.retention_seconds is not None]
         return max(kept) if kept and len(kept) == len(rules) else None
@@ -298,12 +300,12 @@ class Policy:
 
 
 def normalized_table(name: str) -> str:
-    """Return a table's name as it is compared: lower case, no back-quotes, no ``spark_catalog.`` in front."""
+    """Return a table's name in the form used for comparison: lower case, no back-quotes, no ``spark_catalog.``."""
     return name.replace("`", "").lower().removeprefix("spark_catalog.")
 
 
 def allowed_key_ids(policy: Policy, key_id: str) -> bool:
-    """Tell whether some rule of the policy, or its history, names this key."""
+    """Return whether a rule of the policy, or its history, names this key."""
     if key_id in (policy.footer_key, *policy.footer_key_history):
         return True
     return any(rule.template_of(key_id) is not None or key_id in rule.history for rule in policy.tags)

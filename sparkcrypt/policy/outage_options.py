@@ -1,4 +1,4 @@
-"""What a policy says of a key service that does not answer: how long one call may take, and what serves meanwhile."""
+"""Options for a key service that does not answer: how long a call may take, and how long opened keys are used."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ MAX_RETRIES = 10
 
 @dataclass(frozen=True, slots=True)
 class Endurance:
-    """Bounds around the calls of one key service.
+    """Limits for the calls of one key service.
 
     Attributes:
         deadline_seconds: how long a call may take, all its tries and addresses included.
-        max_retries: tries after the first, where the provider itself tries once.
-        serve_stale_seconds: how long an opened key serves beyond its lifetime while the service does not answer.
+        max_retries: tries after the first, if the provider itself tries once.
+        serve_stale_seconds: how long an opened key is used beyond its lifetime while the service does not answer.
     """
 
     deadline_seconds: float = 60.0
@@ -27,10 +27,10 @@ class Endurance:
 
 
 def endurance_of(config: KeyServiceConfig) -> Endurance:
-    """Return the bounds in a configuration.
+    """Return the limits in a configuration.
 
     Raises:
-        ConfigError: one has a value that is not allowed.
+        ConfigError: a limit has a value that is not allowed.
     """
     options, usual = config.options, Endurance()
     deadline = options.get("deadline_seconds", usual.deadline_seconds)
@@ -50,10 +50,10 @@ def endurance_of(config: KeyServiceConfig) -> Endurance:
 
 
 def replicas_of(config: KeyServiceConfig) -> tuple[KeyServiceConfig, ...]:
-    """Return one configuration for each place where a key service is said to be, in the order of preference.
+    """Return one configuration for each address of a key service, in order of preference.
 
     Raises:
-        ConfigError: the list is none, is empty, names a place twice, or stands beside a single place.
+        ConfigError: the addresses are not a list, are empty or repeated, or are set beside a single address.
     """
     text, several = REPLICA_OPTIONS.get(config.type, ("", ""))
     options = config.options

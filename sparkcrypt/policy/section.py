@@ -1,4 +1,4 @@
-"""Strict reading of one mapping of a document: every key is asked for by name, what is left over is a problem."""
+"""Strict parsing of a mapping in a document: every key is read by name, and a key that is not read is a problem."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ REQUIRED: Any = object()
 
 
 def is_text(value: object) -> bool:
-    """Tell whether a value is a text that is not blank and that UTF-8 can hold."""
+    """Return whether a value is text that is not blank and that UTF-8 can encode."""
     return isinstance(value, str) and bool(value.strip()) and not re.search("[\ud800-\udfff]", value)
 
 
 class Problems:
-    """Collects what is wrong with a document, each with its place, so that all are told at once."""
+    """The problems of a document, each with its place, collected so that all are reported together."""
 
     def __init__(self, locate: Callable[[KeyPath], str]) -> None:
         self._locate = locate
@@ -32,7 +32,7 @@ class Problems:
 
 
 class Section:
-    """A mapping under strict reading; ``close`` reports the keys that nobody asked for."""
+    """A mapping under strict parsing; ``close`` reports the keys that were not read."""
 
     def __init__(self, value: object, path: KeyPath, problems: Problems) -> None:
         self._path, self._problems = path, problems
@@ -44,11 +44,11 @@ class Section:
             problems.add(path, f"is {show(value)}; allowed: a mapping of names to values")
 
     def names(self) -> Sequence[str]:
-        """Return the keys that are there."""
+        """Return the keys of the mapping."""
         return list(self._values)
 
     def items(self) -> Sequence[tuple[str, Any]]:
-        """Return keys and values without asking for them: what nobody asks for is still a problem."""
+        """Return keys and values without counting them as read: ``close`` still reports them."""
         return list(self._values.items())
 
     def problem(self, name: str, message: str) -> None:
@@ -108,7 +108,7 @@ class Section:
         return Section(value, (*self._path, name), self._problems)
 
     def close(self) -> None:
-        """Report every key that was not asked for, with the nearest one that exists."""
+        """Report every key that was not read, with the most similar one that was."""
         for name in self._values:
             if name not in self._asked:
                 near = difflib.get_close_matches(str(name), self._asked, n=1)

@@ -1,4 +1,4 @@
-"""Key templates: a master key's name that holds values of partition columns, ``contact-{ingest_date:%Y-%m}``."""
+"""Key templates: key ids that contain values of partition columns, such as ``contact-{ingest_date:%Y-%m}``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sparkcrypt.errors import PlanError, show
 
 _DIRECTIVES = {"Y": r"\d{1,4}", "G": r"\d{1,4}", "j": r"\d{3}"} | dict.fromkeys("mdHUVy", r"\d{2}")
 WRITTEN = "written"
-"""Stands in keys of late data in the place of a column: the day, in UTC, on which rows are written."""
+"""In keys of late data, in place of a column: the day, in UTC, on which rows are written."""
 _DATE = re.compile(r"(\d{4}-\d{2}-\d{2})(?:[ T](\d{2}:\d{2}(?::\d{2})?)(?:\.\d{1,9})?)?")
 
 
@@ -22,7 +22,7 @@ _DATE = re.compile(r"(\d{4}-\d{2}-\d{2})(?:[ T](\d{2}:\d{2}(?::\d{2})?)(?:\.\d{1
 class KeyTemplate:
     """The text of a key id; ``{column}`` and ``{column:%Y-%m}`` stand for a partition's value.
 
-    Doubled braces stand for themselves.
+    Doubled braces stand for single ones.
 
     Raises:
         ValueError: at construction, when the text is not a template; the loader says where.
@@ -55,7 +55,7 @@ class KeyTemplate:
 
     @property
     def is_dated(self) -> bool:
-        """A date stands in it."""
+        """Whether it contains a date."""
         return any(date_format for _, _, date_format, _ in Formatter().parse(self.text))
 
     def render(self, partition: Mapping[str, str]) -> str:
@@ -103,7 +103,7 @@ class KeyTemplate:
             ) from error
 
     def matches(self, key_id: str) -> bool:
-        """Tell whether a key id could come from this template, whatever the partition."""
+        """Return whether a key id could come from this template, for any partition."""
         pattern = "".join(
             re.escape(literal) + ("" if column is None else values_pattern(date_format))
             for literal, column, date_format, _ in Formatter().parse(self.text)
@@ -117,11 +117,11 @@ def _is_date_format(text: str) -> bool:
 
 
 def values_pattern(date_format: str | None, *, whole_years: bool = False) -> str:
-    """Return a pattern of everything that may stand for one column.
+    """Return a regular expression of all texts that may stand for one column.
 
     Args:
-        date_format: of the column; empty or None where its value stands as it is.
-        whole_years: years have four digits, as those of dates that are no mistake.
+        date_format: the column's date format; empty or None if its value is not a date.
+        whole_years: whether years have four digits, as those of valid dates do.
     """
     if not date_format:
         return "(?:[A-Za-z0-9._~-]|%[0-9A-F]{2})+"
