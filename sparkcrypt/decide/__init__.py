@@ -1,1 +1,1 @@
-"""Decisions for one file: which table it is of, how it is encrypted, and whether it may be believed."""
+"""Decisions for one file: its table, how it is encrypted, and whether it may be trusted."""

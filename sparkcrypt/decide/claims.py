@@ -1,4 +1,4 @@
-"""What an encrypted file says of itself: held against the place that it lies in and the policy's algorithms."""
+"""Check of an encrypted file's own description, its AAD prefix and algorithm, against its path and the policy."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ def check_claims(
     place: str | None = None,
     table_uuid: str | None = None,
 ) -> str | None:
-    """Check what an encrypted file says of itself and nothing in it authenticates.
+    """Check an encrypted file's AAD prefix and algorithm, which nothing in the file authenticates.
 
     Args:
-        policy: names the algorithms.
-        path: of the file, as people named it.
+        policy: its algorithms are allowed.
+        path: the file's path, as the user gave it.
         prefix: its AAD prefix.
         algorithm: its algorithm.
-        place: its whole path, whose folders tell its partition; ``path`` by default.
-        table_uuid: whose file it is to be; None takes any table's.
+        place: its whole path, whose folders show its partition; ``path`` by default.
+        table_uuid: UUID of the table that it must belong to; None accepts any table.
 
     Returns:
-        What ties it to its place less than it could, or None.
+        How it is bound to its path more weakly than it could be, or None.
 
     Raises:
         VerificationError: its algorithm was never the policy's, it is another table's, or it was moved since it was

@@ -1,4 +1,4 @@
-"""What a writer's or reader's configuration says of its table: name, UUID, tags, history, what it requires."""
+"""The table of a file, from its writer's or reader's configuration: name, UUID, tags, history, requirements."""
 
 from __future__ import annotations
 
@@ -59,11 +59,11 @@ _UPSTREAM = (
 
 
 RouteKeys: TypeAlias = Callable[[Collection[str]], Mapping[str, str]]
-"""Given the keys that a write needs, key id of a bucket whose key is gone -> key id of its late data."""
+"""Called with the key ids that a write needs; returns key id of a bucket whose key is gone -> key id of late data."""
 
 
 def keep_keys(key_ids: Collection[str]) -> Mapping[str, str]:
-    """Route no key: each bucket is written under its own."""
+    """Route no key: each bucket is written under its own key."""
     return {}
 
 
@@ -88,15 +88,15 @@ def parse_policy(text: str) -> Policy:
 
 
 def table_context(policy_text: str, path: str, properties: Mapping[str, str]) -> TableContext:
-    """Gather what is known of the table that a path belongs to.
+    """Return the context of the table that a path belongs to.
 
     Args:
         policy_text: canonical policy JSON.
-        path: of the file, final or temporary.
+        path: the file's path, final or temporary.
         properties: configuration entries that begin with ``parquet.sparkcrypt.`` or ``parquet.encryption.``.
 
     Raises:
-        ConfigError: a property is not known, or not what it must be.
+        ConfigError: a property is not known, or has a value that is not allowed.
         PlanError: a tag property is malformed.
     """
     refuse_unknown(properties)
@@ -124,7 +124,7 @@ def _schemas_of_table(properties: Mapping[str, str]) -> tuple[Schema, ...]:
 
 
 def unescape_json(text: str | None) -> str | None:
-    """Return JSON that Hive's SerDe may have handed on with Java's escapes, all of which are JSON's as well."""
+    """Return JSON without Java's escapes, which Hive's SerDe may have added and which are all JSON's as well."""
     return str(json.loads(f'"{text}"')) if text and text.startswith('{\\"') else text
 
 
@@ -138,7 +138,7 @@ def _table_name(stated: str | None, located: str | None, path: str) -> str | Non
 
 
 def _name_in_catalog(policy: Policy, catalog: str | None, known: str | None, path: str) -> str | None:
-    """Return the name by which rules are looked up: the catalog's, where the policy has a rule for it or no other."""
+    """Return the name used to look up rules: the catalog's, unless the policy has a rule for the other name only."""
     if not catalog or not known or normalized_table(catalog) == normalized_table(known):
         return known or catalog
     ruled = [name for name in (catalog, known) if policy.has_rule(name)]
@@ -163,7 +163,7 @@ def _partition(text: str | None) -> str | None:
 
 
 def refuse_keys_by_hand(properties: Mapping[str, str]) -> None:
-    """Refuse Parquet's own key properties under this factory: the policy decides, and two masters would differ.
+    """Refuse Parquet's own key properties under this factory: the policy decides on keys, and they could differ.
 
     Raises:
         ConfigError: one of them is set; it is named.
@@ -177,10 +177,10 @@ def refuse_keys_by_hand(properties: Mapping[str, str]) -> None:
 
 
 def refuse_unknown(properties: Mapping[str, str]) -> None:
-    """Refuse a property of ours, or of Parquet's encryption, that nobody knows: misspelt, it would leave data in clear.
+    """Refuse an unknown property of sparkcrypt or of Parquet's encryption: misspelt, it would leave data in clear.
 
     Raises:
-        ConfigError: with the name that was probably meant.
+        ConfigError: a property is unknown; the message names the one that was probably meant.
     """
     for name in properties:
         known = name in _KNOWN or name in _UPSTREAM or name.startswith(_BY_COLUMN)
@@ -193,14 +193,14 @@ def refuse_unknown(properties: Mapping[str, str]) -> None:
 
 
 def _nearest(name: str, allowed: tuple[str, ...]) -> list[str]:
-    """Return the name whose own part, after what all have in common, is nearly the same."""
+    """Return the allowed name whose part after the common prefix is most similar, if one is."""
     start = names.PREFIX if name.startswith(names.PREFIX) else "parquet.encryption."
     by_own_part = {entry.removeprefix(start): entry for entry in allowed}
     return [by_own_part[match] for match in difflib.get_close_matches(name.removeprefix(start), list(by_own_part), n=1)]
 
 
 def _resembles(name: str, prefix: str) -> bool:
-    """Tell whether the third part of a name is nearly ``tags`` or ``history``."""
+    """Return whether the third part of a name is nearly ``tags`` or ``history``."""
     part, wanted = name.split(".")[2], prefix.split(".")[2]
     return name.count(".") > prefix.count(".") - 1 and bool(difflib.get_close_matches(part, [wanted], cutoff=0.7))
 
@@ -223,7 +223,7 @@ def _find_location(path: str, policy: Policy, locations_json: str | None) -> dic
 
 
 def _folder_of_runs(location: str) -> str:
-    """Return where runs put what they made of a table: ``.sparkcrypt/<folder>`` beside its folder."""
+    """Return the folder for files that runs write for a table: ``.sparkcrypt/<folder>`` beside its folder."""
     above, slash, name = location.rstrip("/").rpartition("/")
     return f"{above}{slash}.sparkcrypt/{name}"
 

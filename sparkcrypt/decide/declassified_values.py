@@ -1,4 +1,4 @@
-"""Judges values that somebody declassifies: handed on without the tags of the columns that they come from."""
+"""Checks of declassified values, which do not carry the tags of the columns that they come from."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sparkcrypt.errors import BridgeError, PlanError, show
 
 
 def check_declassified(request: Mapping[str, Any]) -> None:
-    """Refuse to declassify what the policy does not allow.
+    """Refuse to declassify values if the policy does not allow it.
 
     Args:
         request: ``policy``, ``principal``, ``reason``, ``tags`` (that the value would have), ``columns`` (table, or
@@ -43,7 +43,7 @@ def list_columns(request: Mapping[str, Any]) -> list[str]:
     """Return the columns of a request, each with its table.
 
     Raises:
-        BridgeError: they are not names by tables.
+        BridgeError: they are not lists of names by table.
     """
     columns = request.get("columns")
     if not isinstance(columns, Mapping) or not all(isinstance(names, list) for names in columns.values()):

@@ -1,4 +1,4 @@
-"""What a reader is told whose credentials may not use a column's key: which, of what, to whom, and what to do."""
+"""Messages for a reader whose credentials may not use a column's key: the key, the column, the reader, what to do."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _ASK = "ask whoever grants the use of keys in the key service"
 
 
 def refused_key(request: Mapping[str, Any], key_id: str, error: KeyServiceError) -> KeyServiceError:
-    """Return the refusal of a key as its reader is told it, with the words of the key service.
+    """Return the refusal of a key with a message for its reader, which quotes the key service.
 
     Args:
-        request: ``owner`` (a column or the footer), ``path``, ``table``, ``principal`` and ``policy``, where known.
+        request: ``owner`` (a column or the footer), ``path``, ``table``, ``principal`` and ``policy``, if known.
         key_id: the master key.
-        error: what the key service said.
+        error: the key service's error.
     """
     owner = optional_text(request, "owner")
     if owner is None:
@@ -46,12 +46,12 @@ def refuse_named(request: Mapping[str, Any]) -> NoReturn:
     """Refuse a query that names a column which is null for its reader, under strict projection.
 
     Args:
-        request: ``owner`` (the column), ``table`` where it is known, ``principal``, ``policy``, ``reason`` (why it is
-            null, as its metadata says), ``of_policy`` (whether the policy asks for strict projection, or the session).
+        request: ``owner`` (the column), ``table`` if it is known, ``principal``, ``policy``, ``reason`` (why it is
+            null, from its metadata), ``of_policy`` (whether the policy asks for strict projection, or the session).
 
     Raises:
         KeyAccessDeniedError: the reader may not use the column's key.
-        KeyNotFoundError: the key is not there.
+        KeyNotFoundError: the key does not exist.
     """
     owner, reason = require_text(request, "owner"), require_text(request, "reason")
     table, principal = optional_text(request, "table"), optional_text(request, "principal") or "this process"
@@ -67,7 +67,7 @@ def refuse_named(request: Mapping[str, Any]) -> NoReturn:
 
 
 def how_to_ask(request: Mapping[str, Any]) -> str:
-    """Return what the policy says of asking for access, or what always holds."""
+    """Return the policy's text on how to ask for access, or a general one."""
     text = optional_text(request, "policy")
     try:
         return (parse_policy(text).ask_for_access if text else None) or _ASK
@@ -76,7 +76,7 @@ def how_to_ask(request: Mapping[str, Any]) -> str:
 
 
 def _find_tombstone(request: Mapping[str, Any], key_id: str) -> str | None:
-    """Return what the state directory of the policy says of a key that is gone; None where that cannot be told."""
+    """Return the description of a missing key's tombstone in the policy's state directory; None if there is none."""
     text = optional_text(request, "policy")
     try:
         return describe_tombstone(parse_policy(text).run_state, key_id) if text else None

@@ -1,6 +1,6 @@
-"""Decides, for one file, how it is encrypted when it is written and whether it may be believed when it is read.
+"""Decisions for one file: how it is encrypted when it is written, and whether it may be trusted when it is read.
 
-These functions answer the bridge's ``resolve_write``, ``resolve_read`` and ``encrypted_columns``.  They know no key:
+These functions answer the bridge's ``resolve_write``, ``resolve_read`` and ``encrypted_columns``.  They handle no key:
 the jar wraps and unwraps by separate calls.
 """
 
@@ -40,7 +40,7 @@ def resolve_write(request: Mapping[str, Any], route_keys: RouteKeys = keep_keys)
     Args:
         request: ``policy`` (canonical JSON), ``path``, ``target`` (final path or None), ``schema`` (Spark schema JSON
             or None), ``message_type`` (the file's fields), ``properties``.
-        route_keys: says which keys of buckets are replaced by those of late data.
+        route_keys: returns the keys of buckets that are replaced by keys of late data.
 
     Returns:
         ``{"encrypt": False, "policy_digest"}``, or with ``encrypt`` true the footer key, columns and AAD prefix.
@@ -88,7 +88,7 @@ def resolve_write(request: Mapping[str, Any], route_keys: RouteKeys = keep_keys)
 
 
 def resolve_read(request: Mapping[str, Any]) -> dict[str, Any]:
-    """Decide whether one file may be read, by what its footer says of its own encryption.
+    """Decide whether one file may be read, by its footer's description of its encryption.
 
     Args:
         request: ``policy``, ``path``, ``properties``, ``requested_schema`` (Spark schema JSON or None), ``footer``
@@ -96,8 +96,8 @@ def resolve_read(request: Mapping[str, Any]) -> dict[str, Any]:
             encrypted).
 
     Returns:
-        ``{"key_service": canonical JSON, "aad_prefix": what the reader must see, base64 or None, "table": the name by
-        which rules are looked up, or None}``.
+        ``{"key_service": canonical JSON, "aad_prefix": the prefix that the reader must use, base64 or None, "table":
+        the name used to look up rules, or None}``.
 
     Raises:
         VerificationError: the file is not what the policy, its history and the file's place allow.
@@ -142,7 +142,7 @@ def _message_type(request: Mapping[str, Any]) -> Schema:
 
 
 def _written_tags(request: Mapping[str, Any], properties: Mapping[str, str], path: str) -> tuple[TaggedColumn, ...]:
-    """Return the tags of what is written itself, once none of it is masked."""
+    """Return the tags of the written rows, after refusing masked columns."""
     texts = (optional_text(request, "schema"), unescape_json(properties.get(names.QUERY_SCHEMA)))
     schemas = [schema_from_spark(text) for text in texts if text]
     for schema in schemas:
@@ -163,10 +163,10 @@ def _plan_of_file(context: TableContext, schema: Schema, written: tuple[TaggedCo
 
 
 def _refuse_untold_stream(request: Mapping[str, Any], path: str, table_format: str | None) -> None:
-    """Refuse a file of a stream's sink whose commit protocol is not ours: which table it writes is not known here.
+    """Refuse a file of a stream's sink with another commit protocol, since the table that it writes is not known here.
 
-    The sink writes files at their final place; what ``foreachBatch`` writes is staged as by any other write.  Formats
-    with a protocol of their own never stage.
+    The sink writes files to their final path; files of ``foreachBatch`` are staged like those of any other write.
+    Formats with their own protocol never stage.
     """
     if request.get("untold_stream") and not is_temporary(path):
         if table_format:

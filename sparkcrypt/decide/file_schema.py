@@ -1,8 +1,8 @@
-"""Rebuilds a file's nested schema from its columns' paths, with the schema that is read for a guide.
+"""Rebuilding of a file's nested schema from its columns' paths, guided by the schema that is read.
 
-Annotations are not told of, and a list's groups may have any names, so a forged file could hide a column from its tag
-by other names.  Where the reader's schema says list or map, a file's group is one, whatever its names; elsewhere
-nothing is read, and the names that writers use decide (LogicalTypes.md, "Nested Types").
+Annotations are not available here, and a list's groups may have any names, so a forged file could hide a column from
+its tag by other names.  If the reader's schema has a list or map, the file's group is one, whatever its names; other
+columns are not read, and the names that writers use decide (LogicalTypes.md, "Nested Types").
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ def schema_of_columns(paths: Iterable[Sequence[str]], requested: Schema | None) 
     """Return the schema of a file.
 
     Args:
-        paths: of its leaf columns.
-        requested: the columns that are read, where they are known.
+        paths: the paths of its leaf columns.
+        requested: the columns that are read, if they are known.
 
     Raises:
-        PlanError: a column is nested too deeply, or is no list or map where one is read.
+        PlanError: a column is nested too deeply, or is not the list or map that is read.
     """
     tree: _Tree = {}
     for path in paths:
@@ -89,9 +89,9 @@ def _not_as_read(path: Path, kind: str) -> PlanError:
 
 
 def _kind_by_names(name: str, below: Mapping[str, _Tree]) -> str:
-    """Return what a group must be by the one group in it.
+    """Return the kind of a group by the only group in it.
 
-    A user's struct that looks like a list is taken for one; its columns keep their Parquet paths, and tags find them.
+    A user's struct that looks like a list is treated as one; its columns keep their Parquet paths, and tags find them.
     """
     if len(below) != 1:
         return "struct"

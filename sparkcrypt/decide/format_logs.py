@@ -1,4 +1,4 @@
-"""Knows the files of table formats' own logs, which every reader of such a table must be able to read."""
+"""Detection of files in table formats' own logs, which every reader of such a table must be able to read."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _ACTIONS = frozenset(
 
 
 def is_log(path: str, columns: Iterable[str]) -> bool:
-    """Tell whether a file is a checkpoint of Delta's log, by its place and by its columns: it is never encrypted."""
+    """Return whether a file is a checkpoint of Delta's log, by its path and columns; it is never encrypted."""
     return is_in_log(path) and set(columns) <= _ACTIONS
 
 
 def is_in_log(path: str) -> bool:
-    """Tell whether a file is in the folder of Delta's log, of which Spark reads no rows as a table's."""
+    """Return whether a file is in the folder of Delta's log, from which Spark reads no rows of the table."""
     return _LOG in path.split("/")[:-1]

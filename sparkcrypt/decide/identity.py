@@ -1,10 +1,10 @@
-"""Which file of which table this is: the AAD prefix, told from the paths that writers and readers see.
+"""The identity of a file in its table: the AAD prefix, derived from the paths that writers and readers see.
 
 ORC has no AAD: there the same bytes are in the key material of each local key, and its wrapping authenticates them.
 
 The prefix is ``<table UUID or ->/<partition path or *>/<file name>`` and a 0x00 byte; an unpartitioned file has no
-middle part.  Slashes cannot stand in a partition's values (Hive escapes them), so the parts are told apart.  The 0x00
-frames the prefix, which Parquet joins to the file-unique without a border (spec 4.4.1).
+middle part.  Slashes do not occur in a partition's values (Hive escapes them), so the parts are unambiguous.  The 0x00
+ends the prefix, which Parquet joins to the file-unique without a separator (spec 4.4.1).
 """
 
 from __future__ import annotations
@@ -42,21 +42,21 @@ class FileIdentity:
 
     @property
     def partition(self) -> Partition:
-        """Partition column -> value, unescaped; empty when there is none or it is not known."""
+        """Partition column -> value, unescaped; empty if there is no partition or it is not known."""
         return partition_values(self.partition_path or "")
 
 
 def identity_of_write(path: str, *, target: str | None, table_uuid: str | None, partition: str | None) -> FileIdentity:
-    """Tell what a file will be from the path that its writer has.
+    """Return the identity that a file will have, from the path that its writer has.
 
     Args:
         path: the temporary or final path at which the file is written.
-        target: the final path, where the commit protocol knows it.
-        table_uuid: the table's UUID, where it is known.
-        partition: the partition path, where the writer was told it.
+        target: the final path, if the commit protocol has it.
+        table_uuid: the table's UUID, if it is known.
+        partition: the partition path, if the writer has it.
 
     Raises:
-        PlanError: the path names no file.
+        PlanError: the path is not that of a file.
     """
     final = path if target is None else target
     *folders, name = final.split("/")
@@ -64,13 +64,13 @@ def identity_of_write(path: str, *, target: str | None, table_uuid: str | None, 
         raise PlanError(f"{show(final)} is no path of a file; write to a folder")
     if target is None and folders and folders[-1].startswith(".spark-staging-"):
         stripped = _UUID_PREFIX.sub("", name, count=1) if _UUID_PREFIX.match(name) else name
-        if stripped not in ("", name):  # a custom partition location: the folder says nothing
+        if stripped not in ("", name):  # a custom partition location: the folder shows no partition
             return FileIdentity(table_uuid, partition, stripped)
     return FileIdentity(table_uuid, trailing_partition(folders) if partition is None else partition, name)
 
 
 def table_location(path: str) -> str:
-    """Return the folder under which a temporary path was made: the table's or partition's."""
+    """Return the folder in which a temporary path was created: the table's or partition's."""
     folders = path.split("/")
     for place, folder in enumerate(folders):
         if _STAGING.fullmatch(folder):
@@ -79,16 +79,16 @@ def table_location(path: str) -> str:
 
 
 def is_temporary(path: str) -> bool:
-    """Tell whether a file is written at a temporary place first."""
+    """Return whether a file is written to a temporary path first."""
     return any(_STAGING.fullmatch(folder) for folder in path.split("/"))
 
 
 def check_orc_identity(identity: bytes | None, path: str, *, table_uuid: str | None, strict: bool) -> str | None:
-    """Check what an ORC file's local keys are bound to, against the place where the file was found.
+    """Check the identity to which an ORC file's local keys are bound against the path of the file.
 
     Args:
-        identity: in the form of an AAD prefix, or None where they are bound to nothing, which no writer here leaves.
-        path: as `check_aad_prefix`, which also says what is returned.
+        identity: in the form of an AAD prefix; None if they are bound to nothing, which no writer here does.
+        path: as `check_aad_prefix`, which also describes what is returned.
         table_uuid: as `check_aad_prefix`.
         strict: as `check_aad_prefix`.
 
@@ -104,16 +104,16 @@ def check_orc_identity(identity: bytes | None, path: str, *, table_uuid: str | N
 
 
 def check_aad_prefix(prefix: bytes | None, path: str, *, table_uuid: str | None, strict: bool) -> str | None:
-    """Check the AAD prefix that a file stores against the place where it was found.
+    """Check the AAD prefix that a file stores against the path of the file.
 
     Args:
         prefix: the stored prefix, or None.
         path: where the file is.
-        table_uuid: the UUID of the table that is read, or None when it is not known.
+        table_uuid: the UUID of the table that is read, or None if it is not known.
         strict: the table requires encryption: a file without a table's identity, or by another writer, is refused.
 
     Returns:
-        What is weaker than it could be, for a report, or None.
+        How the file is bound more weakly than it could be, for a report, or None.
 
     Raises:
         VerificationError: the file was moved here from another table, partition or name.
@@ -137,7 +137,7 @@ def check_aad_prefix(prefix: bytes | None, path: str, *, table_uuid: str | None,
 
 
 def table_uuid_of(prefix: bytes | None) -> str | None:
-    """Return the UUID of the table whose file an AAD prefix says this is; None where it says none."""
+    """Return the UUID of the table that an AAD prefix names; None if it names none."""
     stored = None if prefix is None else _parse(prefix)
     uuid = None if stored is None else stored.table_uuid
     return uuid if uuid is not None and _UUID_PREFIX.fullmatch(f"{uuid}-") else None

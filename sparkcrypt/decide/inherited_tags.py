@@ -1,4 +1,4 @@
-"""Judges writes of tagged values into columns that lack these tags, before any file is written."""
+"""Checks of writes of tagged values into columns that lack these tags, before any file is written."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from sparkcrypt.tags.unite import unite_tags
 
 
 def check_inherited(request: Mapping[str, Any]) -> dict[str, Any]:
-    """Find the columns of a table that get values whose tags they lack, and judge that by the policy's ``inherit``.
+    """Find the columns of a table that get values whose tags they lack, and apply the policy's ``inherit``.
 
-    A column lacks tags where by its own it would have another key, or none.
+    A column lacks tags if its own tags give it another key, or none.
 
     Args:
-        request: ``policy``, ``path``, ``properties`` (what is known of the table), ``table_schema`` and ``schema``
-            (Spark schema JSON of the table, and of what is written), ``sources`` (names of the tables that are read).
+        request: ``policy``, ``path``, ``properties`` (of the table), ``table_schema`` and ``schema`` (Spark schema JSON
+            of the table and of the written rows), ``sources`` (names of the tables that are read).
 
     Returns:
-        ``mode``: ``observe`` or ``add``; ``columns``: of each such column its ``path`` (logical names), ``tags`` (those
-        that it lacks), ``property`` and ``value`` (the table property that would give it these tags).
+        ``mode``: ``observe`` or ``add``; ``columns``: for each such column its ``path`` (logical names), ``tags``
+        (those that it lacks), ``property`` and ``value`` (the table property that would give it these tags).
 
     Raises:
         PlanError: the policy refuses such writes.
@@ -54,7 +54,7 @@ def check_inherited(request: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _find_lacking(context: TableContext, written: Schema, table: Schema) -> Iterator[TaggedColumn]:
-    """Yield the columns that lack tags, each with those that it lacks."""
+    """Yield the columns that lack tags, each with the tags that it lacks."""
     own = unite_tags(schemas=[table], known=context.tagged)
     by_own = {column.path: _target(column) for column in _plan(context, written, own)}
     with_all = _plan(context, written, unite_tags(schemas=[written], known=own))
@@ -88,15 +88,15 @@ def _refusal(context: TableContext, column: TaggedColumn, sources: tuple[str, ..
 
 
 def check_lost(request: Mapping[str, Any]) -> None:
-    """Refuse values without lineage in a column that has no tag, where their own column's name is a tagged one's.
+    """Refuse values without lineage in an untagged column, if their own column has the name of a tagged one.
 
-    Only tables that require encryption are judged, and a column that carries any tag, were it one that means plaintext,
-    is as its owner wants it.
+    Only tables that require encryption are checked.  A column that carries any tag, even one that means plaintext, is
+    not refused, since its owner has decided.
 
     Args:
-        request: ``policy``, ``path``, ``properties`` (what is known of the table), ``schema`` (Spark schema JSON of
-            what is written), ``table_schema`` (of the table, or None), ``lost``: of each such value the ``column`` that
-            is written, the column it may come ``from``, and the ``tags`` of that one.
+        request: ``policy``, ``path``, ``properties`` (of the table), ``schema`` (Spark schema JSON of the written
+            rows), ``table_schema`` (of the table, or None), ``lost``: for each such value the ``column`` that is
+            written, the column it may come ``from``, and the ``tags`` of that one.
 
     Raises:
         PlanError: the column would be encrypted, or under another key, if it had these tags.
@@ -117,7 +117,7 @@ def check_lost(request: Mapping[str, Any]) -> None:
 
 
 def _read_lost(request: Mapping[str, Any], context: TableContext) -> Iterator[tuple[str, str, tuple[str, ...]]]:
-    """Yield column, source and those of its tags that the policy knows."""
+    """Yield column, source and those of its tags that the policy defines."""
     entries = request.get("lost")
     if not isinstance(entries, list) or not all(isinstance(entry, Mapping) for entry in entries):
         raise BridgeError(f"the request's 'lost' is {show(entries)}; allowed: a list of mappings")

@@ -1,4 +1,4 @@
-"""Decides, when a query is planned, which leaves of a table its reader gets as nulls for want of their keys."""
+"""Decisions, when a query is planned, on leaves that a table's reader gets as nulls since their keys cannot be used."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ def decide(request: Mapping[str, Any], decisions: KeyDecisions) -> dict[str, Any
 
     Args:
         request: ``policy``, ``path``, ``properties``, ``schema`` (Spark schema JSON, less partition columns),
-            ``on_denied`` (the session's word, or empty), ``partitions`` (list of ``{column: value}``, or None),
+            ``on_denied`` (the session's setting, or empty), ``partitions`` (list of ``{column: value}``, or None),
             ``key_metadata`` (of some columns of some files, base64).
-        decisions: of the policy's key service.
+        decisions: decisions of the policy's key service.
 
     Returns:
-        ``columns``: of each leaf that is masked somewhere its ``path`` (logical), ``column`` (as text), ``key``,
+        ``columns``: for each leaf that is masked somewhere its ``path`` (logical), ``column`` (as text), ``key``,
         ``tag``, ``why``, and ``partitions``: the numbers of those it is masked in, None for all;
         ``partition_columns``: what key templates need, when the request has no partitions;
-        ``undecided``: key ids that no word of the key service decides, without a key that they wrapped;
-        ``table``: the name by which rules are looked up, or None.
+        ``undecided``: key ids on which the key service does not decide without a key that they wrapped;
+        ``table``: the name used to look up rules, or None.
 
     Raises:
         KeyAccessDeniedError, KeyNotFoundError: the footer key is denied, so nothing can be read.
-        KeyServiceUnavailableError: it cannot be told.
+        KeyServiceUnavailableError: the key service does not answer.
     """
     context = table_context(require_text(request, "policy"), require_text(request, "path"), require_properties(request))
     columns = _maskable(context, request) if context.rule.enforce else []
@@ -77,10 +77,10 @@ def _maskable(context: TableContext, request: Mapping[str, Any]) -> list[ColumnP
 
 
 def plan_leaves(context: TableContext, schema_json: str) -> list[ColumnPlan]:
-    """Return the leaves of a table that are under keys of their own.
+    """Return the leaves of a table that have their own keys.
 
     Args:
-        context: of the table.
+        context: context of the table.
         schema_json: Spark schema JSON, less partition columns.
     """
     policy = replace(context.policy, untagged="plaintext") if context.policy.untagged == "deny" else context.policy
@@ -114,7 +114,7 @@ def _partitions(request: Mapping[str, Any]) -> list[Mapping[str, str]]:
 def _render_keys(
     columns: list[ColumnPlan], partitions: list[Mapping[str, str]]
 ) -> dict[tuple[str, ...], dict[str, Any]]:
-    """Return column -> key id -> the numbers of its partitions; one whose value makes no key stays an error to read."""
+    """Return column -> key id -> numbers of its partitions, without those whose value gives no key (a read fails)."""
     found: dict[tuple[str, ...], dict[str, Any]] = {}
     for column in columns:
         for number, values in enumerate(partitions):
@@ -153,13 +153,13 @@ def _answer(
 
 
 def wrapped_keks(request: Mapping[str, Any]) -> dict[str, str]:
-    """Return key id -> a KEK that this key wrapped, of the key metadata that a request brings from files."""
+    """Return key id -> a KEK that this key wrapped, from the key metadata of files in a request."""
     found: dict[str, str] = {}
     for text in request.get("key_metadata") or ():
         try:
             material = parse_key_material(decode_base64(text, "key_metadata") or b"")
         except FormatError:
-            continue  # reading that file says so
+            continue  # reading that file raises the error
         found.setdefault(material.master_key_id, material.wrapped_kek or material.wrapped_dek)
     return found
 

@@ -1,4 +1,4 @@
-"""Nulls in place of denied columns are not data: a write that would store them is refused, by column name."""
+"""Refusal of writes that would store the nulls in place of denied columns, which are not data."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from sparkcrypt.tags.model import masked_of_schema
 
 
 def refuse_masked(schema: Schema, properties: Mapping[str, str], path: str) -> None:
-    """Refuse a write of masked columns unless it says that it wants them stored.
+    """Refuse a write of masked columns unless its properties allow it.
 
     Args:
-        schema: of what is written.
-        properties: of the write.
-        path: where to, for the message.
+        schema: schema of the written rows.
+        properties: properties of the write.
+        path: the path that is written, for the message.
 
     Raises:
         PlanError: a column is masked; it is named.

@@ -1,6 +1,6 @@
-"""Decides, for one ORC file, which columns stand encrypted when Spark writes it, and whether a reader may believe it.
+"""Decisions for one ORC file: which columns are encrypted when Spark writes it, and whether a reader may trust it.
 
-Writers are told in the words of ORC's own options.
+Decisions for writers have the form of ORC's own options.
 Source: ``orc.encrypt`` and ``orc.mask`` as ``OrcUtils`` of ORC's Java library reads them, names as its ``ParserUtils``.
 """
 
@@ -34,13 +34,13 @@ def resolve_orc_write(request: Mapping[str, Any], route_keys: RouteKeys = keep_k
 
     Args:
         request: ``policy`` (canonical JSON), ``path``, ``target`` (final path or None), ``schema`` (Spark schema JSON
-            of what the file holds), ``properties``.
-        route_keys: says which keys of buckets are replaced by those of late data.
+            of the file's content), ``properties``.
+        route_keys: returns the keys of buckets that are replaced by keys of late data.
 
     Returns:
-        ``{"encrypt": False}``; or with ``encrypt`` true ``orc_encrypt`` and ``orc_mask`` as ORC's options have them,
-        ``columns``, those that stand encrypted with all below them, ``keys``, their percent-encoded key ids, and
-        ``file_identity``, base64, which each local key of the file is bound to.
+        ``{"encrypt": False}``; or with ``encrypt`` true ``orc_encrypt`` and ``orc_mask`` in the form of ORC's options,
+        ``columns``, those that are encrypted with all below them, ``keys``, their percent-encoded key ids, and
+        ``file_identity``, base64, to which each local key of the file is bound.
 
     Raises:
         ConfigError, PlanError: the file may not be written like this; the message names column or option.
@@ -74,16 +74,16 @@ def resolve_orc_write(request: Mapping[str, Any], route_keys: RouteKeys = keep_k
 
 
 def resolve_orc_read(request: Mapping[str, Any]) -> dict[str, Any]:
-    """Decide whether one ORC file may be read, by what its end says of its own encryption.
+    """Decide whether one ORC file may be read, by its tail's description of its encryption.
 
     Args:
         request: ``policy``, ``path``, ``properties``, ``requested_schema`` (Spark schema JSON or None), ``footer``
-            (``mode``, and ``columns`` with paths as Parquet has them: of each whether it is encrypted, and where it is
-            ``key_metadata``, a wrapped local key, and ``key_name``, its master key as the file spells it; once for each
-            local key that it has).
+            (``mode``, and ``columns`` with paths in Parquet's form: for each whether it is encrypted and, if it is,
+            ``key_metadata``, a wrapped local key, and ``key_name``, its master key in the file's spelling; one entry
+            for each of its local keys).
 
     Returns:
-        ``{"table": the name by which rules are looked up, or None}``.
+        ``{"table": the name used to look up rules, or None}``.
 
     Raises:
         VerificationError: the file is not what the policy, its history and the file's place allow.
@@ -104,13 +104,13 @@ def resolve_orc_read(request: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_orc_reader(request: Mapping[str, Any]) -> None:
-    """Refuse a reader of ORC that judges no file, where the table requires encryption.
+    """Refuse an ORC reader that checks no file, if the table requires encryption.
 
     Args:
         request: ``policy``, ``path`` of the table's folder, ``properties``.
 
     Raises:
-        PlanError: it does.
+        PlanError: the table requires encryption.
     """
     path, properties = require_text(request, "path"), require_properties(request)
     context = table_context(require_text(request, "policy"), path, properties)
@@ -124,12 +124,12 @@ def check_orc_reader(request: Mapping[str, Any]) -> None:
 def check_local_key(
     key_metadata: str, key_name: str, path: str, *, table_uuid: str | None = None, strict: bool = False
 ) -> None:
-    """See that a wrapped local key is bound to the file that it stands in; opening it authenticates to which it is.
+    """Check that a wrapped local key is bound to its file; opening the key authenticates that binding.
 
     Args:
         key_metadata: base64 of the wrapped key.
         key_name: the master key that the file names for it.
-        path: of the file.
+        path: the file's path.
         table_uuid: as `check_orc_identity`.
         strict: as `check_orc_identity`.
 
@@ -166,7 +166,7 @@ def _options(plan: EncryptionPlan, partition: Mapping[str, str], route_keys: Rou
 
 
 def _spell(path: Path) -> str:
-    """Return a column as ORC's options name it.
+    """Return a column's name in the form of ORC's options.
 
     Raises:
         PlanError: a name in it has a character that ends a name in these options, quoted or not.
@@ -181,5 +181,5 @@ def _spell(path: Path) -> str:
 
 
 def _quote(name: str) -> str:
-    """Return a name as ORC's options spell it: quoted where it is more than letters, digits and underscores."""
+    """Return a name in the form of ORC's options: quoted if it is more than letters, digits and underscores."""
     return name if _PLAIN.fullmatch(name) else f"`{name}`"

@@ -1,4 +1,4 @@
-"""Judges writes that are only planned yet, on the driver: what no writer of one file could refuse in time."""
+"""Checks of planned writes on the driver, for what no writer of a single file could refuse in time."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _NOT_SERVED = "the format loses tags, and its log would hold values of encrypted
 
 
 def check_partitioning(request: Mapping[str, Any]) -> dict[str, Any]:
-    """Refuse partition columns whose tags encrypt, since their values would be names of folders; answer ``{}``.
+    """Refuse partition columns whose tags encrypt, since their values would be names of folders; return ``{}``.
 
     Args:
         request: ``policy``, ``target`` (what is written), ``columns``: ``name`` and ``metadata`` (JSON) of each.
@@ -50,10 +50,10 @@ def check_partitioning(request: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_format(request: Mapping[str, Any]) -> dict[str, Any]:
-    """Refuse tagged columns in a table format that does not go by tags; answer ``{}``.
+    """Refuse tagged columns in a table format that ignores tags; return ``{}``.
 
     Args:
-        request: ``policy``, ``format``, ``schemas``: Spark schema JSON of what is written and of what is written to.
+        request: ``policy``, ``format``, ``schemas``: Spark schema JSON of the written rows and of the target.
 
     Raises:
         PlanError: a column's tag encrypts, or the policy denies columns without tags.
@@ -71,11 +71,11 @@ def check_format(request: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_sink(request: Mapping[str, Any]) -> dict[str, Any]:
-    """Judge a write to a sink that encrypts nothing: answer ``{"warnings": [text, ...]}``.
+    """Check a write to a sink that encrypts nothing, and return ``{"warnings": [text, ...]}``.
 
     Args:
-        request: ``policy``, ``sink`` (its name), ``schema`` (Spark schema JSON of what is written), ``sources`` (names
-            of the tables that are read), ``requires_encryption`` (whether one of them says so in its properties).
+        request: ``policy``, ``sink`` (its name), ``schema`` (Spark schema JSON of the written rows), ``sources`` (names
+            of the tables that are read), ``requires_encryption`` (whether the properties of one of them require it).
 
     Raises:
         PlanError: a column's tag encrypts and may not be written there, or a tag is not known.
@@ -108,14 +108,14 @@ def _say_why(policy: Policy, rule: TagRule) -> str:
 def table_tags(request: Mapping[str, Any]) -> dict[str, Any]:
     """Unite the tags of a table that is read: ``{"columns": [{"path": [name, ...], "tags": [tag, ...]}, ...]}``.
 
-    Paths are logical ones.  Tags of columns that the schema lacks are skipped.
+    Paths are logical ones.  Tags of columns that the schema lacks are ignored.
 
     Args:
         request: ``policy``, ``path`` (a folder that is read, or ``/``), ``properties`` (of the session and the table),
             ``schema`` (Spark schema JSON of what is read).
 
     Raises:
-        ConfigError, PlanError: a property is not what it must be; it is named.
+        ConfigError, PlanError: a property has a value that is not allowed; it is named.
     """
     context = table_context(require_text(request, "policy"), require_text(request, "path"), require_properties(request))
     schema = schema_from_spark(require_text(request, "schema"))
@@ -127,7 +127,7 @@ def table_tags(request: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def format_text(name: str, column: str, tag: str) -> str:
-    """Say why a tagged column cannot be written in a table format."""
+    """Return the message that a tagged column cannot be written in a table format."""
     return (
         f"column {column} carries the tag {tag!r}, which encrypts, and is written to {name}: {_NOT_SERVED}; write a "
         "Parquet table, or write without this column"

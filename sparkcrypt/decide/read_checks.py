@@ -1,7 +1,7 @@
-"""What a reader refuses: a file whose encryption differs from what the policy, or its history, allows.
+"""Checks of a reader, which refuse a file whose encryption the policy and its history do not allow.
 
-The algorithm in a footer is not authenticated, and whoever holds the footer key alone can write a footer in which an
-encrypted column is a plaintext one; so a file's own word on its encryption is never enough.
+The algorithm in a footer is not authenticated, and anyone with the footer key alone can write a footer in which an
+encrypted column is plaintext; so a file's own description of its encryption is never enough.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ class FileRead:
     """One file as its reader sees it.
 
     Attributes:
-        path: of the file.
-        footer: what the file says of itself.
+        path: the file's path.
+        footer: the file's description of itself.
         context: its table.
-        requested: the columns that are read, where they are known.  A reader is told the tags of these and of the
-            table's properties, so a column without a tag that is not among them is not judged by lacking one.
+        requested: the columns that are read, if they are known.  A reader gets the tags of these and of the table's
+            properties, so an untagged column that is not among them is not judged by its missing tag.
     """
 
     path: str
@@ -47,7 +47,7 @@ class FileRead:
 
     @classmethod
     def of_request(cls, request: Mapping[str, Any]) -> FileRead:
-        """Return the read that a request asks for.
+        """Return the read that a request describes.
 
         Args:
             request: ``policy``, ``path``, ``properties``, ``requested_schema`` (Spark schema JSON or None), ``footer``.
@@ -134,10 +134,10 @@ def _refuse_plaintext_file(read: FileRead, what: str) -> None:
 def _check_key(
     context: TableContext, path: str, plan: ColumnPlan, key_id: str | None, values: Mapping[str, str]
 ) -> None:
-    """Check the key of an encrypted column; None is the footer key, which every reader holds and so proves nothing."""
+    """Check the key of an encrypted column; None is the footer key, which every reader has: it proves nothing."""
     known = key_id is None or allowed_key_ids(context.policy, key_id)
     if known and (plan.action != "encrypt" or not context.require_encryption):
-        return  # a column that anyone may write, or drift, which a backfill mends
+        return  # a column that anyone may write, or drift, which a backfill repairs
     footer_keys = (context.policy.footer_key, *context.policy.footer_key_history)
     names = footer_keys if key_id is None else (key_id,)
     if any(_is_allowed(plan, name, values) for name in names):
@@ -154,7 +154,7 @@ def _is_allowed(plan: ColumnPlan, key_id: str, values: Mapping[str, str]) -> boo
         return True
     if plan.key is None:
         return False
-    if not set(plan.key.columns) <= set(values):  # a custom location: the folder does not tell the partition
+    if not set(plan.key.columns) <= set(values):  # a custom location: the folder does not show the partition
         return plan.key.matches(key_id) or (plan.late_data is not None and plan.late_data.matches(key_id))
     try:
         bucket_key = plan.key.render(values)
@@ -181,7 +181,7 @@ def _names_of(schema: Schema | None) -> frozenset[Path]:
 
 
 def _plan_columns(read: FileRead) -> dict[Path, ColumnPlan]:
-    """Plan the file's columns by the tags that reach a reader, who is not told every tag."""
+    """Plan the file's columns by the tags that the reader has, which may not be all."""
     context = read.context
     policy = replace(context.policy, untagged="plaintext") if context.policy.untagged == "deny" else context.policy
     guide = read.requested if context.require_encryption else None

@@ -1,4 +1,4 @@
-"""Reads the requests of the bridge: every part is checked before anything decides by it."""
+"""Parsing of the bridge's requests: every part is checked before a decision uses it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def require_text(request: Mapping[str, object], name: str) -> str:
 
 
 def optional_text(request: Mapping[str, object], name: str) -> str | None:
-    """Return a text field of a request, or None where it is missing, null or empty.
+    """Return a text field of a request, or None if it is missing, null or empty.
 
     Raises:
         BridgeError: it is something else.
@@ -58,10 +58,10 @@ def require_properties(request: Mapping[str, object]) -> dict[str, str]:
 
 
 def require_footer(request: Mapping[str, object]) -> Mapping[str, Any]:
-    """Return the footer that a request tells of.
+    """Return the footer in a request.
 
     Raises:
-        BridgeError: a part of it is missing or not what it must be.
+        BridgeError: a part of it is missing or invalid.
     """
     footer = request.get("footer")
     if not isinstance(footer, Mapping) or footer.get("mode") not in _MODES:
