@@ -1,1 +1,1 @@
-"""Who reads what: the log of access events, written and read, and what a principal would get of a table."""
+"""Access to columns: the log of access events, written and read, and what a principal would get of a table."""

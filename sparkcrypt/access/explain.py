@@ -1,4 +1,4 @@
-"""What a principal would get of a table, column by column, and why: by plan and key service."""
+"""What a principal would get of each column of a table, and why, by the plan and the key service."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ class ColumnAccess:
 
     Attributes:
         column: logical path.
-        tag: by which its key was chosen; None where no tag did.
+        tag: the tag that chose its key; None if no tag did.
         key: the master key; None for a plaintext column.
         partitions: the partitions, as ``{column: value}``; None for all.
-        right: what the key service says of the key.
+        right: the key service's decision on the key.
         result: what a read gives.
-        named: what a query gives that names the column, which strict projection makes an error where it would be null.
-        why: the reason, as a sentence's end.
+        named: what a query gives that names the column: under strict projection an error in place of null.
+        why: the reason, as the end of a sentence.
     """
 
     column: str
@@ -69,12 +69,12 @@ def explain_access(
     """Return what a read of each column would give.
 
     Args:
-        plan: of the table.
-        policy: whose tags say what becomes of denied columns.
-        decide: key id -> what the key service says with the principal's credential; None: it cannot say.
+        plan: the table's plan.
+        policy: its tags decide what a read of denied columns gives.
+        decide: key id -> the key service's decision for the principal's credential; None: it does not decide.
         partitions: values of partition columns, for key templates.
-        on_denied: what the session asks for; None: nothing.
-        strict_projection: what the session asks for; what the policy asks for, no session takes back.
+        on_denied: the session's setting; None: it has none.
+        strict_projection: the session's setting; it cannot turn off the policy's.
     """
     strict = policy.strict_projection or bool(strict_projection)
     known: dict[str, Right] = {}
@@ -113,7 +113,7 @@ def _ask(decide: Decide, key_id: str) -> Right:
 
 
 def _mode(policy: Policy, column: ColumnPlan, said: OnDenied | None) -> OnDenied:
-    """Return what becomes of the column where its key is denied, as reads decide it."""
+    """Return what a read gives of a column whose key is denied, by the same rule as reads."""
     words = [rule.on_denied for rule in map(policy.tag, column.tags) if rule is not None]
     if said == "error" or "error" in words or column.key is None:
         return "error"
@@ -123,7 +123,7 @@ def _mode(policy: Policy, column: ColumnPlan, said: OnDenied | None) -> OnDenied
 def _keys(
     plan: EncryptionPlan, column: ColumnPlan, partitions: Iterable[Mapping[str, str]]
 ) -> list[tuple[str | None, tuple[Mapping[str, str], ...] | None]]:
-    """Return the keys of a column, each with its partitions: several where the key is a template."""
+    """Return the keys of a column, each with its partitions: several if the key is a template."""
     if column.action == "plaintext":
         return [(None, None)]
     if column.key is None:
@@ -135,7 +135,7 @@ def _keys(
         try:
             found.setdefault(column.key.render(values), []).append(values)
         except PlanError:
-            continue  # nor could any file be written there
+            continue  # no file could be written there either
     return [(key, tuple(places)) for key, places in found.items()] or [(column.key.text, ())]
 
 

@@ -1,4 +1,4 @@
-"""Writes access events: lines of JSON in files that one process alone appends to, a folder for each day."""
+"""Writing of access events: lines of JSON in files that one process alone appends to, with a folder for each day."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sparkcrypt.errors import StorageError
 
 DAY_PREFIX, SUFFIX = "day=", ".jsonl"
 MOST_BYTES = 64 * 1024 * 1024
-"""How large a file grows before the next is begun."""
+"""The size that a file may reach before the next one is created."""
 _MOST_NAME = 120
 _MODE = 0o640
 
@@ -33,13 +33,13 @@ class AccessLog:
     """The files of one process below the folder of a log: ``day=2026-11-23/<owner>-<n>.jsonl``; safe for many threads.
 
     Each batch is one write to a file that is opened for it, so a file may be moved away at any time.  A file that
-    could not be written whole is not used again: what its last line holds is then told from an event by readers.
+    could not be written completely is not used again, so that readers can tell its last line from an event.
 
     Args:
-        folder: of the log; made for its owner alone when it is not there.  A folder of several users gives its mode
-            and, by its set-group-id bit, its group to the folders of days.
-        owner: unique to this process; its letters stand in names of files.
-        most_bytes: how large a file grows.
+        folder: the log's folder; created for its owner alone if it is missing.  A folder of several users gives its
+            mode and, by its set-group-id bit, its group to the folders of days.
+        owner: unique to this process; part of the names of files.
+        most_bytes: the maximum size of a file.
     """
 
     def __init__(self, folder: str | os.PathLike[str], *, owner: str, most_bytes: int = MOST_BYTES) -> None:
@@ -58,10 +58,10 @@ class AccessLog:
 
         Args:
             records: from ``make_record``.
-            durable: return only when they would outlast a loss of power.
+            durable: return only after the content of the files is on the disk.
 
         Raises:
-            StorageError: some of them may not be there; giving them again is safe, since each has its number.
+            StorageError: some of them may not be written; appending them again is safe, since each has its number.
         """
         ordered = sorted(records, key=_day_of)
         with self._lock:
@@ -95,14 +95,14 @@ class AccessLog:
         file.size += len(content)
 
     def _keep(self, file: _File) -> None:
-        """Remember a file as the one that its day goes on in; of older days, the newest alone."""
+        """Keep a file as the one in which its day continues; of the other days, only the newest two are kept."""
         self._files[file.day] = file
         for day in sorted(self._files)[:-2]:
             if day != file.day:
                 del self._files[day]
 
     def _begin(self, day: str) -> _File:
-        """Make an empty file of a day: nobody else's, whatever lies there."""
+        """Create an empty file for a day, which no other process uses."""
         folder = self._folder / f"{DAY_PREFIX}{day}"
         if not self._folder.exists():
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)

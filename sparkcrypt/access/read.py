@@ -1,4 +1,4 @@
-"""Reads access logs: who read a column on a day and who was refused, with what could not be read of the log itself."""
+"""Reading of access logs: who read a column on a day, who was refused, and what of the log could not be read."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sparkcrypt.policy.model import normalized_table
 
 MOST_LINE_BYTES = 1 << 20
 MOST_NAMED = 20
-"""How many unreadable lines are named; all are counted."""
+"""Maximum number of unreadable lines that are named; all are counted."""
 _WRAPPERS = {("list", "element"), ("bag", "array_element"), ("key_value", "key"), ("key_value", "value")}
 _ELEMENTS = {"array_element": "element"}
 _SAME = ("application", "process", "execution", "principal", "session_user", "route", "table", "key", "outcome", "why")
@@ -24,15 +24,15 @@ _SAME = ("application", "process", "execution", "principal", "session_user", "ro
 
 @dataclass(slots=True)
 class AccessReport:
-    """What a log says of one column on one day.
+    """The accesses to one column on one day, from a log.
 
     Attributes:
         column: table and column, as asked.
         day: in UTC.
         accesses: one for each execution, process, key and outcome, by time; ``count`` keys were asked for.
         files: how many files were read.
-        lost: how many events their processes say they could not record, of any column.
-        unreadable: how many lines are no records, such as the last of a file that was cut off.
+        lost: number of events, of any column, that their processes could not record.
+        unreadable: number of lines that are not records, such as the last line of a file that was cut off.
         unreadable_at: the first of these, each with file, line and reason.
     """
 
@@ -58,10 +58,10 @@ class AccessReport:
 
 
 def read_accesses(folder: Path, column: str, day: date) -> AccessReport:
-    """Return who asked for the keys of a column on a day, as it was recorded.
+    """Return the recorded requests for the keys of a column on a day.
 
     Args:
-        folder: of a log, or one into which the logs of several machines were brought together.
+        folder: a log's folder, or a folder with the logs of several machines.
         column: table and column, such as ``sales.customers.email``; a column stands for all below it.
         day: in UTC.
 
@@ -87,7 +87,7 @@ def read_accesses(folder: Path, column: str, day: date) -> AccessReport:
             continue
         once = (record.get("process"), record.get("number"))
         if once in seen:
-            continue  # a batch whose answer was lost is given again
+            continue  # a batch whose answer was lost is sent again
         seen.add(once)
         if record["kind"] == LOST:
             report.lost += record["count"]
@@ -99,12 +99,12 @@ def read_accesses(folder: Path, column: str, day: date) -> AccessReport:
 
 
 def read_declassified(folder: Path, columns: Iterable[str], tags: Collection[str]) -> dict[tuple[str, str, str], int]:
-    """Return how often the tags of some columns were taken off their values, on all days of a log.
+    """Return how often the tags of some columns were removed from their values, on all days of a log.
 
     Args:
-        folder: of a log, or one into which the logs of several machines were brought together.
+        folder: a log's folder, or a folder with the logs of several machines.
         columns: table and column, such as ``sales.customers.email``.
-        tags: values of which no table is noted count by these.
+        tags: values without a recorded table are counted by these tags.
 
     Returns:
         (column, or the tags of values without a table; principal; reason) -> uses.
@@ -168,7 +168,7 @@ def _add(grouped: dict[tuple[object, ...], Record], record: Record, columns: lis
 
 
 def _enrich(accesses: list[Record], files: list[Path]) -> None:
-    """Add what the driver's listener heard of the same executions; it ends them, maybe on the next day."""
+    """Add what the driver's listener recorded of the same executions at their end, which may be on the next day."""
     wanted: dict[tuple[object, object], list[Record]] = {}
     for access in accesses:
         if access["execution"] is not None:
@@ -182,7 +182,7 @@ def _enrich(accesses: list[Record], files: list[Path]) -> None:
 
 
 def _match_columns(record: Record, wanted: str) -> list[str] | None:
-    """Return the columns of a record that are meant; None where none is."""
+    """Return the columns of a record that match; None if none does."""
     table = f"{normalized_table(str(record.get('table')))}."
     if not normalized_table(wanted).startswith(table):
         return None
@@ -198,14 +198,14 @@ def _is_below(column: str, wanted: str) -> bool:
 
 
 def _forms(column: str) -> tuple[str, str]:
-    """Return a column's Parquet path, and that path without the groups that lists and maps have in files alone."""
+    """Return a column's Parquet path, and that path without the groups that only files have in lists and maps."""
     names = column.lower().split(".")
     kept = [name for place, name in enumerate(names) if tuple(names[place : place + 2]) not in _WRAPPERS]
     return ".".join(names), ".".join(_ELEMENTS.get(name, name) for name in kept)
 
 
 def _records(files: list[Path], unreadable: Callable[[str], None]) -> Iterator[Record]:
-    """Yield the records of files; what is none is told and left out."""
+    """Yield the records of files; report lines that are not records and leave them out."""
     for file in files:
         try:
             with file.open("rb") as stream:

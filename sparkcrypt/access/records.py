@@ -1,4 +1,4 @@
-"""The records of an access log: which there are, their fields, and how long each may be."""
+"""The records of an access log: their kinds, their fields, and the maximum length of each field."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Outcome: TypeAlias = Literal["opened", "refused", "masked", "failed", "declassif
 
 VERSION = 1
 ACCESS, QUERY, LOST = "access", "query", "lost"
-"""Keys of a table that a reader asked for; a query that the listener heard of; events that were not recorded."""
+"""Keys of a table that a reader asked for; a query that the listener saw; events that were not recorded."""
 OUTCOMES: tuple[Outcome, ...] = ("opened", "refused", "masked", "failed", "declassified")
 MOST_COLUMNS = 256
 MOST_CHARACTERS = 1_000
@@ -22,15 +22,15 @@ _TEXTS = {ACCESS: (*_WHO, "table", "key", "why"), QUERY: (*_WHO, "query_digest")
 
 
 def make_record(event: Mapping[str, Any], *, process: str) -> Record:
-    """Return an event as it stands in the log: known fields alone, each bounded, times in UTC.
+    """Return an event in the form of the log: known fields alone, each bounded, times in UTC.
 
     Args:
         event: ``kind`` (``access``, ``query`` or ``lost``), ``number`` (its place among those of its process),
-            ``first_ms`` and ``last_ms`` (since 1970), ``count``; who: ``principal``, ``session_user``, ``application``,
-            ``execution``, ``route``; of an access ``outcome``, ``why``, ``table``, ``key``, ``columns`` (dotted),
-            ``tags`` (that were taken off) and ``footer`` (whether the footer's key was asked for); of a query
-            ``query_digest``.
-        process: the process that saw it, which gives no number twice.
+            ``first_ms`` and ``last_ms`` (since 1970), ``count``; the reader's ``principal``, ``session_user``,
+            ``application``, ``execution``, ``route``; of an access ``outcome``, ``why``, ``table``, ``key``,
+            ``columns`` (dotted), ``tags`` (that were removed) and ``footer`` (whether the footer's key was asked for);
+            of a query ``query_digest``.
+        process: the process that saw it, which uses no number twice.
 
     Raises:
         BridgeError: a field that it must have is missing or of another type.
@@ -59,7 +59,7 @@ def _number(event: Mapping[str, Any], name: str) -> int:
 
 
 def _text(value: object) -> str | None:
-    """Return a text that UTF-8 can hold, cut where it is long: whoever names tables and keys does not size the log."""
+    """Return a text that UTF-8 can encode, cut if it is long: names of tables and keys must not set the log's size."""
     if value is None:
         return None
     text = str(value).encode("utf-8", "replace").decode()

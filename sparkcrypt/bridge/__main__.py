@@ -1,4 +1,4 @@
-"""Runs the helper: ``python -m sparkcrypt.bridge``; a JVM runs the jar itself instead, so that no folder shadows it."""
+"""Entry point of the helper, ``python -m sparkcrypt.bridge``; a JVM runs the jar, so that no folder shadows it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Access events as a JVM sends them, made into records of the log that its policy names."""
+"""Conversion of a JVM's access events to records of the log that its policy names."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sparkcrypt.policy.access_log import AccessLogRule
 
 
 def access_log_rule(request: Mapping[str, Any]) -> AccessLogRule:
-    """Return the log of a request's policy.
+    """Return the rule on the access log of a request's policy.
 
     Raises:
         ConfigError: the policy names none.
@@ -27,14 +27,14 @@ def access_log_rule(request: Mapping[str, Any]) -> AccessLogRule:
 
 
 def records_of(request: Mapping[str, Any]) -> tuple[str, list[Record]]:
-    """Return what names the files of a JVM, and the records of its events.
+    """Return the owner in the names of a JVM's files, and the records of its events.
 
     Args:
-        request: ``policy``, ``process`` (the JVM's own name for itself), ``application`` and ``events``, each as
-            `make_record` takes it.
+        request: ``policy``, ``process`` (the JVM's name for itself), ``application`` and ``events``, each in the form
+            that `make_record` takes.
 
     Raises:
-        BridgeError: an event is not what it must be.
+        BridgeError: an event is not valid.
     """
     events = request.get("events")
     if not isinstance(events, list) or not all(isinstance(event, Mapping) for event in events):
@@ -46,7 +46,7 @@ def records_of(request: Mapping[str, Any]) -> tuple[str, list[Record]]:
 
 
 def _tell_absence(record: Record, run_state: str) -> Record:
-    """Return a record that says of a key that is not there, which the JVM calls shredded, why that is so."""
+    """Return a record with the reason why a key does not exist, which the JVM always reports as shredded."""
     key_id = record.get("key")
     if record.get("outcome") != "refused" or record.get("why") != "shredded" or not key_id:
         return record

@@ -1,6 +1,6 @@
-"""A Python client of the helper: what a JVM does through the jar, without a JVM.
+"""A Python client of the helper: it sends what a JVM sends through the jar, without a JVM.
 
-Verification of a run asks a fresh helper for every key by it, so that what is swapped in can be opened by others.
+Verification of a run opens every key by a new helper, which shows that other processes can open what is swapped in.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ class HelperClient:
         environment: Mapping[str, str] | None = None,
         folder: Path | None = None,
     ) -> None:
-        """Take what the process is started with, at the ``with``.
+        """Store the settings of the process, which the ``with`` block starts.
 
         Args:
             command: from ``helper_command``.
             deadline_seconds: how long one call may take.
-            environment: of the process; this one's by default.
-            folder: its current folder; this one's by default.
+            environment: the process's environment; this one's by default.
+            folder: the process's current folder; this one's by default.
         """
         self._command = list(command)
         self._deadline_seconds = deadline_seconds
@@ -86,8 +86,8 @@ class HelperClient:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close its stdin, at which it ends; a helper that does not is killed."""
-        with contextlib.suppress(BrokenPipeError):  # it ended before
+        """Close the helper's stdin, which ends it; kill a helper that does not end."""
+        with contextlib.suppress(BrokenPipeError):  # the helper ended before
             cast(BinaryIO, self._process.stdin).close()
         try:
             self._process.wait(_END_SECONDS)
@@ -105,10 +105,10 @@ class HelperClient:
 
         Args:
             op: the operation.
-            **fields: its fields; bytes stand in them as base64.
+            **fields: the operation's fields, with bytes as base64.
 
         Raises:
-            SparkcryptError: what the helper answered, by its class.
+            SparkcryptError: the helper's error, with its class.
             BridgeError: the helper ended, or did not answer within the deadline.
         """
         number = next(self._numbers)

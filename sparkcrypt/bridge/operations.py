@@ -1,7 +1,7 @@
-"""What the helper answers to each operation of the bridge.
+"""The helper's operations, which answer the requests of the bridge.
 
-What one operation alone needs is imported when that operation is first asked for, and nothing beyond the standard
-library before: a helper starts, and says what it lacks, on any interpreter.
+Modules that only one operation needs are imported on its first request, and nothing beyond the standard library before:
+a helper starts on any interpreter, and reports what the interpreter lacks.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ Request: TypeAlias = Mapping[str, Any]
 Answer: TypeAlias = "dict[str, Any]"
 _FOREVER = float("inf")
 _KEK_SECONDS = 600.0
-"""For how long new local keys of ORC files are wrapped by one KEK, as parquet-mr does with data keys."""
+"""How long one KEK wraps new local keys of ORC files, as parquet-mr does with data keys."""
 _LATE_SECONDS = 60.0
-"""For how long a helper goes by what the key service said of a bucket that is past its retention."""
+"""How long a helper caches the key service's answer on whether a bucket's key is replaced by one of late data."""
 
 OPERATIONS_ON_KEYS = frozenset({"wrap", "unwrap", "open_key", "make_key", "skip_files", "judge_part"})
-"""Operations that hold key bytes or values of queries: the text of an unforeseen error in one is not passed on."""
+"""Operations on key bytes or values of queries: the text of an unexpected error in one is not sent to the caller."""
 
 
 def hello() -> Answer:
-    """Answer ``{"version", "pid", "python"}``: who serves."""
+    """Return this helper's ``{"version", "pid", "python"}``."""
     return {"version": sparkcrypt.__version__, "pid": os.getpid(), "python": sys.executable}
 
 
 class Operations:
-    """Answers requests; safe for many threads.  One key service is opened per distinct configuration."""
+    """The operations by name; safe for many threads.  One key service is opened per distinct configuration."""
 
     def __init__(self) -> None:
         self._services: ExpiringCache[KeyServiceConfig, OpenedKeyService] = ExpiringCache(_FOREVER)
@@ -84,7 +84,7 @@ class Operations:
         """Answer one request.
 
         Raises:
-            SparkcryptError: what the operation could not do.
+            SparkcryptError: the operation failed.
             BridgeError: there is no such operation.
         """
         operation = self._by_name.get(str(request.get("op")))
@@ -149,7 +149,7 @@ class Operations:
         return answer
 
     def _make_keys(self, policy: str, service: KeyService, keys: Sequence[str | None]) -> None:
-        """Make the keys of new buckets, where the policy says so; each is asked for once in a helper's life."""
+        """Create the keys of new buckets if the policy says so; each is checked once in a helper's life."""
         from sparkcrypt.decide.context import parse_policy
         from sparkcrypt.keys.bucket_keys import make_bucket_keys
         from sparkcrypt.keys.ids import decode_key_id
@@ -160,7 +160,7 @@ class Operations:
             self._buckets.get((policy, key_id), partial(make_bucket_keys, parsed, service, (key_id,)))
 
     def _route_keys(self, request: Request) -> RouteKeys:
-        """Return what says which keys of buckets are gone and replaced; each is asked for once in a while."""
+        """Return a function from keys of buckets to the keys of late data that replace them, with cached answers."""
         from sparkcrypt.decide.context import parse_policy
         from sparkcrypt.keys.bucket_keys import route_late_keys
 
@@ -285,7 +285,7 @@ def _table_tags(request: Request) -> Answer:
 
 
 def _key_service_of(request: Request) -> KeyServiceConfig:
-    """Return the key service that a request names itself, or inside its policy."""
+    """Return the key service that a request names, itself or in its policy."""
     text, policy = request.get("key_service"), request.get("policy")
     if text is not None:
         return _key_service(text)
@@ -310,7 +310,7 @@ def _key_service(text: str) -> KeyServiceConfig:
 
 
 def _lifetime_of(request: Request) -> float | None:
-    """Return for how many seconds a session keeps keys at most; None: as long as is usual."""
+    """Return for how many seconds a session keeps keys at most; None: the default."""
     asked = request.get("lifetime_seconds")
     return None if asked is None else float(max(0, int(asked)))
 

@@ -1,4 +1,4 @@
-"""The bridge's wire: frames of a 4-byte big-endian length and one JSON object in UTF-8, the same in both directions.
+"""The bridge's wire format: frames of a 4-byte big-endian length and one JSON object in UTF-8, in both directions.
 
 A request is ``{"id": n, "op": name, …}``, its answer ``{"id": n, "ok": {…}}`` or ``{"id": n, "error": {"type": class
 name in sparkcrypt.errors, "message": text}}``.  Answers come in any order.  Bytes inside are base64.
@@ -24,10 +24,10 @@ def read_frame(stream: BinaryIO) -> dict[str, Any] | None:
         stream: a blocking stream of bytes.
 
     Returns:
-        The object in it, or None when the stream ended between two frames.
+        The object in it, or None if the stream ended between two frames.
 
     Raises:
-        BridgeError: the stream ended inside a frame, the frame is over 64 MiB, or it does not hold one JSON object.
+        BridgeError: the stream ended inside a frame, the frame is over 64 MiB, or it does not contain one JSON object.
             The stream cannot be used after that.
     """
     head = _read_exactly(stream, _LENGTH.size)
@@ -66,7 +66,7 @@ def write_frame(stream: BinaryIO, document: Mapping[str, Any]) -> None:
 
 
 def _read_exactly(stream: BinaryIO, length: int) -> bytes:
-    """Read that many bytes, or nothing at a clean end.
+    """Read that many bytes, or fewer if the stream ends.
 
     Raises:
         BridgeError: the stream ended within the length field.

@@ -1,7 +1,7 @@
-"""The helper process: reads requests from stdin, answers many at once, ends when stdin closes.
+"""The helper process: it reads requests from stdin, answers them concurrently, and ends when stdin closes.
 
-The pipe's descriptors are moved away from 0 and 1 first, so that nothing that a library prints, and nothing that a
-child process inherits, can get into the protocol or keep it open.
+The pipe's descriptors are moved away from 0 and 1 first, so that no output of a library gets into the protocol, and no
+child process inherits the pipe and keeps it open.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MAX_THREADS = 16
 
 
 class Server:
-    """Reads frames from one stream and writes answers to another, with a bounded number of worker threads."""
+    """A server that reads frames from one stream and writes answers to another, with a bounded number of threads."""
 
     def __init__(self, source: BinaryIO, sink: BinaryIO, operations: Operations | None = None) -> None:
         self._source = source
@@ -38,11 +38,11 @@ class Server:
         """Answer requests until the source ends.
 
         Raises:
-            BridgeError: the source holds something that is not a frame.
+            BridgeError: the source contains something that is not a frame.
         """
         while (request := read_frame(self._source)) is not None:
             if request.get("op") == "hello":
-                # Answered here and not in a worker: it tells a slow key service from a helper that hangs.
+                # Answered here and not in a worker, so that a slow key service does not look like a helper that hangs.
                 self._respond({"id": request.get("id"), "ok": hello()})
             else:
                 self._submit(request)
@@ -64,7 +64,7 @@ class Server:
             self._respond({"id": number, "ok": self._operations.answer(request)})
         except SparkcryptError as error:
             self._respond_error(number, type(error).__name__, str(error))
-        except Exception as error:  # noqa: BLE001  # answered as BridgeError: whoever asked must not wait
+        except Exception as error:  # noqa: BLE001  # answered as BridgeError: the caller must not wait
             self._respond_error(number, BridgeError.__name__, _unforeseen(str(request.get("op")), error))
 
     def _respond_error(self, number: object, kind: str, message: str) -> None:
@@ -75,11 +75,11 @@ class Server:
             try:
                 write_frame(self._sink, document)
             except OSError:
-                end_process(0)  # the other end is gone: nobody waits for this answer
+                end_process(0)  # the other end is closed: no caller waits for this answer
 
 
 def _unforeseen(operation: str, error: Exception) -> str:
-    """Describe an error that no module foresaw; its text is left out where it could hold key bytes."""
+    """Log an unexpected error, and return a message without its text if that could contain key bytes."""
     frames = "".join(traceback.format_tb(error.__traceback__))
     sys.stderr.write(f"sparkcrypt helper: {type(error).__name__} in {operation}\n{frames}")
     sys.stderr.flush()
@@ -88,7 +88,7 @@ def _unforeseen(operation: str, error: Exception) -> str:
 
 
 def end_process(code: int) -> None:
-    """End at once, with what was printed but without waiting for any thread."""
+    """End the process at once: flush its output, but do not wait for any thread."""
     with contextlib.suppress(OSError, ValueError):
         sys.stdout.flush()
     with contextlib.suppress(OSError, ValueError):
@@ -111,8 +111,8 @@ def main() -> None:
 
 
 def _forbid_core_dumps() -> None:
-    """Let no core dump hold the keys that this process has opened; its children inherit that."""
-    with contextlib.suppress(ImportError, OSError, ValueError):  # a system that knows no such limit
+    """Disable core dumps, which would contain the opened keys; child processes inherit that."""
+    with contextlib.suppress(ImportError, OSError, ValueError):  # a system without such a limit
         import resource
 
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
