@@ -1,4 +1,4 @@
-"""Makes plans: tags are matched to the fields of a schema, and the policy decides of each leaf."""
+"""Building of plans: tags are matched to the fields of a schema, and the policy decides on each leaf."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ def build_plan(
         tagged: tags from every source, in any order.
         policy: what the tags mean.
         table: ``db.table``, when it is known.
-        partition_columns: names of partition columns, which cannot be encrypted but may stand in key templates.  None:
-            not known, as to the writer of one file, which is told its partition's values only.
-        require_encryption: the table's own property asks for it; the policy may too.
-        history: column -> percent-encoded key ids or ``plaintext`` that readers still take, from the table's
+        partition_columns: names of partition columns, which cannot be encrypted but may be used in key templates.
+            None: not known, as to the writer of one file, which has its partition's values only.
+        require_encryption: whether the table's own property requires it; the policy may require it too.
+        history: column -> percent-encoded key ids or ``plaintext`` that readers still accept, from the table's
             properties.
         compare_stores: list where the tags in the schema's metadata and in the table's properties differ.
-        skip_absent: pass over tags of columns that the schema lacks, as an older file of a table may.
+        skip_absent: ignore tags of columns that the schema lacks, as an older file of a table may.
 
     Raises:
-        PlanError: with one line for each problem of the whole schema.
+        PlanError: no plan can be made; one line for each problem of the whole schema.
     """
     planner = _Planner(schema, policy, table, partition_columns)
     planner.attach(tagged, skip_absent)
@@ -75,7 +75,7 @@ def build_plan(
 
 
 class _Planner:
-    """Matches tags to the fields of one schema and decides for each leaf; it gathers every problem first."""
+    """A planner that matches tags to the fields of one schema and decides on each leaf, collecting every problem."""
 
     def __init__(
         self, schema: Schema, policy: Policy, table: str | None, partition_columns: Iterable[str] | None
@@ -88,7 +88,7 @@ class _Planner:
         self._tags: dict[Path, dict[str, tuple[str, ...]]] = {}
 
     def attach(self, tagged: Iterable[TaggedColumn], skip_absent: bool) -> None:
-        """Put each tag at the node that its path names."""
+        """Assign each tag to the node that its path names."""
         for column in sorted(tagged, key=lambda entry: (SOURCES.index(entry.source), entry.path, entry.tags)):
             self._check_tags(column)
             if self._is_partition(column.path):
@@ -135,7 +135,7 @@ class _Planner:
         return ", ".join(names[:12]) + (f", … ({len(names)} in all)" if len(names) > 12 else "")
 
     def columns(self, history: Mapping[Path, tuple[str, ...]]) -> tuple[ColumnPlan, ...]:
-        """Decide for every leaf."""
+        """Return the plan of every leaf."""
         accepted: dict[Path, tuple[str, ...]] = {}
         for path, entries in sorted(history.items()):
             node = self._find(path)
@@ -160,7 +160,7 @@ class _Planner:
         carried = {tag for tags in by_source.values() for tag in tags}
         rules = [rule for rule in self._policy.tags if rule.name in carried]
         sources = tuple(source for source in SOURCES if source in by_source)
-        if not rules:  # every tag is unknown, and said so already
+        if not rules:  # every tag is unknown, which was reported already
             return ColumnPlan(leaf, "plaintext", None, None, tuple(sorted(carried)), sources, "unknown tag")
         rule = rules[0]
         self._check_template(leaf, rule)
@@ -198,7 +198,7 @@ class _Planner:
         return ColumnPlan(leaf, action, None, None, (), (), f"untagged: {self._policy.untagged}", kept)
 
     def differences(self) -> tuple[str, ...]:
-        """Tell where the two places in which a table keeps its tags do not agree."""
+        """Return where the tags in the schema's metadata and those in the table's properties differ."""
         without_metadata = {
             logical for _, chain in self._schema.walk_leaves() for logical, _, node in chain if len(node.parquet) != 1
         }

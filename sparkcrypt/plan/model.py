@@ -1,4 +1,4 @@
-"""The plan of a table or of a file: every leaf column with its key, and why; as JSON values, and as people read it."""
+"""The plan of a table or of a file: every leaf column with its key and the reason, as JSON values and as text."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ Action = Literal["encrypt", "footer_key", "plaintext"]
 
 @dataclass(frozen=True, slots=True)
 class ColumnPlan:
-    """What happens to one leaf column.
+    """The plan of one leaf column.
 
-    ``key`` is set when ``action`` is ``encrypt``; it may hold partition values still to be filled in.  ``history``
-    lists percent-encoded key ids, or ``plaintext``, that readers still take for this column.  ``late_data`` is the
-    key of rows of buckets that are past ``retention_seconds`` and whose own key is gone.
+    ``key`` is set when ``action`` is ``encrypt``; it may contain partition values that are still to be filled in.
+    ``history`` lists percent-encoded key ids, or ``plaintext``, that readers still accept for this column.
+    ``late_data`` is the key of rows of buckets that are past ``retention_seconds`` and whose own key is gone.
     """
 
     leaf: Leaf
@@ -44,12 +44,12 @@ class ColumnPlan:
         return self.leaf.parquet
 
     def takes_late(self, key_id: str | None, bucket_key: str | None, now: datetime) -> bool:
-        """Tell whether a key is that of late data, and a bucket past the tag's retention, so that rows of it are late.
+        """Return whether a key is of late data and a bucket is past the tag's retention, so that its rows are late.
 
         Args:
-            key_id: under which the column is.
-            bucket_key: that the bucket has by the plan.
-            now: by which time retention is over.
+            key_id: the key of the column.
+            bucket_key: the bucket's key by the plan.
+            now: the time at which retentions are judged.
         """
         if self.key is None or self.late_data is None or key_id is None or bucket_key is None:
             return False
@@ -98,7 +98,7 @@ class EncryptionPlan:
         """Return column path -> key id for the files of one partition; None stands for the footer key.
 
         Raises:
-            PlanError: a key needs a partition value that is not there or cannot stand in it.
+            PlanError: a key needs a partition value that is missing or not allowed in it.
         """
         keys: dict[Path, str | None] = {}
         for column in self.encrypted:

@@ -1,7 +1,7 @@
-"""A plan in ORC files: what its columns are called there, and which of them stand encrypted as a whole.
+"""Plans for ORC files: the names of columns there, and which columns are encrypted as a whole.
 
 ORC encrypts a column with all below it, under one key.  It names the element of a list ``_elem``, key and value of a
-map ``_key`` and ``_value``; files of old writers of Hive number their columns, and go by position.
+map ``_key`` and ``_value``; files of old writers of Hive number their columns, which are matched by position.
 Source: ORC specification v1, "Column Encryption"; ``OrcUtils.requestedColumnIds`` of Spark.
 """
 
@@ -16,15 +16,15 @@ from sparkcrypt.schema import ELEMENT, KEY, VALUE, Node, Path, Schema, join_dott
 _NAMES = {"list": {"_elem": ELEMENT}, "map": {"_key": KEY, "_value": VALUE}}
 _NUMBERED = "_col"
 KEY_BITS = (128, 256)
-"""Lengths of a local key that ORC has."""
+"""Lengths of a local key that ORC supports."""
 
 
 def refuse_orc_plan(plan: EncryptionPlan) -> None:
-    """Refuse a plan that ORC files cannot hold.
+    """Refuse a plan that is not possible in ORC files.
 
     Raises:
-        PlanError: local keys are of a length that ORC lacks, or a map's keys are encrypted otherwise than its values;
-            one line for each problem.
+        PlanError: local keys have a length that ORC lacks, or a map's keys are encrypted otherwise than its values; one
+            line for each problem.
     """
     name, problems = plan.table or "these files", []
     if plan.encrypted and plan.data_key_bits not in KEY_BITS:
@@ -50,11 +50,11 @@ def match_orc_columns(paths: Iterable[Path], plan: EncryptionPlan) -> tuple[dict
     """Return the planned column of each leaf column of an ORC file, and the leaf columns that the table lacks.
 
     Args:
-        paths: of the file's leaf columns, in its order.
-        plan: of the file's table.
+        paths: the paths of the file's leaf columns, in its order.
+        plan: the plan of the file's table.
 
     Raises:
-        PlanError: a column of the file is no struct, list or map where the table has one, or is one where it has none.
+        PlanError: a column is a struct, list or map in the file or in the table only, or of another kind there.
     """
     by_place = {column.leaf.logical: column for column in plan.columns}
     listed = tuple(paths)
@@ -72,7 +72,7 @@ def match_orc_columns(paths: Iterable[Path], plan: EncryptionPlan) -> tuple[dict
 
 
 def name_orc_columns(schema: Schema) -> dict[Path, Path]:
-    """Return what each leaf column is called in ORC files that Spark writes: Parquet column path -> ORC's path."""
+    """Return each leaf column's name in ORC files that Spark writes: Parquet column path -> ORC's path."""
     names = {kind: {name: spelt for spelt, name in below.items()} for kind, below in _NAMES.items()}
     found = {}
     for leaf, chain in schema.walk_leaves():
@@ -84,14 +84,14 @@ def name_orc_columns(schema: Schema) -> dict[Path, Path]:
 
 
 def cover_columns(paths: Iterable[Path], wanted: Mapping[Path, str]) -> dict[Path, str]:
-    """Return the columns that are to stand encrypted, each with its key and with all below it.
+    """Return the columns to encrypt, each with all below it, and the key of each.
 
-    The outermost column is taken below which every leaf has the same key, so that lengths of lists and nulls above the
-    leaves are hidden too.
+    For each leaf this is the outermost column whose leaves all have the same key, so that lengths of lists and nulls
+    above the leaves are hidden too.
 
     Args:
-        paths: of the file's leaf columns.
-        wanted: leaf column -> master key, of those to be encrypted.
+        paths: the paths of the file's leaf columns.
+        wanted: leaf column -> master key, for those to encrypt.
     """
     roots: dict[Path, str] = {}
     waiting: list[tuple[Path, list[Path]]] = [((), list(paths))]
@@ -115,7 +115,7 @@ def _is_below(path: Path, top: Path) -> bool:
 
 
 def _number_columns(paths: Sequence[Path]) -> dict[str, int]:
-    """Return the positions of a file's columns where it numbers them; nothing of a file that names them."""
+    """Return the positions of a file's columns if it numbers them; nothing for a file that names them."""
     names = tuple(dict.fromkeys(path[0] for path in paths))
     return {name: place for place, name in enumerate(names)} if all(map(_is_numbered, names)) else {}
 
@@ -131,7 +131,7 @@ def _find_top(name: str, schema: Schema, numbers: Mapping[str, int]) -> Node | N
 
 
 def _find_named(name: str, nodes: Sequence[Node]) -> Node | None:
-    """Return the node of a name, as Spark resolves it: exactly, or else by a case that only one has."""
+    """Return the node of a name as Spark resolves it: an exact match, else the only match without regard to case."""
     found = [node for node in nodes if node.name == name] or [
         node for node in nodes if node.name.lower() == name.lower()
     ]
@@ -139,7 +139,7 @@ def _find_named(name: str, nodes: Sequence[Node]) -> Node | None:
 
 
 def _find_place(path: Path, top: Node) -> Path | None:
-    """Return the logical path of a file's leaf column; None where the table's struct lacks it."""
+    """Return the logical path of a file's leaf column; None if the table's struct lacks it."""
     node: Node = top
     place: Path = (top.name,)
     for name in path[1:]:

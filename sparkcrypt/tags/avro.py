@@ -1,7 +1,7 @@
 """Tags in an Avro schema: the property ``confluent:tags`` of fields and types, at any depth.
 
-Source: the Avro 1.12 specification, "Schema Declaration"; Confluent's inline tags.  The shape of unions is that of
-Spark's ``SchemaConverters``, which is where tables with an Avro schema get their columns from.
+Source: the Avro 1.12 specification, "Schema Declaration"; Confluent's inline tags.  Unions have the shape that Spark's
+``SchemaConverters`` gives them, from which tables with an Avro schema get their columns.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from sparkcrypt.tags.model import TaggedColumn, tags_of_schema
 
 PROPERTY = "confluent:tags"
 MAX_FIELDS = 32_767
-"""The most columns that a Parquet file can have; named types used again would else grow without bound."""
+"""Maximum number of columns of a Parquet file; without it, named types that are reused could grow without bound."""
 
 _PRIMITIVES = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
 _WIDENED = (frozenset({"int", "long"}), frozenset({"float", "double"}))
@@ -69,7 +69,7 @@ def tags_of_avro(schema: Schema) -> tuple[TaggedColumn, ...]:
 
 
 class _Reader:
-    """Reads one Avro document; it remembers named types and which of them are open, since they may not nest."""
+    """A parser of one Avro document; it records named types, and which of them are open, since they may not nest."""
 
     def __init__(self, where: str) -> None:
         self._where = where
@@ -146,9 +146,9 @@ class _Reader:
         return self._type(node, known[0], known[1], path)
 
     def _union(self, node: Node, branches: list[Any], namespace: str, path: Path) -> Node:
-        """A union with null is its other branch; int with long, or float with double, is the wider one.
+        """Return the node of a union: null with a type is that type, int with long or float with double the wider one.
 
-        Any other is a struct ``member0``, ``member1``, … in Spark.
+        Any other union is a struct ``member0``, ``member1``, … in Spark.
         """
         others = [branch for branch in branches if _name(branch) != "null"]
         if not others:
@@ -193,5 +193,5 @@ class _Reader:
 
 
 def _name(branch: Any) -> Any:
-    """Return the type name of a union's branch, written plainly or as an object."""
+    """Return the type name of a union's branch, which is a plain name or an object."""
     return branch.get("type") if isinstance(branch, Mapping) else branch

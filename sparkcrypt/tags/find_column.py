@@ -1,4 +1,4 @@
-"""Finds the column that a path names, whichever of its names the path uses."""
+"""Lookup of the column that a path names, by any of the column's names."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _STANDARD = {"list": "list", "map": "key_value"}
 
 
 class ColumnIndex:
-    """Every name of every field of a schema.
+    """An index of every name of every field of a schema.
 
     In order of precedence: its logical path, its Parquet path, its Parquet path as Spark writes it, and for a list or
     map the group below it, which has no logical path of its own (``people.list`` is ``people``).
@@ -37,7 +37,7 @@ class ColumnIndex:
 
 
 def fold(path: Path) -> Path:
-    """Return a path as it is compared without case, as the Hive metastore and Spark do by default."""
+    """Return a path in lower case, to compare it without case, as the Hive metastore and Spark do by default."""
     return tuple(name.lower() for name in path)
 
 

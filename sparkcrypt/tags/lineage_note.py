@@ -1,4 +1,4 @@
-"""Where the columns of a file came from when it was written, as a note in the metadata of its Spark schema says."""
+"""The lineage of a file's columns: where they came from when it was written, by notes in its Spark schema."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ Origins = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True, slots=True)
 class ColumnLineage:
-    """What one top-level column of a file says of the write that made it.
+    """The lineage of one top-level column of a file, from the write that made it.
 
     Attributes:
         column: its name.
         tags: those that it was written with, without those of fields inside it.
         origins: tagged columns that its values come from.
         declassified: tagged columns that its values come from without their tags.
-        conditions: tagged columns by which the rows of the whole write were chosen, joined or grouped.
+        conditions: tagged columns used to choose, join or group the rows of the whole write.
         inherited: tags that the table's column lacked when it was written.
-        more: there were more columns than are noted.
+        more: whether there were more columns than are noted.
     """
 
     column: str
@@ -46,7 +46,7 @@ class ColumnLineage:
 
     @classmethod
     def from_list(cls, values: list[Any]) -> ColumnLineage:
-        """Return what `to_list` gave."""
+        """Return the lineage whose `to_list` returned these values."""
         column, tags, origins, declassified, conditions, inherited, more = values
         columns = (_pairs(origins), _pairs(declassified), _pairs(conditions))
         return cls(column, tuple(tags), *columns, tuple(inherited), more)
@@ -55,7 +55,7 @@ class ColumnLineage:
 def lineage_of_schema(document: str) -> tuple[ColumnLineage, ...]:
     """Return the lineage of the columns of a file, by its Spark schema; a column without a note has none.
 
-    Anybody may have written the file: what is not as the extension writes it is skipped.
+    Anyone may have written the file: notes in another form than the extension's are ignored.
     """
     try:
         fields = json.loads(document)["fields"]
@@ -90,7 +90,7 @@ def _origins(part: Mapping[str, list[str]]) -> Origins:
 
 
 def is_lineage(note: object) -> bool:
-    """Tell whether a value of a field's metadata is a note of its lineage."""
+    """Return whether a value of a field's metadata is a note of its lineage."""
     return isinstance(note, dict) and all(name in _PARTS and _PARTS[name](value) for name, value in note.items())
 
 

@@ -18,8 +18,8 @@ SOURCES: tuple[Source, ...] = ("schema metadata", "table property", "avro schema
 class TaggedColumn:
     """Tags on one field, in the order in which its owner wrote them.
 
-    ``path`` names the field by its logical or its Parquet path, whole or a group's; which one it is, is told when it is
-    matched against a schema.
+    ``path`` is the logical or the Parquet path of the field, which may be a group; which of the two it is shows when it
+    is matched against a schema.
     """
 
     path: Path
@@ -32,7 +32,7 @@ class TaggedColumn:
 
 
 def tags_of_schema(schema: Schema, source: Source = "schema metadata") -> tuple[TaggedColumn, ...]:
-    """Return the tags that the fields of a schema carry themselves, groups included, less the mark of masked ones."""
+    """Return the tags of the fields of a schema, groups included, without the tag that marks masked columns."""
     found: dict[Path, TaggedColumn] = {}
     for _, chain in schema.walk_leaves():
         for logical, _, node in chain:
@@ -43,7 +43,7 @@ def tags_of_schema(schema: Schema, source: Source = "schema metadata") -> tuple[
 
 
 def masked_of_schema(schema: Schema) -> tuple[str, ...]:
-    """Return the fields of a schema, groups included, that hold nulls in place of denied values: dotted paths."""
+    """Return the fields of a schema, groups included, that contain nulls for denied values: dotted paths."""
     chains = (chain for _, chain in schema.walk_leaves())
     found = (logical for chain in chains for logical, _, node in chain if MASKED_TAG in node.tags)
     return tuple(join_dotted(path) for path in dict.fromkeys(found))
@@ -53,7 +53,7 @@ def split_tags(text: str, where: str) -> tuple[str, ...]:
     """Split comma-separated tags.
 
     Raises:
-        PlanError: nothing, or an empty name, between the commas; ``where`` is named.
+        PlanError: a name between the commas is empty; the message names ``where``.
     """
     names = tuple(part.strip() for part in text.split(","))
     if not all(names):
@@ -101,5 +101,5 @@ def history_of_properties(properties: Mapping[str, str]) -> dict[Path, tuple[str
 
 
 def tags_of_overlay(overlay: Mapping[str, tuple[str, ...]]) -> tuple[TaggedColumn, ...]:
-    """Return the tags that a policy lays over a table: dotted column path -> tags."""
+    """Return the tags of a policy's overlay for a table: dotted column path -> tags."""
     return tuple(TaggedColumn(split_dotted(path), tags, "overlay") for path, tags in sorted(overlay.items()))

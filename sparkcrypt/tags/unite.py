@@ -1,4 +1,4 @@
-"""The one place where the tags of a column are united: each place that may hold them can lose them."""
+"""The one place where the tags of a column are united, since each source of tags can lose them."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ def unite_tags(
     overlay: Iterable[tuple[str, tuple[str, ...]]] = (),
     known: Iterable[TaggedColumn] = (),
 ) -> tuple[TaggedColumn, ...]:
-    """Return the tags of all places, each with its own source; a column may have some from several.
+    """Return the tags of all sources, each with its own source; a column may have some from several.
 
     Args:
-        schemas: whose fields carry tags.
-        properties: of a table, or of a writer's or reader's configuration.
-        avro: Avro schemas; None is skipped.
-        overlay: what a policy lays over the table: dotted column path, tags.
+        schemas: schemas whose fields carry tags.
+        properties: properties of a table, or of a writer's or reader's configuration.
+        avro: Avro schemas; None is ignored.
+        overlay: a policy's overlay for the table: dotted column path, tags.
         known: tags that were united before.
 
     Raises:
-        PlanError: a property is no list of tags.
+        PlanError: a property is not a list of tags.
     """
     return (
         *(tag for schema in schemas for tag in tags_of_schema(schema)),
