@@ -1,4 +1,4 @@
-"""Everything that needs a Spark session: set-up, catalog, files, tags in the metastore, plans of tables, reading.
+"""Code that needs a Spark session: set-up, catalog, files, tags in the metastore, plans of tables, reading.
 
 The only package that imports pyspark.
 """

@@ -1,1 +1,1 @@
-"""Files by Hadoop's FileSystem: listed, read, moved, with their access rights and storage policies."""
+"""Access to files through Hadoop's FileSystem: listing, reading, moving, access rights and storage policies."""

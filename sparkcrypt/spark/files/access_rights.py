@@ -1,4 +1,4 @@
-"""Who may do what with a folder and the files in it: what new files in the place of old ones must be given."""
+"""Copies the access rights of a folder and its files to the new files that replace them."""
 
 from __future__ import annotations
 
@@ -9,19 +9,18 @@ from sparkcrypt.spark.files.status import Access
 
 
 def access_to_give(files: HadoopFiles, source: str, target: str) -> dict[str, Access]:
-    """Return what each folder and data file of a copy must have: path -> access.
+    """Return the access that each folder and data file of a copy must have: path -> access.
 
-    A folder gets what the folder of the same name has; a file what the files of that folder have, which therefore must
-    agree, but for their owner: where that differs it is the folder's.
+    A folder gets the access of the source folder of the same name.  A file gets the access of the files of that source
+    folder, which must therefore have one group, mode and ACL; if their owners differ, the file gets the folder's owner.
 
     Args:
-        files: of both.
+        files: the file system of both folders.
         source: the folder that is copied.
         target: the copy, which may have other files in the same folders.
 
     Raises:
-        VerificationError: files of one folder differ in group, mode or ACL, so there is no telling what new files must
-            have.
+        VerificationError: files of one folder differ in group, mode or ACL, so the access of new files is undefined.
     """
     source, target = (files.qualify(path).rstrip("/") for path in (source, target))
     given = {target: files.access(source)}
@@ -39,7 +38,7 @@ def access_to_give(files: HadoopFiles, source: str, target: str) -> dict[str, Ac
 
 
 def find_access_differences(files: HadoopFiles, source: str, target: str) -> tuple[str, ...]:
-    """Return what differs between a folder and its copy in owner, group, mode and ACL, down to files."""
+    """Return the differences between a folder and its copy in owner, group, mode and ACL, down to files."""
     given = access_to_give(files, source, target)
     return tuple(f"{path}: {text}" for path, wanted in given.items() for text in wanted.differences(files.access(path)))
 
@@ -48,10 +47,10 @@ def copy_access(files: HadoopFiles, source: str, target: str) -> None:
     """Give a copy of a folder the owner, group, mode and ACL of the folder, down to files; see ``access_to_give``.
 
     Raises:
-        SparkcryptError: this user may not, or the file system cannot.
+        SparkcryptError: this user may not set them, or the file system cannot.
     """
     given = access_to_give(files, source, target)
-    for path in sorted(given, reverse=True):  # what is below first: a folder may be closed to this user afterwards
+    for path in sorted(given, reverse=True):  # children first: this user may lose access to a folder afterwards
         files.set_access(path, given[path])
 
 

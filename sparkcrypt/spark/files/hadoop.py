@@ -1,4 +1,4 @@
-"""Files through Hadoop's FileSystem, with the session's own credentials: listing, moving, reading, creating."""
+"""Lists, moves, reads and creates files through Hadoop's FileSystem, with the session's own credentials."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from sparkcrypt.spark.files.status import Access, FileStatus, local_path, read_l
 from sparkcrypt.spark.jvm.gateway import JVM_ERRORS, hadoop_conf, jvm, read_java_error
 
 _RENAMES_AT_ONCE = frozenset({"file", "hdfs", "viewfs", "webhdfs", "swebhdfs", "abfs", "abfss", "ofs", "o3fs"})
-"""Schemes of file systems whose rename of a folder is one step."""
+"""Schemes of file systems that rename a folder atomically."""
 
 
 class HadoopFiles:
-    """Files of any scheme that the session's Hadoop configuration knows; paths are texts, local or URI."""
+    """Files of any scheme that the session's Hadoop configuration supports; paths are strings, local or URI."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._jvm = jvm(spark)
@@ -31,11 +31,11 @@ class HadoopFiles:
         self._conf = hadoop_conf(spark)
 
     def path(self, path: str) -> Any:
-        """Return Hadoop's Path of a text that is already escaped or has nothing to escape."""
+        """Return Hadoop's Path of a string that is already escaped or needs no escapes."""
         return self._jvm.org.apache.hadoop.fs.Path(path)
 
     def locate(self, path: str) -> tuple[Any, Any]:
-        """Return Hadoop's FileSystem and Path of a text."""
+        """Return Hadoop's FileSystem and Path of a path string."""
         where = self.path(path)
         try:
             return where.getFileSystem(self._conf), where
@@ -43,7 +43,7 @@ class HadoopFiles:
             raise _translate_error(error, "open the file system of", path) from error
 
     def is_a(self, thing: Any, kind: str) -> bool:
-        """Tell whether a Java object is of a class or one below it."""
+        """Tell whether a Java object is an instance of a class or of a subclass."""
         return bool(self._jvm.py4j.reflection.TypeUtil.isInstanceOf(kind, thing))
 
     def default_file_system(self) -> str:
@@ -57,8 +57,8 @@ class HadoopFiles:
         return str(system.makeQualified(where).toString())
 
     def exists(self, path: str) -> bool:
-        """Tell whether a file or folder is there."""
-        local = local_path(path) if path.startswith("file:") else None  # without a scheme it may be anywhere
+        """Tell whether a file or folder exists."""
+        local = local_path(path) if path.startswith("file:") else None  # without a scheme it is on the default system
         if local is not None:
             try:
                 return Path(local).exists()
@@ -68,7 +68,7 @@ class HadoopFiles:
         return bool(self.call("look for", path, lambda: system.exists(where)))
 
     def is_file(self, path: str) -> bool:
-        """Tell whether a file is there."""
+        """Tell whether a path exists and is a file."""
         system, where = self.locate(path)
         try:
             return bool(system.getFileStatus(where).isFile())
@@ -83,13 +83,13 @@ class HadoopFiles:
         return _status(self.call("look at", path, lambda: system.getFileStatus(where)))
 
     def children(self, path: str) -> tuple[FileStatus, ...]:
-        """Return what is directly in a folder, by name."""
+        """Return the direct children of a folder, sorted by path."""
         system, where = self.locate(path)
         entries = self.call("list", path, lambda: system.listStatus(where))
         return tuple(sorted((_status(entry) for entry in entries), key=lambda entry: entry.path))
 
     def names(self, path: str) -> tuple[str, ...]:
-        """Return the names of what is directly in a folder, hidden ones too."""
+        """Return the names of the direct children of a folder, including hidden ones."""
         local = local_path(path)
         if local is None:
             return tuple(child.name for child in self.children(path))
@@ -99,7 +99,7 @@ class HadoopFiles:
             raise SparkcryptError(f"cannot list {path}: {error.strerror}") from error
 
     def listed_in_jvm(self, path: str, lister: str) -> str | None:
-        """Return what a static method ``dataFiles`` of the jar says of a folder; None when the jar is not there."""
+        """Return the result of a static method ``dataFiles`` of the jar for a folder; None without the jar."""
         system, where = self.locate(path)
         loader = self._jvm.java.lang.Thread.currentThread().getContextClassLoader()
         try:
@@ -115,7 +115,7 @@ class HadoopFiles:
         return str(self.call("list", path, lambda: method.invoke(None, arguments)))
 
     def walk(self, path: str) -> Iterator[FileStatus]:
-        """Yield every file below a folder, hidden ones included, depth first."""
+        """Yield every file below a folder depth first, including hidden ones."""
         for entry in self.children(path):
             if entry.is_folder:
                 yield from self.walk(entry.path)
@@ -123,7 +123,7 @@ class HadoopFiles:
                 yield entry
 
     def data_files(self, path: str) -> tuple[FileStatus, ...]:
-        """Return the files below a folder that Spark reads: none under a name that begins with ``_`` or ``.``."""
+        """Return the files below a folder that Spark reads, without hidden ones (see ``is_hidden``)."""
         if not self.exists(path):
             return ()
         found: list[FileStatus] = []
@@ -134,14 +134,14 @@ class HadoopFiles:
         return tuple(found)
 
     def make_folder(self, path: str, mode: str | None = None) -> None:
-        """Make a folder and those above it; an octal mode is for the folder itself, where it is new."""
+        """Make a folder and its parents; an octal mode applies to the folder itself if it is new."""
         system, where = self.locate(path)
         permission = self._jvm.org.apache.hadoop.fs.permission.FsPermission
         given = (permission(mode),) if mode and not self.exists(path) else ()
         self.call("make", path, lambda: system.mkdirs(where, *given))
 
     def renames_at_once(self, path: str) -> bool:
-        """Tell whether a folder on this file system is renamed as a whole; object stores copy and delete each file."""
+        """Tell whether this file system renames a folder atomically; object stores copy and delete each file."""
         system, _ = self.locate(path)
         return str(system.getScheme()) in _RENAMES_AT_ONCE
 
@@ -162,9 +162,9 @@ class HadoopFiles:
             )
 
     def try_rename(self, source: str, target: str) -> bool:
-        """Rename where the file system itself refuses a target that exists (HDFS); False when it does.
+        """Rename on a file system that itself refuses an existing target (HDFS); return False if the target exists.
 
-        By FileContext: FileSystem's rename would move the source into a target that is a folder.
+        Uses FileContext, since FileSystem's rename would move the source into a target that is a folder.
         """
         _, where = self.locate(source)
         options = self._jvm.org.apache.hadoop.fs.Options.Rename
@@ -173,38 +173,38 @@ class HadoopFiles:
             context = self._jvm.org.apache.hadoop.fs.FileContext.getFileContext(where.toUri(), self._conf)
             context.rename(where, self.path(target), none)
         except JVM_ERRORS as error:
-            if "FileAlreadyExists" in read_java_error(error)[0] or self.exists(target):  # a folder is refused otherwise
+            if "FileAlreadyExists" in read_java_error(error)[0] or self.exists(target):  # another error for a folder
                 return False
             raise _translate_error(error, "rename", source) from error
         return True
 
     def delete_tree(self, path: str) -> None:
-        """Delete a file or folder with all below it; nothing happens when it is not there."""
+        """Delete a file, or a folder with everything below it; do nothing if it does not exist."""
         system, where = self.locate(path)
         self.call("delete", path, lambda: system.delete(where, True))
 
     def delete_empty(self, path: str) -> None:
-        """Delete a folder in which nothing is; one that is not empty, or not there, stays as it is."""
+        """Delete a folder if it exists and is empty."""
         system, where = self.locate(path)
         if self.exists(path) and not self.children(path):
-            with contextlib.suppress(*JVM_ERRORS):  # not empty any more
+            with contextlib.suppress(*JVM_ERRORS):  # a file was created in it meanwhile
                 system.delete(where, False)
 
     def delete_file(self, path: str) -> None:
-        """Delete a file; nothing happens when there is none of that name."""
+        """Delete a file; do nothing if there is none of that name."""
         system, where = self.locate(path)
         if self.is_file(path):
             self.call("delete", path, lambda: system.delete(where, False))
 
     def read(self, path: str) -> bytes:
-        """Return the bytes of a small file."""
+        """Return the content of a small file."""
         with self.open(path) as stream:
             return stream.read()
 
     def write_new(self, path: str, content: bytes) -> bool:
-        """Create a file that does not exist yet; False when it does.
+        """Create a file with its content; return False if it exists already.
 
-        The check and the creation are one step only where the file system says so (HDFS); see ``backfill.store``.
+        The check and the creation are one atomic step only on some file systems (HDFS); see ``backfill.state.store``.
         """
         system, where = self.locate(path)
         try:
@@ -223,7 +223,7 @@ class HadoopFiles:
     def open(self, path: str) -> io.BufferedReader:
         """Open a file for reading, with seek."""
         local = local_path(path)
-        if local is not None:  # a hundred times faster than through the JVM
+        if local is not None:  # a hundred times faster without the JVM
             return Path(local).open("rb")
         system, where = self.locate(path)
         length = self.status(path).length
@@ -239,9 +239,9 @@ class HadoopFiles:
             return stream.read(most_bytes + 1)
 
     def access(self, path: str) -> Access:
-        """Return who may do what with a file or folder."""
+        """Return the access rights of a file or folder."""
         local = local_path(path)
-        if local is not None:  # Hadoop knows no ACLs of a local file system
+        if local is not None:  # Hadoop does not read the ACLs of a local file system
             return read_local_access(local)
         system, where = self.locate(path)
         status = self.call("look at", path, lambda: system.getFileStatus(where))
@@ -252,13 +252,13 @@ class HadoopFiles:
         return Access(told.owner, told.group, told.mode, str(entries.toString()), entries)
 
     def set_access(self, path: str, wanted: Access) -> None:
-        """Give a file or folder an owner, group, mode and ACL; what it has already is not set again.
+        """Set the owner, group, mode and ACL of a file or folder, as far as they differ.
 
         Raises:
-            SparkcryptError: this user may not, or the file system cannot.
+            SparkcryptError: this user may not set them, or the file system cannot.
         """
         now = self.access(path)
-        if now == wanted:  # as of nearly every file: nothing is to be asked of Hadoop
+        if now == wanted:  # true of nearly every file, and needs no call to Hadoop
             return
         system, where = self.locate(path)
         if (wanted.owner, wanted.group) != (now.owner, now.group):
@@ -272,7 +272,7 @@ class HadoopFiles:
         if now.acl:
             self.call("remove the ACL of", path, lambda: system.removeAcl(where))
         if wanted.acl:
-            # With an ACL the group's bits of the mode are the ACL's mask.
+            # If there is an ACL, the group bits of the mode are the ACL's mask.
             whole = permission.AclUtil.getAclFromPermAndEntries(mode, wanted.entries)
             self.call("set the ACL of", path, lambda: system.setAcl(where, whole))
         self.call("set the mode of", path, lambda: system.setPermission(where, mode))
@@ -300,5 +300,5 @@ def _status(entry: Any) -> FileStatus:
 def _translate_error(error: BaseException, verb: str, path: str) -> SparkcryptError:
     kind, message = read_java_error(error)
     made = ConfigError if "UnsupportedFileSystem" in kind else SparkcryptError
-    said = message.splitlines()[0]  # what a remote file system says may go on with its whole stack
+    said = message.splitlines()[0]  # a remote file system may append its whole stack trace
     return made(f"cannot {verb} {path}: {kind.rpartition('.')[2]}: {said}")

@@ -1,4 +1,4 @@
-"""A stream of Hadoop that reads as Python's do."""
+"""A Python file object over a Hadoop input stream."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from sparkcrypt.parquet.file.beside import Beside
 
 
 class HadoopFile(io.BufferedReader):
-    """An FSDataInputStream as Python reads it, with seek.
+    """A seekable buffered reader over an FSDataInputStream.
 
     Args:
         machine: py4j's view of the JVM.
-        stream: of a file that was opened.
-        length: of the file, in bytes.
-        beside: reads what else is in its folder.
+        stream: the open FSDataInputStream.
+        length: the file's length in bytes.
+        beside: reads other files of the file's folder.
     """
 
     def __init__(self, machine: Any, stream: Any, length: int, beside: Beside) -> None:
@@ -24,7 +24,7 @@ class HadoopFile(io.BufferedReader):
 
 
 class _HadoopStream(io.RawIOBase):
-    """An FSDataInputStream as a Python raw stream."""
+    """A raw Python stream over an FSDataInputStream."""
 
     def __init__(self, machine: Any, stream: Any, length: int) -> None:
         self._read, self._stream = machine.org.apache.commons.io.IOUtils.toByteArray, stream

@@ -1,4 +1,4 @@
-"""Lists the data files below a folder fast: on a local disk without the JVM, elsewhere in one call to it."""
+"""Lists the data files below a folder: on a local disk without the JVM, elsewhere in one call to it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class DataFile:
 
 
 def data_files(files: HadoopFiles, folder: str) -> tuple[DataFile, ...]:
-    """Return the files below a folder, none under a name that begins with ``_`` or ``.`` and is no partition's.
+    """Return the files below a folder, without names that begin with ``_`` or ``.`` unless they name a partition.
 
     Args:
         files: the file system.
@@ -35,7 +35,7 @@ def data_files(files: HadoopFiles, folder: str) -> tuple[DataFile, ...]:
 
     Raises:
         SparkcryptError: it cannot be listed.
-        VerificationError: one of them, or a folder below, is a symbolic link.
+        VerificationError: a file or folder below it is a symbolic link.
     """
     local = local_path(folder)
     if local is not None:

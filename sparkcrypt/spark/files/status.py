@@ -1,4 +1,4 @@
-"""What is known of a file or folder: its status, and who may do what with it."""
+"""The status and the access rights of a file or folder, as values."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Access:
     entries: Any = field(default=None, compare=False, repr=False)
 
     def differences(self, other: Access) -> Iterator[str]:
-        """Yield what another has otherwise."""
+        """Yield a text for each attribute that differs from another's."""
         for what in ("owner", "group", "mode", "acl"):
             was, now = getattr(self, what), getattr(other, what)
             if was != now:
@@ -50,13 +50,13 @@ class Access:
 
 
 def local_path(path: str) -> str | None:
-    """Return the path of a file of this machine as Python opens it; None of one on another file system."""
+    """Return the local path that Python opens; None for a path on another file system."""
     local = path.removeprefix("file://").removeprefix("file:")
     return local if local.startswith("/") else None
 
 
 def read_local_access(path: str) -> Access:
-    """Return who may do what with a file or folder of this machine, by its path as Python opens it."""
+    """Return the access rights of a local file or folder, given its local path."""
     try:
         status = Path(path).stat()
     except OSError as error:

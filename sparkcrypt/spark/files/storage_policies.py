@@ -1,7 +1,7 @@
-"""How HDFS keeps what is in a folder: on which media, replicated or erasure-coded, and in which encryption zone.
+"""HDFS's storage policy, erasure coding policy and encryption zone of folders, and copying them.
 
-New files take all of it from the folder in which they are made, so a copy beside a table may lie otherwise than the
-table does: on fast disks what belongs to the archive, or outside of the encryption zone what must not leave it.
+New files inherit all three from the folder in which they are made, so the files of a copy beside a table may be stored
+differently from the table's: on fast disks instead of archive media, or outside the table's encryption zone.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from sparkcrypt.spark.files.status import local_path
 
 _HDFS = "org.apache.hadoop.hdfs.DistributedFileSystem"
 _REPLICATION = "REPLICATION"
-"""What HDFS calls the policy of a folder that has none, though one above it has (SystemErasureCodingPolicies)."""
+"""The policy that replicates a folder though a folder above is erasure-coded (SystemErasureCodingPolicies)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """In effect in a folder, its own or inherited; empty on file systems other than HDFS, or where there is none.
+    """The storage settings in effect in a folder, its own or inherited; empty if unset or if it is not on HDFS.
 
     Attributes:
         policy: name of the storage policy, such as ``COLD``.
@@ -35,7 +35,7 @@ class Storage:
 
 
 def storage_of(files: HadoopFiles, path: str) -> Storage:
-    """Return how files are kept that are made in a folder, which need not be there yet."""
+    """Return the storage settings of new files in a folder, which need not exist yet."""
     system, where = _on_hdfs(files, path)
     if system is None:
         return Storage()
@@ -50,15 +50,16 @@ def storage_of(files: HadoopFiles, path: str) -> Storage:
 
 
 def keep_storage(files: HadoopFiles, source: str, target: str) -> None:
-    """See that files which are made in one folder will be kept as those of another; it is made where it must differ.
+    """Give a folder the storage settings of another one; create it if its settings would differ.
 
     Args:
-        files: of both.
-        source: a folder.
-        target: a folder that is empty or not there.
+        files: the file system of both folders.
+        source: the folder whose settings are copied.
+        target: a folder that is empty or does not exist.
 
     Raises:
-        VerificationError: they lie in different encryption zones, or this user may not set what they differ in.
+        VerificationError: they are in different encryption zones, or still differ after the settings were set.
+        SparkcryptError: this user may not set them.
     """
     wanted, found = storage_of(files, source), storage_of(files, target)
     if wanted.zone != found.zone:
@@ -88,12 +89,12 @@ def _zone(storage: Storage) -> str:
 
 
 def _on_hdfs(files: HadoopFiles, path: str) -> tuple[Any, Any]:
-    """Return HDFS's own file system and path behind the nearest folder that is there; None, None on other systems."""
+    """Return HDFS's file system and the path of the nearest existing folder; None, None on other file systems."""
     if local_path(path) is not None:
         return None, None
     system, where = files.locate(path)
     while not files.call("look for", path, partial(system.exists, where)):
         where = where.getParent()
-    behind = files.call("resolve", path, lambda: system.resolvePath(where))  # of a mount table, for one
+    behind = files.call("resolve", path, lambda: system.resolvePath(where))  # for example through a mount table
     system, where = files.locate(str(behind.toString()))
     return (system, where) if files.is_a(system, _HDFS) else (None, None)

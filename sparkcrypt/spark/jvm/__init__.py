@@ -1,1 +1,1 @@
-"""The JVM behind a classic session: the way into it, the jar, and what its exceptions say."""
+"""The JVM behind a classic session: access to its classes, the jar, and its exceptions."""

@@ -1,4 +1,4 @@
-"""Classes of the JVM by their dotted names, without a search for the packages before them."""
+"""Looks classes of the JVM up by their dotted names, without a lookup of each package in the name."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 _FOUND: MutableMapping[Any, dict[str, Any]] = WeakKeyDictionary()
-"""The classes that each view of a JVM was asked for, by their whole names."""
+"""View of a JVM -> full class name -> class, for each class that was looked up."""
 
 
 class JavaClasses:
-    """A package of the JVM: its attributes are packages, where they begin with a small letter, and else classes.
+    """A package of the JVM: attributes that begin with a lower-case letter are packages, others are classes.
 
-    py4j asks the JVM about every part of a dotted name, and the JVM looks for a package as for a class, in each of
-    Spark's three hundred jars (for the first part: once for each import of the view).  That took a third of what a
-    driver computes in runs over small tables.  Here a whole name of a class is asked for at once, and once.
+    py4j asks the JVM about every part of a dotted name, and the JVM searches each of Spark's three hundred jars for a
+    class of a package's name (for the first part: once for each import of the view).  That took a third of a driver's
+    CPU time in runs over small tables.  Here a class is looked up once, by its full name.
     """
 
     def __init__(self, view: Any, package: str = "") -> None:
-        """Take py4j's view of the JVM, and the package; empty for the root."""
+        """Store py4j's view of the JVM and the package's name, which is empty for the root."""
         self._view = view
         self._package = package
 
     def __getattr__(self, name: str) -> Any:
-        """Return a package as a ``JavaClasses``, or a class as py4j has it."""
+        """Return a package as a ``JavaClasses``, or a class as py4j's object."""
         if name.startswith("_"):
             raise AttributeError(name)
         whole = f"{self._package}.{name}" if self._package else name

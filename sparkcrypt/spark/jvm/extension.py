@@ -1,4 +1,4 @@
-"""The jar's extension of Spark, by which rules for a table hold in a session: how it comes into one that lives."""
+"""Installs the jar's Spark extension, which enforces rules for tables, into a live session."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from sparkcrypt.spark.jvm.gateway import java_session, jvm
 
 
 def install_extension(spark: SparkSession) -> None:
-    """Bring the extension into a live classic session that has the jar, and into what its ``newSession`` makes."""
+    """Install the extension into a live classic session that has the jar, and into its later ``newSession`` ones."""
     call_static(spark, EXTENSIONS_CLASS, "install", java_session(spark))
 
 
 def has_rules(spark: SparkSession) -> bool:
-    """Tell whether a classic session resolves queries with the extension's rules, which only a new session takes."""
+    """Tell whether a classic session has the extension's resolution rules, which only a new session can get."""
     return bool(call_static(spark, EXTENSIONS_CLASS, "hasRules", java_session(spark)))
 
 
 def call_static(spark: SparkSession, name: str, method: str, argument: Any) -> Any:
-    """Call a static method of a class of the jar, which py4j does not find where the jar came into a live session.
+    """Call a static method of a class of the jar, which py4j does not find if the jar was added to a live session.
 
     Args:
         spark: a classic session that has the jar.
-        name: of the class.
-        method: takes one Object.
+        name: the class's full name.
+        method: the name of a static method that takes one Object.
         argument: an object of the JVM.
     """
     machine = jvm(spark)

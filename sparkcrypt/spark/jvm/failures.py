@@ -1,4 +1,4 @@
-"""What Spark's exceptions hold: a refusal of our half of the JVM, or Java's own reason, in one line."""
+"""Extracts an error of this package, or Java's reason in one line, from Spark's exceptions."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ _LONGEST = 400
 
 
 def find_carried_error(error: BaseException) -> SparkcryptError | None:
-    """Return the error of this package that a JVM carried inside its exceptions, or None.
+    """Return the error of this package that is contained in a JVM's exceptions, or None.
 
-    The jar begins each message with the name of the error's class.
+    Each message of the jar begins with the name of the error's class.
     """
     for place in _chain(error):
         found = _REFUSED.findall(str(place))
@@ -24,7 +24,7 @@ def find_carried_error(error: BaseException) -> SparkcryptError | None:
 
 
 def short_text(error: BaseException) -> str:
-    """Return an exception's own words in one line, those of the innermost Java exception where there is one."""
+    """Return an exception's message in one line; that of the innermost Java exception if there is one."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     causes = [line.partition("Caused by: ")[2] for line in lines if line.startswith("Caused by: ")]
     thrown = [line[2:] for line in lines if line.startswith(": ")]  # py4j: the exception that was thrown
@@ -33,7 +33,7 @@ def short_text(error: BaseException) -> str:
 
 
 def _chain(error: BaseException) -> list[BaseException]:
-    """Return an exception and what it was raised from."""
+    """Return an exception and the chain of its causes."""
     found: list[BaseException] = []
     current: BaseException | None = error
     while current is not None and current not in found:

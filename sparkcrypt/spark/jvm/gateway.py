@@ -1,4 +1,4 @@
-"""The one door to the JVM behind a classic session, and the one good error when there is none."""
+"""Access to the JVM behind a classic session, and the error for a Spark Connect client, which has none."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sparkcrypt.errors import ConfigError
 from sparkcrypt.spark.jvm.classes import JavaClasses
 
 JVM_ERRORS = (Py4JJavaError, PySparkException)
-"""What a call into the JVM raises: py4j's own error, or what pyspark makes of exceptions that it knows."""
+"""Errors of a call into the JVM: py4j's own, or pyspark's translation of the exceptions that it recognises."""
 
 
 def read_java_error(error: BaseException) -> tuple[str, str]:
@@ -30,7 +30,7 @@ def is_connect(spark: SparkSession) -> bool:
 
 
 def jvm(spark: SparkSession) -> Any:
-    """Return the classes of the driver's JVM, by their dotted names.
+    """Return an object that looks up classes of the driver's JVM by their dotted names.
 
     Raises:
         ConfigError: the session is a Spark Connect client.
@@ -51,17 +51,17 @@ def java_session(spark: SparkSession) -> Any:
 
 
 def hadoop_conf(spark: SparkSession) -> Any:
-    """Return a Hadoop configuration with this session's settings laid over the cluster's."""
+    """Return a Hadoop configuration in which this session's settings override the cluster's."""
     return java_session(spark).sessionState().newHadoopConf()
 
 
 def to_dict(spark: SparkSession, scala_map: Any) -> dict[str, str]:
-    """Copy a Scala map of texts."""
+    """Copy a Scala map of strings."""
     return {str(key): str(value) for key, value in to_json(spark, scala_map).items()}
 
 
 def to_json(spark: SparkSession, scala_object: Any) -> Any:
-    """Copy a Scala collection or case class as JSON values, in one call: each getter by itself takes a millisecond."""
+    """Copy a Scala collection or case class as JSON values in one call, since each getter call takes a millisecond."""
     machine = jvm(spark)
     mapper = machine.com.fasterxml.jackson.databind.ObjectMapper()
     mapper.registerModule(machine.com.fasterxml.jackson.module.scala.DefaultScalaModule())
@@ -74,11 +74,11 @@ def to_list(spark: SparkSession, scala_seq: Any) -> list[Any]:
 
 
 def copy_collection(collection: Any) -> list[Any]:
-    """Copy a collection of Java as an array: py4j's iterators end by exceptions, into which pyspark looks for long."""
+    """Copy a Java collection through an array: py4j's iterators end with exceptions, which pyspark handles slowly."""
     values = collection.toArray()
     return [values[place] for place in range(len(values))]
 
 
 def option(scala_option: Any) -> Any:
-    """Return what a Scala Option holds, or None."""
+    """Return the value of a Scala Option, or None."""
     return scala_option.get() if scala_option.isDefined() else None

@@ -1,4 +1,4 @@
-"""The jar: where it is, which needs no pyspark, and how it comes into a session that already lives."""
+"""Finds the jar, which needs no pyspark, and adds it to a live session."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 
 def jar_path() -> Path:
-    """Return the path of the jar that belongs to this version.
+    """Return the path of this version's jar, or of the one that SPARKCRYPT_JAR names.
 
     Raises:
-        BridgeError: it was not built.
+        BridgeError: there is no such file.
     """
     override = os.environ.get("SPARKCRYPT_JAR")
     path = Path(override) if override else Path(str(files("sparkcrypt"))) / "_jar" / "sparkcrypt.jar"
@@ -32,10 +32,10 @@ def jar_path() -> Path:
 
 
 def bring_jar(spark: SparkSession) -> None:
-    """Bring the jar into a live classic session: the driver's class loader and every executor.
+    """Add the jar to a live classic session: to the driver's class loader and to every executor.
 
-    Spark offers no public way that serves reads as well as writes: ``ADD JAR`` and ``spark.jars`` after launch serve
-    writes alone, since reads look classes up in the class loader of the driver's main thread.
+    No public interface of Spark serves both reads and writes: ``ADD JAR`` and ``spark.jars`` after launch serve only
+    writes, since reads look classes up in the class loader of the driver's main thread.
     """
     from py4j.protocol import Py4JError
 

@@ -1,1 +1,1 @@
-"""Sessions under a policy: launched, configured, pinned, examined, and read with."""
+"""Sessions under a policy: launching, configuring and checking them, and reading tables with them."""

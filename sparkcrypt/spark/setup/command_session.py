@@ -1,4 +1,4 @@
-"""The Spark session of a command or job: the one that lives already, else one with Hive support, and quiet."""
+"""Provides the Spark session of a command or job: the active one, or a new quiet one with Hive support."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _QUIET = {"spark.log.level": "FATAL", "spark.ui.showConsoleProgress": "false"}
-"""At ERROR every task that fails prints its whole Java stack before the one line that says why."""
+"""At ERROR every failed task prints its whole Java stack trace before the one line with the reason."""
 _OF_SPARK_SUBMIT = "PYSPARK_GATEWAY_PORT"
-"""Set by spark-submit, whose JVM is up before Python starts, with the logging that its user chose."""
+"""Set by spark-submit, whose JVM starts before Python does, with the logging that its user configured."""
 
 
 def allows_http(spark: SparkSession) -> bool:
-    """Tell whether the launch configuration lets services on other machines be spoken to over plain http.
+    """Tell whether the launch configuration allows plain http to services on other machines.
 
     Raises:
-        ConfigError: it says neither true nor false.
+        ConfigError: the setting is neither true nor false.
     """
     said = str(spark.sparkContext._jsc.sc().conf().get(names.ALLOW_HTTP, "false")).strip().lower()
     if said not in ("true", "false"):
@@ -36,7 +36,7 @@ def allows_http(spark: SparkSession) -> bool:
 
 
 def principal_of(spark: SparkSession) -> str:
-    """Return who reads in this application, as messages and access events name him."""
+    """Return the name of this application's reader in messages and access events."""
     named = spark.sparkContext._jsc.sc().conf().get(names.PRINCIPAL, "")
     return str(named).strip() or str(spark.sparkContext.sparkUser())
 
@@ -45,21 +45,21 @@ def principal_of(spark: SparkSession) -> str:
 def spark_session(
     app_name: str, *, master: str | None = None, conf: Mapping[str, str] | None = None, verbose: bool = False
 ) -> Iterator[SparkSession]:
-    """Yield a classic session with Hive support; it is stopped afterwards unless its application ran before.
+    """Yield a classic session with Hive support; stop it afterwards unless its application was already running.
 
-    A thread of an application that has no active session of its own gets the application's session.
+    A thread without an active session gets the session of the running application.
 
     Under ``spark-submit`` the session is that application's; elsewhere Spark is started as SPARK_HOME, SPARK_CONF_DIR
-    and spark-defaults.conf say.
+    and spark-defaults.conf configure it.
 
     Args:
-        app_name: shown in Spark's UI and by the resource manager.
-        master: as ``spark-submit --master``; what Spark's configuration says by default.
+        app_name: the application's name in Spark's UI and the resource manager.
+        master: as ``spark-submit --master``; by default Spark's configuration decides.
         conf: further configuration.
-        verbose: keep Spark's own logging and progress; else they are cut off where this starts the JVM.
+        verbose: keep Spark's own logging and progress; otherwise they are off if this call starts the JVM.
 
     Raises:
-        ConfigError: there is no pyspark, Spark cannot be started, or the environment asks for Spark Connect.
+        ConfigError: there is no pyspark, Spark cannot be started, or SPARK_REMOTE asks for Spark Connect.
     """
     require_pyspark()
     from py4j.protocol import Py4JError
@@ -98,9 +98,9 @@ def spark_session(
 
 
 def print_error_line(text: str) -> bool:
-    """Print a line to the stderr of ``spark-submit``; False elsewhere, where it is this process's own.
+    """Print a line to the stderr of ``spark-submit``; return False, without printing, in any other process.
 
-    PythonRunner joins a Python driver's stderr into spark-submit's stdout; only the JVM can still tell the two apart.
+    PythonRunner merges a Python driver's stderr into spark-submit's stdout, so only the JVM can write to its stderr.
     """
     if _OF_SPARK_SUBMIT not in os.environ:
         return False
@@ -115,10 +115,10 @@ def print_error_line(text: str) -> bool:
 
 
 def require_pyspark() -> None:
-    """Make pyspark importable: the installed one, else that of SPARK_HOME.
+    """Make pyspark importable: the installed one, or else the one in SPARK_HOME.
 
     Raises:
-        ConfigError: there is neither.
+        ConfigError: neither exists.
     """
     if find_spec("pyspark") is not None:
         return

@@ -1,4 +1,4 @@
-"""Values without the tags of the columns that they come from, where the policy allows it."""
+"""Removes tags from a column's values in a query, if the policy allows it."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ if TYPE_CHECKING:
 
 
 def declassify(column: Column | str, reason: str) -> Column:
-    """Return a column's values without its tags: what is written of them is not encrypted by these tags.
+    """Return a column with the values of another one but without its tags, which no longer encrypt what is written.
 
-    The policy says who may do so, and for which tags (``declassify``); each use is written to the access log.  It is
-    the SQL function ``declassify(column, 'reason')`` of sessions with the jar's extension.
+    The policy's ``declassify`` defines who may use this, and for which tags; each use is logged as an access event.  It
+    calls the SQL function ``declassify(column, 'reason')`` of sessions with the jar's extension.
 
     Example: ``df.select(declassify(F.year("born"), "ticket 17: years only").alias("year"))``
 
     Args:
         column: a column or its name.
-        reason: why, for those who read the log.
+        reason: the reason, for the readers of the log.
 
     Raises:
         PlanError: the reason is empty.

@@ -1,6 +1,6 @@
-"""Checks of a set-up that need a session: its jar, its helper on the driver and on executors, and a table's place.
+"""Checks of a set-up that need a session: its jar, its helper on driver and executors, and a table's location.
 
-Every check returns what it found in a line, or raises what is wrong.
+Every check returns its result as one line, or raises an error.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def java_of_session(spark: SparkSession) -> str:
     """Return the driver's Java version and Spark's.
 
     Raises:
-        BridgeError: Java is older than 17, which the jar is made for.
+        BridgeError: Java is older than 17, for which the jar is compiled.
     """
     version = str(jvm(spark).java.lang.System.getProperty("java.version"))
     if int(version.split(".")[0].split("-")[0]) < _OLDEST_JAVA:
@@ -52,10 +52,10 @@ def java_of_session(spark: SparkSession) -> str:
 
 
 def jar_of_session(spark: SparkSession) -> str:
-    """Bring the jar into the session and return its version.
+    """Add the jar to the session and return its path and version.
 
     Raises:
-        BridgeError: it is not there, is of another version than this package, or does not load.
+        BridgeError: it does not exist, differs in version or code from this package, or cannot be loaded.
     """
     path = jar_path()
     version = _version_in(path)
@@ -79,7 +79,7 @@ def _version_in(path: Path) -> str | None:
 
 
 def _stale(path: Path) -> list[str]:
-    """Return the modules in the jar that differ from those that are installed here."""
+    """Return the names of modules in the jar that differ from the installed ones."""
     package = Path(str(package_files("sparkcrypt")))
     with zipfile.ZipFile(path) as archive:
         packed = {
@@ -97,9 +97,9 @@ def _digest(path: Path) -> bytes | None:
 
 
 def interpreter_of_driver(spark: SparkSession) -> str:
-    """Return the interpreter that the driver's helper is started with, by the jar's own order."""
+    """Return the interpreter that the jar starts the driver's helper with, by the jar's order of settings."""
     conf = spark.sparkContext.getConf()
-    own = sys.executable if (spark.sparkContext.master or "").startswith("local") else None  # as configure names it
+    own = sys.executable if (spark.sparkContext.master or "").startswith("local") else None  # as configure sets it
     named = (
         conf.get(names.PYTHON, None),
         conf.get("spark.hadoop.sparkcrypt.python", None),
@@ -111,10 +111,10 @@ def interpreter_of_driver(spark: SparkSession) -> str:
 
 
 def helper_of_driver(spark: SparkSession) -> str:
-    """Start a helper as the driver's JVM would, and ask who it is.
+    """Start a helper as the driver's JVM does, and return the Python that it reports.
 
     Raises:
-        SparkcryptError: it does not start, or is of another version.
+        SparkcryptError: it does not start, or has another version than this package.
     """
     python = interpreter_of_driver(spark)
     with HelperClient(helper_command(jar_path(), python)) as helper:
@@ -125,16 +125,16 @@ def helper_of_driver(spark: SparkSession) -> str:
 
 
 def helpers_of_executors(spark: SparkSession) -> str:
-    """Write and read a row under a throw-away key service, which needs no credentials."""
+    """Write and read a row with a throw-away key service, which needs no credentials."""
     probe(spark)
     return "a throw-away row was written encrypted and read back"
 
 
 def write_under_policy(spark: SparkSession, policy: Policy) -> str:
-    """Write and read rows in every task slot, encrypted with each fixed key of the policy; nothing of it stays.
+    """Write and read rows in every task slot, encrypted with each fixed key of the policy, and delete them.
 
     Raises:
-        SparkcryptError: what the policy's keys refused, or what came out in clear.
+        SparkcryptError: a key of the policy is refused, or a row was not encrypted as planned.
     """
     rules = [rule for rule in policy.tags if rule.key is not None and not rule.key.columns]
     if not rules:
@@ -171,7 +171,7 @@ def _rows(spark: SparkSession, rules: list[TagRule], tasks: int) -> DataFrame:
 
 
 def _column(rule: TagRule) -> str:
-    """Return a column name that any tag's name can stand behind."""
+    """Return a valid column name for a tag of any name."""
     return f"c_{rule.name.encode().hex()}"
 
 
@@ -190,10 +190,10 @@ def _as_planned(summary: FileSummary, rules: list[TagRule]) -> bool:
 
 
 def own_key_services(spark: SparkSession) -> str:
-    """See that no table of the catalog names a key service or a policy itself, as those of earlier versions do.
+    """Check that no table of the catalog names its own key service or policy, as tables of earlier versions do.
 
     Raises:
-        ConfigError: some do; the message names them.
+        ConfigError: a table does; the message names it.
     """
     catalog = Catalog(spark)
     found = [
@@ -213,10 +213,10 @@ def own_key_services(spark: SparkSession) -> str:
 
 
 def sibling_of(spark: SparkSession, location: str) -> str:
-    """Create and delete a file in a folder beside a location, as staging will.
+    """Create and delete a file in a folder beside a location, where staging folders will be.
 
     Raises:
-        SparkcryptError: it cannot be written to.
+        SparkcryptError: the folder or the file cannot be created or deleted.
     """
     files = HadoopFiles(spark)
     folder = f"{location.rstrip('/')}-doctor-{uuid.uuid4()}"
@@ -229,7 +229,7 @@ def sibling_of(spark: SparkSession, location: str) -> str:
 
 
 def formats_of_session(spark: SparkSession) -> str:
-    """Tell which table formats a session has that do not go by tags: writes of tagged columns to them are refused."""
+    """Return a session's table formats that do not support tags; writes of tagged columns to them are refused."""
     launched = dict(spark.sparkContext.getConf().getAll())
     said = " ".join(value for name, value in launched.items() if name.startswith(("spark.sql.extensions", _CATALOGS)))
     found = [name for name in ("Delta", "Iceberg", "Hudi", "Hoodie") if name.lower() in said.lower()]

@@ -1,4 +1,4 @@
-"""Masked columns: what of a DataFrame is null because its reader may not use its key, and how sessions ask for that."""
+"""Masked columns: finding those that are null because their key is denied, and a session's settings for them."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _EXTENSIONS = "spark.sql.extensions"
 
 
 def masked_columns(frame: DataFrame) -> dict[str, str]:
-    """Return the columns of a frame that are null because their key is missing: column path -> reason.
+    """Return the columns of a frame that are null because their key is denied or missing: column path -> reason.
 
-    They are told by the metadata that masked columns have, so a column that was computed from one is among them only
-    where Spark keeps metadata: renamed, cast, or read through a view.
+    They are found by their metadata, so a column that was computed from a masked one is found only if Spark keeps the
+    metadata: if it was renamed, cast, or read through a view.
     """
     return {join_dotted(path): reason for path, reason in _find_masked(json.loads(frame.schema.json()), ())}
 
@@ -43,10 +43,10 @@ def _find_masked(kind: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, 
 
 
 def check_on_denied(spark: SparkSession, on_denied: OnDenied | None) -> None:
-    """Check a session's word on denied columns.
+    """Check a session's setting for denied columns.
 
     Raises:
-        ConfigError: it is no such word, or the session has no rule that would give nulls.
+        ConfigError: the value is unknown, or the session has no rules that replace denied columns with nulls.
     """
     if on_denied is not None and on_denied not in ON_DENIED:
         raise ConfigError(f"on_denied is {on_denied!r}; allowed: {', '.join(ON_DENIED)}")
@@ -59,16 +59,16 @@ def check_on_denied(spark: SparkSession, on_denied: OnDenied | None) -> None:
 
 
 def set_on_denied(spark: SparkSession, on_denied: OnDenied | None) -> None:
-    """Put a session's word on denied columns, which was checked, in force; None leaves it as it is."""
+    """Set a session's setting for denied columns, already checked; None leaves it unchanged."""
     if on_denied is not None:
         spark.conf.set(names.ON_DENIED, on_denied)
 
 
 def check_strict_projection(policy: Policy, strict: bool | None) -> None:
-    """Check a session's word on naming masked columns.
+    """Check a session's setting for queries that name masked columns.
 
     Raises:
-        ConfigError: it is no such word, or it would take back what the policy says.
+        ConfigError: the value is no boolean or None, or is False although the policy requires True.
     """
     if strict is not None and not isinstance(strict, bool):
         raise ConfigError(f"strict_projection is {strict!r}; allowed: True, False, None")
@@ -80,7 +80,7 @@ def check_strict_projection(policy: Policy, strict: bool | None) -> None:
 
 
 def set_strict_projection(spark: SparkSession, strict: bool | None) -> None:
-    """Put a session's word on naming masked columns, which was checked, in force; None leaves it as it is."""
+    """Set a session's setting for queries that name masked columns, already checked; None leaves it unchanged."""
     if strict is not None:
         spark.conf.set(names.STRICT_PROJECTION, str(strict).lower())
 

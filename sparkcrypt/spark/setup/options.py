@@ -1,4 +1,4 @@
-"""The configuration that makes Parquet writers and readers obey a policy, in the forms in which it can be given."""
+"""The configuration that makes Parquet writers and readers obey a policy, as session, launch and table settings."""
 
 from __future__ import annotations
 
@@ -36,20 +36,20 @@ def session_options(policy: Policy, locations: Mapping[str, Mapping[str, str | N
 
 
 def token_options(token: str) -> dict[str, str]:
-    """Return the settings that carry the register's token; ORC keeps one key provider for each text."""
+    """Return the settings that contain the register's token; ORC caches one key provider for each setting's value."""
     return {names.SESSION_TOKEN: token, names.ORC_KEY_PROVIDER: f"{names.ORC_KEY_PROVIDER_KIND}:{token}"}
 
 
 def write_options(policy: Policy) -> dict[str, str]:
-    """Return the settings of a session that single writes and reads can have as options of their own."""
+    """Return the session settings that can also be options of a single write or read."""
     return {name: value for name, value in session_options(policy).items() if not name.startswith("spark.")}
 
 
 def refuse_throw_away_keys(policy: Policy) -> None:
-    """Refuse the key service of probes, whose keys follow from its configuration, which every session can read.
+    """Refuse the key service of probes: its keys are derived from its configuration, which every session can read.
 
     Raises:
-        ConfigError: the policy names it.
+        ConfigError: the policy has that key service.
     """
     if policy.key_service.type == "ephemeral":
         raise ConfigError(
@@ -65,7 +65,7 @@ def launch_conf(policy: Policy, jar: str, python: str | None = None) -> dict[str
         ConfigError: the policy's key service is the throw-away one.
     """
     refuse_throw_away_keys(policy)
-    # A Thrift server opens sessions in threads whose class loader knows nothing of spark.jars.
+    # A Thrift server opens sessions in threads whose class loader does not contain spark.jars.
     conf = {"spark.jars": jar, "spark.driver.extraClassPath": jar}
     for name, value in session_options(policy).items():
         conf[name if name.startswith("spark.") else f"spark.hadoop.{name}"] = value
@@ -77,23 +77,23 @@ def launch_conf(policy: Policy, jar: str, python: str | None = None) -> dict[str
 
 
 def defaults_lines(conf: Mapping[str, str]) -> str:
-    """Return a configuration as lines of spark-defaults.conf, a Java properties file: backslashes are doubled."""
+    """Return a configuration as lines of spark-defaults.conf, a Java properties file, with backslashes doubled."""
     return "\n".join(f"{name} {value}".replace("\\", "\\\\") for name, value in conf.items())
 
 
 def parquet_options(plan: EncryptionPlan, partition: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Return the options for the stock ``PropertiesDrivenCryptoFactory`` that do what a plan says.
+    """Return the options that make the stock ``PropertiesDrivenCryptoFactory`` apply a plan.
 
-    They serve ``.option(...)``, ``OPTIONS(...)`` and TBLPROPERTIES of Hive tables, together with the jar and the key
-    service of the launch (``spark.hadoop.parquet.sparkcrypt.key_service``, or the lines of ``sparkcrypt conf``) or of
-    ``configure``: no table may name one.  Unlike the tags they are fixed: they do not follow a change of tags.
+    They can be given as ``.option(...)``, ``OPTIONS(...)`` or TBLPROPERTIES of a Hive table, and need the jar and the
+    key service of the launch (``spark.hadoop.parquet.sparkcrypt.key_service``, or the lines of ``sparkcrypt conf``) or
+    of ``configure``, since no table may name one.  They do not follow later changes of tags.
 
     Args:
-        plan: what is encrypted.
-        partition: values for key templates.
+        plan: the plan.
+        partition: partition column -> value, for key templates.
 
     Raises:
-        PlanError: a column's name cannot be written in these options, or all columns are plaintext.
+        PlanError: a column's name cannot be written in these options, or no column is encrypted.
     """
     keys = plan.key_ids(partition or {})
     if not keys:
@@ -107,7 +107,7 @@ def parquet_options(plan: EncryptionPlan, partition: Mapping[str, str] | None = 
     return {
         names.CRYPTO_FACTORY: names.STOCK_CRYPTO_FACTORY_CLASS,
         names.KMS_CLIENT: names.KMS_CLIENT_CLASS,
-        # parquet-mr's static caches know clients and keys by this alone: two key services must not share one.
+        # parquet-mr's static caches of clients and keys are keyed by this alone: two key services must not share one.
         "parquet.encryption.key.access.token": hashlib.sha256(plan.key_service_json.encode()).hexdigest(),
         "parquet.encryption.footer.key": encode_key_id(plan.footer_key),
         "parquet.encryption.column.keys": ";".join(

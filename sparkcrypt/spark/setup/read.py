@@ -1,4 +1,4 @@
-"""Reading a table under its policy: a denied column is an error, or null, or left out, where the caller asks for it."""
+"""Reads a table under its policy; the caller chooses whether denied columns are errors, nulls or left out."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _own_sessions: WeakKeyDictionary[SparkSession, dict[tuple[str, PolicyMode], Spar
 
 @dataclass(frozen=True, slots=True)
 class ReadReport:
-    """What became of a table's columns when it was read: ``denied`` ones are null, or left out."""
+    """The result of denied keys when a table is read: the ``denied`` columns are null, or left out."""
 
     table: str
     on_denied: OnDenied
@@ -46,24 +46,25 @@ def read_table(
     on_denied: OnDenied = "error",
     report: Callable[[ReadReport], None] | None = None,
 ) -> DataFrame:
-    """Read a table.
+    """Read a table under a policy.
 
-    The session is left as it is: the frame is of another of its application, one for each policy and mode, in the same
-    current database and without temporary views.
+    The session is unchanged: the frame belongs to another session of its application, one for each policy and mode,
+    with the same current database and without temporary views.
 
     Args:
         spark: a classic session.
         name: ``db.table``, or a table of the current database.
-        policy: of the table.
+        policy: the table's policy.
         on_denied: ``error``: a query that touches a column whose key is denied fails; ``null``: denied leaves are null,
             in the partitions where they are denied, and their siblings keep their values; ``drop``: as ``null``, and
-            top-level columns that are denied everywhere are left out.  A tag whose rule says ``on_denied: error`` is
-            an error in every mode.
-        report: called before anything is read, with the columns that are null because their key is missing.
+            top-level columns that are denied in every partition are left out.  A tag whose rule has
+            ``on_denied: error`` is an error in every mode.
+        report: called before anything is read, with the columns that are null because their key is denied or missing.
 
     Raises:
-        KeyAccessDeniedError, KeyNotFoundError: the footer key is denied; then nothing can be read.
-        KeyServiceUnavailableError: it cannot be told which keys are denied.
+        ConfigError: on_denied is unknown.
+        KeyAccessDeniedError, KeyNotFoundError: the footer key is denied or missing, so nothing can be read.
+        KeyServiceUnavailableError: the key service cannot be asked which keys are denied.
     """
     if on_denied not in _MODES:
         raise ConfigError(f"on_denied is {on_denied!r}; allowed: {', '.join(_MODES)}")
@@ -82,7 +83,7 @@ def read_table(
 
 
 def _own_session(spark: SparkSession, policy: Policy, mode: PolicyMode) -> SparkSession:
-    """Return the session beside this one for a policy and a word on denied columns, in the same current database."""
+    """Return this session's other session for a policy and a mode, with the same current database."""
     beside = _own_sessions.setdefault(spark, {})
     session = beside.get((policy.canonical(), mode))
     if session is None:

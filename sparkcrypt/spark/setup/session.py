@@ -1,4 +1,4 @@
-"""Set-up of a session: from ``configure`` on, every Parquet write and read of it obeys the policy."""
+"""Puts sessions under a policy: after ``configure`` every Parquet write and read of a session obeys it."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ _IGNORE_CORRUPT = "spark.sql.files.ignoreCorruptFiles"
 _DEFAULT_COMMIT_PROTOCOL = "org.apache.spark.sql.execution.datasources.SQLHadoopMapReduceCommitProtocol"
 _DEFAULT_STREAM_COMMIT_PROTOCOL = "org.apache.spark.sql.execution.streaming.ManifestFileCommitProtocol"
 PROBE_PATH = "spark.sparkcrypt.probe.path"
-_TEMPORARY = "/tmp"  # noqa: S108  # of the default file system, where every executor may write
+_TEMPORARY = "/tmp"  # noqa: S108  # on the default file system, where every executor may write
 _PROBE_OPTION = f"{names.PREFIX}probe"
 _OTHER_FACTORY = (
     "a probe row came out in clear: another crypto factory is in force; remove parquet.crypto.factory.class from the "
     "launch configuration"
 )
 _probed: set[str] = set()
-"""Applications in which a probe went well: jar, interpreter and factory are theirs, whichever policy comes."""
+"""Ids of applications whose probe succeeded; jar, interpreter and factory are the same for every policy."""
 
 
 def configure(
@@ -56,23 +56,23 @@ def configure(
 ) -> None:
     """Make every later Parquet write and read of a session obey a policy.
 
-    Brings the jar into a live classic session, sets the configuration, and once in an application probes a write and a
-    read that no cache can answer.  Other sessions of the application get the same settings, unless a program configures
-    them too.  A Connect server obeys the policy that it was launched with; there this compares, and probes.
+    Adds the jar to a live classic session, sets the configuration, and once per application probes a write and a read
+    that no cache can answer.  Other sessions of the application get the same settings, unless a program configures them
+    too.  A Connect server obeys the policy that it was launched with; there this compares the policies, and probes.
 
     Args:
         spark: a live session, classic or Connect.
         policy: from ``load_policy``.
-        on_denied: ``mask`` gives this session nulls in place of columns whose keys it is denied, ``error`` an error;
-            None leaves it to the session's configuration and the policy's tags.
-        strict_projection: True makes it an error to name a column that would be null, False takes back what the
-            session's configuration says; None leaves it to that.  What the policy asks for holds in every session.
+        on_denied: ``mask`` gives this session nulls in place of columns whose keys are denied, ``error`` an error; None
+            leaves the choice to the session's configuration and the policy's tags.
+        strict_projection: True makes it an error to name a column that would be null, False overrides the session's
+            configuration, None leaves the choice to it.  If the policy requires it, it holds in every session.
 
     Raises:
         ConfigError: the session's settings contradict the policy, or a Connect server was launched with another;
             nothing was changed.  Or nulls are asked for in a session that was made without the rules for them, or
-            strict_projection is False against the policy.
-        BridgeError: the jar or its interpreter is not where it must be; the message names the configuration line.
+            strict_projection is False although the policy requires it.
+        BridgeError: the jar or its interpreter was not found; the message names the configuration line.
     """
     _refuse_ignoring(spark)
     _refuse_other_stream_protocol(spark)
@@ -91,7 +91,7 @@ def configure(
         _DEFAULT_COMMIT_PROTOCOL,
         names.COMMIT_PROTOCOL_CLASS,
     ):
-        options.pop(names.COMMIT_PROTOCOL)  # a committer of the object store knows its own way
+        options.pop(names.COMMIT_PROTOCOL)  # keep the object store's own committer
     bring_jar(spark)
     check_on_denied(spark, on_denied)
     _name_interpreter(spark)
@@ -115,16 +115,16 @@ def session(
     strict_projection: bool | None = None,
     builder: SparkSession.Builder | None = None,
 ) -> SparkSession:
-    """Return a new session under a policy, with the rules that Spark takes only when a session is made.
+    """Return a new session under a policy, with the rules that Spark accepts only when a session is made.
 
-    Beside a classic session that lives it is a ``newSession`` of that application, in the same current database; else
-    it starts the application.
+    If a classic session is active, it is a ``newSession`` of that application with the same current database;
+    otherwise it starts the application.
 
     Args:
         policy: from ``load_policy``.
         on_denied: as for ``configure``.
         strict_projection: as for ``configure``.
-        builder: starts the application where none lives; ``SparkSession.builder`` by default.
+        builder: starts the application if no session is active; ``SparkSession.builder`` by default.
 
     Raises:
         ConfigError, BridgeError: as ``configure``.
@@ -160,7 +160,7 @@ def _refuse_other_stream_protocol(spark: SparkSession) -> None:
 
 
 def _name_interpreter(spark: SparkSession) -> None:
-    """In local mode driver and executor are one JVM, so its helper may use the interpreter that runs this code."""
+    """Set the helper's interpreter to this process's in local mode, where driver and executor are one JVM."""
     if str(spark.sparkContext.master).startswith("local"):
         policy_register(spark).useInterpreter(sys.executable)
 
@@ -173,10 +173,10 @@ def _probe_once(spark: SparkSession) -> None:
 
 
 def probe(spark: SparkSession) -> None:
-    """Write and read one encrypted row under a throw-away key, so that a missing jar or interpreter is found now.
+    """Write and read one encrypted row under a throw-away key, to detect a missing jar or interpreter early.
 
-    On Spark Connect, where no client may bring a key service, a write that the server's helper must refuse shows the
-    same but for the encryption itself.
+    On Spark Connect, where a client may not choose a key service, a write that the server's helper must refuse shows
+    that jar and interpreter work; it does not show the encryption itself.
 
     Raises:
         BridgeError: the row could not be written, was not encrypted, or could not be read.
@@ -223,7 +223,7 @@ def _probe_server(spark: SparkSession) -> None:
 
 
 def probe_root(spark: SparkSession) -> str:
-    """Return the folder below which throw-away rows are written: one that every executor can write."""
+    """Return the folder below which probe rows are written, to which every executor can write."""
     named = spark.conf.get(PROBE_PATH, None)
     if named:
         return named.rstrip("/")
@@ -234,7 +234,7 @@ def probe_root(spark: SparkSession) -> str:
 
 def _explain(error: Exception) -> str:
     text = str(error)
-    cause = str(find_carried_error(error) or short_text(error))  # our own words name the interpreter that was tried
+    cause = str(find_carried_error(error) or short_text(error))  # the jar's message names the interpreter it tried
     if "ClassNotFound" in text or "could not instantiate" in text.lower():
         return (
             f"the jar is not in this session ({cause}); launch with --jars, or with the lines that "

@@ -1,8 +1,8 @@
-"""Which policy a session is under: told to its JVM by a way that SQL, options and table properties do not have.
+"""Puts a session under a policy through a channel that SQL, options and table properties cannot use.
 
-The driver keeps each policy behind a random token (``PolicyRegister`` in the jar), and the session's configuration
-carries the token beside the policy's text.  A table or an option can repeat the text; without the token it chooses
-nothing.  A Spark Connect client has no such way: there the launch of the server decides.
+The driver registers each policy under a random token (``PolicyRegister`` in the jar), and the session's configuration
+has the token beside the policy's text.  A table or an option can repeat the text, but without the token it has no
+effect.  A Spark Connect client has no such channel: its policy is that of the server's launch.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _HTTP_VARIABLE = "SPARKCRYPT_ALLOW_HTTP"
 
 
 def policy_register(spark: SparkSession) -> Any:
-    """Return the register of a classic session's application; the jar must be in the session."""
+    """Return the policy register of a classic session's application; the session must have the jar."""
     return jvm(spark).io.sparkcrypt.PolicyRegister(spark.sparkContext._jsc.sc())
 
 
@@ -35,7 +35,7 @@ def pin_session(spark: SparkSession, policy: Policy) -> tuple[str, str]:
     """Put a classic session under a policy.
 
     Returns:
-        The token that the session's configuration must carry, and the one for sessions that no program configures.
+        The token for the session's configuration, and the token for sessions that no program configures.
     """
     register, session = policy_register(spark), java_session(spark)
     token = register.addSession(session, policy.canonical())
@@ -44,7 +44,7 @@ def pin_session(spark: SparkSession, policy: Policy) -> tuple[str, str]:
 
 @contextmanager
 def registered_policy(spark: SparkSession, policy: Policy) -> Iterator[dict[str, str]]:
-    """Yield the options by which single writes and reads go by another policy than their session's."""
+    """Yield the options that put single writes and reads under another policy than their session's."""
     register = policy_register(spark)
     token = register.add(policy.canonical())
     try:
@@ -54,12 +54,12 @@ def registered_policy(spark: SparkSession, policy: Policy) -> Iterator[dict[str,
 
 
 def set_for_application(spark: SparkSession, options: Mapping[str, str]) -> None:
-    """Give settings to every session of a classic session's application that is made later or falls back by RESET."""
+    """Apply settings to every session of the application that is created later or reset with RESET."""
     hadoop = spark.sparkContext._jsc.hadoopConfiguration()
     for name, value in options.items():
         if not name.startswith("spark."):
             hadoop.set(name, value)
-    # A new session begins with the one, RESET goes back to the other.
+    # A new session starts from the shared state's configuration; RESET goes back to the context's.
     for conf in (java_session(spark).sharedState().conf(), spark.sparkContext._jsc.sc().conf()):
         for name, value in options.items():
             if name.startswith("spark."):
@@ -67,19 +67,19 @@ def set_for_application(spark: SparkSession, options: Mapping[str, str]) -> None
 
 
 def set_for_running_streams(spark: SparkSession, own: Mapping[str, str], others: Mapping[str, str]) -> None:
-    """Put streams of the application that run already under the settings, from their next micro-batch on.
+    """Apply the settings to the application's running streams, from their next micro-batch on.
 
     Args:
         spark: the session that is being configured.
         own: the settings of this session.
-        others: those of sessions that no program configures.
+        others: the settings of sessions that no program configures.
     """
     streams = jvm(spark).io.sparkcrypt.RunningStreams(spark.sparkContext._jsc.sc())
     streams.put(java_session(spark), dict(own), dict(others))
 
 
 def take_launch_settings(spark: SparkSession) -> None:
-    """Let this process, and the Python workers of executors, know what the launch allows key services."""
+    """Pass the launch's setting for plain http on to this process and the Python workers of executors."""
     if allows_http(spark):
         os.environ[_HTTP_VARIABLE] = "true"
         spark.sparkContext.environment[_HTTP_VARIABLE] = "true"
@@ -89,7 +89,7 @@ def check_launched_policy(spark: SparkSession, policy: Policy) -> None:
     """Compare a policy with the one that a Connect server was launched with.
 
     Raises:
-        ConfigError: it was launched with none, or with another; the message says what differs.
+        ConfigError: it was launched with none, or with another; the message names the differences.
     """
     text = spark.conf.get(_LAUNCHED, None)
     if not text:
@@ -108,7 +108,7 @@ def check_launched_policy(spark: SparkSession, policy: Policy) -> None:
 
 
 def _differences(policy: Policy, other: Policy) -> list[str]:
-    """Return the names of what differs: a tag's and a table's with theirs."""
+    """Return the names of the settings that differ; those of tags and tables as ``tags.NAME`` and ``tables.NAME``."""
     first, second = policy.to_dict(), other.to_dict()
     found = [
         name for name in {**first, **second} if name not in ("tags", "tables") and first.get(name) != second.get(name)

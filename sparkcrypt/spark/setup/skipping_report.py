@@ -1,4 +1,4 @@
-"""Data skipping in queries: how many files of each table a DataFrame opens, and why."""
+"""Reports how many files of each table a DataFrame opens with data skipping, and why."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from sparkcrypt.spark.jvm.gateway import is_connect
 
 @dataclass(frozen=True, slots=True)
 class ScanReport:
-    """What data skipping does for one scan of a table.
+    """The effect of data skipping on one scan of a table.
 
     Attributes:
-        table: its name, or its folder where it is read by path.
-        listed: files that are left when partitions are pruned.
+        table: the table's name, or its folder if it is read by path.
+        listed: number of files that remain after partition pruning.
         opened: how many of them the query opens.
-        by: index (``column kind``; several joined by ``and``) -> how many files it leaves out.
-        unused: index -> why it is not used.
-        store: where the table's store is; None where none was asked.
-        generation: of the store, likewise.
-        why: why no store was asked; None where one was.
+        by: index (``column kind``; several joined by ``and``) -> number of files that it leaves out.
+        unused: index -> reason why it is not used.
+        store: location of the table's store; None if no store was consulted.
+        generation: the store's generation; None if no store was consulted.
+        why: the reason why no store was consulted; None if one was.
     """
 
     table: str
@@ -40,21 +40,21 @@ class ScanReport:
 
     @property
     def skipped(self) -> int:
-        """How many files the query does not open."""
+        """The number of files that the query does not open."""
         return self.listed - self.opened
 
 
 def skipping_report(frame: DataFrame) -> tuple[ScanReport, ...]:
-    """Return what data skipping does for each scan of a DataFrame, as its execution would; no file is opened.
+    """Return the effect that data skipping has on each scan of a DataFrame when it is executed; opens no data file.
 
-    A scan that no store could serve is not among them: skipping is off, or it is no Parquet table.  Files that Spark
-    leaves out while a query runs (dynamic partition pruning) count as opened.
+    Scans that no store can serve are left out: those with skipping off, and those of other tables than Parquet ones.
+    Files that Spark leaves out while a query runs (dynamic partition pruning) count as opened.
 
     Args:
-        frame: of a classic session under a policy.
+        frame: a DataFrame of a classic session under a policy.
 
     Raises:
-        ConfigError: the DataFrame is one of Spark Connect, whose plan is on the server.
+        ConfigError: the DataFrame belongs to a Spark Connect client, and its plan is on the server.
     """
     if is_connect(frame.sparkSession):
         raise ConfigError(

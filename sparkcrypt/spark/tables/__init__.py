@@ -1,1 +1,1 @@
-"""Tables of the session catalog: what they are, their tags, their UUIDs, and what a policy makes of them."""
+"""Tables of the session catalog: their metadata, tags, UUIDs, plans and rules."""

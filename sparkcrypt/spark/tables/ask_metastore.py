@@ -1,4 +1,4 @@
-"""Questions to the metastore: one broken connection is no answer, so they are asked once more."""
+"""Queries the metastore, and repeats a query once if the connection breaks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sparkcrypt.spark.jvm.gateway import JVM_ERRORS
 Answer = TypeVar("Answer")
 
 PAUSE_SECONDS = 1.0
-"""How long after a broken connection the question is repeated, once."""
+"""Time between a broken connection and the one repetition."""
 _BROKEN = (
     *(
         "TTransportException",
@@ -24,10 +24,10 @@ _BROKEN = (
 
 
 def ask_metastore(question: Callable[[], Answer]) -> Answer:
-    """Return the answer to a question that changes nothing; changes are not repeated, since one may have happened.
+    """Return the result of a read-only query; use it for no change, which may have been made before a failure.
 
     Raises:
-        Exception: as the question; of a broken connection only when the second attempt ends so too.
+        Exception: as the query; an error of a broken connection only if the second attempt fails too.
     """
     try:
         return question()
@@ -39,7 +39,7 @@ def ask_metastore(question: Callable[[], Answer]) -> Answer:
 
 
 def is_broken(error: BaseException) -> bool:
-    """Tell whether an error of the JVM says that the connection to the metastore broke, or could not be made."""
+    """Tell whether the cause of a JVM error is a metastore connection that broke or could not be opened."""
     texts = [str(error)]
     java: Any = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
     while java is not None:

@@ -1,4 +1,4 @@
-"""The session catalog: its tables and partitions, read and changed."""
+"""Reads and changes the session catalog's tables and partitions."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from sparkcrypt.spark.tables.ask_metastore import ask_metastore, is_broken
 from sparkcrypt.spark.tables.table import HIVE, Partition, Table, quote_name, quote_text
 
 _AT_ONCE = 1000
-"""Partitions that are copied out of the JVM by one call."""
+"""Number of partitions that one call copies out of the JVM."""
 
 
 def _as_path(uri: str) -> str:
-    """Return a URI as the text of a Hadoop path, as ``CatalogUtils.URIToString`` does: nothing in it is escaped."""
+    """Return a URI as the text of a Hadoop path, unescaped, as ``CatalogUtils.URIToString`` does."""
     parts = urlsplit(uri)
     scheme = f"{parts.scheme}:" if parts.scheme else ""
     authority = f"//{parts.netloc}" if parts.netloc else ""
@@ -56,7 +56,7 @@ class Catalog:
         return parsed
 
     def exists(self, name: str) -> bool:
-        """Tell whether there is such a table."""
+        """Tell whether a table exists."""
         identifier = self.identifier(name)
         return bool(ask_metastore(lambda: self._catalog.tableExists(identifier)))
 
@@ -64,7 +64,8 @@ class Catalog:
         """Return a table.
 
         Raises:
-            PlanError: there is none of that name.
+            PlanError: there is no table of that name.
+            StorageError: the metastore cannot be reached.
         """
         identifier = self.identifier(name)
         try:
@@ -99,7 +100,7 @@ class Catalog:
         )
 
     def _text_of(self, uri: Any) -> str:
-        """Return a location as the text of a Hadoop path, whose escapes are those of partition folders alone."""
+        """Return a location as the text of a Hadoop path, in which only names of partition folders are escaped."""
         return str(jvm(self._spark).org.apache.spark.sql.catalyst.catalog.CatalogUtils.URIToString(uri))
 
     def databases(self) -> tuple[str, ...]:
@@ -107,7 +108,7 @@ class Catalog:
         return tuple(sorted(str(entry) for entry in to_list(self._spark, ask_metastore(self._catalog.listDatabases))))
 
     def tables(self, database: str) -> tuple[str, ...]:
-        """Return the quoted full names of a database's tables and views, temporary views left out.
+        """Return the quoted full names of a database's tables and views, without temporary views.
 
         Raises:
             PlanError: there is no such database.
@@ -133,14 +134,14 @@ class Catalog:
                     raise
 
     def partitions(self, table: Table, having: Mapping[str, str] | None = None) -> tuple[Partition, ...]:
-        """Return every partition of a table that the metastore knows.
+        """Return a table's partitions in the metastore.
 
         Args:
             table: a partitioned table.
-            having: values of partition columns; the metastore looks for them.
+            having: partition column -> value; the metastore returns only partitions that have these values.
 
         Raises:
-            PlanError: the table is gone, or has no partitions.
+            PlanError: the table no longer exists or is not partitioned, or a partition has no location.
         """
         machine = jvm(self._spark)
         chosen = None
@@ -172,7 +173,7 @@ class Catalog:
         return tuple(sorted(found, key=lambda item: item.values))
 
     def set_options(self, table: Table, options: Mapping[str, str]) -> None:
-        """Set properties in the place from which they reach the table's writers."""
+        """Set the properties that reach the table's writers: TBLPROPERTIES of a Hive table, else SERDEPROPERTIES."""
         if options:
             words = "TBLPROPERTIES" if table.is_hive else "SERDEPROPERTIES"
             pairs = ", ".join(f"{quote_text(name)} = {quote_text(value)}" for name, value in sorted(options.items()))
@@ -180,14 +181,14 @@ class Catalog:
             self._spark.catalog.refreshTable(table.quoted)
 
     def set_properties(self, table: Table, properties: Mapping[str, str]) -> None:
-        """Set TBLPROPERTIES, which no writer of a data source table is told of."""
+        """Set TBLPROPERTIES, which do not reach writers of data source tables."""
         if properties:
             pairs = ", ".join(f"{quote_text(name)} = {quote_text(value)}" for name, value in sorted(properties.items()))
             self._spark.sql(f"ALTER TABLE {table.quoted} SET TBLPROPERTIES ({pairs})")
             self._spark.catalog.refreshTable(table.quoted)
 
     def holding(self, text: str) -> Iterator[Table]:
-        """Yield the tables in whose entries a text stands; databases without it cost one call each."""
+        """Yield the tables whose catalog entries contain a text; a database without any costs one query."""
         external = self._catalog.externalCatalog()
         for database in self.databases():
             listed = external.getTablesByName(database, external.listTables(database))
@@ -197,7 +198,7 @@ class Catalog:
                         yield self.table(f"{quote_name(database)}.{quote_name(str(entry.identifier().table()))}")
 
     def unset_options(self, table: Table, names: tuple[str, ...]) -> None:
-        """Remove properties; a data source table's options cannot be removed in SQL, so they are blanked."""
+        """Remove properties; a data source table's options cannot be removed in SQL, so they are set to empty."""
         present = [name for name in names if table.options.get(name)]
         if not present:
             return
@@ -215,7 +216,7 @@ class Catalog:
         self._spark.catalog.refreshTable(table.quoted)
 
     def set_location(self, table: Table, location: str, partition: Partition | None) -> None:
-        """Point a table, or one of its partitions, to another folder: one atomic change in the metastore."""
+        """Point a table, or one of its partitions, to another folder in one atomic change of the metastore."""
         spec = ""
         if partition is not None:
             spec = f" PARTITION ({partition.sql_spec})"
@@ -227,7 +228,7 @@ class Catalog:
         return option(ask_metastore(lambda: self._catalog.getTableMetadata(self.identifier(table.quoted))).stats())
 
     def restore_statistics(self, table: Table, statistics: Any, without: frozenset[str]) -> None:
-        """Put table statistics back after a swap, less the column statistics of some columns."""
+        """Restore a table's statistics, without the column statistics of some columns."""
         machine = jvm(self._spark)
         guard = machine.java.lang.Thread.currentThread().getContextClassLoader().loadClass(STATISTICS_GUARD_CLASS)
         kinds = self._array("java.lang.Class", ["java.lang.Object", "java.util.Collection"])
@@ -246,11 +247,11 @@ class Catalog:
         return made
 
     def default_location(self, name: str) -> str | None:
-        """Return where Spark would put a managed table of that name, or None when that cannot be told."""
+        """Return the location that Spark would give a managed table of that name, or None if it is unknown."""
         identifier = self.identifier(name)
         try:
             return self._text_of(self._catalog.defaultTablePath(identifier))
-        except JVM_ERRORS:  # its database is not there yet
+        except JVM_ERRORS:  # the database does not exist yet
             database = option(identifier.database())
             if database is None:
                 return None

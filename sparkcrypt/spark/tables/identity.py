@@ -1,4 +1,4 @@
-"""A table's UUID, which its files are bound to: given once, and never shared by two tables."""
+"""Gives each table the UUID that its files are bound to, and detects tables that share one."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _LOOKED_AT = 20
-"""Files of a table whose AAD prefixes are looked at: one that names the UUID is enough."""
+"""Maximum number of files of a table whose AAD prefixes are read; one that has the UUID is enough."""
 
 
 def ensure_identity(spark: SparkSession, name: str) -> Table:
-    """Give a table a UUID of its own if it has none, so that its files can be tied to it.
+    """Give a table a UUID of its own if it has none, so that its files can be bound to it.
 
-    ``CREATE TABLE … LIKE`` copies the UUID: of two tables that have one, the later one to which no file is bound gets
-    another.
+    ``CREATE TABLE … LIKE`` copies the UUID.  A table that shares its UUID keeps it if its own files are bound to it, or
+    if it is the oldest of these tables and no files are; otherwise it gets a new one.
 
     Returns:
-        The table as it then is.
+        The table with its current properties.
 
     Raises:
-        PlanError: files of both tables are bound to the one UUID.
+        PlanError: files of several tables are bound to the same UUID.
     """
     catalog = Catalog(spark)
     table = catalog.table(name)
@@ -48,10 +48,10 @@ def ensure_identity(spark: SparkSession, name: str) -> Table:
 
 
 def new_identity(spark: SparkSession, table: Table) -> Mapping[str, str]:
-    """Return the option that gives a table a UUID, where it has none or only another table's; else nothing.
+    """Return the option that gives a table a new UUID if it has none or must not keep its own, else no option.
 
     Raises:
-        PlanError: files of both tables are bound to the one UUID.
+        PlanError: files of several tables are bound to the same UUID.
     """
     fresh = {TABLE_UUID: str(uuid.uuid4())}
     if not table.uuid:
@@ -69,7 +69,7 @@ def new_identity(spark: SparkSession, table: Table) -> Mapping[str, str]:
 
 
 def sharing(spark: SparkSession, table: Table) -> tuple[Table, ...]:
-    """Return the other tables that have a table's UUID; none where a mark shows that the UUID is the table's own."""
+    """Return the other tables that have a table's UUID; none if a mark shows that the table owns its UUID."""
     if not table.uuid or table.properties.get(TABLE_MARK) == mark_of(table):
         return ()
     found = Catalog(spark).holding(table.uuid)
@@ -77,7 +77,7 @@ def sharing(spark: SparkSession, table: Table) -> tuple[Table, ...]:
 
 
 def shared_text(table: Table, others: list[Table] | tuple[Table, ...]) -> str:
-    """Say that tables share a UUID, and what to do."""
+    """Return the error message for tables that share a UUID."""
     names = ", ".join(other.full_name for other in others)
     return (
         f"{table.full_name} has the UUID of {names} ({table.uuid}), as CREATE TABLE … LIKE copies it, so their files, "
@@ -87,7 +87,7 @@ def shared_text(table: Table, others: list[Table] | tuple[Table, ...]) -> str:
 
 
 def mark_of(table: Table) -> str:
-    """Return what marks a table as the owner of its UUID: a copy of it was created at another time."""
+    """Return the mark of a UUID's owner: UUID and time of creation, which differs in a copy of the table."""
     return f"{table.uuid} {table.created}"
 
 

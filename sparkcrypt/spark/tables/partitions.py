@@ -1,4 +1,4 @@
-"""A table's data columns and its partitions, chosen by a predicate over partition columns alone."""
+"""Returns a table's data columns, and its partitions that a predicate over partition columns chooses."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _PLACE = "#"
 
 
 def data_schema(table: Table) -> T.StructType:
-    """Return the columns that are in a table's files, with their metadata."""
+    """Return the schema of the columns that are in a table's files, with their metadata."""
     partition = {name.lower() for name in table.partition_columns}
     return T.StructType([field for field in _schema(table).fields if field.name.lower() not in partition])
 
 
 def choose_partitions(spark: SparkSession, table: Table, where: str | None) -> tuple[Partition, ...]:
-    """Return the partitions that a predicate chooses, or all without one.
+    """Return the partitions for which a predicate is true, or all partitions without one.
 
     Args:
         spark: a classic session.

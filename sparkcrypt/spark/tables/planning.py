@@ -1,4 +1,4 @@
-"""Plans of real tables and datasets: their schema and tags, from the catalog or from files, with the policy."""
+"""Builds the encryption plans of tables and datasets from their schema and tags and the policy."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ def plan_table(spark: SparkSession, name: str, policy: Policy, *, avro: Schema |
     Args:
         spark: a classic session.
         name: ``table`` or ``database.table``.
-        policy: what the tags mean.
+        policy: the policy, which defines the tags.
         avro: an Avro schema whose tags are united with the table's own.
 
     Raises:
-        PlanError: no such table, or its tags make no plan; every problem of the schema is told.
+        PlanError: there is no such table, or no plan for its tags; the message names every problem of the schema.
     """
     return plan_of(spark, Catalog(spark).table(name), policy, avro=avro)
 
 
 def plan_of(spark: SparkSession, table: Table, policy: Policy, *, avro: Schema | None = None) -> EncryptionPlan:
-    """Return the plan of a table that was looked up already."""
+    """Return the plan of a table from the catalog."""
     rule = policy.table(table.full_name)
     tagged = unite_tags(known=tags_of_table(spark, table), avro=[avro], overlay=rule.tags)
     return build_plan(
@@ -54,7 +54,7 @@ def plan_path(
     table: str | None = None,
     avro: Schema | None = None,
 ) -> EncryptionPlan:
-    """Return the plan of a bare dataset by its Spark schema's own tags, an Avro schema's, and the policy's overlay."""
+    """Return the plan of a dataset without a table, by the tags of its Spark schema, an Avro schema and the policy."""
     rule = policy.table(table)
     schema = schema_from_spark(schema_json)
     return build_plan(

@@ -1,4 +1,4 @@
-"""Where the tables are for which a policy has rules."""
+"""Locates the tables for which a policy has rules."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from sparkcrypt.spark.tables.catalog import Catalog
 
 
 def table_locations(spark: SparkSession, policy: Policy) -> dict[str, dict[str, str | None]]:
-    """Return the location of every table that the policy lists: location -> table name and UUID.
+    """Return the locations of all tables that the policy lists: location -> table name and UUID.
 
-    A table that does not exist yet has the location that Spark would give it, so that a table dropped and made again by
+    They include the location that Spark would give each table, so that a table that is dropped and re-created by
     ``saveAsTable`` stays under its rule.
     """
     catalog = Catalog(spark)

@@ -1,6 +1,6 @@
-"""What a policy says of a table, put into the table's own properties, which reach sessions that know only those.
+"""Writes a policy's rule for a table into the table's properties, for sessions that read only those.
 
-What a rule put there is noted in a property beside them, so that it can be taken back when the policy says it no more.
+A further property records what a rule wrote, so that it can be removed once the policy no longer has it.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ Tags = Mapping[str, tuple[str, ...]]
 
 @dataclass(frozen=True, slots=True)
 class RuleChange:
-    """What is to be done so that a table's properties say what its rule says.
+    """The changes that make a table's properties match its rule.
 
-    ``tags`` and ``taken`` are by dotted column path: all tags that the column then has.  ``require_encryption`` is None
-    where it stays as it is.
+    ``tags`` and ``taken`` are dotted column path -> all tags that the column has after the change.
+    ``require_encryption`` is None if it does not change.
     """
 
     table: str
@@ -47,7 +47,7 @@ class RuleChange:
 
     @property
     def is_needed(self) -> bool:
-        """Something is to be done."""
+        """Whether the table's properties need any change."""
         return self.identity or self.require_encryption is not None or bool(self.tags or self.taken)
 
     def to_dict(self) -> dict[str, Any]:
@@ -61,7 +61,7 @@ class RuleChange:
         }
 
     def lines(self) -> Iterator[str]:
-        """Yield what is to be done, one thing a line."""
+        """Yield a line for each change."""
         if self.identity:
             yield "a UUID"
         if self.require_encryption is not None:
@@ -77,10 +77,10 @@ def rule_change(
 
     Args:
         spark: a classic session.
-        table: as the catalog has it now.
-        rule: what the policy says of it; a rule that only observes puts nothing.
-        policy: which formats runs encrypt; None: Parquet alone.
-        prune: take back what an earlier rule put there and this one does not say.
+        table: the table from the catalog.
+        rule: the policy's rule for it; a rule with ``enforce: false`` adds nothing.
+        policy: defines which formats runs encrypt; None: only Parquet.
+        prune: remove what an earlier rule wrote and this one does not have.
 
     Raises:
         PlanError: the rule names a column that the table lacks or that is a partition column.
@@ -106,19 +106,19 @@ def rule_change(
 
 
 def put_rule(spark: SparkSession, change: RuleChange, policy: Policy | None = None) -> None:
-    """Do what a comparison found.
+    """Apply a change to the table's properties.
 
     Args:
         spark: a classic session.
         change: from ``rule_change``.
-        policy: when given, tags that it does not define are refused, and earlier keys go into the history.
+        policy: if given, tags that it does not define are refused, and earlier keys are added to the history.
     """
     if not change.is_needed:
         return
     catalog = Catalog(spark)
     ensure_identity(spark, change.table)
     table = catalog.table(change.table)
-    # The mark comes first: what it names and is not there yet can be taken back too.
+    # The mark is written first: what it names can be removed again even if it was not written yet.
     catalog.set_properties(table, {RULE_MARK: change.mark})
     if change.require_encryption is not None:
         catalog.set_options(table, {REQUIRE_ENCRYPTION: str(change.require_encryption).lower()})
@@ -131,7 +131,7 @@ def put_rule(spark: SparkSession, change: RuleChange, policy: Policy | None = No
 
 
 def rule_lines(spark: SparkSession, table: Table, policy: Policy) -> tuple[str, ...]:
-    """Say what of a policy's rule is not in the table's properties, where sessions without the extension look."""
+    """Return the changes that the policy's rule needs in the properties, which sessions without the extension read."""
     rule = policy.table(table.full_name)
     if not rule.tags and not rule.require_encryption and RULE_MARK not in table.properties:
         return ()
@@ -145,8 +145,8 @@ def rule_changes(
     """Compare many tables with their rules.
 
     Returns:
-        What is to be done, and the names of tables that are not there; with ``prune`` also for tables that no rule
-        names and an earlier one did.
+        The changes that are needed, and the names of tables that do not exist; with ``prune`` also the changes of
+        tables that no rule names any more.
     """
     catalog = Catalog(spark)
     named = {rule.name: rule for rule in rules if rule.location is None or catalog.exists(rule.name)}
@@ -160,7 +160,7 @@ def rule_changes(
 
 
 def _read_mark(table: Table) -> tuple[dict[str, tuple[str, ...]], bool]:
-    """Return what rules put there: tags by column, and whether encryption is required by one."""
+    """Return what rules wrote: column -> tags, and whether a rule made encryption required."""
     text = table.properties.get(RULE_MARK)
     try:
         mark = json.loads(text) if text else {}

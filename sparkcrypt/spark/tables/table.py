@@ -1,4 +1,4 @@
-"""A table of the session catalog and its partitions, as values, and names and texts as SQL takes them."""
+"""Tables of the session catalog and their partitions, as values, and quoting of names and literals for SQL."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from sparkcrypt.names import TABLE_UUID, FileFormat
 
 HIVE = "hive"
 NULL_VALUE = "__HIVE_DEFAULT_PARTITION__"
-"""A null partition value, as folders and the metastore write it (ExternalCatalogUtils.DEFAULT_PARTITION_NAME)."""
+"""A null partition value in folder names and the metastore (ExternalCatalogUtils.DEFAULT_PARTITION_NAME)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """One partition: its values, and where its files are (a full URI)."""
+    """A partition: its values, and the location of its files (a full URI)."""
 
     values: tuple[tuple[str, str], ...]
     location: str
@@ -22,7 +22,7 @@ class Partition:
 
     @property
     def sql_spec(self) -> str:
-        """What stands between the parentheses of ``PARTITION (…)``."""
+        """The values in SQL, as between the parentheses of ``PARTITION (…)``."""
         return ", ".join(
             f"{quote_name(name)} = {'NULL' if value == NULL_VALUE else quote_text(value)}"
             for name, value in self.values
@@ -63,27 +63,27 @@ class Table:
 
     @property
     def quoted(self) -> str:
-        """The name as SQL takes it."""
+        """The full name, quoted for SQL."""
         return f"{quote_name(self.database)}.{quote_name(self.name)}"
 
     @property
     def is_hive(self) -> bool:
-        """A Hive table, whose TBLPROPERTIES reach the writer; else a data source table, whose OPTIONS do."""
+        """Whether it is a Hive table; its TBLPROPERTIES reach its writers, a data source table's OPTIONS reach its."""
         return self.provider == HIVE
 
     @property
     def managed(self) -> bool:
-        """DROP TABLE deletes its files."""
+        """Whether DROP TABLE deletes its files."""
         return self.kind == "MANAGED"
 
     @property
     def is_parquet(self) -> bool:
-        """Its files are Parquet."""
+        """Whether its files are Parquet."""
         return self.provider == "parquet" or (self.is_hive and "parquet" in self.serde.lower())
 
     @property
     def format(self) -> FileFormat | None:
-        """The format of its files; None where it is neither Parquet nor ORC."""
+        """The format of its files; None if it is neither Parquet nor ORC."""
         if self.is_parquet:
             return "parquet"
         by_serde = self.is_hive and self.serde.rpartition(".")[2].lower().startswith("orc")
@@ -91,12 +91,12 @@ class Table:
 
     @property
     def uuid(self) -> str | None:
-        """The table's identity in AAD prefixes, or None when it has none yet."""
+        """The table's identity in AAD prefixes, or None if it has none yet."""
         return self.options.get(TABLE_UUID)
 
 
 def quote_name(name: str) -> str:
-    """Quote one identifier for SQL."""
+    """Quote an identifier for SQL."""
     return "`" + name.replace("`", "``") + "`"
 
 

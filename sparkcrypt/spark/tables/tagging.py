@@ -1,4 +1,4 @@
-"""Tags of tables: reading them from both places where a metastore keeps them, and writing both."""
+"""Reads and writes the tags of tables, which the metastore stores in the Spark schema and in properties."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ AVRO_NONE = "none"
 
 
 def tags_of_table(spark: SparkSession, table: Table) -> tuple[TaggedColumn, ...]:
-    """Return a table's tags: of its Spark schema, its properties, and the Avro schema that they name."""
+    """Return the tags of a table's Spark schema, of its properties, and of the Avro schema that these name."""
     schema = schema_from_spark(table.schema_json)
     return unite_tags(schemas=[schema], properties=table.options, avro=[_avro_of_properties(spark, table)])
 
@@ -50,10 +50,10 @@ def _avro_of_properties(spark: SparkSession, table: Table) -> Schema | None:
 
 
 def read_avro(spark: SparkSession, url: str) -> Schema:
-    """Read an Avro schema from any file system that the session knows.
+    """Read an Avro schema from any file system that the session supports.
 
     Raises:
-        PlanError: it is not there, or is not an Avro record.
+        PlanError: it does not exist, or is not an Avro record.
     """
     files = HadoopFiles(spark)
     if not files.exists(url):
@@ -67,15 +67,15 @@ def read_avro(spark: SparkSession, url: str) -> Schema:
 def set_tags(spark: SparkSession, name: str, tags: Mapping[str, Iterable[str]], policy: Policy | None = None) -> None:
     """Set the tags of columns, in both places: the Spark schema, and the properties that reach every writer.
 
-    Where a column of a table that requires encryption gets another key, the earlier one goes into its history: readers
-    take files under it, and runs do not hold them for forgeries, until a run has replaced them.  Statistics that the
-    metastore holds of these columns are dropped.
+    If a column of a table that requires encryption gets another key, the earlier key is added to the column's history:
+    readers accept files under it, and runs do not treat them as forgeries, until a run has replaced them.  The columns'
+    statistics in the metastore are dropped.
 
     Args:
         spark: a classic session.
         name: the table.
-        tags: dotted column path -> tags; they replace the tags that the column has.
-        policy: when given, unknown tags are refused, and earlier keys are known.
+        tags: dotted column path -> tags, which replace the column's tags.
+        policy: if given, unknown tags are refused, and earlier keys are added to the history.
 
     Raises:
         PlanError: no such table or column, a partition column, or an unknown tag; nothing was changed.
@@ -97,9 +97,9 @@ def set_tags(spark: SparkSession, name: str, tags: Mapping[str, Iterable[str]], 
 
 
 def _drop_statistics(spark: SparkSession, catalog: Catalog, name: str, wanted: Iterable[Path]) -> None:
-    """Take the statistics of columns that are tagged now out of the metastore: bounds and histograms are values.
+    """Remove tagged columns' statistics from the metastore, since bounds and histograms contain their values.
 
-    The table's size and row count stay, and what it holds of other columns.
+    The table's size, its row count and the statistics of other columns stay.
     """
     table = catalog.table(name)
     statistics = catalog.statistics(table)
@@ -115,7 +115,7 @@ def _drop_statistics(spark: SparkSession, catalog: Catalog, name: str, wanted: I
 def _earlier_keys(
     spark: SparkSession, table: Table, wanted: Mapping[Path, tuple[str, ...]], policy: Policy
 ) -> dict[str, str]:
-    """Return the history properties of columns whose key becomes another one, where the table requires encryption."""
+    """Return the history properties of columns whose key changes, if the table requires encryption."""
     required = table.options.get(REQUIRE_ENCRYPTION, "").lower() == "true"
     if not (required or policy.table(table.full_name).require_encryption):
         return {}
@@ -133,7 +133,7 @@ def _earlier_keys(
 
 
 def _fixed_key(policy: Policy, tags: Iterable[str]) -> str | None:
-    """Return the key of the tag that counts; None of one that means plaintext, or that goes by the partition."""
+    """Return the key of the policy's first rule for these tags; None if it means plaintext or depends on partitions."""
     carried = set(tags)
     rule = next((rule for rule in policy.tags if rule.name in carried), None)
     return rule.key.text if rule is not None and rule.key is not None and not rule.key.columns else None
@@ -142,8 +142,8 @@ def _fixed_key(policy: Policy, tags: Iterable[str]) -> str | None:
 def unset_tags(spark: SparkSession, name: str, columns: Iterable[str]) -> None:
     """Remove all tags of columns, in both places.
 
-    The column's history then holds ``plaintext``: by that a run knows that the tags were taken off, and not lost, and
-    decrypts what is encrypted still.
+    ``plaintext`` is added to the column's history: it shows a run that the tags were removed on purpose and not lost,
+    so the run decrypts what is still encrypted.
 
     Raises:
         PlanError: no such table or column; nothing was changed.
@@ -169,10 +169,13 @@ def unset_tags(spark: SparkSession, name: str, columns: Iterable[str]) -> None:
 
 
 def copy_tags(spark: SparkSession, name: str, avro: Schema, policy: Policy | None = None) -> dict[str, tuple[str, ...]]:
-    """Copy the tags of an Avro schema to a table; columns that the table lacks are an error.
+    """Copy the tags of an Avro schema to a table.
 
     Returns:
-        Dotted column path -> tags, as they were set.
+        Dotted column path -> tags that were set.
+
+    Raises:
+        PlanError: the schema has no tags, or as ``set_tags``, such as for a column that the table lacks.
     """
     found = {join_dotted(column.path): column.tags for column in tags_of_avro(avro)}
     if not found:
@@ -187,11 +190,11 @@ def refuse_formats_without_keys(table: Table, policy: Policy | None) -> None:
     """Refuse a table whose files no tag can encrypt.
 
     Args:
-        table: as the catalog has it.
-        policy: which formats runs encrypt; None: Parquet alone.
+        table: the table from the catalog.
+        policy: defines which formats runs encrypt; None: only Parquet.
 
     Raises:
-        PlanError: it is a view, or its format is not one of these.
+        PlanError: it is a view, or runs do not encrypt its format.
     """
     formats = ("parquet",) if policy is None else policy.formats
     if table.kind == "VIEW":
@@ -211,12 +214,12 @@ def refuse_formats_without_keys(table: Table, policy: Policy | None) -> None:
 def resolved_paths(
     table: Table, tags: Mapping[str, Iterable[str]], *, lenient: bool = False
 ) -> dict[Path, tuple[str, ...]]:
-    """Return tags by the logical paths of columns that people named by any of their names.
+    """Return logical column path -> tags, for columns given by their logical or Parquet names.
 
     Args:
         table: the table.
         tags: dotted column path -> tags.
-        lenient: keep the names of columns that the table lacks, rather than refuse them.
+        lenient: keep the paths of columns that the table lacks, instead of refusing them.
 
     Raises:
         PlanError: no such column, or a partition column.
@@ -246,7 +249,7 @@ def _refuse_unknown(wanted: Mapping[Path, tuple[str, ...]], policy: Policy) -> N
 
 
 def _resolve_column(schema: Schema, table: Table, column: str) -> Path:
-    """Return the logical path of a column that a person named, exactly or up to case."""
+    """Return the logical path of a column that is named exactly or up to case."""
     path = split_dotted(column)
     if path[0].lower() in {name.lower() for name in table.partition_columns}:
         raise PlanError(
@@ -264,7 +267,7 @@ def _resolve_column(schema: Schema, table: Table, column: str) -> Path:
 
 
 def _nodes(schema: Schema) -> dict[Path, Path]:
-    """Return every name of every node -> its logical path."""
+    """Return the logical and the Parquet path of every node -> its logical path."""
     nodes: dict[Path, Path] = {}
     for _, chain in schema.walk_leaves():
         for logical, parquet, _ in chain:
@@ -288,7 +291,7 @@ def _logical(schema: Schema, path: Path) -> Path:
 
 
 def _write_schema(catalog: Catalog, table: Table, wanted: Mapping[Path, tuple[str, ...]]) -> None:
-    """Write tags into the metadata of the stored Spark schema; list elements and map values have no metadata there."""
+    """Write tags into the metadata of the stored Spark schema; elements, map keys and map values have none there."""
     document = json.loads(table.schema_json)
     partition = {name.lower() for name in table.partition_columns}
     document["fields"] = [field for field in document["fields"] if field["name"].lower() not in partition]
@@ -306,7 +309,7 @@ def _write_schema(catalog: Catalog, table: Table, wanted: Mapping[Path, tuple[st
 
 
 def _field(struct: Mapping[str, Any], path: Path) -> dict[str, Any] | None:
-    """Find the struct field that a logical path names; None when it names an element, key or value."""
+    """Return the struct field that a logical path names; None if it names an element, key or value."""
     for field in struct["fields"]:
         if field["name"] == path[0]:
             if len(path) == 1:

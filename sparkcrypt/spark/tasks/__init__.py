@@ -1,1 +1,1 @@
-"""Work in Spark's tasks: orders of the native engine, footers, and digests of rows."""
+"""Work that runs in Spark's tasks: orders of the native engine, footers, and digests of rows."""

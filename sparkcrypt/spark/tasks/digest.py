@@ -1,8 +1,8 @@
-"""Whole-row digests of a dataset, computed in Spark: equal contents give equal digests, in whatever order and files.
+"""Digests of all rows of a dataset, computed in Spark: equal rows give equal digests in any order and any files.
 
-Every row is written in a canonical form (nulls marked, lengths told, maps sorted), hashed twice to 64 bits by unrelated
-functions, and the hashes are summed as decimals together with the count.  This finds accidents: a changed, swapped,
-lost or doubled value.  It is no defence against someone who constructs rows on purpose.
+Every row is encoded canonically (nulls marked, lengths included, maps sorted) and hashed to 64 bits by two unrelated
+functions; the digest is the number of rows and the two sums of hashes, as decimals.  It detects accidents: a changed,
+swapped, lost or doubled value.  It does not protect against an attacker who constructs rows.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ Encoder = Callable[[Column], Column]
 
 @dataclass(frozen=True, slots=True)
 class RowsDigest:
-    """Count of rows, and the two sums of hashes."""
+    """The number of rows, and the two sums of hashes."""
 
     rows: int
     sum_xxhash64: int
     sum_md5: int
 
     def to_dict(self) -> dict[str, str | int]:
-        """Return it as JSON values; the sums exceed what JSON numbers hold everywhere, so they are texts."""
+        """Return it as JSON values; the sums are strings, since they exceed the numbers of many JSON parsers."""
         return {"rows": self.rows, "sum_xxhash64": str(self.sum_xxhash64), "sum_md5": str(self.sum_md5)}
 
 
@@ -49,7 +49,7 @@ def _column(name: str) -> Column:
 
 
 def _encoder(kind: T.DataType) -> Encoder:
-    """Return what encodes a value of one type as text that is never null and tells its own length."""
+    """Return a function that encodes values of a type as text that is never null and contains its own length."""
     if isinstance(kind, T.StructType):
         return _struct(kind)
     if isinstance(kind, T.ArrayType):

@@ -1,4 +1,4 @@
-"""Reads footers of many files as tasks of Spark, where the files are."""
+"""Reads the footers of many files in Spark tasks on the executors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sparkcrypt.spark.tasks.run import bring_package, hadoop_settings, translate
 
 FILES_A_TASK = 250
 TASKS_A_JOB = 80
-"""Paths travel with the job's code, so that each task finds its own; more would make that code large."""
+"""Limit of tasks: a job's serialised code contains all its paths, from which each task takes its own."""
 
 
 def read_footers_in_tasks(
@@ -23,14 +23,14 @@ def read_footers_in_tasks(
     every_key: bool = False,
     shredded: Collection[str] = (),
 ) -> Iterator[tuple[str, Found]]:
-    """Yield each file's facts, or why its footer, or with ``every_key`` one of its keys, cannot be opened there.
+    """Yield each file's facts, or the error of opening its footer or, with ``every_key``, one of its keys.
 
     Args:
         spark: a classic session.
         paths: the files.
         key_service: opens footers.
         every_key: open the keys of columns as well.
-        shredded: master keys of which every_key does not ask for what they wrapped.
+        shredded: master keys whose wrapped keys ``every_key`` does not open.
 
     Raises:
         ConfigError: the executors' interpreter lacks what this needs.

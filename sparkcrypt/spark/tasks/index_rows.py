@@ -1,4 +1,4 @@
-"""Reads what a store for data skipping says of many files as tasks of Spark, where the files are."""
+"""Reads the rows of a store for data skipping from many files in Spark tasks on the executors."""
 
 from __future__ import annotations
 
@@ -28,24 +28,24 @@ from sparkcrypt.spark.tasks.run import bring_package, hadoop_settings, translate
 from sparkcrypt.spark.tasks.task_progress import watch_tasks
 
 FEW = 64
-"""So many files the driver reads faster than tasks start."""
+"""Number of files up to which the driver alone is faster than tasks."""
 FILES_A_TASK, TASKS_A_JOB = 50, 80
-"""Paths travel with the job's code, so that each task finds its own; more would make that code large."""
+"""Limits of a job: its serialised code contains all its paths, from which each task takes its own."""
 FIRST_TASKS, BYTES_A_JOB = 8, 128 << 20
-"""What a job's answers may take of the driver, by what those of the job before took; the first is small to learn it."""
+"""Limit of a job's answers on the driver, estimated from the previous job's size; the first job is small."""
 
 
 class _Answers(NamedTuple):
-    """What tasks read of each file, or why they could not, and how many letters that took on its way."""
+    """What tasks read of each file, or their error, and the total size of the packed answers in characters."""
 
     files: dict[str, ReadFile | SparkcryptError]
     bytes: int
 
 
 def rows_in_tasks(spark: SparkSession, key_service: KeyServiceConfig) -> RowReader:
-    """Return what reads the rows of few files on the driver, and of many by tasks.
+    """Return a reader that reads the rows of few files on the driver, and of many files in tasks.
 
-    Executors whose interpreter lacks what this needs are no error: the driver reads the files then.
+    If the executors' interpreter lacks a library that this needs, the driver reads the files.
 
     Args:
         spark: a classic session.
@@ -81,7 +81,7 @@ def _read_rows(
 
 
 def count_tasks(files: int, size: int) -> int:
-    """Return how many tasks the next job has, where the answers of one about so many files took so many bytes."""
+    """Return the number of the next job's tasks, given the files of the previous one and its answers' size in bytes."""
     most = BYTES_A_JOB * files // max(1, size)
     return max(1, min(TASKS_A_JOB, most // FILES_A_TASK))
 
@@ -97,10 +97,10 @@ def _read_in_tasks(
     files: Sequence[ListedFile],
     told: Told,
 ) -> _Answers:
-    """Return what each file holds, or why that cannot be read; ``told`` hears how many tasks have ended.
+    """Return each file's content or error; ``told`` is called with the number of tasks that have ended.
 
     Raises:
-        ConfigError: the executors' interpreter lacks what this needs.
+        ConfigError: the executors' interpreter lacks a library that this needs.
     """
     bring_package(spark)
     paths = [wanted.data.path_of(file.name) for file in files]

@@ -1,4 +1,4 @@
-"""What tasks of the native engine need of Python on the driver and on executors, found by running some."""
+"""Checks that Python on the driver and the executors can run the native engine, by running tasks."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _MOST_TASKS = 200
 
 
 def versions_of_tasks(spark: SparkSession) -> str:
-    """Run a task of the engine's kind in every slot, and return the versions that all of them have.
+    """Run a task with the engine's libraries in every slot, and return the versions that they report.
 
     Raises:
-        ConfigError: the driver or an executor lacks a library that the engine needs, or has it older than Spark takes.
+        ConfigError: the driver or an executor lacks a library of the engine, or has one that is too old for Spark.
     """
     bring_package(spark)
     tasks = max(1, min(_MOST_TASKS, spark.sparkContext.defaultParallelism))
@@ -31,7 +31,7 @@ def versions_of_tasks(spark: SparkSession) -> str:
 
 
 def _versions_reader() -> Callable[[Iterable[RecordBatch]], Iterator[RecordBatch]]:
-    """Return what a task runs; being made here it travels whole, since executors have no ``sparkcrypt.spark``."""
+    """Return the task's function; a local one is serialised by value, since executors have no ``sparkcrypt.spark``."""
 
     def read(batches: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
         import importlib

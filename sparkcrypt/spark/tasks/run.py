@@ -1,4 +1,4 @@
-"""Runs orders of the native engine as tasks of Spark: a large file a task, or some tens of small ones."""
+"""Runs orders of the native engine in Spark tasks, each with one large file or some tens of small ones."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ _BRINGING = threading.Lock()
 _BROUGHT: set[str] = set()
 """Ids of the applications whose executors have the package."""
 ORDERS_A_JOB = 2000
-"""Orders travel with the job's code, so that each task finds its own; more would make that code large."""
+"""Limit of orders: a job's serialised code contains all its orders, from which each task takes its own."""
 
 
 def rewrite_in_tasks(
     spark: SparkSession, orders: Sequence[Order], lengths: Mapping[str, int], keys: KeySettings, told: Told
 ) -> list[FileOutcome]:
-    """Carry out orders on the executors; the order of outcomes is that of the orders.
+    """Run orders on the executors and return an outcome for each order, in the same sequence.
 
     Args:
         spark: a classic session.
-        orders: what is to be done.
-        lengths: of their source files, in bytes.
-        keys: where data keys come from.
-        told: hears how many orders are carried out, as far as tasks that have ended tell.
+        orders: the orders.
+        lengths: source file of an order -> its length in bytes.
+        keys: the source of data keys.
+        told: called with the number of orders done, estimated from the number of tasks that have ended.
 
     Raises:
-        ConfigError: the executors' interpreter lacks what the engine needs.
+        ConfigError: the executors' interpreter lacks a library that the engine needs.
     """
     settings = hadoop_settings(spark)
     bring_package(spark)
@@ -48,7 +48,7 @@ def rewrite_in_tasks(
     for start in range(0, len(orders), ORDERS_A_JOB):
         some = tuple(orders[start : start + ORDERS_A_JOB])
         tasks = share_out([lengths[order.source] for order in some])
-        # A range has a partition for each number, which Spark never joins with another.
+        # A range has a partition for each number, and Spark never coalesces them.
         numbers = spark.range(0, len(tasks), 1, len(tasks))
         further = partial(_further, told, start, len(some) / len(tasks))
         with translated_failure(), watch_tasks(spark, further):
@@ -64,14 +64,14 @@ def _further(told: Told, start: int, orders_a_task: float, tasks: int) -> None:
 
 @contextmanager
 def translated_failure() -> Iterator[None]:
-    """Tell what is missing when the block fails because Python lacks a module, or has one that Spark does not take.
+    """Translate errors of the block about a Python module that is missing or that Spark does not support.
 
     Raises:
-        ConfigError: it does, on the driver or on an executor.
+        ConfigError: such a module, on the driver or on an executor.
     """
     try:
         yield
-    except ImportError as error:  # Spark looks on the driver first, when a frame is made
+    except ImportError as error:  # Spark checks the driver first, when a frame is made
         raise _lacks("driver", short_text(error)) from error
     except Exception as error:
         lines = [line for line in str(error).splitlines() if _IMPORT_FAILURE.match(line)]
@@ -91,9 +91,9 @@ def _lacks(where: str, said: str) -> ConfigError:
 
 
 def bring_package(spark: SparkSession) -> None:
-    """Give executors this package from the jar, as the helper has it; on this machine they have it already.
+    """Add this package, which the jar contains, to the executors' Python path; in local mode it is there already.
 
-    Once for an application: ``addPyFile`` clears Python's import caches, which is not safe in several threads.
+    It is added once per application: ``addPyFile`` clears Python's import caches, which is not thread-safe.
     """
     context = spark.sparkContext
     if str(context.master).startswith("local"):
@@ -105,7 +105,7 @@ def bring_package(spark: SparkSession) -> None:
 
 
 def hadoop_settings(spark: SparkSession) -> dict[str, str]:
-    """Return what of the session's Hadoop configuration a worker needs to reach the files, and as whom."""
+    """Return the session's Hadoop settings and user that a worker needs to access the files."""
     conf = hadoop_conf(spark)
     user = jvm(spark).org.apache.hadoop.security.UserGroupInformation.getCurrentUser().getShortUserName()
     buckets = [f"{S3_BUCKETS}{name}" for name in copy_collection(conf.getPropsWithPrefix(S3_BUCKETS).keySet())]

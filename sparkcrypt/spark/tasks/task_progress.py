@@ -1,4 +1,4 @@
-"""How many tasks have ended of the jobs for which a thread waits."""
+"""Reports how many tasks have ended of the jobs that a thread runs."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 Told = Callable[[int], None]
-"""Hears how much is done; never less than before."""
+"""Called with the amount of work done, which never decreases."""
 EVERY_SECONDS = 1.0
 _GROUP = "spark.jobGroup.id"
 
 
 @contextmanager
 def watch_tasks(spark: SparkSession, told: Told, *, every_seconds: float | None = None) -> Iterator[None]:
-    """Tell again and again how many tasks have ended of the jobs that this thread runs in the block.
+    """Report repeatedly how many tasks have ended of the jobs that this thread runs in the block.
 
-    They get a job group of their own meanwhile.  ``told`` is called from another thread, every second by default.
+    The jobs get a job group of their own.  ``told`` is called from another thread, by default at most every second.
     """
     context = spark.sparkContext
     group, before, ended = f"sparkcrypt-{uuid.uuid4().hex}", context.getLocalProperty(_GROUP), threading.Event()
@@ -40,7 +40,7 @@ def watch_tasks(spark: SparkSession, told: Told, *, every_seconds: float | None 
         while not ended.wait(EVERY_SECONDS if every_seconds is None else every_seconds):
             try:
                 found = tasks()
-            except (Py4JError, OSError):  # the session is stopping, of which its own thread tells
+            except (Py4JError, OSError):  # the session is stopping, and its own thread raises the error
                 return
             if found > most and not ended.is_set():
                 most = found
