@@ -1,8 +1,8 @@
-"""Tables under a policy for pyarrow, pandas, polars and DuckDB, with decisions, keys and denials of Spark's readers.
+"""Tables under a policy for pyarrow, pandas, polars and DuckDB, with the same checks and keys as in Spark's readers.
 
-`open_table` and `read_table` judge every file before it is read; `open_orc` opens one ORC file, in which nothing can be
-judged.  `crypto_factory`, `decryption_properties` and `encryption_properties` are the same key services for those who
-open files with pyarrow themselves; then nothing is judged either.
+`open_table` and `read_table` judge every Parquet file before they read it; `open_orc` judges and opens one ORC file.
+`crypto_factory`, `decryption_properties` and `encryption_properties` give pyarrow itself access to the key services;
+files that it opens with them are not judged.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Access events of reads outside Spark: each read leaves which keys it opened, and which it was refused."""
+"""Writes access events of reads outside Spark: the keys that each read opened, and those that it was refused."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from sparkcrypt.policy.access_log import AccessLogRule
 
 ROUTE = "arrow"
 MOST_KEPT = 10_000
-"""How many events wait in memory while a log cannot be written; what is beyond is counted as lost."""
+"""Maximum number of events kept in memory while the log cannot be written; further ones are counted as lost."""
 _LOG = logging.getLogger(__name__)
 
 _Same: TypeAlias = "tuple[str, Outcome, str | None]"
-"""Key, outcome and reason: what the events of one read are told apart by."""
+"""Key, outcome and reason, by which the events of one read are distinguished."""
 
 
 @dataclass(slots=True)
@@ -37,10 +37,10 @@ class _Written:
 
 
 class ProcessLog:
-    """The files of this process in one log; safe for many threads.
+    """This process's writer of one access log; thread-safe.
 
     Args:
-        rule: where the log is, and whether reads wait for it.
+        rule: the log's location, and whether a read fails if its events cannot be written.
     """
 
     def __init__(self, rule: AccessLogRule) -> None:
@@ -55,7 +55,7 @@ class ProcessLog:
         self._is_warned = False
 
     def write(self, event: dict[str, object]) -> None:
-        """Write an event, after those that could not be written before.
+        """Write an event, after earlier ones that could not be written.
 
         Raises:
             StorageError: it could not be written, and the log is required.
@@ -94,23 +94,23 @@ _READS = itertools.count(1)
 
 
 def open_log(rule: AccessLogRule | None) -> ProcessLog | None:
-    """Return the log of a policy, the same for all tables that this process reads; None where the policy has none."""
+    """Return this process's log for a policy, shared by all tables that it reads; None if the policy has none."""
     if rule is None:
         return None
-    return _LOGS.get((os.getpid(), rule), lambda: ProcessLog(rule))  # a forked process has files of its own
+    return _LOGS.get((os.getpid(), rule), lambda: ProcessLog(rule))  # a forked process needs its own log files
 
 
 class ReadEvents:
-    """The events of one read of a table; safe for many threads.
+    """The events of one read of a table; thread-safe.
 
-    The first opening of a key for a column is written at once, before the key is handed on; further ones, of other
+    The first opening of a key for a column is written at once, before the key is used; further openings, for other
     files, are counted and written when the read ends.
 
     Args:
-        log: None where the policy has none; then nothing happens.
-        table: as the reader names it, else its folder.
-        principal: who reads.
-        run_state: the policy's state directory, whose tombstones tell of keys that are not there.
+        log: the access log; None if the policy has none, and then nothing is written.
+        table: the table's name as the reader gave it, else its folder.
+        principal: the reader's name.
+        run_state: the policy's state directory, whose tombstones explain why a key does not exist.
     """
 
     def __init__(self, log: ProcessLog | None, table: str, principal: str, *, run_state: str) -> None:
@@ -128,7 +128,7 @@ class ReadEvents:
         self._note((key, "opened", None), column)
 
     def note_masked(self, key: str, column: str, why: str) -> None:
-        """Note that this read gets nulls in place of a column.
+        """Note that a column is null in this read because of its key.
 
         Raises:
             StorageError: as `note_opened`.
@@ -136,9 +136,9 @@ class ReadEvents:
         self._note((key, "masked", why), column)
 
     def note_refused(self, key: str, column: str | None, error: Exception) -> None:
-        """Note that a key was not handed out for a column; None: for the footer.
+        """Note that a key was refused for a column, or for the footer if the column is None.
 
-        The reader is told why by that error, so this raises none.
+        The caller raises that error, so this raises none: an event that cannot be written is logged as a warning.
         """
         why: str | None = "denied" if isinstance(error, KeyAccessDeniedError) else None
         if isinstance(error, KeyNotFoundError):
@@ -150,7 +150,7 @@ class ReadEvents:
             _LOG.warning("%s", lost)
 
     def close(self) -> None:
-        """Write how often keys were opened that had been opened before in this read.  Safe to call again."""
+        """Write the counts of repeated openings of keys.  May be called several times."""
         with self._lock:
             counted = [(same, written) for same, written in self._written.items() if written.further]
             for same, written in counted:

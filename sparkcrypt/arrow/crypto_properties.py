@@ -1,7 +1,7 @@
-"""Key services for pyarrow: it reads what Spark encrypted, and writes what Spark reads, with the same master keys.
+"""Connects pyarrow to key services, so that it reads what Spark encrypted and writes what Spark can read.
 
-pyarrow decrypts and authenticates, and judges nothing else: it takes a file whose columns are plaintext, or that was
-moved, as long as it opens.  Where that matters, read with `sparkcrypt.arrow.open_table`.
+pyarrow decrypts and authenticates, but does not judge files: it accepts a file whose columns are plaintext, or that was
+moved, as long as it can be opened.  If that matters, read with `sparkcrypt.arrow.open_table`.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ DEFAULT_LIFETIME_SECONDS = 600.0
 
 
 class FileProperties(Protocol):
-    """pyarrow's ``FileDecryptionProperties`` or ``FileEncryptionProperties``, which it does not export."""
+    """The type of pyarrow's ``FileDecryptionProperties`` and ``FileEncryptionProperties``, which it does not export."""
 
 
 class ArrowKmsClient(pe.KmsClient):  # type: ignore[misc]  # pyarrow ships no types
-    """pyarrow's door to a key service; key ids stand percent-encoded in files, as Spark's do."""
+    """A pyarrow KMS client over a key service; key ids are percent-encoded in files, as in Spark's."""
 
     def __init__(self, service: KeyService) -> None:
         super().__init__()
         self._service = service
 
     def wrap_key(self, key_bytes: bytes, master_key_identifier: str) -> bytes:
-        """Wrap a key; the key service's errors reach pyarrow's caller as they are."""
+        """Wrap a key; errors of the key service reach pyarrow's caller unchanged."""
         return self._service.wrap(decode_key_id(master_key_identifier), key_bytes).encode()
 
     def unwrap_key(self, wrapped_key: str | bytes, master_key_identifier: str) -> bytes:
-        """Unwrap a key; the key service's errors reach pyarrow's caller as they are."""
+        """Unwrap a key; errors of the key service reach pyarrow's caller unchanged."""
         text = wrapped_key.decode() if isinstance(wrapped_key, bytes) else wrapped_key
         return self._service.unwrap(decode_key_id(master_key_identifier), text)
 
@@ -47,29 +47,29 @@ class ArrowKmsClient(pe.KmsClient):  # type: ignore[misc]  # pyarrow ships no ty
 def crypto_factory(config: KeyServiceConfig) -> pe.CryptoFactory:
     """Return a pyarrow ``CryptoFactory`` over a key service, for ``pyarrow.dataset.ParquetDecryptionConfig``.
 
-    Each has caches of its own, so keys of one key service or credential are never found through another's.  The
-    address of a key service that a file names is not used.
+    Each factory has its own caches, so keys of one key service or credential are never served through another one.  The
+    address of a key service in a file is ignored.
 
     Raises:
-        ConfigError: the key service's type or options are not right.
+        ConfigError: the key service's type or options are invalid.
     """
     service = open_key_service(config)
     return pe.CryptoFactory(lambda _: ArrowKmsClient(service))
 
 
 def decryption_properties(policy: Policy, *, lifetime_seconds: float = DEFAULT_LIFETIME_SECONDS) -> FileProperties:
-    """Return what ``pyarrow.parquet`` reads encrypted files with.
+    """Return the properties with which ``pyarrow.parquet`` reads encrypted files; they can be used for many files.
 
-    Example: ``pyarrow.parquet.read_table(file, decryption_properties=decryption_properties(policy))``; one value serves
-    many files.  Reading a column whose key is denied raises KeyAccessDeniedError, a missing key KeyNotFoundError;
-    ``columns=`` leaves such columns out.
+    Example: ``pyarrow.parquet.read_table(file, decryption_properties=decryption_properties(policy))``.  Reading a
+    column whose key is denied raises KeyAccessDeniedError, one whose key is missing KeyNotFoundError; select other
+    columns with ``columns=``.
 
     Args:
         policy: names the key service.
-        lifetime_seconds: how long an unwrapped key-encryption key is kept.
+        lifetime_seconds: how long an unwrapped KEK is cached.
 
     Raises:
-        ConfigError: the key service's type or options are not right.
+        ConfigError: the key service's type or options are invalid.
     """
     lifetime = pe.DecryptionConfiguration(cache_lifetime=timedelta(seconds=lifetime_seconds))
     made: FileProperties = crypto_factory(policy.key_service).file_decryption_properties(_connection(), lifetime)
@@ -79,19 +79,19 @@ def decryption_properties(policy: Policy, *, lifetime_seconds: float = DEFAULT_L
 def encryption_properties(
     plan: EncryptionPlan, policy: Policy, partition: Mapping[str, str] | None = None
 ) -> FileProperties:
-    """Return what ``pyarrow.parquet`` writes ONE file with, as a plan says: its keys are for that file alone.
+    """Return the properties with which ``pyarrow.parquet`` writes ONE file under a plan; its data keys are for it only.
 
-    pyarrow gives such files no AAD prefix, so nothing ties them to a table: readers refuse them on tables that require
+    pyarrow gives such files no AAD prefix, so they are not bound to a table: readers refuse them in tables that require
     encryption.
 
     Args:
-        plan: which columns are encrypted, with which keys.
+        plan: the plan of columns and keys.
         policy: names the key service.
-        partition: values for key templates.
+        partition: partition column -> value, for key templates.
 
     Raises:
-        PlanError: no column is encrypted, or a column's name cannot be told to pyarrow.
-        KeyServiceError: a key cannot be wrapped; KeyNotFoundError where it is not there.
+        PlanError: no column is encrypted, or pyarrow does not support a column's name.
+        KeyServiceError: a key cannot be wrapped; KeyNotFoundError if it does not exist.
     """
     columns: dict[str, list[str]] = {}
     for path, key in plan.key_ids(partition or {}).items():

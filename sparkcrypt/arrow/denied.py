@@ -1,4 +1,4 @@
-"""Which leaves of a table are nulls for this reader, everywhere or in some partitions, by the decision of Spark's."""
+"""Decides which leaves of a table are null for this reader, and in which partitions, as Spark's readers decide."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sparkcrypt.policy.model import OnDenied, Policy
 from sparkcrypt.schema import Path
 
 MOST_SAMPLES = 8
-"""Of how many files keys are tried, where the key service cannot say what a credential may use."""
+"""Number of files whose keys are tried if the key service cannot list the keys that a credential may use."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class _Leaf:
 
 @dataclass(frozen=True, slots=True)
 class DeniedLeaves:
-    """The masked leaves of a table, and the partitions whose numbers they have."""
+    """The masked leaves of a table, and the partitions that they refer to by number."""
 
     leaves: tuple[_Leaf, ...] = ()
     partitions: tuple[Mapping[str, str], ...] = ()
@@ -45,17 +45,17 @@ class DeniedLeaves:
         return denied_below(leaf.path for leaf in self.leaves if leaf.partitions is None)
 
     def of_any_file(self) -> dict[str, Denied]:
-        """Return column -> its leaves that are denied in some file."""
+        """Return column -> its leaves that are denied in at least one file."""
         return denied_below(leaf.path for leaf in self.leaves)
 
     def keys_below(self, columns: Container[str]) -> Iterator[tuple[str, str, str]]:
-        """Yield key, path and ``denied``, ``shredded`` or ``missing`` for each leaf of some top-level columns."""
+        """Yield key, path and ``denied``, ``shredded`` or ``missing`` for each masked leaf of top-level columns."""
         for leaf in self.leaves:
             if leaf.path[0] in columns:
                 yield leaf.key, leaf.column, leaf.decision
 
     def reasons(self) -> dict[str, str]:
-        """Return column path -> why it is null, as ``sparkcrypt.masked_columns`` says it."""
+        """Return column path -> reason why it is null, in the words of ``sparkcrypt.masked_columns``."""
         found: dict[str, str] = {}
         for leaf in self.leaves:
             found.setdefault(leaf.column, leaf.why + (IN_SOME_PARTITIONS if leaf.partitions is not None else ""))
@@ -69,18 +69,18 @@ def decide_denied(
     files: Sequence[DataFile],
     sample: Callable[[DataFile], Iterable[str]],
 ) -> DeniedLeaves:
-    """Decide on a table's leaves.
+    """Decide which leaves of a table are masked.
 
     Args:
-        reader: who reads.
+        reader: the reader and its policy.
         request: ``path``, ``properties`` and ``schema``, as ``decide`` takes them.
-        said: what the caller says of denied columns; None leaves it to the tags.
-        files: of the table.
-        sample: returns key metadata of a file's columns in base64, where a key has to be tried.
+        said: the caller's mode for denied columns; None leaves the choice to the tags.
+        files: the table's files.
+        sample: returns the key metadata of a file's columns in base64; called if keys have to be tried.
 
     Raises:
-        KeyAccessDeniedError, KeyNotFoundError: the footer key is denied, so nothing can be read.
-        KeyServiceUnavailableError: it cannot be told.
+        KeyAccessDeniedError, KeyNotFoundError: the footer key is denied or missing, so nothing can be read.
+        KeyServiceUnavailableError: the key service cannot be asked which keys are denied.
     """
     if not _is_asked(reader.policy, said):
         return DeniedLeaves()
@@ -103,7 +103,7 @@ def _is_asked(policy: Policy, said: OnDenied | None) -> bool:
 
 
 def _distinct(files: Sequence[DataFile], names: Sequence[str]) -> tuple[Mapping[str, str], ...]:
-    """Return the distinct values of the partition columns that key templates need."""
+    """Return the distinct values of the named partition columns, which key templates use."""
     found = {tuple((name, value) for name, value in file.partition.items() if name in names) for file in files if names}
     return tuple(dict(values) for values in sorted(found) if values)
 

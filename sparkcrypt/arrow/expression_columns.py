@@ -1,4 +1,4 @@
-"""Which columns an expression of pyarrow asks for."""
+"""Finds the columns that a pyarrow expression uses."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ import pyarrow.compute as pc
 
 
 def columns_in(expression: pc.Expression | None, schema: pa.Schema) -> tuple[str, ...]:
-    """Return the top-level columns that an expression is evaluated on.
+    """Return the top-level columns that an expression uses.
 
-    pyarrow does not say; an expression that cannot be evaluated without a column needs it.
+    pyarrow has no interface for this, so a column counts as used if the expression cannot be evaluated without it.
 
     Args:
-        expression: None asks for nothing.
-        schema: whose columns may be asked for.
+        expression: the expression; None uses no column.
+        schema: the columns that it may use.
 
     Raises:
-        pyarrow.ArrowInvalid: it asks for a column that the schema lacks, or cannot be evaluated.
+        pyarrow.ArrowInvalid: it uses a column that the schema lacks, or cannot be evaluated.
     """
     if expression is None:
         return ()
     _evaluate(expression, schema)
     text = str(expression)
-    if "FieldPath(" in text:  # by its place
+    if "FieldPath(" in text:  # a column is given by its position
         return tuple(schema.names)
     named = [name for name in schema.names if name in text]
     return tuple(name for name in named if not _can_do_without(expression, schema, name))

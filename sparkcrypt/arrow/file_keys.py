@@ -1,4 +1,4 @@
-"""The keys of one file for pyarrow: those of the footer that was judged, with the caches and refusals of readers."""
+"""Provides pyarrow with the keys of one file, as the judged footer names them, and reports refused keys."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ FOOTER = "the footer"
 
 
 def opened_key_service(config: KeyServiceConfig) -> OpenedKeyService:
-    """Return the key service of a configuration, the same for every table that this process reads under it.
+    """Return the key service of a configuration, shared by all tables that this process reads with it.
 
     Raises:
-        ConfigError: its type or options are not right.
+        ConfigError: its type or options are invalid.
     """
     return _OPENED.get(config, lambda: OpenedKeyService(config))
 
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """Who reads under which policy, of which table, as messages say it.
+    """A reader of a table: its policy, and the names that messages use.
 
     Attributes:
         policy: names the key service.
-        table: the table's name, None where it has none.
-        principal: a name for messages; the key service decides by its own credential.
-        lifetime_seconds: how long an opened KEK is kept at most; None: as long as is usual.
+        table: the table's name; None if it has none.
+        principal: the reader's name in messages; the key service authorises by credential, not by this name.
+        lifetime_seconds: how long an opened KEK is cached at most; None: the default.
     """
 
     policy: Policy
@@ -50,11 +50,11 @@ class Reader:
     lifetime_seconds: float | None = None
 
     def open(self, material: KeyMaterial, owner: str, path: str, *, kek: bool = False) -> bytes:
-        """Return the data key inside key material, or the KEK that wraps it.
+        """Return the data key in key material, or the KEK that wraps it.
 
         Raises:
-            KeyAccessDeniedError, KeyNotFoundError: with the owner, table, key, principal and file.
-            KeyServiceError: the key service did not unwrap.
+            KeyAccessDeniedError, KeyNotFoundError: the message names the owner, table, key, principal and file.
+            KeyServiceError: the key service did not unwrap the key.
             FormatError: the material is damaged.
         """
         opener = opened_key_service(self.policy.key_service).opener
@@ -67,15 +67,15 @@ class Reader:
 
 
 class FileKeys(pe.KmsClient):  # type: ignore[misc]  # pyarrow ships no types
-    """Hands pyarrow the keys of one file that were opened for it, and no others; safe for many threads.
+    """A pyarrow KMS client that returns only the keys of one file that were opened before; thread-safe.
 
-    They are opened before pyarrow reads: where it tests a filter by a column's statistics, it ends the process on a key
-    that it does not get.
+    Keys are opened before pyarrow reads: it aborts the process if a key is refused while it tests a filter against a
+    column's statistics.
 
     Args:
-        reader: who reads.
-        path: of the file.
-        events: take note of each key that is opened or refused.
+        reader: the reader and its policy.
+        path: the file's path.
+        events: records each key that is opened or refused.
     """
 
     def __init__(self, reader: Reader, path: str, events: ReadEvents) -> None:
@@ -89,7 +89,7 @@ class FileKeys(pe.KmsClient):  # type: ignore[misc]  # pyarrow ships no types
         return f"FileKeys({self._path!r})"
 
     def open_footer(self, key_metadata: bytes) -> bytes:
-        """Open the footer's key, and return its data key.
+        """Open the footer's key and return the data key.
 
         Raises:
             KeyServiceError, FormatError: as `Reader.open`.
@@ -99,11 +99,11 @@ class FileKeys(pe.KmsClient):  # type: ignore[misc]  # pyarrow ships no types
         return self._reader.open(parse_key_material(key_metadata), FOOTER, self._path)
 
     def open_column(self, key_metadata: bytes, column: tuple[str, ...]) -> None:
-        """Open the key of a column that is to be read.
+        """Open the key of a column that will be read.
 
         Args:
-            key_metadata: of the judged footer.
-            column: its Parquet path.
+            key_metadata: the column's key metadata in the judged footer.
+            column: the column's Parquet path.
 
         Raises:
             KeyServiceError, FormatError: as `Reader.open`.
@@ -122,19 +122,19 @@ class FileKeys(pe.KmsClient):  # type: ignore[misc]  # pyarrow ships no types
         except KeyServiceError as error:
             self._events.note_refused(material.master_key_id, column, error)
             raise
-        if column is not None:  # the footer's key opens no value, and is an event where it is refused
+        if column is not None:  # the footer's key decrypts no values, so only its refusal is an event
             self._events.note_opened(material.master_key_id, column)
         self._keys[entry] = opened
 
     def wrap_key(self, key_bytes: bytes, master_key_identifier: str) -> bytes:
-        """Refuse: files that are read wrap nothing."""
+        """Refuse to wrap a key, since the file is only read."""
         raise VerificationError(f"{self._path}: is read, so no key is wrapped under {master_key_identifier!r}")
 
     def unwrap_key(self, wrapped_key: str | bytes, master_key_identifier: str) -> bytes:
-        """Return a key that was opened.
+        """Return a key that was opened before.
 
         Raises:
-            VerificationError: it was not: nobody asked for its column, or the footer is not the one that was judged.
+            VerificationError: it was not: its column was not requested, or the footer is not the judged one.
         """
         text = wrapped_key.decode() if isinstance(wrapped_key, bytes) else wrapped_key
         key = self._keys.get((decode_key_id(master_key_identifier), text))
@@ -145,14 +145,14 @@ class FileKeys(pe.KmsClient):  # type: ignore[misc]  # pyarrow ships no types
         return key
 
     def properties(self) -> Any:
-        """Return what ``pyarrow.parquet.ParquetFile`` decrypts this file with.
+        """Return the properties with which ``pyarrow.parquet.ParquetFile`` decrypts this file.
 
-        pyarrow keeps KEKs by an id that a file may claim falsely; a factory for each file keeps them apart.
+        pyarrow caches KEKs by an id that another file may claim falsely, so each file has its own factory and cache.
         """
         return pe.CryptoFactory(lambda _: self).file_decryption_properties(pe.KmsConnectionConfig(), _configuration())
 
     def dataset_config(self) -> Any:
-        """Return what a fragment of ``pyarrow.dataset`` decrypts this file with."""
+        """Return the configuration with which a fragment of ``pyarrow.dataset`` decrypts this file."""
         from pyarrow.dataset import ParquetDecryptionConfig
 
         return ParquetDecryptionConfig(pe.CryptoFactory(lambda _: self), pe.KmsConnectionConfig(), _configuration())
@@ -163,5 +163,5 @@ def _configuration() -> Any:
 
 
 def encode(value: bytes | None) -> str | None:
-    """Return bytes in base64, as requests hold them."""
+    """Return bytes in base64, as requests contain them."""
     return None if value is None else base64.b64encode(value).decode()

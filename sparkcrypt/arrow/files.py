@@ -1,4 +1,4 @@
-"""The data files of a table and their partitions, as Spark finds them in a folder."""
+"""Finds the data files and partitions of a table in its folder, as Spark does."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
-    """A file's whole path, and its partition column -> value as its folders have it, unescaped."""
+    """A data file: its full path, and partition column -> value from the names of its folders, unescaped."""
 
     path: str
     partition: Partition
@@ -29,20 +29,20 @@ class DataFile:
 
 @dataclass(frozen=True, slots=True)
 class PartitionColumns:
-    """The partition columns of a table, with the type that the values of all partitions have."""
+    """The partition columns of a table, each with one type for the values of all partitions."""
 
     fields: tuple[pa.Field, ...]
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Their names, outermost first."""
+        """The names of the partition columns, outermost first."""
         return tuple(field.name for field in self.fields)
 
     def value(self, file: DataFile, field: pa.Field) -> pa.Scalar:
-        """Return the value that a file's rows have.
+        """Return the value that a file's rows have in a partition column.
 
         Raises:
-            PlanError: it is not of the column's type.
+            PlanError: the folder's value is not of the column's type.
         """
         text = file.partition[field.name]
         if text == NULL_FOLDER:
@@ -55,7 +55,7 @@ class PartitionColumns:
             ) from error
 
     def condition(self, file: DataFile) -> pc.Expression:
-        """Return what holds for every row of a file."""
+        """Return an expression over the partition columns that is true for every row of a file."""
         found = pc.scalar(True)
         for field in self.fields:
             value, column = self.value(file, field), pc.field(field.name)
@@ -64,11 +64,11 @@ class PartitionColumns:
 
 
 def find_files(folders: Sequence[str], settings: Settings) -> tuple[DataFile, ...]:
-    """Return the data files below folders in the order of their names, hidden ones left out.
+    """Return the data files below each folder, sorted by name, without hidden ones.
 
     Raises:
-        ConfigError: a folder holds none, or files do not lie below the same partition columns.
-        VerificationError: one is a symbolic link.
+        ConfigError: a folder has no data files, or files have different partition columns.
+        VerificationError: a file is a symbolic link.
     """
     found: list[DataFile] = []
     for folder in map(_absolute, folders):
@@ -89,11 +89,11 @@ def find_files(folders: Sequence[str], settings: Settings) -> tuple[DataFile, ..
 
 
 def partition_columns(files: Iterable[DataFile], given: pa.Schema | None) -> PartitionColumns:
-    """Return the partition columns of files: of a given type, else the first that all values fit, as Spark tries them.
+    """Return the partition columns of files, each with its given type or the first of Spark's that fits all values.
 
     Args:
-        files: of one table.
-        given: may have the types of partition columns.
+        files: the files of one table.
+        given: a schema that may contain types of partition columns.
     """
     values: dict[str, list[str]] = {}
     for file in files:
@@ -148,12 +148,12 @@ _TYPES: tuple[tuple[pa.DataType, Callable[[str], Any]], ...] = (
 
 
 def _absolute(folder: str) -> str:
-    """Return a path that starts at a root, so that places in policies can be compared with it."""
+    """Return an absolute path or URI, which can be compared with locations in policies."""
     scheme, _, _ = split_path(folder)
     return folder if scheme is not None else str(FilePath(folder).absolute())
 
 
 def table_folder(file: DataFile) -> str:
-    """Return the folder of the table that a file is of: above its partitions."""
+    """Return the folder of a file's table, above the partition folders."""
     folders = file.path.split("/")[:-1]
     return "/".join(folders[: len(folders) - len(file.partition)]) or "/"

@@ -1,4 +1,4 @@
-"""Judges a file as it is opened, by the decision of Spark's readers, and binds what pyarrow reads to what it judged."""
+"""Judges each file when it is opened, as Spark's readers do, and makes sure that pyarrow reads the judged footer."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from sparkcrypt.parquet.rewrite.rewrap import inline_footer
 from sparkcrypt.schema import Path
 
 End: TypeAlias = "tuple[int, int, bytes]"
-"""A file's size, where its end begins, and the SHA-256 of that."""
+"""A file's size, the offset at which its sealed end begins, and the SHA-256 of that end."""
 
 
 class JudgedFile:
-    """An open file whose end is kept in memory from the time that it was judged; for one thread at a time.
+    """An open file whose end is kept in memory once it is judged; not thread-safe.
 
     Args:
-        file: open, of pyarrow.
-        name: its path, for messages.
-        beside: reads what else is in its folder.
+        file: the file, opened by pyarrow.
+        name: the file's path, for messages.
+        beside: reads other files of the file's folder.
     """
 
     def __init__(self, file: Any, name: str, beside: Beside) -> None:
@@ -45,7 +45,7 @@ class JudgedFile:
         self.beside = beside
 
     def seal(self) -> End:
-        """Serve from now on what was read of the file's end, and tell what it is."""
+        """Keep the part of the file's end that was read so far, serve it from memory, and return its fingerprint."""
         for start, data in sorted(self._kept.items(), reverse=True):
             if start < self._end_starts <= start + len(data):
                 self._end = b"".join((data[: self._end_starts - start], self._end))
@@ -54,12 +54,12 @@ class JudgedFile:
         return self._size, self._end_starts, hashlib.sha256(self._end).digest()
 
     def end_with(self, offset: int, data: bytes) -> None:
-        """Serve these bytes in the place of what the sealed file holds from an offset on."""
+        """Replace the sealed file's content from an offset on with these bytes."""
         self._end = self._end[: offset - self._end_starts] + data
         self._size = offset + len(data)
 
     def ends_with(self, end: End) -> bool:
-        """Tell whether the file ends as one that was sealed, and seal it if it does."""
+        """Tell whether the file has the end of an earlier sealed one, and seal it if it does."""
         size, starts, _ = end
         if size != self._size:
             return False
@@ -68,7 +68,7 @@ class JudgedFile:
         return self.seal() == end
 
     def read(self, length: int = -1) -> bytes:
-        """Return at most so many bytes from here; -1: all."""
+        """Return at most ``length`` bytes from the current position; all that remain for -1."""
         start = self._position
         stop = self._size if length < 0 else min(self._size, start + length)
         data = b""
@@ -83,13 +83,13 @@ class JudgedFile:
         return data
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Go to a place in the file."""
+        """Set the position and return it."""
         base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
         self._position = max(0, base + offset)
         return self._position
 
     def tell(self) -> int:
-        """Return the place in the file."""
+        """Return the position."""
         return self._position
 
     def close(self) -> None:
@@ -98,34 +98,34 @@ class JudgedFile:
 
     @property
     def closed(self) -> bool:
-        """Whether it is closed."""
+        """Whether the file is closed."""
         return bool(self._file.closed)
 
     def readable(self) -> bool:
-        """Say yes."""
+        """Return True."""
         return True
 
     def seekable(self) -> bool:
-        """Say yes."""
+        """Return True."""
         return True
 
     def writable(self) -> bool:
-        """Say no."""
+        """Return False."""
         return False
 
 
 @dataclass(slots=True)
 class Judge:
-    """Opens the files of one read: each is judged on the very bytes that are handed on.
+    """Opens the files of one read, and judges each on the same bytes that pyarrow then reads.
 
     Attributes:
-        reader: who reads.
-        events: of this read.
-        properties: what is told of the table, as Spark's readers are told it.
-        settings: what of Hadoop's configuration reaches the files.
-        requested: Spark schema JSON of the columns that are read; None where they are not known.
-        columns: logical paths of the table's leaves, whose names a file may not have in another case.
-        needed: returns the logical paths of the leaves that are read of a file.
+        reader: the reader and its policy.
+        events: the access events of this read.
+        properties: the table's properties, as Spark's readers get them.
+        settings: the Hadoop settings that are needed to access the files.
+        requested: Spark schema JSON of the columns that are read; None if they are unknown.
+        columns: logical paths of the table's leaves; a file may not have one of them in another case.
+        needed: returns the logical paths of the leaves that are read from the file of a path.
     """
 
     reader: Reader
@@ -141,18 +141,18 @@ class Judge:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def keys(self, path: str) -> FileKeys:
-        """Return the keys of a file, which are there once it is open."""
+        """Return the keys of a file, which are opened when the file is."""
         with self._lock:
             return self._keys.setdefault(path, FileKeys(self.reader, path, self.events))
 
     def open(self, path: str) -> JudgedFile:
-        """Open a file, once its footer is what policy, history and place allow.
+        """Open a file if the policy, the table's history and the file's location allow its footer.
 
         Raises:
-            VerificationError: it is not.
-            FormatError: it is damaged, or no Parquet file.
-            KeyServiceError: the key of the footer, or of a column that is read, is denied or cannot be had.
-            StorageError: it cannot be reached.
+            VerificationError: they do not allow it.
+            FormatError: the file is damaged, is no Parquet file, or no longer exists.
+            KeyServiceError: the key of the footer, or of a column that is read, is denied or unavailable.
+            StorageError: the file cannot be accessed.
         """
         file = open_file(path, self.settings)
         try:
@@ -163,7 +163,7 @@ class Judge:
                         file.end_with(*self._inlined[path])
                     return file
                 file.close()
-                file = open_file(path, self.settings)  # somebody wrote it again: it is judged again
+                file = open_file(path, self.settings)  # it was rewritten since, so it is judged again
             self._judge(path, file)
         except BaseException:
             file.close()
@@ -171,7 +171,7 @@ class Judge:
         return file
 
     def footer(self, path: str) -> Footer:
-        """Return what a file's footer says, judged.
+        """Return a file's footer, judged.
 
         Raises:
             SparkcryptError: as `open`.
@@ -207,7 +207,7 @@ class Judge:
             if column.own_key and column.path in needed:
                 keys.open_column(column.key_metadata or b"", column.path)
         self._inlined.pop(path, None)
-        if footer.external_material:  # pyarrow takes key material from inside a file alone
+        if footer.external_material:  # pyarrow reads key material only from inside a file
             self._inlined[path] = footer.offset, inline_footer(footer, opened[0])
             file.end_with(*self._inlined[path])
         self._judged[path] = end
@@ -215,11 +215,12 @@ class Judge:
 
 
 def open_file(path: str, settings: Settings) -> JudgedFile:
-    """Open a file that is still to be judged.
+    """Open a file without judging it.
 
     Raises:
+        FormatError: it does not exist.
         StorageError: it cannot be opened.
-        ConfigError: its file system cannot.
+        ConfigError: its file system cannot be opened.
     """
     from pyarrow.fs import LocalFileSystem
 
@@ -238,7 +239,7 @@ def open_file(path: str, settings: Settings) -> JudgedFile:
 
 
 def facts_of(footer: Footer) -> dict[str, Any]:
-    """Return what a footer says of its file's encryption, as ``resolve_read`` takes it."""
+    """Return a footer's facts about its file's encryption, as ``resolve_read`` takes them."""
     columns = [column for column in footer.columns or () if column.encrypted is not None]
     return {
         "mode": footer.mode,

@@ -1,4 +1,4 @@
-"""A file system for pyarrow that opens judged files, and does nothing else."""
+"""A read-only file system for pyarrow that judges each file when it opens it."""
 
 from __future__ import annotations
 
@@ -15,13 +15,12 @@ _LOG = logging.getLogger(__name__)
 
 
 class JudgedFiles(FileSystemHandler):  # type: ignore[misc]  # pyarrow ships no types
-    """Hands each file to a judge as it is opened; for ``pyarrow.fs.PyFileSystem``.
+    """A handler for ``pyarrow.fs.PyFileSystem`` that opens each file through a judge.
 
     Args:
         judge: opens the files.
-        raises: whether a file that is refused is an error with its reason.  Else it is an empty file, which pyarrow
-            refuses, and the reason is logged: under readers that keep Python's lock while they wait, as DuckDB does, an
-            error of Python hangs.
+        raises: whether a refused file raises its error.  If not, it is opened as an empty file, which pyarrow refuses,
+            and the error is logged: a Python error hangs in readers that hold the GIL while they wait, such as DuckDB.
     """
 
     def __init__(self, judge: Judge, *, raises: bool = True) -> None:
@@ -30,11 +29,11 @@ class JudgedFiles(FileSystemHandler):  # type: ignore[misc]  # pyarrow ships no 
         self._raises = raises
 
     def __eq__(self, other: object) -> bool:
-        """Tell whether another is this one."""
+        """Tell whether another object is this one."""
         return self is other
 
     def __ne__(self, other: object) -> bool:
-        """Tell whether another is not this one."""
+        """Tell whether another object is not this one."""
         return self is not other
 
     __hash__ = object.__hash__
@@ -44,15 +43,15 @@ class JudgedFiles(FileSystemHandler):  # type: ignore[misc]  # pyarrow ships no 
         return "sparkcrypt"
 
     def normalize_path(self, path: str) -> str:
-        """Return a path as it is."""
+        """Return a path unchanged."""
         return path
 
     def get_file_info(self, paths: list[str]) -> list[FileInfo]:
-        """Say that paths are files: the table's own listing found them."""
+        """Return the paths as files without checking them, since the table's listing found them."""
         return [FileInfo(path, FileType.File) for path in paths]
 
     def open_input_file(self, path: str) -> pa.NativeFile:
-        """Open a file, once it is judged.
+        """Open a file through the judge.
 
         Raises:
             SparkcryptError: as `Judge.open`.

@@ -1,4 +1,4 @@
-"""Reads a file of which some leaves are denied: the others are read, and the denied ones are nulls."""
+"""Reads a file with nulls in place of its denied leaves."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ def read_masked(
     values: Mapping[str, pa.Scalar],
     batch_rows: int,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield a file's rows with nulls for its denied leaves, whose keys are not asked for.
+    """Yield a file's rows with nulls for its denied leaves, whose keys are not requested.
 
     Args:
         judge: opens the file.
-        path: of the file.
-        schema: of what is yielded.
+        path: the file's path.
+        schema: the schema of the batches.
         denied: column -> its denied leaves.
         values: partition column -> its value in this file.
-        batch_rows: how many rows a batch has at most.
+        batch_rows: maximum number of rows in a batch.
 
     Raises:
         SparkcryptError: as `GuardedTable.scan`.
@@ -61,7 +61,7 @@ def _find(path: str, known: Mapping[tuple[str, ...], tuple[str, ...]], leaf: tup
 
 
 def _read(file: pq.ParquetFile, names: list[str], batch_rows: int) -> Iterator[pa.RecordBatch]:
-    """Yield batches of columns; of none, batches that have the right number of rows."""
+    """Yield batches of columns; without columns, yield batches with the file's number of rows."""
     if names:
         yield from file.iter_batches(batch_size=batch_rows, columns=names)
         return

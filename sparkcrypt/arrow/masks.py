@@ -1,4 +1,4 @@
-"""Columns with nulls in the places of denied leaves: what is read of them, and how it becomes the whole type again."""
+"""Removes denied leaves from the type of a column to read, and restores the full type with nulls afterwards."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sparkcrypt.arrow.shape import is_list
 from sparkcrypt.schema import ELEMENT, KEY, VALUE, Path
 
 Denied: TypeAlias = "dict[str, Denied] | None"
-"""The denied leaves below a node by logical names; None is a leaf that is denied, an empty mapping nothing."""
+"""Logical name -> denied leaves below that node; None: the leaf itself is denied; empty: nothing is denied."""
 
 
 def denied_below(paths: Iterable[Path]) -> dict[str, Denied]:
@@ -30,9 +30,10 @@ def denied_below(paths: Iterable[Path]) -> dict[str, Denied]:
 
 
 def kept_type(kind: pa.DataType, denied: Denied) -> pa.DataType | None:
-    """Return a type less the denied leaves; None when it is null as a whole.
+    """Return a type without its denied leaves; None if the whole value is null.
 
-    That is so where no readable leaf is left, and of a map without its keys or its values.
+    It is null if no readable leaf is left, and for a map without its keys or values or a fixed-size list with a denied
+    leaf.
     """
     if denied is None:
         return None
@@ -55,7 +56,7 @@ def kept_type(kind: pa.DataType, denied: Denied) -> pa.DataType | None:
 
 
 def restore(array: pa.Array, kind: pa.DataType, denied: Denied) -> pa.Array:
-    """Return an array of ``kept_type(kind, denied)`` as one of the type itself, with nulls for what was left out."""
+    """Return an array of ``kept_type(kind, denied)`` as an array of the full type, with nulls for the denied leaves."""
     if array.type == kind:
         return array
     below: dict[str, Denied] = denied or {}
@@ -68,7 +69,7 @@ def restore(array: pa.Array, kind: pa.DataType, denied: Denied) -> pa.Array:
             for field in kind
         ]
         return pa.StructArray.from_arrays(children, fields=list(kind), mask=array.is_null())
-    buffers = array.buffers()[:2]  # of the list itself: validity and offsets
+    buffers = array.buffers()[:2]  # the list's own buffers: validity and offsets
     if pa.types.is_map(kind):
         items = restore(array.items, kind.item_type, below.get(VALUE, {}))
         fields = [kind.key_field.with_nullable(False), kind.item_field]

@@ -1,4 +1,4 @@
-"""Opens a table for pyarrow, pandas, polars and DuckDB: its files found, its tags gathered, its denials decided."""
+"""Opens a table for pyarrow, pandas, polars and DuckDB: lists its files, collects its tags, decides its denials."""
 
 from __future__ import annotations
 
@@ -40,31 +40,31 @@ def open_table(
     settings: Settings | None = None,
     lifetime_seconds: float | None = None,
 ) -> GuardedTable:
-    """Open a table by its folder.  Its files are listed, and the first one's footer is read; no row is.
+    """Open a table by its folder: list its files and read the footer of the first one, but no rows.
 
     Args:
-        path: a folder or file, or several folders, such as those of the partitions that the metastore has: a local
-            path, ``file:``, ``hdfs:``, ``s3a:`` or what else the native engine opens.  None: the location of the
-            table's rule in the policy.
-        policy: of the table.
-        table: ``db.table``, whose rule in the policy holds: its tags, and whether it requires encryption.
-        tags: column path -> tags, where neither the rule nor Spark's schema in the files has them.
+        path: a folder or file, or several folders, such as those of partitions in the metastore: a local path,
+            ``file:``, ``hdfs:``, ``s3a:`` or any other location that the native engine opens.  None: the location in
+            the table's rule of the policy.
+        policy: the table's policy.
+        table: ``db.table``, whose rule in the policy applies: its tags, and whether it requires encryption.
+        tags: column path -> tags that neither the rule nor Spark's schema in the files has.
         properties: the table's properties in the metastore (``SHOW TBLPROPERTIES``), with its UUID, tags and history;
-            others than sparkcrypt's are skipped.
-        on_denied: what denied columns are: ``error``; ``null``: denied leaves are null, in the partitions where they
-            are denied, and their siblings keep their values; ``drop``: as ``null``, and top-level columns that are
-            denied everywhere are left out.  None: as the policy's tags say.  A tag whose rule says ``on_denied: error``
-            is an error in every mode.
-        schema: of the table, where it is not that of the first file; it may have types for partition columns.
-        principal: who reads, as messages name him; the user of this process by default.
-        settings: what of Hadoop's configuration reaches the files, such as ``fs.s3a.endpoint``.
-        lifetime_seconds: how long an opened KEK is kept at most.
+            all but sparkcrypt's are ignored.
+        on_denied: ``error``: a denied column is an error; ``null``: denied leaves are null, in the partitions where
+            they are denied, and their siblings keep their values; ``drop``: as ``null``, and top-level columns that are
+            denied in every partition are left out.  None: the policy's tags decide.  A tag whose rule has
+            ``on_denied: error`` is an error in every mode.
+        schema: the table's schema, if it is not that of the first file; it may have types for partition columns.
+        principal: the reader's name in messages; the user of this process by default.
+        settings: the Hadoop settings that are needed to access the files, such as ``fs.s3a.endpoint``.
+        lifetime_seconds: how long an opened KEK is cached at most.
 
     Raises:
-        ConfigError: there is no such folder or no file in it, or an argument cannot be used.
-        KeyAccessDeniedError, KeyNotFoundError: the footer's key is denied; then nothing can be read.
-        KeyServiceUnavailableError: it cannot be told which keys are denied.
-        VerificationError, FormatError, StorageError: the first file cannot be read, or may not; the last also where
+        ConfigError: the folder does not exist or has no files, or an argument is invalid.
+        KeyAccessDeniedError, KeyNotFoundError: the footer's key is denied or missing, so nothing can be read.
+        KeyServiceUnavailableError: the key service cannot be asked which keys are denied.
+        VerificationError, FormatError, StorageError: the first file cannot or may not be read; StorageError also if
             the policy's access_log is required and cannot be written.
     """
     if on_denied not in _MODES:
@@ -100,14 +100,14 @@ def read_table(
     filter: pc.Expression | None = None,
     **options: Any,
 ) -> pa.Table:
-    """Read a table.
+    """Read a table into memory.
 
     Args:
         path: as `open_table`.
-        policy: of the table.
+        policy: the table's policy.
         columns: as `GuardedTable.scan`.
         filter: as `GuardedTable.scan`.
-        options: the others of `open_table`.
+        options: further arguments of `open_table`.
 
     Raises:
         SparkcryptError: as `open_table` and `GuardedTable.scan`.
@@ -132,15 +132,15 @@ def _folders(path: str | Sequence[str] | None, policy: Policy, table: str | None
 def gather_properties(
     table: str | None, tags: Mapping[str, Sequence[str]], properties: Mapping[str, str]
 ) -> dict[str, str]:
-    """Return what is told of a table, as Spark's readers are told it.
+    """Return a table's properties as Spark's readers get them.
 
     Args:
-        table: its name.
-        tags: dotted column -> names of its tags.
-        properties: those that it has in the metastore.
+        table: the table's name.
+        tags: dotted column path -> names of its tags.
+        properties: the table's properties in the metastore.
 
     Raises:
-        ConfigError: the tags of a column are no list.
+        ConfigError: the tags of a column are a string instead of a list.
     """
     told = {name: value for name, value in properties.items() if name.startswith(names.PREFIX) and name not in _NEVER}
     if table is not None:
@@ -153,7 +153,7 @@ def gather_properties(
 
 
 def _file_schema(schema: pa.Schema, partitions: Sequence[str], file: DataFile, *, given: pa.Schema | None) -> pa.Schema:
-    """Return the columns that are in files, without metadata of one file."""
+    """Return the schema of the columns that are in files, without the metadata of a single file."""
     both = [name for name in schema.names if name in partitions]
     if both and given is None:
         raise ConfigError(
@@ -164,7 +164,7 @@ def _file_schema(schema: pa.Schema, partitions: Sequence[str], file: DataFile, *
 
 
 def _mark_masked(schema: pa.Schema, denied: DeniedLeaves) -> pa.Schema:
-    """Return a schema whose masked columns say why, as those of Spark's frames do."""
+    """Return a schema whose masked columns have the reason in their metadata, as in Spark's frames."""
     reasons = denied.reasons()
     return pa.schema(
         [

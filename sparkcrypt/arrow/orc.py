@@ -1,4 +1,4 @@
-"""Opens an ORC file for pyarrow, pandas, polars and DuckDB: its keys opened or denied, its rows read by row groups."""
+"""Opens an ORC file for pyarrow, pandas, polars and DuckDB: opens its keys, and reads its rows by row groups."""
 
 from __future__ import annotations
 
@@ -52,13 +52,13 @@ _IN_PARQUET = {
 
 @dataclass(frozen=True, slots=True)
 class GuardedOrc:
-    """Rows of an ORC file as one reader may have them; each read begins at the first.
+    """The rows of an ORC file that one reader may see; each read starts at the first row.
 
     Attributes:
-        path: of the file.
-        schema: of the rows.
-        masked: column path -> why it is null, where nulls were asked for in place of denied columns.
-        groups: how many row groups the reads so far came upon, and how many of them they read.
+        path: the file's path.
+        schema: the schema of the rows.
+        masked: column path -> reason why it is null; empty unless nulls were requested in place of denied columns.
+        groups: how many row groups the reads so far considered, and how many of them they read.
     """
 
     path: str
@@ -71,16 +71,16 @@ class GuardedOrc:
 
     @property
     def groups(self) -> GroupCount:
-        """How many row groups the reads so far came upon, and how many of them they read."""
+        """How many row groups the reads so far considered, and how many of them they read."""
         return self.order.count
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
-        """Yield the rows; each batch is decrypted and decoded when it is taken.
+        """Yield the rows in batches; each batch is decrypted and decoded when it is requested.
 
         Raises:
-            FormatError: the file is damaged, or has what cannot be decoded here (`UnsupportedFileError`).
-            SourceChangedError: it is another than the one that was opened.
-            StorageError: it cannot be reached.
+            FormatError: the file is damaged, or uses a feature that is not supported (`UnsupportedFileError`).
+            SourceChangedError: the file was rewritten since it was opened.
+            StorageError: the file cannot be accessed.
         """
         wanted = self.schema.names
         with open_source(self.where) as file, naming(self.path):
@@ -91,7 +91,7 @@ class GuardedOrc:
                 yield pa.RecordBatch.from_arrays(rows.columns, schema=self.schema) if wanted else rows
 
     def scan(self) -> pa.RecordBatchReader:
-        """Return the rows, read while they are taken; errors as `to_batches`."""
+        """Return a reader of the rows, which reads them lazily; errors as `to_batches`."""
         return pa.RecordBatchReader.from_batches(self.schema, self.to_batches())
 
     def to_table(self) -> pa.Table:
@@ -99,7 +99,7 @@ class GuardedOrc:
         return pa.Table.from_batches(self.to_batches(), self.schema)
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        """Return the rows to whoever takes Arrow's streams: ``pyarrow.table``, ``polars.from_arrow``, DuckDB."""
+        """Return the rows as an Arrow stream, for ``pyarrow.table``, ``polars.from_arrow``, DuckDB and others."""
         return self.scan().__arrow_c_stream__(requested_schema)
 
 
@@ -116,32 +116,33 @@ def open_orc(
     settings: Settings | None = None,
     lifetime_seconds: float | None = None,
 ) -> GuardedOrc:
-    """Open an ORC file, encrypted or not.  Its end is read and the keys of its columns are opened; no row is read.
+    """Open an ORC file, encrypted or not: read its tail and open the keys of its columns, but read no rows.
 
-    A read decrypts and decompresses of each column only the chunks of row groups that the row index cannot rule out.
+    A read decrypts and decompresses only the chunks of row groups that the row index cannot rule out.
 
     Args:
-        path: a local path, ``file:``, ``hdfs:``, ``s3a:`` or what else the native engine opens.
+        path: a local path, ``file:``, ``hdfs:``, ``s3a:`` or any other location that the native engine opens.
         policy: names the key service.
         columns: names of top-level columns, in the order wanted; None for all.
-        filter: which rows; where it is null or false a row is left out.  A masked column is null in it.
-        on_denied: what columns are whose key is denied or gone: ``error``, or ``null``.  A tag whose rule says
-            ``on_denied: error`` is an error all the same.
-        table: the table's name, by which the policy's rule is found, for messages and for access events.
+        filter: rows for which it is null or false are left out; a masked column is null in it.
+        on_denied: result for columns whose key is denied or missing: ``error``, or ``null``.  A tag whose rule has
+            ``on_denied: error`` is an error in both modes.
+        table: the table's name, for finding the policy's rule, for messages and for access events.
         properties: the table's properties in the metastore (``SHOW TBLPROPERTIES``), with its UUID, tags and history.
-        principal: who reads, as messages name him; the user of this process by default.
-        settings: what of Hadoop's configuration reaches the file, such as ``fs.s3a.endpoint``.
-        lifetime_seconds: how long an opened KEK is kept at most.
+        principal: the reader's name in messages; the user of this process by default.
+        settings: the Hadoop settings that are needed to access the file, such as ``fs.s3a.endpoint``.
+        lifetime_seconds: how long an opened KEK is cached at most.
 
     Raises:
-        KeyAccessDeniedError, KeyNotFoundError: a column that is read or in the filter is denied; with column, table,
-            key, principal and file; or it is null and is named here, against the policy's ``strict_projection``.
-        KeyServiceUnavailableError: it cannot be told whether a key is denied.
-        ConfigError: a column is not there or is named twice, or an argument cannot be used.
-        VerificationError: the file is one that Spark's readers refuse, or a local key is wrapped by another master key
-            than the file names.
-        FormatError: the file is damaged, or has what cannot be decoded here (`UnsupportedFileError`).
-        StorageError: it cannot be reached; or the policy's access_log is required and cannot be written.
+        KeyAccessDeniedError, KeyNotFoundError: a column that is read or in the filter is denied; the message names
+            column, table, key, principal and file.  Or a column that would be null is named, and the policy has
+            ``strict_projection``.
+        KeyServiceUnavailableError: the key service cannot be asked whether a key is denied.
+        ConfigError: a column does not exist or is named twice, or an argument is invalid.
+        VerificationError: Spark's readers would refuse the file, or a local key is wrapped by another master key than
+            the file names.
+        FormatError: the file is damaged, or uses a feature that is not supported (`UnsupportedFileError`).
+        StorageError: the file cannot be accessed, or the policy's access_log is required and cannot be written.
     """
     if on_denied not in ("error", "null"):
         raise ConfigError(f"on_denied is {show(on_denied)}; allowed: error, null")
@@ -151,7 +152,7 @@ def open_orc(
         tail = tail_of(file)
         wanted, asked = _choose(tail, columns, filter)
     told = gather_properties(table, {}, properties or {})
-    at = str(FilePath(where).absolute()) if isinstance(where, str) else path  # its folders tell the partition
+    at = str(FilePath(where).absolute()) if isinstance(where, str) else path  # its folders name the partition
     resolve_orc_read({"policy": policy.canonical(), "path": at, "properties": told, "footer": _facts_of(tail)})
     read = {column.number: column for column in (*wanted, *asked)}
     name = table or str(PurePosixPath(path).parent)
@@ -175,7 +176,7 @@ def open_orc(
 
 
 def _facts_of(tail: Tail) -> dict[str, Any]:
-    """Return what a file's end says of its encryption, as ``resolve_orc_read`` takes it: each variant of a column."""
+    """Return a tail's facts about encryption, one for each variant of a column, as ``resolve_orc_read`` takes them."""
     variants = () if tail.encryption is None else tail.encryption.variants
     facts: list[dict[str, Any]] = []
     for column in leaves(tail.columns):
@@ -189,7 +190,7 @@ def _facts_of(tail: Tail) -> dict[str, Any]:
 
 
 def _parquet_path(tail: Tail, column: Column) -> Iterator[str]:
-    """Yield the names of a column's path as Parquet has them."""
+    """Yield the names of a column's path as in Parquet."""
     above = tail.columns[0]
     for name in column.path:
         yield from _IN_PARQUET.get(above.kind, {}).get(name, (name,))
@@ -200,7 +201,7 @@ def _parquet_path(tail: Tail, column: Column) -> Iterator[str]:
 def _choose(
     tail: Tail, columns: Sequence[str] | None, condition: pc.Expression | None
 ) -> tuple[list[ReadColumn], list[ReadColumn]]:
-    """Return the columns that are wanted, and those that the filter asks for."""
+    """Return the columns that are wanted, and those that the filter uses."""
     found = {column.path[0]: column for column in find_columns(tail)}
     named = list(found) if columns is None else list(columns)
     for name in named:
@@ -216,7 +217,7 @@ def _choose(
         try:
             known[name] = read_type(tail, column)
         except UnsupportedFileError:
-            continue  # a filter cannot ask for it
+            continue  # a filter cannot use it
     schema = pa.schema([pa.field(name, column.type) for name, column in known.items()])
     try:
         asked = columns_in(condition, schema)
@@ -226,7 +227,7 @@ def _choose(
 
 
 class _Opening:
-    """The local keys of one file: opened, refused, or denied where nulls are asked for."""
+    """Opens the local keys of one file, and records denied variants if nulls are requested for them."""
 
     def __init__(self, reader: Reader, path: str, events: ReadEvents, *, masks: bool) -> None:
         self._reader = reader
@@ -237,7 +238,7 @@ class _Opening:
         self.masked: dict[str, str] = {}
 
     def open(self, request: KeyRequest) -> bytes:
-        """Return a local key, as `RetrieveKey`."""
+        """Return a local key; a `RetrieveKey`."""
         material = parse_key_material(request.key_metadata or b"")
         column = join_dotted(request.column or ())
         key = self._reader.open(material, f"column {column}", self._path)
@@ -245,7 +246,7 @@ class _Opening:
         return key
 
     def try_variant(self, tail: Tail, variant: Variant, keys: LocalKeys) -> None:
-        """Open the keys of a variant in all stripes, or take note that it is null."""
+        """Open the keys of a variant in all stripes, or record that the variant is null."""
         key_id, column = variant.key.key_id, join_dotted(variant.root.path)
         try:
             for wrapped in dict.fromkeys(stripe.local_keys[variant.number] for stripe in tail.stripes):
@@ -265,10 +266,10 @@ class _Opening:
 
 
 def find_hidden(columns: Iterable[ReadColumn], denied: set[int]) -> Iterator[int]:
-    """Yield the ids of columns that are null: those that are denied, and maps whose keys are.
+    """Yield the ids of columns that are null: denied columns, and maps whose keys are denied.
 
     Args:
-        columns: that are read.
+        columns: the columns that are read.
         denied: ids of the roots of denied variants.
     """
     pending = list(columns)

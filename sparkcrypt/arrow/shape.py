@@ -1,4 +1,4 @@
-"""Schemas of a table as pyarrow, Spark's decisions and the files have them, and where they name the same column."""
+"""Converts schemas between pyarrow, Spark and Parquet, and matches the paths of their columns."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SPARK_SCHEMA = b"org.apache.spark.sql.parquet.row.metadata"
 
 
 def spark_json(schema: pa.Schema) -> str:
-    """Return an arrow schema as Spark's schema JSON: its names and its nesting, all leaves being texts."""
+    """Return the names and nesting of an Arrow schema as Spark's schema JSON, in which every leaf is a string."""
     return json.dumps(_struct(schema))
 
 
@@ -39,7 +39,7 @@ def _type(kind: pa.DataType) -> Any:
 
 
 def nullable(field: pa.Field) -> pa.Field:
-    """Return a field that may be null, and all below it: another file may lack it, or this reader its key."""
+    """Return a nullable field with nullable children, since a file may lack it or this reader its key."""
     return pa.field(field.name, _nullable_type(field.type), nullable=True)
 
 
@@ -57,7 +57,7 @@ def _nullable_type(kind: pa.DataType) -> pa.DataType:
 
 
 def is_list(kind: pa.DataType) -> bool:
-    """Tell whether a type is that of lists, whichever."""
+    """Tell whether a type is any kind of list."""
     return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
 
 
@@ -80,15 +80,15 @@ def paths_in_file(footer: Footer) -> dict[Path, Path]:
 
 
 def check_names(path: str, in_file: Iterable[Path], columns: frozenset[Path]) -> None:
-    """Refuse a file with a column that is the table's but for its case: pyarrow would read nulls, and Spark its values.
+    """Refuse a file whose column differs from the table's only by case: pyarrow would read nulls, Spark its values.
 
     Args:
-        path: of the file.
+        path: the file's path.
         in_file: logical paths of its leaves.
-        columns: logical paths of the table's leaves; empty where they are not known yet.
+        columns: logical paths of the table's leaves; empty if they are not known yet.
 
     Raises:
-        PlanError: the column is named.
+        PlanError: there is such a column; the message names it.
     """
     folded = {fold(column): column for column in columns}
     for logical in in_file:

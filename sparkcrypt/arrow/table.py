@@ -1,4 +1,4 @@
-"""A table under a policy, read by pyarrow: files judged as Spark's readers judge them, denied columns as asked for."""
+"""A table under a policy that pyarrow reads: its files are judged as by Spark's readers, denied columns masked."""
 
 from __future__ import annotations
 
@@ -33,19 +33,20 @@ from sparkcrypt.schema import Path
 BATCH_ROWS = 131_072
 _OPENED_AT_A_TIME = 8
 SCANS_NEED_FEW_KEYS = int(pa.__version__.split(".")[0]) >= 26
-"""Whether a scan of this pyarrow's datasets asks for the keys of those columns alone that it reads.
+"""Whether a dataset scan of this pyarrow requests only the keys of the columns that it reads.
 
-Before 26 it asks for as many of a file's first columns as it reads, whichever they are; reads of single files never do.
+Before 26, a scan of n columns requests the keys of a file's first n columns, whichever it reads; reads of single files
+do not.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class GuardedTable:
-    """A table as one reader may have it.  pyarrow, pandas and polars take it for a dataset: it has the same verbs.
+    """A table as one reader may see it, with the methods of a pyarrow dataset, as pandas and polars use them.
 
     Attributes:
-        schema: of the files, then of the partitions; without columns that were dropped.
-        masked: column path -> why it is null, where nulls were asked for in place of denied columns.
+        schema: the columns of the files, then those of the partitions, without dropped columns.
+        masked: column path -> reason why it is null; empty unless nulls were requested in place of denied columns.
         files: paths of the data files.
     """
 
@@ -63,13 +64,13 @@ class GuardedTable:
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns of the files, then of the partitions; without columns that were dropped."""
+        """The columns of the files, then those of the partitions, without dropped columns."""
         fields = [field for field in self.file_schema if field.name not in self.dropped]
         return pa.schema([*fields, *self.partitions.fields])
 
     @property
     def masked(self) -> dict[str, str]:
-        """Column path -> why it is null, as ``sparkcrypt.masked_columns`` says it."""
+        """Column path -> reason why it is null, in the words of ``sparkcrypt.masked_columns``."""
         return {name: why for name, why in self.denied.reasons().items() if name not in self.dropped}
 
     @property
@@ -84,20 +85,20 @@ class GuardedTable:
         *,
         batch_size: int = BATCH_ROWS,
     ) -> pa.RecordBatchReader:
-        """Return the rows, read while they are taken.
+        """Return a reader of the rows, which reads them lazily.
 
         Args:
             columns: names of top-level columns, in the order wanted; None for all.
-            filter: which rows; where it is null or false a row is left out.  A masked column is null in it.
-            batch_size: how many rows a batch has at most.
+            filter: rows for which it is null or false are left out; a masked column is null in it.
+            batch_size: maximum number of rows in a batch.
 
         Raises:
-            KeyAccessDeniedError, KeyNotFoundError: a column that is read or in the filter is denied; with column,
-                table, key, principal and file; or it is null and is named here, against the policy's
+            KeyAccessDeniedError, KeyNotFoundError: a column that is read or in the filter is denied; the message names
+                column, table, key, principal and file.  Or a masked column is named, and the policy has
                 ``strict_projection``.
-            VerificationError: a file is not what policy, history and its place allow.
-            FormatError, StorageError: a file is damaged, or cannot be reached.
-            ConfigError: a column is not there, or is named twice.
+            VerificationError: the policy, the table's history or the file's location do not allow a file.
+            FormatError, StorageError: a file is damaged, or cannot be accessed.
+            ConfigError: a column does not exist, or is named twice.
         """
         wanted, asked = self._check(columns), columns_in(filter, self.schema)
         self._refuse_named((*(columns or ()), *asked))
@@ -141,26 +142,27 @@ class GuardedTable:
             return pa.Table.from_batches(found, reader.schema)
 
     def count_rows(self, filter: pc.Expression | None = None) -> int:
-        """Return how many rows there are; the filter and errors as in `scan`."""
+        """Return the number of rows; the filter and errors as in `scan`."""
         return sum(batch.num_rows for batch in self.scan([], filter))
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        """Return all rows to whoever takes Arrow's streams: ``pyarrow.table``, ``polars.from_arrow``, DuckDB."""
+        """Return all rows as an Arrow stream, for ``pyarrow.table``, ``polars.from_arrow``, DuckDB and others."""
         return self.scan().__arrow_c_stream__(requested_schema)
 
     def dataset(self, columns: Sequence[str] | None = None) -> ds.FileSystemDataset:
-        """Return some columns as a dataset of pyarrow, into which DuckDB pushes projection and filter.
+        """Return some columns as a pyarrow dataset, into which DuckDB pushes projection and filter.
 
-        Every file is judged now, and the keys of all these columns are opened.  A query that finds a file written again
-        since, which may no longer be read, fails as over an empty file, with the reason in the log.
+        Every file is judged now, and the keys of all these columns are opened.  If a file is rewritten afterwards and
+        may no longer be read, a query fails as for an empty file, and the reason is logged.
 
         Args:
             columns: names of top-level columns that queries may use; None for all.
 
         Raises:
-            KeyAccessDeniedError, KeyNotFoundError: one of them is denied; with column, table, key, principal and file.
-            ConfigError: one of them is masked, which only `scan` gives, or is not there; or they are not the first ones
-                of the table, and this pyarrow asks for the keys of others.
+            KeyAccessDeniedError, KeyNotFoundError: a column is denied; the message names column, table, key, principal
+                and file.
+            ConfigError: a column is masked, which only `scan` supports, or does not exist; or the columns are not the
+                table's first ones, and this pyarrow would request the keys of others.
             VerificationError, FormatError, StorageError: as `scan`.
         """
         wanted = self._check(None if columns is None else list(dict.fromkeys(columns)))
@@ -244,7 +246,7 @@ class GuardedTable:
                     scanner = self._dataset(list(files), judge, names).scanner(
                         columns=wanted, filter=condition, batch_size=batch_rows
                     )
-                    yield from scanner.to_batches()  # to_reader would hang where a file is refused: it keeps the GIL
+                    yield from scanner.to_batches()  # to_reader holds the GIL, and would hang if a file is refused
                     continue
                 for file in files:
                     yield from self._batches_of(file, judge, wanted, read, condition, batch_rows)
@@ -271,13 +273,13 @@ class GuardedTable:
 
 
 def _readable(fields: Sequence[pa.Field], denied: Mapping[str, Denied]) -> frozenset[Path]:
-    """Return the logical paths of the leaves of columns, less those that are denied."""
+    """Return the logical paths of the readable leaves of columns."""
     kept = ((field.name, kept_type(field.type, denied.get(field.name, {}))) for field in fields)
     return frozenset(leaf for name, kind in kept if kind is not None for leaf in leaves_of(kind, (name,)))
 
 
 def dropped_columns(file_schema: pa.Schema, denied: DeniedLeaves) -> frozenset[str]:
-    """Return the top-level columns of which nothing is readable in any file."""
+    """Return the top-level columns that have no readable leaf in any file."""
     everywhere = denied.everywhere()
     return frozenset(
         field.name
@@ -293,7 +295,7 @@ def begin_events(reader: Reader, files: Sequence[DataFile]) -> ReadEvents:
 
 
 def read_schema(judge: Judge, path: str) -> pa.Schema:
-    """Return the schema of a file, judged first; its metadata is the file's.
+    """Judge a file, and return its schema with the file's metadata.
 
     Raises:
         SparkcryptError: as `Judge.open`.
