@@ -1,5 +1,5 @@
-"""Data skipping: reads and judges stores that say of each data file what it cannot hold.  Knows nothing of Spark.
+"""Data skipping: stores of bounds, values and filters that tell which data files a query need not open; without Spark.
 
-Source: the Parquet metadata store of Xskipper, versions 1 to 4 of its specification.  Everything here runs with the
-standard library and, where a store is encrypted, ``cryptography``; pyarrow is needed to write one.
+Source: the Parquet metadata store of Xskipper, versions 1 to 4 of its specification.  Reading a store needs only the
+standard library and, if the store is encrypted, ``cryptography``; writing one needs pyarrow.
 """

@@ -1,1 +1,1 @@
-"""A store as it is specified: its files read, and their rows made; nothing is trusted here."""
+"""The format of stores: reading their files and making their rows, without any decision about trust."""

@@ -1,4 +1,4 @@
-"""Bloom filters as Spark makes them, of both its versions: membership, new filters, and their bytes.
+"""Reads, queries and makes Bloom filters in Spark's format, which has two versions.
 
 Source: ``BloomFilterImpl``, ``BloomFilterImplV2``, ``BitArray`` and ``Murmur3_x86_32`` of Spark's ``common/sketch``.
 """
@@ -13,9 +13,9 @@ from sparkcrypt.errors import ConfigError, FormatError
 from sparkcrypt.skipping.format.java_stream import pack_filter, unpack_filter
 
 MAX_HASHES = 1024
-"""How many bits a value may set: 7 for 1 % of false positives, 30 for one in a billion."""
+"""Maximum number of bits that a value sets: 7 are used for 1 % of false positives, 30 for one in a billion."""
 MAX_BYTES = 64 * 1024 * 1024
-"""What a filter that is made here may take; upstream's default (100,000 values at 1 %) takes 120 kB."""
+"""Maximum size of a new filter; upstream's default (100,000 values at 1 %) takes 120 kB."""
 _INT = Struct(">i")
 _V1, _V2 = 1, 2
 _MASK = 0xFFFF_FFFF
@@ -24,24 +24,24 @@ _C1, _C2 = 0xCC9E_2D51, 0x1B87_3593
 
 
 class BloomFilter:
-    """A filter: says of a value that it is not there, or that it may be.
+    """A set of values that tells whether a value is certainly absent or possibly present.
 
-    Integers of every width are longs to it; text is its UTF-8.
+    Integers of every width are hashed as longs, text as UTF-8.
     """
 
     __slots__ = ("_bits", "_hashes", "_seed", "_size", "_version")
 
     def __init__(self, bits: bytearray | memoryview, hashes: int, *, version: int = _V1, seed: int = 0) -> None:
-        """Take the bits, big-endian words of 64 as Java writes them, and how many of them a value sets."""
+        """Store the bits, as big-endian 64-bit words like Java's, and the number of bits that a value sets."""
         self._bits, self._hashes, self._version, self._seed = bits, hashes, version, seed
         self._size = len(bits) * 8
 
     @classmethod
     def of_bytes(cls, data: bytes) -> BloomFilter | None:
-        """Read a filter as it stands in a store; None where there is an owner without a filter.
+        """Return the filter in a serialised Java object of a store; None if the object has no filter.
 
         Raises:
-            FormatError: the bytes are no filter.
+            FormatError: the bytes are no such object, or its filter is invalid.
         """
         content = unpack_filter(data)
         if content is None:
@@ -65,14 +65,14 @@ class BloomFilter:
 
     @classmethod
     def for_values(cls, values: int, false_positives: float) -> BloomFilter:
-        """Make an empty filter of version 1.
+        """Return an empty filter of version 1.
 
         Args:
-            values: how many distinct values it shall hold.
-            false_positives: the share of other values that it may take for one of them.
+            values: number of distinct values that it is made for.
+            false_positives: share of other values that it may report as present.
 
         Raises:
-            ConfigError: no values, a share that is none, or a filter larger than `MAX_BYTES`.
+            ConfigError: no values, a share that is not between 0 and 1, or a filter larger than `MAX_BYTES`.
         """
         if values < 1 or not 0 < false_positives < 1:
             raise ConfigError(
@@ -87,10 +87,10 @@ class BloomFilter:
         return cls(bytearray(words * 8), min(hashes, MAX_HASHES))
 
     def to_bytes(self) -> bytes:
-        """Return the filter as it stands in a store.
+        """Return the filter as a serialised Java object, as stores contain it.
 
         Raises:
-            FormatError: it is of version 2, which is only read.
+            FormatError: it has version 2, which is only read.
         """
         if self._version != _V1:
             raise FormatError(
@@ -100,17 +100,17 @@ class BloomFilter:
         return pack_filter(head + self._bits)
 
     def add(self, value: int | str) -> None:
-        """Put a value in."""
+        """Add a value."""
         self.add_hashes(hash_value(value, self._seed))
 
     def add_hashes(self, hashes: int) -> None:
-        """Put a value in of which only `hash_value` is known, under the seed of this filter."""
+        """Add a value, given its `hash_value` under the seed of this filter."""
         bits = self._bits
         for place in self._places(hashes):
             bits[_byte(place)] |= 1 << (place & 7)
 
     def may_hold(self, value: int | str) -> bool:
-        """Tell whether a value may be in; False is certain."""
+        """Tell whether a value may be present; False is certain."""
         bits = self._bits
         return all(bits[_byte(place)] >> (place & 7) & 1 for place in self._places(hash_value(value, self._seed)))
 
@@ -129,26 +129,26 @@ class BloomFilter:
 
 
 def hash_value(value: int | str, seed: int = 0) -> int:
-    """Return both hashes of a value, all that a filter knows of it: the first above the second's 32 bits, signed."""
+    """Return both 32-bit hashes that a filter uses of a value, the first one in the high bits, as a signed integer."""
     words, length = _mix_words(value)
     first = _hash_words(words, length, seed)
     return first << 32 | _hash_words(words, length, first) & _MASK
 
 
 def count_fitting(size: int, false_positives: float) -> int:
-    """Return how many distinct values a filter of a size in bytes holds at a share of false positives."""
+    """Return the number of distinct values for which a filter of a size in bytes has a share of false positives."""
     return int(size * 8 * math.log(2) * math.log(2) / -math.log(false_positives))
 
 
 def _byte(place: int) -> int:
-    """Return which byte holds a bit: words are big-endian, and bits are counted from a word's least."""
+    """Return the index of the byte that contains a bit: words are big-endian, bits are counted from the lowest."""
     return (place >> 6 << 3) + 7 - (place >> 3 & 7)
 
 
 def _mix_words(value: int | str) -> tuple[list[int], int]:
-    """Return what Murmur3 hashes of a value, whatever the seed, and its length in bytes.
+    """Return the mixed words that Murmur3 hashes of a value, which do not depend on the seed, and its length in bytes.
 
-    A long is two words; of UTF-8 the last bytes that fill no word are mixed in one by one.
+    A long has two words; the last bytes of UTF-8 that do not fill a word are mixed in one by one.
     """
     if isinstance(value, str):
         data = value.encode("utf-8", "surrogatepass")
@@ -162,7 +162,7 @@ def _mix_words(value: int | str) -> tuple[list[int], int]:
 
 
 def _hash_words(words: list[int], length: int, seed: int) -> int:
-    """Return Murmur3 of mixed words, signed."""
+    """Return the signed Murmur3 hash of mixed words."""
     state = seed & _MASK
     for word in words:
         state ^= word

@@ -1,7 +1,7 @@
-"""Turns raw Parquet values into ones that compare in Python as Spark compares them.
+"""Converts raw Parquet values to Python values that compare as they do in Spark.
 
 ===================================  ====================================
-Spark's type                         what it becomes
+Spark's type                         Python type
 ===================================  ====================================
 boolean                              bool
 byte, short, integer, long           int
@@ -33,7 +33,7 @@ Value: TypeAlias = bool | int | float | Decimal | str | bytes
 
 BOOLEAN, INT32, INT64, INT96, FLOAT, DOUBLE, BYTE_ARRAY, FIXED = range(8)
 INTEGERS: Final = {"byte": 8, "short": 16, "integer": 32, "long": 64}
-"""Integer types and their bits."""
+"""Integer type -> its width in bits."""
 FLOATS: Final = ("float", "double")
 TIMESTAMPS: Final = ("timestamp", "timestamp_ntz")
 _PHYSICAL = {
@@ -46,12 +46,12 @@ _DECIMAL = re.compile(r"decimal\((\d{1,2}),(\d{1,2})\)")
 _MILLIS, _MICROS = 9, 10
 _LOGICAL_TIMESTAMP, _UNIT = field_key(8, STRUCT), field_key(2, STRUCT)
 _DECIMAL_BYTES = 64
-"""What a decimal may take: 38 digits take 16 bytes, and more begin with the sign's."""
+"""Maximum length of a stored decimal: 38 digits need 16 bytes, and more bytes only repeat the sign."""
 _MAX_MICROS = (1 << 63) - 1
 _DAY_MICROS = 86_400_000_000
 _EPOCH_JULIAN_DAY = 2_440_588
 _SAFE_DAY = -25_567
-"""1900-01-01: since then no calendar and no time zone's history makes a difference to Spark."""
+"""1900-01-01: from this day on neither calendars nor the history of time zones affect what Spark reads."""
 _SPARK_VERSION = "org.apache.spark.version"
 _LEGACY_KEYS = ("org.apache.spark.legacyDateTime", "org.apache.spark.legacyINT96")
 
@@ -63,15 +63,15 @@ def decimal_scale(kind: str) -> int | None:
 
 
 def converter(kind: str, element: SchemaElement, *, modern_calendar: bool) -> Callable[[Raw], Value | None]:
-    """Return what makes a value of a raw one; None comes of what cannot be compared.
+    """Return a function that converts a raw value, or returns None if the value cannot be compared.
 
     Args:
         kind: Spark's type.
-        element: how Parquet stores it.
-        modern_calendar: whether dates and times before 1900 are known to be in the calendar that Spark now has.
+        element: the column's schema element in Parquet.
+        modern_calendar: whether dates and times before 1900 are known to be in the calendar of today's Spark.
 
     Raises:
-        FormatError: Parquet's type is not one that Spark reads as this one.
+        FormatError: Spark does not read Parquet's type as this one.
     """
     physical, scale = element.type, decimal_scale(kind)
     name = "decimal" if scale is not None else kind
@@ -90,15 +90,15 @@ def converter(kind: str, element: SchemaElement, *, modern_calendar: bool) -> Ca
     if kind == "string":
         return _text
     if kind in FLOATS:
-        return lambda raw: raw + 0.0  # of -0.0 this makes 0.0
+        return lambda raw: raw + 0.0  # turns -0.0 into 0.0
     if kind in ("byte", "short"):
         half = 1 << (INTEGERS[kind] - 1)
-        return lambda raw: raw if -half <= raw < half else None  # Spark would cut it
+        return lambda raw: raw if -half <= raw < half else None  # Spark would truncate it
     return lambda raw: raw
 
 
 def modern_calendar(metadata: FileMetaData) -> bool:
-    """Tell whether a footer says that Spark 3.1 or later wrote dates and times in its own calendar."""
+    """Tell whether, by the footer, Spark 3.1 or later wrote dates and times in its own calendar."""
     entries = {entry.key: entry.value for entry in metadata.key_value_metadata or ()}
     match = re.match(r"(\d{1,4})\.(\d{1,4})\.", entries.get(_SPARK_VERSION) or "")
     return match is not None and (int(match[1]), int(match[2])) >= (3, 1) and not entries.keys() & set(_LEGACY_KEYS)

@@ -1,6 +1,6 @@
-"""Decodes the values of one leaf column, bounded in bytes and counts, with Python's own library alone.
+"""Decodes the values of one leaf column, within limits of bytes and values, using only the standard library.
 
-V1 pages with plain and dictionary encoding are read: what Spark and Arrow write unless they are told otherwise.
+It reads V1 pages with plain and dictionary encoding, which are the defaults of Spark and Arrow.
 Source: Encodings.md of parquet-format.
 """
 
@@ -19,18 +19,18 @@ from sparkcrypt.parquet.thrift.metadata import Encoding, PageType
 from sparkcrypt.skipping.format.decompress import decompress_page
 
 Raw: TypeAlias = Any
-"""A value as Parquet has it: bool, int, float, or bytes (also of INT96 and fixed lengths)."""
+"""A raw Parquet value: bool, int, float, or bytes (also for INT96 and fixed lengths)."""
 _U32 = Struct("<I").unpack_from
 _WIDTHS = {1: ("i", 4), 2: ("q", 8), 4: ("f", 4), 5: ("d", 8)}
 _BOOLEAN, _INT96, _BYTE_ARRAY, _FIXED = 0, 3, 6, 7
 _INT96_BYTES = 12
 _MAX_BITS = 32
 PART_BYTES, PART_VALUES = 256 << 20, 4 << 20
-"""What a part may hold; its writer ends one at an eighth of it, so one object may take the rest."""
+"""Limits of a part; the writer ends a part at an eighth of them, so one object may take up the rest."""
 
 
 class Decoded(NamedTuple):
-    """The entries of a leaf in file order: for each its repetition and definition level, and the values that exist."""
+    """The entries of a leaf in file order: repetition and definition levels of all, and values of those not null."""
 
     repetitions: list[int] | None
     definitions: list[int] | None
@@ -39,21 +39,21 @@ class Decoded(NamedTuple):
 
 @dataclass(slots=True)
 class Budget:
-    """What may still be taken of a store, counted over all that is read of it: a whole one, or one part.
+    """The remaining limits for reading a store, or one part of it.
 
     Attributes:
-        bytes: of pages, decompressed.
-        values: entries of leaves, nulls included.
+        bytes: decompressed bytes of pages.
+        values: entries of leaves, including nulls.
     """
 
     bytes: int = 1 << 30
     values: int = 1 << 24
 
     def take(self, size: int, values: int) -> None:
-        """Take what a page announces.
+        """Subtract the size and values that a page's header announces.
 
         Raises:
-            FormatError: there is less.
+            FormatError: they exceed what remains.
         """
         self.bytes -= size
         self.values -= values
@@ -65,7 +65,7 @@ class Budget:
 
 
 def part_budget() -> Budget:
-    """Return what may be read of one part of a store whose sidecar tells the sizes of its parts."""
+    """Return the limits for one part of a store whose sidecar contains the sizes of its parts."""
     return Budget(PART_BYTES, PART_VALUES)
 
 
@@ -73,13 +73,13 @@ def decode_chunk(chunk: SourceChunk, levels: LeafLevels, type_length: int, budge
     """Return the entries of a column chunk.
 
     Args:
-        chunk: what is read.
-        levels: the leaf's greatest levels.
-        type_length: of a fixed-length type.
-        budget: what it may take.
+        chunk: the column chunk.
+        levels: the leaf's maximum levels.
+        type_length: the length of a fixed-length type.
+        budget: the remaining limits.
 
     Raises:
-        FormatError: the bytes are against the specification, of an encoding that is not read, or too much.
+        FormatError: the bytes violate the specification, have an unsupported encoding, or exceed the limits.
         VerificationError: a page does not authenticate.
     """
     wanted = chunk.metadata.num_values
@@ -165,7 +165,7 @@ def _levels(page: _Page, at: int, most: int) -> tuple[list[int], int]:
 
 
 def _hybrid(data: bytes, at: int, width: int, count: int) -> list[int]:
-    """Return ``count`` numbers of runs and bit-packed groups; never more, whatever the runs announce."""
+    """Return ``count`` numbers from runs and bit-packed groups, even if the runs announce more."""
     if width > _MAX_BITS:
         raise FormatError(f"numbers of {width} bits; expected at most {_MAX_BITS}")
     if not width:
@@ -207,7 +207,7 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def _plain_reader(kind: int, type_length: int) -> _ReadPlain:
-    """Return what reads so many plain values from a place on, or all that are there for -1."""
+    """Return a function that reads a number of plain values from an offset on; all that remain for -1."""
     if kind in _WIDTHS:
         letter, width = _WIDTHS[kind]
         return lambda data, at, count: list(unpack_from(f"<{_count_values(data, at, count, width)}{letter}", data, at))

@@ -1,4 +1,4 @@
-"""Decompresses a page into exactly as many bytes as its header announces, and never into more."""
+"""Decompresses a page to exactly the size that its header announces, and never further."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from sparkcrypt.errors import FormatError, show
 from sparkcrypt.parquet.codecs import NAMES
 
 _GZIP_OR_ZLIB = 47
-"""zlib's ``wbits`` for either header."""
+"""zlib's ``wbits`` that accepts either header."""
 
 
 def decompress_page(body: bytes, codec: int, size: int) -> bytes:
-    """Return a page's bytes.
+    """Return a page's decompressed bytes.
 
     Args:
         body: the page as it is stored.
         codec: its number in ``CompressionCodec`` of parquet.thrift.
-        size: how many bytes it has, which the caller has bounded.
+        size: the announced size in bytes, whose limit the caller has checked.
 
     Raises:
-        FormatError: the bytes do not decompress to so many, or the codec is not one of Python's own library.
+        FormatError: the page does not decompress to this size, or its codec is not supported.
     """
     name = NAMES[codec] if 0 <= codec < len(NAMES) else show(codec)
     if name == "uncompressed":

@@ -1,6 +1,6 @@
-"""What a store says of itself: its version, its table, its indexes and the keys that they are under.
+"""Reads the description of a store: its version, its table, its indexes and the labels of their keys.
 
-A store's Spark schema, which stands in the footer of each of its files, has it in the metadata of its fields.
+It is in the metadata of the fields of the store's Spark schema, which the footer of each of its files contains.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from sparkcrypt.skipping.format.naming import (
 
 Params = tuple[tuple[str, str], ...]
 MAX_TEXT = 16 * 1024 * 1024
-"""How long the schema may be, in bytes; one of a thousand indexes has less than one."""
+"""Maximum length of the schema in characters; the schema of a thousand indexes is shorter than one million."""
 _ATOMIC = frozenset(
     (
         *("boolean", "byte", "short", "integer", "long", "float", "double", "decimal"),
@@ -40,13 +40,13 @@ class Index:
     """An index of a store.
 
     Attributes:
-        field: the field that holds it.
-        kind: what it is called; only `MINMAX`, `VALUES` and `BLOOM` are used.
-        columns: the table's columns that it is over, as the store writes them (upstream: in lower case).
-        type: the Spark type of what it holds: of the bounds, of the values, of the column; None where it is not known.
-        params: name and value of what it was made with, in the store's order.
-        key: label of the key that its field is encrypted with, or None.
-        unused: why it is not used, or None.
+        field: the name of the store's field with its entries.
+        kind: the name of its kind; only `MINMAX`, `VALUES` and `BLOOM` are used.
+        columns: the table's columns that it indexes, as the store spells them (upstream: in lower case).
+        type: the Spark type of the bounds or values, ``binary`` for Bloom filters; None if it is unknown.
+        params: names and values of the parameters that it was made with, in the store's order.
+        key: label of the key that encrypts its field, or None.
+        unused: reason why it is not used, or None.
     """
 
     field: str
@@ -59,13 +59,13 @@ class Index:
 
     @property
     def column_type(self) -> str | None:
-        """The Spark type of the column; None where the index does not tell it, as upstream's Bloom filters do not."""
+        """The Spark type of the column; None if the index does not contain it, like upstream's Bloom filters."""
         return dict(self.params).get(COLUMN_TYPE) if self.kind == BLOOM else self.type
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionColumn:
-    """A partition column of the table, whose values the store keeps from version 4 on."""
+    """A partition column of the table, whose values the store contains from version 4 on."""
 
     field: str
     column: str
@@ -74,7 +74,7 @@ class PartitionColumn:
 
 @dataclass(frozen=True, slots=True)
 class Labels:
-    """The labels of keys that a store was made with, as its writer noted them; Parquet itself does not go by them."""
+    """The labels of keys that a store's writer recorded; Parquet itself does not use them."""
 
     footer_key: str
     column_keys: str
@@ -83,7 +83,7 @@ class Labels:
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """What a store's file says of itself."""
+    """The description of a store in one of its files."""
 
     version: int
     table: str | None
@@ -93,10 +93,10 @@ class Description:
 
 
 def describe(metadata: FileMetaData) -> Description:
-    """Return what the footer of a store's file says.
+    """Return the description in the footer of a store's file.
 
     Raises:
-        FormatError: it is no store's, or of a version that is not read.
+        FormatError: it is not the footer of a store's file, or the version is not supported.
     """
     texts = [entry.value for entry in metadata.key_value_metadata or () if entry.key == SPARK_SCHEMA]
     if len(texts) != 1 or texts[0] is None:
@@ -107,10 +107,10 @@ def describe(metadata: FileMetaData) -> Description:
 
 
 def description_of(text: str) -> Description:
-    """Return what a store's schema says, from the JSON that Spark writes of it.
+    """Return the description in a store's Spark schema, given as JSON.
 
     Raises:
-        FormatError: it is no store's, or of a version that is not read.
+        FormatError: it is not the schema of a store, or the version is not supported.
     """
     fields = list(_fields(_parse_schema(text)))
     master = next((metadata for name, _, metadata in fields if name == OBJECT), None)
@@ -205,7 +205,7 @@ def _index(name: str, kind: Any, metadata: Mapping[str, Any]) -> Index:
 
 
 def _params(params: Any, name: str) -> Params:
-    """Return an index's parameters: texts ``name:value`` up to version 2, an object from version 3 on."""
+    """Return an index's parameters, written as strings ``name:value`` up to version 2, as an object from version 3."""
     if params is None:
         return ()
     if isinstance(params, dict) and all(isinstance(value, str) for value in params.values()):
@@ -239,7 +239,7 @@ def _is_name(field: Mapping[str, Any]) -> bool:
 
 
 def _atomic(kind: Any) -> str | None:
-    """Return a type's name if its values can be compared here; a string with a collation is no ``string``."""
+    """Return a type's name if its values can be compared, else None, as for a string with a collation."""
     return kind if isinstance(kind, str) and kind.partition("(")[0] in _ATOMIC else None
 
 

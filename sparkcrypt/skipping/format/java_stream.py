@@ -1,6 +1,6 @@
-"""Reads and writes the one Java object that stores hold, without Java and without making any object that bytes name.
+"""Reads and writes the serialised Java object of a Bloom filter, without Java and without creating any named object.
 
-A Bloom filter stands in a store as ``ObjectOutputStream`` writes an instance of Xskipper's ``BloomFilterMetaData``,
+A store contains a Bloom filter as ``ObjectOutputStream`` writes an instance of Xskipper's ``BloomFilterMetaData``,
 whose only field is one of Spark's ``BloomFilterImpl`` (or ``BloomFilterImplV2``), which writes itself as block data::
 
     AC ED 00 05                                   magic and version
@@ -9,7 +9,7 @@ whose only field is one of Spark's ``BloomFilterImpl`` (or ``BloomFilterImplV2``
     77 len … | 7A len4 …                          its block data in pieces
     78                                            the end
 
-Class names and shapes are compared, serial version UIDs are not: those of Spark's classes differ between versions.
+Class names and fields are compared; serial version UIDs are not, since those of Spark's classes differ by version.
 Source: Java Object Serialization Specification, section 6; Xskipper's classes of the two names below.
 """
 
@@ -23,7 +23,7 @@ OWNERS: Final = (
     "io.xskipper.index.metadata.BloomFilterMetaData",
     "com.ibm.metaindex.metadata.index.types.BloomFilterMetaData",
 )
-"""The class that holds the filter: from version 3 of the store on, and before."""
+"""The class with the filter: the first from version 3 of the store on, the second before."""
 _BASES = ("io.xskipper.index.metadata.MetadataType", "com.ibm.metaindex.metadata.index.types.MetadataType")
 _FILTERS = ("org.apache.spark.util.sketch.BloomFilterImpl", "org.apache.spark.util.sketch.BloomFilterImplV2")
 _MAGIC = b"\xac\xed\x00\x05"
@@ -42,14 +42,14 @@ _HEAD = (
     + b"sr\x00\x2c" + _FILTERS[0].encode() + b"\x83\x03\x77\x40\x76\xce\xab\xf6\x03\x00\x02I\x00\x10numHashFunctions"
     + b"L\x00\x04bitst\x00\x27Lorg/apache/spark/util/sketch/BitArray;xp"
 )  # fmt: skip
-"""What stands before the block data, as Spark 3.1 and before wrote it: what every reader of a store accepts."""
+"""The bytes before the block data, as Spark up to 3.1 wrote them, which every reader of a store accepts."""
 
 
 def unpack_filter(data: bytes) -> bytes | None:
-    """Return what a Bloom filter wrote of itself, or None where the owner holds no filter.
+    """Return the block data of a Bloom filter, or None if the owner has no filter.
 
     Raises:
-        FormatError: the bytes are no such object.
+        FormatError: the bytes are not a serialised owner of a filter.
     """
     reader = _Reader(data)
     reader.expect(_MAGIC, "the magic of a Java stream")
@@ -67,7 +67,7 @@ def unpack_filter(data: bytes) -> bytes | None:
 
 
 def pack_filter(content: bytes) -> bytes:
-    """Return the Java object that holds a filter, of what it wrote of itself (in its version 1)."""
+    """Return the serialised Java object that contains a filter, given its block data (version 1)."""
     parts = [_HEAD]
     for start in range(0, len(content), _PIECE):
         piece = content[start : start + _PIECE]
@@ -77,7 +77,7 @@ def pack_filter(content: bytes) -> bytes:
 
 
 class _Reader:
-    """Reads the stream from front to back; nothing is kept of what it announces but what is there."""
+    """Reads the stream sequentially; announced lengths are checked against the bytes that are left."""
 
     __slots__ = ("data", "position")
 
@@ -106,7 +106,7 @@ class _Reader:
             self.fail("other bytes", what)
 
     def class_of(self, names: tuple[str, ...], fields: tuple[str, ...], *, base: tuple[str, ...], flags: int) -> None:
-        """Read a class whose name is one of these, with no other fields than these."""
+        """Read the description of a class, which must have one of these names, these flags and these fields."""
         self.expect(bytes((_CLASS,)), "the description of a class")
         if (name := self.text("a class's name")) not in names:
             self.fail(f"class {name[:80]!r}", " or ".join(names))

@@ -1,4 +1,4 @@
-"""Puts the files of a store together into one table of objects."""
+"""Merges the files of a store into one table of objects."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """A store as it was read.
+    """The content of a store.
 
     Attributes:
-        version: of the specification.
-        table: the table's identifier, as its writer noted it.
-        labels: of the keys that it was made with, or None.
-        objects: what each row is about; a name that comes twice is in ``repeated``.
-        partitions: the values of each partition column in the order of the objects.
-        indexes: what is known of each object, in the same order.
-        repeated: how many names come more than once, as an interrupted refresh of upstream leaves them.
+        version: version of the specification.
+        table: the table's identifier, as the writer recorded it.
+        labels: labels of the keys that it was made with, or None.
+        objects: the name of each row's object; names that occur twice are counted in ``repeated``.
+        partitions: each partition column with its values, in the order of the objects.
+        indexes: each index with its entries, in the same order.
+        repeated: number of names that occur more than once, as after an interrupted refresh of upstream.
     """
 
     version: int
@@ -38,12 +38,12 @@ class Store:
 
 
 def merge_parts(parts: Sequence[StorePart]) -> Store | None:
-    """Put files together; None where a footer is encrypted and no key was given.
+    """Merge files into a store; return None if a footer is encrypted and no key was given.
 
-    An index that a file does not have says nothing of that file's objects.
+    The entries of an index are unknown (None) for the objects of a file that lacks the index.
 
     Raises:
-        FormatError: there is no file, or they are of different versions or tables.
+        FormatError: there is no file, or the files have different versions or tables.
     """
     described = [(part, part.description) for part in parts if part.description is not None]
     if len(described) != len(parts):

@@ -1,4 +1,4 @@
-"""Rows of a store: what it says of one object, taken out of a store, put together again, and measured."""
+"""Rows of a store, one for each object: splits a store into rows, joins rows to a store, and measures a row."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sparkcrypt.skipping.format.store import UNKNOWN, Entry
 
 
 class Row(NamedTuple):
-    """What a store says of one object: the value of each partition column and the entry of each index, in its order."""
+    """A store's row for one object: values of partition columns and entries of indexes, in the store's order."""
 
     name: str
     partitions: tuple[object, ...]
@@ -21,14 +21,14 @@ class Row(NamedTuple):
 
 
 class RowSize(NamedTuple):
-    """What a row takes of a store that is read: bytes, decompressed, about, and values."""
+    """The size of a row when a store is read: approximate decompressed bytes, and number of values."""
 
     bytes: int
     values: int
 
 
 def rows_of(store: Store) -> Iterator[Row]:
-    """Yield the rows of a store, all of whose indexes were read."""
+    """Yield the rows of a store; all its indexes must have been read."""
     partitions = [values for _, values in store.partitions]
     indexes = [held.entries for held in store.indexes]
     for number, name in enumerate(store.objects):
@@ -36,7 +36,7 @@ def rows_of(store: Store) -> Iterator[Row]:
 
 
 def with_rows(shape: Store, rows: Sequence[Row]) -> Store:
-    """Return a store of the partition columns and indexes of another one, with these rows."""
+    """Return a store with the partition columns and indexes of another one and these rows."""
     return replace(
         shape,
         objects=tuple([row.name for row in rows]),
@@ -52,14 +52,14 @@ def with_rows(shape: Store, rows: Sequence[Row]) -> Store:
 
 
 def is_known(shape: Store, row: Row) -> bool:
-    """Tell whether bounds, values and partitions of an object are known; a Bloom filter may be missing."""
+    """Tell whether an object's bounds, values and partitions are known; its Bloom filters may be missing."""
     return UNKNOWN not in row.partitions and all(
         entry is not None or held.index.kind == BLOOM for entry, held in zip(row.entries, shape.indexes, strict=True)
     )
 
 
 def measure_row(row: Row) -> RowSize:
-    """Return what a row takes of a store that is read."""
+    """Return the size of a row when the store is read."""
     size, values = size_of(row.name), 1 + len(row.partitions)
     for entry in row.entries:
         if isinstance(entry, bytes):
@@ -73,5 +73,5 @@ def measure_row(row: Row) -> RowSize:
 
 
 def size_of(value: Value) -> int:
-    """Return what a value takes of a store, in bytes, rounded up."""
+    """Return the size of a value in a store in bytes, rounded up."""
     return 16 if not isinstance(value, (str, bytes)) else 4 + len(value.encode() if isinstance(value, str) else value)

@@ -1,4 +1,4 @@
-"""Reads stores: what each file says of itself, the objects, and for each index what it holds of every object."""
+"""Reads the files of a store: their description, their objects, and the entries of their indexes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NO_KEY = "its key is denied, or is not there"
 
 @dataclass(frozen=True, slots=True)
 class StoreFile:
-    """A file of a store: its name, and how it is opened."""
+    """A file of a store: its name, and a function that opens it."""
 
     name: str
     open: Callable[[], AbstractContextManager[BinaryIO]]
@@ -33,21 +33,21 @@ class StoreFile:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """The least and greatest value of a column in an object; both are None where all its values are null."""
+    """The least and greatest value of a column in an object; both are None if all its values are null."""
 
     least: Value | None
     greatest: Value | None
 
 
 Entry: TypeAlias = Bounds | frozenset[Value] | bytes
-"""What an index holds of an object: bounds, all distinct values but null, or the bytes of a Bloom filter."""
+"""The entry of an index for an object: bounds, all distinct values except null, or a serialised Bloom filter."""
 
 
 @dataclass(frozen=True, slots=True)
 class IndexEntries:
-    """An index and its entries in the order of the store's objects; None is an object of which nothing is known.
+    """An index and its entries in the order of the store's objects; an entry of None is unknown.
 
-    ``unused`` says why there are none; ``entries`` is then empty.
+    ``unused`` is the reason why the index cannot be used, or None; ``entries`` is empty if there is a reason.
     """
 
     index: Index
@@ -57,10 +57,10 @@ class IndexEntries:
 
 @dataclass(frozen=True, slots=True)
 class StorePart:
-    """A file of a store as it was read.
+    """The content of a store's file.
 
-    ``description`` is None where the footer is encrypted and no key was given; the rest is empty then.  ``partitions``
-    holds each column's values, the sentinel `UNKNOWN` where one cannot be compared.
+    ``description`` is None, and all below it empty, if the footer is encrypted and no key was given.  ``partitions``
+    contains each column's values; a value that cannot be compared is the sentinel `UNKNOWN`.
     """
 
     name: str
@@ -73,7 +73,7 @@ class StorePart:
 
 
 UNKNOWN = object()
-"""A value of which nothing is known, where None would say that it is null."""
+"""An unknown value, as opposed to None, which is null."""
 
 
 def read_part(
@@ -84,18 +84,18 @@ def read_part(
     check_footer: Callable[[Footer], None] | None = None,
     budget: Budget | None = None,
 ) -> StorePart:
-    """Read a file of a store; an index whose key is denied is left out, and says so.
+    """Read a file of a store; an index whose key is denied has no entries, and ``unused`` as the reason.
 
     Args:
         file: the file.
-        retrieve_key: asked for its data keys.
-        verify_aad: called with its AAD prefix before any key is asked for.
-        check_footer: called with its footer before anything more is read; raises where it is not to be used.
-        budget: what all files of the store may take together.
+        retrieve_key: returns its data keys.
+        verify_aad: called with its AAD prefix before any key is requested.
+        check_footer: called with its footer before anything else is read; raises an error if it must not be used.
+        budget: the remaining limits of all files of the store together.
 
     Raises:
-        FormatError: it is no file of a store, or holds more than the budget.
-        VerificationError: it does not authenticate, or its file-unique is of another length than every writer's.
+        FormatError: it is no file of a store, or exceeds the budget.
+        VerificationError: it does not authenticate, or its file-unique has another length than every writer's.
         KeyServiceError: the key service did not open the footer's key, or could not be reached.
     """
     with file.open() as stream, open_source(stream) as source:
@@ -181,7 +181,7 @@ class _Part:
             yield decode_chunk(chunk, levels, element.type_length or 0, self.budget)
 
     def _flat(self, path: Path, kind: str) -> list[object]:
-        """Return a value for each row: None where it is null, `_Absent` where its group is, UNKNOWN as it says."""
+        """Return a value for each row: None for null, UNKNOWN if its group is null or it cannot be compared."""
         at, element, levels = self._leaf(path)
         if levels.repetition:
             raise FormatError(f"column {'.'.join(path)} is repeated; expected one value for each row")
@@ -217,7 +217,7 @@ def _mark_unknown(value: Value | None) -> object:
 
 
 def _bounds(least: object, greatest: object, kind: str) -> Bounds | None:
-    """Return an object's bounds; for floats upstream writes two nulls where there is a NaN, so they say nothing."""
+    """Return an object's bounds, or None if unknown, as for two nulls of floats, which upstream writes for a NaN."""
     if least is UNKNOWN or greatest is UNKNOWN:
         return None
     if least is None and greatest is None:
@@ -230,7 +230,7 @@ def _bounds(least: object, greatest: object, kind: str) -> Bounds | None:
 def _assemble_rows(
     decoded: Decoded, most: int, optional: bool, convert: Callable[[Raw], Value | None]
 ) -> Iterator[frozenset[Value] | None]:
-    """Put the entries of a list column together, a set for each row; None where a value cannot be compared."""
+    """Yield a set of values for each row of a list column; None if the list is null or a value cannot be compared."""
     empty, values = most - 1 - optional, iter(decoded.values)
     row: set[Value] | None = None
     for number, (repetition, level) in enumerate(

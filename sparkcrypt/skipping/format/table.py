@@ -1,4 +1,4 @@
-"""Makes a plaintext file of a store: Spark's schema of version 4, and the rows by pyarrow."""
+"""Makes a plaintext file of a store with pyarrow, and its Spark schema of version 4."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 UDT = "io.xskipper.metadatastore.parquet.ParquetBaseClauseTranslator$BloomFilterMetaDataTypeUDT"
-"""The class by which upstream reads Bloom filters."""
+"""The class that upstream reads Bloom filters with."""
 SPARK_VERSION = "4.0.0"
-"""The writer that a file names: it tells readers that dates and times are in the calendar of Spark 3.0 and later."""
+"""The writer's version in a file; it tells readers that dates and times are in the calendar of Spark 3.0 and later."""
 _DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
 
 
 def schema_json(store: Store) -> str:
-    """Return the schema that Spark reads a store by, as ``ParquetUtils.createDFSchema`` of upstream makes it."""
+    """Return a store's Spark schema as JSON, as upstream's ``ParquetUtils.createDFSchema`` makes it."""
     master: dict[str, Any] = {"version": VERSION, "tableIdentifier": store.table or ""}
     if store.labels is not None:
         block = {
@@ -45,12 +45,12 @@ def schema_json(store: Store) -> str:
 
 
 def table_bytes(store: Store, schema: str) -> bytes:
-    """Return a plaintext Parquet file of a store's rows: gzip, plain pages without statistics.
+    """Return a plaintext Parquet file with a store's rows, in plain encoding, with gzip and without statistics.
 
-    Every entry must be known, but for Bloom filters.
+    Every entry except Bloom filters must be known.
 
     Raises:
-        ConfigError: pyarrow is not there, or a value is not of its index's type.
+        ConfigError: pyarrow is not installed, or a value does not have its index's type.
     """
     try:
         import pyarrow as pa
@@ -75,7 +75,7 @@ def table_bytes(store: Store, schema: str) -> bytes:
 
 
 def leaf_paths_of(index: Index) -> tuple[Path, ...]:
-    """Return the Parquet leaves of an index's field, as `table_bytes` makes them."""
+    """Return the paths of the Parquet leaves of an index's field, as `table_bytes` writes them."""
     if index.kind == MINMAX:
         return (index.field, "min"), (index.field, "max")
     return ((index.field,),) if index.kind == BLOOM else ((index.field, "list", "element"),)
@@ -118,7 +118,7 @@ def _order(value: Any) -> Any:
 
 
 def _arrow_type(kind: str) -> pa.DataType:
-    """Return pyarrow's type of a Spark type; dates and times are numbers here, which it takes for either."""
+    """Return pyarrow's type for a Spark type; pyarrow accepts the integers here as values of dates and times."""
     import pyarrow as pa
 
     match = _DECIMAL.fullmatch(kind)

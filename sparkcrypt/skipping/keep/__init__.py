@@ -1,1 +1,1 @@
-"""Stores made of data files and kept true: bounds, lists, filters and partitions, refreshed and verified."""
+"""Creates, refreshes and verifies stores for data files: bounds, lists of values, filters and partitions."""

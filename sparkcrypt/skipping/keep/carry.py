@@ -1,7 +1,7 @@
-"""Carries a store over to the new names of files that were proven to hold the rows of old ones; no row is read.
+"""Moves a store's entries to new files that were proven to contain the rows of indexed ones, without reading a row.
 
-What the store says of an old file is said of the new one.  The store is written whole, under the next generation, and
-each index under the key that its column has now, so that none stays under a key that was taken from its column.
+The entries of an old file become those of the new one.  The whole store is written under the next generation, with each
+index under its column's current key, so that no index stays under a key that its column no longer has.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from sparkcrypt.skipping.trusted.write import open_writer
 
 @dataclass(frozen=True, slots=True)
 class NewObject:
-    """A file that holds the rows of one that was indexed: its name in the store, and what it is."""
+    """A file that contains the rows of an indexed one: its name in the store, and its facts."""
 
     name: str
     facts: ObjectFacts
@@ -34,22 +34,22 @@ def carry_store(
     *,
     generation: int = 0,
 ) -> Sidecar:
-    """Write a store anew, with the new names of its objects.
+    """Write the next generation of a store with the new names of its objects.
 
     Args:
-        folder: of the store.
+        folder: the store's folder.
         opened: the store, with all its indexes.
-        renamed: object -> the file that was proven to hold its rows.
-        gone: objects that nothing is known of any more.
-        keys: to encrypt with; a column that it does not name has its indexes under the footer's key.
-        generation: the last one that is known elsewhere; the new store's is later.
+        renamed: object -> the file that was proven to contain its rows.
+        gone: objects whose entries are dropped.
+        keys: the keys to encrypt with; indexes of columns that it does not name are under the footer's key.
+        generation: the last generation recorded elsewhere; the new store's is later.
 
     Returns:
-        The sidecar, as it was written.
+        The new sidecar.
 
     Raises:
-        KeyAccessDeniedError: an index cannot be carried over without its key.
-        As `open_writer`, and what reading a part raises.
+        KeyAccessDeniedError: the key of an index is denied, so its entries cannot be copied.
+        As `open_writer`, and as reading a part.
     """
     refuse_denied_indexes(opened)
     sidecar = opened.sidecar

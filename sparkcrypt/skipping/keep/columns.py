@@ -1,4 +1,4 @@
-"""What all files of a table together say of the columns that are to be indexed: type, key, and whose files they are."""
+"""Determines the type and key of columns to index, and the table's UUID, from the footers of all its files."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sparkcrypt.skipping.keep.files import DataFolder, keys_of, one_key
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column that can be indexed: its Spark type, and the master key that files have it under, if they do."""
+    """A column that can be indexed: its Spark type, and the master key that encrypts it in files, if any."""
 
     kind: str
     key: str | None
@@ -23,14 +23,14 @@ class Column:
 def look_at_columns(
     data: DataFolder, files: Sequence[ListedFile], columns: Sequence[str]
 ) -> tuple[str | None, dict[str, Column]]:
-    """Return the table's UUID, as its files have it, and what the columns are.
+    """Return the UUID of the files' table, and column -> its type and key.
 
-    A column's type is that of the file that was changed last, since a table's columns are widened and not narrowed.
+    A column's type is that of the latest file that has it, since a table's columns are widened and not narrowed.
 
     Raises:
-        ConfigError: a column is in no file, cannot be indexed, or is under several keys; or files are of several
+        ConfigError: a column is in no file, cannot be indexed, or is under several keys; or files belong to several
             tables.
-        VerificationError: a file is not what ``check_file`` takes.
+        VerificationError: ``check_file`` refuses a file.
     """
     kinds: dict[str, str] = {}
     keys: dict[str, frozenset[str | None]] = dict.fromkeys(columns, frozenset())
@@ -51,7 +51,7 @@ def look_at_columns(
 
 
 def find_uuid(data: DataFolder, files: Sequence[ListedFile]) -> str | None:
-    """Return the UUID that the first file with one has, None where none has."""
+    """Return the table UUID of the first file that has one; None if no file has one."""
     for file in files:
         uuid = table_uuid_of(data.footer(file.name)[1].aad_prefix)
         if uuid is not None:
@@ -60,10 +60,10 @@ def find_uuid(data: DataFolder, files: Sequence[ListedFile]) -> str | None:
 
 
 def one_uuid(path: str, uuids: set[str]) -> str | None:
-    """Return the table that files are of; None where none says so.
+    """Return the one UUID of files; None if there is none.
 
     Raises:
-        ConfigError: they are of several.
+        ConfigError: there are several.
     """
     if len(uuids) > 1:
         raise ConfigError(

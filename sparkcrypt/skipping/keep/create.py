@@ -1,4 +1,4 @@
-"""Makes the store of a table: looks at all its footers first, then reads and writes what its indexes hold."""
+"""Creates the store of a table: checks all its footers first, then reads the files and writes the entries."""
 
 from __future__ import annotations
 
@@ -32,20 +32,20 @@ from sparkcrypt.skipping.trusted.store_keys import StoreIdentity, StoreKeys
 from sparkcrypt.skipping.trusted.write import StoreWriter, open_writer, standing_generation
 
 KINDS = {"minmax": MINMAX, "values": VALUES, "bloom": BLOOM}
-"""What people call kinds of indexes -> what stores call them."""
+"""Name of a kind of index for users -> its name in stores."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a store is to hold.
+    """The requested content of a store.
 
     Attributes:
-        columns: top-level columns that are to be indexed.
-        types: partition column -> its type, where it is no string.
-        given: partition column -> its value in every file, where no folder tells it.
-        kinds: column -> the kinds of its indexes; columns that it does not have get bounds alone.
-        most_values: how many distinct values of an object its lists have at most.
-        false_positives: the share of values that a Bloom filter may take for its own.
+        columns: top-level columns to index.
+        types: partition column -> its type, if it is not a string.
+        given: partition column -> its value in every file, if no folder name contains it.
+        kinds: column -> the kinds of its indexes; other columns get only bounds.
+        most_values: maximum number of distinct values in the list of an object.
+        false_positives: share of false positives of Bloom filters.
     """
 
     columns: tuple[str, ...]
@@ -58,16 +58,16 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A store that can be made.
+    """A checked plan of a store.
 
     Attributes:
         data: the files' folder.
         listing: the files.
-        table_uuid: whose files they say that they are; None of a bare folder.
+        table_uuid: the table's UUID in the files; None for a bare folder.
         columns: column -> its type and key.
-        indexes: what is made of them.
+        indexes: the indexes to make.
         partitions: the partition columns.
-        given: as `Wanted` has it.
+        given: as in `Wanted`.
     """
 
     data: DataFolder
@@ -81,14 +81,14 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """What was built.
+    """The result of creating or refreshing a store.
 
     Attributes:
-        sidecar: of the store.
-        read: how many files were read for it.
-        left_out: files that were changed a moment ago, or while they were read.
-        unknown: column and kind of index -> why nothing is known -> of how many of the files that were read.
-        written: False where nothing had changed, so that nothing was written.
+        sidecar: the store's sidecar.
+        read: number of files that were read.
+        left_out: files that are too young, or that changed while they were read.
+        unknown: column and kind of index -> reason -> number of read files whose entry is unknown for it.
+        written: False if nothing had changed, so that nothing was written.
     """
 
     sidecar: Sidecar
@@ -99,10 +99,10 @@ class Built:
 
 
 def read_kinds(columns: Iterable[str]) -> dict[str, tuple[str, ...]]:
-    """Return column -> the kinds of its indexes, as stores call them; a column that is named twice has those of both.
+    """Return column -> the kinds of its indexes by their names in stores; kinds of repeated columns are united.
 
     Args:
-        columns: each ``COL`` or ``COL:KIND…``; two colons follow a name that ends as a kind.
+        columns: each ``COL`` or ``COL:KIND…``; two colons follow a column name that itself ends in ``:KIND``.
     """
     found: dict[str, dict[str, None]] = {}
     for value in columns:
@@ -110,19 +110,19 @@ def read_kinds(columns: Iterable[str]) -> dict[str, tuple[str, ...]]:
         while (parts := column.rpartition(":"))[0] and parts[2] in KINDS:
             column, kinds = parts[0], {KINDS[parts[2]]: None, **kinds}
         if kinds:
-            column = column.removesuffix(":")  # which parts a name that ends as a kind from what follows it
+            column = column.removesuffix(":")  # separates a name that itself ends in a kind from the kinds
         found.setdefault(column, {}).update(kinds or {MINMAX: None})
     return {column: tuple(kinds) for column, kinds in found.items()}
 
 
 def plan_store(data: DataFolder, wanted: Wanted) -> Plan:
-    """Look at every footer, and refuse what cannot be indexed before anything is written.
+    """Read every footer and return the plan of a store, before anything is written.
 
     Raises:
-        ConfigError: there is no file, a column cannot be indexed so, or a partition is not understood.
-        VerificationError: a file was moved, or is under an algorithm that was never the policy's.
+        ConfigError: there is no file, a column cannot have these indexes, or partition columns are inconsistent.
+        VerificationError: a file was moved, or has an algorithm that the policy never had.
         FormatError: a file is damaged.
-        KeyServiceError: a key is denied or cannot be had.
+        KeyServiceError: a key is denied or unavailable.
     """
     listing = list_folder(data)
     if not listing.settled and not listing.too_young:
@@ -149,13 +149,13 @@ def plan_store(data: DataFolder, wanted: Wanted) -> Plan:
 def create_store(
     folder: StoreFolder, plan: Plan, keys: StoreKeys, *, generation: int = 0, read: RowReader = read_rows
 ) -> Built:
-    """Write a store, in place of one that is there; what is read of files is written as it comes.
+    """Read files and write a store, which replaces an existing one; entries are written while files are read.
 
     Args:
-        folder: of the store, not inside of the data's.
-        plan: what to write.
-        keys: to encrypt with; its columns are those of the plan.
-        generation: the last one that is known elsewhere; the store's is later.
+        folder: the store's folder, outside the data's.
+        plan: the plan of the store.
+        keys: the keys to encrypt with; its columns are those of the plan.
+        generation: the last generation recorded elsewhere; the new store's is later.
         read: reads the files.
 
     Raises:
@@ -182,12 +182,12 @@ def create_store(
 
 
 class AddedRows:
-    """Hands rows of files to a store's writer as they are read, and takes back those of files that changed meanwhile.
+    """Passes the rows of files to a store's writer, and removes those of files that changed while they were read.
 
     Attributes:
-        read: how many files were read.
-        changed: the files that are gone, or were changed while they were read.
-        unknown: as `Built` has it.
+        read: number of files that were read.
+        changed: paths of files that no longer exist, or that changed while they were read.
+        unknown: as in `Built`.
     """
 
     def __init__(self, writer: StoreWriter, data: DataFolder, shape: Store, given: Mapping[str, str]) -> None:
@@ -201,11 +201,11 @@ class AddedRows:
         """Add the rows of files.
 
         Args:
-            files: as they were listed.
-            rows: what is read of them.
+            files: the files as they were listed.
+            rows: the rows that are read from them.
 
         Raises:
-            As `StoreWriter.add`, and whatever the reading raises.
+            As `StoreWriter.add`, and as the reader of the rows.
         """
         for row in rows:
             self.read += 1
@@ -227,10 +227,10 @@ class AddedRows:
 
 
 def _check_table(plan: Plan, row: FileRow) -> FileRow:
-    """Return a row; refuse a file of another table.
+    """Return a row, after checking that its file belongs to the plan's table.
 
     Raises:
-        VerificationError: with the file's name.
+        VerificationError: it belongs to another table; the message names the file.
     """
     if row.table_uuid not in (None, plan.table_uuid):
         raise VerificationError(
@@ -241,7 +241,7 @@ def _check_table(plan: Plan, row: FileRow) -> FileRow:
 
 
 def next_generation(folder: StoreFolder, known: int) -> int:
-    """Return a generation after that of the store that is there and of the last one that is known elsewhere.
+    """Return a generation after the existing store's and after the last one recorded elsewhere.
 
     Raises:
         ConfigError: the store's sidecar cannot be read.

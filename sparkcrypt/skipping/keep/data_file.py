@@ -1,7 +1,7 @@
-"""A data file that is open: its footer, its keys, and which column of it a table's column is.
+"""Opens a data file for indexing, and finds the file's column for a column of the table.
 
-A column can be indexed where Spark compares its values as they stand in the file: types of Parquet that are none of
-Spark's, unsigned numbers, collations, CHAR, field ids and nested columns are refused by the column's name.
+A column can be indexed only if Spark compares the values as they are stored: INT96, Parquet types without a Spark type,
+unsigned numbers, collations, CHAR, field ids and nested columns are refused with the column's name.
 
 Source: LogicalTypes.md of parquet-format; ``ParquetToSparkSchemaConverter`` of Spark.
 """
@@ -32,7 +32,7 @@ _CONVERTED = {
     (BYTE_ARRAY, None): "binary", (BYTE_ARRAY, 0): "string",
     (BOOLEAN, None): "boolean", (FLOAT, None): "float", (DOUBLE, None): "double",
 }  # fmt: skip
-"""Spark's type by physical and converted type."""
+"""Physical and converted type -> Spark's type."""
 _DECIMAL = 5
 _LOGICAL_TIMESTAMP, _IS_ADJUSTED, _UNIT = field_key(8, STRUCT), field_key(1, BOOL), field_key(2, STRUCT)
 _MILLIS, _MICROS = field_key(1, STRUCT), field_key(2, STRUCT)
@@ -44,14 +44,14 @@ _REFUSED_METADATA = {
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
-    """A data file that is open.
+    """An open data file.
 
     Attributes:
-        file: its bytes.
-        footer: as it was read.
-        metadata: what the footer says.
-        ciphers: of its keys; None where no key was given.
-        tail: its end, footer and all, for a digest.
+        file: the open file.
+        footer: its footer.
+        metadata: the footer's metadata.
+        ciphers: the ciphers of its keys; None if no keys were given.
+        tail: the bytes from the footer to the end of the file, for a digest.
     """
 
     file: Input
@@ -61,13 +61,13 @@ class DataFile:
     tail: bytes
 
     def chunks(self, at: int) -> Iterator[SourceChunk]:
-        """Yield a leaf's chunk of each row group; no other leaf's key is asked for."""
+        """Yield a leaf's chunk of each row group; no other leaf's key is requested."""
         return column_chunks(self.file, self.footer, self.ciphers, at)
 
 
 @dataclass(frozen=True, slots=True)
 class FileColumn:
-    """A column of a data file: its element of the schema, and its place among the leaves."""
+    """A column of a data file: its schema element, and its index among the leaves."""
 
     element: SchemaElement
     at: int
@@ -77,18 +77,18 @@ class FileColumn:
 def open_data_file(
     source: Source, retrieve_key: RetrieveKey | None = None, verify_aad: VerifyAad | None = None
 ) -> Iterator[DataFile]:
-    """Open a data file for the time of a ``with`` block; errors inside of it name the file.
+    """Open a data file for a ``with`` block; errors inside the block name the file.
 
     Args:
         source: the data file.
-        retrieve_key: asked for the keys of the footer and of columns that are read.
-        verify_aad: called with the file's AAD prefix before any key is asked for.
+        retrieve_key: returns the keys of the footer and of columns that are read.
+        verify_aad: called with the file's AAD prefix before any key is requested.
 
     Raises:
         FormatError: the footer is damaged.
         VerificationError: it does not authenticate.
-        ConfigError: no key is given and one is needed.
-        KeyServiceError: a key is denied or cannot be had.
+        ConfigError: the footer is encrypted and retrieve_key is None.
+        KeyServiceError: a key is denied or unavailable.
     """
     with open_source(source) as file:
         ciphers = None if retrieve_key is None else FileCiphers(file.name, retrieve_key)
@@ -102,7 +102,7 @@ def open_data_file(
 
 
 def find_column(data: DataFile, column: str, kind: str) -> FileColumn | str:
-    """Return a top-level column of a file, or why nothing can be known of its values.
+    """Return a top-level column of a file, or the reason why its values are unknown.
 
     Args:
         data: the file.
@@ -110,7 +110,7 @@ def find_column(data: DataFile, column: str, kind: str) -> FileColumn | str:
         kind: its Spark type in the table.
 
     Raises:
-        ConfigError: it cannot be indexed, as `column_type` says.
+        ConfigError: as `column_type`.
     """
     found = column_type(data.metadata, column)
     if found is None:
@@ -125,10 +125,11 @@ def find_column(data: DataFile, column: str, kind: str) -> FileColumn | str:
 
 
 def column_type(metadata: FileMetaData, column: str) -> str | None:
-    """Return Spark's type of a top-level column, None where the file does not have it.
+    """Return Spark's type of a top-level column, or None if the file does not have it.
 
     Raises:
-        ConfigError: an index of it would not hold what Spark compares: the message says why.
+        ConfigError: the column cannot be indexed, since Spark does not compare its stored values; the message has the
+            reason.
     """
     named = _elements(metadata, column)
     if not named:
@@ -154,7 +155,7 @@ def _refuse_column(column: str, why: str) -> ConfigError:
 
 
 def _elements(metadata: FileMetaData, column: str) -> list[SchemaElement]:
-    """Return the top-level fields of that name, as Spark finds them: whatever their case."""
+    """Return the top-level fields of a name in any case, as Spark finds them."""
     found, skip = [], 0
     for element in metadata.schema[1:]:
         if skip == 0 and element.name.lower() == column.lower():
@@ -177,7 +178,7 @@ def _kind(element: SchemaElement) -> str | None:
 
 
 def _check_spark(metadata: FileMetaData, column: str) -> None:
-    """Refuse what Spark's own schema in the footer says to be compared, padded or found otherwise."""
+    """Refuse a column that has a collation, is CHAR or is found by a field id, by Spark's schema in the footer."""
     text = next((entry.value for entry in metadata.key_value_metadata or () if entry.key == SPARK_SCHEMA), None)
     try:
         document: Any = json.loads(text or "{}")

@@ -1,7 +1,7 @@
-"""What a store says of one data file: bounds from its footer, lists of values and Bloom filters from its pages.
+"""Reads a store's entries of one data file: bounds from its footer, lists of values and Bloom filters from its pages.
 
-A list or a filter holds every value of the column but null, or is unknown as a whole: a value that cannot be compared,
-too many values, or a file without the column leave nothing that a query may go by.
+A list or filter contains every value of the column except null, or is unknown as a whole: if a value cannot be
+compared, if there are too many values, or if the file lacks the column.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ from sparkcrypt.skipping.keep.gatherers import (
 from sparkcrypt.skipping.keep.page_values import distinct_values
 
 FILTER_TYPES = (*INTEGERS, "string")
-"""Types of which filters are made: those that upstream's readers, and Spark's filters, take."""
+"""Column types that can have Bloom filters: those that upstream's readers and Spark's filters support."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileEntries:
-    """What is known of a data file.
+    """The entries of a data file, and facts about it.
 
     Attributes:
-        length: of the file in bytes.
-        file_unique: of an encrypted file, in hexadecimal.
-        tail: the file's end, footer and all, for a digest.
-        footer: as it was read.
-        entries: index -> what it holds of the file, or None where that is not known.
-        unknown: index -> why it is not known.
+        length: the file's length in bytes.
+        file_unique: an encrypted file's file-unique in hexadecimal; None for other files.
+        tail: the bytes from the footer to the end of the file, for a digest.
+        footer: the file's footer.
+        entries: index -> its entry for the file, or None if it is unknown.
+        unknown: index -> reason why its entry is unknown.
     """
 
     length: int
@@ -53,17 +53,17 @@ class FileEntries:
 
 
 def make_index(column: str, kind: str, column_type: str, *, most_values: int, false_positives: float) -> Index:
-    """Return an index that can be made.
+    """Return the description of an index to make, after checking it.
 
     Args:
         column: a top-level column.
         kind: `MINMAX`, `VALUES` or `BLOOM`.
-        column_type: its Spark type.
-        most_values: how many values a list has at most.
-        false_positives: the share of values that a filter may take for its own.
+        column_type: the column's Spark type.
+        most_values: maximum number of values in a list.
+        false_positives: share of false positives of a filter.
 
     Raises:
-        ConfigError: Bloom filters are not made of the type, or a limit is not one that is allowed.
+        ConfigError: Bloom filters do not support the type, or a limit is out of range.
     """
     if kind == MINMAX:
         return Index("", MINMAX, (column,), column_type)
@@ -90,19 +90,19 @@ def read_entries(
     retrieve_key: RetrieveKey | None = None,
     verify_aad: VerifyAad | None = None,
 ) -> FileEntries:
-    """Read what indexes hold of a file: its footer, and the pages of columns with a list or a filter.
+    """Return the entries of indexes for a file, from its footer and the pages of columns with a list or filter.
 
     Args:
         source: the data file.
-        indexes: what is wanted of it, each over one column.
-        retrieve_key: asked for the keys of the footer and of these columns.
-        verify_aad: called with the file's AAD prefix before any key is asked for.
+        indexes: the indexes, each over one column.
+        retrieve_key: returns the keys of the footer and of these columns.
+        verify_aad: called with the file's AAD prefix before any key is requested.
 
     Raises:
         FormatError: the file is damaged.
-        VerificationError: what is read of it does not authenticate.
-        ConfigError: no key is given and one is needed, or a column cannot be indexed.
-        KeyServiceError: a key is denied or cannot be had.
+        VerificationError: a module that is read does not authenticate.
+        ConfigError: a key is needed and retrieve_key is None, or a column cannot be indexed.
+        KeyServiceError: a key is denied or unavailable.
     """
     found: dict[Index, Entry | str] = {}
     with open_data_file(source, retrieve_key, verify_aad) as data:
@@ -136,7 +136,7 @@ def _by_column(indexes: Sequence[Index]) -> Iterator[tuple[str, str | None, list
 
 
 def _read_values(data: DataFile, column: FileColumn, kind: str, indexes: Sequence[Index]) -> dict[Index, Entry | str]:
-    """Return lists and filters of a column, whose pages are read once for all of them."""
+    """Return the lists and filters of a column; its pages are read once for all of them."""
     if not indexes:
         return {}
     gatherers = {index: FilterGatherer(index) if index.kind == BLOOM else ListGatherer(index) for index in indexes}
@@ -158,7 +158,7 @@ _NAN = float("nan")
 
 
 def _compare_values(values: Sequence[Value | None]) -> list[Value] | str:
-    """Return values with one object for every NaN, so that a set has one; or why they are not known."""
+    """Return values with one object for all NaNs, so that a set has only one; or the reason why they are unknown."""
     found: list[Value] = []
     for value in values:
         if value is None:

@@ -1,4 +1,4 @@
-"""The data files of one table: listed, and read for what a store says of each."""
+"""Lists the data files of a table, and reads the rows of its store from them."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from sparkcrypt.skipping.keep.packed_rows import ReadFile, read_file
 from sparkcrypt.skipping.trusted.sidecar import ObjectFacts
 
 SETTLED_SECONDS = 2.0
-"""How old a file must be: one that was written again in the same moment has the same time of change."""
+"""Minimum age of a file: a file that is rewritten within the clock's resolution keeps its modification time."""
 
 
 @dataclass(frozen=True, slots=True)
 class DataFolder:
-    """A table's files.
+    """The data files of a table.
 
     Attributes:
-        path: their folder, as Hadoop prints it.
+        path: the table's folder, as Hadoop prints it.
         retrieve_key: opens data keys.
-        check_file: is given a file's path and what its footer says; raises where it is not what it should be.
-        settings: what of Hadoop's configuration reaches the files.
-        partitions: partition path -> the folder of its files, of a table whose folders the metastore knows, under an
-            empty path where it has no partitions; their files are then named as if all lay below ``path``.  None
-            where ``path`` is all that is known.
-        depth: how many partition columns such a table has.
+        check_file: called with a file's path and the summary of its footer; raises an error to refuse the file.
+        settings: the Hadoop settings that are needed to access the files.
+        partitions: for a table of the metastore: partition path -> folder of its files, with an empty partition path
+            for a table without partitions; files are named as if all folders were below ``path``.  None for a bare
+            folder.
+        depth: the number of partition columns of a table of the metastore.
     """
 
     path: str
@@ -45,7 +45,7 @@ class DataFolder:
     depth: int = 0
 
     def path_of(self, name: str) -> str:
-        """Return a file's whole path."""
+        """Return a file's full path."""
         if self.partitions is None:
             return f"{self.path.rstrip('/')}/{name}" if name else self.path
         parts = name.split("/")
@@ -55,7 +55,7 @@ class DataFolder:
         """List the files.
 
         Raises:
-            VerificationError: there is a symbolic link among them.
+            VerificationError: one of them is a symbolic link.
         """
         if self.partitions is None:
             return list_files(self.path, self.settings)
@@ -66,20 +66,20 @@ class DataFolder:
         )
 
     def source(self, name: str) -> Source:
-        """Return what a file is read from."""
+        """Return the source to read a file from."""
         return place(self.path_of(name), self.settings)
 
     def object_of(self, file: ListedFile) -> str:
-        """Return what a store calls a file."""
+        """Return the name of a file's object in a store."""
         return object_name(self.path_of(file.name), file.modified_ns // 1_000_000)
 
     def footer(self, name: str) -> tuple[Footer, FileSummary]:
-        """Read a file's footer, and check it."""
+        """Return a file's footer and its summary, checked with ``check_file``."""
         footer = read_footer(self.source(name), retrieve_key=self.retrieve_key)
         return footer, self.summary(name, footer)
 
     def summary(self, name: str, footer: Footer) -> FileSummary:
-        """Return what a footer says of the file's encryption, checked."""
+        """Return the summary of a footer, checked with ``check_file``."""
         summary = summarise(footer)
         self.check_file(self.path_of(name), summary)
         return summary
@@ -87,7 +87,7 @@ class DataFolder:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """The files of a folder that are old enough to be indexed, and the names of those that are not."""
+    """The files of a folder that are old enough to be indexed, and the paths of those that are not."""
 
     settled: tuple[ListedFile, ...]
     too_young: tuple[str, ...]
@@ -105,10 +105,10 @@ def list_folder(data: DataFolder) -> Listing:
 
 @dataclass(frozen=True, slots=True)
 class FileRow:
-    """What is known of a file: its object's name and facts, what each index holds of it, and its keys.
+    """A store's row for a file: the name and facts of its object, index -> entry, and the keys of its columns.
 
-    ``unknown`` says of an index why it holds nothing, ``keys`` of a column which master keys the file has it under
-    (None: in clear), ``table_uuid`` which table's file it says that it is.
+    ``unknown`` is index -> reason why its entry is unknown, ``keys`` is column -> master keys that encrypt it in the
+    file (None: plaintext), and ``table_uuid`` is the table's UUID in the file.
     """
 
     name: str
@@ -121,21 +121,21 @@ class FileRow:
 
 
 Told: TypeAlias = "Callable[[int], None]"
-"""Hears how many of the files are read; never less than before."""
+"""Called with the number of files that were read, which never decreases."""
 
 
 def tell_nobody(_: int) -> None:
-    """Hear nothing."""
+    """Ignore progress."""
 
 
 @dataclass(frozen=True, slots=True)
 class RowsWanted:
-    """What is to be read of each file of a table.
+    """A request to read the rows of a table's files.
 
     Attributes:
         data: the table's files.
-        indexes: what a store says of each.
-        digest_key: under which footers are digested.
+        indexes: the indexes whose entries are read.
+        digest_key: the key of the footers' digests.
     """
 
     data: DataFolder
@@ -144,26 +144,26 @@ class RowsWanted:
 
 
 class RowReader(Protocol):
-    """What reads the rows of files: `read_rows`, or Spark's tasks."""
+    """A reader of the rows of files: `read_rows`, or one that uses Spark's tasks."""
 
     def __call__(self, wanted: RowsWanted, files: Sequence[ListedFile], told: Told = ...) -> Iterator[FileRow]:
-        """Yield what a store says of each file."""
+        """Yield the row of each file."""
         ...
 
 
 def read_rows(wanted: RowsWanted, files: Sequence[ListedFile], told: Told = tell_nobody) -> Iterator[FileRow]:
-    """Read what a store says of files; a file that is gone by now is left out.
+    """Yield the row of each file; files that cannot be read because they changed since the listing are left out.
 
     Args:
-        wanted: what of them.
-        files: which, as they were listed.
-        told: hears how many files are read.
+        wanted: what to read.
+        files: the files as they were listed.
+        told: called with the number of files that were read.
 
     Raises:
         ConfigError: a column cannot be indexed.
         FormatError: a file is damaged.
-        VerificationError: it does not authenticate, or is not what ``check_file`` takes.
-        KeyServiceError: a key is denied or cannot be had.
+        VerificationError: a file does not authenticate, or ``check_file`` refuses it.
+        KeyServiceError: a key is denied or unavailable.
     """
     data = wanted.data
     for number, file in enumerate(files, start=1):
@@ -180,10 +180,10 @@ def read_rows(wanted: RowsWanted, files: Sequence[ListedFile], told: Told = tell
 
 
 def make_row(data: DataFolder, file: ListedFile, found: ReadFile) -> FileRow:
-    """Return what is known of a file that was read, once it is checked.
+    """Check a file that was read, and return its row.
 
     Raises:
-        VerificationError: the file is not what ``check_file`` takes.
+        VerificationError: ``check_file`` refuses the file.
     """
     data.check_file(data.path_of(file.name), found.summary)
     columns = {index.columns[0] for index in found.entries}
@@ -199,13 +199,13 @@ def make_row(data: DataFolder, file: ListedFile, found: ReadFile) -> FileRow:
 
 
 def changed_since(data: DataFolder, files: Sequence[ListedFile]) -> set[str]:
-    """Return the names of those files that are gone, or another than when they were listed."""
+    """Return the names of the files that no longer exist or have changed since they were listed."""
     there = {file.name: file for file in data.list_files()}
     return {file.name for file in files if there.get(file.name) != file}
 
 
 def keys_of(column: str, summary: FileSummary) -> frozenset[str | None]:
-    """Return the master keys that a file has a column under; None stands for a column in clear."""
+    """Return the master keys that encrypt a column in a file; None stands for plaintext."""
     return frozenset(
         item.key_id if item.encrypted else None
         for path, item in (summary.columns or {}).items()
@@ -214,10 +214,10 @@ def keys_of(column: str, summary: FileSummary) -> frozenset[str | None]:
 
 
 def one_key(column: str, found: frozenset[str | None]) -> str | None:
-    """Return the key of a column's index: the one that any file has for it.
+    """Return the key of a column's index: the one that encrypts the column in at least one file, or None.
 
     Raises:
-        ConfigError: files have several.
+        ConfigError: files have several keys for it.
     """
     own = sorted(key for key in found if key is not None)
     if len(own) > 1:

@@ -1,16 +1,16 @@
-"""Bounds of columns from the footers of data files alone: right, or unknown for one file.
+"""Reads bounds of columns from the footers of data files; bounds that may be wrong are unknown.
 
-What a footer says is used only where it means what Spark reads:
+Statistics of a footer are used only if they are bounds of what Spark reads:
 
 ====================================  ==============================================================================
-in the file                           what is made of it
+in the file                           bounds
 ====================================  ==============================================================================
 float, double                         the greatest is NaN, unless ``nan_count`` is 0: Arrow leaves NaN out of bounds
-``min_value``, ``max_value``          used under ``TypeDefinedOrder`` alone
-the old ``min``, ``max``              used of numbers alone: of bytes their order is not known
-bounds of text that are no UTF-8      unknown: a maximum that was cut inside a character
-no null count, no bounds, INT96       unknown: a missing bound is never taken for null
-dates and times before 1900           unknown where their calendar is
+``min_value``, ``max_value``          used only under ``TypeDefinedOrder``
+the old ``min``, ``max``              not used for byte arrays, whose order they do not define
+bounds of text that are not UTF-8     unknown: a maximum that was truncated inside a character
+no bounds                             unknown, unless the null count shows that all values are null
+dates and times before 1900           unknown if their calendar is unknown
 ====================================  ==============================================================================
 
 Source: parquet.thrift, ``Statistics`` and ``ColumnOrder``; ``ParquetMetadataConverter.fromParquetStatistics``.
@@ -49,17 +49,17 @@ _TYPE_ORDER = field_key(1, STRUCT)
 
 
 def find_bounds(data: DataFile, column: FileColumn, kind: str) -> Bounds | str:
-    """Return the bounds of a column, or why they are not known.
+    """Return the bounds of a column, or the reason why they are unknown.
 
     Args:
-        data: the file; its footer and the column's metadata are read, and no page.
+        data: the file, of which only the footer and the column's metadata are read.
         column: the column.
         kind: its Spark type.
 
     Raises:
         FormatError: the metadata is damaged.
         VerificationError: it does not authenticate.
-        KeyServiceError: the column's key is denied or cannot be had.
+        KeyServiceError: the column's key is denied or unavailable.
     """
     element = column.element
     convert = converter(kind, element, modern_calendar=modern_calendar(data.metadata))
@@ -82,7 +82,7 @@ def find_bounds(data: DataFile, column: FileColumn, kind: str) -> Bounds | str:
 def _side(
     least: Value | None, greatest: Value | None, floats: bool, statistics: Statistics | None
 ) -> tuple[Value, Value] | str:
-    """Return the bounds of a row group, or why they are not known."""
+    """Return the bounds of a row group, or the reason why they are unknown."""
     if least is None or greatest is None:
         return "its bounds are no UTF-8, or before 1900 in an unknown calendar"
     if floats:
@@ -125,7 +125,7 @@ def _plain(data: bytes, element: SchemaElement) -> Raw:
 
 
 def _unite_bounds(sides: Sequence[tuple[Value, Value]]) -> Bounds:
-    """Return the bounds over all row groups; a NaN is greater than any number."""
+    """Return the bounds of all row groups together; NaN is greater than any number."""
     if not sides:
         return Bounds(None, None)
     least = min((side for side, _ in sides), key=_comparable)

@@ -1,4 +1,4 @@
-"""How true a store still is, by a listing of the files that it was made of; no file is read."""
+"""Compares a store with a listing of the table's files, without reading a file."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from sparkcrypt.skipping.trusted.sidecar import Sidecar
 
 @dataclass(frozen=True, slots=True)
 class Freshness:
-    """How many files of a table its store knows.
+    """Numbers of a table's files that its store covers or does not cover.
 
     Attributes:
-        generation: of the store.
-        written_at: when it was written (ISO 8601, UTC); None where an earlier release wrote it.
-        indexed: files of the path, time and length that were indexed.
-        changed: files of a path that was indexed, with another time or length; queries open them.
-        new: files of other paths; queries open them.
-        gone: paths that were indexed and are no files any more.
+        generation: the store's generation.
+        written_at: when the store was written (ISO 8601, UTC); None if an earlier release wrote it.
+        indexed: files with an indexed path, modification time and length.
+        changed: files with an indexed path and another time or length; queries open them.
+        new: files with other paths; queries open them.
+        gone: indexed paths at which there is no file any more.
     """
 
     generation: int
@@ -48,11 +48,11 @@ class Freshness:
 
 
 def compare_listing(data: DataFolder, sidecar: Sidecar) -> Freshness:
-    """Compare a table's files, as they are listed, with what its store's sidecar says of them.
+    """Compare a listing of a table's files with the objects in its store's sidecar.
 
     Raises:
         StorageError: the files cannot be listed.
-        VerificationError: there is a symbolic link among them.
+        VerificationError: one of them is a symbolic link.
     """
     known = {_path(name) for name in sidecar.objects}
     indexed = changed = new = 0
@@ -71,5 +71,5 @@ def compare_listing(data: DataFolder, sidecar: Sidecar) -> Freshness:
 
 
 def _path(name: str) -> str:
-    """Return the path of an object, whose name has the time of change after it."""
+    """Return the path in an object's name, without the modification time after it."""
     return name.rpartition("#")[0]

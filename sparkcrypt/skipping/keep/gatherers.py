@@ -1,6 +1,6 @@
-"""Gathers the distinct values of one object into a list or a Bloom filter, within limits.
+"""Collects the distinct values of one object into a list or a Bloom filter, within limits.
 
-A list or a filter holds all values or none: one value too many, or one byte, makes it unknown.
+A list or filter contains all values, or is unknown if they exceed a limit of count or bytes.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from sparkcrypt.skipping.format.rows import size_of
 from sparkcrypt.skipping.format.store import Entry
 
 LIST_VALUES, MAX_LIST_VALUES = 1000, 100_000
-"""How many distinct values of an object a list has at most: by default, and as can be asked for."""
+"""Maximum number of distinct values in a list: the default, and the largest that is allowed."""
 FILTER_SHARE, MIN_FILTER_SHARE, MAX_FILTER_SHARE = 0.01, 1e-9, 0.5
-"""The share of other values that a filter may take for its own: by default, and what can be asked for."""
+"""Share of false positives of a filter: the default, and the allowed range."""
 MAX_ENTRY_BYTES = 1024 * 1024
-"""What a list or a filter of one object may take; at the default share such a filter holds 875,000 distinct values."""
+"""Maximum size of an object's list or filter; at the default share such a filter takes 875,000 distinct values."""
 
 
 class ListGatherer:
-    """Gathers the distinct values of an object, as many as a list has at most."""
+    """Collects the distinct values of an object for its list."""
 
     def __init__(self, index: Index) -> None:
         self.most = int(_read_number(index, MOST_VALUES, LIST_VALUES, 1, MAX_LIST_VALUES))
@@ -34,11 +34,11 @@ class ListGatherer:
 
     @property
     def is_full(self) -> bool:
-        """Whether there were more values than the list can have, so that no more are of use."""
+        """Whether the limits are exceeded, so that further values are not needed."""
         return len(self._values) > self.most or self._bytes > MAX_ENTRY_BYTES
 
     def add(self, values: Iterable[Value]) -> None:
-        """Take values, which may have come before."""
+        """Add values, which may have been added before."""
         for value in values:
             if value not in self._values:
                 self._values.add(value)
@@ -47,14 +47,14 @@ class ListGatherer:
                     return
 
     def entry(self) -> Entry | str:
-        """Return the list, or why there is none."""
+        """Return the list, or the reason why there is none."""
         if len(self._values) > self.most:
             return f"it has more than {self.most:,} distinct values"
         return "its distinct values take more than 1 MiB" if self.is_full else frozenset(self._values)
 
 
 class FilterGatherer:
-    """Gathers the hashes of an object's values, which is all that its filter is made of."""
+    """Collects the hashes of an object's values for its filter."""
 
     def __init__(self, index: Index) -> None:
         self._share = _read_number(index, FALSE_POSITIVES, FILTER_SHARE, MIN_FILTER_SHARE, MAX_FILTER_SHARE)
@@ -63,15 +63,15 @@ class FilterGatherer:
 
     @property
     def is_full(self) -> bool:
-        """Whether there were more values than a filter can hold, so that no more are of use."""
+        """Whether there are too many values for a filter, so that further ones are not needed."""
         return len(self._hashes) > self.most
 
     def add(self, values: Iterable[Value]) -> None:
-        """Take values, which may have come before."""
+        """Add values, which may have been added before."""
         self._hashes.update(hash_value(_as_hashed(value)) for value in values)
 
     def entry(self) -> Entry | str:
-        """Return the filter, sized by the distinct values, or why there is none."""
+        """Return the filter, sized for the distinct values, or the reason why there is none."""
         if self.is_full:
             return f"it has more than {self.most:,} distinct values, whose filter would take more than 1 MiB"
         made = BloomFilter.for_values(max(1, len(self._hashes)), self._share)
@@ -87,10 +87,10 @@ def _as_hashed(value: Value) -> int | str:
 
 
 def _read_number(index: Index, name: str, default: float, least: float, most: float) -> float:
-    """Return a number that an index was made with, or the default where it does not say.
+    """Return a numeric parameter of an index, or the default if the index does not have it.
 
     Raises:
-        FormatError: it is no number of this range.
+        FormatError: it is no number, or is out of range.
     """
     text = dict(index.params).get(name, str(default))
     try:

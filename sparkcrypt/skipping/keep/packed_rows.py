@@ -1,4 +1,4 @@
-"""What data files hold for a store, read where they are and packed as text to travel to whoever writes the store."""
+"""Reads the entries of data files in Spark tasks, and packs them as text for the driver, which writes the store."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ReadFile:
-    """What was read of a file: its facts and summary, what each index holds of it, and why one holds nothing."""
+    """The result of reading a file: its facts and summary, index -> entry, and index -> reason of an unknown entry."""
 
     facts: ObjectFacts
     summary: FileSummary
@@ -37,14 +37,14 @@ class ReadFile:
 
 
 def read_file(path: str, settings: Settings, indexes: Sequence[Index], retrieve: RetrieveKey, key: bytes) -> ReadFile:
-    """Read what a store says of a file.
+    """Read the entries and facts of a file.
 
     Args:
-        path: of the file, as Hadoop prints it.
-        settings: what of Hadoop's configuration reaches it.
-        indexes: what is wanted of it.
+        path: the file's path, as Hadoop prints it.
+        settings: the Hadoop settings that are needed to access it.
+        indexes: the indexes whose entries are read.
         retrieve: opens data keys.
-        key: under which footers are digested.
+        key: the key of the footer's digest.
 
     Raises:
         As `read_entries`.
@@ -55,7 +55,7 @@ def read_file(path: str, settings: Settings, indexes: Sequence[Index], retrieve:
 
 
 def pack_file(path: str, found: ReadFile | SparkcryptError, indexes: Sequence[Index]) -> str:
-    """Return what was read of a file, or why it was not, as JSON; indexes are named by their places."""
+    """Return a file's result or error as JSON, in which entries are in the order of the indexes."""
     if isinstance(found, SparkcryptError):
         return json.dumps({"path": path, "error": [type(found).__name__, str(found)]})
     facts = found.facts
@@ -71,7 +71,7 @@ def pack_file(path: str, found: ReadFile | SparkcryptError, indexes: Sequence[In
 
 
 def unpack_file(packed: str, indexes: Sequence[Index]) -> tuple[str, ReadFile | SparkcryptError]:
-    """Return a file's path, and what `pack_file` packed: an error in its own class."""
+    """Return a file's path, and the result or error that `pack_file` packed."""
     document = json.loads(packed)
     path = str(document["path"])
     if "error" in document:
@@ -93,7 +93,7 @@ def index_reader(
     settings: Settings,
     digest_key: bytes,
 ) -> Callable[[Iterable[RecordBatch]], Iterator[RecordBatch]]:
-    """Return a function for ``mapInArrow`` over a column ``id``, each value the place of a chunk of paths."""
+    """Return a function for ``mapInArrow`` over a column ``id``, whose values are indices of chunks of paths."""
     paths = tuple(map(tuple, chunks))
     return partial(_run, paths, tuple(indexes), key_service.canonical(), dict(settings), digest_key)
 

@@ -1,12 +1,12 @@
-"""The distinct values of a column, from the pages of a data file: a column chunk at a time, bounded in memory.
+"""Reads the distinct values of a column from the pages of a data file, one column chunk at a time, in bounded memory.
 
-The pages of a chunk are decrypted and put into a plaintext file in memory, which pyarrow decodes: so every codec and
-encoding that it knows is read, and no page of another column is.  The file's schema has the physical type alone, so
-values come as Parquet stores them.
+The pages of a chunk are decrypted and put into a plaintext file in memory, which pyarrow decodes.  So every codec and
+encoding that pyarrow supports is read, and no page of another column.  The file's schema has only the physical type, so
+pyarrow returns values as Parquet stores them.
 
-Whoever wrote a data file says how much its pages hold.  What a chunk announces is bounded before it is decoded, and
-batches of rows bound what is decoded at once.  Texts of a dictionary are not repeated for each row, and texts in
-`DELTA_BYTE_ARRAY`, where a few bytes stand for any number of long ones, are not read.
+The sizes in a data file's headers are untrusted.  The sizes that a chunk announces are limited before it is decoded,
+and batches of rows limit what is decoded at once.  Texts of a dictionary are not repeated for each row, and texts in
+`DELTA_BYTE_ARRAY`, in which a few bytes can encode any number of long texts, are not read.
 """
 
 from __future__ import annotations
@@ -39,35 +39,35 @@ if TYPE_CHECKING:
 
 BATCH_ROWS = 1 << 20
 MAX_ROWS = 1 << 28
-"""How many rows a file may have: a page of a few bytes can announce two billion nulls."""
+"""Maximum number of rows in a file: a page of a few bytes can announce two billion nulls."""
 MAX_STORED_BYTES = 256 * 1024 * 1024
 MAX_DECODED_BYTES = 512 * 1024 * 1024
-"""What the pages of one chunk may take as they are stored, and decompressed; row groups of Spark take 128 MiB."""
+"""Maximum sizes of the pages of one chunk, stored and decompressed; Spark's row groups take 128 MiB."""
 MAX_DICTIONARY_BYTES = 16 * 1024 * 1024
-"""What a dictionary page may take decompressed; Spark and Arrow end theirs at 1 MiB."""
+"""Maximum decompressed size of a dictionary page; Spark and Arrow limit theirs to 1 MiB."""
 _DELTA_LENGTH_BYTE_ARRAY = 6
 _NAME = "v"
 
 
 class _UnknownValuesError(Exception):
-    """The values of a column are not known; the message says why."""
+    """Raised if the values of a column are unknown; the message is the reason."""
 
 
 def distinct_values(data: DataFile, column: FileColumn, most: int) -> Iterator[list[Raw] | str]:
-    """Yield the values of a column but null, each once for some of the file's rows, so that it may come again.
+    """Yield lists of a column's values except null, distinct within each batch of rows but not across batches.
 
-    Where they are too many or too long to be decoded, the last that comes is a text, why they are not known.
+    If the values are too many or too long to be decoded, the last item is a text, the reason why they are unknown.
 
     Args:
         data: the file.
-        column: the column, of the top level and not repeated.
-        most: no more values come at once: a caller that keeps no more has no use for them.
+        column: the column, which must be a top-level one and not repeated.
+        most: maximum number of distinct values in a batch of rows; with more, the values are unknown.
 
     Raises:
         FormatError: a page is damaged.
         VerificationError: a page does not authenticate.
-        KeyServiceError: the column's key is denied or cannot be had.
-        ConfigError: pyarrow is not there.
+        KeyServiceError: the column's key is denied or unavailable.
+        ConfigError: pyarrow is not installed.
     """
     if sum(group.num_rows for group in data.metadata.row_groups) > MAX_ROWS:
         yield f"the file has more than {MAX_ROWS:,} rows"
@@ -83,10 +83,10 @@ def distinct_values(data: DataFile, column: FileColumn, most: int) -> Iterator[l
 
 
 def _is_numbered(encodings: set[int]) -> bool:
-    """Tell whether texts stay numbers of a dictionary while they are decoded, so that no row repeats one.
+    """Tell whether texts can be decoded as indices of a dictionary, so that rows do not repeat them.
 
     Raises:
-        _UnknownValuesError: the pages would be decoded into more than they announce.
+        _UnknownValuesError: the decoded pages could be larger than their headers announce.
     """
     if encodings <= {Encoding.PLAIN, Encoding.PLAIN_DICTIONARY, Encoding.RLE_DICTIONARY}:
         return True
@@ -134,7 +134,7 @@ def _to_raw(found: pa.Array) -> list[Raw]:
 
 
 def _copy_plain(chunk: SourceChunk, element: SchemaElement) -> tuple[bytes, set[int]]:
-    """Return a plaintext file of one chunk, whose column is of its physical type, and its data pages' encodings."""
+    """Return a plaintext file with one chunk, whose column has only a physical type, and its data pages' encodings."""
     start, end = chunk.range()
     if end - start > MAX_STORED_BYTES:
         raise _UnknownValuesError(f"it has a column chunk of more than {MAX_STORED_BYTES >> 20} MiB")
@@ -165,7 +165,7 @@ def _copy_plain(chunk: SourceChunk, element: SchemaElement) -> tuple[bytes, set[
 
 
 def _check_dictionary(chunk: SourceChunk, head: PageHead) -> None:
-    """Refuse a dictionary page that announces more values than it has bytes: room for all would be made at once."""
+    """Refuse a dictionary page that announces more values than bytes, since pyarrow would allocate memory for all."""
     header = PageHeader(decode_struct(head.encode(head.size, None))[0]).dictionary_page_header
     if header is not None and header.num_values > head.uncompressed:
         raise FormatError(

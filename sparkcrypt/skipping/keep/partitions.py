@@ -1,7 +1,7 @@
-"""Partition columns of files, from the names of their folders and from values that are given.
+"""Determines the partition columns of files and their values, from folder names and from given values.
 
-A folder's name has no type, so a value is a string unless its column is declared to be of another one.  A value that
-is none of its type is unknown, and its file is always opened; ``__HIVE_DEFAULT_PARTITION__`` is null.
+Folder names have no types, so a value is a string unless another type is declared for its column.  A value that does
+not have its column's type is unknown, and its files are always opened; ``__HIVE_DEFAULT_PARTITION__`` is null.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from sparkcrypt.skipping.format.store import UNKNOWN
 
 NULL = "__HIVE_DEFAULT_PARTITION__"
 TYPES = ("string", *INTEGERS, "date", "boolean")
-"""Types whose values have one meaning in a folder's name, whoever wrote it."""
+"""Types whose values have the same text in folder names of every writer."""
 _EPOCH = datetime.date(1970, 1, 1)
 
 
@@ -34,12 +34,12 @@ def partition_columns(
 
     Args:
         names: paths of the files below their table's folder.
-        types: column -> its type, where it is no string.
+        types: column -> its type, if it is not a string.
         given: column -> its value in every file.
 
     Raises:
-        ConfigError: files lie in folders of different columns, a column is given twice, or a type is not one of
-            `TYPES`.
+        ConfigError: files have different partition columns, a given column is also in folder names, or ``types`` has
+            another column or a type that is not in `TYPES`.
     """
     first = tuple(folder_values(names[0])) if names else ()
     for name in names:
@@ -60,10 +60,10 @@ def partition_columns(
 
 
 def check_folders(name: str, columns: Sequence[str]) -> None:
-    """Refuse a file that lies in folders of other partition columns than these.
+    """Refuse a file whose folders have other partition columns than these.
 
     Raises:
-        ConfigError: it does.
+        ConfigError: they do.
     """
     found = tuple(folder_values(name))
     if found != tuple(columns):
@@ -74,7 +74,7 @@ def check_folders(name: str, columns: Sequence[str]) -> None:
 
 
 def partition_value(text: str, kind: str | None) -> object:
-    """Return a partition's value as stores have it: None is null, `UNKNOWN` what is no value of its type."""
+    """Return a partition's value as in stores: None for null, `UNKNOWN` for a text that is no value of the type."""
     if text == NULL:
         return None
     return _READ[kind](text, kind) if kind is not None and kind in _READ else UNKNOWN

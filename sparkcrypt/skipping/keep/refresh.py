@@ -1,8 +1,8 @@
-"""Keeps a store true: reads new and changed files alone, takes over what is known of the others, and swaps.
+"""Refreshes a store: reads only new and changed files, and copies the entries of the others.
 
-A file is the one that was indexed if its path, time of change and length are.  What the store says of it is carried
-over as it is; the new store is written whole beside the old one, under the next generation, and its sidecar is
-replaced last.  Until then the old store is the store.
+A file is unchanged if its path, modification time and length are, and its entries are then copied.  The new store is
+written as a whole beside the old one, under the next generation, and the sidecar is replaced last; until then the old
+store is in effect.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ def refresh_store(
     generation: int = 0,
     read: RowReader = read_rows,
 ) -> Built:
-    """Bring a store up to date.
+    """Write the next generation of a store for the current files, if they or the keys have changed.
 
     Args:
-        folder: of the store.
+        folder: the store's folder.
         data: the files' folder, the one that was indexed.
         opened: the store, with all its indexes.
-        keys: to encrypt with; its columns are those of `keys_of_store`, or of a table's plan.
-        generation: the last one that is known elsewhere; the new store's is later.
+        keys: the keys to encrypt with; its columns are those of `keys_of_store`, or of a table's plan.
+        generation: the last generation recorded elsewhere; the new store's is later.
         read: reads the files.
 
     Raises:
-        ConfigError: it is the store of another folder, or a new file does not go with it: the message says why.
-        KeyAccessDeniedError: an index cannot be carried over without its key.
+        ConfigError: it is the store of another folder, or a new file does not fit it; the message has the reason.
+        KeyAccessDeniedError: the key of an index is denied, so its entries cannot be copied.
         RunConflictError: another process wrote the store meanwhile.
         As `create_store`.
     """
@@ -70,13 +70,13 @@ def refresh_store(
 
 
 def keys_of_store(store: Store, footer_key: str) -> dict[str, str]:
-    """Return column -> the master key of its index, for columns that have one of their own."""
+    """Return column -> the master key of its index, for indexes that are not under the footer's key."""
     found = {entry.index.columns[0]: key_of(entry.index) for entry in store.indexes}
     return {column: key for column, key in found.items() if key is not None and key != footer_key}
 
 
 def _check_store(data: DataFolder, opened: TrustedStore) -> None:
-    """Refuse the store of another folder; that of a table is known by the table's UUID, wherever its files lie."""
+    """Refuse the store of another folder; a table's store is identified by the table's UUID, not by its folder."""
     if data.partitions is None and opened.store.table != table_identifier(data.path):
         raise ConfigError(
             f"{data.path}: the store is that of {opened.store.table}; name that folder, or {_CREATE} of this one"
@@ -85,10 +85,10 @@ def _check_store(data: DataFolder, opened: TrustedStore) -> None:
 
 
 def refuse_denied_indexes(opened: TrustedStore) -> None:
-    """Refuse a store with an index that was not read: it would be lost.
+    """Refuse a store with an index that was not read, since its entries would be lost.
 
     Raises:
-        KeyAccessDeniedError: with the index's column.
+        KeyAccessDeniedError: there is such an index; the message names its column.
     """
     for entry in opened.store.indexes:
         if entry.unused is not None:
@@ -99,12 +99,13 @@ def refuse_denied_indexes(opened: TrustedStore) -> None:
 
 
 def _check_row(data: DataFolder, row: FileRow, opened: TrustedStore, keys: StoreKeys) -> FileRow:
-    """Return a row; refuse a file of another table, and a column under another key than its index, which would leak.
+    """Return a row, after checking its file's table and that each column has its index's key, which would else leak.
 
-    The indexes of a table are under the keys of its plan, whatever the keys of files that no run has rewritten yet.
+    For a table of the metastore keys are not compared: its indexes are under the keys of its plan, while files that no
+    run has rewritten yet may be under earlier ones.
 
     Raises:
-        ConfigError, VerificationError: with the file's name.
+        ConfigError, VerificationError: a check failed; the message names the file.
     """
     if row.table_uuid not in (None, opened.sidecar.table_uuid):
         raise VerificationError(

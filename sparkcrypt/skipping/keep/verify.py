@@ -1,4 +1,4 @@
-"""Holds a store against the files that it was made of: names, times, lengths, and the keyed digests of footers."""
+"""Verifies a store against the table's files: their names, times, lengths, and the keyed digests of their footers."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from sparkcrypt.skipping.trusted.trust import TrustedStore
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """How the files of a table are to its store.
+    """The result of comparing a table's files with its store.
 
     Attributes:
-        same: how many are those that were indexed, footer and all.
-        altered: files of the name, time of change and length of one that was indexed, whose footer is another: queries
-            would leave out rows of theirs.  Whoever made them kept the time, by intent or by a copy.
-        changed: files of the name and time of change of one that was indexed, and another length: queries open them.
-        new: files that the store does not know; queries open them.
-        gone: objects of the store that are no files any more.
+        same: number of files that are unchanged, including the footer.
+        altered: files with an indexed name, modification time and length but another footer: queries might leave out
+            their rows.  Their writer preserved the time, on purpose or by copying.
+        changed: files with an indexed name and modification time but another length; queries open them.
+        new: files that the store does not contain; queries open them.
+        gone: objects of the store whose file no longer exists.
     """
 
     same: int
@@ -39,7 +39,7 @@ class Comparison:
 
 
 def verify_store(data: DataFolder, opened: TrustedStore) -> Comparison:
-    """Authenticate every part of a store, one after another, and compare the table's files with its sidecar.
+    """Authenticate the parts of a store one by one, and compare the table's files with its sidecar.
 
     Raises:
         As `TrustedStore.parts` and `compare_files`.
@@ -50,11 +50,11 @@ def verify_store(data: DataFolder, opened: TrustedStore) -> Comparison:
 
 
 def compare_files(data: DataFolder, sidecar: Sidecar) -> Comparison:
-    """Compare a table's files with what its store's sidecar says of them; footers are read and not decrypted.
+    """Compare a table's files with the objects in its store's sidecar; footers are read but not decrypted.
 
     Raises:
-        StorageError: a file cannot be reached.
-        VerificationError: there is a symbolic link among the files.
+        StorageError: a file cannot be accessed.
+        VerificationError: one of the files is a symbolic link.
     """
     same = 0
     found: dict[str, list[str]] = {"altered": [], "changed": [], "new": []}

@@ -1,1 +1,1 @@
-"""What a store says of a predicate: which files a query need not open."""
+"""Evaluates a query's predicate against a store, to find the files that the query need not open."""

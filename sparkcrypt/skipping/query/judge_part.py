@@ -1,6 +1,6 @@
-"""Answers, for one part of a store that is too large to be kept open, which of its objects a predicate excludes.
+"""Determines which objects a predicate excludes, for one part of a store that is too large to be kept open.
 
-Tasks of a query ask it, each of another part: the driver's helper has told them which file the part is.
+Each task of a query requests it for another part, whose identity it has from the driver's helper.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ def judge_part(
     """Decide which objects of one part of a store a query need not open.
 
     Args:
-        request: as `skip_files` takes it without ``folders`` and ``files``, and ``part``: what `pack_part` gave.
+        request: as for `skip_files` without ``folders`` and ``files``, and with ``part`` from `pack_part`.
         service: the policy's key service.
-        lifetime_seconds: how old opened keys this session takes.
+        lifetime_seconds: maximum age of opened keys that this session accepts.
 
     Returns:
-        ``rows``: index -> the base64 of a bitmap; its bit *n*, from the least of the first byte on, says that by this
-        index no row of the object of row *n* can match; ``unused``: index -> why it is not used.
+        ``rows``: index -> the base64 of a bitmap; its bit *n*, counted from the lowest of the first byte, is set if by
+        this index no row of the object in row *n* can match; ``unused``: index -> reason why it is not used.
 
     Raises:
-        SparkcryptError: the part is not what the store's sidecar says, or cannot be read.
+        SparkcryptError: the part is not the one in the store's sidecar, or cannot be read.
     """
     place, part, types = find_place(request), _unpack_part(request.get("part")), column_types(request)
     if place.folder is None:
@@ -49,7 +49,7 @@ def judge_part(
         raise BridgeError("a part of another table's store is asked for; ask for those of the table that is read")
     retrieve = partial(retrieve_key, service.opener, lifetime_seconds)
     store = merge_parts([open_part(place.folder, part, retrieve, expected, part_budget())])
-    if store is None:  # a footer without its key is refused before
+    if store is None:  # unreachable: a footer whose key is denied was refused above
         raise BridgeError(f"{part.name}: was read without keys")
     predicate, bitmaps = read_predicate(request.get("predicate"), types), dict[str, bytearray]()
     for row, names in enumerate(Skipper(store, {}, types).name_rows(predicate)):

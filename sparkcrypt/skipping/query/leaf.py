@@ -1,7 +1,7 @@
-"""What one index, or the partition, says of a comparison over the rows of an object.
+"""Evaluates a comparison against the indexes of its column, or against its partition values.
 
-Of an object it is asked whether some row *may* make it true, and whether some row may make it false; both answers may
-be too large, and never too small.
+The answer for an object is whether some row *may* make the comparison true, and whether some row may make it false.
+Both may be reported wrongly as possible, but never wrongly as impossible.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _Test: TypeAlias = Callable[["Value | None"], "bool | None"]
 
 
 class Filter:
-    """A Bloom filter of an object, read when it is first asked; it lives no longer than its store."""
+    """A Bloom filter of an object that is parsed on first use."""
 
     __slots__ = ("_data", "_held")
 
@@ -42,7 +42,7 @@ class Filter:
         self._held: BloomFilter | None = None
 
     def read_filter(self) -> BloomFilter | None:
-        """Return the filter; None where it is damaged or there is none, which says nothing."""
+        """Return the filter, or None if it is damaged or missing, so that nothing is known."""
         if self._data is not None:
             with suppress(FormatError):
                 self._held = BloomFilter.of_bytes(self._data)
@@ -55,9 +55,9 @@ Known: TypeAlias = Bounds | frozenset[Value] | Filter
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """What a store knows of a column: its type, and per row of the store what each index or the partition says.
+    """A column of a store: its Spark type, and the entries of its indexes, or its partition values, for each row.
 
-    ``names`` says of each index what kind it is.
+    ``names`` has the kind of each index.
     """
 
     kind: str
@@ -67,17 +67,17 @@ class Column:
 
 
 def refute_leaf(column: Column, predicate: Compare | In | IsNull | StartsWith, *, of: bool) -> Refute:
-    """Return what tells of an object by which index no row of it can make a predicate ``of``, true or false.
+    """Return a function that finds an index by which no row of an object can make a predicate true or false, as ``of``.
 
-    What is the same for all objects is done here, once.
+    Work that does not depend on the object is done here, once.
 
     Args:
-        column: what is known of the predicate's column.
-        predicate: over that column.
-        of: which of the two is asked for.
+        column: the predicate's column in the store.
+        predicate: a predicate over that column.
+        of: True: whether rows can make it true; False: whether they can make it false.
 
     Returns:
-        Row of the store -> the kind of the index, ``partition`` where a folder says so; None where some row may.
+        A function: row of the store -> the kind of the index, or ``partition``; None if some row may.
     """
     test = _test(column.kind, predicate)
     if test is None:
@@ -85,7 +85,7 @@ def refute_leaf(column: Column, predicate: Compare | In | IsNull | StartsWith, *
     if column.partition is not None:
         return _refute_partition(column.partition, test, of)
     if not of and column.kind in FLOATS and isinstance(predicate, In) and 0.0 in predicate.literals:
-        return _refute_nothing  # Spark's sets take -0.0 and 0.0 for two values
+        return _refute_nothing  # -0.0 and 0.0 are two values in Spark's sets
     judge, side = _judge_entry(column.kind, predicate, test), 0 if of else 1
     indexes = tuple(zip(column.names, column.indexes, strict=True))
 
@@ -112,8 +112,8 @@ def _refute_partition(values: tuple[object, ...], test: _Test, of: bool) -> Refu
 
 
 def _judge_entry(kind: str, predicate: Any, test: _Test) -> Callable[[Known], Answer]:
-    """Return what tells what an index says of an object that it knows."""
-    if isinstance(predicate, IsNull):  # no index counts nulls; without a value there is nothing that is not null
+    """Return a function that evaluates a predicate against an entry of an index."""
+    if isinstance(predicate, IsNull):  # no index counts nulls, but an empty entry shows that all values are null
         return lambda entry: Answer(True, entry not in (Bounds(None, None), frozenset()))
     of_bounds = _judge_bounds(kind, predicate)
 
@@ -131,7 +131,7 @@ def _of_values(values: Iterable[Value | None], test: _Test) -> Answer:
 
 
 def _judge_bounds(kind: str, predicate: Any) -> Callable[[Any, Any], Answer]:
-    """Return what tells what a least and a greatest value say."""
+    """Return a function that evaluates a predicate against a least and a greatest value."""
     ordered: Callable[[Any], Any] = order if kind in FLOATS else _keep_value
     if isinstance(predicate, StartsWith):
         return partial(_judge_prefix, predicate.prefix)
@@ -172,7 +172,7 @@ def _keep_value(value: Any) -> Any:
 
 
 def _of_filter(entry: Filter, of: str, predicate: Any) -> Answer:
-    """Return what a Bloom filter says: that a value of `=` or IN is not there; of anything else nothing."""
+    """Return a Bloom filter's answer: it can only exclude that `=` or IN is true; other predicates are `ANY`."""
     literals = predicate.literals if isinstance(predicate, In) else ()
     if isinstance(predicate, Compare) and predicate.operator == "=":
         literals = (predicate.literal,)
@@ -187,7 +187,7 @@ def _of_filter(entry: Filter, of: str, predicate: Any) -> Answer:
 
 
 def _may_hold(held: BloomFilter, literal: Value | None, kind: str) -> bool:
-    """Tell whether a literal may be in a filter; a null is in none, nor is an integer too large for the column."""
+    """Tell whether a literal may be in a filter; a null or an integer out of the column's range never is."""
     if isinstance(literal, str):
         return held.may_hold(literal)
     if not isinstance(literal, int):
@@ -197,7 +197,7 @@ def _may_hold(held: BloomFilter, literal: Value | None, kind: str) -> bool:
 
 
 def _test(kind: str, predicate: Any) -> _Test | None:
-    """Return what a predicate is for one value; None where a literal is of another kind than the column."""
+    """Return a function that evaluates a predicate for a value; None if a literal is not of the column's type."""
     if isinstance(predicate, IsNull):
         return lambda value: value is None
     if isinstance(predicate, StartsWith):
@@ -225,12 +225,12 @@ _COMPARISONS: Mapping[str, Callable[[Any, Any], bool]] = {
 
 
 def order(value: Value) -> tuple[bool, Any]:
-    """Return what orders values of one type as Spark does: NaN is equal to NaN and greater than any number."""
+    """Return a sort key that orders values of a type as Spark does: NaN equals NaN and is greater than any number."""
     return (True, 0) if value != value else (False, value)
 
 
 def is_of(value: Value, kind: str) -> bool:
-    """Tell whether a literal is a value of a type, so that it compares with the column's values exactly."""
+    """Tell whether a literal is a value of a type, so that comparing it with the column's values is exact."""
     if kind == "boolean":
         return isinstance(value, bool)
     if isinstance(value, bool):
@@ -238,7 +238,7 @@ def is_of(value: Value, kind: str) -> bool:
     if kind in INTEGERS or kind == "date" or kind in TIMESTAMPS:
         return isinstance(value, int)
     if kind in FLOATS:
-        return isinstance(value, float)  # Spark makes a double of an integer, which may be another number
+        return isinstance(value, float)  # Spark casts an integer to double, which may change its value
     if decimal_scale(kind) is not None:
         return isinstance(value, int) or (isinstance(value, Decimal) and value.is_finite())
     return isinstance(value, str if kind == "string" else bytes)

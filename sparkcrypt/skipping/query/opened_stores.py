@@ -1,6 +1,6 @@
-"""Stores that a process has opened, kept for the queries that come next: bounded in bytes and age.
+"""A cache of the stores that a process has opened for queries, with limits of bytes and age.
 
-Of a store that would take more, its sidecar alone is opened: others then judge its parts, one at a time (`judge_part`).
+Of a store above the limit only the sidecar is opened; tasks then judge its parts, one at a time (`judge_part`).
 """
 
 from __future__ import annotations
@@ -33,23 +33,23 @@ from sparkcrypt.skipping.trusted.trust import (
 )
 
 MOST_BYTES = 512 * 1024 * 1024
-"""What all stores that are kept open may take, and so one of them."""
+"""Limit of memory for all cached stores together, and for a single one."""
 LIFETIME_SECONDS = 600.0
-"""How long a store is kept after it was opened, and so after its keys were; rights to them are asked in each query."""
+"""Time for which a store, with values under its keys, stays cached; rights to the keys are checked in each query."""
 _VALUE_BYTES = 200
-"""About what an entry of an index takes in Python."""
+"""Approximate memory of an entry of an index in Python."""
 _ROW_BYTES = 200
-"""About what the name, row and length of an object take in Python, beside the name's letters."""
+"""Approximate memory of an object's name, row and length in Python, in addition to the name's characters."""
 _MOST_TABLES = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """Who asks for a store, and by what it is judged.
+    """The reader of a store, and the checks that the store must pass.
 
     Attributes:
-        credential: what tells apart whose keys open it (`sparkcrypt.keys.opened.access_token`).
-        expected: what the store must be.
+        credential: identifies the credential whose keys open the store (`sparkcrypt.keys.opened.access_token`).
+        expected: the expected identity and keys of the store.
         types: column -> its Spark type in the table.
         retrieve_key: opens data keys.
     """
@@ -62,12 +62,12 @@ class Reader:
 
 @dataclass(frozen=True, slots=True)
 class OpenedStore:
-    """A store that answers queries.
+    """A store that was read as a whole.
 
     Attributes:
-        skipper: answers which files need not be opened.
-        generation: of the store.
-        unused: index (``column kind``) -> why it is not used.
+        skipper: finds files that need not be opened.
+        generation: the store's generation.
+        unused: index (``column kind``) -> reason why it is not used.
     """
 
     skipper: Skipper
@@ -77,7 +77,7 @@ class OpenedStore:
 
 @dataclass(frozen=True, slots=True)
 class StoredPart:
-    """A part of a store: which file it is, and which rows of the whole are its."""
+    """A part of a store: its identity, and its range of rows in the whole store."""
 
     identity: PartIdentity
     first: int
@@ -85,10 +85,10 @@ class StoredPart:
 
 
 class PartedStore:
-    """A store that is too large to be kept open: which row of which part tells of which file.
+    """A store that is too large to be read as a whole: a map from files to rows of its parts.
 
     Args:
-        sidecar: of the store, with the sizes of its parts.
+        sidecar: the store's sidecar, with the sizes of its parts.
     """
 
     def __init__(self, sidecar: Sidecar) -> None:
@@ -101,16 +101,16 @@ class PartedStore:
 
     @property
     def bytes(self) -> int:
-        """About what it takes in Python."""
+        """The approximate memory that it takes in Python."""
         return sum(map(len, self._rows)) + _ROW_BYTES * len(self._rows)
 
     def row_of(self, file: Listed) -> int:
-        """Return the row of the object that a listed file is, by name, time of change and length; -1 if it is none."""
+        """Return the row of a listed file's object, by name, modification time and length; -1 if there is none."""
         row = self._rows.get(object_name(file.path, file.modified_ms), -1)
         return row if row >= 0 and self._lengths[row] == file.length else -1
 
     def parts_of(self, rows: Iterable[int]) -> Iterator[StoredPart]:
-        """Yield the parts that have any of these rows."""
+        """Return the parts that contain any of these rows."""
         wanted, ends = set(rows), [part.first + part.rows for part in self._parts]
         numbers = {bisect_right(ends, row) for row in wanted if row >= 0}
         return (self._parts[number] for number in sorted(numbers))
@@ -124,10 +124,10 @@ class _Kept:
 
 
 class OpenedStores:
-    """Opens stores and keeps them; safe for many threads.
+    """A cache that opens stores; thread-safe.
 
-    A store that was written again is another one: each is known by the digest of its sidecar.  The last generation of
-    each table is remembered, so that no earlier one is used by this process.
+    A store is identified by the digest of its sidecar, so a rewritten store is opened again.  The latest generation
+    of each store is remembered, and this process opens no earlier one.
     """
 
     def __init__(self, *, most_bytes: int = MOST_BYTES, lifetime_seconds: float = LIFETIME_SECONDS) -> None:
@@ -142,12 +142,12 @@ class OpenedStores:
     def open(
         self, folder: StoreFolder, reader: Reader, *, lifetime_seconds: float | None = None
     ) -> OpenedStore | PartedStore | None:
-        """Return a table's store, which answers by itself unless it is too large to be kept; None where there is none.
+        """Return a table's store: a `PartedStore` if it is too large to be read as a whole; None if there is none.
 
         Args:
-            folder: of the store.
-            reader: who asks.
-            lifetime_seconds: how old a store this reader takes.
+            folder: the store's folder.
+            reader: the reader.
+            lifetime_seconds: maximum age of a cached store that this reader accepts.
 
         Raises:
             As `open_store`.
@@ -167,7 +167,7 @@ class OpenedStores:
             again = _sidecar_digest(folder)
             if again in (None, digest):
                 raise
-            return self._open(folder, _cache_key(folder.uri, again or digest, reader), reader)  # it was just written
+            return self._open(folder, _cache_key(folder.uri, again or digest, reader), reader)  # rewritten meanwhile
 
     def _open(self, folder: StoreFolder, key: bytes, reader: Reader) -> OpenedStore | PartedStore:
         with self._lock:
@@ -181,7 +181,7 @@ class OpenedStores:
         return opened
 
     def _read(self, folder: StoreFolder, reader: Reader) -> tuple[OpenedStore | PartedStore, int]:
-        """Return a store, and about what it takes; only what can be kept is read whole."""
+        """Return a store and its approximate memory; a store above the limit is not read as a whole."""
         sidecar = open_manifest(folder, reader.retrieve_key, reader.expected)
         if sum(size.bytes + _VALUE_BYTES * size.values for size in sidecar.sizes.values()) > self._most_bytes:
             parted = PartedStore(sidecar)
@@ -192,7 +192,7 @@ class OpenedStores:
         return _prepare_store(trusted, reader.types), size
 
     def _forget(self) -> None:
-        """Forget what is too old, then the oldest until the rest fits."""
+        """Remove stores that are too old, then the oldest ones until the rest fits the limit."""
         now = time.monotonic()
         for key in [key for key, kept in self._kept.items() if now >= kept.made + self._lifetime_seconds]:
             del self._kept[key]
@@ -212,7 +212,7 @@ def _prepare_store(trusted: TrustedStore, types: Mapping[str, str]) -> OpenedSto
 
 
 def name_unused(store: Store) -> dict[str, str]:
-    """Return index (``column kind``) -> why it is not used."""
+    """Return index (``column kind``) -> reason why it is not used, for unused indexes."""
     return {
         f"{','.join(entries.index.columns)} {entries.index.kind}": entries.unused
         for entries in store.indexes
@@ -221,7 +221,7 @@ def name_unused(store: Store) -> dict[str, str]:
 
 
 def _sidecar_digest(folder: StoreFolder) -> bytes | None:
-    """Return the digest of a store's sidecar; None where there is none."""
+    """Return the digest of a store's sidecar, or None if there is no sidecar."""
     with suppress(FileNotFoundError):
         try:
             with folder.open(SIDECAR) as file:

@@ -1,8 +1,8 @@
-"""The forms of predicates that are understood: comparisons of a column with literals, under AND, OR and NOT.
+"""The supported predicates: comparisons of a column with literals, combined with AND, OR and NOT.
 
-A literal is a value as `sparkcrypt.skipping.format.convert_values` has it (a date is days, a timestamp microseconds).
-One of another kind than its column says nothing, and skips nothing.  NaN equals NaN and is greater than any number, as
-Spark has it.
+A literal is a Python value as in `sparkcrypt.skipping.format.convert_values` (a date is days, a timestamp
+microseconds).  A comparison with a literal of another type than its column's skips no file.  NaN equals NaN and is
+greater than any number, as in Spark.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Operator = Literal["=", "<", "<=", ">", ">="]
 
 @dataclass(frozen=True, slots=True)
 class Compare:
-    """``column OP literal``; a literal of None is SQL's NULL, with which no comparison is true or false."""
+    """``column OP literal``; a literal of None is SQL's NULL, for which the comparison is neither true nor false."""
 
     column: str
     operator: Operator
@@ -49,28 +49,28 @@ class StartsWith:
 
 @dataclass(frozen=True, slots=True)
 class And:
-    """All of them."""
+    """The conjunction of predicates."""
 
     parts: tuple[Predicate, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Or:
-    """Any of them."""
+    """The disjunction of predicates."""
 
     parts: tuple[Predicate, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Not:
-    """The opposite; of an unknown, unknown."""
+    """The negation of a predicate; unknown (null) if the predicate is."""
 
     part: Predicate
 
 
 @dataclass(frozen=True, slots=True)
 class Unsupported:
-    """What is not understood here: it may be true and may be false of any row."""
+    """A predicate that is not supported: it may be true and may be false for any row."""
 
 
 Predicate: TypeAlias = Compare | In | IsNull | StartsWith | And | Or | Not | Unsupported

@@ -1,7 +1,7 @@
-"""Reads predicates as the jar sends them: JSON arrays of a word and what it is about.
+"""Parses predicates that the jar sends as JSON arrays of an operator and its operands.
 
 =================================  ==============================================
-form                               what it is
+form                               meaning
 =================================  ==============================================
 ``["=", column, literal]``         also ``<``, ``<=``, ``>`` and ``>=``
 ``["in", column, [literal, …]]``   ``column IN (…)``
@@ -9,11 +9,11 @@ form                               what it is
 ``["starts", column, prefix]``     ``column LIKE 'prefix%'``
 ``["and", [form, …]]``             also ``or``
 ``["not", form]``
-``["unknown"]``                    what the jar does not understand
+``["unknown"]``                    a predicate that the jar does not support
 =================================  ==============================================
 
 A literal is null, or a value of its column's type: a boolean; an integer (days of a date, microseconds of a timestamp);
-the text of a float, a double or a decimal; a text; the base64 of a binary.
+a float, double or decimal as text; a string; a binary in base64.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ def read_predicate(form: Any, types: Mapping[str, str]) -> Predicate:
     """Return the predicate of a form.
 
     Args:
-        form: as it was decoded from JSON.
+        form: the decoded JSON.
         types: column -> its Spark type.
 
     Raises:
-        BridgeError: it is none of the forms above; no literal is in the message.
+        BridgeError: it is none of the forms above; the message contains no literal.
     """
     match form:
         case ["and", list(parts)]:

@@ -1,7 +1,7 @@
-"""Answers, when a query is planned, which of a table's listed files it need not open, by the table's store.
+"""Determines, when a query is planned, which of a table's listed files it need not open, with the table's store.
 
-Whatever is not certain keeps every file.  A query that reads a column whose key its reader is denied gets all files,
-so that it ends with the refusal that it would end with anyway.
+A file is kept unless its exclusion is certain.  A query that reads a column whose key is denied gets all files, so that
+it fails with the same refusal as without a store.
 """
 
 from __future__ import annotations
@@ -40,24 +40,24 @@ def skip_files(
     """Decide which files a query need not open.
 
     Args:
-        request: ``policy``, ``path`` (of the table), ``properties``, ``schema`` (Spark schema JSON, less partition
-            columns), ``types`` (column -> Spark type, of columns whose comparisons are sent), ``read`` (columns that
-            the query reads), ``predicate`` (`predicate_json`), ``folders`` (paths), ``files`` (each the number of its
-            folder, its name, time of change in milliseconds and length), ``key_metadata`` (of some columns of some
+        request: ``policy``, ``path`` (of the table), ``properties``, ``schema`` (Spark schema JSON without partition
+            columns), ``types`` (column -> Spark type, for the columns of the predicate), ``read`` (columns that the
+            query reads), ``predicate`` (`predicate_json`), ``folders`` (paths), ``files`` (for each: number of its
+            folder, name, modification time in milliseconds and length), ``key_metadata`` (of some columns of some
             files, base64).
         service: the policy's key service.
-        stores: what this process has opened.
-        lifetime_seconds: how old opened keys this session takes.
+        stores: the stores that this process has opened.
+        lifetime_seconds: maximum age of opened keys that this session accepts.
 
     Returns:
-        ``skipped``: numbers of files, in order; ``by``: index -> of how many of them it decided; ``unused``: index ->
-        why it is not used; ``store`` and ``generation``; ``why``: why no store was asked, else None; ``undecided``: key
-        ids that no word of the key service decides, without a key that they wrapped: nothing is skipped then;
-        ``parts``: of a store that is too large to be kept open, the parts that `judge_part` is to be asked of, each
-        with its ``part`` and the number of its ``first`` row; ``rows``: then the row of each file, or -1.
+        ``skipped``: numbers of the files to skip, in order; ``by``: index -> number of them that it excluded;
+        ``unused``: index -> reason why it is not used; ``store`` and ``generation``; ``why``: reason why no store was
+        consulted, else None; ``undecided``: ids of keys whose access cannot be decided without a key that they wrapped;
+        nothing is skipped then; ``parts``: for a store that is too large to be kept open, the parts for `judge_part`,
+        each with its ``part`` and the number of its ``first`` row; ``rows``: in that case the row of each file, or -1.
 
     Raises:
-        SparkcryptError: the store cannot be used, or it cannot be told whether it may.
+        SparkcryptError: the store cannot be used, or access to a key cannot be checked.
     """
     place, files, types = find_place(request), _listed_files(request), column_types(request)
     if place.folder is None:
@@ -85,7 +85,7 @@ def _select(opened: OpenedStore, files: Sequence[Listed], predicate: Predicate) 
 
 
 def _list_rows(opened: PartedStore, files: Sequence[Listed]) -> dict[str, Any]:
-    """Return which row of the store each file has, and the parts that have rows of any."""
+    """Return the row of each file in the store, and the parts that contain these rows."""
     rows = [opened.row_of(file) for file in files]
     parts = [{"first": part.first, "part": pack_part(part.identity)} for part in opened.parts_of(rows)]
     return {"rows": rows, "parts": parts}
@@ -112,7 +112,7 @@ def _find_denied(
     files: Sequence[Listed],
     decisions: KeyDecisions,
 ) -> tuple[list[str], str | None]:
-    """Return the keys that cannot be decided, or why the query gets all files: a key of what it reads is denied."""
+    """Return the keys whose access is undecided, and the reason to keep all files if a key that is read is denied."""
     read = frozenset(require_texts(request, "read"))
     keys: dict[str, str] = {context.policy.footer_key: "the footer"}
     for column in plan:
@@ -127,7 +127,7 @@ def _find_denied(
 
 
 def _keys_of(column: ColumnPlan, files: Sequence[Listed]) -> Iterator[str]:
-    """Yield the keys under which a column may be in files; a partition whose value makes no key has none."""
+    """Yield the keys that may encrypt a column in files; partitions whose values yield no key are left out."""
     yield from (decode_key_id(key_id) for key_id in column.history if key_id != _PLAINTEXT)
     if column.key is None:
         return

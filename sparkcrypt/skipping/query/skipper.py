@@ -1,8 +1,8 @@
-"""Answers which files a predicate need not open, going by a store.
+"""Determines with a store which files a query with a predicate need not open.
 
-Of an object it is asked whether some row may make a predicate true, and whether some row may make it false.  That is
-enough for AND, OR and NOT: ``NOT p`` may be true where ``p`` may be false, and a null makes a comparison neither.  A
-predicate is taken apart once, and each object is then asked only for what the whole needs.
+The result for an object is whether some row may make a predicate true, and whether some row may make it false.  This
+suffices for AND, OR and NOT: ``NOT p`` may be true if ``p`` may be false, and for a null a comparison is neither.
+A predicate is compiled once, and for each object only the indexes that the result needs are evaluated.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _RefuteRow: TypeAlias = Callable[[int], "_Names | None"]
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A file as a query has listed it: its path, when it was changed (milliseconds since 1970), and its length."""
+    """A file that a query listed: its path, modification time (milliseconds since 1970), and length in bytes."""
 
     path: str
     modified_ms: int
@@ -32,12 +32,12 @@ class Listed:
 
 
 class Skipper:
-    """Answers which files a predicate need not open.
+    """Determines which files a query with a predicate need not open.
 
     Args:
-        store: the store, as `open_store` gave it.
-        objects: what its objects were when they were indexed.
-        types: column -> its Spark type in the table, for columns whose indexes do not tell it.
+        store: the store from `open_store`.
+        objects: object -> its facts when it was indexed.
+        types: column -> its Spark type in the table, for columns whose indexes do not contain it.
     """
 
     def __init__(
@@ -52,22 +52,22 @@ class Skipper:
     def select_files(self, files: Iterable[Listed], predicate: Predicate) -> list[bool]:
         """Tell for each file, in order, whether it must be opened.
 
-        A file is left out only if it is the one that was indexed, by name, time of change and length, and no row of it
+        A file is skipped only if it is the indexed one, by name, modification time and length, and none of its rows
         can make the predicate true.
         """
         return [names is None for names in self.name_indexes(files, predicate)]
 
     def name_indexes(self, files: Iterable[Listed], predicate: Predicate) -> Iterator[tuple[str, ...] | None]:
-        """Yield for each file the indexes by which it cannot match (``column kind``, sorted); None of one to open."""
+        """Yield for each file the indexes that exclude it (``column kind``, sorted); None if it must be opened."""
         refute = self._refute(predicate, of=True)
         return _sort_names(self._refute_file(file, refute) for file in files)
 
     def name_rows(self, predicate: Predicate) -> Iterator[tuple[str, ...] | None]:
-        """Yield for each row of the store the indexes by which its object cannot match, whichever file that is now."""
+        """Yield for each row of the store the indexes that exclude its object, or None; files are not compared."""
         return _sort_names(map(self._refute(predicate, of=True), range(self._count)))
 
     def answer(self, row: int, predicate: Predicate) -> Answer:
-        """Return what a predicate may be over the rows of one object of the store."""
+        """Return whether the rows of one object of the store may make a predicate true, or false."""
         return Answer(*(self._refute(predicate, of=of)(row) is None for of in (True, False)))
 
     def _refute_file(self, file: Listed, refute: _RefuteRow) -> _Names | None:
@@ -84,10 +84,10 @@ class Skipper:
         return found
 
     def _refute(self, predicate: Predicate, *, of: bool) -> _RefuteRow:
-        """Return what tells of an object by which indexes no row of it can make a predicate ``of``, true or false.
+        """Return a function that finds indexes by which no row of an object can make a predicate ``of``, true or false.
 
-        It returns None where some row may.  A conjunction cannot be true if one part cannot, and cannot be false if no
-        part can; a disjunction the other way round.
+        The function returns None if some row may.  A conjunction cannot be true if one part cannot, and cannot be false
+        if no part can; a disjunction is the reverse.
         """
         match predicate:
             case And(parts) | Or(parts):
@@ -137,7 +137,7 @@ def _refute_by_all(parts: Sequence[_RefuteRow], row: int) -> _Names | None:
 
 
 def _columns(store: Store, types: Mapping[str, str]) -> dict[str, Column]:
-    """Return what is known of each column; two indexes of different types over one say nothing of it."""
+    """Return column -> its entries in the store; columns whose indexes have different types are left out."""
     kinds: dict[str, set[str]] = {column: {kind} for column, kind in types.items()}
     held: dict[str, list[tuple[str, tuple[Known | None, ...]]]] = {}
     for index in store.indexes:

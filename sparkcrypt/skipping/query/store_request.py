@@ -1,4 +1,4 @@
-"""What requests about a table's store have in common: where the store is, what it must be, and who reads it."""
+"""Parses the common fields of requests about a table's store: its location, its expected identity, and its types."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from sparkcrypt.skipping.trusted.trust import Expected
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where the store of a table is, by the policy; ``folder`` is None where nothing tells, and ``why`` says it."""
+    """The location of a table's store by the policy; if there is none, ``folder`` is None and ``why`` the reason."""
 
     context: TableContext
     folder: StoreFolder | None
     why: str | None = None
 
     def expect(self, plan: Sequence[ColumnPlan]) -> Expected:
-        """Return what the store must be.
+        """Return the expected identity and keys of the store.
 
-        A key of a template is another one for each partition: its text is nobody's key, so such an index is not used.
+        A key template yields another key for each partition, so its text is no key, and such an index is not used.
         """
         keys = {
             column.leaf.logical[0]: column.key.text for column in plan if column.key and len(column.leaf.logical) == 1
@@ -37,7 +37,7 @@ class Place:
 
 
 def find_place(request: Mapping[str, Any]) -> Place:
-    """Return where the store of a request's table is: ``policy``, ``path`` and ``properties`` say it."""
+    """Return the location of the store for a request's ``policy``, ``path`` and ``properties``."""
     context = table_context(require_text(request, "policy"), require_text(request, "path"), require_properties(request))
     location = context.policy.index_location
     if location is None:
@@ -53,7 +53,7 @@ def column_types(request: Mapping[str, Any]) -> dict[str, str]:
     """Return column -> Spark type of a request's ``types``.
 
     Raises:
-        BridgeError: they have another form.
+        BridgeError: it is no object of strings.
     """
     types = request.get("types")
     if not isinstance(types, dict) or not all(isinstance(kind, str) for kind in types.values()):
@@ -62,5 +62,5 @@ def column_types(request: Mapping[str, Any]) -> dict[str, str]:
 
 
 def retrieve_key(opener: DataKeyOpener, lifetime_seconds: float | None, request: KeyRequest) -> bytes:
-    """Return a data key of a store, by a KEK that is no older than the session takes."""
+    """Return a data key of a store, opened with a KEK that is not older than the session accepts."""
     return opener.open(parse_key_material(request.key_metadata or b""), lifetime_seconds=lifetime_seconds)

@@ -1,1 +1,1 @@
-"""Stores that queries may go by: written under keys, with a sidecar, and opened only as they were written."""
+"""Stores that queries may trust: encrypted, with a sidecar that authenticates all their files."""

@@ -1,4 +1,4 @@
-"""Removes a store: asks who uses its folder first, and deletes files of this table's stores alone."""
+"""Deletes a store, after checking that nothing else uses its folder or has files in it."""
 
 from __future__ import annotations
 
@@ -16,22 +16,23 @@ def drop_store(
     user_of: Callable[[str], str | None],
     note: Callable[[int], None],
 ) -> tuple[str, ...]:
-    """Delete a store's files, its sidecar first, so that nobody goes by what is left where this is killed.
+    """Delete a store's files, the sidecar first, so that the rest is not used if this process is killed.
 
     Args:
-        folder: of the store.
-        table_uuid: of its table; None of a bare folder.
-        user_of: tells who uses a folder, None where nobody does; asked before anything is deleted, while no writer
-            can begin.
-        note: is told the store's generation before anything is deleted, so that it is not used when it comes back.
+        folder: the store's folder.
+        table_uuid: the table's UUID; None for a bare folder.
+        user_of: returns a text about the user of a folder, None if it is unused; called before anything is deleted,
+            while other writers are locked out.
+        note: called with the store's generation before anything is deleted, so that a restored copy is not used.
 
     Returns:
-        The names of the files that were deleted.
+        The names of the deleted files.
 
     Raises:
-        ConfigError: there is no store, or there are files that are none of this table's index; nothing is deleted.
-        VerificationError: somebody uses the folder; nothing is deleted.
-        RunConflictError: a writer is at work.
+        ConfigError: there is no store, or the folder has files that do not belong to this table's store; nothing is
+            deleted.  Or a file cannot be deleted.
+        VerificationError: the folder is in use; nothing is deleted.
+        RunConflictError: another process writes the store.
     """
     try:
         if all(name.startswith((".", "_")) and name != SIDECAR for name in folder.names()):

@@ -1,7 +1,7 @@
-"""The folder of a store, on whichever file system: listed, read, written by one writer at a time, its manifest swapped.
+"""The folder of a store on any supported file system, with a lock for one writer at a time.
 
-A local folder is held by a lock that the kernel lets go of when its process ends.  HDFS, over WebHDFS, has none: there
-a file that is created exclusively stands for it, and one that a killed writer left is taken over after an hour.
+A local folder has a lock that the kernel releases when its process ends.  HDFS, over WebHDFS, has no such lock: there
+an exclusively created file is used instead, which other writers may take over after an hour without renewal.
 """
 
 from __future__ import annotations
@@ -20,35 +20,35 @@ from sparkcrypt.skipping.trusted.local_folder import LocalFolder
 
 
 class StoreFolder(Protocol):
-    """Where a store is; its methods raise OSError as the file system has it."""
+    """The folder of a store; its methods raise the file system's OSError."""
 
     @property
     def uri(self) -> str:
-        """Its path or URI, for messages."""
+        """The folder's path or URI, for messages."""
         ...
 
     def names(self) -> tuple[str, ...]:
-        """Return the names of the files and folders in it, sorted; none where it is not there."""
+        """Return the sorted names of the files and folders in it; none if it does not exist."""
         ...
 
     def is_file(self, name: str) -> bool:
-        """Tell whether a name is that of a file, and no link's."""
+        """Tell whether a name is a file and not a link."""
         ...
 
     def open(self, name: str) -> AbstractContextManager[BinaryIO]:
-        """Open a file to be read."""
+        """Open a file for reading."""
         ...
 
     def target(self, name: str) -> Target:
-        """Return what the native rewrite reads and writes a file by."""
+        """Return a file's location as the native rewrite takes it."""
         ...
 
     def replace(self, name: str, content: bytes) -> None:
-        """Put a file in place of another, whole and safe before it has its name."""
+        """Replace a file atomically; the new one is completely written before it gets the name."""
         ...
 
     def delete(self, name: str) -> None:
-        """Delete a file; nothing happens where it is gone."""
+        """Delete a file; do nothing if it does not exist."""
         ...
 
     def delete_folder(self) -> None:
@@ -56,18 +56,18 @@ class StoreFolder(Protocol):
         ...
 
     def lock(self) -> AbstractContextManager[None]:
-        """Make the folder, and hold it against other writers.
+        """Make the folder, and lock it against other writers during a ``with`` block.
 
         Raises:
-            RunConflictError: another one writes.
+            RunConflictError: another writer has the lock.
         """
         ...
 
     def keep_lock(self) -> None:
-        """Say that the writer who holds the folder is still at work; to be called often.
+        """Renew the lock; the writer calls this often.
 
         Raises:
-            RunConflictError: another one has taken the folder over.
+            RunConflictError: another writer has taken the lock over.
         """
         ...
 
@@ -77,10 +77,10 @@ def open_folder(uri: str, settings: Settings) -> StoreFolder:
 
     Args:
         uri: a local path, ``file:``, or a URI of HDFS.
-        settings: what of Hadoop's configuration reaches HDFS.
+        settings: the Hadoop settings that are needed to access HDFS.
 
     Raises:
-        ConfigError: its file system is not one that stores are kept on, or cannot be reached.
+        ConfigError: its file system is not supported for stores, or cannot be reached.
     """
     scheme = split_path(uri)[0]
     if scheme not in (None, *INDEX_SCHEMES):

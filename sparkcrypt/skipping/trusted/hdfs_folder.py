@@ -1,4 +1,4 @@
-"""The folder of a store on an HDFS that is reached over WebHDFS."""
+"""The folder of a store on HDFS, accessed over WebHDFS."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ if TYPE_CHECKING:
     from pyarrow.fs import FileInfo, FileSystem
 
 STALE_SECONDS = 3600
-"""How old a writer's file must be before another takes it over."""
+"""Age of a lock file from which another writer takes it over."""
 RENEW_SECONDS = 600
-"""How old a writer lets its file become while it is at work."""
+"""Age of a lock file from which its writer renews it."""
 
 _STALE = ".stale"
 _MOST_OF_A_TOKEN = 64
 
 
 class HdfsFolder:
-    """A folder on HDFS; renames there replace in one step when they are asked to.
+    """A folder on HDFS, whose renames can replace a file atomically.
 
     Args:
-        uri: as it was named.
+        uri: the folder's URI as it was given.
         system: the file system.
-        path: of the folder on it.
+        path: the folder's path on it.
 
     Raises:
-        ConfigError: the file system is reached otherwise than over WebHDFS.
+        ConfigError: the file system is not accessed over WebHDFS.
     """
 
     def __init__(self, uri: str, system: FileSystem, path: str) -> None:
@@ -50,15 +50,15 @@ class HdfsFolder:
         self._renewed = 0.0
 
     def names(self) -> tuple[str, ...]:
-        """Return the names in it, sorted."""
+        """Return the sorted names of the files and folders in it."""
         return tuple(sorted(info.base_name for info in self._infos()))
 
     def is_file(self, name: str) -> bool:
-        """Tell whether a name is that of a file."""
+        """Tell whether a name is a file."""
         return bool(self._system.get_file_info(self._of(name)).is_file)
 
     def open(self, name: str) -> BinaryIO:
-        """Open a file to be read."""
+        """Open a file for reading."""
         file: BinaryIO = self._system.open_input_file(self._of(name))
         return file
 
@@ -67,10 +67,10 @@ class HdfsFolder:
         return self._system, self._of(name)
 
     def replace(self, name: str, content: bytes) -> None:
-        """Put a file in place of another, whole before it has its name.
+        """Replace a file atomically; the new one is completely written before it gets the name.
 
         Raises:
-            RunConflictError: another writer has taken the folder over.
+            RunConflictError: another writer has taken the lock over.
         """
         partial = self._of(f".{name}.{uuid.uuid4().hex}.partial")
         try:
@@ -82,11 +82,11 @@ class HdfsFolder:
             raise
 
     def delete(self, name: str) -> None:
-        """Delete a file; nothing happens where it is gone."""
+        """Delete a file; do nothing if it does not exist."""
         self._system_delete(self._of(name))
 
     def delete_folder(self) -> None:
-        """Delete the folder itself if it is empty but for what killed writers left."""
+        """Delete the folder itself if it is empty, after deleting old lock files of killed writers."""
         for info in self._infos():
             if info.base_name.endswith(_STALE):
                 self.delete(info.base_name)
@@ -95,7 +95,7 @@ class HdfsFolder:
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Hold the folder by a file that only one writer can create."""
+        """Lock the folder with a file that only one writer can create."""
         self._system.create_dir(self._path)
         self._set_stale_aside()
         token = uuid.uuid4().hex.encode()
@@ -115,7 +115,7 @@ class HdfsFolder:
                 self.delete(LOCK)
 
     def keep_lock(self) -> None:
-        """Write the lock's file again where it is ten minutes old, so that nobody takes it for a killed writer's."""
+        """Rewrite the lock file once it is ten minutes old, so that other writers do not take it over."""
         if self._token is None or time.monotonic() < self._renewed + RENEW_SECONDS:
             return
         self._check_lock()
@@ -132,12 +132,13 @@ class HdfsFolder:
             )
 
     def _set_stale_aside(self) -> None:
-        """Rename the file of a writer that was killed to a name that says which it was, and that no second can have.
+        """Rename the lock file of a killed writer to a name that is unique to its content and time.
 
-        Of two writers that find it, one renames it; the other, which may come when the first has made its own, cannot.
+        If two writers find it, only one can rename it.  The other would rename it to the same name, which fails even if
+        the first writer has created its own lock file by then.
         """
         content = self._read_lock()
-        info = self._system.get_file_info(self._of(LOCK))  # after its content, so that no newer content goes with it
+        info = self._system.get_file_info(self._of(LOCK))  # after its content: a new lock file is not old
         if content is None or not info.is_file or time.time() - info.mtime_ns / 1e9 <= STALE_SECONDS:
             return
         which = hashlib.sha256(content + str(info.mtime_ns).encode()).hexdigest()

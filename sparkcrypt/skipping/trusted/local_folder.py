@@ -1,4 +1,4 @@
-"""The folder of a store on a local disk, or one that is mounted."""
+"""The folder of a store on a local or mounted disk."""
 
 from __future__ import annotations
 
@@ -15,34 +15,34 @@ from sparkcrypt.errors import RunConflictError
 from sparkcrypt.parquet import Target
 
 LOCK = "_sparkcrypt.lock"
-"""Held while a store is written, wherever it is."""
+"""Name of the lock file of a store's folder, on every file system."""
 
 
 class LocalFolder:
-    """A folder; its lock is the kernel's, which lets go of it when the process ends."""
+    """A local folder; the kernel releases its lock when the process ends."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     @property
     def uri(self) -> str:
-        """Its path."""
+        """The folder's path."""
         return str(self.path)
 
     def names(self) -> tuple[str, ...]:
-        """Return the names in it, sorted."""
+        """Return the sorted names of the files and folders in it; none if it does not exist."""
         try:
             return tuple(sorted(entry.name for entry in self.path.iterdir()))
         except FileNotFoundError:
             return ()
 
     def is_file(self, name: str) -> bool:
-        """Tell whether a name is that of a file, and no link's."""
+        """Tell whether a name is a file and not a link."""
         entry = self.path / name
         return entry.is_file() and not entry.is_symlink()
 
     def open(self, name: str) -> BinaryIO:
-        """Open a file to be read."""
+        """Open a file for reading."""
         return (self.path / name).open("rb")
 
     def target(self, name: str) -> Target:
@@ -50,7 +50,7 @@ class LocalFolder:
         return self.path / name
 
     def replace(self, name: str, content: bytes) -> None:
-        """Put a file in place of another, whole and synced before it has its name."""
+        """Replace a file atomically; the new one is written and synced before it gets the name."""
         path = self.path / name
         partial = path.with_name(f".{name}.{uuid.uuid4().hex}.partial")
         try:
@@ -65,21 +65,21 @@ class LocalFolder:
         sync_folder(path.parent)
 
     def delete(self, name: str) -> None:
-        """Delete a file; nothing happens where it is gone."""
+        """Delete a file; do nothing if it does not exist."""
         (self.path / name).unlink(missing_ok=True)
 
     def delete_folder(self) -> None:
-        """Delete the folder itself if it is empty but for the file of its lock."""
+        """Delete the lock file, and the folder itself if it is then empty."""
         self.delete(LOCK)
         if self.path.is_dir() and not any(self.path.iterdir()):
             self.path.rmdir()
 
     def keep_lock(self) -> None:
-        """Do nothing: the kernel knows that this process lives."""
+        """Do nothing, since the kernel keeps the lock while this process lives."""
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Hold the folder against other writers until the process ends."""
+        """Lock the folder against other writers until the ``with`` block or the process ends."""
         self.path.mkdir(parents=True, exist_ok=True)
         with (self.path / LOCK).open("ab") as lock:
             try:

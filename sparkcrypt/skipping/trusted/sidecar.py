@@ -1,8 +1,8 @@
-"""The file beside a store that says which files it is, of which table and generation, and what its objects were.
+"""The sidecar of a store: an authenticated manifest of its files, table, generation and objects.
 
-``_sparkcrypt.json`` holds key material (PKMT1, wrapped by the footer's master key) and one AES-GCM box of JSON.  Its
-name keeps it from readers of Parquet folders.  Without it a store is shown, and never used to skip: the specification
-names an object by path and time of change alone, and a file of the same name and time may have other rows.
+``_sparkcrypt.json`` contains key material (PKMT1, wrapped by the footer's master key) and one AES-GCM box of JSON.
+Readers of Parquet folders ignore a file of this name.  A store without a sidecar is shown but never used to skip: the
+specification identifies an object only by path and modification time, and a file with both may have other rows.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from sparkcrypt.parquet.rewrite.encryption import DataKey
 
 SIDECAR = "_sparkcrypt.json"
 MAX_BYTES = 256 * 1024 * 1024
-"""What a sidecar may have; one of 100,000 objects has about 30 MB."""
+"""Maximum size of a sidecar; that of 100,000 objects has about 30 MB."""
 DIGEST_KEY_BYTES = 32
 _DIGEST_BYTES = 16
 _FORMAT = "sparkcrypt index"
@@ -40,12 +40,12 @@ def new_digest_key() -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class ObjectFacts:
-    """What an object was when it was indexed.
+    """Facts about an object's file when it was indexed.
 
     Attributes:
-        length: bytes of the file.
-        file_unique: of an encrypted file, in hexadecimal; None for a plaintext one.
-        footer_digest: keyed digest of the file's end, in hexadecimal; None where it was not read.
+        length: the file's length in bytes.
+        file_unique: an encrypted file's file-unique in hexadecimal; None for a plaintext file.
+        footer_digest: keyed digest of the file's footer in hexadecimal; None if the footer was not read.
     """
 
     length: int
@@ -55,12 +55,12 @@ class ObjectFacts:
 
 @dataclass(frozen=True, slots=True)
 class PartSize:
-    """What a file of a store holds, so that a reader can tell before it is opened.
+    """The size of a store's file, which a reader checks before opening it.
 
     Attributes:
-        rows: how many objects it has a row of.
-        bytes: what its columns take, decompressed, about.
-        values: how many values they have.
+        rows: number of rows, one for each object.
+        bytes: approximate decompressed size of its columns.
+        values: number of values in its columns.
     """
 
     rows: int
@@ -73,15 +73,15 @@ class Sidecar:
     """A store's manifest.
 
     Attributes:
-        table_uuid: of the table, or None of a bare folder.
+        table_uuid: the table's UUID; None for a bare folder.
         generation: counts the store's writes, from 1 on.
         files: name of each file of the store -> its length in bytes and its file-unique in hexadecimal.
-        objects: name of each object -> what it was: first those that have a row, in the order of ``files`` and of
-            their rows, where ``sizes`` is there; then those without one.
-        given: partition column -> its value in every object, where no folder tells it.
-        digest_key: of the footers' digests.
-        written_at: when it was written (ISO 8601, UTC), by its writer's clock; None where an earlier release wrote it.
-        sizes: name of each file -> what it holds; empty where an earlier release wrote it.
+        objects: name of each object -> its facts.  If ``sizes`` is not empty, objects with a row come first, in the
+            order of ``files`` and of their rows, then those without one.
+        given: partition column -> its value in every object, if no folder name contains it.
+        digest_key: the key of the footers' digests.
+        written_at: when it was written (ISO 8601, UTC), by its writer's clock; None if an earlier release wrote it.
+        sizes: name of each file -> its size; empty if an earlier release wrote it.
     """
 
     table_uuid: str | None
@@ -94,20 +94,20 @@ class Sidecar:
     sizes: Mapping[str, PartSize] = field(default_factory=dict)
 
     def footer_digest(self, tail: bytes) -> str:
-        """Return the digest of a file's end: the footer and the eight bytes after it."""
+        """Return the digest of a file's tail: the footer and the eight bytes after it."""
         return keyed_digest(self.digest_key, tail)
 
 
 def keyed_digest(key: bytes, tail: bytes) -> str:
-    """Return the digest of a file's end under a key: HMAC-SHA256, cut to 16 bytes, in hexadecimal."""
+    """Return the digest of a file's tail under a key: HMAC-SHA256, truncated to 16 bytes, in hexadecimal."""
     return hmac.new(key, tail, hashlib.sha256).digest()[:_DIGEST_BYTES].hex()
 
 
 def seal_sidecar(sidecar: Sidecar, key: DataKey) -> bytes:
-    """Return the bytes of a sidecar, encrypted under a data key that is used for nothing else.
+    """Return the bytes of a sidecar, encrypted under a data key that must not be used for anything else.
 
     Raises:
-        ConfigError: they would be more than is read of one.
+        ConfigError: they exceed `MAX_BYTES`.
     """
     document = {
         "files": {name: list(facts) for name, facts in sidecar.files.items()},
@@ -139,7 +139,7 @@ def seal_sidecar(sidecar: Sidecar, key: DataKey) -> bytes:
 
 
 def claimed_generation(data: bytes) -> int:
-    """Return the generation that a sidecar claims, which only `open_sidecar` authenticates.
+    """Return the generation in a sidecar without authenticating it, as `open_sidecar` does.
 
     Raises:
         FormatError: the bytes are no sidecar.
@@ -148,12 +148,12 @@ def claimed_generation(data: bytes) -> int:
 
 
 def open_sidecar(data: bytes, retrieve_key: RetrieveKey, is_footer_key: Callable[[str], bool]) -> Sidecar:
-    """Open a sidecar.
+    """Decrypt and authenticate a sidecar.
 
     Args:
-        data: its bytes.
+        data: the sidecar's bytes.
         retrieve_key: opens its data key.
-        is_footer_key: tells whether a master key may be the footer's, now or by the policy's history.
+        is_footer_key: tells whether a master key is the policy's footer key, or in its history.
 
     Raises:
         FormatError: the bytes are no sidecar.
@@ -175,7 +175,7 @@ def open_sidecar(data: bytes, retrieve_key: RetrieveKey, is_footer_key: Callable
         sealed = base64.b64decode(box, validate=True)
     except (binascii.Error, ValueError) as error:
         raise FormatError(f"{SIDECAR}: its box is not base64; expected base64") from error
-    box = None  # large ones are not held in every form at once
+    box = None  # frees memory: a large box is not kept in several forms
     opened = cipher.decrypt(sealed, _aad(table_uuid, generation, key), SIDECAR)
     del sealed
     return _sidecar(table_uuid, generation, _object(_json(opened)))
@@ -209,7 +209,7 @@ def _object(document: Any) -> dict[str, Any]:
 
 
 def _sidecar(table_uuid: str | None, generation: int, document: Mapping[str, Any]) -> Sidecar:
-    """Return what a box held; whoever could seal it holds the footer's key, but may have been of another version."""
+    """Return the content of a box; its fields are checked, since another version of sparkcrypt may have sealed it."""
     try:
         files = {str(name): (int(length), str(unique)) for name, (length, unique) in document["files"].items()}
         objects = {str(name): ObjectFacts(*facts) for name, facts in document["objects"].items()}

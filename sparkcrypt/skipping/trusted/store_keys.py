@@ -1,4 +1,4 @@
-"""What a store is encrypted with: every index under its column's key, everything else under the footer's."""
+"""Chooses the keys of a store: every index is under its column's key, everything else under the footer's key."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ from sparkcrypt.skipping.format.table import leaf_paths_of
 
 @dataclass(frozen=True, slots=True)
 class StoreIdentity:
-    """Whose store it is: the table's UUID (None of a bare folder), and which of its writes, from 1 on."""
+    """The identity of a store: the table's UUID (None for a bare folder), and its generation, from 1 on."""
 
     table_uuid: str | None
     generation: int
 
     def aad_prefix(self, name: str) -> bytes:
-        """Return the AAD prefix of a file of the store: no data file's, and no other generation's."""
+        """Return the AAD prefix of a file of the store, which no data file and no other generation has."""
         return FileIdentity(self.table_uuid, f".index/{self.generation}", name).to_aad_prefix()
 
 
 @dataclass(frozen=True, slots=True)
 class StoreKeys:
-    """What a store is encrypted with.
+    """The keys of a store.
 
     Attributes:
         maker: makes data keys.
         footer: the master key of everything that has no key of its own.
-        columns: column -> the master key of its indexes; columns that are not tagged are left out.
+        columns: column -> the master key of its indexes; untagged columns are left out.
     """
 
     maker: DataKeyMaker
@@ -55,7 +55,7 @@ class StoreKeys:
 
 
 def label_fields(store: Store, keys: StoreKeys) -> Store:
-    """Return a store of this version: fields named, and labels of keys where upstream looks for them."""
+    """Return a store of version 4, with names of fields, and with labels of keys where upstream reads them."""
     indexes = tuple(
         replace(
             index,
@@ -77,7 +77,7 @@ def label_fields(store: Store, keys: StoreKeys) -> Store:
 
 
 def choose_encryption(store: Store, schema: str, keys: StoreKeys, aad_prefix: bytes) -> FileEncryption:
-    """Return how one file of a store is encrypted, with data keys of its own."""
+    """Return the encryption of one file of a store, with new data keys."""
     own: dict[str, DataKey] = {}
     columns: dict[ColumnPath, ColumnKey] = {}
     for index in store.indexes:

@@ -1,8 +1,8 @@
-"""Opens a store that may be used: one of this table and generation, whole, and encrypted as the policy has it.
+"""Opens a store after checking that it is complete, of this table and generation, and encrypted as the policy requires.
 
-A store says which files a query leaves out, so whoever could write one could make rows vanish.  Every file must be in
-the sidecar, with its length and file-unique; every byte must be authenticated by the footer's key or a column's; and an
-index is used only under the key that its column is to have.
+A store decides which files a query skips, so a forged store could hide rows.  Therefore every file must be in the
+sidecar, with its length and file-unique; every byte must be authenticated by the footer's key or a column's; and an
+index is used only if it is under the key that its column must have.
 """
 
 from __future__ import annotations
@@ -40,15 +40,16 @@ _AGAIN = "it is not used; index the table again"
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """What a store must be.
+    """The expected identity and keys of a store.
 
     Attributes:
-        table_uuid: of the table; None of a bare folder.
-        footer_keys: master keys that may be the footer's: the policy's, and those of its history.
-        column_keys: column -> the master key that its indexes must be under; other columns' are under a footer key.
-            None takes the keys that the store's own labels name, for those who keep it and compare them with the files.
-        generation: the one that was written last, where that is kept elsewhere; a later one is a store whose writer was
-            killed before he noted it.  None takes any.
+        table_uuid: the table's UUID; None for a bare folder.
+        footer_keys: allowed master keys of the footer: the policy's, and those of its history.
+        column_keys: column -> the master key that its indexes must be under; indexes of other columns must be under a
+            footer key.  None accepts the keys in the store's own labels, for maintenance that compares them with the
+            files.
+        generation: the last written generation, if it is recorded elsewhere.  A later one is accepted too, since its
+            writer may have been killed before recording it.  None accepts any.
     """
 
     table_uuid: str | None
@@ -64,21 +65,21 @@ class Expected:
         column_keys: Mapping[str, str] | None,
         generation: int | None = None,
     ) -> Expected:
-        """Return what a policy makes one expect."""
+        """Return the expectations for a store under a policy."""
         return cls(table_uuid, (policy.footer_key, *policy.footer_key_history), column_keys, generation)
 
 
 @dataclass(frozen=True, slots=True)
 class PartIdentity:
-    """Which file of a store is meant, as its authenticated sidecar says: enough for another process to know it again.
+    """The identity of a store's file in the authenticated sidecar, with which another process can verify the file.
 
     Attributes:
-        table_uuid: of the table; None of a bare folder.
-        generation: of the store.
-        name: of the file.
-        length: its bytes.
-        unique: its file-unique, in hexadecimal.
-        objects: `digest_names` of the objects of its rows; None where the sidecar does not tell their order.
+        table_uuid: the table's UUID; None for a bare folder.
+        generation: the store's generation.
+        name: the file's name.
+        length: the file's length in bytes.
+        unique: the file's file-unique in hexadecimal.
+        objects: `digest_names` of the objects of its rows; None if the sidecar does not contain their order.
     """
 
     table_uuid: str | None
@@ -91,12 +92,12 @@ class PartIdentity:
 
 @dataclass(frozen=True, slots=True)
 class TrustedStore:
-    """A store that may be used, and what its objects were when they were indexed.
+    """A store that passed all checks, and its sidecar.
 
     Attributes:
-        store: what it holds; without rows where it is read part by part.
-        sidecar: its manifest.
-        read: reads its parts, where they are not in ``store``.
+        store: the store's content; without rows if it is read part by part.
+        sidecar: the store's manifest.
+        read: reads the parts if ``store`` has no rows, else None.
     """
 
     store: Store
@@ -104,7 +105,7 @@ class TrustedStore:
     read: Callable[[], Iterator[Store]] | None = None
 
     def parts(self) -> Iterator[Store]:
-        """Yield what it holds, a part at a time.
+        """Yield the store's content, one part at a time.
 
         Raises:
             As `open_store`.
@@ -115,17 +116,17 @@ class TrustedStore:
 def open_store(
     folder: StoreFolder, retrieve_key: RetrieveKey, expected: Expected, *, budget: Budget | None = None
 ) -> TrustedStore:
-    """Open a store that sparkcrypt wrote, and read it whole.
+    """Open a store that sparkcrypt wrote, and read it as a whole.
 
     Args:
-        folder: where it is.
-        retrieve_key: asked for data keys.  An index whose key it denies is left out.
-        expected: what the store must be.
-        budget: what its columns may take.
+        folder: the store's folder.
+        retrieve_key: returns data keys.  An index whose key is denied has no entries.
+        expected: the expected identity and keys.
+        budget: the limits for its columns.
 
     Raises:
-        FormatError: there is no store, it is damaged, or it holds more than is read at once.
-        VerificationError: it is of another table, an older one, forged, cut, or in clear.
+        FormatError: there is no store, it is damaged, or it exceeds the budget.
+        VerificationError: it belongs to another table, is older than expected, forged, incomplete, or not encrypted.
         KeyServiceError: the footer's key is denied, or the key service cannot be reached.
     """
     return read_store(folder, open_manifest(folder, retrieve_key, expected), retrieve_key, expected, budget or Budget())
@@ -134,16 +135,16 @@ def open_store(
 def read_store(
     folder: StoreFolder, sidecar: Sidecar, retrieve_key: RetrieveKey, expected: Expected, budget: Budget
 ) -> TrustedStore:
-    """Read a store whole by the sidecar that was opened; as `open_store`."""
+    """Read a store as a whole, given its opened sidecar; as `open_store`."""
     parts = [open_part(folder, part, retrieve_key, expected, budget) for part in list_parts(sidecar)]
     return TrustedStore(_merge_known(folder, parts, sidecar), sidecar)
 
 
 def open_parts(folder: StoreFolder, retrieve_key: RetrieveKey, expected: Expected) -> TrustedStore:
-    """Open a store that sparkcrypt wrote, however large: its parts are read one after another by ``parts``.
+    """Open a store that sparkcrypt wrote, of any size; its ``parts`` reads the parts one by one.
 
     Raises:
-        As `open_store`; what is wrong with a part is raised when it is read.
+        As `open_store`; errors of a part are raised when it is read.
     """
     sidecar = open_manifest(folder, retrieve_key, expected)
     read = partial(_read_part, folder, retrieve_key, expected, sidecar)
@@ -153,10 +154,10 @@ def open_parts(folder: StoreFolder, retrieve_key: RetrieveKey, expected: Expecte
 
 
 def list_parts(sidecar: Sidecar) -> tuple[PartIdentity, ...]:
-    """Return the files of a store, in its order.
+    """Return the identities of a store's files, in the sidecar's order.
 
     Raises:
-        FormatError: there is none.
+        FormatError: there is no file.
     """
     if not sidecar.files:
         raise FormatError(f"{SIDECAR}: names no file of the store; expected one or more")
@@ -175,7 +176,7 @@ def list_parts(sidecar: Sidecar) -> tuple[PartIdentity, ...]:
 
 
 def digest_names(names: Iterable[str]) -> str:
-    """Return a digest of objects in their order: SHA-256 of their names, each with its length, in hexadecimal."""
+    """Return a digest of a sequence of objects: SHA-256 of their names, each after its length, in hexadecimal."""
     found = hashlib.sha256()
     for name in names:
         text = name.encode("utf-8", "surrogatepass")
@@ -186,14 +187,14 @@ def digest_names(names: Iterable[str]) -> str:
 def open_part(
     folder: StoreFolder, part: PartIdentity, retrieve_key: RetrieveKey, expected: Expected, budget: Budget
 ) -> StorePart:
-    """Read one file of a store that sparkcrypt wrote, known by what the store's sidecar says of it.
+    """Read one file of a store that sparkcrypt wrote, and verify its identity.
 
     Args:
-        folder: where it is.
-        part: which file.
-        retrieve_key: asked for data keys.  An index whose key it denies is left out.
-        expected: what the store must be; its table and generation are those of the part.
-        budget: what its columns may take.
+        folder: the store's folder.
+        part: the file's identity.
+        retrieve_key: returns data keys.  An index whose key is denied has no entries.
+        expected: the expected keys; table and generation are those of the part.
+        budget: the limits for its columns.
 
     Raises:
         As `open_store`.
@@ -244,7 +245,7 @@ def _other_objects(folder: StoreFolder) -> VerificationError:
 
 
 def open_manifest(folder: StoreFolder, retrieve_key: RetrieveKey, expected: Expected) -> Sidecar:
-    """Open a store's sidecar alone, which says what its objects were; as `open_store`, and no file of it is read."""
+    """Open only a store's sidecar, without reading a file of the store; as `open_store`."""
     sidecar = open_sidecar(_sidecar_bytes(folder), retrieve_key, expected.footer_keys.__contains__)
     _check_identity(folder, sidecar, expected)
     return sidecar
@@ -303,7 +304,7 @@ def _check_footer(name: str, unique: str, expected: Expected, footer: Footer) ->
 
 
 def _check_index(entries: IndexEntries, part: StorePart, expected: Expected) -> IndexEntries:
-    """Return an index, without its entries where it is not under its column's key or not in its own field."""
+    """Return an index; without its entries if it is not under its column's key or not in its own field."""
     if entries.unused is not None:
         return entries
     (column,) = entries.index.columns
@@ -320,7 +321,7 @@ def _check_index(entries: IndexEntries, part: StorePart, expected: Expected) -> 
 
 
 def key_of(index: Index) -> str | None:
-    """Return the master key that an index's label names."""
+    """Return the master key in an index's label, or None if it has no label."""
     return None if index.key is None else decode_key_id(index.key)
 
 

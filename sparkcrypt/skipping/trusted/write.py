@@ -1,7 +1,7 @@
-"""Writes stores of version 4, encrypted: every index under its column's key, everything else under the footer's.
+"""Writes encrypted stores of version 4: every index is under its column's key, everything else under the footer's.
 
-New files are written whole beside the old ones, then the sidecar is replaced, then the old files go: whoever is killed
-in between leaves the store that was there.  Upstream's readers know no sidecar, and see both until the old files go.
+New files are written beside the old ones, then the sidecar is replaced, then the old files are deleted: if the writer
+is killed, either the old or the new store is complete.  Upstream's readers ignore the sidecar, and see both meanwhile.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ from sparkcrypt.text import utc_text
 ROWS_PER_FILE = 50_000
 BYTES_PER_FILE = PART_BYTES // 8
 VALUES_PER_FILE = PART_VALUES // 8
-"""Where a file of a store ends: in rows and in bytes as upstream has it, and in values."""
+"""Limits at which a file of a store ends: rows and bytes as in upstream, and values."""
 
 
 class _Part(NamedTuple):
-    """A file that was written: its name, the objects of its rows, what it holds, its length and file-unique."""
+    """A written file: its name, the objects of its rows, its size, and its length and file-unique."""
 
     name: str
     objects: tuple[str, ...]
@@ -50,9 +50,9 @@ class _Part(NamedTuple):
 
 
 class StoreWriter:
-    """Writes the files of a store as its rows come, then its sidecar; `open_writer` makes one.
+    """Writes the files of a store as rows are added, then the sidecar; made by `open_writer`.
 
-    It holds the rows of one file, and of every object its name and facts.
+    It keeps the rows of one file in memory, and the name and facts of every object.
     """
 
     def __init__(
@@ -68,15 +68,16 @@ class StoreWriter:
         self._is_swapping = False
 
     def note(self, name: str, facts: ObjectFacts) -> None:
-        """Keep the facts of an object that may have no row."""
+        """Record the facts of an object, which may have no row."""
         self._facts[name] = facts
 
     def add(self, row: Row, facts: ObjectFacts) -> None:
-        """Take what is known of an object; where bounds, values or a partition are not, it has no row.
+        """Add an object's row and facts; if bounds, values or a partition are unknown, only the facts.
 
         Raises:
-            ConfigError: the folder cannot be written, a value is not of its index's type, or the object alone is more
-                than is read of a part.
+            ConfigError: the folder cannot be written, a value does not have its index's type, or the row is too large
+                for a part.
+            RunConflictError: another process has taken the lock over.
         """
         self._facts[row.name] = facts
         with _naming(self._folder):
@@ -96,14 +97,14 @@ class StoreWriter:
             self._flush()
 
     def carry(self, parts: Iterable[Store], objects: Mapping[str, tuple[str, ObjectFacts]]) -> None:
-        """Take over what other stores say of objects, also of those of which they only have the facts.
+        """Copy the rows of objects from other stores, and record the facts of all given objects.
 
         Args:
-            parts: the stores, with all their indexes; objects of theirs that are not among ``objects`` are left out.
-            objects: object, as they name it -> its name now, and its facts.
+            parts: the stores, with all their indexes; their objects that are not in ``objects`` are left out.
+            objects: object, by its name in the stores -> its new name and facts.
 
         Raises:
-            As `add`, and what reading a part raises.
+            As `add`, and as reading a part.
         """
         for name, facts in objects.values():
             self.note(name, facts)
@@ -114,7 +115,7 @@ class StoreWriter:
                     self.add(row._replace(name=name), facts)
 
     def leave_out(self, names: Collection[str]) -> None:
-        """Take back what was said of objects; files that tell of them are written again without them.
+        """Remove objects; files that contain their rows are rewritten without them.
 
         Raises:
             As `add`.
@@ -131,15 +132,15 @@ class StoreWriter:
                 self._folder.delete(part.name)
 
     def finish(self, *, digest_key: bytes, given: Mapping[str, str]) -> Sidecar:
-        """Write what is left, put the sidecar in place of the one that is there, and delete the old files.
+        """Write the remaining rows, replace the sidecar, and delete the old files.
 
         Args:
-            digest_key: under which the objects' footers were digested.
-            given: partition column -> its value in every object, where no folder tells it.
+            digest_key: the key of the digests of the objects' footers.
+            given: partition column -> its value in every object, if no folder name contains it.
 
         Raises:
-            ConfigError: the folder cannot be written, or there are more objects than a sidecar holds.
-            RunConflictError: another process has taken the folder over.
+            ConfigError: the folder cannot be written, or the sidecar would be too large.
+            RunConflictError: another process has taken the lock over.
         """
         if self._rows or not self._parts:
             self._flush()
@@ -163,7 +164,7 @@ class StoreWriter:
         return sidecar
 
     def give_up(self) -> None:
-        """Delete what was written, unless the sidecar may name it already."""
+        """Delete the written files, unless the sidecar may name them already."""
         for part in () if self._is_swapping else self._parts:
             self._folder.delete(part.name)
 
@@ -183,7 +184,7 @@ class StoreWriter:
             return _Part(name, tuple([row.name for row in rows]), held, _facts(self._folder, name))
 
     def _read_again(self, part: _Part) -> Iterator[Row]:
-        """Yield the rows of a file that was written here, by the keys that were made for it."""
+        """Return the rows of a file that this writer wrote, read with the keys that were made for it."""
         file = StoreFile(part.name, partial(self._folder.open, part.name))
         store = merge_parts([read_part(file, retrieve_key=self._key, budget=part_budget())])
         return rows_of(store) if store is not None else iter(())
@@ -194,16 +195,16 @@ class StoreWriter:
 
 @contextmanager
 def open_writer(folder: StoreFolder, shape: Store, keys: StoreKeys, identity: StoreIdentity) -> Iterator[StoreWriter]:
-    """Hold a store's folder against other writers, and give what writes a store there; without `finish` nothing comes.
+    """Lock a store's folder and yield a writer; without `finish` the existing store stays.
 
     Args:
-        folder: of this table's store alone; made if it is not there.
-        shape: the table's identifier, partition columns and indexes; its rows are not looked at.
-        keys: to encrypt with.
-        identity: the table, and the generation, which must be larger than the one that is there.
+        folder: a folder only for this table's store; created if it does not exist.
+        shape: the table's identifier, partition columns and indexes; its rows are ignored.
+        keys: the keys to encrypt with.
+        identity: the table, and the generation, which must be later than the existing store's.
 
     Raises:
-        ConfigError: the folder cannot be written, or holds other files.
+        ConfigError: the folder cannot be written, or has other files.
         RunConflictError: another process writes this store, or has written this generation or a later one.
         KeyServiceError: the key service did not wrap a key.
     """
@@ -229,25 +230,25 @@ def write_store(
     digest_key: bytes | None = None,
     given: Mapping[str, str] | None = None,
 ) -> Sidecar:
-    """Write a store that is held whole, in place of the one that is there.
+    """Write a store that is in memory, in place of the existing one.
 
-    An object of which bounds or values are not known has no row: upstream would take the missing entry for a column of
-    nulls.  It stays among the sidecar's objects.
+    An object with unknown bounds or values has no row, since upstream would treat a missing entry as a column of nulls.
+    It is still among the sidecar's objects.
 
     Args:
-        folder: of this table's store alone; made if it is not there.
-        store: what to write; its labels and the fields' names are made here.
-        objects: object -> what it was, for every object of the store and any others that were seen.
-        keys: to encrypt with.
-        identity: the table, and the generation, which must be larger than the one that is there.
-        digest_key: under which the objects' footers were digested; None makes a new one.
-        given: partition column -> its value in every object, where no folder tells it.
+        folder: a folder only for this table's store; created if it does not exist.
+        store: the store; labels and names of fields are made here.
+        objects: object -> its facts, for every object of the store and any further ones.
+        keys: the keys to encrypt with.
+        identity: the table, and the generation, which must be later than the existing store's.
+        digest_key: the key of the digests of the objects' footers; None makes a new one.
+        given: partition column -> its value in every object, if no folder name contains it.
 
     Returns:
-        The sidecar, as it was written.
+        The new sidecar.
 
     Raises:
-        ConfigError: the folder cannot be written or holds other files, or a value is not of its index's type.
+        ConfigError: the folder cannot be written or has other files, or a value does not have its index's type.
         RunConflictError: another process writes this store, or has written this generation or a later one.
         KeyServiceError: the key service did not wrap a key.
     """
@@ -261,7 +262,7 @@ def write_store(
 
 @contextmanager
 def _naming(folder: StoreFolder) -> Iterator[None]:
-    """Say of which folder an error of the file system is."""
+    """Translate errors of the file system into ones that name the folder."""
     try:
         yield
     except OSError as error:
@@ -275,11 +276,11 @@ def _data_keys(how: FileEncryption) -> list[DataKey]:
 
 
 def _standing(folder: StoreFolder, identity: StoreIdentity) -> list[str]:
-    """Return the files that a new store takes the place of: of this table's stores, leftovers of killed writes too.
+    """Return the files that a new store replaces: those of this table's stores, including leftovers of killed writers.
 
     Raises:
-        ConfigError: there is a file that is none of this table's index, which is never removed.
-        RunConflictError: the store that is there is of this generation or a later one.
+        ConfigError: a file does not belong to this table's stores; it is never deleted.
+        RunConflictError: the existing store has this generation or a later one.
     """
     there = standing_generation(folder)
     if there is not None and there >= identity.generation:
@@ -290,10 +291,10 @@ def _standing(folder: StoreFolder, identity: StoreIdentity) -> list[str]:
 
 
 def standing_generation(folder: StoreFolder) -> int | None:
-    """Return the generation that the store in a folder claims; None where there is none.
+    """Return the unauthenticated generation of the store in a folder, or None if there is no sidecar.
 
     Raises:
-        FormatError: what is there is no sidecar.
+        FormatError: the sidecar's content is no sidecar.
         OSError: it cannot be read.
     """
     try:
@@ -304,10 +305,10 @@ def standing_generation(folder: StoreFolder) -> int | None:
 
 
 def own_files(folder: StoreFolder, table_uuid: str | None) -> list[str]:
-    """Return the data files of a store's folder, all of which are of this table's stores.
+    """Return the data files of a store's folder, after checking that all belong to this table's stores.
 
     Raises:
-        ConfigError: one is not; it is never removed.
+        ConfigError: a file does not; it is never deleted.
     """
     found = [name for name in folder.names() if not name.startswith((".", "_"))]
     for name in found:
