@@ -1,9 +1,9 @@
-"""Example: each night, bring the stores for data skipping of tables up to date.
+"""Example: refresh the stores for data skipping of tables each night.
 
 refresh, a task for each table
 
-Copy it into the DAGs folder and set the parameters below; docs/deploy.md tells what Airflow and Spark need for it.
-`sparkcrypt index create --table T --column COL --policy policy.yaml` makes a table's store first.
+Copy it into the DAGs folder and set the parameters below; docs/deploy.md lists what Airflow and Spark need for it.
+Create a table's store first: `sparkcrypt index create --table T --column COL --policy policy.yaml`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from sparkcrypt.airflow import SparkcryptIndexOperator
     start_date=datetime(2026, 1, 1, tzinfo=timezone.utc),
     catchup=False,
     max_active_runs=1,
-    # A refresh that failed leaves the store as it was.
+    # A failed refresh leaves the store unchanged.
     default_args={"retries": 2},
     params={
         "tables": ["sales.orders"],

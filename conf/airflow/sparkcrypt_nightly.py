@@ -1,8 +1,8 @@
-"""Example: each night, bring a partitioned table to what its tags and the policy say.
+"""Example: backfill a partitioned table each night, so that its files match its tags and the policy.
 
 plan -> backfill, a task for each month that differs -> verify, check keys -> wait until readers have ended -> expire
 
-Copy it into the DAGs folder and set the parameters below; docs/deploy.md tells what Airflow and Spark need for it.
+Copy it into the DAGs folder and set the parameters below; docs/deploy.md lists what Airflow and Spark need for it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from sparkcrypt.airflow import SparkcryptBackfillOperator, SparkcryptPlanOperato
 
 SPARK: dict[str, Any] = {
     "conn_id": "spark_default",
-    # On YARN and Kubernetes what a native engine's worker needs besides the JVM: it is a Python process.
+    # Memory for the native engine's workers on YARN and Kubernetes: Python processes beside the JVM.
     "conf": {"spark.executor.memoryOverhead": "1g"},
 }
 BACKFILL: dict[str, Any] = {
@@ -26,7 +26,7 @@ BACKFILL: dict[str, Any] = {
     "application": "{{ params.jobs }}/backfill.py",
     "table": "{{ params.table }}",
     "policy": "{{ params.policy }}",
-    # The driver writes reports there, and Airflow's worker reads them: a file system that both see.
+    # The driver writes reports there and Airflow's worker reads them, so both must have access to the file system.
     "report_folder": "{{ params.reports }}",
 }
 
@@ -37,8 +37,8 @@ NO_DATE = "__HIVE_DEFAULT_PARTITION__"
     schedule="0 1 * * *",
     start_date=datetime(2026, 1, 1, tzinfo=timezone.utc),
     catchup=False,
-    max_active_runs=1,  # one run at a time works on a table
-    # Airflow's default_task_retry_delay of five minutes is longer than the lock of a driver that died, two minutes.
+    max_active_runs=1,  # only one run at a time can work on a table
+    # Airflow's default_task_retry_delay, five minutes, is longer than the lock of a killed driver lasts, two minutes.
     default_args={"retries": 3},
     params={
         "table": "sales.orders",
@@ -46,7 +46,7 @@ NO_DATE = "__HIVE_DEFAULT_PARTITION__"
         "policy": "/etc/sparkcrypt/policy.yaml",
         "jobs": "/opt/sparkcrypt/jobs",
         "reports": "/mnt/shared/sparkcrypt/reports",
-        "grace_hours": 12,  # how long after the night's start readers may still work on old files
+        "grace_hours": 12,  # hours after the DAG run's start in which readers may still use old files
     },
     tags=["sparkcrypt"],
 )
@@ -56,9 +56,9 @@ def sparkcrypt_nightly() -> None:
 
     @task
     def months(report: dict[str, Any], params: dict[str, Any]) -> list[str]:
-        """Return a predicate for each month with files that differ; none skips the backfill."""
+        """Return a predicate for each month with files that differ; without any the backfill is skipped."""
         column = params["month_of"]
-        # The XCom leaves out units beyond the first; the report that it names has all.
+        # The XCom has only the first units; the report that it names has all.
         units = [unit["unit"] for table in read_report(report["report"])["tables"] for unit in table["planned"]]
         values = {dict(part.split("=", 1) for part in unit.split("/"))[column] for unit in units}
         undated = [f"{column} IS NULL"] if NO_DATE in values else []
@@ -73,7 +73,7 @@ def sparkcrypt_nightly() -> None:
         task_id="verify",
         application="{{ params.jobs }}/verify_table.py",
         application_args=["--table", "{{ params.table }}", "--policy", "{{ params.policy }}"],
-        trigger_rule="none_failed",  # also when there was nothing to do
+        trigger_rule="none_failed",  # runs also if there was nothing to do
         **SPARK,
     )
     check_keys = SparkSubmitOperator(
@@ -92,14 +92,14 @@ def sparkcrypt_nightly() -> None:
     expire = SparkSubmitOperator(
         task_id="expire",
         application="{{ params.jobs }}/backfill.py",
-        # No grace beyond the wait above.
+        # The wait above is the only grace period.
         application_args=[
             *("expire", "--table", "{{ params.table }}", "--policy", "{{ params.policy }}", "--older-than", "0s")
         ],
         **SPARK,
     )
     backfill >> verify >> check_keys >> expire
-    backfill >> wait >> expire  # skipped like the backfill
+    backfill >> wait >> expire  # both are skipped if the backfill is
 
 
 def _between(column: str, month: datetime) -> str:

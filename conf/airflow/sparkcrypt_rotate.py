@@ -1,8 +1,8 @@
-"""Example: each month, give master keys a new version and rewrap the data keys of every file that holds them.
+"""Example: give master keys a new version each month, and rewrap the data keys of every file that uses them.
 
 rotate, a task for each key
 
-Copy it into the DAGs folder and set the parameters below; docs/deploy.md tells what Airflow and Spark need for it.
+Copy it into the DAGs folder and set the parameters below; docs/deploy.md lists what Airflow and Spark need for it.
 `sparkcrypt keys status` shows which keys are due (`rotate_every` in the policy).
 """
 
@@ -21,7 +21,7 @@ from sparkcrypt.airflow import SparkcryptRotateOperator
     start_date=datetime(2026, 1, 1, tzinfo=timezone.utc),
     catchup=False,
     max_active_runs=1,
-    # A try goes on under the version that the first one made.
+    # A retry resumes under the version that the first try made.
     default_args={"retries": 3},
     params={
         "keys": ["pii"],
@@ -32,7 +32,7 @@ from sparkcrypt.airflow import SparkcryptRotateOperator
     tags=["sparkcrypt"],
 )
 def sparkcrypt_rotate() -> None:
-    """Rotate keys, one after the other: one run at a time works on a table."""
+    """Rotate keys one after another, since only one run at a time can work on a table."""
 
     @task
     def keys(params: dict[str, Any]) -> list[str]:
@@ -46,7 +46,7 @@ def sparkcrypt_rotate() -> None:
         application="{{ params.jobs }}/rotate_keys.py",
         policy="{{ params.policy }}",
         report_folder="{{ params.reports }}",
-        # The driver ends in time for the day's work; the next try, or the next month, goes on.
+        # The driver stops before the day's work begins; the next try, or the next month's, resumes.
         options=["--max-duration", "4h"],
     ).expand(key=keys())
 

@@ -1,10 +1,10 @@
-"""Example: each month, tell which master keys are past their retention; shred them when somebody gives a reason.
+"""Example: list the master keys that are past their retention each month, and shred them once a reason is given.
 
 plan -> confirmed -> shred
 
-A scheduled run only plans. Who has read its plan triggers the DAG with `reason`, and with `head`: that of the plan's
-XCom, or one that was kept elsewhere. Copy it into the DAGs folder and set the parameters below; docs/deploy.md tells
-what Airflow and Spark need for it. There is no way back from shredding: docs/keys.md says what it does.
+A scheduled run only plans. After reading its plan, an operator triggers the DAG with `reason`, and with `head` from the
+plan's XCom or from elsewhere. Copy it into the DAGs folder and set the parameters below; docs/deploy.md lists what
+Airflow and Spark need for it. Shredding cannot be undone: see docs/keys.md.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from sparkcrypt.airflow import SparkcryptShredOperator
     start_date=datetime(2026, 1, 1, tzinfo=timezone.utc),
     catchup=False,
     max_active_runs=1,
-    # A try goes on with what the first one began.
+    # A retry resumes what the first try began.
     default_args={"retries": 2},
     params={
         "reason": "",
@@ -34,7 +34,7 @@ from sparkcrypt.airflow import SparkcryptShredOperator
     tags=["sparkcrypt"],
 )
 def sparkcrypt_shred() -> None:
-    """Plan, and shred what is due where a person said why."""
+    """Plan, and shred the keys that are due if a reason was given."""
     where = {
         "conn_id": "spark_default",
         "application": "{{ params.jobs }}/shred_keys.py",
@@ -46,7 +46,7 @@ def sparkcrypt_shred() -> None:
 
     @task.short_circuit
     def confirmed(params: dict[str, Any], found: dict[str, Any]) -> bool:
-        """Tell whether a key is due, and somebody gave a reason."""
+        """Tell whether a key is due and a reason was given."""
         return bool(found["due"] and params["reason"].strip())
 
     shred = SparkcryptShredOperator(task_id="shred", apply=True, reason="{{ params.reason }}", **where)

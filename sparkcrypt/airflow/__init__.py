@@ -1,7 +1,7 @@
-"""Backfills, rotations and shreddings on Airflow's schedule: operators and a sensor, thin over the jobs.
+"""Airflow operators and a sensor that submit the jobs: backfills, rotations, shreddings, and stores for data skipping.
 
-Install them where Airflow runs with ``pip install 'sparkcrypt[airflow]'``; nothing of Spark is needed there but a
-`spark-submit` on PATH.
+Install them where Airflow runs with ``pip install 'sparkcrypt[airflow]'``; of Spark they need only a `spark-submit` on
+PATH.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a task asks of one of the jobs, as that job's command line."""
+"""Builds the command lines of the jobs from the arguments of a task."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from airflow.exceptions import AirflowException
 
 @dataclass(frozen=True, slots=True)
 class JobArguments:
-    """Which files a pass is about, and under which policy.
+    """The tables or the folder of a pass, its policy, and its options.
 
     Attributes:
-        policy: path or URI of the policy, where the driver finds it.
+        policy: path or URI of the policy, as the driver opens it.
         table: a table or pattern, or several.
         database: a database, or several.
         path: a bare folder instead.
         where: a predicate over partition columns.
-        changed: pass over tables that are as the last pass left them.
+        changed: leave out tables that have not changed since the last pass.
         options: further options of the job, as on its command line.
     """
 
@@ -31,10 +31,10 @@ class JobArguments:
     options: Iterable[str] = ()
 
     def as_list(self) -> list[str]:
-        """Return the command line, without a report.
+        """Return the command line without ``--report``.
 
         Raises:
-            AirflowException: it names nothing, or two kinds of things; or its options name what is a task's own.
+            AirflowException: neither tables nor a folder are given, or both; or an option is reserved for the task.
         """
         tables, databases, options = _several(self.table), _several(self.database), _further(self.options)
         if (not self.path) == (not tables and not databases):
@@ -55,17 +55,17 @@ def list_rotation(
     database: str | Iterable[str] | None = None,
     options: Iterable[str] = (),
 ) -> list[str]:
-    """Return the command line of a rotation, without a report.
+    """Return the command line of a rotation, without ``--report``.
 
     Args:
         key: the master key's id.
-        policy: path or URI of the policy, where the driver finds it.
-        table: a table or pattern, or several; with no database either: every table that is known to hold the key.
+        policy: path or URI of the policy, as the driver opens it.
+        table: a table or pattern, or several; without table and database: every table that is known to use the key.
         database: a database, or several.
         options: further options of the job, as on its command line.
 
     Raises:
-        AirflowException: there is no key; or the options name what is a task's own.
+        AirflowException: the key is empty, or an option is reserved for the task.
     """
     if not key:
         raise AirflowException("key is empty; name the master key; after templating there may be none")
@@ -84,20 +84,20 @@ def list_shredding(
     database: str | Iterable[str] | None = None,
     options: Iterable[str] = (),
 ) -> list[str]:
-    """Return the command line of a shredding, or of its plan, without a report.
+    """Return the command line of a shredding, or of its plan, without ``--report``.
 
     Args:
-        policy: path or URI of the policy, where the driver finds it.
-        reason: why keys are shredded; a shredding needs one.
-        applies: shred them; else they are planned.
-        head: of the audit of keys, as it was kept; ``none`` where there was none.
-        key: this key alone.
-        table: a table or pattern, or several; with no database either: every table that is known.
+        policy: path or URI of the policy, as the driver opens it.
+        reason: the reason for shredding keys; required with ``applies``.
+        applies: True to shred keys, False to plan.
+        head: the saved head of the audit of keys; ``none`` if there was none.
+        key: only this key.
+        table: a table or pattern, or several; without table and database: every known table.
         database: a database, or several.
         options: further options of the job, as on its command line.
 
     Raises:
-        AirflowException: keys are to be shredded and nobody says why; or the options name what is a task's own.
+        AirflowException: a shredding has no reason, or an option is reserved for the task.
     """
     if applies and not (reason or "").strip():
         raise AirflowException("reason is empty; say why keys are shredded; after templating there may be none")
@@ -112,16 +112,16 @@ def list_shredding(
 
 
 def list_indexing(*, policy: str, table: str, columns: Iterable[str] = (), options: Iterable[str] = ()) -> list[str]:
-    """Return the command line of the making of a store, or of its refresh where no column is named, without a report.
+    """Return the command line that creates a store, or refreshes it if there are no columns, without ``--report``.
 
     Args:
-        policy: path or URI of the policy, where the driver finds it.
+        policy: path or URI of the policy, as the driver opens it.
         table: ``db.table``.
         columns: each ``COL`` or ``COL:KIND…``.
         options: further options of the job, as on its command line.
 
     Raises:
-        AirflowException: there is no table; or the options name what is a task's own.
+        AirflowException: the table is empty, or an option is reserved for the task.
     """
     if not table:
         raise AirflowException("table is empty; name one; after templating there may be none")
@@ -139,7 +139,7 @@ def _further(options: Iterable[str], *more: str) -> list[str]:
 
 
 def _several(names: str | Iterable[str] | None) -> list[str]:
-    """Return names as a list; a template that was rendered to nothing names nothing."""
+    """Return names as a list, without empty ones, to which templates may be rendered."""
     return [name for name in ([names] if isinstance(names, str) else names or ()) if name]
 
 

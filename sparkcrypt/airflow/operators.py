@@ -1,4 +1,4 @@
-"""Operators that submit jobs through a connection to Spark, and end as the jobs' reports say."""
+"""Operators that submit jobs through a Spark connection, and succeed or fail by the jobs' reports."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sparkcrypt.airflow.verdict import check_indexing, check_report, check_shred
 
 
 class _JobOperator(SparkSubmitOperator):
-    """One submission of a job a try; see the operators below for what each argument is."""
+    """An operator that submits its job once in each try; the operators below document the arguments."""
 
     template_fields: Sequence[str] = (*SparkSubmitOperator.template_fields, "policy", "options", "report_folder")
     dry_run: bool
@@ -44,15 +44,15 @@ class _JobOperator(SparkSubmitOperator):
         self.allow_incomplete = allow_incomplete
         self.report_conn_id = report_conn_id
         self.xcom_items = xcom_items
-        # A retry that connects to the application of an earlier try would wait for a report of another name, and what
-        # an earlier try left unfinished is taken up by its run's journal.
+        # A retry that reconnected to an earlier try's application would wait for a report of another name.  A new
+        # submission resumes what an earlier try left unfinished, by its run's journal.
         self.durable = False
 
     def execute(self, context: Any) -> dict[str, Any]:
-        """Submit the job, and return its report, shortened, when that says that all was done.
+        """Submit the job, and return its shortened report if the job did everything.
 
         Raises:
-            AirflowException: the job failed, left something out, or wrote no report.
+            AirflowException: the job failed, was incomplete, or wrote no report.
         """
         arguments = self.list_job_arguments()
 
@@ -69,24 +69,24 @@ class _JobOperator(SparkSubmitOperator):
         return {**shorten_report(done.report, self.xcom_items), **told, "report": done.uri}
 
     def list_job_arguments(self) -> list[str]:
-        """Return the job's command line, a dry run's option included."""
+        """Return the job's command line, including ``--dry-run`` for a dry run."""
         return [*self.list_arguments(), *(["--dry-run"] if self.dry_run else [])]
 
     def judge_report(self, report: Mapping[str, Any], uri: str) -> dict[str, Any]:
-        """Return what the XCom says besides the report.
+        """Check the report, and return the XCom's entries besides it.
 
         Raises:
-            AirflowException: the job failed, or left something out.
+            AirflowException: the job failed, or was incomplete.
         """
         check_report(report, uri, dry_run=self.dry_run, allow_incomplete=self.allow_incomplete)
         return {"drift": drifts(report)}
 
     @abstractmethod
     def list_arguments(self) -> list[str]:
-        """Return the job's command line, without a report.
+        """Return the job's command line, without ``--report`` and ``--dry-run``.
 
         Raises:
-            AirflowException: the arguments do not go together.
+            AirflowException: the arguments are invalid or contradict each other.
         """
 
 
@@ -124,82 +124,81 @@ class _PassOperator(_JobOperator):
 
 
 class SparkcryptPlanOperator(_PassOperator):
-    """Tell which files differ from what tags and policy say, and change nothing.
+    """Finds the files that differ from their plan by tags and policy, and changes nothing.
 
-    It succeeds with and without drift; the XCom says which, as ``drift``.  Arguments that are not listed here are those
-    of ``SparkSubmitOperator``: connection, deploy mode, memory, environment and so on.
+    The task succeeds with and without drift; the XCom's ``drift`` tells whether there is any.  Further arguments are
+    those of ``SparkSubmitOperator``: connection, deploy mode, memory, environment and so on.
 
     Args:
         application: path or URI of `jobs/backfill.py`. (templated)
-        policy: path or URI of the policy, where the driver finds it. (templated)
-        report_folder: a folder that the driver writes and this worker reads, as path or URI; each submission writes a
-            file of its own there. (templated)
+        policy: path or URI of the policy, as the driver opens it. (templated)
+        report_folder: path or URI of a folder that the driver writes to and this worker reads; each submission writes
+            its own file there. (templated)
         table: a table, a pattern such as ``sales.cust*``, or several. (templated)
         database: a database, or several. (templated)
         path: a bare folder instead. (templated)
         where: a predicate over partition columns. (templated; made for ``expand``)
-        changed: pass over tables whose tags, policy and files are as the last pass left them.
+        changed: leave out tables whose tags, policy and files have not changed since the last pass.
         options: further options of the job, such as ``["--parallelism", "8"]``. (templated)
-        allow_incomplete: succeed although tables could not be planned; ``failed`` and ``refused`` in the XCom say
-            which.
-        report_conn_id: the connection with which object storage is read.
-        xcom_items: how many entries of each list the XCom keeps; the report has all.
+        allow_incomplete: succeed although tables could not be planned; ``failed`` and ``refused`` in the XCom name
+            them.
+        report_conn_id: the connection for reading reports from object storage.
+        xcom_items: maximum number of entries of each list in the XCom; the report has all.
     """
 
     dry_run = True
 
 
 class SparkcryptBackfillOperator(_PassOperator):
-    """Bring tables to what their tags and the policy say.
+    """Rewrites the files of tables that differ from their plan by tags and policy.
 
-    A try takes up what an earlier one, or an earlier task, left unfinished (``--resume auto``), and files that match
-    already are left alone: trying again is always safe.  Units that could not be done fail the task; they are as they
-    were, and the rest is done.  A pass that stops at a budget succeeds, with ``outcome`` saying so in the XCom.
+    A try resumes what an earlier try or task left unfinished (``--resume auto``), and files that match already are not
+    rewritten, so retries are always safe.  Units that could not be done fail the task; they stay unchanged, and the
+    rest is done.  A pass that stops at a budget succeeds, and ``outcome`` in the XCom tells that it stopped.
 
-    One run at a time works on a table.  Mapped tasks of one table go one after the other:
+    Only one run at a time can work on a table, so mapped tasks of one table must run one after another:
     ``.partial(…, max_active_tis_per_dagrun=1).expand(where=[…])``.
 
     Args:
         application: path or URI of `jobs/backfill.py`. (templated)
-        policy: path or URI of the policy, where the driver finds it. (templated)
-        report_folder: a folder that the driver writes and this worker reads, as path or URI; each submission writes a
-            file of its own there. (templated)
+        policy: path or URI of the policy, as the driver opens it. (templated)
+        report_folder: path or URI of a folder that the driver writes to and this worker reads; each submission writes
+            its own file there. (templated)
         table: a table, a pattern such as ``sales.cust*``, or several. (templated)
         database: a database, or several. (templated)
         path: a bare folder instead, with ``--output`` or ``--exclusive`` among the options. (templated)
         where: a predicate over partition columns. (templated; made for ``expand``)
-        changed: pass over tables whose tags, policy and files are as the last pass left them.
+        changed: leave out tables whose tags, policy and files have not changed since the last pass.
         options: further options of the job, such as ``["--max-duration", "4h"]``. (templated)
         allow_incomplete: succeed although units or tables could not be done; ``quarantined``, ``failed`` and
-            ``refused`` in the XCom say which, for a task downstream to decide.
-        report_conn_id: the connection with which object storage is read.
-        xcom_items: how many entries of each list the XCom keeps; the report has all.
+            ``refused`` in the XCom name them, for a downstream task to decide.
+        report_conn_id: the connection for reading reports from object storage.
+        xcom_items: maximum number of entries of each list in the XCom; the report has all.
     """
 
     dry_run = False
 
 
 class SparkcryptRotateOperator(_JobOperator):
-    """Give a master key a new version, and rewrap the data keys of every file that holds the key.
+    """Gives a master key a new version, and rewraps the data keys of every file that uses the key.
 
-    A try after a failed one goes on under the version that was made, so trying again is safe; the next run of the DAG
-    makes the next version.  Without table and database the tables are those of which the state directory knows that
-    they hold the key.
+    A retry resumes under the version that the failed try made, so retries are safe; the next run of the DAG makes the
+    next version.  Without table and database it works on the tables that use the key by records in the state directory.
 
     Args:
         application: path or URI of `jobs/rotate_keys.py`. (templated)
         key: the master key's id. (templated)
-        policy: path or URI of the policy, where the driver finds it. (templated)
-        report_folder: a folder that the driver writes and this worker reads, as path or URI; each submission writes a
-            file of its own there. (templated)
+        policy: path or URI of the policy, as the driver opens it. (templated)
+        report_folder: path or URI of a folder that the driver writes to and this worker reads; each submission writes
+            its own file there. (templated)
         table: a table, a pattern such as ``sales.cust*``, or several. (templated)
         database: a database, or several. (templated)
-        dry_run: say how much would be rewrapped, and change nothing; ``drift`` in the XCom tells whether anything.
+        dry_run: report how much would be rewrapped, and change nothing; ``drift`` in the XCom tells if there is any.
         options: further options of the job, such as ``["--max-duration", "4h"]`` or ``["--compromised"]``. (templated)
         allow_incomplete: succeed although units or tables could not be done; ``quarantined``, ``failed`` and
-            ``refused`` in the XCom say which.
-        report_conn_id: the connection with which object storage is read.
-        xcom_items: how many entries of each list the XCom keeps; the report has all.
+            ``refused`` in the XCom name them.
+        report_conn_id: the connection for reading reports from object storage.
+        xcom_items: maximum number of entries of each list in the XCom; the report has all.
     """
 
     template_fields: Sequence[str] = (*_JobOperator.template_fields, "key", "table", "database")
@@ -227,29 +226,32 @@ class SparkcryptRotateOperator(_JobOperator):
 
 
 class SparkcryptShredOperator(_JobOperator):
-    """Tell which master keys are past their retention; delete them for good where ``apply`` and ``reason`` say so.
+    """Lists the master keys that are past their retention; with ``apply`` and ``reason`` it deletes them for good.
 
-    A plan succeeds with and without keys that are due; the XCom says which, as ``due``.  A shredding deletes what is
-    due when its turn comes, not what an earlier plan showed; a try after a failed one goes on.  Holds keep keys and
-    fail nothing; a key that is due and refused fails the task.  The XCom's ``head`` is that of the audit of keys: keep
-    it, and give it to the next shredding.
+    A plan succeeds with and without keys that are due; the XCom's ``due`` tells whether there are any.  A shredding
+    deletes the keys that are due when it runs, not those of an earlier plan; a retry resumes a failed try.  Keys with
+    a hold are kept and do not fail the task; a key that is due and refused fails it.  The XCom's ``head`` is the head
+    of the audit of keys: save it, and give it to the next shredding.
 
     Args:
         application: path or URI of `jobs/shred_keys.py`. (templated)
-        policy: path or URI of the policy, where the driver finds it. (templated)
-        report_folder: a folder that the driver writes and this worker reads, as path or URI; each submission writes a
-            file of its own there. (templated)
-        apply: delete the keys; there is no way back.
-        reason: why, for those who read the audit of keys; a shredding needs it, and a plan takes none. (templated)
-        head: of the audit of keys, as ``NUMBER:DIGEST``; ``none`` where no key was ever held or shredded. (templated)
-        key: this key alone, such as a tenant's. (templated)
-        table: a table, a pattern such as ``sales.cust*``, or several; without table and database every table that the
-            state directory knows. (templated)
+        policy: path or URI of the policy, as the driver opens it. (templated)
+        report_folder: path or URI of a folder that the driver writes to and this worker reads; each submission writes
+            its own file there. (templated)
+        apply: delete the keys; this cannot be undone.
+        reason: the reason, for readers of the audit of keys; required with ``apply``, not allowed for a plan.
+            (templated)
+        head: the head of the audit of keys, as ``NUMBER:DIGEST``; ``none`` if no key was ever held or shredded.
+            (templated)
+        key: only this key, such as a tenant's. (templated)
+        table: a table, a pattern such as ``sales.cust*``, or several; without table and database every table in the
+            state directory. (templated)
         database: a database, or several. (templated)
         options: further options of the job, such as ``["--leave-out", "sales.gone"]``. (templated)
-        allow_incomplete: succeed although keys were refused; ``keys``, ``kept`` and ``left`` in the XCom say which.
-        report_conn_id: the connection with which object storage is read.
-        xcom_items: how many entries of each list the XCom keeps; the report has all.
+        allow_incomplete: succeed although keys were refused or tables could not be scanned; ``keys``, ``kept``,
+            ``left`` and ``not_scanned`` in the XCom name them.
+        report_conn_id: the connection for reading reports from object storage.
+        xcom_items: maximum number of entries of each list in the XCom; the report has all.
     """
 
     template_fields: Sequence[str] = (*_JobOperator.template_fields, "reason", "head", "key", "table", "database")
@@ -291,11 +293,11 @@ class SparkcryptShredOperator(_JobOperator):
         )
 
     def list_job_arguments(self) -> list[str]:
-        """Return the job's command line, whose first word says whether it plans."""
+        """Return the job's command line, whose first word is ``plan`` or ``apply``."""
         return self.list_arguments()
 
     def judge_report(self, report: Mapping[str, Any], uri: str) -> dict[str, Any]:
-        """Return whether keys are due, of a plan.
+        """Check the report, and return for a plan whether keys are due.
 
         Raises:
             AirflowException: the job failed, or refused a key.
@@ -305,22 +307,22 @@ class SparkcryptShredOperator(_JobOperator):
 
 
 class SparkcryptIndexOperator(_JobOperator):
-    """Bring a table's store for data skipping up to date; with columns, make it anew.
+    """Refreshes a table's store for data skipping; with columns, creates or re-creates it.
 
-    A refresh reads new and changed files alone, so it fits behind whatever writes the table.  A store that could not be
-    written is as it was, and queries open what it does not know: trying again is always safe.
+    A refresh reads only new and changed files, so it can follow each task that writes the table.  If the store cannot
+    be written, it stays unchanged, and queries open the files that it does not cover, so retries are always safe.
 
     Args:
         application: path or URI of `jobs/index_table.py`. (templated)
         table: ``db.table``. (templated)
-        columns: each ``COL`` or ``COL:KIND…``, to make the store anew with indexes of these; none to refresh the one
-            that is there. (templated)
-        policy: path or URI of the policy, where the driver finds it. (templated)
-        report_folder: a folder that the driver writes and this worker reads, as path or URI; each submission writes a
-            file of its own there. (templated)
+        columns: each ``COL`` or ``COL:KIND…``, to create the store with indexes of these columns; none to refresh the
+            existing store. (templated)
+        policy: path or URI of the policy, as the driver opens it. (templated)
+        report_folder: path or URI of a folder that the driver writes to and this worker reads; each submission writes
+            its own file there. (templated)
         options: further options of the job, such as ``["--most-values", "5000"]``. (templated)
-        report_conn_id: the connection with which object storage is read.
-        xcom_items: how many entries of each list the XCom keeps; the report has all.
+        report_conn_id: the connection for reading reports from object storage.
+        xcom_items: maximum number of entries of each list in the XCom; the report has all.
     """
 
     template_fields: Sequence[str] = (*_JobOperator.template_fields, "table", "columns")
@@ -337,7 +339,7 @@ class SparkcryptIndexOperator(_JobOperator):
         return list_indexing(policy=self.policy, table=self.table, columns=self.columns, options=self.options)
 
     def judge_report(self, report: Mapping[str, Any], uri: str) -> dict[str, Any]:
-        """Return nothing besides the report.
+        """Check the report, and add nothing to the XCom.
 
         Raises:
             AirflowException: the job failed.

@@ -1,6 +1,6 @@
-"""Reports of jobs, through which a task learns what became of its submission: exit codes get lost on the way.
+"""Names and reads the reports of jobs, which give a task the result of its submission, since exit codes may be lost.
 
-Each submission writes a report of its own name, which nothing had before: an older one can never be taken for it.
+Each submission writes a report with a new unique name, so an older report is never read in its place.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from urllib.parse import unquote, urlsplit
 from airflow.exceptions import AirflowException
 
 KIND, SHRED, INDEX, VERSION = "sparkcrypt backfill", "sparkcrypt shred", "sparkcrypt index", 1
-"""Kinds of reports: of passes and rotations, of shreddings, and of stores for data skipping; and their version."""
+"""The kinds of reports, for passes and rotations, for shreddings, and for stores for data skipping; their version."""
 _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 _NAME_CHARACTERS = 60
 
@@ -24,11 +24,11 @@ _NAME_CHARACTERS = 60
 def new_report(folder: str, context: Mapping[str, Any]) -> str:
     """Return the URI of a report for one submission, named after the task and its try.
 
-    A local folder is made if need be.
+    A local folder is created if it does not exist.
 
     Args:
         folder: path or URI of the folder.
-        context: Airflow's.
+        context: Airflow's context of the task.
 
     Raises:
         AirflowException: no folder was given, or it cannot be made.
@@ -51,14 +51,14 @@ def new_report(folder: str, context: Mapping[str, Any]) -> str:
 
 
 def read_report(uri: str, conn_id: str | None = None) -> dict[str, Any]:
-    """Read a whole report: what the XCom of a task leaves out is in the report that its key ``report`` names.
+    """Read a complete report; its URI is in the XCom of a task under the key ``report``.
 
     Args:
         uri: a path, or a URI that Airflow's object storage can open.
         conn_id: the connection for object storage.
 
     Raises:
-        AirflowException: it is not there, cannot be read, or is not the report of a job.
+        AirflowException: it does not exist, cannot be read, or is not the report of a job.
     """
     found = find_report(uri, conn_id, (KIND, SHRED, INDEX))
     if found is None:
@@ -67,7 +67,7 @@ def read_report(uri: str, conn_id: str | None = None) -> dict[str, Any]:
 
 
 def find_report(uri: str, conn_id: str | None = None, kinds: Sequence[str] = (KIND,)) -> dict[str, Any] | None:
-    """Read a report of one of some kinds, like `read_report`; None when it is not there."""
+    """Read a report of one of these kinds, like `read_report`; return None if it does not exist."""
     try:
         text = _text(uri, conn_id)
     except FileNotFoundError:
@@ -89,15 +89,15 @@ def find_report(uri: str, conn_id: str | None = None, kinds: Sequence[str] = (KI
 
 
 def shorten_report(report: Mapping[str, Any], items: int) -> dict[str, Any]:
-    """Return a report for an XCom: of each list no more than its first entries, and how many were left out.
+    """Return a report for an XCom, with the first entries of each list and the number of those left out.
 
     Args:
-        report: the whole one.
-        items: how many entries of each list are kept.
+        report: the complete report.
+        items: maximum number of entries of each list.
     """
     short: dict[str, Any] = {}
     for name, value in report.items():
-        if name == "throughput":  # a picture's data, and no news to a task
+        if name == "throughput":  # data of a chart, which tasks do not need
             continue
         short[name] = _shorten_value(value, items)
         if isinstance(value, list) and len(value) > items:

@@ -1,4 +1,4 @@
-"""A sensor that waits until files differ from what tags and policy say."""
+"""A sensor that waits until files differ from their plan by tags and policy."""
 
 from __future__ import annotations
 
@@ -17,31 +17,31 @@ from sparkcrypt.airflow.verdict import check_report, drifts
 
 
 class SparkcryptDriftSensor(BaseSensorOperator):
-    """Wait until there is drift; the XCom is the plan's report.
+    """Waits until there is drift; the XCom is the plan's report.
 
-    With ``plan_report`` a poke reads one small file, which somebody's plan keeps writing
+    With ``plan_report`` a poke reads one small file, which another process keeps writing
     (``jobs/backfill.py … --dry-run --report URI``).  Without it each poke submits a plan, with ``--changed``: tables
-    that are as the last pass left them cost a listing, and footers that were read once come from a cache.
+    that have not changed since the last pass cost only a listing, and footers that were read before come from a cache.
 
-    By default it gives its worker slot back between pokes (``mode="reschedule"``), an hour each.
+    By default the sensor pokes every hour, and releases its worker slot between pokes (``mode="reschedule"``).
 
     Args:
         plan_report: path or URI of a plan's report. (templated)
-        max_age: an older report tells nothing, and the sensor waits on.
-        application: path or URI of `jobs/backfill.py`, where plans are submitted. (templated)
-        policy: path or URI of the policy, where the driver finds it. (templated)
+        max_age: an older report is ignored, and the sensor keeps waiting.
+        application: path or URI of `jobs/backfill.py`, to submit plans. (templated)
+        policy: path or URI of the policy, as the driver opens it. (templated)
         report_folder: as for the operators. (templated)
         table: a table, a pattern such as ``sales.cust*``, or several. (templated)
         database: a database, or several. (templated)
         where: a predicate over partition columns. (templated)
-        changed: pass over tables that are as the last pass left them.
+        changed: leave out tables that have not changed since the last pass.
         options: further options of the job. (templated)
-        allow_incomplete: wait on although tables could not be planned.
+        allow_incomplete: keep waiting although tables could not be planned.
         conn_id: the connection to Spark.
         conf: Spark configuration. (templated)
         spark_submit: further arguments of ``SparkSubmitHook``, such as ``{"deploy_mode": "cluster"}``. (templated)
-        report_conn_id: the connection with which object storage is read.
-        xcom_items: how many entries of each list the XCom keeps.
+        report_conn_id: the connection for reading reports from object storage.
+        xcom_items: maximum number of entries of each list in the XCom.
     """
 
     template_fields: Sequence[str] = (
@@ -120,7 +120,7 @@ class SparkcryptDriftSensor(BaseSensorOperator):
         )
 
     def on_kill(self) -> None:
-        """End the submission."""
+        """Stop the submitted application."""
         if self._hook is not None:
             self._hook.on_kill()
 

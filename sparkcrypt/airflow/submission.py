@@ -1,4 +1,4 @@
-"""One submission and its report: what `spark-submit` says of a job's end counts only where there is no report."""
+"""Submits a job and reads its report; the result of `spark-submit` counts only if there is no report."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from airflow.exceptions import AirflowException
 from sparkcrypt.airflow.reports import KIND, find_report, new_report
 
 ONE_ATTEMPT = {"spark.yarn.maxAppAttempts": "1"}
-"""YARN starts a driver again that ended with another code than 0, a plan's 2 for drift included; trying again is
-Airflow's business."""
+"""YARN restarts a driver that ended with another exit code than 0, such as a plan's 2 for drift, but only Airflow
+should retry."""
 
 Submit = Callable[[list[str]], object]
-"""Submits the job with arguments, and returns or raises when it has ended."""
+"""Submits the job with arguments, and returns or raises an error when the job has ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reported:
-    """A report and where it is."""
+    """A report and its URI."""
 
     report: dict[str, Any]
     uri: str
@@ -39,15 +39,15 @@ def submit_job(
     """Submit the job once, and return the report that it wrote.
 
     Args:
-        submit: does it.
-        arguments: of the job, without its report.
-        context: Airflow's.
-        folder: of reports.
-        conn_id: the connection for object storage, where the folder is there.
-        kind: of the report.
+        submit: submits the job.
+        arguments: the job's arguments without ``--report``.
+        context: Airflow's context of the task.
+        folder: the folder of reports.
+        conn_id: the connection for object storage, if the folder is there.
+        kind: the kind of the report.
 
     Raises:
-        AirflowException: there is no report, so nobody knows what was done; or it cannot be read.
+        AirflowException: there is no report, so the result is unknown; or it cannot be read.
     """
     uri = new_report(folder, context)
     failure = _failure(submit, [*arguments, "--report", uri])
@@ -65,7 +65,7 @@ def submit_job(
 
 
 def _failure(submit: Submit, arguments: list[str]) -> Exception | None:
-    """Return what the provider raises when a job ended with another code than 0."""
+    """Submit the job, and return the provider's error if it ended with another exit code than 0."""
     try:
         submit(arguments)
     except FileNotFoundError as error:

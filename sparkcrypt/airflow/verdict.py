@@ -1,4 +1,4 @@
-"""What a report means for a task: whether it failed and why, and whether files differ."""
+"""Decides by a job's report whether the task failed and why, and whether files differ from their plan."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ _REST = {
 
 
 def check_report(report: Mapping[str, Any], uri: str, *, dry_run: bool, allow_incomplete: bool) -> None:
-    """See that a report is of the pass that was asked for, and that all of it was done.
+    """Check that a report belongs to the requested kind of pass, and that the pass did everything.
 
     Args:
-        report: the whole one.
-        uri: where it is, for messages.
-        dry_run: what was asked for.
-        allow_incomplete: units and tables that could not be done are the next task's business.
+        report: the complete report.
+        uri: its URI, for messages.
+        dry_run: whether a dry run was requested.
+        allow_incomplete: accept units and tables that could not be done.
 
     Raises:
-        AirflowException: the job failed, or left something out; the message says what and why.
+        AirflowException: the job failed, or was incomplete; the message has the reasons.
     """
     outcome = _check_outcome(report, uri, "plan" if dry_run else "backfill", dry_run=dry_run)
     problems = list(_problems(report)) or (["it does not say what"] if outcome == "incomplete" else [])
@@ -37,16 +37,16 @@ def check_report(report: Mapping[str, Any], uri: str, *, dry_run: bool, allow_in
 
 
 def check_shredding(report: Mapping[str, Any], uri: str, *, plans: bool, allow_incomplete: bool) -> None:
-    """See that a report is of the shredding that was asked for, and that nothing stood against it.
+    """Check that a report belongs to the requested kind of shredding, and that nothing was refused.
 
     Args:
-        report: the whole one.
-        uri: where it is, for messages.
-        plans: nothing was to be shredded.
-        allow_incomplete: keys that are due and were refused are the next task's business; holds never are a failure.
+        report: the complete report.
+        uri: its URI, for messages.
+        plans: whether only a plan was requested.
+        allow_incomplete: accept refused keys and tables that could not be scanned; holds are never a failure.
 
     Raises:
-        AirflowException: the job failed, or refused a key; the message says which and why.
+        AirflowException: the job failed, or refused a key; the message names it and the reason.
     """
     _check_outcome(report, uri, "plan" if plans else "shredding", dry_run=plans)
     problems = list(_find_refused(report))
@@ -59,14 +59,14 @@ def check_shredding(report: Mapping[str, Any], uri: str, *, plans: bool, allow_i
 
 
 def check_indexing(report: Mapping[str, Any], uri: str) -> None:
-    """See that a report is of a store that was made or refreshed.
+    """Check that a report belongs to a store that was created or refreshed.
 
     Args:
-        report: the whole one.
-        uri: where it is, for messages.
+        report: the complete report.
+        uri: its URI, for messages.
 
     Raises:
-        AirflowException: the job failed; the store is as it was.
+        AirflowException: the job failed; the store is unchanged.
     """
     _check_outcome(report, uri, "store", dry_run=False)
 
@@ -77,10 +77,10 @@ def is_due(report: Mapping[str, Any]) -> bool:
 
 
 def _check_outcome(report: Mapping[str, Any], uri: str, what: str, *, dry_run: bool) -> Any:
-    """Return the outcome of a report, once it is of what was asked for.
+    """Return the outcome of a report, after checking that the job did what was requested.
 
     Raises:
-        AirflowException: the job failed, or did something else.
+        AirflowException: the job failed, or ran as a plan although it should not, or the reverse.
     """
     outcome, error = report.get("outcome"), report.get("error")
     if error or outcome == "failed":
@@ -106,7 +106,7 @@ def _find_refused(report: Mapping[str, Any]) -> Iterator[str]:
 
 
 def drifts(report: Mapping[str, Any]) -> bool:
-    """Tell whether files differ from their plan."""
+    """Tell whether, by a report, files differ from their plan."""
     return any(table.get("units_left") for table in report.get("tables", ()))
 
 
