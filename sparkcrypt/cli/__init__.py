@@ -1,1 +1,1 @@
-"""The command line: `sparkcrypt …`, with a room for each kind of command, and one for what they share."""
+"""The command line `sparkcrypt …`: a package for each kind of command, and `frame` for their common code."""

@@ -1,4 +1,4 @@
-"""The program `sparkcrypt`: its commands, and the exit codes that all of them share."""
+"""The program `sparkcrypt`, with all its commands."""
 
 from __future__ import annotations
 
@@ -64,5 +64,5 @@ audit.add_command(audit_access)
 
 
 def main() -> None:
-    """Run the program; never returns."""
+    """Run the program and exit with its exit code."""
     cli.main(prog_name="sparkcrypt")

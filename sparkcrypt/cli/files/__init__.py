@@ -1,1 +1,1 @@
-"""Commands about files that are named: inspecting, rewriting and indexing them."""
+"""Commands that inspect, rewrite and index files."""

@@ -1,4 +1,4 @@
-"""`sparkcrypt index`: what stores for data skipping hold."""
+"""`sparkcrypt index`: the group of its commands, and `index show`, which prints a store's content."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def show_index(
 
 
 def _count_kept(store: Store, where: str) -> int:
-    """Return how many objects a predicate must open, going by the store alone."""
+    """Return how many objects a query with a predicate must open, by the store alone."""
     types: dict[str, str | None] = {
         entry.index.columns[0]: entry.index.column_type for entry in store.indexes if not entry.unused
     }
@@ -161,7 +161,7 @@ def _index(entries: IndexEntries, parts: Sequence[StorePart]) -> dict[str, Any]:
 
 
 def _keys(field: str, parts: Sequence[StorePart]) -> list[str | None]:
-    """Return the master keys that a field is under in the files; None stands for none, or one that is not told."""
+    """Return the master keys that encrypt a field in the files; None stands for plaintext or an unknown key."""
     summaries: list[FileSummary] = [summarise(part.footer) for part in parts]
     found = {
         (column.key_id if column.encrypted else None): None

@@ -1,4 +1,4 @@
-"""`sparkcrypt index drop`: a store removed, that of a table which is gone too."""
+"""`sparkcrypt index drop`: deletes a store, also that of a table that no longer exists."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the commands of `sparkcrypt index` share: how a table is named, and what is told of a store that was made."""
+"""Common code of the commands of `sparkcrypt index`: options, and the report of a store that was written."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ REPORT_KIND, REPORT_VERSION = "sparkcrypt index", 1
 
 
 def store_options(function: F) -> F:
-    """Add the options that name a table, or a folder of files with its store, and how Spark is started."""
+    """Add the options for a table, or a folder of files and its store, and for starting Spark."""
     options = (
         table_option,
         click.option("--path", metavar="FOLDER", help="A folder of files instead, without Spark: a path, webhdfs://…"),
@@ -47,10 +47,10 @@ def store_options(function: F) -> F:
 
 
 def check_names(table: str | None, path: str | None, to: str | None) -> None:
-    """Refuse a call that does not name either a table or a folder of files.
+    """Refuse a call that does not name either a table or a folder of files, or names a store for a table.
 
     Raises:
-        click.UsageError: it names the options.
+        click.UsageError: the message names the options.
     """
     one_of(table, path)
     if table is not None and to is not None:
@@ -58,7 +58,7 @@ def check_names(table: str | None, path: str | None, to: str | None) -> None:
 
 
 def open_table(workplace: Workplace, table: str, policy: str) -> TableIndex:
-    """Look a table and the place of its store up in the catalog."""
+    """Return a table's index: the table from the catalog, and the location of its store by the policy."""
     loaded, spark = workplace.policy(policy), workplace.spark
     from sparkcrypt.backfill.index.table_index import open_table_index
 
@@ -66,24 +66,24 @@ def open_table(workplace: Workplace, table: str, policy: str) -> TableIndex:
 
 
 class BuiltStore:
-    """What a command has made of a store, to be reported and shown."""
+    """The result of a command that wrote a store, for its report and output."""
 
     def __init__(self) -> None:
         self.document: dict[str, Any] = {}
         self._text = ""
 
     def __call__(self, store: str, built: Built, **named: Any) -> None:
-        """Take what was made."""
+        """Store the result."""
         self.document, self._text = document_built(named, store, built), describe_built(store, built)
 
     def show(self, *, as_json: bool) -> None:
-        """Print it."""
+        """Print the result."""
         show(self.document, self._text, as_json=as_json)
 
 
 @contextmanager
 def reporting(report: str | None, target: str | None, launch: Launch) -> Iterator[tuple[Workplace, BuiltStore]]:
-    """Yield what a command works with; what it made is written to its report, and so is why it failed."""
+    """Yield a workplace, and an object for the result; write the report with the result, or with the error."""
     check_writable(report)
     built_at = BuiltStore()
     with (

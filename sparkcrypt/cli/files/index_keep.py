@@ -1,4 +1,4 @@
-"""`sparkcrypt index create | refresh`: the store of one table made, and brought up to date."""
+"""`sparkcrypt index create | refresh`: creates and refreshes the store of one table."""
 
 from __future__ import annotations
 

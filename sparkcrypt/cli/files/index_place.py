@@ -1,4 +1,4 @@
-"""A table's files and the place of its store, by an option or by the policy, and which generation was written last."""
+"""Finds without Spark a folder's files, their store by an option or the policy, and the store's last generation."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ from sparkcrypt.skipping.trusted.trust import Expected, TrustedStore, open_parts
 
 @dataclass(frozen=True, slots=True)
 class Desk:
-    """What the commands over one table's store work with.
+    """The files of a folder, with everything that commands need to work on their store.
 
     Attributes:
         workplace: opens the state directory.
-        policy: names the keys, and the place of stores.
-        data: the table's files.
-        to: where the store is, if not where the policy says.
+        policy: defines the keys, and the location of stores.
+        data: the files.
+        to: the store's folder; None: the one by the policy.
     """
 
     workplace: Workplace
@@ -46,14 +46,14 @@ class Desk:
     retrieve: RetrieveKey = field(repr=False)
 
     def find_uuid(self) -> str | None:
-        """Return the UUID of the table that the files are of, None of a bare folder."""
+        """Return the UUID of the files' table; None for a bare folder."""
         return find_uuid(self.data, list_folder(self.data).settled)
 
     def folder(self, table_uuid: str | None) -> StoreFolder:
         """Return the store's folder.
 
         Raises:
-            ConfigError: nothing says where it is, or it would be among the files.
+            ConfigError: its location is unknown, or it overlaps the files' folder.
         """
         uri = self.to if self.to is not None else self._by_policy(table_uuid)
         uri = _absolute(uri)
@@ -68,21 +68,21 @@ class Desk:
         return StoreGeneration(states, table_id, self.service, MasterKeys.of(self.policy))
 
     def keys(self, columns: dict[str, str]) -> StoreKeys:
-        """Return what a store is encrypted with."""
+        """Return the keys for a store, given column -> master key."""
         return StoreKeys(
             DataKeyMaker(self.service, data_key_bits=self.policy.data_key_bits), self.policy.footer_key, columns
         )
 
     def open_store(self, folder: StoreFolder, table_uuid: str | None, generation: int) -> TrustedStore:
-        """Open the store, which may not be older than a generation."""
+        """Open the store; its generation must not be earlier than this one."""
         return open_parts(folder, self.retrieve, Expected.of(self.policy, table_uuid, None, generation or None))
 
     def keys_of(self, opened: TrustedStore) -> StoreKeys:
-        """Return what the store that is there is encrypted with."""
+        """Return the keys of an existing store."""
         return self.keys(keys_of_store(opened.store, self.policy.footer_key))
 
     def user_of(self, folder: str) -> str | None:
-        """Return which table of the policy uses a folder, as far as the policy says where tables are."""
+        """Return a text about the table whose location in the policy overlaps a folder, or None."""
         for rule in self.policy.tables:
             if rule.location and (is_within(rule.location, folder) or is_within(folder, rule.location)):
                 return f"table {rule.name} is at {rule.location} by the policy"
@@ -103,16 +103,16 @@ class Desk:
 
 
 def open_desk(workplace: Workplace, path: str, to: str | None, policy: str) -> Desk:
-    """Return what a command works with.
+    """Return the files of a folder with everything that a command needs to work on their store.
 
     Args:
-        workplace: of the command.
+        workplace: the command's workplace.
         path: the folder of the files.
-        to: the folder of the store, None where the policy says it.
-        policy: the policy's file.
+        to: the store's folder; None: the one by the policy.
+        policy: the policy's path or URI.
 
     Raises:
-        ConfigError: the policy cannot be read, or the files' file system is not reached without Spark.
+        ConfigError: the policy cannot be read, or the files' file system cannot be accessed without Spark.
     """
     loaded = workplace.policy(policy)
     if not is_local(path) and split_path(path)[0] not in WEB_HDFS:
@@ -127,13 +127,13 @@ def open_desk(workplace: Workplace, path: str, to: str | None, policy: str) -> D
 
 @dataclass(frozen=True, slots=True)
 class KnownStore:
-    """The store of files that are there, with all that is needed to work on it.
+    """The store of existing files, with everything that is needed to work on it.
 
     Attributes:
-        desk: what the command works with.
-        uuid: of the table that the files are of, None of a bare folder.
-        folder: the store's.
-        record: of its last generation.
+        desk: the files.
+        uuid: the UUID of the files' table; None for a bare folder.
+        folder: the store's folder.
+        record: the record of its last generation.
     """
 
     desk: Desk
@@ -142,7 +142,7 @@ class KnownStore:
     record: StoreGeneration
 
     def open(self, generation: int) -> TrustedStore:
-        """Open the store, which may not be older than a generation."""
+        """Open the store; its generation must not be earlier than this one."""
         return self.desk.open_store(self.folder, self.uuid, generation)
 
 
@@ -150,13 +150,13 @@ def find_known_store(workplace: Workplace, path: str, to: str | None, policy: st
     """Find the store of a folder's files.
 
     Args:
-        workplace: of the command.
+        workplace: the command's workplace.
         path: the folder of the files.
-        to: the folder of the store, None where the policy says it.
-        policy: the policy's file.
+        to: the store's folder; None: the one by the policy.
+        policy: the policy's path or URI.
 
     Raises:
-        ConfigError: as `open_desk`, or nothing says where the store is.
+        ConfigError: as `open_desk`, or the location of the store is unknown.
     """
     desk = open_desk(workplace, path, to, policy)
     uuid = desk.find_uuid()

@@ -1,4 +1,4 @@
-"""What `sparkcrypt index` says of a store that was made, refreshed or verified, to people and to machines."""
+"""Formats the results of `sparkcrypt index` as text and as JSON values."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ COMPARED = {
 
 
 def describe_comparison(store: str, generation: int, found: Comparison) -> str:
-    """Return how files are to a store as people read it."""
+    """Return the comparison of files with a store as text."""
     lines = [f"{store}: generation {generation}, {count_of(found.same, 'file')} as indexed"]
     for kind, what in COMPARED.items():
         names = getattr(found, kind)
@@ -34,7 +34,7 @@ def describe_comparison(store: str, generation: int, found: Comparison) -> str:
 
 
 def describe_freshness(found: Freshness | None) -> str:
-    """Return how true a store still is as people read it."""
+    """Return the freshness of a store as text."""
     if found is None:
         return "freshness unknown: there is no sidecar, or its key is denied; queries do not use this store then"
     written = "" if found.written_at is None else f", written {found.written_at}"
@@ -49,11 +49,11 @@ _UNKNOWN = {
     VALUES: ("unknown_values", "values"),
     BLOOM: ("unknown_filters", "Bloom filter"),
 }
-"""Kind of index -> the field that says of which files it is unknown, and what people read."""
+"""Kind of index -> the JSON field with its unknown entries, and its name in text."""
 
 
 def document_built(named: dict[str, Any], store: str, built: Built) -> dict[str, Any]:
-    """Return what became of a store as JSON values; ``named`` is how its table was named."""
+    """Return the result of writing a store as JSON values; ``named`` has the table or path as it was given."""
     return {
         **named,
         "store": store,
@@ -71,7 +71,7 @@ def document_built(named: dict[str, Any], store: str, built: Built) -> dict[str,
 
 
 def describe_built(store: str, built: Built) -> str:
-    """Return what became of a store as people read it."""
+    """Return the result of writing a store as text."""
     objects = len(built.sidecar.objects)
     state = f"{count_of(built.read, 'file')} read" if built.written else "nothing has changed"
     lines = [f"{store}: generation {built.sidecar.generation}, {count_of(objects, 'object')}, {state}"]

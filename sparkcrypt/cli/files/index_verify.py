@@ -1,4 +1,4 @@
-"""`sparkcrypt index verify`: a table's store held against its files."""
+"""`sparkcrypt index verify`: verifies a table's store against its files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`sparkcrypt inspect`: what the footers of files say, without any key."""
+"""`sparkcrypt inspect`: prints how files are encrypted, from their footers; needs no keys."""
 
 from __future__ import annotations
 

@@ -92,10 +92,10 @@ def _run(
 
 
 def _report(outcomes: Sequence[FileOutcome], *, as_json: bool) -> None:
-    """Show what was done; raise for the first file that failed, after all were shown.
+    """Print the outcomes, and then raise the error of the first failed file.
 
     Raises:
-        SparkcryptError: of the class that the file failed with.
+        SparkcryptError: an error of the class of the first failed file's error.
     """
     failed = [outcome for outcome in outcomes if outcome.error or outcome.refused]
     written = [outcome for outcome in outcomes if outcome not in failed]

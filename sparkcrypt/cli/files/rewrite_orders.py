@@ -1,4 +1,4 @@
-"""What `sparkcrypt rewrite` orders for each file, and the KEKs that all of them share."""
+"""Makes the orders of `sparkcrypt rewrite`, one for each file, and the KEKs that all of them share."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def parse_column_keys(text: str) -> dict[Path, str]:
     """Parse Parquet's own syntax, ``key:column,column;key:column``; key ids may be percent-encoded.
 
     Raises:
-        PlanError: it is not of that form, or a column has two keys.
+        PlanError: the text does not have that form, or a column has two keys.
     """
     keys: dict[Path, str] = {}
     for part in filter(str.strip, text.split(";")):
@@ -48,13 +48,13 @@ def parse_column_keys(text: str) -> dict[Path, str]:
 
 @dataclass(frozen=True, slots=True)
 class Orders:
-    """Makes the order of each file.
+    """A maker of the orders of files.
 
     Attributes:
-        policy: whose footer key, algorithm and key service they are.
-        action: what to do.
-        wanted: column -> key template, to encrypt.
-        settings: how to reach the files.
+        policy: defines the footer key, the algorithm and the key service.
+        action: the action for all files.
+        wanted: column -> key template, for columns to encrypt.
+        settings: the Hadoop settings that are needed to access the files.
         retrieve_key: opens the keys of sources.
     """
 
@@ -66,7 +66,7 @@ class Orders:
 
     @classmethod
     def of(cls, policy: Policy, column_keys: str | None, *, decrypt: bool, settings: Settings) -> Orders:
-        """Return what makes the orders of a command line.
+        """Return the maker of orders for the options of a command line.
 
         Raises:
             PlanError: as `parse_column_keys`.
@@ -76,12 +76,12 @@ class Orders:
         return cls(policy, action, wanted, settings, policy_keys(policy))
 
     def order(self, source: str, target: str) -> Order:
-        """Return the order of one file; its first bytes tell its format.
+        """Return the order of one file, whose format is detected from its first bytes.
 
         Raises:
-            VerificationError: an encrypted source is under another algorithm than the policy's, or was moved.
-            PlanError: it lacks a column that is to be encrypted.
-            ConfigError: it is encrypted, and columns of it would lose their keys.
+            VerificationError: an encrypted source has another algorithm than the policy's, or was moved.
+            PlanError: it lacks a column to encrypt.
+            ConfigError: it is encrypted, and columns would lose their keys.
         """
         where = place(source, self.settings)
         if is_orc(where):
@@ -90,7 +90,7 @@ class Orders:
         order = FileOrder(source, target, self.action, None, found.aad_prefix, found.algorithm)
         if found.footer != "plaintext":
             check_claims(self.policy, source, found.aad_prefix, found.algorithm, place=full_path(source))
-            if self.action == "rewrap":  # which keeps the file's identity
+            if self.action == "rewrap":  # the file's identity stays
                 check_aad_prefix(found.aad_prefix, full_path(target), table_uuid=None, strict=False)
             if self.action != "decrypt":
                 found = inspect_file(where, retrieve_key=self.retrieve_key)
@@ -101,17 +101,17 @@ class Orders:
         return order
 
     def _orc_order(self, source: str, target: str, found: OrcSummary) -> OrcOrder:
-        """Return the order of an ORC file, whose columns are encrypted with all below them.
+        """Return the order of an ORC file, whose columns are encrypted together with their children.
 
         Raises:
             VerificationError: it was moved.
         """
         before = found.identity
-        if before is not None:  # keys that are bound to nothing are refused when they are opened
+        if before is not None:  # keys that are not bound to a file are refused when they are opened
             check_orc_identity(before, full_path(source), table_uuid=None, strict=False)
         if self.action == "decrypt":
             return OrcOrder(source, target, "decrypt", {}, b"", before)
-        if self.action == "rewrap":  # which keeps the file's identity
+        if self.action == "rewrap":  # the file's identity stays
             if before is not None:
                 check_orc_identity(before, full_path(target), table_uuid=None, strict=False)
             keys = {column.root: column.key_id for column in found.columns.values()}
@@ -123,10 +123,10 @@ class Orders:
         return OrcOrder(source, target, "encrypt", columns, _identity_at(target), before)
 
     def _choose_keys(self, found: FileSummary | OrcSummary, target: str) -> dict[Path, str]:
-        """Return the key of each leaf column that is to be encrypted.
+        """Return leaf column -> its key, for all columns to encrypt.
 
         Raises:
-            PlanError: a column is not there.
+            PlanError: a column does not exist.
             ConfigError: a column would lose its key.
         """
         known = found.columns or {}
@@ -153,7 +153,7 @@ class Orders:
         )
 
     def _as_it_is(self, found: FileSummary, footer_key: str) -> EncryptionOrder:
-        """Return the order by which a file keeps all but the wrapping of its data keys."""
+        """Return the order that changes nothing of a file but the wrapping of its data keys."""
         encrypted = {path: column.key_id for path, column in (found.columns or {}).items() if column.encrypted}
         mode: Literal["encrypted", "plaintext"] = "encrypted" if found.footer == "encrypted" else "plaintext"
         algorithm = found.algorithm or self.policy.algorithm
@@ -164,15 +164,15 @@ class Orders:
 
 
 def _identity_at(target: str) -> bytes:
-    """Return the AAD prefix of a file that is written by path, of no known table."""
+    """Return the AAD prefix of a file that is written by path, without a known table."""
     return identity_of_write(full_path(target), target=None, table_uuid=None, partition=None).to_aad_prefix()
 
 
 def shared_keks(orders: Iterable[Order], policy: Policy) -> tuple[WrappedKek, ...]:
-    """Return one new KEK for each master key, so that readers ask the key service once for all files.
+    """Return one new KEK for each master key, so that readers call the key service once for all files.
 
     Raises:
-        KeyServiceError: one could not be wrapped.
+        KeyServiceError: a KEK could not be wrapped.
     """
     masters = {key for order in orders for key in order.master_keys()}
     maker = DataKeyMaker(open_key_service(policy.key_service), data_key_bits=policy.data_key_bits)

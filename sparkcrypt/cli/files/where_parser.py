@@ -1,4 +1,4 @@
-"""Reads a predicate of ``--where`` into one over a store's columns; what is not understood keeps every object.
+"""Parses ``--where`` into a predicate over a store's columns; unsupported parts exclude no object.
 
 predicate: [NOT] column OP literal, column [NOT] IN (…), column [NOT] BETWEEN a AND b, column [NOT] LIKE 'prefix%',
            column IS [NOT] NULL, and AND, OR, NOT and parentheses over them
@@ -46,14 +46,14 @@ class _Literal(NamedTuple):
 
 
 def parse_where(text: str, types: Mapping[str, str]) -> Predicate:
-    """Return the predicate that a text is.
+    """Parse a predicate.
 
     Args:
         text: the predicate.
-        types: column -> its Spark type; a comparison with another column, or of another type, is not understood.
+        types: column -> its Spark type; comparisons of other columns, or with other types, are `Unsupported`.
 
     Raises:
-        click.UsageError: it is no predicate of this form.
+        click.UsageError: the text is not a predicate of this form.
     """
     parser = _Parser(_tokens(text), types)
     found = parser.either(0)
@@ -76,7 +76,7 @@ def _tokens(text: str) -> list[_Token]:
 
 
 class _Parser:
-    """Takes tokens from the front."""
+    """A recursive-descent parser of a list of tokens."""
 
     def __init__(self, tokens: list[_Token], types: Mapping[str, str]) -> None:
         self._tokens, self._at = tokens, 0
@@ -84,17 +84,17 @@ class _Parser:
 
     @property
     def next(self) -> _Token | None:
-        """The token that comes next, None at the end."""
+        """The next token, or None at the end."""
         return self._tokens[self._at] if self._at < len(self._tokens) else None
 
     def fail(self, expected: str) -> NoReturn:
-        """Refuse what comes next."""
+        """Raise a usage error for the next token."""
         token = self.next
         where = "at its end" if token is None else f"at token {self._at + 1}, {token.kind}"
         raise click.UsageError(f"--where {where}: expected {expected}")
 
     def took(self, *words: str) -> bool:
-        """Take these keywords or signs if they come next."""
+        """Consume these keywords or signs if they come next, and tell whether they did."""
         there = [token.word for token in self._tokens[self._at : self._at + len(words)]]
         if there != list(words):
             return False
@@ -106,7 +106,7 @@ class _Parser:
             self.fail(word)
 
     def either(self, depth: int) -> Predicate:
-        """Return a predicate with OR, which binds least."""
+        """Parse a disjunction, which has the lowest precedence."""
         if depth > MAX_DEPTH:
             self.fail(f"at most {MAX_DEPTH} levels")
         parts = [self._both(depth)]
@@ -208,7 +208,7 @@ def _like(column: str, kind: str, literal: _Literal) -> Predicate:
 
 
 def _value(literal: _Literal, kind: str) -> Value | Unsupported | None:
-    """Return a literal as a value of a column's type, where Spark compares it as one."""
+    """Return a literal as a value of a column's type, or `Unsupported` if Spark would not compare it as one."""
     if literal.kind == "null" and kind:
         return None
     if literal.kind == "boolean":

@@ -1,1 +1,1 @@
-"""What every command stands on: options, the session and files it works with, output, progress and endings."""
+"""Common code of all commands: options, session and files, output, progress, and exit codes."""

@@ -1,4 +1,4 @@
-"""Whether what a command shows is authentic: by the audit's MAC where its keys open, else it is told that not."""
+"""Authenticates records that commands show with the audit's MAC, or notes why they are not authenticated."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from sparkcrypt.policy.model import Policy
 
 
 class Authenticity:
-    """Opens the records of tables to show them; without the key service they are shown all the same.
+    """Opens the records of tables for display; without the key service they are opened unauthenticated.
 
     Attributes:
-        reasons: why something that was shown is not authenticated, each once.
+        reasons: reasons why records were not authenticated, each once.
     """
 
     def __init__(self, store: StateStore, policy: Policy) -> None:
@@ -28,20 +28,20 @@ class Authenticity:
         self.reasons: dict[str, None] = {}
 
     def lines(self) -> list[str]:
-        """Return what people must know of what they are shown."""
+        """Return a note for the user for each reason."""
         return [f"not authenticated: {reason}" for reason in self.reasons]
 
     def mac(self, table_id: str) -> TableMac | None:
-        """Return the MAC of a table's audit; None where it cannot be opened, and `reasons` says why."""
+        """Return the MAC of a table's audit; None if it cannot be opened, with the reason added to `reasons`."""
         if table_id not in self._macs:
             self._macs[table_id] = self._open_mac(table_id)
         return self._macs[table_id]
 
     def journal(self, table_id: str, run_id: str) -> Journal:
-        """Open a run's journal; whether it is authenticated stands in it.
+        """Open a run's journal, authenticated if possible; see its ``authenticated``.
 
         Raises:
-            VerificationError: it is damaged, or the key service is there and it is not authentic.
+            VerificationError: it is damaged, or the MAC could be checked and it is not authentic.
         """
         mac, shown = self.mac(table_id), None
         if mac is not None:
@@ -68,7 +68,7 @@ class Authenticity:
         return self._audits[table_id]
 
     def _open_mac(self, table_id: str) -> TableMac | None:
-        """Open a table's MAC keys; None where that fails: a service that does not answer is not asked again."""
+        """Open a table's MAC keys; return None if that fails, and stop trying once the key service is unavailable."""
         if not self._asks:
             return None
         if not self._store.list(f"audit/{table_id}/mac-key"):

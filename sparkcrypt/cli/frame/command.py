@@ -1,4 +1,4 @@
-"""How every command ends: its exit code, what it says on stderr, and errors as JSON."""
+"""Runs commands and ends them: exit codes, error messages on stderr, and errors as JSON."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sparkcrypt.errors import EXIT_OK, EXIT_USAGE, SparkcryptError
 from sparkcrypt.spark.jvm.failures import find_carried_error, short_text
 
 EXIT_INTERRUPTED = 130
-"""128 + SIGINT, as shells have it."""
+"""128 + SIGINT, as in shells."""
 EXIT_UNEXPECTED = 1
 TRACEBACK = "SPARKCRYPT_TRACEBACK"
 EXIT_CODES = {
@@ -37,14 +37,14 @@ EXIT_CODES = {
     78: "policy, option or environment",
     EXIT_INTERRUPTED: "interrupted",
 }
-"""What every command may end with, and what that means."""
+"""Exit code -> its meaning, for all commands."""
 
 
 class Command(click.Command):
-    """A command that ends as `run_main` says, whether it is part of the command line or a job of its own."""
+    """A command that runs in `run_main`, both as part of the command line and as a job."""
 
     def __init__(self, *args: Any, **named: Any) -> None:
-        """Take the arguments of click.Command; the help keeps its examples' lines, and ends with the exit codes."""
+        """Pass the arguments to click.Command; the help keeps the lines of examples, and ends with the exit codes."""
         super().__init__(*args, **{"epilog": _exit_codes(), **named})
         self.help = _with_examples(self.help)
 
@@ -54,10 +54,10 @@ class Command(click.Command):
 
 
 class Group(click.Group):
-    """A group of such commands."""
+    """A group of commands that runs in `run_main`."""
 
     def __init__(self, *args: Any, **named: Any) -> None:
-        """Take the arguments of click.Group; a group without a command is a usage error."""
+        """Pass the arguments to click.Group; calling a group without a command is a usage error."""
         super().__init__(*args, **{"no_args_is_help": False, "epilog": _exit_codes(), **named})
         self.help = _with_examples(self.help)
 
@@ -69,15 +69,15 @@ class Group(click.Group):
 def run_main(
     main: Callable[..., Any], args: Sequence[str] | None = None, prog_name: str | None = None, **extra: Any
 ) -> int:
-    """Run a command's own ``main`` and return the exit code.
+    """Run a command's ``main`` and return the exit code.
 
-    64 is a usage error, 130 Ctrl-C, 1 an error that nothing foresaw; every error of the package has its class's code.
+    64 is a usage error, 130 Ctrl-C, 1 an unexpected error; errors of this package have the exit code of their class.
 
     Args:
-        main: of click, without this handling.
+        main: click's ``main``.
         args: the arguments; those of the process by default.
-        prog_name: how the program calls itself.
-        **extra: passed on.
+        prog_name: the program's name in messages.
+        **extra: further arguments of ``main``.
     """
     arguments = list(sys.argv[1:] if args is None else args)
     as_json = "--json" in (arguments[: arguments.index("--")] if "--" in arguments else arguments)
@@ -89,15 +89,15 @@ def run_main(
     except click.UsageError as error:
         _show_usage(error)
         return _fail("UsageError", error.format_message(), EXIT_USAGE, as_json)
-    except Exception as error:  # noqa: BLE001  # the last place that can say anything; nothing is swallowed
+    except Exception as error:  # noqa: BLE001  # the outermost handler, which reports every error
         return _fail(*describe_error(error), as_json)
     return code if isinstance(code, int) else EXIT_OK
 
 
 def describe_error(error: BaseException) -> tuple[str, str, int]:
-    """Return an error's class name, its message for a person, and its exit code.
+    """Return an error's class name, its message for the user, and its exit code.
 
-    What our half of a JVM refused arrives inside Spark's exceptions; it is told as if it had been raised here.
+    An error of this package that arrives inside Spark's exceptions is described as if it had been raised here.
     """
     if isinstance(error, KeyboardInterrupt):
         return "Interrupted", "interrupted", EXIT_INTERRUPTED
@@ -111,7 +111,7 @@ def describe_error(error: BaseException) -> tuple[str, str, int]:
 
 
 def _with_examples(text: str | None) -> str | None:
-    """Mark the examples as lines that click does not join."""
+    """Mark the examples so that click does not join their lines."""
     return inspect.cleandoc(text).replace("Examples:\n", "\b\nExamples:\n") if text else text
 
 

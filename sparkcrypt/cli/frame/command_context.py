@@ -1,4 +1,4 @@
-"""What a command works with: a Spark session that starts when it is first needed, and files named by path or URI."""
+"""Gives a command a Spark session that starts on first use, and access to files by path or URI."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 
 
 class Workplace:
-    """The session and files of one command; the session ends with the ``with`` block unless it lived before."""
+    """The session and files of one command; a session that it started stops at the end of the ``with`` block."""
 
     def __init__(self, app_name: str, launch: Launch | None = None) -> None:
         self._app_name, self._launch = app_name, launch or Launch()
@@ -35,7 +35,7 @@ class Workplace:
         self._spark: SparkSession | None = None
 
     def __enter__(self) -> Workplace:
-        """Start nothing yet."""
+        """Return this object; the session starts on first use."""
         return self
 
     def __exit__(
@@ -49,7 +49,7 @@ class Workplace:
         """The session.
 
         Raises:
-            ConfigError: Spark is not there or cannot be started.
+            ConfigError: Spark is not installed or cannot be started.
         """
         if self._spark is None:
             launch = self._launch
@@ -60,10 +60,10 @@ class Workplace:
         return self._spark
 
     def policy(self, uri: str, *, principal: str | None = None) -> Policy:
-        """Load a policy from a local file, or through Spark from any file system that it knows.
+        """Load a policy from a local file, or through Spark from any file system that Spark supports.
 
         Args:
-            uri: of the policy.
+            uri: the policy's path or URI.
             principal: as for `load_policy`.
 
         Raises:
@@ -75,7 +75,7 @@ class Workplace:
         return policy.for_principal(principal or find_user())
 
     def rules(self, uri: str) -> tuple[TableRule, ...]:
-        """Load rules of tables from a policy file, or from one in the shape of a policy's ``tables``.
+        """Load rules of tables from a policy file, or from a file with only a policy's ``tables``.
 
         Raises:
             ConfigError: it cannot be read or is neither.
@@ -97,7 +97,7 @@ class Workplace:
         return read_avro(self.spark, uri)
 
     def states(self, uri: str) -> StateStore:
-        """Open a policy's state directory; other than on a local disk this needs Spark.
+        """Open a policy's state directory; this needs Spark unless it is on a local disk.
 
         Raises:
             ConfigError: it has no conditional create, or cannot be reached.
@@ -110,7 +110,7 @@ class Workplace:
         return open_states(spark, uri, outside=f"{uri.rstrip('/')}/.nothing")
 
     def write(self, uri: str, text: str) -> None:
-        """Write a small file, replacing what is there.
+        """Write a small file, replacing an existing one.
 
         Raises:
             ConfigError: it cannot be written.
@@ -155,10 +155,10 @@ def _local_text(uri: str) -> str:
 
 
 def check_writable(uri: str | None, option: str = "--report") -> None:
-    """Refuse a local report that could not be written, before hours of work.
+    """Check that a local report can be written, before hours of work.
 
     Raises:
-        ConfigError: its folder is not there or may not be written to.
+        ConfigError: its folder does not exist or is not writable.
     """
     if uri is None or not is_local(uri):
         return

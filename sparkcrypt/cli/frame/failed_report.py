@@ -1,4 +1,4 @@
-"""The report of a run that failed: where exit codes vanish, as in YARN's cluster mode, it is all that is left."""
+"""Writes the report of a run that failed: the only result where exit codes are lost, as in YARN's cluster mode."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ def failed_report(
     page: tuple[str, Callable[[Document], str]] | None = None,
     **known: Any,
 ) -> Iterator[Document]:
-    """Write a report with outcome ``failed`` when the block raises, and let the error go on.
+    """Write a report with outcome ``failed`` if the block raises an error, and re-raise the error.
 
-    What is yielded takes what the block knows of what was done until then.
+    Yields a dict, to which the block can add fields about what was done so far.
 
     Args:
-        workplace: what writes it.
-        report: where to; None writes nothing.
+        workplace: writes the report.
+        report: path or URI of the report; None writes none.
         target: the table or folder.
-        page: where a page goes to that is made of the same document, and what makes it.
+        page: path or URI of a page, and the function that makes it from the report.
         **known: further fields.
     """
     known = {"table": target, "started": datetime.now(timezone.utc).isoformat(timespec="seconds"), **known}
@@ -61,5 +61,5 @@ def _describe_failure(error: BaseException, known: Document) -> Document:
 def _write(workplace: Workplace, report: str, text: Callable[[], str]) -> None:
     try:
         workplace.write(report, text())
-    except Exception as second:  # noqa: BLE001  # the first error is the one that matters; both are told
+    except Exception as second:  # noqa: BLE001  # the caller re-raises the first error; this one is only printed
         say(f"error: the report {report} could not be written: {describe_error(second)[1]}")

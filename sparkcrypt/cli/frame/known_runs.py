@@ -1,4 +1,4 @@
-"""The runs that a state directory knows, and which tables they belong to."""
+"""Lists the runs in a state directory, with their tables and states."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from sparkcrypt.policy.model import normalized_table
 
 @dataclass(frozen=True, slots=True)
 class KnownRun:
-    """A run: its table, and its journal, or why the journal cannot be read."""
+    """A run: its table, and its journal, or the reason why the journal cannot be read."""
 
     table_id: str
     run_id: str
@@ -27,17 +27,17 @@ class KnownRun:
 
     @property
     def table(self) -> str | None:
-        """The table's name when the run was made."""
+        """The table's name when the run was created; None if the journal cannot be read."""
         return self.journal.run.table if self.journal else None
 
     @property
     def authenticated(self) -> bool:
-        """Every record was seen to bear the audit's MAC; else what is shown is what somebody wrote there."""
+        """Whether every record was authenticated with the audit's MAC; if not, records may be forged."""
         return self.journal is not None and self.journal.authenticated
 
     @property
     def state(self) -> str:
-        """How the run ended, ``paused`` (its budget was spent), ``unfinished``, ``rolled back``, or ``damaged``."""
+        """The run's outcome, ``paused`` (its budget was spent), ``unfinished``, ``rolled back``, or ``damaged``."""
         if self.journal is None:
             return "damaged"
         kinds = [record.kind for record in self.journal.records]
@@ -49,7 +49,7 @@ class KnownRun:
         return str(ends[-1].fields.get("outcome", "finished")) if ends else "unfinished"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the run in short, as JSON values."""
+        """Return a summary of the run as JSON values."""
         records = self.journal.records if self.journal else ()
         return {
             "run_id": self.run_id,
@@ -65,7 +65,7 @@ class KnownRun:
         }
 
     def details(self) -> dict[str, Any]:
-        """Return the run with each unit's last step, as JSON values."""
+        """Return the run with the last step of each unit as JSON values."""
         records = self.journal.records if self.journal else ()
         options = dict(self.journal.run.options) if self.journal else None
         digest = self.journal.run.policy_digest if self.journal else None
@@ -82,15 +82,15 @@ class KnownRun:
 
 
 def known_runs(store: StateStore, table: str | None = None, authenticity: Authenticity | None = None) -> list[KnownRun]:
-    """Return the runs of a state directory, or of one table, in order of their start.
+    """Return the runs in a state directory, or those of one table, sorted by their start.
 
     Args:
         store: the state directory.
-        table: its name, or the folder, as it was called when a run was made; or its UUID.
-        authenticity: opens journals under the audit's MAC; without it they are taken as they stand.
+        table: the table's name, or the folder, at the time of a run; or the table's UUID.
+        authenticity: authenticates journals; without it they are not authenticated.
 
     Raises:
-        ConfigError: no run of that table is known.
+        ConfigError: there is no run of that table.
     """
     ids_of_all = sorted({name.split("/")[1] for kind in ("runs/", "archive/") for name in store.list(kind)})
     opened = partial(Journal.open, store) if authenticity is None else authenticity.journal

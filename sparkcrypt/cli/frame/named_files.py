@@ -1,4 +1,4 @@
-"""The Parquet files that a person names: single ones or all below a folder, here or where Spark can read."""
+"""Finds the data files that paths on a command line name: files or folders, local or on Spark's file systems."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from sparkcrypt.policy.model import Policy
 
 @dataclass(frozen=True, slots=True)
 class NamedFile:
-    """A file: its name as it was given or found, and how it is opened."""
+    """A file: its path as it was given or found, and a function that opens it."""
 
     path: str
     open: Callable[[], AbstractContextManager[BinaryIO]]
 
 
 def named_files(workplace: Workplace, paths: tuple[str, ...]) -> list[NamedFile]:
-    """Return every data file that the paths name, in order; below folders those that Spark would read.
+    """Return the data files of paths, in their order; of folders the files that Spark would read.
 
     Raises:
-        ConfigError: a path is not there, or a folder holds no data file.
+        ConfigError: a path does not exist, or a folder has no data files.
     """
     found: list[NamedFile] = []
     for path in paths:
@@ -41,12 +41,12 @@ def named_files(workplace: Workplace, paths: tuple[str, ...]) -> list[NamedFile]
 
 
 def full_path(path: str) -> str:
-    """Return a path with the folders that it has below the current one, since they tell a file's partition."""
+    """Return a local path as absolute, since the names of its folders contain the partition; URIs are unchanged."""
     return str(Path(path).absolute()) if is_local(path) and not path.startswith("file:") else path
 
 
 def policy_keys(policy: Policy) -> RetrieveKey:
-    """Return what opens the data keys of files through a policy's key service; refusals name the file."""
+    """Return a function that opens data keys of files through a policy's key service; its errors name the file."""
     opener = DataKeyOpener(open_key_service(policy.key_service))
 
     def retrieve(request: KeyRequest) -> bytes:
@@ -79,7 +79,7 @@ def _opener(file: Path) -> Callable[[], Any]:
 
 
 def _below(folder: Path) -> Iterator[Path]:
-    """Yield what Spark reads below a folder: nothing under a name that begins with ``.``, or ``_`` without ``=``."""
+    """Yield the files that Spark reads below a folder, without names that begin with ``.``, or ``_`` without ``=``."""
     for entry in sorted(folder.iterdir()):
         if is_hidden(entry.name):
             continue

@@ -14,12 +14,12 @@ from sparkcrypt.backfill.engine.names import ENGINES
 
 F = TypeVar("F", bound=Callable[..., Any])
 PARALLELISM = 4
-"""How many units a pass works on at the same time, unless it is told otherwise."""
+"""Default number of units that a pass works on concurrently."""
 
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """How a command's Spark session is started."""
+    """The options with which a command starts its Spark session."""
 
     master: str | None = None
     conf: tuple[tuple[str, str], ...] = ()
@@ -68,22 +68,22 @@ report_option = click.option(
 
 
 def engine_option(help_text: str) -> Callable[[F], F]:
-    """Return ``--engine``, as a command explains it."""
+    """Return ``--engine`` with a command's help text."""
     return click.option("--engine", type=click.Choice(ENGINES), default="native", show_default=True, help=help_text)
 
 
 def move_old_option(help_text: str) -> Callable[[F], F]:
-    """Return ``--move-old``, as a command explains it."""
+    """Return ``--move-old`` with a command's help text."""
     return click.option("--move-old", is_flag=True, help=help_text)
 
 
 def resume_option(help_text: str) -> Callable[[F], F]:
-    """Return ``--resume``, as a command explains it."""
+    """Return ``--resume`` with a command's help text."""
     return click.option("--resume", default="auto", show_default=True, metavar="auto|RUN|never", help=help_text)
 
 
 def spark_options(function: F) -> F:
-    """Add ``--master``, ``--conf`` and ``--verbose``; the function gets them as one ``launch``."""
+    """Add ``--master``, ``--conf`` and ``--verbose``, which the function gets as one argument ``launch``."""
 
     @click.option("--master", metavar="URL", help="As spark-submit's; Spark's own configuration by default.")
     @click.option(
@@ -98,7 +98,7 @@ def spark_options(function: F) -> F:
 
 
 class _Amount(click.ParamType[float]):
-    """A number with a unit, such as ``500GB`` or ``4h``; a bare number is in the smallest."""
+    """A number with a unit, such as ``500GB`` or ``4h``; a number without one is in the smallest unit."""
 
     def __init__(self, name: str, units: Mapping[str, float], *, zero: bool = False) -> None:
         self.name, self._units, self._zero = name, units, zero
@@ -121,7 +121,7 @@ AGE = _Amount("duration", _SECONDS, zero=True)
 
 
 def budget_options(function: F) -> F:
-    """Add ``--max-bytes``, ``--max-duration`` and ``--parallelism``: how much is done, and how much at a time."""
+    """Add ``--max-bytes``, ``--max-duration`` and ``--parallelism``."""
     return _MAX_BYTES(_MAX_DURATION(_PARALLELISM(function)))
 
 
@@ -137,10 +137,10 @@ _PARALLELISM = click.option(
 
 
 def one_of(table: str | None, path: str | None) -> None:
-    """Refuse a call with both or none of the two.
+    """Refuse a call with both or none of the two options.
 
     Raises:
-        click.UsageError: it names the two options.
+        click.UsageError: both or none are given.
     """
     if (table is None) == (path is None):
         raise click.UsageError("give either --table or --path")

@@ -1,4 +1,4 @@
-"""The report of a pass as a person reads it on a terminal."""
+"""Formats the report of a pass as text for a terminal."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SHOWN = 20
 
 
 def pass_text(done: PassReport) -> str:
-    """Return a line on the whole, one for each table, and all that a person must look at."""
+    """Return a line for the pass, a line for each table, and all failures, warnings and notes."""
     totals = done.totals()
     lines = [f"{done.outcome}: {_whole(done, totals)}"]
     if done.tables:
@@ -51,7 +51,7 @@ def _whole(done: PassReport, totals: Mapping[str, int]) -> str:
 
 
 def estimate_text(reports: Iterable[Report]) -> str:
-    """Return how long the drift would take to mend, where an earlier run of each table tells how fast it was."""
+    """Return the estimated time to remove the drift, from the speed of earlier runs of the tables, if known."""
     drifting = [report.estimated_seconds for report in reports if report.units_left]
     known = [seconds for seconds in drifting if seconds is not None]
     if not known:
@@ -61,7 +61,7 @@ def estimate_text(reports: Iterable[Report]) -> str:
 
 
 def actions_text(report: Report) -> str:
-    """Return what would be done, and with how many files."""
+    """Return the actions of a plan, each with its number of files."""
     actions: dict[str, int] = {}
     for unit in report.planned:
         for action, amount in unit["actions"].items():
@@ -98,7 +98,7 @@ def _problems(done: PassReport) -> list[str]:
 
 
 def _select_warnings(warnings: Iterable[str], *, dry_run: bool) -> Iterator[str]:
-    """Yield the warnings; of a dry run those that its table does not say already."""
+    """Yield the warnings; for a dry run only those that its table does not show already."""
     return (warning for warning in warnings if not dry_run or warning.startswith(NOT_IN_PLACE))
 
 

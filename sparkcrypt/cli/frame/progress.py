@@ -1,4 +1,4 @@
-"""The progress of a run on stderr: a bar on a terminal, plain lines in a log."""
+"""Shows the progress of a run on stderr: as a bar on a terminal, as plain lines in a log."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ QUIET_SECONDS = 5.0
 
 
 def progress_on_stderr(work: str = "rewrite") -> Progress:
-    """Return what suits stderr: a bar where a person looks at it, lines where a file collects it.
+    """Return a bar if stderr is a terminal, else lines.
 
     Args:
-        work: what is done to files.
+        work: the verb for what is done to files.
     """
     return BarProgress() if sys.stderr.isatty() else LineProgress(work=work)
 
 
 @dataclass(slots=True)
 class _Count:
-    """How much of one run is done: of its units, files and bytes."""
+    """The units, files and bytes of one run, in total and done."""
 
     units_total: int = 0
     files_total: int = 0
@@ -39,19 +39,19 @@ class _Count:
     total_bytes: int = 0
 
     def add(self, files: int, total_bytes: int, units: int) -> None:
-        """Count what was done, or taken back."""
+        """Add what was done; negative amounts are undone work."""
         self.units += units
         self.files += files
         self.total_bytes += total_bytes
 
     @property
     def of_units(self) -> str:
-        """How many units of how many, before what else is told; nothing where the work has none."""
+        """The prefix with the units done and in total; empty if there are no units."""
         return f"{self.units:,} of {count_of(self.units_total, 'unit')}, " if self.units_total else ""
 
     @property
     def amount(self) -> str:
-        """How many bytes of how many."""
+        """The bytes done and in total."""
         return f"{size_of(self.total_bytes)} of {size_of(self.bytes_total)}"
 
 
@@ -72,7 +72,7 @@ class BarProgress:
         self._task: TaskID | None = None
 
     def start(self, target: str, units: int, files: int, total_bytes: int) -> None:
-        """Show the bar of a run, from nothing; none when nothing is to do."""
+        """Show the bar of a new run, or no bar if there are no files."""
         self.finish()
         self._count = _Count(units, files, total_bytes)
         if files:
@@ -80,7 +80,7 @@ class BarProgress:
             self._bars.start()
 
     def step(self, unit: str, step: str) -> None:
-        """Show the unit and its step; where there is no bar, as a line."""
+        """Show the unit and its step in the bar, or as a line if there is no bar."""
         if self._task is None:
             self._bars.console.print(f"{unit}: {step}", markup=False, highlight=False, soft_wrap=True)
         else:
@@ -93,7 +93,7 @@ class BarProgress:
             self._bars.update(self._task, advance=total_bytes, amounts=self._amounts())
 
     def finish(self) -> None:
-        """Take the bar away."""
+        """Remove the bar."""
         if self._task is not None:
             self._bars.stop()
             self._bars.remove_task(self._task)
@@ -106,12 +106,12 @@ class BarProgress:
 
 
 class LineProgress:
-    """One line a step, and at most one every few seconds of how far the run is.
+    """A line for each step, and a line with the progress at most every few seconds.
 
     Args:
         say: writes a line; to stderr by default.
-        clock: seconds.
-        work: what is done to files.
+        clock: returns the time in seconds.
+        work: the verb for what is done to files.
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class LineProgress:
         self._started = self._told = clock()
 
     def start(self, target: str, units: int, files: int, total_bytes: int) -> None:
-        """Say what is to do, and count from nothing."""
+        """Print what there is to do, and reset the counts."""
         self._count = _Count(units, files, total_bytes)
         self._started = self._told = self._clock()
         parts = f" in {count_of(units, 'unit')}" if units else ""
@@ -130,11 +130,11 @@ class LineProgress:
         self._say(f"{target}: {what}" if files else f"{target}: nothing to do")
 
     def step(self, unit: str, step: str) -> None:
-        """Say the unit and its step."""
+        """Print the unit and its step."""
         self._say(f"{unit}: {step}")
 
     def advance(self, files: int, total_bytes: int, units: int = 0) -> None:
-        """Say how far the run is, unless it was said just now."""
+        """Print the progress, unless it was printed in the last few seconds."""
         count, now = self._count, self._clock()
         count.add(files, total_bytes, units)
         if now - self._told < QUIET_SECONDS and count.files < count.files_total:
@@ -148,4 +148,4 @@ class LineProgress:
         )
 
     def finish(self) -> None:
-        """Say nothing more."""
+        """Do nothing."""

@@ -1,1 +1,1 @@
-"""`sparkcrypt backfill`: runs over tables, and what is done after them."""
+"""Commands that run over tables: `sparkcrypt backfill`, `rotate` and `shred`, and those for past runs."""

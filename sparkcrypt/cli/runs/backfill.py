@@ -1,4 +1,4 @@
-"""`sparkcrypt backfill`, and the job `jobs/backfill.py`: history follows every change of tags and policy."""
+"""`sparkcrypt backfill`, and the job `jobs/backfill.py`: rewrites existing files after changes of tags or policy."""
 
 from __future__ import annotations
 

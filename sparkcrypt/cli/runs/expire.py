@@ -1,4 +1,4 @@
-"""`sparkcrypt backfill expire`: the old files of runs go, of one table or of many."""
+"""`sparkcrypt backfill expire`: deletes the old files of runs, for one table or many."""
 
 from __future__ import annotations
 

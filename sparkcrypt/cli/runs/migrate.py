@@ -1,4 +1,4 @@
-"""`sparkcrypt backfill migrate`: journals of an earlier release are checked once, and acted upon from then on."""
+"""`sparkcrypt backfill migrate`: checks journals of an earlier release once, so that later runs can use them."""
 
 from __future__ import annotations
 

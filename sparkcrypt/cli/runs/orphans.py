@@ -1,4 +1,4 @@
-"""`sparkcrypt backfill orphans`: folders of runs that no table, no partition and no live run knows."""
+"""`sparkcrypt backfill orphans`: finds folders of runs that no table, partition or live run refers to."""
 
 from __future__ import annotations
 
@@ -76,5 +76,5 @@ def _text(found: list[Orphan]) -> str:
 
 
 def orphan_fate(orphan: Orphan) -> str:
-    """Return what became of a folder."""
+    """Return whether a folder was deleted, is kept and why, or may be deleted."""
     return "deleted" if orphan.deleted else f"kept: {orphan.why_kept}" if orphan.why_kept else "may be deleted"

@@ -1,4 +1,4 @@
-"""`sparkcrypt backfill list|show|status|rollback`: what runs were made, how far they are, and their way back."""
+"""`sparkcrypt backfill list|show|status|rollback`: lists runs, shows their state, and rolls them back."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def rollback(run_id: str, policy: str, table: str, dry_run: bool, as_json: bool,
 
 
 def _find_runs(workplace: Workplace, policy: str, table: str | None = None) -> tuple[list[KnownRun], Authenticity]:
-    """Return the runs that are known, and what tells why some are not authenticated."""
+    """Return the runs in the state directory, and the object with the reasons why some are not authenticated."""
     loaded = workplace.policy(policy)
     store = workplace.states(loaded.run_state)
     authenticity = Authenticity(store, loaded)

@@ -1,4 +1,4 @@
-"""`sparkcrypt backfill resolve`, and what `status` tells of open problems."""
+"""`sparkcrypt backfill resolve`, and the open problems that `status` shows."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def resolve(
 
 
 def open_problems(store: StateStore, table_id: str, authenticity: Authenticity) -> tuple[list[Problem], bool]:
-    """Return the open problems of a table, and whether they were authenticated: without a key service they are not."""
+    """Return the open problems of a table, and whether they were authenticated, which needs the key service."""
     from sparkcrypt.backfill.old_files.problems import Problems
 
     mac = authenticity.mac(table_id)
@@ -75,6 +75,6 @@ def open_problems(store: StateStore, table_id: str, authenticity: Authenticity) 
 
 
 def problem_lines(problems: list[Problem], *, authenticated: bool) -> list[str]:
-    """Return what a person reads of open problems."""
+    """Return a line of text for each open problem."""
     note = "" if authenticated else " (not authenticated: the key service did not answer)"
     return [f"open problem{note}: {problem.message}" for problem in problems]

@@ -1,4 +1,4 @@
-"""`sparkcrypt rotate`, and the job `jobs/rotate_keys.py`: a master key gets a version, and data keys are rewrapped."""
+"""`sparkcrypt rotate`, and the job `jobs/rotate_keys.py`: gives a master key a version, and rewraps data keys."""
 
 from __future__ import annotations
 

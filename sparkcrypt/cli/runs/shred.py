@@ -1,4 +1,4 @@
-"""`sparkcrypt shred plan|apply`, and the job `jobs/shred_keys.py`: master keys of data past retention are deleted."""
+"""`sparkcrypt shred plan|apply`, and the job `jobs/shred_keys.py`: deletes master keys of data past retention."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def shred() -> None:
 
 
 def _choice_options(function: F) -> F:
-    """Add what chooses keys."""
+    """Add the options that choose keys, and the common options of both commands."""
     options = (
         click.option("--table", "tables", multiple=True, metavar="PATTERN", help="A table, or a pattern of names."),
         databases_option,
@@ -204,14 +204,14 @@ def apply_plan(
 
 
 def _ask_nobody(_: ShredPlan) -> None:
-    """Take --yes for the answer."""
+    """Ask for no confirmation, since --yes was given."""
 
 
 def _ask(found: ShredPlan) -> None:
-    """Show a plan, and have a person type how many keys are to be deleted, or which.
+    """Show a plan, and ask the user to type the number of keys to delete, or the id of the only one.
 
     Raises:
-        click.UsageError: something else was typed, or nobody is there.
+        click.UsageError: the input is something else, or has ended.
     """
     from sparkcrypt.cli.runs.shred_text import shred_plan_text
 

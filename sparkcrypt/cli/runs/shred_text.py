@@ -1,4 +1,4 @@
-"""What a plan to shred keys says to people."""
+"""Formats plans and reports of shredding keys as text."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _SHOWN = 20
 
 
 def shred_plan_text(plan: ShredPlan) -> str:
-    """Return a plan as people read it."""
+    """Return a plan as text."""
     lines = [f"keys whose data are past retention as of {utc_text(plan.as_of)}: {len(plan.keys)}"]
     for key in plan.keys:
         lines += ["", *_describe_key(key)]
@@ -31,7 +31,7 @@ def shred_plan_text(plan: ShredPlan) -> str:
 
 
 def shred_report_text(report: ShredReport) -> str:
-    """Return what was shredded as people read it."""
+    """Return the report of a shredding as text."""
     lines = [f"{report.outcome}: {count_of(len(report.shredded), 'key')} shredded"]
     for gone in report.shredded:
         lines += ["", f"key {gone.key_id!r}: gone, effective {gone.effective_at}", f"  {gone.promise}"]

@@ -1,1 +1,1 @@
-"""Commands about a set-up: is it ready, its launch configuration, its master keys."""
+"""Commands for a set-up: `doctor`, `conf` and `keys`."""

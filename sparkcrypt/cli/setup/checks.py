@@ -1,6 +1,6 @@
-"""The checks of `sparkcrypt doctor` that look at keys, the state directory, Java and a table's plan.
+"""The checks of `sparkcrypt doctor` for keys, the state directory, Java and a table.
 
-Every check returns what it found in a line, or raises what is wrong.
+Every check returns its result as one line, or raises an error.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ _JAVA_SECONDS = 30
 
 @dataclass(frozen=True, slots=True)
 class NamedKey:
-    """A key id of a policy; a template's real names depend on partitions."""
+    """A key id of a policy; the key ids of a template depend on partitions."""
 
     key_id: str
     is_template: bool
 
 
 def key_checks(policy: Policy) -> tuple[NamedKey, ...]:
-    """Return each distinct key that the policy names: the footer key first, the audit's last."""
+    """Return the distinct keys in a policy: the footer key first, the audit's key last."""
     named = {policy.footer_key: False}
     for rule in policy.tags:
         if rule.key is not None:
@@ -59,7 +59,7 @@ def key_checks(policy: Policy) -> tuple[NamedKey, ...]:
 
 
 def check_key_service(policy: Policy) -> str:
-    """See that the key service answers; that it lacks a key or refuses one is an answer.
+    """Check that the key service answers; a missing or refused footer key counts as an answer.
 
     Raises:
         KeyServiceError: it cannot be reached.
@@ -77,7 +77,7 @@ def check_key(service: KeyService, key: NamedKey) -> str:
     """Wrap and unwrap a random key with a master key.
 
     Raises:
-        KeyServiceError: it could not, or what came back differs.
+        KeyServiceError: wrapping or unwrapping failed, or returned another key.
     """
     if key.is_template:
         return "a template, whose keys belong to partitions: not checked"
@@ -88,16 +88,16 @@ def check_key(service: KeyService, key: NamedKey) -> str:
 
 
 def check_audit(policy: Policy) -> str:
-    """Return which master key the audits of runs go by, and what is weak about it."""
+    """Return the master key that authenticates the audits of runs, or why that key is weak."""
     masters = MasterKeys.of(policy)
     return masters.weakness(masters.current) or f"authenticated under {masters.current!r}, a key of its own"
 
 
 def check_local_directory(config: KeyServiceConfig) -> str:
-    """See that nobody but its owner can use a local key directory.
+    """Check that only its owner can access a local key directory.
 
     Raises:
-        ConfigError: it is not there, or its modes are too wide.
+        ConfigError: it does not exist, or modes give access to others.
     """
     folder = Path(str(config.options.get("path", "")))
     if not folder.is_dir():
@@ -113,10 +113,10 @@ def check_local_directory(config: KeyServiceConfig) -> str:
 
 
 def java_on_path() -> str:
-    """Return the Java that would be started.
+    """Return path and version of the Java that would be started.
 
     Raises:
-        ConfigError: there is none that runs.
+        ConfigError: there is no Java, or it does not run.
     """
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
@@ -130,10 +130,10 @@ def java_on_path() -> str:
 
 
 def check_state(workplace: Workplace, uri: str) -> str:
-    """Create a record twice in the state directory: the second time must be refused.
+    """Check that the state directory refuses to create a record a second time.
 
     Raises:
-        ConfigError: its file system cannot create conditionally, or needs Spark, which does not start.
+        ConfigError: its file system has no conditional create, or needs Spark, which does not start.
         VerificationError: a record was created twice.
     """
     store = workplace.states(uri)
@@ -148,10 +148,10 @@ def check_state(workplace: Workplace, uri: str) -> str:
 
 
 def check_plan(spark: SparkSession, table: str, policy: Policy) -> str:
-    """Return the plan of a table in a few words.
+    """Return a summary of a table's plan.
 
     Raises:
-        PlanError: it makes none, or encrypts nothing.
+        PlanError: there is no plan for the table, or the plan encrypts nothing.
     """
     from sparkcrypt.backfill.target.target import catalog_target
     from sparkcrypt.spark.tables.catalog import Catalog
@@ -163,10 +163,10 @@ def check_plan(spark: SparkSession, table: str, policy: Policy) -> str:
 
 
 def check_stores(spark: SparkSession, table: str, policy: Policy) -> str:
-    """See that both places of a table's tags agree.
+    """Check that a table's tags in the Spark schema and in the properties are the same.
 
     Raises:
-        PlanError: they do not, so some have been lost.
+        PlanError: they differ, so tags were lost in one of the places.
     """
     from sparkcrypt.spark.tables.planning import plan_table
 
@@ -177,10 +177,10 @@ def check_stores(spark: SparkSession, table: str, policy: Policy) -> str:
 
 
 def check_properties(spark: SparkSession, table: str) -> str:
-    """See that every property of ours on a table is known to this version, since each writer and reader refuses others.
+    """Check that this version knows all of a table's sparkcrypt properties, since writers and readers refuse others.
 
     Raises:
-        ConfigError: one is not.
+        ConfigError: a property is unknown.
     """
     from sparkcrypt.decide.context import refuse_unknown
     from sparkcrypt.spark.tables.catalog import Catalog
@@ -191,10 +191,10 @@ def check_properties(spark: SparkSession, table: str) -> str:
 
 
 def check_uuid(spark: SparkSession, table: str) -> str:
-    """See that no other table has a table's UUID.
+    """Check that no other table has a table's UUID.
 
     Raises:
-        PlanError: one has, as CREATE TABLE LIKE makes it.
+        PlanError: another table has it, as after CREATE TABLE LIKE.
     """
     from sparkcrypt.spark.tables.catalog import Catalog
     from sparkcrypt.spark.tables.identity import shared_text, sharing
@@ -207,10 +207,10 @@ def check_uuid(spark: SparkSession, table: str) -> str:
 
 
 def check_rule(spark: SparkSession, table: str, policy: Policy) -> str:
-    """See that what the policy says of a table stands in the table's own properties.
+    """Check that the table's properties contain the policy's rule for the table.
 
     Raises:
-        PlanError: something is missing; it holds only where Spark has the extension then.
+        PlanError: a part is missing, so that it applies only in sessions with the extension.
     """
     from sparkcrypt.spark.tables.catalog import Catalog
     from sparkcrypt.spark.tables.rules import rule_lines

@@ -1,4 +1,4 @@
-"""`sparkcrypt conf`: the launch configuration for sessions that run none of this package's Python."""
+"""`sparkcrypt conf`: prints the launch configuration for sessions that do not use this Python package."""
 
 from __future__ import annotations
 
@@ -32,6 +32,6 @@ def conf(policy: str, jar: str | None, python: str | None, as_json: bool) -> Non
       sparkcrypt conf --policy policy.yaml --jar hdfs://nn/lib/sparkcrypt.jar --python /usr/bin/python3
     """  # click shows the first paragraph whole
     with Workplace("sparkcrypt conf") as workplace:
-        loaded = workplace.policy(policy, principal=PRINCIPAL)  # servers put in each user's
+        loaded = workplace.policy(policy, principal=PRINCIPAL)  # servers replace it with each user's name
     found = launch_conf(loaded, jar or str(jar_path()), python)
     show(found, defaults_lines(found), as_json=as_json)

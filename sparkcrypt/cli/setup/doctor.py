@@ -1,4 +1,4 @@
-"""`sparkcrypt doctor`: is this set-up ready; one line a check, with the fix."""
+"""`sparkcrypt doctor`: checks a set-up, and prints a line for each check, with the fix if it fails."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from sparkcrypt.policy.model import Policy
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One check that was made: what it found, or what is wrong and the fix."""
+    """The result of one check: a detail, or the error and the fix."""
 
     check: str
     ok: bool
@@ -46,10 +46,10 @@ class Check:
 
 
 class Examination:
-    """Makes checks one after the other and remembers them.
+    """A runner of checks that collects their results.
 
     Args:
-        tell: hears of each check as soon as it was made.
+        tell: called with the result of each check as soon as it is known.
     """
 
     def __init__(self, tell: Callable[[Check], None]) -> None:
@@ -57,10 +57,10 @@ class Examination:
         self._tell = tell
 
     def check(self, name: str, action: Callable[[], str], fix: str) -> bool:
-        """Make a check; True when it is well."""
+        """Run a check and record its result; return True if it succeeded."""
         try:
             made = Check(name, True, action(), None)
-        except Exception as error:  # noqa: BLE001  # whatever a broken set-up raises is what this is to tell
+        except Exception as error:  # noqa: BLE001  # a broken set-up may raise any error, which is the result
             _, message, code = describe_error(error)
             made = Check(name, False, message, fix, code)
         self.checks.append(made)
@@ -126,7 +126,7 @@ def _examine(made: Examination, workplace: Workplace, uri: str, table: str | Non
 
 
 def _examine_keys(made: Examination, policy: Policy) -> bool:
-    """Check the key service and each key; True when all of them can be used."""
+    """Check the key service and each key; return True if all keys can be used."""
     if policy.key_service.type == "local":
         made.check(
             "key directory",

@@ -1,4 +1,4 @@
-"""`sparkcrypt keys hold|release`: master keys that may not be shredded, for as long as somebody says so."""
+"""`sparkcrypt keys hold|release`: holds, which forbid shredding a master key until they are released."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`sparkcrypt keys status|check`: how old master keys are, what is under them, and whether it can be opened."""
+"""`sparkcrypt keys status|check`: shows the age and use of master keys, and checks that files can be opened."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`sparkcrypt keys`: the master keys of a policy's key service."""
+"""`sparkcrypt keys`: creates, lists, rotates, exports and imports the master keys of a policy's key service."""
 
 from __future__ import annotations
 

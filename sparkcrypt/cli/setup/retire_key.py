@@ -1,4 +1,4 @@
-"""`sparkcrypt keys retire`: older versions of a master key end, once nothing that is known needs them."""
+"""`sparkcrypt keys retire`: ends the use of a master key's older versions, once nothing known needs them."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Commands about one table or folder: its tags, its plan, encrypting, verifying, its audit."""
+"""Commands for tables and folders: tags, plan, encrypting, verifying, audit, access and lineage."""

@@ -1,4 +1,4 @@
-"""`sparkcrypt access`: what a principal would get of a table, column by column, and why."""
+"""`sparkcrypt access`: shows what a principal would get of each column of a table, and why."""
 
 from __future__ import annotations
 
@@ -88,10 +88,10 @@ def explain(
 
 
 def _refuse_another(spark: SparkSession, principal: str) -> None:
-    """Refuse to answer for somebody else by the caller's own credential.
+    """Refuse to answer for another principal with the caller's own credential.
 
     Raises:
-        ConfigError: the principal is not the one that this session reads as.
+        ConfigError: the principal is not this session's.
     """
     from sparkcrypt.spark.setup.command_session import principal_of
 

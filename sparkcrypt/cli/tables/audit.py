@@ -1,4 +1,4 @@
-"""`sparkcrypt audit`: who changed which files of a table, when and why, and whether that record is whole."""
+"""`sparkcrypt audit`: shows who changed which files of a table, when and why, and verifies that record."""
 
 from __future__ import annotations
 
@@ -95,11 +95,11 @@ def verify(table: str, policy: str, head: AuditHead | None, as_json: bool) -> No
 def _verify_audit(
     store: StateStore, table_id: str, service: KeyService, masters: MasterKeys, kept: AuditHead | None
 ) -> tuple[AuditHead, str] | None:
-    """Return the head of an audit that verifies, and the master key of its newest MAC key; None without an audit."""
+    """Verify an audit, and return its head and the master key of its newest MAC key; None if there is no audit."""
     journalled = journalled_head(store, table_id)
     expected = [entry for entry in (journalled, kept) if entry is not None]
     if not store.list(f"audit/{table_id}/"):
-        verify_audit(store, table_id, check_mac=lambda *_: 0, expected=expected)  # none is right, unless one is missed
+        verify_audit(store, table_id, check_mac=lambda *_: 0, expected=expected)  # raises if an entry is expected
         return None
     mac = open_mac(store, table_id, service, masters)
     head = verify_audit(store, table_id, check_mac=mac.check, expected=expected)
@@ -120,12 +120,12 @@ def _document(table: str, found: list[tuple[AuditHead, str]], masters: MasterKey
 
 def _ids(store: StateStore, table: str) -> list[str]:
     if "/" not in table and store.list(f"audit/{table}/"):
-        return [table]  # a table's UUID, whether or not a journal is left that has its name
+        return [table]  # a table's UUID, even if no journal with its name is left
     return list(dict.fromkeys(run.table_id for run in known_runs(store, table)))
 
 
 def _entries(store: StateStore, table_id: str, authenticity: Authenticity) -> list[dict[str, Any]]:
-    """Read a table's entries as they stand."""
+    """Return a table's entries as JSON values, with whether each is authenticated."""
     entries = list(audit_entries(store, table_id))
     authentic = authenticity.entries(table_id) if entries else frozenset()
     return [
@@ -147,7 +147,7 @@ def _row(entry: dict[str, Any]) -> tuple[object, ...]:
 
 
 def _files(entry: dict[str, Any]) -> str | None:
-    """Return how many old files became how many new ones; None of an entry that does not say."""
+    """Return a text with the numbers of old and new files; None for an entry without changes."""
     changes = entry.get("changes") or []
     counts = [sum(len(change.get(side) or []) for change in changes) for side in ("sources", "targets")]
     return f"{counts[0]:,} became {counts[1]:,}" if changes else None

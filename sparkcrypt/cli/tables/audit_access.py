@@ -1,4 +1,4 @@
-"""`sparkcrypt audit access`: who read a column on a day and who was refused, as the log of access events has it."""
+"""`sparkcrypt audit access`: shows who read a column on a day and who was refused, by the log of access events."""
 
 from __future__ import annotations
 
@@ -84,5 +84,5 @@ def _row(access: Record) -> tuple[object, ...]:
 
 
 def _printable(text: str) -> str:
-    """Return a text of the log, which anybody may have written, without what would steer a terminal."""
+    """Return an untrusted text of the log without characters that would control a terminal."""
     return "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text)

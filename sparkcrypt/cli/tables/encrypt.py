@@ -1,4 +1,4 @@
-"""`sparkcrypt encrypt`, and the job `jobs/encrypt_table.py`: encrypt what a table or folder holds, by its tags."""
+"""`sparkcrypt encrypt`, and the job `jobs/encrypt_table.py`: encrypts the files of a table or folder by its tags."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def encrypt(
         from sparkcrypt.backfill.work.options import RunOptions
 
         options = RunOptions(
-            engine=engine,  # type: ignore[arg-type]  # encrypt_table refuses what it does not know, and says what it does
+            engine=engine,  # type: ignore[arg-type]  # encrypt_table refuses unknown engines
             where=where,
             strict=strict,
             output=output,

@@ -1,4 +1,4 @@
-"""`sparkcrypt lineage`: which columns of which tables came from which tagged ones."""
+"""`sparkcrypt lineage`: shows which columns of tables were derived from which tagged columns."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def lineage(
 
 
 def lineage_text(traced: Lineage) -> str:
-    """Return a paragraph for each table, and what is not known."""
+    """Return a paragraph for each table, and a last one for tables whose lineage is unknown."""
     paragraphs = ["\n".join(_lines_of_table(traced, table)) for table in traced.tables]
     unknown = [f"not looked at: {name}: {why}" for name, why in traced.unknown.items()]
     return "\n\n".join([*paragraphs, *(["\n".join(unknown)] if unknown else [])])
@@ -95,7 +95,7 @@ def _column_text(column: DerivedColumn) -> str:
 
 
 def _made_of(traced: Lineage, table: str) -> dict[str, tuple[Column, ...]]:
-    """Return column of a table -> what was made of it."""
+    """Return column of a table -> the columns that were derived from it."""
     derived = [derived for found in traced.tables for derived in found.columns]
     used = {column for made in derived for column in made.sources}
     return {column: traced.derived_from(table, column) for source, column in sorted(used) if source == table}

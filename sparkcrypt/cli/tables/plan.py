@@ -1,4 +1,4 @@
-"""`sparkcrypt plan`: which column gets which key and why, and how the files that are there differ from it."""
+"""`sparkcrypt plan`: shows the key of each column with the reason, and how existing files differ from the plan."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The plan of one table or folder, and the drift of its files, as a person reads them on a terminal."""
+"""Formats the plan of one table or folder, and the drift of its files, as text for a terminal."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SHOWN = 20
 
 
 def plan_text(made: TargetPlan) -> str:
-    """Return the plan's table, a line of counts, one for each file that differs, and what is to do."""
+    """Return the plan's table, a line of counts, a line for each file that differs, and a line on what a run does."""
     lines = [made.plan.table_text(), "", *_drift(made)]
     if made.report.units_left:
         lines.append(_to_do(made.report))

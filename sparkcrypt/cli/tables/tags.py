@@ -1,4 +1,4 @@
-"""`sparkcrypt tags`: which columns of a table carry which tags, and where they are kept."""
+"""`sparkcrypt tags`: shows, sets, removes and copies the tags of a table's columns in the metastore."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`sparkcrypt verify`: whether files are encrypted as the plan says, and every module of theirs authenticates."""
+"""`sparkcrypt verify`: checks that files are encrypted by their plan, and authenticates all their modules."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Single files verified for themselves, by their own words and the policy's, without their table."""
+"""Verifies single files without their table, by their own metadata and the policy."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ def verify_files(workplace: Workplace, paths: tuple[str, ...], policy: Policy) -
     """Verify files and all data files below folders.
 
     Args:
-        workplace: of the command.
-        paths: of files and folders.
-        policy: names keys, algorithm and state directory.
+        workplace: the command's workplace.
+        paths: paths of files and folders.
+        policy: defines the key service, the algorithm and the state directory.
 
     Returns:
-        The report, how many files are not as they must be, and what a person is told.
+        The report, the number of files that failed, and the report as text.
 
     Raises:
-        ConfigError: a path is not there.
-        KeyServiceError: a key is denied, or not there and not known to be shredded.
+        ConfigError: a path does not exist.
+        KeyServiceError: a key is denied, or does not exist and is not known to be shredded.
     """
     verifier = _Verifier(workplace, policy, policy_keys(policy))
     results = [verifier.verify(file) for file in named_files(workplace, paths)]
@@ -64,7 +64,7 @@ class _Verifier:
     retrieve: RetrieveKey
 
     def verify(self, file: NamedFile) -> dict[str, Any]:
-        """Return what is known of a file; one with columns under shredded keys is verified but for these."""
+        """Verify a file, except columns under shredded keys, and return the result as JSON values."""
         try:
             try:
                 return {**self._verify(file), "dark_columns": []}
