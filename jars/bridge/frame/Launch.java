@@ -6,10 +6,10 @@ import org.apache.spark.SparkConf;
 import org.apache.spark.SparkEnv;
 
 /**
- * What the launcher of this application set: spark-defaults.conf, --conf, or the builder that made its SparkContext.
+ * The settings of this application's launch: spark-defaults.conf, --conf, or the builder that created its SparkContext.
  *
- * <p>Executors are told the same when they start. SET, RESET, options and table properties reach a session's configuration and
- * never this one.
+ * <p>Executors get the same settings when they start. SET, RESET, options and table properties change a session's configuration,
+ * never these settings.
  */
 final class Launch {
   private static final String HADOOP = "spark.hadoop.";
@@ -19,7 +19,9 @@ final class Launch {
 
   private Launch() {}
 
-  /** Whether this JVM belongs to a Spark application; parquet-mr alone has no launch, and its program sets what it likes. */
+  /**
+   * Returns whether this JVM belongs to a Spark application; parquet-mr alone has no launch, and its program sets what it likes.
+   */
   static boolean isSpark() {
     try {
       return SparkSide.isThere();
@@ -28,7 +30,7 @@ final class Launch {
     }
   }
 
-  /** One setting, or null. */
+  /** Returns one setting, or null. */
   static String conf(String name) {
     try {
       return SparkSide.conf(name);
@@ -37,7 +39,7 @@ final class Launch {
     }
   }
 
-  /** A setting of Hadoop's configuration as the launcher set it, or null. */
+  /** Returns a setting of Hadoop's configuration as the launcher set it, or null. */
   static String hadoopConf(String name) {
     String value = conf(HADOOP + name);
     return value == null || value.isBlank() ? null : value.trim();
@@ -47,7 +49,7 @@ final class Launch {
     return "true".equalsIgnoreCase(conf(ALLOW_HTTP));
   }
 
-  /** Who reads, as messages name him: what the launch says, or the user that the application runs for. */
+  /** Returns the principal's name for messages: the launch's setting, or the user that the application runs as. */
   static String principal() {
     String named = conf(PRINCIPAL);
     if (named != null && !named.isBlank()) {
@@ -56,11 +58,11 @@ final class Launch {
     try {
       return UserGroupInformation.getCurrentUser().getShortUserName();
     } catch (IOException e) {
-      return "this process"; // a name for messages alone
+      return "this process"; // only a name for messages
     }
   }
 
-  /** For how long a session may keep opened keys at most. */
+  /** Returns the longest time that a session may keep opened keys. */
   static double lifetimeSeconds() {
     String text = hadoopConf(Names.CACHE_LIFETIME);
     return text == null ? DEFAULT_LIFETIME_SECONDS : seconds(text);
@@ -74,7 +76,7 @@ final class Launch {
     }
   }
 
-  /** Apart, so that this class loads where Spark's classes are not. */
+  /** The part that needs Spark's classes, kept apart so that the outer class loads without them. */
   private static final class SparkSide {
     static boolean isThere() {
       return SparkEnv.get() != null;

@@ -1,6 +1,6 @@
 package io.sparkcrypt;
 
-/** Names of configuration properties, and of classes that stand in them; sparkcrypt/names.py has the same. */
+/** Names of configuration properties, and of the classes that they name; sparkcrypt/names.py has the same. */
 final class Names {
   static final String CRYPTO_FACTORY_CLASS = "io.sparkcrypt.SchemaTagCryptoFactory";
   static final String COMMIT_PROTOCOL_CLASS = "io.sparkcrypt.IdentityCommitProtocol";

@@ -3,7 +3,7 @@ package io.sparkcrypt;
 import java.util.LinkedHashMap;
 import java.util.Map;
 
-/** A map that keeps the entries that came last, so many at most; not safe for several threads by itself. */
+/** A map that keeps the entries added last, up to a maximum; it is not thread-safe. */
 final class Newest<K, V> extends LinkedHashMap<K, V> {
   private static final long serialVersionUID = 1L;
 

@@ -10,11 +10,11 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * Loads every class of this jar together with the first one that is used.
+ * A loader of every class of this jar, run when the first of them is used.
  *
- * <p>A class is loaded when it is first needed, which for those of errors is late: by then Hive may have closed the class loader
- * (SessionState.close closes the session's), or a shared folder may have got another jar. The error would then be a
- * NoClassDefFoundError, which says nothing of what was refused and why.
+ * <p>By default a class is loaded when it is first needed, which is late for error classes: by then Hive may have closed the
+ * class loader (SessionState.close closes the session's), or a shared folder may contain another jar. The result would be a
+ * NoClassDefFoundError, which does not tell what was refused and why.
  */
 final class Preload {
   private static final String PACKAGE = Preload.class.getPackageName().replace('.', '/') + "/";
@@ -24,7 +24,7 @@ final class Preload {
       try {
         Class.forName(name, false, Preload.class.getClassLoader());
       } catch (ClassNotFoundException | LinkageError e) {
-        // Some classes extend Spark's, which are not there where parquet-mr is used alone.
+        // Some classes extend Spark's, which are missing if parquet-mr is used alone.
         LoggerFactory.getLogger(Preload.class).debug("{} is not loaded beforehand", name, e);
       }
     }
@@ -32,7 +32,7 @@ final class Preload {
 
   private Preload() {}
 
-  /** Does what the static initialiser does, once. */
+  /** Runs the static initialiser, once. */
   static void classes() {}
 
   private static List<String> names() {

@@ -1,6 +1,6 @@
 package io.sparkcrypt;
 
-/** Passes a checked exception through an interface that declares none: Spark goes by its class. */
+/** A way to throw a checked exception through an interface that declares none: Spark decides by the exception's class. */
 final class Sneaky {
   private Sneaky() {}
 

@@ -65,13 +65,13 @@ final class Wire {
     return bytes == null ? null : Base64.getEncoder().encodeToString(bytes);
   }
 
-  /** The bytes of a base64 field, or null where it is absent or null. */
+  /** Returns the bytes of a base64 field; null if the field is absent or null. */
   static byte[] bytes(JsonNode document, String field) {
     JsonNode value = document.get(field);
     return value == null || value.isNull() ? null : Base64.getDecoder().decode(value.asText());
   }
 
-  /** A field that every answer of the helper has. */
+  /** Returns a field that every answer of the helper has, or raises BridgeError. */
   static JsonNode required(JsonNode answer, String field) {
     JsonNode value = answer.get(field);
     if (value == null || value.isNull()) {
