@@ -15,11 +15,11 @@ import scala.Tuple2;
 import scala.collection.Iterator;
 
 /**
- * Calls by name, for the classes of Spark and Scala that differ between Spark 3.5 (Scala 2.12) and 4.x (2.13): compiled calls
- * would bind to the signatures of one of them.
+ * Calls by name of classes of Spark and Scala that differ between Spark 3.5 (Scala 2.12) and 4.x (2.13): compiled calls would
+ * bind to the signatures of one of them.
  */
 final class Calls {
-  /** The public methods of each class that was asked, by name: Java copies all of them whenever it is asked for them. */
+  /** Public methods by name, for each class that was called: Java copies all methods at each request. */
   private static final ClassValue<Map<String, List<Method>>> METHODS =
       new ClassValue<>() {
         @Override
@@ -39,7 +39,7 @@ final class Calls {
     throw new IllegalStateException(target.getClass().getName() + " has no method " + name + " that fits");
   }
 
-  /** What a method without arguments answers; null where the object has none of this name. */
+  /** Returns the result of a method without arguments; null if the object has no method of this name. */
   static Object held(Object target, String name) {
     for (Method method : methods(target, name)) {
       if (method.getParameterCount() == 0) {
@@ -49,7 +49,7 @@ final class Calls {
     return null;
   }
 
-  /** What an object keeps for itself under a name. */
+  /** Returns the value of an object's private field. */
   static Object field(Object target, String name) {
     try {
       Field field = target.getClass().getDeclaredField(name);
@@ -60,7 +60,7 @@ final class Calls {
     }
   }
 
-  /** Puts a value into what an object keeps for itself under a name. */
+  /** Sets an object's private field. */
   static void setField(Object target, String name, Object value) {
     try {
       Field field = target.getClass().getDeclaredField(name);
@@ -71,7 +71,7 @@ final class Calls {
     }
   }
 
-  /** scala.Some of a value. */
+  /** Returns scala.Some of a value. */
   static Object some(Object value) {
     try {
       Class<?> option = Class.forName("scala.Option", true, value.getClass().getClassLoader());
@@ -81,7 +81,7 @@ final class Calls {
     }
   }
 
-  /** scala.None, as the class loader of an object knows it. */
+  /** Returns scala.None, from the class loader of a given object. */
   static Object none(Object beside) {
     try {
       return invoke(Class.forName("scala.Option", true, beside.getClass().getClassLoader()).getMethod("empty"), null);
@@ -90,12 +90,12 @@ final class Calls {
     }
   }
 
-  /** What a Scala Option holds, or null. */
+  /** Returns the value of a Scala Option, or null. */
   static Object orNull(Object option) {
     return (Boolean) call(option, "isDefined") ? call(option, "get") : null;
   }
 
-  /** The elements of a Scala collection. */
+  /** Returns the elements of a Scala collection. */
   static List<Object> list(Object scalaCollection) {
     List<Object> found = new ArrayList<>();
     Iterator<?> iterator = (Iterator<?>) call(scalaCollection, "iterator");
@@ -105,7 +105,7 @@ final class Calls {
     return found;
   }
 
-  /** A Scala list of these elements. */
+  /** Returns a Scala list of these elements. */
   static Object scalaList(List<Object> elements) {
     try {
       Method convert = Class.forName("scala.collection.JavaConverters").getMethod("asScalaBuffer", List.class);
@@ -115,7 +115,7 @@ final class Calls {
     }
   }
 
-  /** A Scala map with more entries; the map itself where it has them already. */
+  /** Returns a Scala map with more entries; the map itself if it has them already. */
   static Object with(Object scalaMap, Map<String, ?> more) {
     Object changed = scalaMap;
     for (Map.Entry<String, ?> entry : more.entrySet()) {
@@ -126,14 +126,14 @@ final class Calls {
     return changed;
   }
 
-  /** A copy of a case class in which one value stands in the place of another. */
+  /** Returns a copy of a case class with one value replaced. */
   static Object copy(Object product, Object old, Object replacement) {
     Object[] values = values(product, old, replacement);
     for (Method method : methods(product, "copy")) {
       if (method.getParameterCount() == values.length) {
         return invoke(method, product, values);
       }
-      if (method.getParameterCount() == values.length + 1) { // a second list: its session
+      if (method.getParameterCount() == values.length + 1) { // its second parameter list: the session
         Object[] more = Arrays.copyOf(values, values.length + 1);
         more[values.length] = call(product, "sparkSession");
         return invoke(method, product, more);
@@ -142,7 +142,7 @@ final class Calls {
     throw new IllegalStateException(product.getClass().getName() + " has no method copy that fits");
   }
 
-  /** The values of a case class, one of them replaced. */
+  /** Returns the values of a case class with one of them replaced. */
   static Object[] values(Object product, Object old, Object replacement) {
     Object[] values = new Object[(Integer) call(product, "productArity")];
     for (int i = 0; i < values.length; i++) {
@@ -152,7 +152,7 @@ final class Calls {
     return values;
   }
 
-  /** A new object of a class whose constructor takes these arguments. */
+  /** Creates an object by the constructor that takes these arguments. */
   static Object make(Class<?> type, Object... arguments) {
     for (Constructor<?> constructor : type.getConstructors()) {
       if (takes(constructor, arguments)) {
@@ -168,7 +168,7 @@ final class Calls {
     throw new IllegalStateException(type.getName() + " has no constructor that fits");
   }
 
-  /** Goes through a Scala map. */
+  /** Calls a function with each key and value of a Scala map. */
   static void forEach(Object scalaMap, BiConsumer<Object, Object> body) {
     for (Object pair : list(scalaMap)) {
       body.accept(((Tuple2<?, ?>) pair)._1(), ((Tuple2<?, ?>) pair)._2());
@@ -198,7 +198,7 @@ final class Calls {
 
   private static Object invoke(Method method, Object target, Object... arguments) {
     try {
-      method.setAccessible(true); // public methods of classes that are not
+      method.setAccessible(true); // public methods of non-public classes
       return method.invoke(target, arguments);
     } catch (InvocationTargetException e) {
       throw new IllegalStateException(method.getName() + " failed: " + e.getCause(), e.getCause());

@@ -15,14 +15,14 @@ import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.Metadata;
 import org.apache.spark.unsafe.types.UTF8String;
 
-/** Makes nodes of Spark's plans whose constructors name Scala collections, or differ between Spark 3.5 and 4.x. */
+/** A factory of nodes of Spark's plans whose constructors name Scala collections, or differ between Spark 3.5 and 4.x. */
 final class Catalyst {
   private static final String EXPRESSIONS = "org.apache.spark.sql.catalyst.expressions.";
   private static final String LOGICAL = "org.apache.spark.sql.catalyst.plans.logical.";
 
   private Catalyst() {}
 
-  /** An expression under a name and an id of its own. */
+  /** Returns an expression under a name and a new id. */
   static Expression alias(Expression child, String name, Metadata metadata, Object qualifier) {
     ExprId fresh = (ExprId) Calls.call(module(EXPRESSIONS + "NamedExpression$"), "newExprId");
     Object explicit = metadata == null ? Calls.none(child) : scala.Option.apply(metadata);
@@ -46,7 +46,7 @@ final class Catalyst {
     return (LogicalPlan) make(LOGICAL + "Union", Calls.scalaList(children), false, false);
   }
 
-  /** A struct of names and values, in turn. */
+  /** Returns a struct of alternating names and values. */
   static Expression namedStruct(List<Object> namesAndValues) {
     return (Expression) make(EXPRESSIONS + "CreateNamedStruct", Calls.scalaList(namesAndValues));
   }
@@ -77,7 +77,7 @@ final class Catalyst {
     return make(EXPRESSIONS + "LambdaFunction", body, Calls.scalaList(variables), false);
   }
 
-  /** An attribute of another type, with the id that it had. */
+  /** Returns an attribute with another type and the same id. */
   static Attribute retyped(Attribute attribute, DataType type) {
     Object qualifier = Calls.call(attribute, "qualifier");
     return (Attribute)

@@ -12,9 +12,9 @@ import org.apache.spark.sql.catalyst.expressions.GetStructField;
 import org.apache.spark.sql.catalyst.expressions.NamedExpression;
 import org.apache.spark.sql.catalyst.expressions.OuterReference;
 
-/** A column, or a variable of a lambda, and the steps from it to a value inside of it. */
+/** A column, or a variable of a lambda, and the steps from it to a value inside it. */
 record ColumnPath(NamedExpression column, List<Step> steps) {
-  /** A field by its name and place, or an element or value of a collection, whose name is empty. */
+  /** A field, by name and ordinal, or an element or value of a collection, with an empty name and a negative ordinal. */
   record Step(String name, int ordinal) {
     boolean isField() {
       return ordinal >= 0;
@@ -23,7 +23,7 @@ record ColumnPath(NamedExpression column, List<Step> steps) {
 
   private static final Step ELEMENT = new Step("", -1);
 
-  /** The path of an expression, or null for one that computes something. */
+  /** Returns the path of an expression, or null for one that computes something. */
   static ColumnPath of(Expression expression) {
     LinkedList<Step> steps = new LinkedList<>();
     Expression at = expression;
@@ -43,7 +43,7 @@ record ColumnPath(NamedExpression column, List<Step> steps) {
     return null;
   }
 
-  /** The path as text, below a name of the column. */
+  /** Returns the path as text, below the given name of the column. */
   String dotted(String name) {
     StringBuilder text = new StringBuilder(name);
     steps.stream().filter(Step::isField).forEach(step -> text.append('.').append(step.name()));

@@ -6,7 +6,7 @@ import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import scala.Function1;
 import scala.runtime.AbstractPartialFunction;
 
-/** What a rule does with the nodes of a plan that it is for, as Catalyst's transformations take it. */
+/** A rule's step on the nodes that it applies to, as the partial function that Catalyst's transformations take. */
 final class PlanSteps<R> extends AbstractPartialFunction<LogicalPlan, R> {
   private static final long serialVersionUID = 1L;
   private final transient Predicate<LogicalPlan> judged;
@@ -27,7 +27,7 @@ final class PlanSteps<R> extends AbstractPartialFunction<LogicalPlan, R> {
     if (!isDefinedAt(node)) {
       return otherwise.apply(node);
     }
-    @SuppressWarnings("unchecked") // B is R or above it wherever Catalyst asks
+    @SuppressWarnings("unchecked") // Catalyst always asks for R or a supertype
     B done = (B) step.apply(node);
     return done;
   }

@@ -15,9 +15,9 @@ import org.apache.spark.sql.catalyst.plans.QueryPlan;
 import org.apache.spark.sql.catalyst.trees.TreeNode;
 
 /**
- * The parts of plans and expressions that stand in Scala collections, whose types differ between Spark 3.5 and 4.x.
+ * Access to the parts of plans and expressions that are Scala collections, whose types differ between Spark 3.5 and 4.x.
  *
- * <p>As Calls, but for methods without arguments alone: a rule of the analyzer goes through every expression of a query.
+ * <p>Like Calls, but only for methods without arguments, and faster: a rule of the analyzer visits every expression of a query.
  */
 final class Trees {
   private static final Map<Class<?>, Map<String, Method>> METHODS = new ConcurrentHashMap<>();
@@ -32,7 +32,7 @@ final class Trees {
     return plans(get(TreeNode.class, plan, "children"));
   }
 
-  /** Plans that a command holds and that are not its children, and those behind a cached relation. */
+  /** Returns plans that a command has besides its children, and those behind a cached relation. */
   static List<QueryPlan<?>> innerChildren(QueryPlan<?> plan) {
     return plans(get(QueryPlan.class, plan, "innerChildren"));
   }
@@ -45,7 +45,7 @@ final class Trees {
     return elements(Expression.class, get(QueryPlan.class, plan, "expressions"));
   }
 
-  /** The expressions in a part of a node that has a name of its own. */
+  /** Returns the expressions in a named part of a node. */
   static List<Expression> expressions(Object node, String part) {
     return elements(Expression.class, get(node.getClass(), node, part));
   }
@@ -54,7 +54,7 @@ final class Trees {
     return elements(Attribute.class, get(node.getClass(), node, part));
   }
 
-  /** Names in lower case, as Spark compares them where nobody asks otherwise. */
+  /** Returns names in lower case, as Spark compares them by default. */
   static Set<String> lowerCase(List<?> names) {
     Set<String> found = new HashSet<>();
     names.forEach(name -> found.add(((String) name).toLowerCase(Locale.ROOT)));
@@ -62,7 +62,7 @@ final class Trees {
   }
 
   /**
-   * The columns that a plan puts out under one of some names.
+   * Returns the columns of a plan's output that have one of some names.
    *
    * @param names in lower case
    * @param query a resolved plan
@@ -87,7 +87,7 @@ final class Trees {
     return found;
   }
 
-  /** What a method without arguments answers, looked up once for each class that is asked. */
+  /** Returns the result of a method without arguments; the method is looked up once for each class. */
   static Object get(Class<?> type, Object target, String name) {
     Method method = METHODS.computeIfAbsent(type, unused -> new ConcurrentHashMap<>()).computeIfAbsent(name, unused -> find(type, name));
     try {
@@ -102,7 +102,7 @@ final class Trees {
   private static Method find(Class<?> type, String name) {
     try {
       Method method = type.getMethod(name);
-      method.setAccessible(true); // public methods of classes that are not
+      method.setAccessible(true); // public methods of non-public classes
       return method;
     } catch (NoSuchMethodException e) {
       throw new IllegalStateException(type.getName() + " has no method " + name, e);
