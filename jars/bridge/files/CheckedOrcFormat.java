@@ -17,7 +17,7 @@ import scala.collection.Iterator;
 import scala.collection.immutable.Map;
 import scala.runtime.AbstractFunction1;
 
-/** Spark's own ORC source, which lets the helper judge each file before it reads it. */
+/** Spark's own ORC source with a check of each file by the helper before its rows are read. */
 final class CheckedOrcFormat extends OrcFileFormat {
   private static final long serialVersionUID = 1L;
 
@@ -38,7 +38,7 @@ final class CheckedOrcFormat extends OrcFileFormat {
         super.buildReaderWithPartitionValues(session, schema, partitions, requested, filters, options, conf));
   }
 
-  /** What Spark 3.5 calls, whose Scala has another Seq. */
+  /** Builds a reader for Spark 3.5, in whose Scala Seq is another type. */
   @SuppressWarnings("unchecked")
   public Function1<PartitionedFile, Iterator<InternalRow>> buildReaderWithPartitionValues(
       SparkSession session,
@@ -74,8 +74,8 @@ final class CheckedOrcFormat extends OrcFileFormat {
     return CheckedOrcFormat.class.hashCode();
   }
 
-  /** Reads a file once it is judged. */
-  @SuppressWarnings("serial") // Spark's functions are serialisable, and their type does not say so
+  /** A reader that opens a file once the helper has accepted it. */
+  @SuppressWarnings("serial") // Spark's functions are serialisable, but their type does not declare it
   private static final class Checked extends AbstractFunction1<PartitionedFile, Iterator<InternalRow>> implements Serializable {
     private static final long serialVersionUID = 1L;
 

@@ -6,10 +6,11 @@ import java.nio.charset.StandardCharsets;
 import org.apache.hadoop.conf.Configuration;
 
 /**
- * Refuses a write of tagged columns whose session or options name another crypto factory, before any task of it runs.
+ * A check that refuses a write of tagged columns whose session or options name another crypto factory, before any of its tasks
+ * runs.
  *
- * <p>Under another factory nobody looks at tags. Options of the stock factory that name columns and keys are a decision of their
- * own (parquet_options), and pass.
+ * <p>Another factory ignores tags. Options of the stock factory that name columns and keys (parquet_options) are a deliberate
+ * choice, and pass.
  */
 final class FactoryCheck {
   private static final String FACTORY = "parquet.crypto.factory.class";
@@ -23,7 +24,7 @@ final class FactoryCheck {
     if (Names.CRYPTO_FACTORY_CLASS.equals(factory) || namesKeys(conf)) {
       return;
     }
-    String schema = conf.get(ROW_SCHEMA); // Parquet's writer alone sets it
+    String schema = conf.get(ROW_SCHEMA); // set only by Parquet's writer
     String tagged = schema == null ? null : tagged(conf, schema);
     if (tagged != null) {
       throw Refusal.of(
@@ -45,7 +46,7 @@ final class FactoryCheck {
     return false;
   }
 
-  /** What says that something of this write must be encrypted, or null. */
+  /** Returns what requires encryption in this write, as the message names it, or null. */
   private static String tagged(Configuration conf, String schema) {
     if (Boolean.parseBoolean(conf.get(Names.REQUIRE_ENCRYPTION, "false").trim())) {
       return "a table that requires encryption";
@@ -63,7 +64,7 @@ final class FactoryCheck {
     try {
       return Wire.parse(schema.getBytes(StandardCharsets.UTF_8)).findValues("metadata").stream().anyMatch(FactoryCheck::hasTags);
     } catch (IOException e) {
-      return true; // a schema that cannot be read may carry any
+      return true; // an unreadable schema may contain tags
     }
   }
 

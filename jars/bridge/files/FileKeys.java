@@ -18,11 +18,11 @@ import org.apache.parquet.crypto.DecryptionKeyRetriever;
 import org.apache.parquet.crypto.ParquetCryptoRuntimeException;
 
 /**
- * The keys of one file, opened for the key metadata that was checked and for no other.
+ * The keys of one file, opened only for the key metadata that was checked.
  *
- * <p>parquet-mr reads the footer again after the check; a file that was replaced in between shows other key metadata and gets no
- * key. Key material that an external file holds (parquet-mr's key.material.store.internally=false) is read here and treated as
- * if it stood in the footer, rather than by parquet-mr's own retriever, whose static caches hold keys by access token alone.
+ * <p>parquet-mr reads the footer again after the check; a file that was replaced in between has other key metadata and gets no
+ * key. Key material in an external file (parquet-mr's key.material.store.internally=false) is read here and treated as if it were
+ * in the footer. parquet-mr's own retriever is not used for it, since its static caches keep keys by access token alone.
  */
 final class FileKeys implements DecryptionKeyRetriever {
   private static final long serialVersionUID = 1L;
@@ -36,10 +36,10 @@ final class FileKeys implements DecryptionKeyRetriever {
   private transient volatile String table;
 
   /**
-   * Key metadata as it was checked.
+   * Key metadata that was checked.
    *
    * @param material the key material that it is or refers to
-   * @param column dotted; null for the footer
+   * @param column the dotted path; null for the footer
    */
   private record Noted(byte[] material, String column) {
     String owner() {
@@ -66,12 +66,12 @@ final class FileKeys implements DecryptionKeyRetriever {
     return known.material();
   }
 
-  /** A column path as text; a dot inside a name is told from one between names. */
+  /** Returns a column path as text, with percent signs and dots inside names escaped. */
   private static String dotted(List<String> path) {
     return path.stream().map(name -> name.replace("%", "%25").replace(".", "%2E")).collect(Collectors.joining("."));
   }
 
-  /** Takes the name of the table that the file was found to belong to. */
+  /** Sets the name of the table that the file belongs to. */
   void belongTo(String name) {
     table = name;
   }
@@ -90,7 +90,8 @@ final class FileKeys implements DecryptionKeyRetriever {
       String[] parts = String.valueOf(e.getMessage()).split(": ", 2);
       noteRefused(noted, parts[0]);
       if (isOfKey(parts[0]) && Launch.isSpark()) {
-        // Spark would call an exception of a footer a corrupt file; the helper has named owner, key and principal.
+        // Spark would report an exception raised for a footer as a corrupt file; the helper's message names owner, key and
+        // principal.
         throw new RefusedError(e.getMessage());
       }
       throw Refusal.of(parts[0], file + ": " + owner + ": " + parts[parts.length - 1], e);
@@ -126,7 +127,7 @@ final class FileKeys implements DecryptionKeyRetriever {
     return Reader.current().named(session.principal());
   }
 
-  /** The table as the policy or the catalog names it; else its folder. */
+  /** Returns the table's name from the policy or the catalog, or else its folder. */
   private String tableName() {
     String known = table == null ? session.table() : table;
     if (known != null) {
@@ -139,7 +140,9 @@ final class FileKeys implements DecryptionKeyRetriever {
     return folder.toString();
   }
 
-  /** The master key's id, which stands percent-encoded in key material; one that a file spells wrongly stays as it is. */
+  /**
+   * Returns the master key's id, which is percent-encoded in key material; an id that cannot be decoded is returned unchanged.
+   */
   private static String keyId(Noted noted) {
     String spelt = null;
     try {
@@ -159,7 +162,7 @@ final class FileKeys implements DecryptionKeyRetriever {
     try {
       parsed = Wire.parse(keyMetadata);
     } catch (IOException e) {
-      return keyMetadata; // not parquet-mr's: the helper says so with the column's name
+      return keyMetadata; // not parquet-mr's: the helper refuses it and names the column
     }
     JsonNode internal = parsed == null ? null : parsed.get("internalStorage");
     if (internal == null || internal.asBoolean(true)) {

@@ -23,10 +23,11 @@ import org.apache.parquet.format.RowGroup;
 import org.apache.parquet.format.Util;
 
 /**
- * What a file's footer says of the file's encryption, read apart from parquet-mr.
+ * The facts of a file's footer about its encryption, read independently of parquet-mr.
  *
- * <p>parquet-mr shows a crypto factory neither the algorithm, which no tag protects, nor which columns are encrypted with which
- * keys; a footer forged in either is believed otherwise. Layout: parquet-format's Encryption.md, sections 5.4 and 5.5.
+ * <p>parquet-mr gives a crypto factory neither the algorithm, which no authentication tag protects, nor the columns' keys;
+ * without this check it would accept a footer in which either was forged. Layout: parquet-format's Encryption.md, sections 5.4
+ * and 5.5.
  */
 final class FooterFacts {
   final String mode;
@@ -38,7 +39,7 @@ final class FooterFacts {
   private long rowGroups;
   private final Map<List<String>, Column> columns = new LinkedHashMap<>();
 
-  /** One column's facts; keyMetadata is null under the footer key. */
+  /** The facts of one column; keyMetadata is null under the footer key. */
   private static final class Column {
     final boolean encrypted;
     final byte[] keyMetadata;
@@ -115,7 +116,7 @@ final class FooterFacts {
     return joined;
   }
 
-  /** Every row group must say the same of every column: parquet-mr takes each row group by its own word. */
+  /** Adds the columns; refuses row groups that differ in them, since parquet-mr decrypts each row group by its own metadata. */
   private void addColumns(Path path, FileMetaData footer, FileKeys keys) throws IOException {
     for (RowGroup rowGroup : footer.getRow_groups()) {
       int seen = 0;

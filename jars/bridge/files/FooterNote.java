@@ -6,13 +6,15 @@ import java.util.HashMap;
 import java.util.Map;
 import org.apache.parquet.hadoop.api.WriteSupport.WriteContext;
 
-/** Adds an entry to the key-value metadata that a writer will put into its footer. */
+/** An addition to the key-value metadata that a writer will put into its footer. */
 final class FooterNote {
   private FooterNote() {}
 
   /**
-   * ParquetOutputFormat reads WriteContext's metadata after the crypto factory has returned, and neither class has a way to add
-   * to it; so the private field is replaced. If parquet-mr changes it, the write fails here rather than without its note.
+   * Adds an entry.
+   *
+   * <p>ParquetOutputFormat reads WriteContext's metadata after the crypto factory has returned, and neither class has a method to
+   * add to it; so the private field is replaced. If parquet-mr changes it, the write fails here rather than without its note.
    */
   static void add(WriteContext context, String key, String value) {
     Map<String, String> entries = new HashMap<>(context.getExtraMetaData());

@@ -20,10 +20,10 @@ import org.apache.orc.TypeDescription;
 import org.apache.spark.sql.types.StructType;
 
 /**
- * What the end of an ORC file says of the file's encryption: each leaf column by the path that Parquet would give it, and the
- * local keys of each variant that has it.
+ * The facts of an ORC file's tail about its encryption: each leaf column under the path that Parquet would give it, and the local
+ * keys of each encryption variant that covers it.
  *
- * <p>Where Spark goes by the positions of columns, and not by the names that a file gives them, they have the names that are read.
+ * <p>If Spark resolves columns by position and not by their names in the file, they have the names that are read.
  */
 final class OrcFacts {
   private static final String NUMBERED = "_col";
@@ -32,10 +32,10 @@ final class OrcFacts {
   private final ArrayNode columns = Wire.object().putArray("columns");
 
   /**
-   * A column that stands encrypted with all below it.
+   * A column that is encrypted with all columns below it.
    *
-   * @param column its path as ORC names it
-   * @param keys wrapped, each once in Base64
+   * @param column its path in ORC's names
+   * @param keys wrapped and Base64-encoded, each once
    */
   private record Variant(TypeDescription root, List<String> column, String keyName, Set<String> keys) {
     boolean covers(TypeDescription type) {
@@ -46,10 +46,10 @@ final class OrcFacts {
   private OrcFacts() {}
 
   /**
-   * Reads the end of a file.
+   * Reads the tail of a file.
    *
-   * @param schema of the columns that files of this read have
-   * @param keys take note of each local key
+   * @param schema the columns that files of this read have
+   * @param keys notes each local key
    */
   static OrcFacts read(Configuration conf, Path path, StructType schema, FileKeys keys) throws IOException {
     OrcFacts facts = new OrcFacts();
@@ -72,7 +72,7 @@ final class OrcFacts {
   }
 
   private void addVariants(Reader reader) {
-    // By name: the classes of its messages lie elsewhere in each version of ORC.
+    // Called by name, since the message classes are in different packages in each version of ORC.
     Object footer = Calls.call(Calls.call(reader, "getFileTail"), "getFooter");
     List<Object> described = new ArrayList<>((List<?>) Calls.call(Calls.call(footer, "getEncryption"), "getVariantsList"));
     EncryptionVariant[] known = reader.getEncryptionVariants();
@@ -87,7 +87,7 @@ final class OrcFacts {
     }
   }
 
-  /** The names of a column as ORC spells them. */
+  /** Returns the path of a column in ORC's names. */
   private static List<String> pathOf(TypeDescription column) {
     List<String> path = new ArrayList<>();
     for (TypeDescription type = column; type.getParent() != null; type = type.getParent()) {
@@ -105,7 +105,7 @@ final class OrcFacts {
     return path;
   }
 
-  /** The names of the top columns as they are read. */
+  /** Returns the names under which the top-level columns are read. */
   private static List<String> names(Configuration conf, TypeDescription root, StructType schema) {
     List<String> names = new ArrayList<>(root.getFieldNames());
     if (OrcConf.FORCE_POSITIONAL_EVOLUTION.getBoolean(conf) || names.stream().allMatch(name -> name.startsWith(NUMBERED))) {

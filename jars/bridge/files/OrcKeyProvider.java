@@ -15,13 +15,13 @@ import org.apache.parquet.crypto.ParquetCryptoRuntimeException;
 import org.apache.spark.rdd.InputFileBlockHolder;
 
 /**
- * Local keys of ORC files, wrapped as the data keys of Parquet files are.
+ * A provider of local keys of ORC files, which are wrapped in the same way as data keys of Parquet files.
  *
- * <p>ORC keeps one provider for each text that {@code orc.key.provider} has, for the whole JVM. The text ends with the session's
- * token, so readers of other policies and principals have providers of their own.
+ * <p>ORC keeps one provider for each value of {@code orc.key.provider}, for the whole JVM. The value ends with the session's
+ * token, so readers with other policies and principals have their own providers.
  *
- * <p>ORC takes an IOException of a provider for a denied key, and gives masked values in its place. Whatever goes wrong here is
- * therefore an Error: with {@code ignoreCorruptFiles} Spark would pass over any exception.
+ * <p>ORC treats an IOException of a provider as a denied key, and returns masked values. Every failure here is therefore an
+ * Error: with {@code ignoreCorruptFiles} Spark would skip the file on any exception.
  */
 final class OrcKeyProvider implements KeyProvider {
   private final String kind;
@@ -41,7 +41,7 @@ final class OrcKeyProvider implements KeyProvider {
     }
   }
 
-  /** What {@code orc.key.provider} must be in a session. */
+  /** Returns the value that {@code orc.key.provider} must have in a session. */
   static String kind(Configuration conf) {
     return RegisteredPolicies.orcKeyProvider(conf.get(Names.SESSION_TOKEN));
   }
@@ -99,7 +99,7 @@ final class OrcKeyProvider implements KeyProvider {
     }
   }
 
-  /** Opens a key for another reader than Spark's own source, by the file's place alone: nobody judged the file. */
+  /** Opens a key for a reader other than Spark's own source, by the file's path alone: the file was not checked. */
   private byte[] openedFor(String file, HadoopShims.KeyMetadata key, byte[] encryptedKey) {
     AccessLogPlace place = AccessLogPlace.of(pinned.policy);
     if (file.isEmpty() || place != null && place.isRequired) {
@@ -132,7 +132,7 @@ final class OrcKeyProvider implements KeyProvider {
     }
   }
 
-  /** The file that this thread's task reads, as far as Spark says; empty where it does not. */
+  /** Returns the file that this thread's task reads, as Spark names it; empty if Spark names none. */
   private static String currentFile() {
     try {
       return InputFileBlockHolder.getInputFilePath().toString();

@@ -10,10 +10,10 @@ import org.apache.parquet.crypto.ParquetCryptoRuntimeException;
 import org.apache.spark.sql.types.StructType;
 
 /**
- * Lets the helper judge an ORC file before its rows are read, and keeps the keys that belong to it.
+ * A check of each ORC file by the helper before its rows are read, which keeps the keys of the file.
  *
- * <p>ORC asks its key provider for keys without saying of which file, and of a plaintext file it asks nothing. What was judged is
- * kept by the text under which Spark names the file that a thread reads.
+ * <p>ORC asks its key provider for keys without naming the file, and does not ask at all for a plaintext file. Results are
+ * therefore kept by session and by the name that Spark gives the file that a thread reads.
  */
 final class OrcReadCheck {
   private static final int MOST = 10_000;
@@ -24,11 +24,11 @@ final class OrcReadCheck {
   /**
    * Refuses a file that may not be read.
    *
-   * @param conf of the read, with its options
-   * @param path of the file
-   * @param named as Spark names the file to this thread
-   * @param schema of the columns that files of this read have
-   * @param requested of those that are read
+   * @param conf the configuration of the read, with its options
+   * @param path the file
+   * @param named the name that Spark gives the file in this thread
+   * @param schema the columns that files of this read have
+   * @param requested the columns that are read
    */
   static void check(Configuration conf, Path path, String named, StructType schema, StructType requested) throws IOException {
     try {
@@ -42,19 +42,19 @@ final class OrcReadCheck {
       keys.belongTo(answer.path("table").asText(null));
       synchronized (JUDGED) {
         String entry = entry(OrcKeyProvider.kind(conf), named);
-        JUDGED.remove(entry); // a file that comes again is the newest
+        JUDGED.remove(entry); // the entry is then the newest
         JUDGED.put(entry, keys);
       }
     } catch (ParquetCryptoRuntimeException e) {
-      throw new RefusedError(e.getMessage()); // with ignoreCorruptFiles Spark would pass over the file
+      throw new RefusedError(e.getMessage()); // with ignoreCorruptFiles Spark would skip the file
     }
   }
 
   /**
-   * The keys of a file that was judged for a session; null for one that another reader than Spark's own opens.
+   * Returns the keys of a file that was checked for a session; null if another reader than Spark's own opens it.
    *
    * @param kind the session's key provider
-   * @param named as Spark names the file to this thread
+   * @param named the name that Spark gives the file in this thread
    */
   static FileKeys keysOf(String kind, String named) {
     synchronized (JUDGED) {

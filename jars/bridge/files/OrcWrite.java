@@ -15,39 +15,39 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * The encryption of one ORC file that Spark writes, in the configuration that its writer goes by.
+ * The encryption of one ORC file that Spark writes, set in the configuration of its writer.
  *
- * <p>ORC's writer knows nothing of tags, so a rule puts the schema of what is written among the options (PlanNodes), and the
- * commit protocol asks here before each file is opened. What somebody else set for ORC's encryption is taken away.
+ * <p>ORC's writer has no notion of tags, so a rule adds the schema of the written columns to the options (PlanNodes), and the
+ * commit protocol calls this class before each file is opened. Other settings of ORC's encryption are removed.
  */
 final class OrcWrite {
   static final String ENCRYPT = "orc.encrypt";
-  /** A column that no file has, so a writer that was opened without being prepared fails, and writes nothing in clear. */
+  /** A column that no file has, so a writer that was opened without preparation fails and writes nothing in clear. */
   static final String NOT_PREPARED = "none:not.prepared.by.sparkcrypt";
   static final String MASK = "orc.mask";
   static final String BLOOM_COLUMNS = "orc.bloom.filter.columns";
   private static final Logger LOG = LoggerFactory.getLogger(OrcWrite.class);
-  /** What local keys of the file that this thread opens next are bound to, in Base64: ORC does not say which file it asks for. */
+  /** The identity, in Base64, that binds local keys of the file that this thread opens next: ORC does not name the file. */
   private static final ThreadLocal<String> IDENTITY = new ThreadLocal<>();
 
   private OrcWrite() {}
 
-  /** Whether a file format is ORC, Spark's own or Hive's. */
+  /** Returns whether a file format is ORC, Spark's own or Hive's. */
   static boolean isOrc(Object fileFormat) {
     return isSparksOrc(fileFormat) || fileFormat.getClass().getSimpleName().equals("OrcFileFormat");
   }
 
-  /** What local keys of the file that this thread writes are bound to; null where nobody prepared it. */
+  /** Returns the identity that binds local keys of the file that this thread writes; null if the file was not prepared. */
   static String identity() {
     return IDENTITY.get();
   }
 
   /**
-   * Refuses a write by a writer that encrypts nothing, if a column of it is to stand encrypted.
+   * Refuses a write by a writer that encrypts nothing, if one of its columns must be encrypted.
    *
-   * @param request resolve_orc_write, with the folder and the session's properties
-   * @param schema of what is written, as JSON
-   * @param told of the table that is written to
+   * @param request a request resolve_orc_write, with the folder and the session's properties
+   * @param schema the written columns, as JSON
+   * @param told properties of the table that is written to
    */
   static void refuseClear(ObjectNode request, String schema, Map<String, String> told) {
     told.forEach((name, value) -> ((ObjectNode) request.get("properties")).put(name, value));
@@ -68,16 +68,16 @@ final class OrcWrite {
     return found;
   }
 
-  /** Whether a file format is Spark's own ORC: Hive's has the same short name, and its writer encrypts nothing. */
+  /** Returns whether a file format is Spark's own ORC: Hive's has the same short name, and its writer encrypts nothing. */
   static boolean isSparksOrc(Object fileFormat) {
     return fileFormat.getClass().getName().equals("org.apache.spark.sql.execution.datasources.orc.OrcFileFormat")
         || fileFormat instanceof CheckedOrcFormat;
   }
 
   /**
-   * What files of a write hold: the columns of its query, less those of partitions.
+   * Returns the columns of a write's files: those of its query without the partition columns.
    *
-   * @param partitions their names in lower case
+   * @param partitions the partition columns' names, in lower case
    * @param query a resolved plan
    */
   static StructType schemaOf(Set<String> partitions, Object query) {
@@ -89,11 +89,11 @@ final class OrcWrite {
   }
 
   /**
-   * Prepares the configuration of the file that is opened next; files of another format are left alone.
+   * Prepares the configuration for the file that is opened next; does nothing for other formats.
    *
-   * @param conf of the task
-   * @param temporary where the file is written
-   * @param target where it will be moved, or null where its own path shows it
+   * @param conf the task's configuration
+   * @param temporary the path that the file is written to
+   * @param target the path that it will be moved to, or null if its own path shows it
    * @throws RuntimeException the file may not be written like this
    */
   static void prepare(Configuration conf, String temporary, String target) {
@@ -117,7 +117,7 @@ final class OrcWrite {
     }
   }
 
-  /** ORC writes Bloom filters of encrypted columns in clear, where anybody can probe for a value. */
+  /** Removes Bloom filters of encrypted columns: ORC writes them in clear, where anybody can probe for a value. */
   private static void removeBloomFilters(Configuration conf, JsonNode encrypted, String file) {
     List<String> kept = new ArrayList<>();
     List<String> removed = new ArrayList<>();

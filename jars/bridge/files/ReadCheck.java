@@ -9,7 +9,7 @@ import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.Path;
 import org.apache.parquet.crypto.FileDecryptionProperties;
 
-/** Lets the helper judge a file's footer, and turns its word into what parquet-mr decrypts by. */
+/** A check of a file's footer by the helper, whose answer is converted into parquet-mr's decryption properties. */
 final class ReadCheck {
   private final SessionConf session;
   private final FileKeys keys;
@@ -20,10 +20,10 @@ final class ReadCheck {
   }
 
   /**
-   * Properties with which no footer can be read, plaintext or encrypted.
+   * Returns properties with which no footer can be read, plaintext or encrypted.
    *
-   * <p>A reader that gives no path cannot be checked, so it opens nothing. It is not an exception, since parquet-mr 1.13 (Spark
-   * 3.5) asks without a path once more after it has read a plaintext file's footer, and then makes no use of the answer.
+   * <p>A reader that gives no path cannot be checked, so it may open nothing. No exception is raised here, since parquet-mr 1.13
+   * (Spark 3.5) asks once more without a path after it has read a plaintext file's footer, and ignores the answer.
    */
   static FileDecryptionProperties opensNothing() {
     return FileDecryptionProperties.builder()
@@ -36,7 +36,10 @@ final class ReadCheck {
         .build();
   }
 
-  /** Returns null for a plaintext file that may be read as such: parquet-mr then opens no encrypted one in its place. */
+  /**
+   * Checks a file's footer; returns null for a plaintext file that may be read, so parquet-mr opens no encrypted file in its
+   * place.
+   */
   FileDecryptionProperties check(Configuration conf, Path path) throws IOException {
     FooterFacts facts = FooterFacts.read(new Tail(conf, path), keys);
     ObjectNode request = session.request("resolve_read", path).put("requested_schema", conf.get(Names.REQUESTED_SCHEMA));

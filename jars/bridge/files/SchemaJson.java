@@ -7,7 +7,7 @@ import org.apache.parquet.schema.GroupType;
 import org.apache.parquet.schema.LogicalTypeAnnotation;
 import org.apache.parquet.schema.Type;
 
-/** Tells the helper a file's schema: name, kind, LIST or MAP annotation, repetition and children of every field. */
+/** A file's schema as JSON for the helper: name, kind, LIST or MAP annotation, repetition and children of every field. */
 final class SchemaJson {
   private SchemaJson() {}
 

@@ -11,7 +11,7 @@ import org.apache.hadoop.fs.FileSystem;
 import org.apache.hadoop.fs.Path;
 import org.apache.parquet.crypto.ParquetCryptoRuntimeException;
 
-/** The last bytes of a Parquet file: footer, its length, magic. Never more is read than the file has. */
+/** The last bytes of a Parquet file: footer, its length, magic. No more bytes are read than the file has. */
 final class Tail {
   private static final int FIRST_READ = 64 * 1024;
   private static final int MAGIC_BYTES = 4;
@@ -29,7 +29,7 @@ final class Tail {
       throw malformed("has " + length + " bytes, fewer than any Parquet file");
     }
     try (FSDataInputStream stream = fileSystem.open(path)) {
-      byte[] last = new byte[(int) Math.min(length, FIRST_READ)]; // mostly the whole footer, in one request
+      byte[] last = new byte[(int) Math.min(length, FIRST_READ)]; // usually the whole footer, in one request
       stream.readFully(length - last.length, last);
       encryptedFooter = hasEncryptedMagic(last);
       int footerLength = footerLength(last, length);
@@ -55,7 +55,9 @@ final class Tail {
     return footer;
   }
 
-  /** Refuses an encrypted footer whose own length field does not fill the rest of the footer: it would size a buffer. */
+  /**
+   * Refuses an encrypted footer whose length field does not match the rest of the footer: it would determine a buffer's size.
+   */
   void checkModuleLength(int available) {
     int start = footer.length - available;
     long stated =

@@ -5,9 +5,9 @@ import java.util.Map;
 import org.apache.hadoop.fs.Path;
 
 /**
- * Where temporary files of this JVM will be moved, for those whose own path does not show it.
+ * The final paths of this JVM's temporary files, for files whose temporary path does not show it.
  *
- * <p>Bounded: a file whose target was forgotten is written as one that does not know its partition, which readers take.
+ * <p>The map is bounded. A file whose final path was evicted is written with an unknown partition, which readers accept.
  */
 final class Targets {
   private static final int MOST = 65_536;
@@ -30,7 +30,7 @@ final class Targets {
     }
   }
 
-  /** The final path, or null where it is not known. */
+  /** Returns the final path, or null if it is not known. */
   static String of(Path temporaryPath) {
     synchronized (FINAL_PATHS) {
       return FINAL_PATHS.get(key(temporaryPath));

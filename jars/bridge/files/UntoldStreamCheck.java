@@ -3,7 +3,7 @@ package io.sparkcrypt;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.spark.TaskContext;
 
-/** Whether a file is written by a stream whose commit protocol has not said which table the stream writes. */
+/** A check whether a file is written by a stream whose commit protocol has not set the stream's table. */
 final class UntoldStreamCheck {
   private UntoldStreamCheck() {}
 
@@ -15,7 +15,7 @@ final class UntoldStreamCheck {
     }
   }
 
-  /** Apart, so that this class loads where Spark's classes are not. */
+  /** The part that needs Spark's classes, kept apart so that the outer class loads without them. */
   private static final class SparkSide {
     static boolean isStream() {
       TaskContext task = TaskContext.get();

@@ -11,10 +11,11 @@ import org.apache.parquet.crypto.ParquetCipher;
 import org.apache.parquet.hadoop.metadata.ColumnPath;
 
 /**
- * The helper's decision on one file, turned into what parquet-mr's own factory makes keys from and back.
+ * The helper's decision on one file, converted into properties for parquet-mr's own factory, and that factory's keys converted
+ * back.
  *
- * <p>That factory parses columns from one text, in which names with {@code . , ; :} cannot stand. So it is given aliases (c0,
- * c1, …), and its keys are then put under the real paths, together with the AAD prefix, for which it has no property.
+ * <p>The factory parses columns from one text, in which names cannot contain {@code . , ; :}. It is therefore given aliases (c0,
+ * c1, …), and its keys are then assigned to the real paths, together with the AAD prefix, for which it has no property.
  */
 final class WriteKeys {
   private static final String PREFIX = Names.ENCRYPTION_PREFIX;
@@ -41,7 +42,7 @@ final class WriteKeys {
     }
   }
 
-  /** A copy of the configuration that has this file's encryption properties and none that anyone set by hand. */
+  /** Returns a copy of the configuration with this file's encryption properties and none that was set by hand. */
   Configuration properties(Configuration conf) {
     Configuration copy = new Configuration(conf);
     for (Map.Entry<String, String> entry : conf) {
@@ -50,7 +51,7 @@ final class WriteKeys {
       }
     }
     if (aliasesByKey.isEmpty()) {
-      copy.set(PREFIX + "uniform.key", text("footer_key")); // it refuses a footer key without column keys
+      copy.set(PREFIX + "uniform.key", text("footer_key")); // the factory refuses a footer key without column keys
     } else {
       StringBuilder columnKeys = new StringBuilder();
       aliasesByKey.forEach((key, columns) -> columnKeys.append(key).append(':').append(columns).append(';'));
