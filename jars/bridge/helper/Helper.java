@@ -9,21 +9,21 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 
 /**
- * The one helper of this JVM: starts it, asks it, starts it once more when it died, gives it up when it hangs.
+ * The one helper of this JVM: starts it, sends requests, restarts it once if it ended, and kills it if it hangs.
  *
- * <p>Every failure is a ParquetCryptoRuntimeException, so that a write or read without its helper fails and nothing is written
- * in clear.
+ * <p>Every failure is a ParquetCryptoRuntimeException, so that a write or read without its helper fails and nothing is written in
+ * clear.
  */
 final class Helper {
   private static final long PING_SECONDS = 5;
   private static HelperProcess current; // guarded by the class
   private static boolean hookAdded; // guarded by the class
-  private static volatile Runnable beforeEnd = () -> {}; // what is to be sent before this JVM's helper ends
+  private static volatile Runnable beforeEnd = () -> {}; // run before this JVM's helper is ended
   private static boolean ending; // guarded by the class
 
   private Helper() {}
 
-  /** Sends a request and returns what stands under "ok"; what stands under "error" is thrown. */
+  /** Sends a request and returns the answer's "ok"; raises its "error". */
   static JsonNode ask(ObjectNode request) {
     long deadlineSeconds = Interpreter.deadlineSeconds();
     HelperProcess first = running();
@@ -51,7 +51,7 @@ final class Helper {
     }
   }
 
-  /** Sets what is done before the helper ends in order, while it still answers; what was set before is not done then. */
+  /** Sets the task that runs at this JVM's orderly end, while the helper still answers; it replaces an earlier task. */
   static void beforeEnd(Runnable task) {
     beforeEnd = task;
   }
@@ -87,7 +87,7 @@ final class Helper {
     return current;
   }
 
-  /** Closing the pipe ends a healthy helper, however this JVM ends; this is for one that hangs when it ends in order. */
+  /** Adds the shutdown hook, once. A helper ends when its pipe closes, however this JVM ends; the hook is for one that hangs. */
   private static void endWithThisJvm() {
     if (!hookAdded) {
       Runtime.getRuntime().addShutdownHook(new Thread(Helper::endCurrent, "sparkcrypt-helper-end"));
@@ -99,7 +99,7 @@ final class Helper {
     beforeEnd.run();
     HelperProcess last;
     synchronized (Helper.class) {
-      ending = true; // a request in flight must not start another
+      ending = true; // a concurrent request must not start another
       last = current;
     }
     if (last != null) {

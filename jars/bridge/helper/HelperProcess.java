@@ -19,8 +19,8 @@ import org.slf4j.LoggerFactory;
 /**
  * One helper process and the requests that wait for it.
  *
- * <p>One thread reads, one writes: a helper that has stopped reading fills the pipe, and a task thread that wrote by itself
- * would hang there beyond its deadline.
+ * <p>One thread reads, one writes: a helper that no longer reads fills the pipe, and a task's thread that wrote to it directly
+ * would hang beyond its deadline.
  */
 final class HelperProcess {
   private static final Logger LOG = LoggerFactory.getLogger(HelperProcess.class);
@@ -34,7 +34,7 @@ final class HelperProcess {
   private final AtomicLong numbers = new AtomicLong();
   private String endedBecause; // guarded by this
 
-  /** The process is gone, or was given up; the request may be tried again on another. */
+  /** Thrown when the process has ended or was given up; the request may be retried on another. */
   static final class Ended extends Exception {
     private static final long serialVersionUID = 1L;
 
@@ -56,7 +56,7 @@ final class HelperProcess {
 
   HelperProcess(List<String> command) throws IOException {
     this.command = command;
-    // Its environment is this JVM's, so credentials reach it as they reach Spark; its stderr is the executor's log.
+    // It inherits this JVM's environment, so credentials reach it as they reach Spark; its stderr is the executor's log.
     ProcessBuilder builder = new ProcessBuilder(command).redirectError(ProcessBuilder.Redirect.INHERIT);
     if (Launch.isSpark()) {
       builder.environment().put(ALLOW_HTTP, String.valueOf(Launch.allowsHttp()));
@@ -97,7 +97,7 @@ final class HelperProcess {
     waiting.remove(call.number);
   }
 
-  /** Ends the process and fails whatever waits for it. The first reason stays. */
+  /** Ends the process and fails every request that waits for it; only the first reason is kept. */
   void end(String reason) {
     synchronized (this) {
       if (endedBecause != null) {
@@ -143,7 +143,7 @@ final class HelperProcess {
   private static void startThread(String name, Runnable body) {
     Thread thread = new Thread(body, name);
     thread.setDaemon(true);
-    // The class loader of whichever task came first must not be held for the life of the JVM.
+    // The thread must not keep the class loader of the first task for the life of the JVM.
     thread.setContextClassLoader(HelperProcess.class.getClassLoader());
     thread.start();
   }

@@ -5,10 +5,10 @@ import java.net.URISyntaxException;
 import java.util.List;
 
 /**
- * Which command starts the helper, by what the launcher of this JVM set and nothing that a session can set.
+ * The command that starts the helper, taken from this JVM's launch and never from a session.
  *
  * <p>A session's configuration reaches parquet-mr as Hadoop configuration. An interpreter named there would let anyone who may
- * run SQL run a program, so it is never looked at.
+ * run SQL run a program, so it is ignored.
  */
 final class Interpreter {
   static final String PYTHON_CONF = "spark.sparkcrypt.python";
@@ -18,12 +18,12 @@ final class Interpreter {
 
   private Interpreter() {}
 
-  /** Uses the interpreter that runs the program, where Spark's launcher names none. */
+  /** Sets the interpreter that runs the program, which is used if Spark's launcher names none. */
   static void useOfProgram(String path) {
     ofProgram = path;
   }
 
-  /** The interpreter and this jar: running the jar puts it, and no folder, first on Python's path. */
+  /** Returns the interpreter and this jar: Python then puts the jar, and no folder, first on its path. */
   static List<String> command() {
     return List.of(python(), jar());
   }
@@ -39,7 +39,7 @@ final class Interpreter {
         return seconds;
       }
     } catch (NumberFormatException e) {
-      // said below, together with zero and negative numbers
+      // refused below, together with zero and negative numbers
     }
     throw Refusal.of("ConfigError", DEADLINE_CONF + " is '" + text + "'; allowed: a whole number of seconds above 0");
   }
@@ -73,7 +73,7 @@ final class Interpreter {
     return null;
   }
 
-  /** SQL can set a system property, by reflect: where there is Spark, none says what is executed. */
+  /** Returns the program's interpreter. Under Spark no system property is read, since SQL can set one by reflect. */
   private static String byProgram() {
     return Launch.isSpark() ? ofProgram : System.getProperty("sparkcrypt.python");
   }
